@@ -22,7 +22,7 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 	for name, a := range map[string]*advise.Advice{
 		"buckets": {
 			Needs:  advise.Needs{Sensors: 1, Interval: 2777 * time.Microsecond, Fields: 1, QuerySpan: 90 * time.Minute, Retention: 30 * config.Day},
-			Chosen: advise.Cost{Candidate: advise.Candidate{Storage: store.Bucket, Granularity: time.Minute, MaxReadings: 21_607, MaxBytes: 1 << 20, Compressor: store.Zstd}, Flush: 2 * time.Second, Checkpoint: 2 * time.Minute},
+			Chosen: advise.Cost{Candidate: advise.Candidate{Storage: store.Bucket, Granularity: time.Minute, MaxReadings: 21_607, MaxBytes: 1 << 20, Compressor: store.Zstd}, Flush: 10 * time.Second, MergeReadings: 3602, Checkpoint: 2 * time.Minute},
 		},
 		"a time series, kept for ever": {
 			Needs:  advise.Needs{Sensors: 9, Interval: time.Minute, Fields: 4, QuerySpan: 30 * config.Day},
@@ -41,14 +41,18 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 			assert.Equal(t, a.Chosen.Storage, s.Storage)
 			assert.Equal(t, a.Chosen.Granularity, s.Granularity)
 			assert.Equal(t, a.Chosen.Compressor, s.Compressor)
-			assert.Equal(t, a.Chosen.Flush, s.FlushInterval)
+			assert.Equal(t, a.Chosen.Flush, s.FlushMax)
+			assert.Equal(t, min(a.Chosen.Flush, time.Second), s.FlushInterval)
+			assert.Equal(t, max(a.Chosen.MergeReadings, 60), s.MergeReadings)
 			assert.Equal(t, a.Needs.Retention, s.Retention)
 			if s.Storage == store.Bucket {
 				assert.Equal(t, a.Chosen.MaxReadings, s.BucketMaxReadings)
 				assert.Equal(t, a.Chosen.MaxBytes, s.BucketMaxBytes)
 			}
 			flags := loadSettings(t, daemon.Sources{Flags: flagsOf(t, a.Flags())})
+			assert.Equal(t, s.FlushMax, flags.Default.FlushMax)
 			assert.Equal(t, s.FlushInterval, flags.Default.FlushInterval)
+			assert.Equal(t, s.MergeReadings, flags.Default.MergeReadings)
 			assert.Equal(t, s.Retention, flags.Default.Retention)
 			assert.Equal(t, s.BucketMaxBytes, flags.Default.BucketMaxBytes)
 			assert.Equal(t, s.Granularity, flags.Default.Granularity)

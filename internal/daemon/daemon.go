@@ -588,8 +588,12 @@ func (d *daemon) drain(ctx context.Context) error {
 	j.Stop()
 	left := 0
 	if s != nil {
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(flushPart*float64(d.current().StopTimeout)))
+		within := time.Duration(flushPart * float64(d.current().StopTimeout))
+		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
+		if waiting := s.queue.Status().Readings; waiting > 0 {
+			d.log.Info("storing what gathered", "readings", waiting, "within", within)
+		}
 		left = s.queue.Close(ctx)
 	}
 	var errs []error

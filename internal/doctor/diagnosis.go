@@ -50,6 +50,7 @@ const (
 	foundCheckpoint = "checkpoint"
 	foundTickets    = "tickets"
 	foundReaders    = "history_readers"
+	foundLate       = "late"
 	foundFragmented = "fragmented"
 )
 
@@ -285,6 +286,21 @@ var diagnoses = []diagnosis{
 		remedies: []remedy{
 			endReaders(),
 			remedy{action: "check that no member of the set lags: rs.printSecondaryReplicationInfo()", cost: "none"}.only("it is a replica set", (*Seen).isReplicaSet),
+		},
+	},
+	{
+		name: foundLate, cause: "late: updates are not stored when they should be",
+		because: []string{foundDiskFull, foundAway, foundNetwork, foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache, foundEviction, foundProcessor, foundHostCPU, foundCheckpoint, foundTickets, foundReaders},
+		holds:   updatesLate, rates: []string{rateWrites, rateWriteTime}, always: true,
+		why: func(s *Seen) string {
+			return "the update that should have been stored first is " + round(s.WritePath.PastDue) + " s late"
+		},
+		symptom: "an update is more than 10 s late: a client waits for it, its bucket has `--merge-readings`, or its readings have waited for `--flush-max`. Nothing is lost while the journal has room.",
+		look:    "\"Past due\", \"Rate\" (is less stored than arrives?), \"Outcomes\" (retries), \"Set aside\"; `brim_queue_past_due_seconds`.",
+		remedies: []remedy{
+			{action: "check whether it falls: after MongoDB was away, what gathered meanwhile is being stored", cost: "none"},
+			mergeMore().only("updates carry fewer than 5 readings", (*Seen).mergesLittle),
+			{action: "write more at once: raise --lanes of brim serve (4 a stream)", cost: "a restart of the daemon; more load on MongoDB"},
 		},
 	},
 	{

@@ -60,7 +60,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		action string   // in one of the actions
 	}{
 		"many small writes on a busy disk": {foundIOPS, func(l *sample) { work(l, 9, 40_000, 8192, 0.4) }, Bottleneck,
-			"IOPS-bound", []string{"disk busy 90 %", "disk writes 4,000 ops/s", "8 KiB per operation", "nvme0n1, NVMe", "hardly affects writes yet"}, "--flush-interval"},
+			"IOPS-bound", []string{"disk busy 90 %", "disk writes 4,000 ops/s", "8 KiB per operation", "nvme0n1, NVMe", "hardly affects writes yet"}, "--flush-max"},
 		"a disk that gives no more operations": {foundIOPS, func(l *sample) { work(l, 10, 1000, 16384, 80) }, Bottleneck,
 			"IOPS-bound", []string{"disk latency 80 ms", "disk writes 100 ops/s"}, "more operations/s"},
 		"large writes on a busy disk": {foundThroughput, func(l *sample) { work(l, 9.5, 4000, 512<<10, 6) }, Bottleneck,
@@ -93,6 +93,10 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 			"ticket-bound", []string{"write tickets available 1.56 %"}, "--lanes"},
 		"no tickets for reads": {foundTickets, func(l *sample) { l.server.figures[readsAvailable], l.server.figures[readsInUse] = 20, 108 }, Degrading,
 			"ticket-bound", []string{"read tickets available 15.6 %"}, "currentOp"},
+		"updates that are late": {foundLate, func(l *sample) { l.path.PastDue = 42 }, Degrading,
+			"late", []string{"is 42 s late"}, "--lanes"},
+		"updates that are late for minutes": {foundLate, func(l *sample) { l.path.PastDue = 300 }, Bottleneck,
+			"late", []string{"is 300 s late"}, "check whether it falls"},
 		"a file with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20} }, Bottleneck,
 			"fragmented", []string{"free space inside files 60 %", "62.9 of the", "MB of stream old are empty"}, "brim compact --stream old"},
 		"a mongod without CPU time": {foundProcessor, func(l *sample) { l.server.figures[cpuUser] += 19 }, Bottleneck,

@@ -118,6 +118,7 @@ type view struct {
 	info    serverInfo // the last that was seen, also while MongoDB is away
 	counted counted    // likewise
 	signals []Signal
+	merging merging
 }
 
 // A sample is what was measured at one moment.
@@ -210,6 +211,8 @@ func (m *Monitor) Sample(ctx context.Context) {
 	if m.config.WritePath != nil {
 		if told := m.config.WritePath(ctx); told.Why == "" || now.path.Why != "" {
 			now.path = told
+		} else {
+			now.path.PastDue, now.path.sent = told.PastDue, told.sent
 		}
 	}
 	if ctx.Err() == nil { // else what is unknown says nothing about MongoDB
@@ -231,6 +234,7 @@ func newView(now sample, before view, t *Thresholds) *view {
 		v.info = now.server.info
 	}
 	v.signals = signals(now, v.rates, t)
+	v.merging = mergingBetween(before.last.path.sent, now.path.sent, now.at.Sub(before.last.at))
 	return v
 }
 
@@ -268,6 +272,7 @@ type Seen struct {
 	WritePath   WritePath `json:"write_path"` // the daemon's, or otherwise the server's own
 
 	collections map[string]collection // by stream
+	merging     merging
 }
 
 // Server is what MongoDB said about itself.
@@ -355,7 +360,7 @@ func (m *Monitor) Seen() Seen {
 func (v *view) shown() Seen {
 	last := &v.last
 	s := Seen{
-		At: last.at, OverSeconds: v.rates.over.Seconds(), Signals: slices.Clone(v.signals), WritePath: last.path, collections: last.collections,
+		At: last.at, OverSeconds: v.rates.over.Seconds(), Signals: slices.Clone(v.signals), WritePath: last.path, collections: last.collections, merging: v.merging,
 		Server: Server{
 			Answered: last.answered, Version: v.info.version, Topology: v.info.topology, Engine: v.info.engine,
 			Here: last.machine.total > 0, Processors: last.cores, CacheBytes: orZero(last.server.value(cacheMax)),

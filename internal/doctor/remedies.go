@@ -37,8 +37,8 @@ const restartOneByOne = "money, and a restart of MongoDB; on a replica set one m
 // Remedies of more than one diagnosis.
 func mergeMore() remedy {
 	return remedy{
-		action: "merge more readings into one update: raise --flush-interval of brim serve (1s to 4s), and leave --max-readings-per-update at 0",
-		cost:   "a restart of the daemon; readings are stored, and can be queried, that much later (they are journaled at once as before)",
+		action: "merge more readings into one update: raise --flush-max of brim serve (5m by default), lower --flush-budget, and leave --max-readings-per-update at 0",
+		cost:   costOfWaiting,
 	}
 }
 

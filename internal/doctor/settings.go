@@ -301,6 +301,7 @@ var settingRules = []settingRule{
 	{"parameter that is not obeyed", ignoredParameter},
 	{"checkpoint interval", checkpointInterval},
 	{"compressor", compressor},
+	{"readings in an update", fewReadings},
 	{"indexes", unusedIndexes},
 	{"unseen", unseenSettings},
 }
@@ -615,7 +616,7 @@ func cacheAgainstWork(f *facts) []Finding {
 	}
 	evidence := fmt.Sprintf("%s of %s are used (%s %%); %s a second were read into it again and application threads evicted %s pages a second %s",
 		size(used), size(cache), round(percent*used/cache), size(read), round(evicted), f.period())
-	action := "give the machine more memory; or keep the working set smaller: a shorter --granularity, so that open buckets are smaller, or more readings per update (--flush-interval)"
+	action := "give the machine more memory; or keep the working set smaller: a shorter --granularity, so that open buckets are smaller, or more readings per update (a longer --flush-max)"
 	cost := "memory; or more documents, or readings that are stored later"
 	switch {
 	case memory == 0:

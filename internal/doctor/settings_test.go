@@ -301,6 +301,9 @@ func TestCacheIsNotJudgedJustAfterAStart(t *testing.T) {
 func TestEachRuleHasAFault(t *testing.T) {
 	t.Parallel()
 	for _, r := range settingRules {
+		if r.name == "readings in an update" { // the daemon's figures, see TestFewReadingsInAnUpdate
+			continue
+		}
 		assert.True(t, slices.ContainsFunc(slices.Collect(maps.Values(faults)), func(f fault) bool { return f.rule == r.name }), r.name)
 	}
 }

@@ -16,7 +16,10 @@ type WritePath struct {
 	Seconds  float64 // mean round trip of an update; NaN or 0: unknown, or idle
 	Baseline float64 // the median while writes were not slow; NaN or 0: unknown yet
 	Idle     bool    // next to nothing is written, and nothing waits
-	Why      string  // both are unknown
+	PastDue  float64 // how late the update is that should have been stored first, in seconds; 0: none is, or unknown
+	Why      string  // Seconds and Baseline are unknown
+
+	sent sent
 }
 
 // MarshalJSON writes what is unknown as null.
@@ -26,8 +29,9 @@ func (p WritePath) MarshalJSON() ([]byte, error) {
 		Baseline *float64 `json:"baseline_seconds"`
 		Slowdown *float64 `json:"slowdown"`
 		Idle     bool     `json:"idle"`
+		PastDue  float64  `json:"past_due_seconds"`
 		Why      string   `json:"why,omitempty"`
-	}{finite(p.Seconds), finite(p.Baseline), finite(p.slowdown()), p.Idle, p.Why})
+	}{finite(p.Seconds), finite(p.Baseline), finite(p.slowdown()), p.Idle, p.PastDue, p.Why})
 }
 
 func unknownPath(why string) WritePath {
@@ -43,8 +47,8 @@ const (
 	leastDelay = 0.01
 	// fewUpdates between two samples say nothing about how long one takes.
 	fewUpdates = 5
-	// overdue in seconds is how long readings wait, while nothing is stored, before
-	// it means that writes hang.
+	// overdue in seconds is how late updates are, while nothing is stored, before it
+	// means that writes hang.
 	overdue = 2
 )
 
@@ -100,7 +104,9 @@ func (p WritePath) String() string {
 type Writes struct {
 	Updates float64 // stored
 	Seconds float64 // sum of their round trips
-	Overdue float64 // how long the oldest reading has waited beyond the flush interval
+	Overdue float64 // how late the update is that should have been stored first
+
+	sent sent
 }
 
 // Metrics of a daemon from which the write path is read.
@@ -119,13 +125,18 @@ func WritesOf(l scrape.Sample) Writes {
 			w.Seconds += m.GetHistogram().GetSampleSum()
 		}
 	}
-	w.Overdue = l.Value("brim_queue_past_due_seconds", nil)
+	w.Overdue, w.sent = pastDueOf(l), sentOf(l)
 	return w
 }
 
+func pastDueOf(l scrape.Sample) float64 { return orZero(l.Value("brim_queue_past_due_seconds", nil)) }
+
 // WritePathOf is the write path as a daemon's own doctor sees it.
 func WritePathOf(l scrape.Sample) WritePath {
-	p := WritePath{Seconds: l.Value(metricWriteMean, nil), Baseline: l.Value(metricWriteBaseline, nil)}
+	p := WritePath{
+		Seconds: l.Value(metricWriteMean, nil), Baseline: l.Value(metricWriteBaseline, nil),
+		PastDue: pastDueOf(l), sent: sentOf(l),
+	}
 	p.Idle = p.Seconds == 0
 	if math.IsNaN(p.Seconds) {
 		p.Why = whyNoWrites
@@ -168,6 +179,13 @@ func (p *Pace) Sample(context.Context) WritePath {
 	if err != nil {
 		return unknownPath("the daemon's metrics cannot be read: " + err.Error())
 	}
+	path := p.learn(now)
+	path.PastDue, path.sent = now.Overdue, now.sent
+	return path
+}
+
+// learn compares a sample with the last ones.
+func (p *Pace) learn(now Writes) WritePath {
 	p.samples = append(p.samples, now)
 	if len(p.samples) == 1 {
 		return unknownPath(whyFirst)

@@ -305,6 +305,9 @@ func TestDoctorSituations(t *testing.T) {
 						if name == "host_cpu" && v.class("processor") == "bottleneck" {
 							continue // other processes of the host
 						}
+						if name == "late" && c.found != "" {
+							continue // whatever slows writes down makes updates late
+						}
 						assert.Contains(t, allowed, name, "a false diagnosis")
 					}
 				}

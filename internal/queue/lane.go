@@ -155,12 +155,8 @@ func (l *lane) forgetRows() {
 // run is the lane's goroutine; ctx ends it, whatever it holds.
 func (l *lane) run(ctx context.Context) {
 	defer l.close()
-	if l.cfg.Prepared != nil {
-		select {
-		case <-l.cfg.Prepared:
-		case <-ctx.Done():
-			return
-		}
+	if l.cfg.Prepared != nil && !l.awaitStore(ctx) {
+		return
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -190,6 +186,24 @@ func (l *lane) run(ctx context.Context) {
 		case !busy:
 			l.sleep(ctx, timer, wait)
 		}
+	}
+}
+
+// awaitStore returns when the store can be written to. What comes meanwhile is late.
+func (l *lane) awaitStore(ctx context.Context) bool {
+	select {
+	case <-l.cfg.Prepared:
+		return true
+	case <-ctx.Done():
+		return false
+	case <-l.queue.cfg.Journal.Grown(l.cursor.Position()):
+	}
+	l.overdue.Store(nanosOf(time.Now()))
+	select {
+	case <-l.cfg.Prepared:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

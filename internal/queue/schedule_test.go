@@ -345,3 +345,23 @@ func TestPolicyCanBeChanged(t *testing.T) {
 		q.Close(cancelled())
 	})
 }
+
+// What waits because the store was never prepared is late, from when it came.
+func TestReadingsAreLateWhileTheStoreIsNotPrepared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		prepared := make(chan struct{})
+		q := start(t, store, Config{Streams: map[string]Stream{stream: {Prepared: prepared}}})
+		pass(time.Minute)
+		assert.Zero(t, q.Status().PastDue, "nothing waits")
+		q.add(request("a", 1), nil)
+		pass(time.Minute)
+		assert.InDelta(t, 60, q.Status().PastDue, 1)
+		close(prepared)
+		pass(10 * time.Second)
+		assert.Equal(t, 1, store.count())
+		assert.Zero(t, q.Status().PastDue)
+		q.Close(cancelled())
+	})
+}

@@ -93,7 +93,7 @@ type Needs struct {
 	Queries   float64       `json:"queries_per_day"`
 	Retention time.Duration `json:"retention_ns"` // 0: for ever
 	// MaxWait is how long a reading may gather before it is written. Until then it
-	// is in Brim's journal alone.
+	// is in Brim's journal alone, and queries through Brim see it.
 	MaxWait    time.Duration `json:"max_wait_ns"`
 	Batch      int           `json:"batch"` // readings in a request
 	Duplicates Duplicates    `json:"duplicates"`
@@ -116,8 +116,8 @@ const (
 
 // Defaults of the needs that few will want to give.
 const (
-	// DefaultMaxWait is under the 8 s from which on a lag is alerted about.
-	DefaultMaxWait = 5 * time.Second
+	// DefaultMaxWait is the daemon's own --flush-max.
+	DefaultMaxWait = 5 * time.Minute
 	// What a rented core and a rented SSD cost in dollars, about.
 	DefaultCoreHour = 0.04
 	DefaultGBMonth  = 0.10
@@ -141,7 +141,7 @@ const (
 	MaxInterval  = 30 * day
 	MaxQuerySpan = 3650 * day
 	MaxRetention = 24_000 * day // what fits a TTL index
-	MaxMaxWait   = time.Hour    // the longest flush interval
+	MaxMaxWait   = time.Hour    // the longest --flush-max
 	maxPerDay    = 1e12         // readings
 )
 

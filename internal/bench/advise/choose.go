@@ -22,6 +22,7 @@ type Advice struct {
 	Chosen   Cost       `json:"chosen"`
 	Choices  []Choice   `json:"choices"`
 	Rejected []Rejected `json:"rejected"` // the cheapest first
+	Fresh    []Fresh    `json:"fresh"`    // what it costs that MongoDB has readings sooner or later
 	Warnings []string   `json:"warnings,omitempty"`
 	Followed *Followed  `json:"followed,omitempty"`
 	Figures  *Figures   `json:"figures"`
@@ -34,7 +35,17 @@ type Choice struct {
 	Why     string `json:"why"`
 }
 
-// Rejected is what was not chosen, at the flush interval that suits it best.
+// Fresh is the price of a --flush-max, with all else as chosen.
+type Fresh struct {
+	Flush     time.Duration `json:"flush_max_ns"`
+	Gather    time.Duration `json:"gather_ns"`
+	PerUpdate float64       `json:"readings_per_update"`
+	Mongod    float64       `json:"mongod_seconds_per_reading"` // to write it
+	Cores     float64       `json:"mongod_processors"`          // likewise, of all readings
+	CPUPrice  float64       `json:"cpu_price"`
+}
+
+// Rejected is what was not chosen, at the --flush-max that suits it best.
 type Rejected struct {
 	Cost
 
@@ -44,11 +55,11 @@ type Rejected struct {
 // alikePart is the part by which two prices may differ and still count as the same:
 // what is measured in a minute is not more certain. Of such the simpler is
 // taken: bucket documents, which keep a reading from being stored twice; then
-// the smaller documents, then snappy. Of flush and checkpoint intervals the
+// the smaller documents, then snappy. Of --flush-max and checkpoint intervals the
 // shorter is.
 const alikePart = 0.10
 
-// flushes and checkpoints are the intervals that are tried.
+// flushes are the values of --flush-max that are tried, checkpoints the intervals.
 var flushes = [...]time.Duration{
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour,
 }
@@ -81,6 +92,7 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 		}
 	}
 	slices.SortStableFunc(a.Rejected, func(x, y Rejected) int { return cmp.Compare(x.Price(), y.Price()) })
+	a.Fresh = f.fresh(n, sized, interval)
 	a.explain()
 	a.warn(within)
 	return a, nil
@@ -133,12 +145,26 @@ type Figures struct {
 	Ingest float64 `json:"door_seconds"`
 }
 
-// bestFlush returns the shortest flush interval up to a longest wait whose price
-// is about that of the best.
+// fresh returns what each --flush-max costs.
+func (f *Figures) fresh(n Needs, s Sized, checkpoint time.Duration) (out []Fresh) {
+	for _, flush := range flushes {
+		if flush > s.Granularity {
+			break
+		}
+		c := f.cost(n, s, flush, checkpoint)
+		out = append(out, Fresh{
+			Flush: flush, Gather: c.Gather, PerUpdate: c.PerUpdate, Mongod: c.Write.Mongod / n.perDay(), Cores: c.Write.Mongod / day.Seconds(), CPUPrice: c.CPUPrice,
+		})
+	}
+	return out
+}
+
+// bestFlush returns the shortest --flush-max up to a longest wait whose price is about
+// that of the best.
 func (f *Figures) bestFlush(n Needs, s Sized, longest time.Duration) time.Duration {
 	var can []time.Duration
 	for _, flush := range flushes {
-		if flush <= longest && (len(can) == 0 || held(n, flush) <= laneBytes) {
+		if flush <= min(longest, s.Granularity) && (len(can) == 0 || held(n, gather(n, flush)) <= laneBytes) {
 			can = append(can, flush)
 		}
 	}
@@ -275,13 +301,16 @@ func capBytes(readings, fields int) int {
 	return mostBytes
 }
 
-// A Cost is what a candidate costs with the flush and checkpoint intervals that
+// A Cost is what a candidate costs with the --flush-max and the checkpoint interval that
 // are given. Where nothing else is said, figures are of one day.
 type Cost struct {
 	Candidate
 
-	Flush time.Duration `json:"flush_interval_ns"`
-	// Gather is how long readings gather: longer than Flush where lanes are busy.
+	Flush time.Duration `json:"flush_max_ns"`
+	// MergeReadings is how many readings of a document are written before Flush.
+	MergeReadings int `json:"merge_readings"`
+	// Gather is how long readings gather: shorter than Flush where --flush-budget allows
+	// it, and longer where lanes are busy.
 	Gather     time.Duration `json:"gather_ns"`
 	Checkpoint time.Duration `json:"checkpoint_interval_ns"`
 
@@ -326,9 +355,9 @@ const (
 	busyPart      = 0.25
 	mostIntervals = 4
 	longestGather = 4 * time.Second
-	// laneBytes is the memory of lanes for what gathers; what it does not hold is
-	// written earlier.
-	laneBytes    = 32 << 20
+	// laneBytes is the memory of lanes for what gathers: --queue-max-bytes, less what the
+	// newest requests take of it. What it does not hold is written earlier.
+	laneBytes    = 112 << 20
 	heldOverhead = 90 // bytes of a reading that waits, beside its fields
 	heldField    = 20
 )
@@ -350,30 +379,55 @@ func (f *Figures) cost(n Needs, s Sized, flush, checkpoint time.Duration) Cost {
 	return c
 }
 
+// What the daemon does unless it is told otherwise.
+const (
+	flushInterval = time.Second // updates of a document are at least so far apart
+	mergeReadings = 60
+	flushBudget   = 0.02 // of a processor, for updates that nothing asks for yet
+	// What it takes an update and a reading to cost MongoDB, in seconds of a processor.
+	budgetUpdate, budgetReading = 300e-6, 5e-6
+)
+
+// gather is how long readings gather with a --flush-max. The budget pays for updates of
+// all sensors, one after the other, as often as it can: in each round an update of each,
+// with the readings that came since the last.
+func gather(n Needs, flush time.Duration) time.Duration {
+	left := flushBudget - budgetReading*n.perDay()/day.Seconds()
+	if left <= 0 {
+		return flush
+	}
+	round := float64(n.Sensors) * budgetUpdate / left
+	if round >= flush.Seconds() {
+		return flush
+	}
+	return max(time.Duration(round*float64(time.Second)), min(flush, flushInterval))
+}
+
 // addWrites adds what the lanes' updates cost. Where these keep a lane busy, it
 // gathers longer by itself.
 func (f *Figures) addWrites(c *Cost, n Needs, readings float64) {
-	gather := c.Flush
+	c.MergeReadings = max(mergeReadings, int(math.Ceil(float64(c.Flush)/float64(n.Interval))))
+	gather, apart := gather(n, c.Flush), min(c.Flush, flushInterval)
+	longest := min(mostIntervals*apart, longestGather)
 	for {
 		c.PerUpdate = min(max(1, float64(gather)/float64(n.Interval)), c.PerDocument)
 		c.Updates = readings / c.PerUpdate
 		each, clock := f.update(c.Storage, (c.PerDocument-c.PerUpdate)/2, c.PerUpdate)
-		longest := max(c.Flush, min(mostIntervals*c.Flush, longestGather))
-		if busy := c.Updates / lanes * clock / day.Seconds(); busy > busyPart && gather < longest {
-			gather = longest
+		if busy := c.Updates / lanes * clock / day.Seconds(); busy > busyPart && apart < longest {
+			gather, apart = max(gather, longest), longest
 			continue
 		}
 		c.Gather, c.UpdateTime = gather, each.Total()
-		c.Write = each.times(c.Updates).plus(f.Command.times(c.commands(gather)))
+		c.Write = each.times(c.Updates).plus(f.Command.times(c.commands(apart)))
 		return
 	}
 }
 
-// commands is how many carry a day's updates: one of each lane for each flush,
-// or more where there are too many updates for one, or fewer where a lane does
-// not always have something to write.
-func (c *Cost) commands(gather time.Duration) float64 {
-	flushes := lanes * day.Seconds() / gather.Seconds()
+// commands is how many carry a day's updates: one of each lane for each flush, which are
+// so far apart, or more where there are too many updates for one, or fewer where a lane
+// does not always have something to write.
+func (c *Cost) commands(apart time.Duration) float64 {
+	flushes := lanes * day.Seconds() / apart.Seconds()
 	if c.Updates < flushes {
 		return c.Updates
 	}
@@ -384,7 +438,7 @@ func (c *Cost) commands(gather time.Duration) float64 {
 // something was added since the last, and those that were closed since.
 func (f *Figures) addCheckpoints(c *Cost, n Needs, readings float64) {
 	checkpoints := day.Seconds() / c.Checkpoint.Seconds()
-	open := float64(n.Sensors) * min(1, float64(c.Checkpoint)/float64(max(n.Interval, c.Flush)))
+	open := float64(n.Sensors) * min(1, float64(c.Checkpoint)/float64(max(n.Interval, c.Gather)))
 	closed := readings / checkpoints / c.PerDocument
 	bytes, mongod := f.rewrite(c.Candidate, max(1, c.PerDocument/2))
 	documents := min(open+closed, readings/checkpoints) * checkpoints
@@ -419,8 +473,8 @@ func addQueries(c *Cost, n Needs, q Queried) {
 }
 
 // held is the memory of what gathers for so long, in bytes.
-func held(n Needs, flush time.Duration) float64 {
-	return n.perDay() / day.Seconds() * flush.Seconds() * float64(heldOverhead+heldField*n.Fields)
+func held(n Needs, gather time.Duration) float64 {
+	return n.perDay() / day.Seconds() * gather.Seconds() * float64(heldOverhead+heldField*n.Fields)
 }
 
 // reportsMongod reports whether the processor time of mongod was reported.

@@ -107,21 +107,63 @@ func TestRejectedCandidatesSayWhy(t *testing.T) {
 	assert.Contains(t, why[time.Minute], "more expensive: disk")
 }
 
-func TestFlushIntervalIsTheShortestThatGainsAsMuch(t *testing.T) {
+func TestFlushMaxIsTheShortestThatGainsAsMuch(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, time.Second, advised(t, dashboards(t)).Chosen.Flush, "up to 5 s nothing is merged")
+	assert.Equal(t, time.Second, advised(t, dashboards(t, func(n *Needs) { n.MaxWait = 5 * time.Second })).Chosen.Flush, "up to 5 s nothing is merged")
 	waits := advised(t, dashboards(t, func(n *Needs) { n.MaxWait = 30 * time.Second }))
 	assert.Equal(t, 30*time.Second, waits.Chosen.Flush)
-	assert.Contains(t, waits.Warnings[0], "BrimLagHigh")
 	assert.Equal(t, 300*time.Millisecond, advised(t, dashboards(t, func(n *Needs) { n.MaxWait = 300 * time.Millisecond })).Chosen.Flush)
 	many := dashboards(t, func(n *Needs) { n.Sensors, n.MaxWait = 300_000, time.Hour })
-	assert.LessOrEqual(t, held(many, advised(t, many).Chosen.Flush), float64(laneBytes), "more than lanes hold cannot gather")
+	assert.LessOrEqual(t, held(many, advised(t, many).Chosen.Gather), float64(laneBytes), "more than lanes hold cannot gather")
+}
+
+// A few sensors gather no longer than the budget takes to write them all; many gather as
+// long as they may.
+func TestBudgetWritesFewSensorsSooner(t *testing.T) {
+	t.Parallel()
+	few := dashboards(t, func(n *Needs) { n.Sensors = 50 })
+	assert.Equal(t, time.Second, gather(few, 5*time.Minute))
+	assert.Equal(t, 300*time.Millisecond, gather(few, 300*time.Millisecond))
+	some := dashboards(t, func(n *Needs) { n.Sensors = 1000 })
+	assert.InDelta(t, 1000*300e-6/(0.02-200*5e-6), gather(some, 5*time.Minute).Seconds(), 0.01)
+	many := dashboards(t, func(n *Needs) { n.Sensors = 100_000 })
+	assert.Equal(t, 5*time.Minute, gather(many, 5*time.Minute))
+	assert.Equal(t, time.Second, advised(t, few).Chosen.Flush, "to wait longer gains nothing")
+}
+
+// Each --flush-max that a window allows has its price, which falls as readings gather.
+func TestFreshnessHasItsPrice(t *testing.T) {
+	t.Parallel()
+	a := advised(t, dashboards(t))
+	require.NotEmpty(t, a.Fresh)
+	for i, f := range a.Fresh {
+		assert.LessOrEqual(t, f.Flush, a.Chosen.Granularity)
+		assert.Positive(t, f.Mongod)
+		if i > 0 {
+			assert.LessOrEqual(t, f.CPUPrice, a.Fresh[i-1].CPUPrice)
+			assert.GreaterOrEqual(t, f.PerUpdate, a.Fresh[i-1].PerUpdate)
+		}
+		if f.Flush == a.Chosen.Flush {
+			assert.InEpsilon(t, a.Chosen.CPUPrice, f.CPUPrice, 1e-9)
+		}
+	}
+	assert.Less(t, a.Fresh[len(a.Fresh)-1].Mongod, a.Fresh[0].Mongod/5)
+}
+
+// More readings than are merged by default are, where that is cheaper.
+func TestMergeReadingsLetFlushMaxDecide(t *testing.T) {
+	t.Parallel()
+	n := dashboards(t)
+	f := made(n, false)
+	s := f.sized(store.Bucket, time.Hour, store.Snappy)
+	assert.Equal(t, 60, f.cost(n, s, time.Minute, time.Minute).MergeReadings)
+	assert.Equal(t, 180, f.cost(n, s, 15*time.Minute, time.Minute).MergeReadings)
 }
 
 func TestCheckpointIntervalFollowsDiskWrites(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, time.Minute, advised(t, dashboards(t)).Chosen.Checkpoint)
-	n := dashboards(t)
+	n := dashboards(t, func(n *Needs) { n.MaxWait = 5 * time.Second })
+	assert.Equal(t, time.Minute, advised(t, n).Chosen.Checkpoint)
 	n.DiskWrites = int64(advised(t, n).Chosen.Written * 0.6)
 	assert.Equal(t, 2*time.Minute, advised(t, n).Chosen.Checkpoint)
 	n.DiskWrites = 1
@@ -159,7 +201,7 @@ func TestWarnsWithoutProcessorTimeOfMongoDB(t *testing.T) {
 }
 
 // TestBusyLanesGatherLonger: they gather for
-// longer than the flush interval.
+// longer than --flush-max.
 func TestBusyLanesGatherLonger(t *testing.T) {
 	t.Parallel()
 	why := func(a *Advice) string { return a.Choices[4].Why }

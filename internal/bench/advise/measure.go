@@ -371,7 +371,7 @@ const (
 	sampledSensors   = 60   // or fewer, where there are fewer
 	querySlack       = 1.25 // of the time that a query looks at
 	// A sensor that is faster than that fills documents by many updates at any
-	// flush interval, and how they are cut at the caps shows in their number.
+	// --flush-max, and how they are cut at the caps shows in their number.
 	fastInterval = 100 * time.Millisecond
 	// A single sensor's documents are written one in a command.
 	alonesDocuments = 1500
@@ -489,7 +489,13 @@ func (a *Advice) trial(readings int, within time.Duration) Trial {
 // Flags are those of `brim serve` that the advice comes to.
 func (a *Advice) Flags() []string {
 	c := a.Chosen
-	flags := []string{"--storage", string(c.Storage), "--compressor", string(c.Compressor), "--flush-interval", Span(c.Flush), "--granularity", Span(c.Granularity)}
+	flags := []string{"--storage", string(c.Storage), "--compressor", string(c.Compressor), "--flush-max", Span(c.Flush), "--granularity", Span(c.Granularity)}
+	if c.Flush < flushInterval {
+		flags = append(flags, "--flush-interval", Span(c.Flush))
+	}
+	if c.MergeReadings > mergeReadings {
+		flags = append(flags, "--merge-readings", strconv.Itoa(c.MergeReadings))
+	}
 	if c.Storage == store.Bucket {
 		flags = append(flags, "--bucket-max-readings", strconv.Itoa(c.MaxReadings), "--bucket-max-bytes", strconv.Itoa(c.MaxBytes))
 	}
@@ -523,6 +529,11 @@ var errLost = errors.New("not all readings of the load were taken: try again on 
 func (s *session) follow(ctx context.Context, a *Advice) (_ *Followed, err error) {
 	t := a.trial(s.followReadings, s.followTime)
 	out := &Followed{Serve: a.Flags(), Load: a.LoadFlags(t), Trial: t}
+	if a.Chosen.Storage == store.TimeSeries {
+		// For the same reason: what the budget leaves of a window would be written after
+		// the next window.
+		out.Serve = append(out.Serve, "--flush-budget", "0%")
+	}
 	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, Span(t.Event), Span(t.Time))
 	d, err := s.lab.Daemon(ctx, s.m, out.Serve...)
 	if err != nil {

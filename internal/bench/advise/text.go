@@ -26,6 +26,7 @@ func Text(w io.Writer, a *Advice, yaml string) error {
 		a.head(),
 		{Title: "Take", Facts: take},
 		{Title: "A day of it", Facts: a.costs()},
+		a.fresh(),
 		{Title: "Warnings", List: a.Warnings},
 		{Title: "The configuration (brim config check FILE, brim serve --config FILE)", Code: yaml},
 		a.rejected(),
@@ -65,6 +66,17 @@ func (a *Advice) costs() []report.Fact {
 	}
 }
 
+// fresh is the table of what it costs that MongoDB has readings sooner or later.
+func (a *Advice) fresh() report.Block {
+	t := &report.Table{Head: []string{"--flush-max", "gather", "readings/update", "mongod/reading", "mongod, CPUs", "CPU price"}}
+	for _, f := range a.Fresh {
+		t.Add(Span(f.Flush), Span(f.Gather.Round(100*time.Millisecond)), number(f.PerUpdate), bench.Seconds.Format(f.Mongod), fmt.Sprintf("%.2g", f.Cores), fmt.Sprintf("%.2f", f.CPUPrice))
+	}
+	return report.Block{Title: "How fresh, and what it costs", Table: t, Notes: []string{
+		"--flush-max is how old readings may become that programs which read MongoDB themselves do not see, and what a lost disk of Brim may cost. mongod is its processor time for writing; the price is that of a month, of mongod and brim. --max-wait limits the choice.",
+	}}
+}
+
 // rejected is the table of all candidates, the chosen one among them, and the rule.
 func (a *Advice) rejected() report.Block {
 	t := &report.Table{Head: []string{"candidate", "docs/day", "B/reading", "kept", "writing", "checkpoints", "queries", "a query", "price", "why"}, Wide: true}
@@ -74,7 +86,7 @@ func (a *Advice) rejected() report.Block {
 	}
 	return report.Block{Title: "Candidates", Table: t, Notes: []string{fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
 		"writing, checkpoints and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, "+
-		"then smaller documents, then snappy, then the shorter flush interval. An update carries flush interval / --interval readings. "+
+		"then smaller documents, then snappy, then the shorter --flush-max. "+
 		"The cost of ingest is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them; the readings are those of `brim load`, and yours may compress better or worse.",
 		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart)}}
 }
@@ -119,13 +131,24 @@ func (a *Advice) explain() {
 			}))
 	}
 	choose("compressor", string(c.Compressor), "%s bytes a reading on disk. %s", number(a.perReading(c)), a.next(func(o Candidate) bool { return o.shape() == c.shape() }))
-	busy := ""
-	if c.Gather > c.Flush {
-		busy = " That is longer than the flush interval, because updates keep the lanes busy, and what arrives meanwhile waits."
+	choose("flush-max", Span(c.Flush), "An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored. Queries through Brim see it, programs that read MongoDB themselves do not.%s",
+		readings(c.PerUpdate), Span(max(c.Flush, c.Gather)), c.gathers())
+	if c.MergeReadings > mergeReadings {
+		choose("merge-readings", strconv.Itoa(c.MergeReadings), "What a sensor sends within flush-max, so that updates are not sent earlier.")
 	}
-	choose("flush-interval", Span(c.Flush), "An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored.%s", readings(c.PerUpdate), Span(c.Gather), busy)
 	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). It is storage.syncPeriodSecs of a mongod of your own, and after a crash MongoDB replays as much of its journal.",
 		bench.Bytes.Format(c.Written), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
+}
+
+// gathers says why readings gather for another time than --flush-max.
+func (c Cost) gathers() string {
+	switch {
+	case c.Gather > c.Flush:
+		return " That is longer than flush-max, because updates keep the lanes busy, and what arrives meanwhile waits."
+	case c.Gather < c.Flush:
+		return fmt.Sprintf(" Most gather for %s only, which --flush-budget pays for.", Span(c.Gather.Round(100*time.Millisecond)))
+	}
+	return ""
 }
 
 // next compares the choice with the cheapest rejected candidate of some.
@@ -138,9 +161,6 @@ func (a *Advice) next(of func(Candidate) bool) string {
 	return "No other was measured."
 }
 
-// lagLimit is the lag from which on the alert that comes with Brim is raised.
-const lagLimit = 8 * time.Second
-
 // warn says what the advice does not make good.
 func (a *Advice) warn(within bool) {
 	c := a.Chosen
@@ -149,9 +169,6 @@ func (a *Advice) warn(within bool) {
 	}
 	if !a.Figures.reportsMongod() {
 		a.Warnings = append(a.Warnings, "This MongoDB does not report its processor time, so the prices include only Brim's: measure in a mongod of advise's own, without --mongo-uri.")
-	}
-	if c.Flush >= lagLimit {
-		a.Warnings = append(a.Warnings, "Readings wait longer than 8 s, from which on the alert BrimLagHigh is raised: raise it too.")
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 
 // charts are those of a page.
 type charts struct {
-	Latency, Tenths, Rate, Lag, Journal, Queue template.HTML
+	Latency, Tenths, Rate, Age, Journal, Queue template.HTML
 }
 
 // A timeline is the seconds as the charts need them.
@@ -102,14 +102,14 @@ func (t *timeline) charts(stream string, tenths [len(store.Fills)]scrape.Histogr
 	rate := t.chart("Readings per second", chart.PerSecond,
 		chart.Series{Name: "ingested", Tone: chart.A, Y: t.line(func(s *second) float32 { return s.In })},
 		chart.Series{Name: "stored", Tone: chart.C, Dashed: true, Y: t.line(func(s *second) float32 { return s.Stored })})
-	lag := t.chart("Lag from receipt to stored", chart.Seconds,
-		chart.Series{Name: "p99", Tone: chart.B, Y: t.line(func(s *second) float32 { return s.LagP99 })},
-		chart.Series{Name: "p50", Tone: chart.A, Y: t.line(func(s *second) float32 { return s.LagP50 })})
+	age := t.chart("Age that direct readers of MongoDB see", chart.Seconds,
+		chart.Series{Name: "oldest not stored", Tone: chart.B, Y: t.line(func(s *second) float32 { return s.Oldest })},
+		chart.Series{Name: "p50 when stored", Tone: chart.A, Y: t.line(func(s *second) float32 { return s.Lag })})
 	journal := t.chart("Journal", chart.Bytes, chart.Series{Tone: chart.D, Filled: true, Y: t.line(func(s *second) float32 { return s.Journal })})
 	journal.Height = low
 	journal.Beneath = &chart.Panel{
-		Y:      chart.Axis{Label: "Age of the oldest pending reading", Unit: chart.Seconds},
-		Series: []chart.Series{{Tone: chart.B, Y: t.line(func(s *second) float32 { return s.Oldest })}},
+		Y:      chart.Axis{Label: "Past due: how late updates are", Unit: chart.Seconds},
+		Series: []chart.Series{{Tone: chart.B, Y: t.line(func(s *second) float32 { return s.PastDue })}},
 	}
 	queue := t.chart("Pending readings", chart.Count, chart.Series{Tone: chart.D, Filled: true, Y: t.line(func(s *second) float32 { return s.Queue })})
 	queue.Height = low
@@ -121,7 +121,7 @@ func (t *timeline) charts(stream string, tenths [len(store.Fills)]scrape.Histogr
 		to *template.HTML
 		of interface{ SVG() (template.HTML, error) }
 	}{
-		{&c.Latency, latency}, {&c.Tenths, byFill(tenths, t.width)}, {&c.Rate, rate}, {&c.Lag, lag}, {&c.Journal, journal}, {&c.Queue, queue},
+		{&c.Latency, latency}, {&c.Tenths, byFill(tenths, t.width)}, {&c.Rate, rate}, {&c.Age, age}, {&c.Journal, journal}, {&c.Queue, queue},
 	} {
 		if *one.to, err = one.of.SVG(); err != nil {
 			return c, err

@@ -57,19 +57,18 @@ type Diagnosis struct {
 // Config says where the page gets its data. The functions are called
 // concurrently and do no I/O.
 type Config struct {
-	Version       string
-	Gatherer      prometheus.Gatherer
-	Parts         func() []Part
-	Streams       func() []Stream
-	Signals       func() []doctor.Signal // none: there is no MongoDB to sample
-	Diagnosis     func() Diagnosis
-	HTTPAddr      func() string // host:port that accepts readings
-	Scheme        string        // of HTTPAddr; empty: http
-	FlushInterval time.Duration
-	File          string        // keeps the history across restarts; empty: it starts empty
-	Interval      time.Duration // between two samples; 0: 1 s, some six points for each tenth of a one-minute window
-	Logger        *slog.Logger
-	Now           func() time.Time // nil: time.Now
+	Version   string
+	Gatherer  prometheus.Gatherer
+	Parts     func() []Part
+	Streams   func() []Stream
+	Signals   func() []doctor.Signal // none: there is no MongoDB to sample
+	Diagnosis func() Diagnosis
+	HTTPAddr  func() string // host:port that accepts readings
+	Scheme    string        // of HTTPAddr; empty: http
+	File      string        // keeps the history across restarts; empty: it starts empty
+	Interval  time.Duration // between two samples; 0: 1 s, some six points for each tenth of a one-minute window
+	Logger    *slog.Logger
+	Now       func() time.Time // nil: time.Now
 }
 
 // saveInterval is how much of the history a crash loses.

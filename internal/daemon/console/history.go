@@ -30,7 +30,8 @@ const (
 	metricRefused     = "brim_journal_refused_total"
 	metricJournal     = "brim_journal_bytes"
 	metricJournalMax  = "brim_journal_max_bytes"
-	metricOldest      = "brim_journal_oldest_unapplied_seconds"
+	metricOldest      = "brim_queue_oldest_seconds"
+	metricPastDue     = "brim_queue_past_due_seconds"
 	metricQueue       = "brim_queue_readings"
 	metricLag         = "brim_queue_lag_seconds"
 	metricRetries     = "brim_queue_retries_total"
@@ -86,10 +87,10 @@ type second struct {
 	In      float32 // readings acknowledged, per second
 	Stored  float32 // readings stored, per second
 	Updates float32 // buckets written, per second
-	LagP50  float32 // seconds
-	LagP99  float32 // seconds
+	Lag     float32 // from receipt to stored, the median, seconds
 	Journal float32 // bytes
-	Oldest  float32 // age of the oldest reading that is not stored, seconds
+	Oldest  float32 // age of the oldest reading that programs do not see which read MongoDB, seconds
+	PastDue float32 // how late updates are, seconds
 	Queue   float32 // readings not stored yet
 
 	Writes []writes // of the streams that were written, sorted; the first is that of all streams
@@ -149,13 +150,14 @@ func (h *history) measure(now time.Time, sample scrape.Sample) second {
 	s := second{
 		At: now.UnixMilli(), First: h.last == nil,
 		Journal: float32(sample.Value(metricJournal, nil)),
-		Oldest:  float32(sample.Value(metricOldest, nil)),
+		Oldest:  float32(oldestOf(sample, "")),
+		PastDue: float32(sample.Value(metricPastDue, nil)),
 		Queue:   float32(sample.Value(metricQueue, nil)),
 	}
 	elapsed := now.Sub(h.lastAt).Seconds()
 	if s.First || elapsed <= 0 {
 		nan := float32(math.NaN())
-		s.In, s.Stored, s.Updates, s.LagP50, s.LagP99 = nan, nan, nan, nan, nan
+		s.In, s.Stored, s.Updates, s.Lag = nan, nan, nan, nan
 		return s
 	}
 	counts := h.minutes[len(h.minutes)-1].Counts
@@ -170,10 +172,22 @@ func (h *history) measure(now time.Time, sample scrape.Sample) second {
 	updates := sample.Histogram(metricUpdate, nil).Since(h.last.Histogram(metricUpdate, nil))
 	s.Stored, s.Updates = rate(updates.Sum), rate(updates.Count)
 	lag := sample.Histogram(metricLag, nil).Since(h.last.Histogram(metricLag, nil))
-	s.LagP50, s.LagP99 = float32(lag.Quantile(0.5)), float32(lag.Quantile(0.99))
+	s.Lag = float32(lag.Quantile(0.5))
 	s.Restarted = rise(h.last.Value(metricRestarts, nil), sample.Value(metricRestarts, nil)) > 0
 	s.Writes = h.writes(sample, elapsed)
 	return s
+}
+
+// oldestOf is the age of the oldest reading of a stream, or of all, that is not in
+// MongoDB; NaN: unknown.
+func oldestOf(sample scrape.Sample, stream string) float64 {
+	oldest := math.NaN()
+	for _, m := range sample[metricOldest].GetMetric() {
+		if age := m.GetGauge().GetValue(); (stream == "" || scrape.Label(m, "stream") == stream) && !(age <= oldest) {
+			oldest = age
+		}
+	}
+	return oldest
 }
 
 // rise is how much a counter rose. One that fell was reset to 0, and one that is seen
@@ -267,7 +281,7 @@ func (s *second) merging() float32 {
 }
 
 const (
-	fileFormat = 3
+	fileFormat = 4
 	// maxFile bounds what is read of a file that may hold anything.
 	maxFile = 64 << 20
 )

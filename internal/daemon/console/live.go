@@ -108,7 +108,7 @@ func (c *Console) live(v view) (*live, error) {
 	}
 	in := g.total(metricIngested)
 	out := &live{
-		State: g.state(c.cfg.Parts(), c.cfg.late()), Stream: v.stream, Scheme: c.cfg.Scheme, HTTPAddr: c.cfg.HTTPAddr(),
+		State: g.state(c.cfg.Parts()), Stream: v.stream, Scheme: c.cfg.Scheme, HTTPAddr: c.cfg.HTTPAddr(),
 		Empty: in.Recent == 0 && in.Total == 0, Charts: drawn, Marks: len(t.marks) > 0,
 		Figures: g.figures(), Streams: g.streams(c.cfg.Streams()), Refused: g.refused(), Events: g.events(), Signals: signalRows(c.cfg.Signals()),
 	}
@@ -140,17 +140,13 @@ type state struct {
 	Parts []Part // that are not ready
 }
 
-// leastLate is the least age of an unstored reading that is reported: no round trip
-// to a healthy MongoDB takes that long.
-const leastLate = 10 * time.Second
-
-// late is the age at which a reading should have been stored long ago: a few times
-// as long as readings are gathered for one update.
-func (c *Config) late() time.Duration { return max(leastLate, 3*c.FlushInterval) }
+// late is how late an update is, in seconds, before it is reported, as by the alert
+// BrimLagHigh: no round trip to a healthy MongoDB takes that long.
+const late = 10
 
 // state derives from the parts whether readings are accepted, and from the metrics
 // whether they are stored: the connections to a MongoDB that hangs stay open.
-func (g *glance) state(parts []Part, late time.Duration) state {
+func (g *glance) state(parts []Part) state {
 	s := state{Class: doctor.Healthy, Words: "Readings are accepted and stored"}
 	accepted := "Readings are accepted"
 	if slices.ContainsFunc(parts, func(p Part) bool { return p.Optional }) {
@@ -169,8 +165,8 @@ func (g *glance) state(parts []Part, late time.Duration) state {
 			s.Parts = append(s.Parts, p)
 		}
 	}
-	if oldest := g.newest(func(x *second) float32 { return x.Oldest }); oldest > late.Seconds() {
-		degrade("; the oldest pending one is " + chart.Format(chart.Seconds, oldest) + " old")
+	if due := g.newest(func(x *second) float32 { return x.PastDue }); due > late {
+		degrade("; an update is " + chart.Format(chart.Seconds, due) + " late")
 	}
 	if len(s.Parts) > 0 {
 		degrade("; not all can be stored at present")
@@ -223,9 +219,9 @@ func (g *glance) figures() []figure {
 		{"Write p99", chart.Format(chart.Seconds, of(func(w writes) float32 { return w.P99 })), "round trip to MongoDB"},
 		{"Fill", chart.Format(chart.Ratio, of(func(w writes) float32 { return w.Fill })), "of the buckets being written"},
 		{"Merging", chart.Format(chart.Count, g.newest((*second).merging)), "readings per update"},
-		{"Lag p99", chart.Format(chart.Seconds, g.newest(func(s *second) float32 { return s.LagP99 })), "receipt to stored"},
+		{"Past due", chart.Format(chart.Seconds, g.newest(func(s *second) float32 { return s.PastDue })), "how late updates are"},
 		{"Pending", chart.Format(chart.Count, g.newest(func(s *second) float32 { return s.Queue })), "readings not stored yet"},
-		{"Oldest", chart.Format(chart.Seconds, g.newest(func(s *second) float32 { return s.Oldest })), "reading not stored yet"},
+		{"Oldest", chart.Format(chart.Seconds, oldestOf(g.last, g.stream)), "that direct readers of MongoDB miss"},
 		{"Journal", journal, note},
 	}
 }

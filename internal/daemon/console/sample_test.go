@@ -32,7 +32,8 @@ type daemon struct {
 
 	ingested, rejected, refused, requests *prometheus.CounterVec
 	deadLetters                           prometheus.Counter
-	journal, oldest, queue                prometheus.Gauge
+	journal, pastDue, queue               prometheus.Gauge
+	oldest                                *prometheus.GaugeVec
 	lag                                   prometheus.Histogram
 }
 
@@ -50,11 +51,12 @@ func newDaemon(t testing.TB, now time.Time) *daemon {
 		requests:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: metricRequests}, []string{"protocol", "code"}),
 		deadLetters: prometheus.NewCounter(prometheus.CounterOpts{Name: metricDeadLetters}),
 		journal:     prometheus.NewGauge(prometheus.GaugeOpts{Name: metricJournal}),
-		oldest:      prometheus.NewGauge(prometheus.GaugeOpts{Name: metricOldest}),
+		oldest:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricOldest}, []string{"stream"}),
+		pastDue:     prometheus.NewGauge(prometheus.GaugeOpts{Name: metricPastDue}),
 		queue:       prometheus.NewGauge(prometheus.GaugeOpts{Name: metricQueue}),
 		lag:         prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{Name: metricLag, Buckets: prometheus.ExponentialBuckets(0.001, 2, 26)})),
 	}
-	d.registry.MustRegister(d.ingested, d.rejected, d.refused, d.requests, d.deadLetters, d.journal, d.oldest, d.queue, d.lag)
+	d.registry.MustRegister(d.ingested, d.rejected, d.refused, d.requests, d.deadLetters, d.journal, d.oldest, d.pastDue, d.queue, d.lag)
 	for name, storage := range map[string]store.Storage{"readings": store.Bucket, "plant <b>2</b>": store.TimeSeries} {
 		m, err := store.NewMetrics(d.registry, name, storage, time.Hour)
 		require.NoError(t, err)
@@ -127,7 +129,7 @@ func (d *daemon) work(second int) {
 		d.lag.Observe(1.0 * math.Exp(d.random.NormFloat64()*0.3))
 	}
 	d.queue.Set(2000 + 300*d.random.Float64())
-	d.oldest.Set(1 + d.random.Float64()*0.4)
+	d.oldest.WithLabelValues("readings").Set(1 + d.random.Float64()*0.4)
 	d.journal.Set(float64(24<<20) * (1 + math.Mod(float64(second)/37, 1)))
 }
 

@@ -41,23 +41,20 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 	t.Parallel()
 	healthy := "Readings are accepted and stored"
 	for name, c := range map[string]struct {
-		oldest    float64
-		flush     time.Duration
+		pastDue   float64
 		up, aside float64
 		parts     []Part
 		class     doctor.Class
 		want      []string
 	}{
-		"all is well":              {9, 0, 1, 0, journaling(), doctor.Healthy, []string{healthy}},
-		"the oldest waits":         {58, time.Second, 1, 0, journaling(), doctor.Degrading, []string{"Readings are accepted into the journal; the oldest pending one is 58 s old"}},
-		"readings are to wait":     {58, 20 * time.Second, 1, 0, journaling(), doctor.Healthy, []string{healthy}},
-		"they wait for longer":     {61, 20 * time.Second, 1, 0, journaling(), doctor.Degrading, []string{"the oldest pending one is 61 s old"}},
-		"MongoDB hangs":            {2, 0, 0, 0, journaling(), doctor.Degrading, []string{"into the journal; MongoDB does not answer", "health of MongoDB"}},
-		"MongoDB hangs for long":   {58, 0, 0, 0, journaling(), doctor.Degrading, []string{"the oldest pending one is 58 s old", "health of MongoDB"}},
-		"some are set aside":       {2, 0, 1, 3, journaling(), doctor.Degrading, []string{"not all can be stored at present", "3 buckets cannot be written"}},
-		"without a journal":        {58, 0, 1, 0, []Part{{Name: "daemon", Ready: true}}, doctor.Degrading, []string{"Readings are accepted; the oldest pending one is 58 s old"}},
-		"no readings are accepted": {58, 0, 0, 0, []Part{{Name: "journal", Reason: "full"}}, doctor.Bottleneck, []string{"No readings can be accepted", "health of MongoDB"}},
-		"MongoDB is known to hang": {58, 0, 1, 0, []Part{{Name: "mongodb", Optional: true, Reason: "away"}}, doctor.Degrading, []string{"the oldest pending one is 58 s old", "away"}},
+		"all is well":              {9, 1, 0, journaling(), doctor.Healthy, []string{healthy}},
+		"an update is late":        {58, 1, 0, journaling(), doctor.Degrading, []string{"Readings are accepted into the journal; an update is 58 s late"}},
+		"MongoDB hangs":            {2, 0, 0, journaling(), doctor.Degrading, []string{"into the journal; MongoDB does not answer", "health of MongoDB"}},
+		"MongoDB hangs for long":   {58, 0, 0, journaling(), doctor.Degrading, []string{"an update is 58 s late", "health of MongoDB"}},
+		"some are set aside":       {2, 1, 3, journaling(), doctor.Degrading, []string{"not all can be stored at present", "3 buckets cannot be written"}},
+		"without a journal":        {58, 1, 0, []Part{{Name: "daemon", Ready: true}}, doctor.Degrading, []string{"Readings are accepted; an update is 58 s late"}},
+		"no readings are accepted": {58, 0, 0, []Part{{Name: "journal", Reason: "full"}}, doctor.Bottleneck, []string{"No readings can be accepted", "health of MongoDB"}},
+		"MongoDB is known to hang": {58, 1, 0, []Part{{Name: "mongodb", Optional: true, Reason: "away"}}, doctor.Degrading, []string{"an update is 58 s late", "away"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,10 +66,9 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 			}
 			gauge(metricUp, c.up)
 			gauge(metricSetAside, c.aside)
-			d.oldest.Set(c.oldest)
-			console := d.console(t, func(cfg *Config) {
-				cfg.Parts, cfg.FlushInterval = func() []Part { return c.parts }, c.flush
-			})
+			d.pastDue.Set(c.pastDue)
+			d.oldest.WithLabelValues("readings").Set(290) // which is no fault
+			console := d.console(t, func(cfg *Config) { cfg.Parts = func() []Part { return c.parts } })
 			console.sample()
 			_, body := get(t, console, "/console")
 			assert.Contains(t, body, `<section class="state `+c.class.String()+`"`)
@@ -80,6 +76,21 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 				assert.Contains(t, body, text)
 			}
 		})
+	}
+}
+
+// TestAgeThatDirectReadersSeeIsShown: of the stream that is looked at, or of the stream
+// that is furthest behind.
+func TestAgeThatDirectReadersSeeIsShown(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	d.oldest.WithLabelValues("readings").Set(42)
+	d.oldest.WithLabelValues("plant <b>2</b>").Set(90)
+	c := d.console(t, nil)
+	c.sample()
+	for query, want := range map[string]string{"": "90 s", "?stream=readings": "42 s"} {
+		_, body := get(t, c, "/console"+query)
+		assert.Contains(t, body, `<dt>Oldest</dt><dd>`+want+`</dd><dd class="note">that direct readers of MongoDB miss</dd>`, query)
 	}
 }
 
