@@ -251,8 +251,11 @@ func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faultte
 	if cfg.Sensors == 0 {
 		cfg.Sensors = 10
 	}
-	if cfg.Rate == 0 && cfg.Most == 0 && cfg.Ack != "stored" {
-		cfg.Rate = form(s, 1000.0, 0)
+	if cfg.Rate == 0 && cfg.Most == 0 {
+		cfg.Rate = form(s, 400.0, 0)
+		if cfg.Ack == "stored" {
+			cfg.Rate = form(s, 100.0, 0)
+		}
 	}
 	p := faulttest.Produce(n, cfg)
 	s.producers = append(s.producers, p)
