@@ -1008,7 +1008,7 @@ const siegeTime = "BRIM_FAULT_SIEGE"
 func (g *siege) plan() siegePlan {
 	switch {
 	case g.sabotaged:
-		return siegePlan{rounds: 1, quiet: 500 * time.Millisecond, siege: 1500 * time.Millisecond}
+		return siegePlan{rounds: 1, quiet: 200 * time.Millisecond, siege: 500 * time.Millisecond}
 	case !full():
 		return siegePlan{rounds: 2, quiet: time.Second, siege: 2500 * time.Millisecond}
 	}

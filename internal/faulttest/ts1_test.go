@@ -47,7 +47,10 @@ func TestTS1Delayed(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(1, 1))
 			for range rounds(s, 1, 6) {
 				wait(500 * time.Millisecond)
-				proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.Hold)})
+				proxy.Set(faulttest.Faults{Decide: func(faulttest.Command) faulttest.Fate {
+					wait(form(s, 100*time.Millisecond, 0)) // the driver repeats it at once, on a new connection
+					return faulttest.Hold
+				}})
 				wait(writeTimeout + time.Second)
 				proxy.Set(faulttest.Faults{})
 				s.flush(d)
