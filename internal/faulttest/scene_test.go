@@ -47,7 +47,8 @@ type faultTest struct {
 	name      string
 	run       func(s *scene) outcome
 	sabotages []sabotage
-	alone     bool // it measures times, so no other test may run at the same time
+	alone     bool // no other test may run at the same time
+	timed     bool // it measures times, and has three tries: a host may stall during one
 
 	// Shared by all runs, which run one after another.
 	ownServer       bool          // a mongod that no other test uses
@@ -108,6 +109,10 @@ func (f faultTest) test(t *testing.T) {
 	row := faulttest.Row{Test: f.name}
 	designed := t.Run("as designed", func(t *testing.T) {
 		out := f.run(f.scene(t, false))
+		for more := 2; f.timed && more > 0 && out.stuck == nil && len(out.broken) > 0; more-- {
+			t.Logf("found %q; again", out.wrong())
+			out = f.run(f.scene(t, false))
+		}
 		t.Logf("%d faults; %s", out.faults, out.result.Report())
 		require.NoError(t, out.stuck)
 		assert.Empty(t, out.wrong())
