@@ -25,8 +25,8 @@ func TestCRASH1(t *testing.T) {
 // crashes kills the daemon again and again, sometimes before it was ready.
 func crashes(s *scene, flags ...string) outcome {
 	d := s.daemon("", flags...)
-	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 600.0, 2000)})
-	s.produce(d, 4, faulttest.ProducerConfig{Rate: form(s, 100.0, 200)})
+	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
+	s.produce(d, 4, faulttest.ProducerConfig{Rate: 200})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 2, Ack: "stored", LineProtocol: true})
 	kills := form(s, 4, 20)
 	for range kills {
