@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
@@ -77,16 +75,8 @@ func TestLivePageWhileMongoDBHangs(t *testing.T) {
 func TestLivePageIsUpdatedWhileTheDaemonStops(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
-	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir()).awaitStorage()
-	inDatabase(t, server.URI(), func(db *mongo.Database) {
-		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: 3}}},
-			{Key: "data", Value: bson.D{ // the write, the one that tells whether it alone hangs, and a claim's renewal
-				{Key: "failCommands", Value: bson.A{"update"}}, {Key: "appName", Value: "brim"},
-				{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 5000},
-			}},
-		}).Err())
-	})
+	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--stop-timeout", "10m").awaitStorage()
+	resume := hangUpdates(t, server)
 	code, answer := b.post("/v1/readings", `{"sensorId":"s","fields":{"t":1}}`)
 	require.Equal(t, http.StatusOK, code, answer)
 	b.signal(syscall.SIGTERM)
@@ -100,5 +90,6 @@ func TestLivePageIsUpdatedWhileTheDaemonStops(t *testing.T) {
 	first := at()
 	b.eventually("later look", func() bool { return at() != first })
 	b.eventually("look after that", func() bool { return at() > first })
+	resume()
 	assert.Equal(t, exitDone, b.wait())
 }

@@ -23,17 +23,8 @@ import (
 func TestStopStoresWhatIsPending(t *testing.T) {
 	t.Parallel()
 	server := mongodtest.Start(t, mongod.Config{})
-	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--lanes", "1", "--ack", "stored").awaitStorage()
-	inDatabase(t, server.URI(), func(db *mongo.Database) {
-		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
-			{Key: "configureFailPoint", Value: "failCommand"},
-			{Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
-			{Key: "data", Value: bson.D{
-				{Key: "failCommands", Value: bson.A{"update"}}, {Key: "appName", Value: "brim"},
-				{Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 4000},
-			}},
-		}).Err())
-	})
+	b := startBrim(t, "--mongo-uri", server.URI(), "--data-dir", t.TempDir(), "--lanes", "1", "--ack", "stored", "--stored-timeout", "10m", "--stop-timeout", "10m").awaitStorage()
+	resume := hangUpdates(t, server)
 	type reply struct {
 		code   int
 		answer string
@@ -50,6 +41,7 @@ func TestStopStoresWhatIsPending(t *testing.T) {
 	b.signal(syscall.SIGTERM)
 	b.awaitReadiness(http.StatusServiceUnavailable, "the daemon is stopping")
 	assertRetryAfter(t, b, `{"sensorId":"s","fields":{"t":1}}`)
+	resume()
 	assert.Equal(t, exitDone, b.wait())
 	for range 2 {
 		r := <-replies
@@ -59,6 +51,21 @@ func TestStopStoresWhatIsPending(t *testing.T) {
 	inDatabase(t, server.URI(), func(db *mongo.Database) {
 		assert.Equal(t, map[string]int{"late": 2}, sensors(t, db.Collection("readings")))
 	})
+}
+
+// hangUpdates makes all updates of readings hang in MongoDB until resume is called.
+func hangUpdates(t *testing.T, server *mongod.Server) (resume func()) {
+	t.Helper()
+	set := func(mode string) {
+		inDatabase(t, server.URI(), func(db *mongo.Database) {
+			require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{
+				{Key: "configureFailPoint", Value: "hangDuringBatchUpdate"}, {Key: "mode", Value: mode},
+				{Key: "data", Value: bson.D{{Key: "nss", Value: db.Name() + ".readings"}}},
+			}).Err())
+		})
+	}
+	set("alwaysOn")
+	return func() { set("off") }
 }
 
 func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
@@ -79,7 +86,7 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 	b.signal(syscall.SIGINT)
 	begin := time.Now()
 	assert.Equal(t, exitFailed, b.wait())
-	assert.Less(t, time.Since(begin), 30*time.Second)
+	assert.Less(t, time.Since(begin), patience, "--stop-timeout is 10m")
 	assert.Contains(t, b.Logged(), daemon.ErrTwice.Error())
 	assert.Contains(t, b.Logged(), "1 readings not known to be stored")
 	assert.False(t, processRuns(pid), "mongod is left behind")
@@ -88,7 +95,19 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 
 func TestStopWhileMongoDBHangs(t *testing.T) {
 	t.Parallel()
-	b := startBrim(t, append(embedded(t), "--stop-timeout", "1s", "--stored-timeout", "10m", "--journal", "off")...).awaitStorage()
+	// Without the flag it has 15 s, and waits for mongod to the last. A host may stall for
+	// as long, but not each time.
+	const least = 15 * time.Second
+	took := least
+	for i := 0; i < 3 && took >= least; i++ {
+		took = stopWhileMongoDBHangs(t, "--stop-timeout", "1s")
+	}
+	assert.Less(t, took, least, "--stop-timeout is 1s")
+}
+
+func stopWhileMongoDBHangs(t *testing.T, flags ...string) (took time.Duration) {
+	t.Helper()
+	b := startBrim(t, append(append(embedded(t), "--stored-timeout", "10m", "--journal", "off"), flags...)...).awaitStorage()
 	pid := b.status().Mongod.Pid
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
@@ -100,9 +119,9 @@ func TestStopWhileMongoDBHangs(t *testing.T) {
 	b.eventually("reading taken", func() bool { return b.status().Queue.Readings == 1 })
 	begin := time.Now()
 	assert.Equal(t, exitFailed, b.stop())
-	// Without the flag it has 15 s, and a flush in vain uses most of them.
-	assert.Less(t, time.Since(begin), 10*time.Second, "--stop-timeout is 1s")
+	took = time.Since(begin)
 	assert.Contains(t, b.Logged(), "1 readings not known to be stored")
 	assert.Contains(t, <-answered, "outcome_unknown")
 	assert.False(t, processRuns(pid), "mongod is left behind")
+	return took
 }

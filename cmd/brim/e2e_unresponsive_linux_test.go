@@ -36,9 +36,9 @@ func TestStoppedMongoDBIsReported(t *testing.T) {
 		ready = body
 		return strings.Contains(body, "MongoDB is away: it does not answer")
 	})
-	// The driver itself notices after half a minute. A busy machine may take more than the
-	// 3 s, which are these 2 s and the interval of the pings.
-	assert.Less(t, time.Since(stopped), 15*time.Second, ready)
+	// The driver itself notices after half a minute. A host that stalls may take much more
+	// than the 3 s, which are these 2 s and the interval of the pings.
+	assert.Less(t, time.Since(stopped), 28*time.Second, ready)
 	assert.Contains(t, ready, "no reply to any ping within 2s")
 	_, metrics := b.admin(http.MethodGet, "/metrics")
 	assert.Contains(t, metrics, "\nbrim_mongodb_up 0\n")
@@ -46,7 +46,7 @@ func TestStoppedMongoDBIsReported(t *testing.T) {
 	got := runBrim(t, nil, "doctor", "--admin", b.Admin)
 	assert.Equal(t, exitFailed, got.code)
 	require.ErrorIs(t, got.err, errAway)
-	assert.Less(t, time.Since(asked), 15*time.Second, "brim doctor: %v", got.err)
+	assert.Less(t, time.Since(asked), 28*time.Second, "brim doctor: %v", got.err)
 	code, answer = b.post("/v1/readings?ack=journaled", `{"sensorId":"s","fields":{"t":2}}`)
 	assert.Equal(t, http.StatusOK, code, answer)
 

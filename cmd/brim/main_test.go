@@ -16,9 +16,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// What is ignored here (nohup) would be ignored by the daemons as well.
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+	// What is ignored here (nohup, or a shell's &) would be ignored by the daemons as well.
+	unheard := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(unheard, s)
+		}
+	}
 	// Most of a test's time is waiting for daemons and mongods that start and stop.
 	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the value is a valid number

@@ -38,7 +38,7 @@ func copiedSeries(s *scene) outcome {
 	copied.stop()
 	copies := rounds(s, 1, 5)
 	for range copies {
-		p := s.produce(first, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: 8000})
+		p := s.produce(first, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: form(s, 1000.0, 8000)})
 		wait(300 * time.Millisecond)
 		proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.Drop)})
 		wait(time.Second)
@@ -75,7 +75,7 @@ func copiedJournal(s *scene) outcome {
 	copied.stop()
 	faults := 0
 	for range rounds(s, 2, 20) {
-		s.produce(first, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
+		s.produce(first, 4, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 600.0, 2000)})
 		wait(form(s, 300*time.Millisecond, time.Second))
 		// The daemon gets no reply to updates that are applied now.
 		proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.5, faulttest.CutAnswer)})
@@ -91,7 +91,7 @@ func copiedJournal(s *scene) outcome {
 		copied.start()
 		first.ready()
 		copied.ready()
-		p := s.produce(copied, 2, faulttest.ProducerConfig{Batch: 10, Rate: 1000})
+		p := s.produce(copied, 2, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 300.0, 1000)})
 		wait(form(s, 500*time.Millisecond, 2*time.Second))
 		p.Stop()
 		s.flush(copied) // its journal is about to be replaced

@@ -35,7 +35,7 @@ func TestHOL1(t *testing.T) {
 		{"a locked document", stuckBuckets{sensors: 1, step: time.Millisecond, granularity: "1h", locked: true}, fault.Divide},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			faultTest{name: "HOL-1", alone: full(), run: test.run, sabotages: []sabotage{without(test.off)}}.test(t)
+			faultTest{name: "HOL-1", alone: full(), timed: true, run: test.run, sabotages: []sabotage{without(test.off)}}.test(t)
 		})
 	}
 }
@@ -57,7 +57,7 @@ func (b stuckBuckets) run(s *scene) outcome {
 	for i := range stuck {
 		stuck[i] = fmt.Sprint("s-", i)
 	}
-	flood := faulttest.ProducerConfig{Batch: 500, Sensors: b.sensors, Step: b.step, Rate: form(s, 20_000., 5000)}
+	flood := faulttest.ProducerConfig{Batch: 500, Sensors: b.sensors, Step: b.step, Rate: form(s, 10_000., 5000)}
 	if b.locked { // slow enough that a part is open most of the time, to be locked
 		flood.Batch, flood.Rate = 50, 500
 	}
@@ -76,7 +76,7 @@ func (b stuckBuckets) run(s *scene) outcome {
 	s.t.Logf("99 %% of the other sensors' readings were stored within %v before, within %v beside the stuck buckets", before, during)
 	most := max(5*before, time.Second)
 	if !full() || b.locked || b.healthy > 0 { // hung writes, and hundreds of windows, are found one by one
-		most = max(most, form(s, 4500*time.Millisecond, 3*time.Second))
+		most = max(most, form(s, 3500*time.Millisecond, 3*time.Second))
 	}
 	if during > most {
 		out.broken = append(out.broken, fmt.Sprintf("readings of other sensors took %v, before %v", during, before))

@@ -243,8 +243,8 @@ func (g *siege) provoke() {
 	a.post(ctx, "", nil)
 	a.readyBombs()
 	a.sendBomb(ctx)
-	for range mostSensors / 400 * 2 {
-		a.newSensors(ctx)
+	for range mostSensors / fewSensors * 2 {
+		a.newSensors(ctx, fewSensors)
 	}
 }
 
@@ -489,7 +489,9 @@ func (a *attacker) strangeReadings() []attack {
 	names := []string{"$where", "a.b", "a\x00b", "", "_id", "ts", strings.Repeat("x", 200), "$", ".", "..", "constructor"}
 	pause := pick(a.full, 50*time.Millisecond, 20*time.Millisecond)
 	return []attack{
-		{"a million sensors", 2, pick(a.full, pause, 400*time.Millisecond), a.newSensors},
+		{"a million sensors", 2, pick(a.full, pause, 400*time.Millisecond), func(ctx context.Context) {
+			a.newSensors(ctx, []int{fewSensors, 2000}[rand.IntN(2)])
+		}},
 		{"10,000 names in a reading", 1, pause, func(ctx context.Context) {
 			a.post(ctx, a.token, field(10_000, func(i int) string { return fmt.Sprint("n", i) }))
 		}},
@@ -522,11 +524,13 @@ func (a *attacker) strangeReadings() []attack {
 	}
 }
 
-// newSensors sends a reading of each of many unknown sensors: of so few
-// that the quota may let them in, or of many in a large body.
-func (a *attacker) newSensors(ctx context.Context) {
+// fewSensors are so few that the quota may let them in at once.
+const fewSensors = 400
+
+// newSensors sends a reading of each of n unknown sensors.
+func (a *attacker) newSensors(ctx context.Context, n int) {
 	var b bytes.Buffer
-	for range []int{400, 2000}[rand.IntN(2)] {
+	for range n {
 		fmt.Fprintf(&b, "{\"sensorId\":\"m-%d\",\"fields\":{\"v\":1}}\n", a.number())
 	}
 	a.post(ctx, a.swarm, b.Bytes())
@@ -1008,7 +1012,7 @@ const siegeTime = "BRIM_FAULT_SIEGE"
 func (g *siege) plan() siegePlan {
 	switch {
 	case g.sabotaged:
-		return siegePlan{rounds: 1, quiet: 500 * time.Millisecond, siege: 1500 * time.Millisecond}
+		return siegePlan{rounds: 1} // provoke is enough to be caught
 	case !full():
 		return siegePlan{rounds: 2, quiet: time.Second, siege: 2500 * time.Millisecond}
 	}

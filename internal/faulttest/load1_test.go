@@ -25,7 +25,7 @@ import (
 func TestLOAD1(t *testing.T) {
 	faultTest{
 		name: "LOAD-1", run: stalledServer, sabotages: []sabotage{without(fault.DueTime)},
-		alone: true, // it measures milliseconds
+		alone: true, timed: true,
 	}.test(t)
 }
 

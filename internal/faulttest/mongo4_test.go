@@ -58,7 +58,7 @@ func TestMONGO4Alone(t *testing.T) {
 		run: func(s *scene) outcome {
 			s.own()
 			d := s.daemon(s.uri+"&retryWrites=false", largeParts...)
-			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: 1000})
+			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: form(s, 400.0, 1000)})
 			pauses := rounds(s, 1, 6)
 			for range pauses {
 				wait(time.Second)

@@ -29,7 +29,7 @@ func badReadings(s *scene) outcome {
 		require.NoError(s.t, err)
 	}
 	d := s.daemon("", smallParts...)
-	s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Poison: form(s, 0.05, 0.01), Rate: 2000})
+	s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Poison: form(s, 0.05, 0.01), Rate: form(s, 800.0, 2000)})
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 5, Poison: form(s, 0.05, 0.01), Ack: "stored"})
 	s.run(3*time.Second, time.Minute)
 	for _, p := range s.producers {

@@ -109,13 +109,13 @@ func (s *scene) addProducers(b *balancer) {
 	at := func(route string, n int, cfg faulttest.ProducerConfig) {
 		s.produce(&daemon{HTTP: b.URL + route}, n, cfg)
 	}
-	at("/any", 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: form(s, 1000.0, 4000)})
-	at("/any", 2, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Rate: form(s, 200.0, 400), Ack: "stored"})
+	at("/any", 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: form(s, 400.0, 4000)})
+	at("/any", 2, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Rate: form(s, 100.0, 400), Ack: "stored"})
 	for _, sensor := range []string{"s-100", "s-101", "s-102", "s-103", "s-104", "s-105"} {
-		at("/hash/"+sensor, 1, faulttest.ProducerConfig{Batch: 2, FirstSensor: 100 + int64(len(s.producers)), Rate: 100})
+		at("/hash/"+sensor, 1, faulttest.ProducerConfig{Batch: 2, FirstSensor: 100 + int64(len(s.producers)), Rate: form(s, 40.0, 100)})
 	}
-	at("/keep/2", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: 200, Keys: true, Repeat: 0.3})
-	at("/keep/3", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: 200, Keys: true, Repeat: 0.3})
+	at("/keep/2", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: form(s, 100.0, 200), Keys: true, Repeat: 0.3})
+	at("/keep/3", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: form(s, 100.0, 200), Keys: true, Repeat: 0.3})
 }
 
 // sharedBuckets checks that daemons wrote the same buckets: the guard has several
@@ -146,7 +146,7 @@ func adoption(s *scene, adopt bool) outcome {
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
 	b := s.balancer(2, uri, smallParts...)
-	s.produce(&daemon{HTTP: b.URL + "/any"}, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
+	s.produce(&daemon{HTTP: b.URL + "/any"}, 4, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 500.0, 2000)})
 	wait(300 * time.Millisecond)
 	beside := s.adoptBeside(b.at(0))
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.5, faulttest.CutAnswer)})

@@ -21,7 +21,7 @@ func otherSettings(s *scene) outcome {
 	d := s.daemon(uri, smallParts...)
 	changes := form(s, []string{"5m", "1m"}, []string{"5m", "1h", "2m", "15m", "1m", "30m", "1m", "10m"})
 	for _, granularity := range changes {
-		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Rate: 1000})
+		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 400.0, 1000)})
 		wait(form(s, 500*time.Millisecond, 3*time.Second))
 		// All is applied, and no answer comes.
 		proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})

@@ -24,7 +24,7 @@ func TestTS1LostAnswers(t *testing.T) {
 			proxy, uri := s.proxy()
 			d := s.daemon(uri, "--storage", "timeseries", "--flush-interval", "20ms")
 			proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.CutAnswer, faulttest.Drop)})
-			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 2000})
+			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 600.0, 2000)})
 			s.produce(d, 2, faulttest.ProducerConfig{Ack: "stored"})
 			s.run(3*time.Second, time.Minute)
 			proxy.Set(faulttest.Faults{})
@@ -43,11 +43,14 @@ func TestTS1Delayed(t *testing.T) {
 			s.check.TimeSeries = true
 			proxy, _ := s.proxy()
 			d := s.daemon("mongodb://"+proxy.Addr()+"/?directConnection=true", "--storage", "timeseries", "--flush-interval", "20ms")
-			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: 1000})
+			s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 200.0, 1000)})
 			rnd := rand.New(rand.NewPCG(1, 1))
 			for range rounds(s, 1, 6) {
 				wait(500 * time.Millisecond)
-				proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.Hold)})
+				proxy.Set(faulttest.Faults{Decide: func(faulttest.Command) faulttest.Fate {
+					wait(form(s, 100*time.Millisecond, 0)) // the driver repeats it at once, on a new connection
+					return faulttest.Hold
+				}})
 				wait(writeTimeout + time.Second)
 				proxy.Set(faulttest.Faults{})
 				s.flush(d)

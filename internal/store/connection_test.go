@@ -41,13 +41,13 @@ func TestConnectionFollowsMongoDB(t *testing.T) {
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
 	c := dial(t, "mongodb://"+addr+"/?directConnection=true&heartbeatFrequencyMS=500", "any")
 	require.ErrorIs(t, c.Available(), ErrAway)
-	require.Eventually(t, func() bool { return !errors.Is(c.Available(), ErrNoneFound) }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !errors.Is(c.Available(), ErrNoneFound) }, time.Minute, 10*time.Millisecond)
 	require.ErrorContains(t, c.Available(), "refused")
 
 	stop := relay(t, addr, hostOf(t, mongodtest.URI(t)))
-	require.Eventually(t, func() bool { return c.Available() == nil }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.Available() == nil }, time.Minute, 10*time.Millisecond)
 	stop()
-	require.Eventually(t, func() bool { return c.Available() != nil }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.Available() != nil }, time.Minute, 10*time.Millisecond)
 }
 
 // TestRefusedUserIsLogged: a reachable server may refuse the
@@ -195,8 +195,12 @@ func TestOneSlowPingIsTolerated(t *testing.T) {
 	blocked := failing(t, c, bson.D{
 		{Key: "failCommands", Value: bson.A{"ping"}}, {Key: "blockConnection", Value: true}, {Key: "blockTimeMS", Value: 3_000},
 	})
-	blocked(bson.D{{Key: "times", Value: 1}})
-	took, err := Ping(t.Context(), c.Client())
+	var took time.Duration
+	err := ErrAway
+	for i := 0; i < 3 && err != nil; i++ { // the host may stall for as long as a ping may take, but not each time
+		blocked(bson.D{{Key: "times", Value: 1}})
+		took, err = Ping(t.Context(), c.Client())
+	}
 	require.NoError(t, err)
 	assert.Less(t, took, pingTimeout)
 	assert.Less(t, pingTimeout+pingInterval, 3*time.Second, "within which a server that does not answer is reported")
@@ -256,7 +260,7 @@ func TestPingsDoNotWaitForConnectionsInUse(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		return c.Client().Database(database).RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err() != nil
-	}, 20*time.Second, 10*time.Millisecond, "the connection is in use")
+	}, time.Minute, 10*time.Millisecond, "the connection is in use")
 
 	c.noteReply(t.Context())
 	assert.NoError(t, c.Available())

@@ -53,6 +53,9 @@ func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) att
 		tried++
 		limited, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, errNoAnswer)
 		a := t.try(limited, to)
+		if a.unknown && a.again && isOver(limited) && !errors.Is(a.err, context.DeadlineExceeded) {
+			a.err = fmt.Errorf("%w: %w", errNoAnswer, a.err) // the daemon knows the deadline, and may be the first to say so
+		}
 		cancel()
 		if a.err == nil {
 			a.result.Attempts, a.result.Address = tried, c.addresses[to].Base
@@ -88,6 +91,12 @@ func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) att
 			t.repeating()
 		}
 	}
+}
+
+// isOver says whether the deadline of ctx has passed, also if its timer is late.
+func isOver(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
 }
 
 // jitter returns a random time ("full jitter"), so that clients that failed together

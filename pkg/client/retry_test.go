@@ -164,3 +164,22 @@ func TestRetryAfterIsRead(t *testing.T) {
 		assert.Equal(t, want, parseRetryAfter(" "+text+"\t", noon), text)
 	}
 }
+
+// pastDeadline is a context whose deadline has passed, and whose timer is late.
+type pastDeadline struct{ context.Context }
+
+func (pastDeadline) Deadline() (time.Time, bool) { return time.Now().Add(-time.Nanosecond), true }
+
+func TestAnAnswerAtTheDeadlineIsTimeout(t *testing.T) {
+	t.Parallel()
+	noOutcome := &telemetry.Error{Kind: telemetry.UnknownOutcome, Code: "outcome_unknown", Message: "the request ended"}
+	for name, ctx := range map[string]context.Context{"the timer is late": pastDeadline{t.Context()}, "in time": t.Context()} {
+		c, _ := scripted(t, func(*Config) {}, wayOf(noOutcome))
+		_, err := c.send(ctx, Request{Readings: weather("s", 1)}, Never, nil)
+		require.ErrorIs(t, err, noOutcome, name)
+		assert.Equal(t, name != "in time", errors.Is(err, context.DeadlineExceeded), name)
+	}
+	c, _ := scripted(t, func(*Config) {}, wayOf(&telemetry.Error{Kind: telemetry.Conflict, Code: "conflict", Message: "another one"}))
+	_, err := c.send(pastDeadline{t.Context()}, Request{Readings: weather("s", 1)}, Never, nil)
+	assert.NotErrorIs(t, err, context.DeadlineExceeded, "an answer that is final is not a timeout")
+}
