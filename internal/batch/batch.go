@@ -11,6 +11,7 @@
 //	builder.go   Builder: the rules for readings
 //	series.go    sensors, lists of fields, Interner
 //	encoding.go  the form in the journal
+//	gather.go    batches that grow
 //	pending.go   what a lane hands to a store
 //	journal.go   what requests, the journal and its followers exchange
 package batch

@@ -48,7 +48,7 @@ func (d *daemon) newConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Version: d.version.Version, Gatherer: d.registry, Logger: d.log,
 		Parts: d.parts, Streams: d.pageStreams, Signals: d.pageSignals, Diagnosis: d.pageDiagnosis,
-		FlushInterval: d.cfg.FlushInterval,
+		FlushInterval: d.cfg.Default.FlushInterval,
 		HTTPAddr:      func() string { return reachable(d.listeners.http) },
 		Scheme:        d.scheme(),
 		File:          filepath.Join(d.cfg.DataDir, "console-history"),

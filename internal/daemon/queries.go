@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 	"github.com/brim-telemetry/brim/internal/journal"
@@ -24,7 +25,7 @@ func (c *Settings) queries() []Setting {
 		{Name: "query-max-bytes", Kind: "SIZE", Initial: "256MiB", set: config.Size(&c.QueryMaxBytes, 1<<20, 1<<40, false), Usage: "bytes of documents that one answer may read"},
 		{
 			Name: "query-max-backlog", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.QueryMaxBacklog, 1<<20, 1<<40, false),
-			Usage: "how much of the journal is searched for readings that are not stored yet; while more waits, queries get 503",
+			Usage: "how much of the journal is searched for readings that are neither stored nor in memory yet; while there is more, queries get 503",
 		},
 	}
 }
@@ -53,7 +54,11 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 	d.reader.Open(read.Stored{
 		Sources: s.sources(), Available: s.readable, Up: s.up,
 		Backlog: read.Backlog{
-			Journal: j, StoredBefore: s.queue.StoredBefore, StreamStored: s.queue.StreamStored,
+			Journal: j, WaitingSensors: s.queue.WaitingSensors,
+			Waiting: func(stream, sensor string) ([]batch.Ref, uint64) {
+				w := s.queue.Waiting(stream, sensor)
+				return w.Rows, w.From
+			},
 			Granularity: func(stream string) time.Duration { return granularities[stream] },
 		},
 		Flush: func(ctx context.Context) error {

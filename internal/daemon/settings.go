@@ -15,6 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -48,7 +49,6 @@ type Settings struct {
 
 	Ack           telemetry.Ack
 	StoredTimeout time.Duration
-	FlushInterval time.Duration
 	Lanes         int
 	QueueMaxBytes int64
 
@@ -96,6 +96,10 @@ type Stream struct {
 	BucketMaxReadings    int
 	BucketMaxBytes       int
 	MaxReadingsPerUpdate int
+	FlushInterval        time.Duration
+	FlushMax             time.Duration
+	FlushBudget          float64 // CPU seconds of MongoDB a second
+	MergeReadings        int
 	Compressor           store.Compressor
 	Retention            time.Duration
 	WriteConcern         store.WriteConcern
@@ -124,7 +128,7 @@ func (s Setting) Common() bool {
 	return slices.Contains([]string{
 		"mongo-uri", "database", "data-dir", "http-addr", "grpc-addr", "admin-addr", "access-file", "tls-cert", "tls-key",
 		"stream", "storage", "granularity", "bucket-max-readings", "compressor", "retention",
-		"journal-max-bytes", "ack", "flush-interval", "log-level",
+		"journal-max-bytes", "ack", "flush-interval", "flush-max", "log-level",
 	}, s.Name)
 }
 
@@ -213,6 +217,10 @@ func (s *Stream) all() []Setting {
 		{Name: "bucket-max-readings", live: true, Kind: "N", Initial: "1000", set: config.Count(&s.BucketMaxReadings, 1, 1_000_000), Usage: "readings in one part of a bucket"},
 		{Name: "bucket-max-bytes", live: true, Kind: "SIZE", Initial: "256KiB", set: config.Size(&s.BucketMaxBytes, 1<<10, 2<<20, false), Usage: "estimated bytes of the readings in one part of a bucket"},
 		{Name: "max-readings-per-update", live: true, Kind: "N", Initial: "0", set: config.Count(&s.MaxReadingsPerUpdate, 0, 1_000_000), Usage: "readings in one update of a bucket document; 0: no limit, 1: no merging"},
+		{Name: "flush-interval", Kind: "DURATION", Initial: "1s", set: config.Duration(&s.FlushInterval, time.Millisecond, time.Hour, false), Usage: "how long readings gather at least before they are written, unless a request waits for them; under load up to four times as long, 4s at most"},
+		{Name: "merge-readings", Kind: "N", Initial: "60", set: config.Count(&s.MergeReadings, 1, queue.MaxMerge), Usage: "write a bucket when it has gathered so many readings"},
+		{Name: "flush-max", Kind: "DURATION", Initial: "5m", set: config.Duration(&s.FlushMax, time.Millisecond, queue.MaxGather, false), Usage: "how long a reading gathers at most; never longer than the bucket's window"},
+		{Name: "flush-budget", Kind: "PERCENT", Initial: "2%", set: config.Percent(&s.FlushBudget, 10_000), Usage: "CPU of MongoDB, in percent of one core, that is spent to write readings sooner than that; 0%: none"},
 		{
 			Name: "compressor", Kind: "NAME", Initial: "snappy", Usage: "WiredTiger block compressor: snappy, zstd or none",
 			set: config.Choice(&s.Compressor, store.Snappy, store.Zstd, store.NoneCompressor),
@@ -275,9 +283,8 @@ func (c *Settings) promise() []Setting {
 			},
 		},
 		{Name: "stored-timeout", Kind: "DURATION", Initial: "10s", set: config.Duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), Usage: "how long a request waits for MongoDB"},
-		{Name: "flush-interval", Kind: "DURATION", Initial: "1s", set: config.Duration(&c.FlushInterval, time.Millisecond, time.Hour, false), Usage: "how long readings are gathered before they are written; under load up to four times as long, 4s at most"},
 		{Name: "lanes", Kind: "N", Initial: "4", set: config.Count(&c.Lanes, 1, 256), Usage: "concurrent writers of each stream"},
-		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "48MiB", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, false), Usage: "memory for pending readings, a third of it for the newest requests; with a journal the others wait there"},
+		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "128MiB", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, false), Usage: "memory for readings that gather, and for the newest requests; when it is full the oldest are written, and others wait in the journal"},
 	}
 }
 
@@ -358,11 +365,23 @@ func (c *Settings) acks() []telemetry.Ack {
 	return []telemetry.Ack{telemetry.Stored}
 }
 
-// Of the memory for pending readings, a third is for those that were just journaled, so
-// that lanes which are writing need not read them from disk; the lanes have the rest.
+// Of the memory for pending readings, up to a third is for those that were just journaled,
+// so that lanes which are writing need not read them from disk; the lanes have the rest.
 // Mostly both hold the same.
-func (c *Settings) tailBytes() int64 { return c.QueueMaxBytes / 3 }
+func (c *Settings) tailBytes() int64 { return min(c.QueueMaxBytes/3, 16<<20) }
 func (c *Settings) laneBytes() int64 { return c.QueueMaxBytes - c.tailBytes() }
+
+// policy says when updates of the stream are sent.
+func (s *Stream) policy() queue.Policy {
+	p := queue.Policy{Interval: s.FlushInterval, Readings: s.MergeReadings, Max: s.FlushMax, Budget: s.FlushBudget}
+	if s.FlushBudget == 0 {
+		p.Budget = -1
+	}
+	if s.Storage == store.Memory { // costs MongoDB nothing
+		p.Budget = 1 << 20
+	}
+	return p
+}
 
 // needsMongoDB reports whether any stream is stored there.
 func (c *Settings) needsMongoDB() bool {

@@ -31,7 +31,7 @@ func TestFlagOverEnvironmentOverFileOverDefault(t *testing.T) {
 		Env:   []string{"BRIM_FLUSH_INTERVAL=3s", "BRIM_STORED_TIMEOUT=3s", "HOME=/root"},
 		Path:  path,
 	})
-	assert.Equal(t, 2*time.Second, c.FlushInterval)
+	assert.Equal(t, 2*time.Second, c.Default.FlushInterval)
 	assert.Equal(t, 3*time.Second, c.StoredTimeout)
 	assert.Equal(t, 4*time.Second, c.MaxFuture)
 	assert.Equal(t, 15*time.Second, c.StopTimeout)

@@ -98,10 +98,10 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		}
 		ready := make(chan struct{})
 		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, ready
-		streams[stream.Name] = queue.Stream{Store: s.writer(h), Granularity: stream.Granularity, Prepared: ready, Arrivals: s.staleness.Stream(stream.Name)}
+		streams[stream.Name] = queue.Stream{Store: s.writer(h), Granularity: stream.Granularity, Policy: stream.policy(), Prepared: ready, Arrivals: s.staleness.Stream(stream.Name)}
 	}
 	s.queue, err = queue.New(queue.Config{
-		Journal: j, Streams: streams, Lanes: c.Lanes, FlushInterval: c.FlushInterval, MaxBytes: c.laneBytes(),
+		Journal: j, Streams: streams, Lanes: c.Lanes, MaxBytes: c.laneBytes(),
 		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)},
 		Faults:      d.faults, Logger: d.log, Registerer: d.registry,
 	})

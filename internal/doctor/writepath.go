@@ -119,7 +119,7 @@ func WritesOf(l scrape.Sample) Writes {
 			w.Seconds += m.GetHistogram().GetSampleSum()
 		}
 	}
-	w.Overdue = l.Value("brim_journal_oldest_unapplied_seconds", nil) - l.Value("brim_queue_flush_interval_seconds", nil)
+	w.Overdue = l.Value("brim_queue_past_due_seconds", nil)
 	return w
 }
 

@@ -271,6 +271,9 @@ func (j *Journal) End() uint64 {
 	return end
 }
 
+// Short reports whether the journal is three quarters full.
+func (j *Journal) Short() bool { return j.size() > j.cfg.MaxBytes/4*3 }
+
 // Taken counts the readings that were not known to be stored at Open, and those
 // accepted since.
 func (j *Journal) Taken() uint64 {

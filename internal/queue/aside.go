@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -53,14 +52,13 @@ const (
 func (l *lane) beginsToLack(b *bucket) {
 	l.lacking[b] = struct{}{}
 	l.stuck.Add(1)
-	l.backlog.add(batch.SeriesHash(l.stream, b.key.sensor), b.from)
+	b.lacks = b.from
 }
 
 // lacksNothing notes that all the rows of a bucket are stored again.
 func (l *lane) lacksNothing(b *bucket) {
 	delete(l.lacking, b)
 	l.stuck.Add(-1)
-	l.backlog.remove(batch.SeriesHash(l.stream, b.key.sensor))
 }
 
 // oldestLacked returns the position before which no bucket lacks anything.
@@ -106,7 +104,7 @@ func (l *lane) drop(b *bucket) {
 		p.drop(1)
 	}
 	slices.Sort(b.dropped) // a store may have changed the order
-	b.pending.Rows = nil
+	b.pending.Rows, b.gathered = nil, nil
 }
 
 // probeSome tries the buckets that have waited longest.
@@ -272,71 +270,6 @@ func (l *lane) caughtUp(b *bucket) {
 	l.move(b, caughtUp)
 }
 
-// A backlog tells queries, on other goroutines than the lane, which readings of a
-// sensor may not be stored yet. Both parts are under one lock: a bucket is added
-// before the position advances past its rows, so a query sees the one with the other.
-type backlog struct {
-	mu      sync.Mutex
-	settled uint64            // everything before is stored, except what buckets lack
-	sensors map[uint64]behind // that have such buckets, by hash; very few, and mostly none
-}
-
-// behind is how many buckets of a sensor lack rows, and a position before which none
-// of them ever did.
-type behind struct {
-	buckets int
-	from    uint64
-}
-
-// storedBefore returns a position before which all rows of the sensor are stored.
-func (k *backlog) storedBefore(hash uint64) uint64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if one, ok := k.sensors[hash]; ok {
-		return min(k.settled, one.from)
-	}
-	return k.settled
-}
-
-// reach returns settled.
-func (k *backlog) reach() uint64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.settled
-}
-
-func (k *backlog) setSettled(position uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.settled = position
-}
-
-// add counts a bucket that lacks rows from a position on.
-func (k *backlog) add(hash, from uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.sensors == nil {
-		k.sensors = make(map[uint64]behind)
-	}
-	one := k.sensors[hash]
-	if one.buckets++; one.buckets == 1 || from < one.from {
-		one.from = from
-	}
-	k.sensors[hash] = one
-}
-
-// remove stops counting a bucket.
-func (k *backlog) remove(hash uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	one := k.sensors[hash]
-	if one.buckets--; one.buckets == 0 {
-		delete(k.sensors, hash)
-		return
-	}
-	k.sensors[hash] = one
-}
-
 // A lane that is full and writes nothing cannot tell whether MongoDB is down or its
 // buckets are stuck: the rows of other buckets, which would show it, come later in
 // the journal, and there is no room for them. So it looks ahead: it sends the oldest
@@ -417,7 +350,9 @@ func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 	for _, s := range writes {
 		written += len(s.Rows)
 	}
+	l.mu.Unlock()
 	l.cfg.Store.Write(ctx, writes)
+	l.mu.Lock()
 	for _, s := range writes {
 		written -= len(s.Rows) + s.Found
 		found += s.Found

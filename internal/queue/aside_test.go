@@ -569,10 +569,10 @@ func TestABucketThatHangsIsSetAsideAtOnce(t *testing.T) {
 func TestCatchingUpRemembersNoOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, q, heal := stuckLane(t, Config{})
+		store, q, heal := stuckLane(t, Config{Streams: map[string]Stream{stream: {Policy: Policy{Readings: 1}}}})
 		const sensors = 2000
 		q.lanes[0].remembered = sensors / 4
-		feed(t, q, 100)
+		feed(t, q, 200)
 		require.Equal(t, 1, q.Status().SetAside)
 		for i := range 10 {
 			names := make([]string, sensors)
@@ -596,22 +596,25 @@ func TestCatchingUpRemembersNoOthers(t *testing.T) {
 	})
 }
 
-// TestStoredBefore asks for each sensor how far its readings are stored, next to a
-// bucket that cannot be written.
-func TestStoredBefore(t *testing.T) {
+// TestWaitingBesideASetAsideBucket asks for each sensor where the rest of its readings is,
+// next to a bucket that cannot be written.
+func TestWaitingBesideASetAsideBucket(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, q, heal := stuckLane(t, Config{})
-		before := func(sensor string) uint64 { return q.StoredBefore(stream, batch.SeriesHash(stream, sensor)) }
 		feed(t, q, 200)
 		require.Equal(t, 1, q.Status().SetAside)
 		synctest.Wait()
 		assert.Less(t, q.Status().Rest, uint64(2), "everything from the oldest stuck reading on is kept")
-		assert.Less(t, before("stuck"), uint64(2), "its oldest reading")
-		assert.GreaterOrEqual(t, before("well"), q.End()-1, "what is set aside for another sensor does not count")
+		assert.Less(t, q.Waiting(stream, "stuck").From, uint64(2), "its oldest reading")
+		assert.Equal(t, q.End(), q.Waiting(stream, "well").From, "what is set aside for another sensor does not count")
+		seen := make(map[string]int64)
+		from, _ := q.WaitingSensors(stream, func(sensor string, newest int64) { seen[sensor] = newest })
+		assert.Equal(t, q.End(), from)
+		assert.Equal(t, map[string]int64{"stuck": base.Add(199 * time.Millisecond).UnixMilli()}, seen)
 		heal()
 		require.NoError(t, q.Flush(t.Context()))
-		assert.Equal(t, q.End(), before("stuck"))
+		assert.Equal(t, Snapshot{From: q.End()}, q.Waiting(stream, "stuck"))
 		q.Close(context.Background())
 	})
 }
@@ -649,20 +652,29 @@ func TestAFullLaneSeldomReadsTheJournalAgain(t *testing.T) {
 	})
 }
 
-// TestStoredBeforeMissesNothing asks all the time, while buckets fail, are set
-// aside, probed and catch up: every reading before the position is stored.
-func TestStoredBeforeMissesNothing(t *testing.T) {
+// TestWaitingMissesNothing asks all the time, while buckets fail, are set aside, probed
+// and catch up: every reading is stored, in memory, or behind the position.
+func TestWaitingMissesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		writes := 0
 		var q *line
 		check := func(sensor string) {
-			before := q.StoredBefore(stream, batch.SeriesHash(stream, sensor))
-			for _, b := range q.records[:before] { // the test adds none meanwhile
+			waiting := q.Waiting(stream, sensor)
+			held := make(map[uint64]int64)
+			for _, r := range waiting.Rows {
+				held[r.Seq()] = r.Row().Time
+				assert.Equal(t, sensor, r.Batch.Series(r.Row()).Sensor)
+			}
+			for _, b := range q.records[:waiting.From] { // the test adds none meanwhile
 				for i := range uint32(b.Len()) {
-					if r := (batch.Ref{Batch: b, Index: i}); b.Series(b.Row(i)).Sensor == sensor && !store.done[r.Seq()] {
-						assert.Fail(t, "a reading that is not stored is not searched for", "%s, sequence %d", sensor, r.Seq())
+					r := batch.Ref{Batch: b, Index: i}
+					if b.Series(b.Row(i)).Sensor != sensor || store.done[r.Seq()] {
+						continue
+					}
+					if at, ok := held[r.Seq()]; !ok || at != r.Row().Time {
+						assert.Fail(t, "a reading that is not stored is missing", "%s, sequence %d", sensor, r.Seq())
 						return
 					}
 				}
@@ -679,7 +691,7 @@ func TestStoredBeforeMissesNothing(t *testing.T) {
 			}
 			return batch.Stored, nil
 		}
-		q = start(t, store, Config{Lanes: 1, MaxBytes: 1 << 20})
+		q = start(t, store, Config{Lanes: 1, MaxBytes: 1 << 20, Streams: map[string]Stream{stream: {Policy: Policy{Readings: 1, Interval: 20 * time.Millisecond}}}})
 		aside := 0
 		for i := range 600 {
 			q.add(mixed(i*1000, "bad-1", "well", "bad-2"), nil)
@@ -768,7 +780,7 @@ func TestOnlyFirstRowsAreSentAhead(t *testing.T) {
 	}
 	l.ahead.seen = make(map[bucketKey]struct{})
 	l.take(record(1, "held", "idle"), &l.parcels, l.takeNew)
-	held, idleOne := l.pending[0], l.pending[1]
+	held, idleOne := l.schedule.gathering.first, l.schedule.gathering.last
 	idleOne.state = idle
 	assert.Equal(t, []string{"new 2", "idle 1"}, ahead(record(2, "new", "held", "new", "idle")))
 	held.state = idle
@@ -983,25 +995,4 @@ func waitingOf(s *fakeStore, sensor string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return 100 - len(s.stored[sensor])
-}
-
-func TestStreamStoredBesideASetAsideBucket(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		_, q, heal := stuckLane(t, Config{})
-		feed(t, q, 400)
-		require.Equal(t, 1, q.Status().SetAside)
-		all, most := q.StreamStored(stream)
-		assert.Equal(t, q.Status().Rest, all)
-		assert.Less(t, all, most)
-		end := q.End()
-		assert.LessOrEqual(t, most, end)
-		assert.Greater(t, most, end-end/10, "the lane goes on beside it")
-
-		heal()
-		require.NoError(t, q.Flush(t.Context()))
-		all, most = q.StreamStored(stream)
-		assert.Equal(t, q.End(), all)
-		assert.Equal(t, all, most)
-	})
 }

@@ -36,14 +36,14 @@ type state uint8
 const (
 	impossible      state = iota // no bucket is ever in it
 	idle                         // has no rows, lacks none
-	pending                      // has rows, in lane.pending
+	pending                      // has rows, in lane.schedule
 	inFlight                     // the lane's write has its rows
 	backingOff                   // has rows, in lane.waiting until the next attempt
 	aside                        // has no rows; in aside.waiting until it is probed
 	probing                      // a probe has the rows of its oldest record
 	joining                      // has no rows; in aside.joining until the next walk begins
 	catchingUp                   // has no rows, is served by the walk
-	catchUpPending               // has rows of the walk, in lane.pending
+	catchUpPending               // has rows of the walk, in lane.schedule
 	catchUpInFlight              // the lane's write has its rows, which are the walk's
 	states
 )
@@ -109,8 +109,10 @@ func (l *lane) move(b *bucket, e event) {
 	}
 	b.state = to
 	switch to {
-	case pending, catchUpPending:
-		l.pending = append(l.pending, b)
+	case pending:
+		l.schedule.add(b)
+	case catchUpPending:
+		l.schedule.hurry(b, byRetry, time.Now())
 	case backingOff:
 		heap.Push(&l.waiting, b)
 	case aside:
@@ -143,25 +145,38 @@ type bucketKey struct {
 // state, and how its writes went.
 type bucket struct {
 	key       bucketKey
-	series    *batch.Series // by which it was last found, see bucketOf
 	pending   batch.Pending
-	state     state     // changed by lane.move
-	since     time.Time // arrival of the oldest row
-	lastSeq   uint64    // of the newest row ever added
-	sent      int       // rows of the last write
-	attempts  int       // failed writes in a row
-	unsent    int       // writes in a row that never took place; they only count for the back-off
-	alone     int       // how many of attempts failed while other buckets were written
-	failed    time.Time // when the last one did
-	notBefore time.Time // of the next write; of an idle bucket: since when it is idle
+	flight    []batch.Ref // what pending had when the write in progress began, for queries
+	gathered  *parcel     // of its first rows, copied from their batches; nil: there are none
+	state     state       // changed by lane.move
+	since     time.Time   // since when it gathers
+	due       time.Time   // since when it should be stored; zero: it is not due
+	newest    int64       // time of its newest row that is not stored
+	noted     time.Time   // arrival that was last reported
+	why       trigger     // of the next update
+	lastSeq   uint64      // of the newest row ever added
+	sent      int         // rows of the last write
+	attempts  int         // failed writes in a row
+	unsent    int         // writes in a row that never took place; they only count for the back-off
+	alone     int         // how many of attempts failed while other buckets were written
+	failed    time.Time   // when the last one did
+	notBefore time.Time   // of the next write; of an idle bucket: since when it is idle
 
 	// The rows that a bucket lacks are in the journal only, from this position on:
 	// those whose sequences were dropped, in ascending order, and all after lastSeq.
 	// Those in between are stored; a store may leave gaps.
 	from      uint64
+	lacks     uint64 // from was never before this position since the bucket was set aside
 	dropped   []uint64
 	recovered bool // as the rows came; a bucket that was set aside may have sent some
+
+	in           *fifo // of the schedule
+	prev, next   *bucket
+	newer, older *bucket // of the same sensor, see bucketOf
 }
+
+// bucketBytes is what a bucket with rows takes in memory besides them.
+const bucketBytes = 512
 
 // contains reports whether a time lies in the bucket's window.
 func (b *bucket) contains(ms int64) bool {
@@ -222,6 +237,7 @@ type parcel struct {
 	waits       batch.Tracker // of a request that waits for the rows; nil: none does
 	position    uint64        // of the record
 	arrived     time.Time     // when the record did, by the monotonic clock
+	since       time.Time     // since when its rows gather
 	granularity time.Duration // of the windows that its rows belong to
 	size        int64         // that the rows cost the lane's budget
 	pins        int64         // bytes of the batch, which stays in memory as long as one row does

@@ -156,10 +156,12 @@ func start(t *testing.T, store Store, cfg Config) *line {
 	t.Helper()
 	j := newFakeJournal()
 	cfg.Journal = j
-	cfg.Streams = map[string]Stream{stream: {Store: store, Granularity: 5 * time.Minute}}
+	one := cfg.Streams[stream] // with its policy
+	one.Store, one.Granularity = store, 5*time.Minute
 	if fake, ok := store.(*fakeStore); ok {
-		cfg.Streams[stream] = Stream{Store: store, Granularity: 5 * time.Minute, Arrivals: &fake.heard}
+		one.Arrivals = &fake.heard
 	}
+	cfg.Streams = map[string]Stream{stream: one}
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	if cfg.Registerer == nil {
 		cfg.Registerer = prometheus.NewRegistry()
@@ -210,6 +212,7 @@ type fakeJournal struct {
 	readErr error // of every cursor
 	follows int   // cursors that were made
 	reads   int   // of records, by all of them
+	short   bool
 }
 
 func newFakeJournal() *fakeJournal { return &fakeJournal{grown: make(chan struct{})} }
@@ -259,6 +262,12 @@ func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch) ([]batch.Refus
 }
 
 func (j *fakeJournal) Oldest() uint64 { return 0 }
+
+func (j *fakeJournal) Short() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.short
+}
 
 func (j *fakeJournal) End() uint64 {
 	j.mu.Lock()

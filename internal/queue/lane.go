@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,30 +32,34 @@ type lane struct {
 	active  atomic.Int64  // buckets remembered
 	stuck   atomic.Int64  // of those, the ones that lack rows
 	held    atomic.Int64  // bytes of rows
-	gathers atomic.Int64  // how long readings gather at present, in ns
-	backlog backlog
+	overdue atomic.Int64  // since when an update is late, in ns; 0: none is
+	oldest  atomic.Int64  // arrival of the oldest row in memory, likewise
 	// knownUntil is the time until which Arrivals knows all arrivals, in ns, see KnownUntil.
 	knownUntil atomic.Int64
 
-	// The rest belongs to run.
+	// The rest belongs to run, which holds mu except while it sleeps or writes. So
+	// queries see a consistent state, see Waiting.
+	mu         sync.Mutex
+	settled    uint64 // everything before is stored, except what buckets lack
 	cursor     batch.Cursor
-	readAgain  time.Time                 // after a failed read of the journal
-	owned      []bool                    // scratch: which series of a batch are this lane's
-	parcels    parcels                   // of records that the cursor read
-	reread     parcels                   // of records read again for buckets that lack them
-	buckets    map[bucketKey]*bucket     // remembered, by key
-	remembered int                       // buckets at most
-	latest     map[*batch.Series]*bucket // of buckets, by the series that came last
-	lacking    map[*bucket]struct{}      // of buckets, those that lack rows
-	pending    []*bucket                 // in that state or catch-up pending, the oldest first
-	waiting    waiting                   // buckets that back off
-	rush       bool                      // write everything pending now, whatever its age
-	wrote      time.Time                 // when rows of some bucket were last stored
-	lastWrite  *lastWrite                // the last write of any lane of the stream
-	full       time.Time                 // since when it has no room for more; zero: it has
-	flushedTo  uint64                    // flushes up to here have been served
-	pace       pace
+	readAgain  time.Time             // after a failed read of the journal
+	owned      []bool                // scratch: which series of a batch are this lane's
+	parcels    parcels               // of records that the cursor read
+	gathered   parcels               // of buckets, with rows copied from those
+	reread     parcels               // of records read again for buckets that lack them
+	buckets    map[bucketKey]*bucket // remembered, by key
+	remembered int                   // buckets at most
+	sensors    map[uint64]*bucket    // of buckets, by batch.SeriesHash; the latest, with others behind it
+	lacking    map[*bucket]struct{}  // of buckets, those that lack rows
+	schedule   schedule              // of buckets that are pending, in catch-up or not
+	waiting    waiting               // buckets that back off
+	wrote      time.Time             // when rows of some bucket were last stored
+	lastWrite  *lastWrite            // the last write of any lane of the stream
+	full       time.Time             // since when it has no room for more; zero: it has
+	flushedTo  uint64                // flushes up to here have been served
 	swept      time.Time
+	assessed   time.Time // when overdue was computed
+	gatheredAt time.Time // when rows were last copied
 	aside      asides
 	ahead      ahead
 }
@@ -86,11 +92,10 @@ func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *
 	all := len(q.cfg.Streams) * q.cfg.Lanes
 	l := &lane{
 		queue: q, stream: stream, part: batch.Part{Stream: stream, Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
-		buckets: make(map[bucketKey]*bucket), latest: make(map[*batch.Series]*bucket), lacking: make(map[*bucket]struct{}),
+		buckets: make(map[bucketKey]*bucket), sensors: make(map[uint64]*bucket), lacking: make(map[*bucket]struct{}),
 		remembered: maxRemembered / all, budget: q.cfg.MaxBytes / int64(all), lastWrite: last,
-		swept: time.Now(), aside: asides{stale: true}, pace: newPace(q.cfg.FlushInterval),
+		swept: time.Now(), aside: asides{stale: true}, schedule: newSchedule(cfg.Policy, q.cfg.Lanes),
 	}
-	l.gathers.Store(int64(l.pace.interval))
 	return l
 }
 
@@ -98,7 +103,7 @@ func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *
 func (l *lane) follow(from uint64) {
 	l.knownUntil.Store(l.lastWrite.began.UnixNano())
 	l.applied.Store(from)
-	l.backlog.setSettled(from)
+	l.settled = from
 	l.cursor = l.queue.cfg.Journal.Follow(from, l.part)
 }
 
@@ -128,7 +133,7 @@ func (l *lane) startFlush() {
 	if to <= l.flushedTo {
 		return
 	}
-	l.rush = true
+	l.schedule.hurryAll(byFlush, time.Now())
 	if l.cursor.Position() >= to {
 		l.flushedTo = to
 	}
@@ -146,23 +151,26 @@ func (l *lane) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for ctx.Err() == nil {
 		now := time.Now()
-		if len(l.pending) == 0 {
-			l.pace.rest(now)
+		if l.schedule.waiting() == 0 {
+			l.schedule.pace.rest(now)
 		}
 		l.read(now)
 		l.probeSome(ctx, now)
 		busy := l.catchUp(now)
 		l.resume(now)
 		l.lookAhead(ctx, now)
+		l.gather(now)
 		l.sweep(now)
 		l.startFlush()
-		l.report()
+		l.report(now)
 		wait := l.untilDue(now)
 		switch {
 		case wait <= 0:
-			l.flush(ctx)
+			l.flush(ctx, now)
 		case !busy:
 			l.sleep(ctx, timer, wait)
 		}
@@ -177,19 +185,17 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	}
 	timer.Reset(d)
 	// Without room for more the lane does not know what comes meanwhile.
-	switch {
-	case !l.hasRoom() || !l.readAgain.IsZero():
-	case len(l.pending) > 0:
-		l.knownUntil.Store(l.pending[0].since.UnixNano())
-	default:
+	if l.hasRoom() && l.readAgain.IsZero() {
 		l.knownUntil.Store(asleep)
 	}
+	l.mu.Unlock()
 	select {
 	case <-ctx.Done():
 	case <-grown:
 	case <-l.wake:
 	case <-timer.C:
 	}
+	l.mu.Lock()
 	if l.knownUntil.Load() == asleep { // a record may have arrived
 		l.knownUntil.Store(time.Now().UnixNano())
 	}
@@ -202,7 +208,7 @@ func (l *lane) close() {
 	if p := l.aside.probe; p != nil {
 		<-p.done
 		l.endProbe(time.Now())
-		l.report()
+		l.report(time.Now())
 	}
 }
 
@@ -211,7 +217,7 @@ func (l *lane) resume(now time.Time) {
 	for len(l.waiting) > 0 && !l.waiting[0].notBefore.After(now) {
 		b, _ := heap.Pop(&l.waiting).(*bucket)
 		l.move(b, due)
-		l.rush = true
+		l.schedule.hurry(b, byRetry, now)
 	}
 }
 
@@ -230,23 +236,41 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 	if !l.full.IsZero() {
 		wait = min(wait, max(l.looksAheadAt().Sub(now), time.Millisecond))
 	}
-	if len(l.pending) == 0 {
-		return max(wait, time.Millisecond)
-	}
-	if l.rush || !l.hasRoom() {
-		return 0
-	}
-	return min(wait, l.dueAt(l.pending[0]).Sub(now))
+	return min(max(wait, time.Millisecond), l.schedule.untilDue(now, l.short()))
 }
 
-func (l *lane) dueAt(b *bucket) time.Time { return b.since.Add(l.pace.interval) }
+// short returns why everything must be sent, whatever it carries.
+func (l *lane) short() trigger {
+	switch {
+	case !l.hasRoom():
+		return byMemory
+	case l.queue.cfg.Journal.Short():
+		return byJournal
+	}
+	return byNothing
+}
+
+// longest returns how long readings of the stream may gather at present.
+func (l *lane) longest() time.Duration {
+	most := l.schedule.policy.Max
+	if l.cfg.Granularity > 0 {
+		most = min(most, l.cfg.Granularity)
+	}
+	if l.queue.cfg.LimitAge != nil {
+		if limit := l.queue.cfg.LimitAge(); limit > 0 {
+			most = min(most, limit)
+		}
+	}
+	return most
+}
 
 // hasRoom reports whether the lane may hold more. If all lanes hold the same
 // batches, each is charged its part; a lane with few rows of many batches
 // that the others are done with is the one that keeps them in memory. A record is
 // taken as a whole, so the last one may exceed the budget.
 func (l *lane) hasRoom() bool {
-	return l.parcels.bytes+l.reread.bytes < l.budget && l.parcels.pinned+l.reread.pinned < l.queue.cfg.MaxBytes
+	held := l.parcels.bytes + l.gathered.bytes + l.reread.bytes + int64(l.schedule.waiting())*bucketBytes
+	return held < l.budget && l.parcels.pinned+l.reread.pinned < l.queue.cfg.MaxBytes
 }
 
 // read takes the records that have come, as many as there is room for.
@@ -256,6 +280,8 @@ func (l *lane) read(now time.Time) {
 	}
 	l.readAgain = time.Time{}
 	for l.hasRoom() {
+		l.mu.Unlock() // for queries
+		l.mu.Lock()
 		r, found, err := l.cursor.Next()
 		if err != nil {
 			l.readFailed(now, err)
@@ -288,6 +314,10 @@ func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.
 	// how long ago it arrived; if the clock was set back since, that counts as now.
 	now := time.Now()
 	p.arrived = now.Add(-max(0, now.Sub(b.Received)))
+	p.since = p.arrived
+	if b.Recovered { // they gather anew, or a restart would write everything at once
+		p.since = now
+	}
 	p.granularity = l.granularityOf(b)
 	list.insert(p)
 	for i := range uint32(p.view.Len()) {
@@ -302,7 +332,6 @@ func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.
 	whole := b.MemorySize()
 	list.charge(p, parcelBytes+rows*refBytes+whole*rows/int64(p.view.Len()), whole)
 	p.drop(1)
-	l.rush = l.rush || p.waits != nil
 }
 
 // granularityOf returns the granularity of the windows that a batch's rows belong to.
@@ -326,9 +355,10 @@ func (l *lane) own(b *batch.Batch) bool {
 // takeNew gives a row that comes for the first time to its bucket.
 func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 	b := l.bucketOf(p, r.Row(), true)
+	l.noteArrival(b, p)
 	switch {
-	case b.state.lacks():
-		l.noteArrival(b, r) // the row stays in the journal
+	case b.state.lacks(): // the row stays in the journal
+		b.newest = max(b.newest, r.Row().Time)
 		return false
 	case r.Seq() <= b.lastSeq:
 		l.outOfOrder(b, r)
@@ -343,12 +373,18 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 
 func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
 	if len(b.pending.Rows) == 0 {
-		b.since = p.arrived
+		b.since, b.newest = p.since, r.Row().Time
 	}
+	b.newest = max(b.newest, r.Row().Time)
 	b.lastSeq = max(b.lastSeq, r.Seq())
 	b.pending.Rows = append(b.pending.Rows, r)
-	if b.state != pending {
+	if b.state == pending {
+		l.schedule.grew(b)
+	} else {
 		l.move(b, row)
+	}
+	if p.waits != nil && b.state == pending {
+		l.schedule.hurry(b, byRequest, p.arrived)
 	}
 }
 
@@ -371,38 +407,49 @@ func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 
 // bucketOf returns the bucket of a row. If there is none, it returns nil or creates one.
 //
-// Mostly a series is in the same window as before, so the bucket is first looked up
-// by the series' pointer: to hash a sensor id of hundreds of bytes would cost more
-// than the rest of the lane's work.
+// Mostly a sensor is in the same window as before, so its latest bucket is compared
+// first: to hash a sensor id of hundreds of bytes would cost more than the rest of the
+// lane's work.
 func (l *lane) bucketOf(p *parcel, row *batch.Row, create bool) *bucket {
 	series := p.view.Series(row)
-	if b := l.recent(p, series, row); b != nil {
-		return b
+	latest := l.sensors[series.Hash]
+	if latest != nil && latest.contains(row.Time) && latest.key.granularity == p.granularity && latest.key.session == p.view.Session && latest.key.sensor == series.Sensor {
+		return latest
 	}
 	key := p.keyOf(series, row)
 	b := l.buckets[key]
-	if b == nil && !create {
+	switch {
+	case b == nil && !create:
 		return nil
-	}
-	if b == nil {
+	case b == nil:
 		l.makeRoom()
 		b = &bucket{key: key, state: idle, pending: p.pendingOf(key), recovered: p.view.Recovered}
 		l.buckets[key] = b
 		l.active.Add(1)
+	default:
+		l.unlink(b, series.Hash)
 	}
-	if before := b.series; before != nil && l.latest[before] == b {
-		delete(l.latest, before)
+	if b.older = l.sensors[series.Hash]; b.older != nil {
+		b.older.newer = b
 	}
-	b.series, l.latest[series] = series, b
+	l.sensors[series.Hash] = b
 	return b
 }
 
-// recent returns the bucket that the series was last in, if the row belongs to it.
-func (l *lane) recent(p *parcel, series *batch.Series, row *batch.Row) *bucket {
-	if b := l.latest[series]; b != nil && b.contains(row.Time) && b.key.granularity == p.granularity && b.key.session == p.view.Session {
-		return b
+// unlink takes a bucket out of those of its sensor.
+func (l *lane) unlink(b *bucket, hash uint64) {
+	switch {
+	case b.newer != nil:
+		b.newer.older = b.older
+	case b.older != nil:
+		l.sensors[hash] = b.older
+	default:
+		delete(l.sensors, hash)
 	}
-	return nil
+	if b.older != nil {
+		b.older.newer = b.newer
+	}
+	b.newer, b.older = nil, nil
 }
 
 // makeRoom forgets an idle bucket if the lane remembers too many: one of a few that
@@ -438,62 +485,56 @@ func (l *lane) sweep(now time.Time) {
 
 func (l *lane) forget(b *bucket) {
 	delete(l.buckets, b.key)
-	if l.latest[b.series] == b {
-		delete(l.latest, b.series)
-	}
+	l.unlink(b, batch.SeriesHash(l.stream, b.key.sensor))
 	l.active.Add(-1)
 }
 
-// flush writes the oldest of what is pending, as much as one command should carry.
-// Without a rush it leaves rows that are far from due, so that sensors keep their own
-// phases and MongoDB sees a stream of writes instead of a burst each interval.
-func (l *lane) flush(ctx context.Context) {
-	n, rows := 0, 0
-	soon := time.Now().Add(l.pace.interval / dueTogether)
-	all := l.rush || !l.hasRoom()
-	for n < len(l.pending) && n < maxFlushBuckets && rows < maxFlushRows && (all || !l.dueAt(l.pending[n]).After(soon)) {
-		rows += len(l.pending[n].pending.Rows)
-		n++
-	}
-	flushed, left := l.pending[:n:n], l.pending[n:]
-	// Rows that arrive from now on can wait. Otherwise, under load, the rush would never
-	// end, and nothing would be merged.
-	l.rush = l.rush && len(left) > 0
+// flush writes what the schedule chooses.
+func (l *lane) flush(ctx context.Context, now time.Time) {
 	full := !l.hasRoom()
-	writes := make([]*batch.Pending, n)
+	flushed := l.schedule.choose(now, l.short(), l.longest())
+	if len(flushed) == 0 {
+		return
+	}
+	waited := false
+	writes := make([]*batch.Pending, len(flushed))
 	for i, b := range flushed {
+		waited = waited || b.why == byRequest || b.why == byFlush || b.why == byMemory
 		writes[i] = &b.pending
 		b.sending()
-		if n := len(b.pending.Rows); n > 0 {
-			l.noteArrival(b, b.pending.Rows[n-1]) // it arrived, whatever the outcome of the write
-		}
+		b.flight = slices.Clone(b.pending.Rows)
+		l.queue.metrics.sent(l.stream, b.why, b.sent)
 		l.move(b, send)
 	}
 	write := func() {
 		begin := time.Now()
 		l.cfg.Store.Write(ctx, writes)
-		l.pace.wrote(begin, time.Now())
+		l.schedule.pace.wrote(begin, time.Now())
 	}
-	if all {
+	l.mu.Unlock()
+	if waited {
 		write()
 	} else {
 		l.queue.inTurn(ctx, write)
 	}
-	now := time.Now()
+	l.mu.Lock()
+	now = time.Now()
 	lastStored := 0 // a store that gives up stores none behind the one that failed
+	updates, rows := 0, 0
 	for i, b := range flushed {
-		if b.pending.Verdict == batch.Stored && b.wrote() {
+		b.flight = nil
+		if !b.wrote() {
+			continue
+		}
+		updates++
+		rows += b.sent - len(b.pending.Rows)
+		if b.pending.Verdict == batch.Stored {
 			lastStored = i
 		}
 	}
-	l.pending = nil
+	l.schedule.spend(updates, rows)
 	for i, b := range flushed {
 		l.settle(b, now, i < lastStored, full)
-	}
-	if len(l.pending) == 0 {
-		l.pending = left
-	} else { // what can be sent at once goes first
-		l.pending = append(l.pending, left...)
 	}
 }
 
@@ -504,12 +545,18 @@ func (b *bucket) sending() { b.sent, b.pending.Found = len(b.pending.Rows), 0 }
 // stored.
 func (b *bucket) wrote() bool { return b.sent-len(b.pending.Rows) > b.pending.Found }
 
-// noteArrival reports a row to the stream's Arrivals.
-func (l *lane) noteArrival(b *bucket, r batch.Ref) {
-	if l.cfg.Arrivals != nil {
-		l.cfg.Arrivals.Came(b.key.sensor, r.Batch.Received)
+// noteArrival reports a row to the stream's Arrivals, unless one of the same bucket was
+// reported that arrived hardly earlier.
+func (l *lane) noteArrival(b *bucket, p *parcel) {
+	if l.cfg.Arrivals != nil && p.arrived.Sub(b.noted) >= noteAgain {
+		b.noted = p.arrived
+		l.cfg.Arrivals.Came(b.key.sensor, p.view.Received)
 	}
 }
+
+// noteAgain is how much later an arrival must be to be reported. Readings come by the
+// hundreds of thousands a second, and arrivals are counted in seconds.
+const noteAgain = time.Second
 
 // settle acts on the verdict of a write. others means that the same write stored a later
 // bucket, full that the lane had no room for more when the write began.
@@ -528,7 +575,7 @@ func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 	switch {
 	case len(b.pending.Rows) == 0:
 		l.succeeded(b, now, wrote)
-		b.notBefore = now
+		b.notBefore, b.due, b.gathered = now, time.Time{}, nil
 		if cap(b.pending.Rows) > keptRows {
 			b.pending.Rows = nil
 		}
@@ -553,10 +600,12 @@ func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 		if b.state == probing { // the walk will deliver the rest
 			l.drop(b)
 		} else {
-			b.since = parcelOf(b.pending.Rows[0]).arrived
-			l.rush = true
+			b.since = parcelOf(b.pending.Rows[0]).since
 		}
 		l.move(b, partly)
+		if b.state == pending {
+			l.schedule.hurry(b, byRetry, now)
+		}
 	}
 }
 
@@ -628,17 +677,56 @@ func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
 	}
 }
 
-// report publishes how far everything in this lane is stored, and, for queries of
-// one sensor, how far everything is except what buckets lack.
-func (l *lane) report() {
-	l.held.Store(l.parcels.bytes + l.reread.bytes)
-	l.gathers.Store(int64(l.pace.interval))
-	settled := min(l.cursor.Position(), l.parcels.oldest())
-	l.backlog.setSettled(settled)
-	if applied := min(settled, l.oldestLacked()); applied > l.applied.Load() {
+// report publishes how far everything in this lane is stored, and what is late.
+func (l *lane) report(now time.Time) {
+	l.held.Store(l.parcels.bytes + l.gathered.bytes + l.reread.bytes)
+	l.settled = min(l.cursor.Position(), l.parcels.oldest(), l.gathered.oldest())
+	l.assess(now)
+	if applied := min(l.settled, l.oldestLacked()); applied > l.applied.Load() {
 		l.applied.Store(applied)
 		l.queue.advance()
 	}
+}
+
+// assessAgain is how often a lane computes what is late; it may have very many buckets
+// that fail.
+const assessAgain = 250 * time.Millisecond
+
+// assess publishes since when updates are late, and when the oldest row arrived.
+func (l *lane) assess(now time.Time) {
+	if now.Sub(l.assessed) < assessAgain && l.schedule.waiting() > 0 {
+		return
+	}
+	l.assessed = now
+	due := l.schedule.overdue(l.longest())
+	late := func(at time.Time) {
+		if !at.IsZero() && (due.IsZero() || at.Before(due)) {
+			due = at
+		}
+	}
+	for _, b := range l.waiting {
+		late(b.due)
+	}
+	for b := range l.lacking {
+		late(b.due)
+	}
+	late(l.full)
+	l.overdue.Store(nanosOf(due))
+	var oldest time.Time
+	for _, list := range []*parcels{&l.gathered, &l.parcels} {
+		if first := list.Front(); first != nil && (oldest.IsZero() || first.Value.(*parcel).arrived.Before(oldest)) {
+			oldest = first.Value.(*parcel).arrived
+		}
+	}
+	l.oldest.Store(nanosOf(oldest))
+}
+
+// nanosOf returns a time in ns since the epoch, 0 for none.
+func nanosOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
 }
 
 // lastWrite is when a lane of a stream last wrote rows.
@@ -649,63 +737,3 @@ type lastWrite struct {
 
 func (w *lastWrite) set(now time.Time)         { w.at.Store(int64(now.Sub(w.began))) }
 func (w *lastWrite) after(then time.Time) bool { return w.at.Load() > int64(then.Sub(w.began)) }
-
-// A pace decides how long a lane lets readings gather: the flush interval, and
-// longer while writing takes much of its time. More readings then share the fixed
-// cost of an update (the round trip, the guard, writing the whole document again).
-// Waiting is safe: a request that is not content with the journal, or has none,
-// waits for its readings and causes a flush of its own.
-type pace struct {
-	least, most, interval time.Duration
-
-	began time.Time     // of the present measurement
-	busy  time.Duration // spent in writes since
-	last  time.Time     // end of the last write
-}
-
-const (
-	// A lane that writes for more than a quarter of its time gathers longer, one that
-	// writes for less than a tenth gathers less long. With four lanes that is one
-	// writer at work, on average.
-	busyShare = 4
-	idleShare = 10
-	// The most is four times the flush interval, and no more than longestGather unless
-	// the flush interval is longer. So readings are in MongoDB well before the alert on
-	// the lag fires, at 8 s.
-	mostIntervals = 4
-	longestGather = 4 * time.Second
-	// measureFor is how long the busy time is measured: several flushes.
-	measureFor = 2 * time.Second
-)
-
-func newPace(flushInterval time.Duration) pace {
-	return pace{least: flushInterval, most: max(flushInterval, min(mostIntervals*flushInterval, longestGather)), interval: flushInterval}
-}
-
-// wrote notes a write, and adapts the interval when a measurement is over.
-func (p *pace) wrote(begin, end time.Time) {
-	if p.began.IsZero() {
-		p.began = begin
-	}
-	p.busy += end.Sub(begin)
-	p.last = end
-	elapsed := end.Sub(p.began)
-	if elapsed < max(measureFor, p.interval) {
-		return
-	}
-	switch {
-	case p.busy*busyShare > elapsed:
-		p.interval = min(p.interval*3/2, p.most)
-	case p.busy*idleShare < elapsed:
-		p.interval = max(p.interval*2/3, p.least)
-	}
-	p.began, p.busy = end, 0
-}
-
-// rest resets a long interval after the lane had nothing to write for as long, so
-// that what comes next does not wait because of a load that is over.
-func (p *pace) rest(now time.Time) {
-	if p.interval > p.least && now.Sub(p.last) > p.interval {
-		*p = newPace(p.least)
-	}
-}

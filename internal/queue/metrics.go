@@ -13,6 +13,34 @@ type metrics struct {
 	outOfOrder  prometheus.Counter
 	readErrors  prometheus.Counter
 	impossible  prometheus.Counter
+	updates     *prometheus.CounterVec
+	readings    *prometheus.CounterVec
+}
+
+// sent counts an update.
+func (m *metrics) sent(stream string, why trigger, rows int) {
+	m.updates.WithLabelValues(stream, why.String()).Inc()
+	m.readings.WithLabelValues(stream, why.String()).Add(float64(rows))
+}
+
+// ages collects the age of the oldest reading of each stream.
+type ages struct {
+	queue *Queue
+	desc  *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (a ages) Describe(ch chan<- *prometheus.Desc) { ch <- a.desc }
+
+// Collect implements prometheus.Collector.
+func (a ages) Collect(ch chan<- prometheus.Metric) {
+	oldest := make(map[string]float64)
+	for _, l := range a.queue.lanes {
+		oldest[l.stream] = max(oldest[l.stream], secondsSince(l.oldest.Load()))
+	}
+	for stream, age := range oldest {
+		ch <- prometheus.MustNewConstMetric(a.desc, prometheus.GaugeValue, age, stream)
+	}
 }
 
 func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
@@ -44,12 +72,28 @@ func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 		impossible:  counter("brim_queue_impossible_total", "Events that a bucket got in a state in which they cannot occur; anything above 0 is a defect in Brim."),
 	}
 	register(m.lag)
+	triggered := func(name, help string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"stream", "trigger"})
+		for stream := range q.cfg.Streams {
+			for t := byNothing + 1; t < triggers; t++ {
+				v.WithLabelValues(stream, t.String())
+			}
+		}
+		register(v)
+		return v
+	}
+	m.updates = triggered("brim_queue_updates_total", "Updates of buckets that were sent, repeated ones included, by what triggered them: "+
+		"a request that waits, a flush, enough readings (--merge-readings), their age (--flush-max), the budget (--flush-budget), "+
+		"memory (--queue-max-bytes), a full journal, or a retry.")
+	m.readings = triggered("brim_queue_updated_readings_total", "Readings in those updates.")
 	gauge("brim_queue_readings", "Readings accepted and not yet stored, in memory or in the journal only.",
 		func() float64 { return float64(q.waiting()) })
 	gauge("brim_queue_set_aside_buckets", "Buckets that cannot be written while others can, and wait in the journal.",
 		func() float64 { return float64(q.Status().SetAside) })
-	gauge("brim_queue_flush_interval_seconds", "How long readings gather before they are written, in the lane where that takes longest: --flush-interval, and up to four times as long while writing takes much of a lane's time.",
-		func() float64 { return q.Status().FlushInterval })
+	gauge("brim_queue_past_due_seconds", "How late the update is that should have been stored first: a client waits for it, it has enough readings, or they waited for --flush-max. 0 if none is late.",
+		func() float64 { return q.Status().PastDue })
+	oldest := prometheus.NewDesc("brim_queue_oldest_seconds", "Age of the oldest reading in memory that is not stored, so that programs which read MongoDB themselves do not see it.", []string{"stream"}, nil)
+	register(ages{queue: q, desc: oldest})
 	gauge("brim_store_active_buckets", "Buckets that were written lately and whose state is remembered.",
 		func() float64 { return float64(q.Status().Buckets) })
 	if err != nil {

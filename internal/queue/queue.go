@@ -8,13 +8,16 @@
 //
 // A sensor always belongs to the same lane of its stream. Each lane walks along the
 // journal by itself and takes the rows of its sensors, as many as its memory may
-// hold; the rest stays in the journal until there is room. A lane writes one flush
-// at a time; what arrives meanwhile gathers for the next, so updates grow by
-// themselves under load.
+// hold; the rest stays in the journal until there is room. Rows gather until an update
+// pays, see Policy; nothing that is acknowledged depends on when it is sent. A lane
+// writes one flush at a time; what arrives meanwhile gathers for the next.
 //
 //	queue.go       configuration, starting, flushing, how far everything is stored
+//	schedule.go    when a bucket is sent
 //	lane.go        a lane: reading, merging, writing, backing off
 //	bucket.go      the states of a bucket; what a lane holds of a record
+//	gather.go      readings that wait for long
+//	waiting.go     what waits, for queries
 //	aside.go       buckets that cannot be written while others can
 //	deadletter.go  readings that MongoDB refuses
 package queue
@@ -25,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -53,6 +57,9 @@ type Journal interface {
 	// Trim says that everything before the position is stored: it is never asked for
 	// again.
 	Trim(position uint64)
+	// Short reports whether the journal has little room left, so that what it holds should be
+	// stored soon.
+	Short() bool
 	// Taken counts the readings that were not known to be stored when the journal was
 	// opened, and those accepted since.
 	Taken() uint64
@@ -75,8 +82,7 @@ type DeadLetters interface {
 }
 
 // Arrivals records when readings of a sensor arrived. Came is called by several lanes
-// at once, for each update of a bucket with the arrival of its newest reading, and
-// must not block.
+// at once, for each bucket about once a second while readings arrive, and must not block.
 type Arrivals interface {
 	Came(sensor string, at time.Time)
 }
@@ -85,6 +91,7 @@ type Arrivals interface {
 type Stream struct {
 	Store       Store
 	Granularity time.Duration
+	Policy      Policy
 	// Prepared is closed when the store can be written to; nil: it can already.
 	Prepared <-chan struct{}
 	Arrivals Arrivals // may be nil
@@ -92,20 +99,20 @@ type Stream struct {
 
 // Config configures a queue.
 type Config struct {
-	Journal       Journal
-	Streams       map[string]Stream
-	Lanes         int           // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
-	FlushInterval time.Duration // how long readings gather before they are written, see pace; 0: 1 s
-	MaxBytes      int64         // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields
-	DeadLetters   DeadLetters
-	Faults        *fault.Injector
-	Logger        *slog.Logger
-	Registerer    prometheus.Registerer
+	Journal     Journal
+	Streams     map[string]Stream
+	Lanes       int   // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
+	MaxBytes    int64 // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields
+	DeadLetters DeadLetters
+	// LimitAge returns a limit for every Policy.Max at present; 0 or nil: none.
+	LimitAge   func() time.Duration
+	Faults     *fault.Injector
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
 }
 
 func (c *Config) setDefaults() error {
 	c.Lanes = cmp.Or(c.Lanes, 4)
-	c.FlushInterval = cmp.Or(c.FlushInterval, time.Second)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 32<<20)
 	switch {
 	case c.Journal == nil:
@@ -116,10 +123,15 @@ func (c *Config) setDefaults() error {
 		return errors.New("a queue needs a place for dead letters")
 	case c.Lanes < 1 || c.Lanes > 256:
 		return fmt.Errorf("lanes %d is out of range; allowed are 1 to 256", c.Lanes)
-	case c.FlushInterval < time.Millisecond || c.FlushInterval > time.Hour:
-		return fmt.Errorf("flush-interval %v is out of range; allowed are 1ms to 1h", c.FlushInterval)
 	case c.MaxBytes < 1<<20:
 		return fmt.Errorf("queue-max-bytes %d is too small; it needs 1MiB", c.MaxBytes)
+	}
+	c.Streams = maps.Clone(c.Streams)
+	for name, stream := range c.Streams {
+		if err := stream.Policy.setDefaults(); err != nil {
+			return fmt.Errorf("stream %s: %w", name, err)
+		}
+		c.Streams[name] = stream
 	}
 	return nil
 }
@@ -252,42 +264,6 @@ func (q *Queue) inTurn(ctx context.Context, write func()) {
 	write()
 }
 
-// StoredBefore returns a position of the journal before which all readings of the
-// stream's sensors with this hash of batch.SeriesHash are stored. Only rows that
-// these sensors lack themselves, and rows that their lane holds in memory, hold it
-// back, not what was set aside for another sensor.
-func (q *Queue) StoredBefore(stream string, hash uint64) uint64 {
-	for _, l := range q.lanes {
-		if l.stream == stream && l.part.Has(hash) {
-			return max(l.backlog.storedBefore(hash), l.applied.Load())
-		}
-	}
-	return q.Status().Rest
-}
-
-// StreamStored returns two positions of the journal: before the first, all readings
-// of a stream are stored; before the second, which may be far ahead, all but those of
-// buckets that are set aside.
-func (q *Queue) StreamStored(stream string) (all, most uint64) {
-	found := false
-	for _, l := range q.lanes {
-		if l.stream != stream {
-			continue
-		}
-		applied := l.applied.Load()
-		settled := max(applied, l.backlog.reach())
-		if !found {
-			all, most, found = applied, settled, true
-		}
-		all, most = min(all, applied), min(most, settled)
-	}
-	if !found {
-		all = q.Status().Rest
-		most = all
-	}
-	return all, most
-}
-
 // KnownUntil returns the time up to which a stream's Arrivals has seen all arrivals. It
 // lags while readings wait in the journal.
 func (q *Queue) KnownUntil(stream string) time.Time {
@@ -297,7 +273,7 @@ func (q *Queue) KnownUntil(stream string) time.Time {
 			until = time.Unix(0, at)
 		}
 	}
-	return until
+	return until.Add(-noteAgain)
 }
 
 // waiting counts the readings that are not stored.
@@ -315,8 +291,10 @@ type Status struct {
 	Buckets  int    `json:"buckets"`   // that lanes remember
 	SetAside int    `json:"set_aside"` // buckets that cannot be written, while others can
 	Rest     uint64 `json:"rest"`      // everything before this position of the journal is stored
-	// FlushInterval is how long readings gather now, in seconds, in the lane where that is longest.
-	FlushInterval float64 `json:"flush_interval_seconds"`
+	// PastDue is how late the update is that should have been stored first, in seconds.
+	PastDue float64 `json:"past_due_seconds"`
+	// Oldest is the age of the oldest reading in memory, in seconds.
+	Oldest float64 `json:"oldest_seconds"`
 }
 
 // Status returns what the queue holds now.
@@ -326,12 +304,21 @@ func (q *Queue) Status() Status {
 		s.Buckets += int(l.active.Load())
 		s.SetAside += int(l.stuck.Load())
 		s.Bytes += l.held.Load()
-		s.FlushInterval = max(s.FlushInterval, time.Duration(l.gathers.Load()).Seconds())
+		s.PastDue = max(s.PastDue, secondsSince(l.overdue.Load()))
+		s.Oldest = max(s.Oldest, secondsSince(l.oldest.Load()))
 	}
 	q.mu.Lock()
 	s.Rest = q.applied
 	q.mu.Unlock()
 	return s
+}
+
+// secondsSince returns how long ago a time of nanosOf was, at least 0, and 0 for none.
+func secondsSince(nanos int64) float64 {
+	if nanos == 0 {
+		return 0
+	}
+	return max(0, time.Since(time.Unix(0, nanos)).Seconds())
 }
 
 // logEvery is the least time between two logs of one kind: all buckets fail together

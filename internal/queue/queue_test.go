@@ -255,8 +255,8 @@ func (s scraped) Register(c prometheus.Collector) error {
 	families, err := s.Gather()
 	require.NoError(s.t, err)
 	for _, f := range families {
-		if f.GetName() == "brim_queue_flush_interval_seconds" {
-			assert.InDelta(s.t, 0.25, f.GetMetric()[0].GetGauge().GetValue(), 0)
+		if f.GetName() == "brim_queue_past_due_seconds" {
+			assert.Zero(s.t, f.GetMetric()[0].GetGauge().GetValue())
 		}
 	}
 	return nil
@@ -264,7 +264,7 @@ func (s scraped) Register(c prometheus.Collector) error {
 
 func TestScrapeDuringRegistration(t *testing.T) {
 	t.Parallel()
-	start(t, newFakeStore(t), Config{Registerer: scraped{prometheus.NewRegistry(), t}, FlushInterval: 250 * time.Millisecond})
+	start(t, newFakeStore(t), Config{Registerer: scraped{prometheus.NewRegistry(), t}})
 }
 
 func TestMetrics(t *testing.T) {
@@ -288,7 +288,8 @@ func TestMetrics(t *testing.T) {
 	assert.Equal(t, map[string]float64{
 		"brim_queue_readings": 0, "brim_queue_lag_seconds": 3, "brim_queue_retries_total": 0,
 		"brim_queue_dead_letters_total": 0, "brim_queue_out_of_order_total": 0, "brim_queue_impossible_total": 0, "brim_queue_read_errors_total": 0,
-		"brim_queue_set_aside_buckets": 0, "brim_store_active_buckets": 1, "brim_queue_flush_interval_seconds": 1,
+		"brim_queue_set_aside_buckets": 0, "brim_store_active_buckets": 1, "brim_queue_past_due_seconds": 0,
+		"brim_queue_updates_total": 0, "brim_queue_updated_readings_total": 0, "brim_queue_oldest_seconds": 0,
 	}, values)
 }
 
@@ -304,7 +305,9 @@ func TestNewNamesInvalidSettings(t *testing.T) {
 		"journal":            func(c *Config) { c.Journal = nil },
 		"dead letters":       func(c *Config) { c.DeadLetters = nil },
 		"lanes 300":          func(c *Config) { c.Lanes = 300 },
-		"flush-interval 2h":  func(c *Config) { c.FlushInterval = 2 * time.Hour },
+		"flush-interval 2h":  func(c *Config) { c.Streams[stream] = Stream{Policy: Policy{Interval: 2 * time.Hour}} },
+		"flush-max 2h":       func(c *Config) { c.Streams[stream] = Stream{Policy: Policy{Max: 2 * time.Hour}} },
+		"merge-readings -1":  func(c *Config) { c.Streams[stream] = Stream{Policy: Policy{Readings: -1}} },
 		"queue-max-bytes 10": func(c *Config) { c.MaxBytes = 10 },
 	} {
 		cfg := good()
@@ -377,7 +380,7 @@ func TestArrivalsAreReportedOncePerUpdate(t *testing.T) {
 		assert.WithinDuration(t, time.Now(), heard.of("a"), 10*time.Second)
 		assert.LessOrEqual(t, heard.times, 100, "not for each of 2,000 readings")
 		pass(time.Hour)
-		assert.Equal(t, time.Now(), q.KnownUntil(stream), "a sleeping lane has reported all arrivals")
+		assert.Equal(t, time.Now().Add(-noteAgain), q.KnownUntil(stream), "a sleeping lane has reported all arrivals")
 		q.Close(cancelled())
 	})
 }
@@ -404,7 +407,7 @@ func TestKnownUntilLagsWhileMongoDBIsAway(t *testing.T) {
 		close(back)
 		pass(time.Minute)
 		assert.Equal(t, began.Add(time.Minute), heard.of("b"))
-		assert.Equal(t, time.Now(), q.KnownUntil(stream))
+		assert.Equal(t, time.Now().Add(-noteAgain), q.KnownUntil(stream))
 		q.Close(cancelled())
 	})
 }

@@ -96,8 +96,8 @@ func runBehindStuck(t *testing.T, dir string, s readableStore, feed func(*journa
 	j, err := journal.Open(journal.Config{Dir: dir, Session: batch.NewSession(), Streams: map[string]journal.Stream{stream: {Granularity: 5 * time.Minute}}})
 	require.NoError(t, err)
 	q, err := New(Config{
-		Journal: j, Streams: map[string]Stream{stream: {Store: stuckSensor{s}, Granularity: 5 * time.Minute}},
-		Lanes: 4, MaxBytes: 1 << 20, FlushInterval: 10 * time.Millisecond,
+		Journal: j, Streams: map[string]Stream{stream: {Store: stuckSensor{s}, Granularity: 5 * time.Minute, Policy: Policy{Interval: 10 * time.Millisecond}}},
+		Lanes: 4, MaxBytes: 1 << 20,
 		DeadLetters: &fakeLetters{}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(t, err)

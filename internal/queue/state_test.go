@@ -2,6 +2,7 @@ package queue
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestStates(t *testing.T) {
 		was, row := state(i+1), cells(text)
 		assert.Equal(t, was.String(), row[0])
 		for e := range events {
-			l.pending, l.waiting, l.aside.waiting, l.aside.joining = nil, nil, nil, nil
+			l.schedule, l.waiting, l.aside.waiting, l.aside.joining = newSchedule(Policy{}, 1), nil, nil, nil
 			b := &bucket{state: was}
 			if was.lacks() {
 				l.beginsToLack(b)
@@ -64,7 +65,8 @@ func TestStates(t *testing.T) {
 				assert.Equal(t, defects, testutil.ToFloat64(q.metrics.impossible), "%v in %v", e, was)
 			}
 			listed := 0
-			for in, list := range map[string][]*bucket{"pending": l.pending, "backing off": l.waiting, "aside": l.aside.waiting, "joining": l.aside.joining} {
+			scheduled := slices.Repeat([]*bucket{b}, l.schedule.waiting())
+			for in, list := range map[string][]*bucket{"pending": scheduled, "backing off": l.waiting, "aside": l.aside.waiting, "joining": l.aside.joining} {
 				listed += len(list)
 				if len(list) > 0 {
 					assert.Equal(t, in, strings.TrimPrefix(b.state.String(), "catch-up "), "the list that a bucket is in is that of its state")

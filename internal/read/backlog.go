@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -26,12 +27,13 @@ type Journal interface {
 // A Backlog is what was acknowledged and may not be stored yet.
 type Backlog struct {
 	Journal Journal
-	// StoredBefore returns a position of the journal before which all readings of
-	// a stream's sensors with that batch.SeriesHash are stored.
-	StoredBefore func(stream string, hash uint64) uint64
-	// StreamStored returns such a position for all sensors of a stream, and one
-	// for all readings except those of buckets that are set aside.
-	StreamStored func(stream string) (all, most uint64)
+	// Waiting returns a sensor's readings that are held in memory, and the position of the
+	// journal from which on there may be others. Those may be in memory too, or stored.
+	Waiting func(stream, sensor string) (rows []batch.Ref, from uint64)
+	// WaitingSensors calls visit for each sensor with readings in memory, with the time of
+	// the newest; maybe several times. It returns the position of the journal from which
+	// on there may be others, of any sensor and of one with a batch.SeriesHash.
+	WaitingSensors func(stream string, visit func(sensor string, newest int64)) (from uint64, unread func(hash uint64) uint64)
 	// Granularity returns that of a stream, for readings that were journaled without
 	// one.
 	Granularity func(stream string) time.Duration
@@ -53,8 +55,15 @@ type search struct {
 	most           int   // find only so many of the oldest ones; 0: all
 	backlog        *Backlog
 
+	held  map[identity]struct{} // readings that were found in memory
 	found []telemetry.Unstored
 	bytes int
+}
+
+// identity tells readings apart.
+type identity struct {
+	session  string
+	sequence uint64
 }
 
 // unstored gathers the readings in question that may not be stored yet.
@@ -83,11 +92,16 @@ func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
 	return s.found, nil
 }
 
-// run searches from the sensor's oldest reading that may not be stored.
+// run searches memory, and then what of the journal is not in memory.
 func (s *search) run(ctx context.Context, most uint64) error {
-	stored := func() uint64 { return s.backlog.StoredBefore(s.stream, s.hash) }
 	part := batch.Part{Stream: s.stream, Number: s.hash % hashes, Of: hashes}
-	for record, err := range s.backlog.records(ctx, part, most, stored, nil) {
+	end := s.backlog.Journal.End()
+	from, err := s.takeHeld()
+	if err != nil {
+		return err
+	}
+	again := func() (uint64, error) { return s.takeHeld() }
+	for record, err := range s.backlog.records(ctx, part, from, end, most, again) {
 		if err == nil {
 			err = s.take(record.Batch)
 		}
@@ -98,16 +112,38 @@ func (s *search) run(ctx context.Context, most uint64) error {
 	return nil
 }
 
-// records yields the records of a part of the journal that are acknowledged when it is
-// called, up to most bytes; stored returns the position before which everything is stored.
-// If there is more, it begins at the position that less returns, if less is not nil. It
-// ends with an error if one occurs.
-func (b *Backlog) records(ctx context.Context, part batch.Part, most uint64, stored, less func() uint64) iter.Seq2[*batch.Record, error] {
-	return func(yield func(*batch.Record, error) bool) {
-		end, from := b.Journal.End(), stored()
-		if less != nil && end > from && end-from > most {
-			from = less()
+// takeHeld takes the readings that are in memory, and returns where to go on.
+func (s *search) takeHeld() (from uint64, err error) {
+	rows, from := s.backlog.Waiting(s.stream, s.sensor)
+	// Of readings with the same time the last one is the newest.
+	slices.SortStableFunc(rows, func(a, b batch.Ref) int {
+		if a.Batch.Recovered != b.Batch.Recovered {
+			if a.Batch.Recovered {
+				return -1
+			}
+			return 1
 		}
+		return cmp.Compare(a.Seq(), b.Seq())
+	})
+	if s.held == nil {
+		s.held = make(map[identity]struct{}, len(rows))
+	}
+	for _, r := range rows {
+		if err := s.takeRow(r); err != nil {
+			return 0, err
+		}
+	}
+	for _, r := range rows {
+		s.held[identity{r.Batch.Session, r.Seq()}] = struct{}{}
+	}
+	return from, nil
+}
+
+// records yields the records of a part of the journal between two positions. It is an
+// error if those are more than so many bytes apart. What was trimmed in the meantime is
+// stored, and MongoDB has not been asked yet; then again returns where to go on.
+func (b *Backlog) records(ctx context.Context, part batch.Part, from, end, most uint64, again func() (uint64, error)) iter.Seq2[*batch.Record, error] {
+	return func(yield func(*batch.Record, error) bool) {
 		if end > from && end-from > most {
 			yield(nil, tooLong("%d MiB of the journal are not stored yet, and at most %d MiB are searched for one answer (--query-max-backlog); "+
 				"try again later, or use unstored=off for stored readings only", (end-from)>>20, most>>20))
@@ -121,8 +157,9 @@ func (b *Backlog) records(ctx context.Context, part batch.Part, most uint64, sto
 			}
 			record, found, err := cursor.Next()
 			if err != nil {
-				// What was trimmed in the meantime is stored, and MongoDB has not been asked yet.
-				if at := stored(); at > cursor.Position() {
+				if at, failed := again(); failed != nil {
+					err = failed
+				} else if at > cursor.Position() {
 					cursor = b.Journal.Follow(at, part)
 					continue
 				}
@@ -149,30 +186,42 @@ func (s *search) take(b *batch.Batch) error {
 	if !in {
 		return nil
 	}
-	granularity := b.Granularity(s.stream)
+	for i := range uint32(b.Len()) {
+		r := batch.Ref{Batch: b, Index: i}
+		if series := b.Series(r.Row()); series.Hash != s.hash || series.Sensor != s.sensor || series.Stream != s.stream {
+			continue
+		}
+		if err := s.takeRow(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeRow keeps a reading of the sensor if it is asked for.
+func (s *search) takeRow(r batch.Ref) error {
+	row := r.Row()
+	if row.Time < s.from || row.Time >= s.to || s.latest && len(s.found) > 0 && row.Time < s.found[0].Reading.Time.UnixMilli() {
+		return nil
+	}
+	if _, known := s.held[identity{r.Batch.Session, r.Seq()}]; known {
+		return nil
+	}
+	granularity := r.Batch.Granularity(s.stream)
 	if granularity == 0 && s.backlog.Granularity != nil {
 		granularity = s.backlog.Granularity(s.stream)
 	}
-	for i := range uint32(b.Len()) {
-		row := b.Row(i)
-		if series := b.Series(row); series.Hash != s.hash || series.Sensor != s.sensor || series.Stream != s.stream || row.Time < s.from || row.Time >= s.to {
-			continue
-		}
-		if s.latest && len(s.found) > 0 && row.Time < s.found[0].Reading.Time.UnixMilli() {
-			continue
-		}
-		one := telemetry.Unstored{
-			Session: b.Session, Sequence: batch.Ref{Batch: b, Index: i}.Seq(), Granularity: granularity, Reading: b.Reading(i),
-		}
-		if s.latest {
-			s.found = append(s.found[:0], one)
-			continue
-		}
-		s.found = append(s.found, one)
-		if s.bytes += weight(&one.Reading); s.bytes > maxUnstoredBytes && !s.leaveOldest() {
-			return tooLong("more than %d readings of the sensor are not stored yet, which is the maximum for one answer; "+
-				"try again later, use a shorter span, or use unstored=off for stored readings only", len(s.found)-1)
-		}
+	one := telemetry.Unstored{
+		Session: r.Batch.Session, Sequence: r.Seq(), Granularity: granularity, Reading: r.Batch.Reading(r.Index),
+	}
+	if s.latest {
+		s.found = append(s.found[:0], one)
+		return nil
+	}
+	s.found = append(s.found, one)
+	if s.bytes += weight(&one.Reading); s.bytes > maxUnstoredBytes && !s.leaveOldest() {
+		return tooLong("more than %d readings of the sensor are not stored yet, which is the maximum for one answer; "+
+			"try again later, use a shorter span, or use unstored=off for stored readings only", len(s.found)-1)
 	}
 	return nil
 }
@@ -252,34 +301,33 @@ func (p *pending) sorted() []telemetry.SensorSeen {
 }
 
 // pendingSensors returns the sensors of a page that have readings in the backlog.
-// If there is more to search than allowed, it leaves out what is set aside: that can
-// wait for days, and would hold up the whole list.
 func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery) ([]telemetry.SensorSeen, error) {
-	b, stream, most := &q.stored.Backlog, q.params.stream, uint64(q.reader.cfg.MaxBacklog)
+	b, stream := &q.stored.Backlog, q.params.stream
 	if b.Journal == nil || q.params.storedOnly {
 		return nil, nil
 	}
 	p := pending{ask: ask, newest: make(map[string]int64)}
-	all := func() uint64 { position, _ := b.StreamStored(stream); return position }
-	moving := func() uint64 { _, position := b.StreamStored(stream); return position }
-	for record, err := range b.records(ctx, batch.Part{Stream: stream}, most, all, moving) {
+	end := b.Journal.End()
+	from, unread := b.WaitingSensors(stream, p.add)
+	again := func() (at uint64, err error) {
+		at, unread = b.WaitingSensors(stream, p.add)
+		return at, nil
+	}
+	for record, err := range b.records(ctx, batch.Part{Stream: stream}, from, end, uint64(q.reader.cfg.MaxBacklog), again) {
 		if err != nil {
 			return nil, err
 		}
-		p.take(b, stream, record)
+		p.take(stream, record, unread)
 	}
 	return p.sorted(), nil
 }
 
-// take adds the sensors of a record, except those whose readings in it are stored.
-func (p *pending) take(b *Backlog, stream string, record *batch.Record) {
+// take adds the sensors of a record, except those whose readings in it are stored, or were
+// in memory.
+func (p *pending) take(stream string, record *batch.Record, unread func(hash uint64) uint64) {
 	for i := range uint32(record.Batch.Len()) {
 		row := record.Batch.Row(i)
-		series := record.Batch.Series(row)
-		if series.Stream != stream || !p.wants(series.Sensor) {
-			continue
-		}
-		if _, known := p.newest[series.Sensor]; known || b.StoredBefore(stream, series.Hash) <= record.Position {
+		if series := record.Batch.Series(row); series.Stream == stream && unread(series.Hash) <= record.Position {
 			p.add(series.Sensor, row.Time)
 		}
 	}

@@ -60,8 +60,12 @@ func journaled(t *testing.T, j *journal.Journal, b *batch.Batch) {
 // backlogOf is that of a journal of which nothing is stored before rest.
 func backlogOf(j Journal, rest *atomic.Uint64) Backlog {
 	return Backlog{
-		Journal: j, StoredBefore: func(string, uint64) uint64 { return rest.Load() }, StreamStored: func(string) (uint64, uint64) { return rest.Load(), rest.Load() },
+		Journal:     j,
+		Waiting:     func(string, string) ([]batch.Ref, uint64) { return nil, rest.Load() },
 		Granularity: func(string) time.Duration { return granularity },
+		WaitingSensors: func(string, func(string, int64)) (uint64, func(uint64) uint64) {
+			return rest.Load(), func(uint64) uint64 { return rest.Load() }
+		},
 	}
 }
 
@@ -305,4 +309,38 @@ func TestUnstoredReadingsOfAnAnswerAreBounded(t *testing.T) {
 	assert.Contains(t, get(r, "/v1/sensors/a/latest").body, `"v":44999`, "the newest is one")
 	span := fmt.Sprintf("?from=%d&to=%d", base.UnixMilli(), base.Add(10*time.Second).UnixMilli())
 	assert.Equal(t, 10, strings.Count(get(r, "/v1/sensors/a/readings"+span, asLines).body, "\n"))
+}
+
+// A reading that is in memory and in the part of the journal that is searched is found
+// once, and of two with one time the later one is the newest.
+func TestReadingsInMemoryAndInTheJournalAreFoundOnce(t *testing.T) {
+	t.Parallel()
+	j := openJournal(t)
+	journaled(t, j, readingsOf("readings", 0, "a", "a", "a"))
+	begin := j.End()
+	journaled(t, j, readingsOf("readings", 3, "a", "a"))
+	journaled(t, j, readingsOf("readings", 4, "a")) // at the time of another one
+	var rows []batch.Ref
+	cursor := j.Follow(j.Oldest(), batch.Part{Stream: "readings", Of: 1})
+	for {
+		record, found, err := cursor.Next()
+		require.NoError(t, err)
+		if !found {
+			break
+		}
+		for i := range uint32(record.Batch.Len()) {
+			rows = append(rows, batch.Ref{Batch: record.Batch, Index: i})
+		}
+	}
+	slices.Reverse(rows)
+	backlog := backlogOf(j, nil)
+	backlog.Waiting = func(string, string) ([]batch.Ref, uint64) { return slices.Clone(rows[:5]), begin }
+	s := searchFor(&backlog, "readings", "a")
+	require.NoError(t, s.run(t.Context(), 1<<30))
+	assert.Equal(t, []int64{1, 2, 3, 4, 4}, values(s.found), "the first is stored")
+	s = searchFor(&backlog, "readings", "a")
+	s.latest = true
+	require.NoError(t, s.run(t.Context(), 1<<30))
+	require.Len(t, s.found, 1)
+	assert.Equal(t, uint64(6), s.found[0].Sequence)
 }

@@ -1,11 +1,11 @@
 // Package read answers queries for readings, over every kind of storage, including
 // readings that are acknowledged and not stored yet:
 //
-//	GET ─▶ route ─▶ access ─▶ parse ─▶ a slot of --max-queries ─┬─▶ Backlog: the journal, from where the sensor's lane is
+//	GET ─▶ route ─▶ access ─▶ parse ─▶ a slot of --max-queries ─┬─▶ Backlog: what waits in memory, and the rest of the journal
 //	                                                            └─▶ Source: MongoDB, which knows what of that it has
 //
-// The journal is searched before MongoDB is queried. So a reading that leaves the
-// journal in between is stored, and one that is in both is recognized by its session
+// The backlog is searched before MongoDB is queried. So a reading that leaves it
+// in between is stored, and one that is in both is recognized by its session
 // and sequence: each is seen once.
 //
 // request.go reads what a request asks for, serve.go carries it out within its limits,

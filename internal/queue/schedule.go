@@ -1,0 +1,374 @@
+package queue
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Policy says when updates are sent. MongoDB works some 300 µs on an update, and some
+// 5 µs on each reading in it. The journal makes waiting safe, so an update is sent when
+// it pays:
+//
+//	                ┌─ a request, a flush or a retry waits for it ─▶ urgent ─▶ at once
+//	row ─▶ gathering ─ Readings gathered ─▶ full ─▶ when they gathered for Interval
+//	  oldest first  ├─ memory or the journal runs short ─▶ at once
+//	                ├─ Max is near ─▶ evenly until then
+//	                └─ Budget allows ─▶ once an Interval
+type Policy struct {
+	// Interval is how long readings gather, unless a client waits for them; 0: 1 s. It
+	// grows up to fourfold while writing takes much of a lane's time, see pace.
+	Interval time.Duration
+	// Readings is how many readings of a bucket make an update worth sending; 0: 60.
+	Readings int
+	// Max is how long a reading gathers at most; 0: 5 min. It is never longer than the
+	// bucket's window.
+	Max time.Duration
+	// Budget is what updates that nothing else asks for may cost MongoDB, in CPU
+	// seconds a second; 0: 0.02; less: none are sent.
+	Budget float64
+}
+
+// The largest values of a Policy.
+const (
+	MaxMerge  = 1_000_000
+	MaxGather = time.Hour
+)
+
+func (p *Policy) setDefaults() error {
+	if p.Interval == 0 {
+		p.Interval = time.Second
+	}
+	if p.Readings == 0 {
+		p.Readings = 60
+	}
+	if p.Max == 0 {
+		p.Max = 5 * time.Minute
+	}
+	if p.Budget == 0 {
+		p.Budget = 0.02
+	}
+	switch {
+	case p.Interval < time.Millisecond || p.Interval > time.Hour:
+		return fmt.Errorf("flush-interval %v is out of range; allowed are 1ms to 1h", p.Interval)
+	case p.Readings < 1 || p.Readings > MaxMerge:
+		return fmt.Errorf("merge-readings %d is out of range; allowed are 1 to %d", p.Readings, MaxMerge)
+	case p.Max < time.Millisecond || p.Max > MaxGather:
+		return fmt.Errorf("flush-max %v is out of range; allowed are 1ms to 1h", p.Max)
+	}
+	return nil
+}
+
+// What an update and a reading in it cost MongoDB: mongod 6.0.5, four fields, journaled,
+// by a majority of one. See docs/benchmarks.md.
+const (
+	updateCost  = 300 * time.Microsecond
+	readingCost = 5 * time.Microsecond
+	// savedFor is how long a budget that is not used accumulates, and how long one
+	// that was exceeded takes to recover.
+	savedFor = 10 * time.Second
+	// evenlyFor is the part of Max, at its end, over which updates are spread: buckets
+	// that began together, as sensors of one clock do, do not become due together.
+	evenlyFor = 4
+)
+
+// trigger is why an update is sent.
+type trigger uint8
+
+const (
+	byNothing  trigger = iota
+	byRequest          // a request waits until its readings are stored
+	byFlush            // a flush waits
+	byReadings         // Policy.Readings
+	byAge              // Policy.Max
+	byBudget           // Policy.Budget
+	byMemory           // the lane has no room for more
+	byJournal          // the journal has not
+	byRetry            // of a write that failed, or of what one left
+	triggers
+)
+
+var triggerNames = [triggers]string{"nothing", "request", "flush", "readings", "age", "budget", "memory", "journal", "retry"}
+
+// String returns the label of metrics.
+func (t trigger) String() string { return triggerNames[t] }
+
+// A fifo holds buckets in the order in which they came. A bucket is in one at most.
+type fifo struct {
+	first, last *bucket
+	n           int
+}
+
+func (l *fifo) push(b *bucket) {
+	b.in, b.prev, b.next = l, l.last, nil
+	if l.last == nil {
+		l.first = b
+	} else {
+		l.last.next = b
+	}
+	l.last = b
+	l.n++
+}
+
+// leave takes the bucket out of its fifo.
+func (b *bucket) leave() {
+	l := b.in
+	if l == nil {
+		return
+	}
+	if b.prev == nil {
+		l.first = b.next
+	} else {
+		b.prev.next = b.next
+	}
+	if b.next == nil {
+		l.last = b.prev
+	} else {
+		b.next.prev = b.prev
+	}
+	b.in, b.prev, b.next = nil, nil, nil
+	l.n--
+}
+
+// A schedule decides which of a lane's buckets are sent, and when.
+type schedule struct {
+	policy Policy
+	pace   pace
+	// gathering holds buckets by the time of their oldest row; full those with
+	// Policy.Readings rows; urgent those that are sent at once.
+	gathering, full, urgent fifo
+
+	tick     time.Time     // when updates are sent for Max and Budget next
+	rate     float64       // of Policy.Budget, for this lane
+	saved    time.Duration // of it
+	refilled time.Time     // when saved was computed
+}
+
+func newSchedule(p Policy, lanes int) schedule {
+	s := schedule{policy: p, pace: newPace(p.Interval), rate: max(0, p.Budget) / float64(lanes), refilled: time.Now()}
+	s.saved = s.mostSaved()
+	return s
+}
+
+func (s *schedule) mostSaved() time.Duration { return time.Duration(s.rate * float64(savedFor)) }
+
+// waiting returns how many buckets wait to be sent.
+func (s *schedule) waiting() int { return s.gathering.n + s.full.n + s.urgent.n }
+
+// add schedules a bucket that got its first row.
+func (s *schedule) add(b *bucket) {
+	b.why = byNothing
+	s.gathering.push(b)
+	s.grew(b)
+}
+
+// grew notes that a bucket got another row.
+func (s *schedule) grew(b *bucket) {
+	if b.in == &s.gathering && len(b.pending.Rows) >= s.policy.Readings {
+		b.leave()
+		s.full.push(b)
+	}
+}
+
+// hurry makes a bucket be sent at once.
+func (s *schedule) hurry(b *bucket, why trigger, now time.Time) {
+	if b.in == &s.urgent {
+		return
+	}
+	b.leave()
+	b.why = why
+	b.isDue(now)
+	s.urgent.push(b)
+}
+
+// hurryAll does so for all that wait.
+func (s *schedule) hurryAll(why trigger, now time.Time) {
+	for _, l := range []*fifo{&s.full, &s.gathering} {
+		for l.first != nil {
+			s.hurry(l.first, why, now)
+		}
+	}
+}
+
+// isDue notes since when the bucket should be stored.
+func (b *bucket) isDue(at time.Time) {
+	if b.due.IsZero() || at.Before(b.due) {
+		b.due = at
+	}
+}
+
+// untilDue returns how long nothing has to be sent; short is why everything must be.
+func (s *schedule) untilDue(now time.Time, short trigger) time.Duration {
+	wait := forgetAfter
+	switch {
+	case s.waiting() == 0:
+		return wait
+	case s.urgent.n > 0 || short != byNothing:
+		return 0
+	}
+	if b := s.full.first; b != nil {
+		wait = min(wait, b.since.Add(s.pace.interval).Sub(now))
+	}
+	if b := s.gathering.first; b != nil {
+		at := b.since.Add(s.pace.interval)
+		if s.tick.After(at) {
+			at = s.tick
+		}
+		wait = min(wait, at.Sub(now))
+	}
+	return wait
+}
+
+// choose takes from the lists what one write should carry, at most maxFlushBuckets with
+// maxFlushRows. most is how long readings of the stream may gather.
+func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*bucket {
+	var chosen []*bucket
+	rows := 0
+	room := func() bool { return len(chosen) < maxFlushBuckets && rows < maxFlushRows }
+	pick := func(b *bucket, why trigger) {
+		b.leave()
+		if b.why == byNothing {
+			b.why = why
+		}
+		rows += len(b.pending.Rows)
+		chosen = append(chosen, b)
+	}
+	for s.urgent.n > 0 && room() {
+		pick(s.urgent.first, byRequest)
+	}
+	gathered := now.Add(s.pace.interval / dueTogether) // what is due soon is written together
+	isReady := func(b *bucket) bool { return b != nil && !b.since.Add(s.pace.interval).After(gathered) }
+	for room() && (isReady(s.full.first) || short != byNothing && s.full.n > 0) {
+		b := s.full.first
+		b.isDue(b.since.Add(s.pace.interval))
+		pick(b, byReadings)
+	}
+	for short != byNothing && s.gathering.n > 0 && room() {
+		s.gathering.first.isDue(now)
+		pick(s.gathering.first, short)
+	}
+	if now.Before(s.tick) {
+		return chosen
+	}
+	s.tick = now.Add(s.pace.interval)
+	s.refill(now)
+	saved := s.saved
+	evenly := s.evenly(now, most)
+	for isReady(s.gathering.first) && room() {
+		b := s.gathering.first
+		switch {
+		case evenly > 0 && now.Sub(b.since) >= most-most/evenlyFor:
+			evenly--
+			b.isDue(b.since.Add(most))
+			pick(b, byAge)
+		case saved > 0:
+			saved -= costOf(1, len(b.pending.Rows))
+			pick(b, byBudget)
+		default:
+			return chosen
+		}
+	}
+	return chosen
+}
+
+// evenly returns how many buckets must be sent now so that all that gathered for almost
+// as long as they may are sent in time, without a wave.
+func (s *schedule) evenly(now time.Time, most time.Duration) int {
+	b := s.gathering.first
+	if b == nil {
+		return 0
+	}
+	left := most - now.Sub(b.since)
+	return 1 + int(float64(s.gathering.n)*min(1, float64(s.pace.interval)/float64(max(left, s.pace.interval))))
+}
+
+func costOf(updates, rows int) time.Duration {
+	return time.Duration(updates)*updateCost + time.Duration(rows)*readingCost
+}
+
+func (s *schedule) refill(now time.Time) {
+	s.saved = min(s.saved+time.Duration(s.rate*float64(now.Sub(s.refilled))), s.mostSaved())
+	s.refilled = now
+}
+
+// spend takes what was stored out of the budget.
+func (s *schedule) spend(updates, rows int) {
+	s.saved = max(s.saved-costOf(updates, rows), -s.mostSaved())
+}
+
+// overdue returns since when a bucket on the lists should be stored; zero: none is late.
+func (s *schedule) overdue(most time.Duration) (at time.Time) {
+	earliest := func(t time.Time) {
+		if at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	if b := s.urgent.first; b != nil {
+		earliest(b.due)
+	}
+	if b := s.full.first; b != nil {
+		earliest(b.since.Add(s.pace.interval))
+	}
+	if b := s.gathering.first; b != nil {
+		earliest(b.since.Add(most))
+	}
+	return at
+}
+
+// A pace decides how long a lane lets readings gather: the flush interval, and
+// longer while writing takes much of its time. More readings then share the fixed
+// cost of an update (the round trip, the guard, writing the whole document again).
+// Waiting is safe: a request that is not content with the journal, or has none,
+// waits for its readings and causes an update of its own.
+type pace struct {
+	least, most, interval time.Duration
+
+	began time.Time     // of the present measurement
+	busy  time.Duration // spent in writes since
+	last  time.Time     // end of the last write
+}
+
+const (
+	// A lane that writes for more than a quarter of its time gathers longer, one that
+	// writes for less than a tenth gathers less long. With four lanes that is one
+	// writer at work, on average.
+	busyShare = 4
+	idleShare = 10
+	// The most is four times the flush interval, and no more than longestGather unless
+	// the flush interval is longer.
+	mostIntervals = 4
+	longestGather = 4 * time.Second
+	// measureFor is how long the busy time is measured: several flushes.
+	measureFor = 2 * time.Second
+)
+
+func newPace(flushInterval time.Duration) pace {
+	return pace{least: flushInterval, most: max(flushInterval, min(mostIntervals*flushInterval, longestGather)), interval: flushInterval}
+}
+
+// wrote notes a write, and adapts the interval when a measurement is over.
+func (p *pace) wrote(begin, end time.Time) {
+	if p.began.IsZero() {
+		p.began = begin
+	}
+	p.busy += end.Sub(begin)
+	p.last = end
+	elapsed := end.Sub(p.began)
+	if elapsed < max(measureFor, p.interval) {
+		return
+	}
+	switch {
+	case p.busy*busyShare > elapsed:
+		p.interval = min(p.interval*3/2, p.most)
+	case p.busy*idleShare < elapsed:
+		p.interval = max(p.interval*2/3, p.least)
+	}
+	p.began, p.busy = end, 0
+}
+
+// rest resets a long interval after the lane had nothing to write for as long, so
+// that what comes next does not wait because of a load that is over.
+func (p *pace) rest(now time.Time) {
+	if p.interval > p.least && now.Sub(p.last) > p.interval {
+		*p = newPace(p.least)
+	}
+}

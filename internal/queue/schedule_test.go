@@ -1,0 +1,301 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+)
+
+// withPolicy configures a queue of one lane.
+func withPolicy(p Policy) Config {
+	return Config{Lanes: 1, MaxBytes: 64 << 20, Streams: map[string]Stream{stream: {Policy: p}}}
+}
+
+// written counts a store's updates by the second, since the test began.
+type written struct {
+	mu      sync.Mutex
+	seconds map[int]int
+	rows    []int
+	waited  time.Duration // longest from a reading's receipt to its update
+}
+
+func watch(store *fakeStore) *written {
+	w := &written{seconds: make(map[int]int)}
+	began := time.Now()
+	store.before = func(_ context.Context, writes []*batch.Pending) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, pending := range writes {
+			w.seconds[int(time.Since(began)/time.Second)]++
+			w.rows = append(w.rows, len(pending.Rows))
+			for _, r := range pending.Rows {
+				w.waited = max(w.waited, time.Since(parcelOf(r).arrived))
+			}
+		}
+	}
+	return w
+}
+
+func (w *written) most() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	most := 0
+	for _, n := range w.seconds {
+		most = max(most, n)
+	}
+	return most
+}
+
+// sent returns how many updates a trigger sent.
+func sent(q *line, why trigger) int {
+	return int(testutil.ToFloat64(q.metrics.updates.WithLabelValues(stream, why.String())))
+}
+
+func names(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprint("s-", i)
+	}
+	return out
+}
+
+func TestFewSensorsAreWrittenWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		w := watch(store)
+		q := start(t, store, Config{})
+		for i := range 600 { // a hundred sensors, every five seconds, evenly
+			for s := range 2 {
+				q.add(mixed(i*50, fmt.Sprint("s-", (2*i+s)%100)), nil)
+			}
+			pass(100 * time.Millisecond)
+		}
+		pass(2 * time.Second)
+		assert.LessOrEqual(t, w.waited, 2100*time.Millisecond)
+		assert.Zero(t, q.Status().Readings)
+		q.Close(cancelled())
+	})
+}
+
+// Ten thousand sensors cost more than the budget, so they are merged, in a steady flow,
+// although all of them send at the same moment.
+func TestManySensorsAreMergedWithinTheBudget(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		store.t = t
+		w := watch(store)
+		const sensors = 2000
+		q := start(t, store, withPolicy(Policy{Budget: 0.004}))
+		all := names(sensors)
+		for i := range 240 {
+			q.add(mixed(i*100, all...), nil)
+			pass(5 * time.Second)
+		}
+		updates := len(w.rows)
+		merged := 0
+		for _, n := range w.rows {
+			merged += n
+		}
+		assert.Greater(t, merged/updates, 25, "readings an update")
+		assert.LessOrEqual(t, w.waited, 5*time.Minute+5*time.Second)
+		assert.Less(t, w.most(), 150, "updates in a second")
+		assert.Zero(t, q.Status().PastDue)
+		assert.Positive(t, sent(q, byBudget))
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 240*sensors, store.count())
+		q.Close(context.Background())
+	})
+}
+
+// Without a budget readings wait as long as they may. The updates are spread over the
+// last part of that.
+func TestReadingsWaitAtMostFlushMax(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		w := watch(store)
+		const sensors = 1000
+		q := start(t, store, withPolicy(Policy{Budget: -1, Max: time.Minute, Readings: 1000}))
+		all := names(sensors)
+		for i := range 120 {
+			q.add(mixed(i*100, all...), nil)
+			pass(5 * time.Second)
+		}
+		assert.LessOrEqual(t, w.waited, 61*time.Second)
+		assert.Less(t, w.most(), sensors/6, "updates in a second")
+		assert.Zero(t, sent(q, byBudget))
+		slices.Sort(w.rows)
+		assert.GreaterOrEqual(t, w.rows[len(w.rows)/2], 8, "readings of a median update, of twelve a minute")
+		q.Close(cancelled())
+	})
+}
+
+func TestLimitAgeHolds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		w := watch(store)
+		cfg := withPolicy(Policy{Budget: -1})
+		cfg.LimitAge = func() time.Duration { return 4 * time.Second }
+		q := start(t, store, cfg)
+		for i := range 60 {
+			q.add(mixed(i, "a", "b"), nil)
+			pass(time.Second)
+		}
+		assert.LessOrEqual(t, w.waited, 5*time.Second)
+		q.Close(cancelled())
+	})
+}
+
+func TestEnoughReadingsAreWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		w := watch(store)
+		q := start(t, store, withPolicy(Policy{Budget: -1, Readings: 10}))
+		for i := range 100 {
+			q.add(mixed(i, "busy"), nil)
+			pass(500 * time.Millisecond)
+		}
+		q.add(mixed(1, "slow"), nil)
+		pass(10 * time.Second)
+		assert.Equal(t, slices.Repeat([]int{10}, 10), w.rows)
+		assert.Equal(t, 10, sent(q, byReadings))
+		assert.Equal(t, 1, q.Status().Readings, "the slow one waits")
+		q.Close(cancelled())
+	})
+}
+
+// A request that waits until its reading is stored does not make others be written.
+func TestARequestHurriesItsBucketOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		q := start(t, store, withPolicy(Policy{Budget: -1}))
+		q.add(mixed(1, names(1000)...), nil)
+		pass(10 * time.Second)
+		begin := time.Now()
+		_, err := q.Append(t.Context(), mixed(2, "s-7"))
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(begin))
+		assert.Equal(t, 2, store.count(), "with what waited in its bucket")
+		assert.Equal(t, 1, sent(q, byRequest))
+		q.Close(cancelled())
+	})
+}
+
+func TestAShortJournalIsWrittenAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		q := start(t, store, withPolicy(Policy{Budget: -1}))
+		q.add(mixed(1, names(100)...), nil)
+		pass(10 * time.Second)
+		assert.Zero(t, store.count())
+		q.fakeJournal.mu.Lock()
+		q.short = true
+		q.fakeJournal.mu.Unlock()
+		q.add(mixed(2, "s-1"), nil)
+		pass(time.Second)
+		assert.Equal(t, 101, store.count())
+		assert.Equal(t, 100, sent(q, byJournal))
+		q.Close(cancelled())
+	})
+}
+
+func TestFullMemoryWritesTheOldestFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		cfg := withPolicy(Policy{Budget: -1})
+		cfg.MaxBytes = 1 << 20
+		q := start(t, store, cfg)
+		for i := range 200 {
+			q.add(mixed(i, names(500)[i%5*100:][:100]...), nil)
+			pass(100 * time.Millisecond)
+		}
+		assert.Positive(t, sent(q, byMemory))
+		assert.Zero(t, sent(q, byAge))
+		assert.LessOrEqual(t, q.Status().Bytes, int64(1<<20+1<<16))
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, 20_000, store.count())
+		q.Close(context.Background())
+	})
+}
+
+// What an earlier process left is due at once, and paced.
+func TestReplayIsPaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		w := watch(store)
+		q := start(t, store, withPolicy(Policy{Budget: 0.01}))
+		left := mixed(1, names(2000)...)
+		left.Recovered, left.Received = true, time.Now().Add(-time.Hour)
+		q.add(left, nil)
+		pass(30 * time.Second)
+		n := store.count()
+		assert.Greater(t, n, 500, "a daemon that is killed again and again stores some")
+		assert.Less(t, w.most(), 400, "updates in a second")
+		assert.Zero(t, q.Status().PastDue)
+		pass(5 * time.Minute)
+		assert.Equal(t, 2000, store.count())
+		q.Close(cancelled())
+	})
+}
+
+// What waits for long is copied, so that it does not keep the rest of its request in
+// memory, and is the same when it is written.
+func TestGatheredReadingsAreTheSame(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		var got []string
+		store.before = func(_ context.Context, writes []*batch.Pending) {
+			for _, pending := range writes {
+				for _, r := range pending.Rows {
+					got = append(got, fmt.Sprint(r.Seq(), r.Batch.Reading(r.Index)))
+				}
+			}
+		}
+		q := start(t, store, withPolicy(Policy{Budget: -1, Max: time.Minute, Readings: 1000}))
+		var want []string
+		for i := range 40 {
+			b := mixed(i, "a", "b", "a")
+			q.add(b, nil)
+			for k := range uint32(3) {
+				want = append(want, fmt.Sprint(b.FirstSeq+uint64(k), b.Reading(k)))
+			}
+			pass(time.Second)
+		}
+		l := q.lanes[0]
+		l.mu.Lock()
+		assert.Equal(t, 2, l.gathered.Len(), "batches of buckets")
+		assert.Less(t, l.parcels.Len(), 10, "records")
+		l.mu.Unlock()
+		assert.Len(t, q.Waiting(stream, "a").Rows, 80)
+		frozen := q.Waiting(stream, "b").Rows
+		q.add(mixed(40, "b"), nil)
+		pass(10 * time.Second)
+		for i, r := range frozen {
+			assert.Equal(t, base.Add(time.Duration(i)*time.Millisecond), r.Batch.Reading(r.Index).Time)
+		}
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Subset(t, got, want)
+		assert.Len(t, got, 121)
+		assert.Zero(t, q.Status().Bytes)
+		q.Close(context.Background())
+	})
+}

@@ -1,0 +1,96 @@
+package queue
+
+import "github.com/brim-telemetry/brim/internal/batch"
+
+// A Snapshot is what was not stored of a sensor at one moment.
+type Snapshot struct {
+	// Rows are those in memory, of any bucket and session, in no order. They do not
+	// change any more.
+	Rows []batch.Ref
+	// From is where to look in the journal for others. Some from there on may be in Rows
+	// too, or stored.
+	From uint64
+}
+
+// Waiting returns what is not stored of a sensor. It does not wait for writes.
+func (q *Queue) Waiting(stream, sensor string) Snapshot {
+	hash := batch.SeriesHash(stream, sensor)
+	for _, l := range q.lanes {
+		if l.stream == stream && l.part.Has(hash) {
+			return l.waitingOf(sensor, hash)
+		}
+	}
+	return Snapshot{From: q.Status().Rest}
+}
+
+func (l *lane) waitingOf(sensor string, hash uint64) Snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Snapshot{From: l.cursor.Position()}
+	for b := l.sensors[hash]; b != nil; b = b.older {
+		switch {
+		case b.key.sensor != sensor:
+		case b.state.lacks():
+			s.From = min(s.From, b.lacks)
+		case b.state == inFlight:
+			s.Rows = b.appendRows(s.Rows, b.flight)
+		default:
+			s.Rows = b.appendRows(s.Rows, b.pending.Rows)
+		}
+	}
+	return s
+}
+
+// appendRows appends rows of the bucket. The batch that some were copied to grows, so
+// these refer to what it is now.
+func (b *bucket) appendRows(to, rows []batch.Ref) []batch.Ref {
+	var gathered *batch.Batch
+	for _, r := range rows {
+		if b.gathered != nil && r.Batch == &b.gathered.view {
+			if gathered == nil {
+				gathered = b.gathered.view.Frozen()
+			}
+			r.Batch = gathered
+		}
+		to = append(to, r)
+	}
+	return to
+}
+
+// WaitingSensors calls visit for each sensor of a stream with readings that are not
+// stored, once for each of its buckets, with the time of the newest one in it. It
+// returns where to look in the journal for more: from the first position on, and for
+// each sensor, by batch.SeriesHash, from where unread says.
+func (q *Queue) WaitingSensors(stream string, visit func(sensor string, newest int64)) (from uint64, unread func(hash uint64) uint64) {
+	from = q.cfg.Journal.End()
+	positions := make([]uint64, len(q.lanes))
+	for i, l := range q.lanes {
+		if l.stream != stream {
+			continue
+		}
+		positions[i] = l.eachWaiting(visit)
+		from = min(from, positions[i])
+	}
+	return from, func(hash uint64) uint64 {
+		for i, l := range q.lanes {
+			if l.stream == stream && l.part.Has(hash) {
+				return positions[i]
+			}
+		}
+		return 0
+	}
+}
+
+// eachWaiting returns the position from which the lane has read nothing.
+func (l *lane) eachWaiting(visit func(sensor string, newest int64)) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range l.sensors {
+		for ; b != nil; b = b.older {
+			if b.state != idle {
+				visit(b.key.sensor, b.newest)
+			}
+		}
+	}
+	return l.cursor.Position()
+}
