@@ -18,7 +18,7 @@ const (
 	held        = 5 * time.Minute // of a rate, after as long as readings may wait
 	heldSped    = 40 * time.Second
 	// defaultQueue is --queue-max-bytes of a daemon.
-	defaultQueue = 48 << 20
+	defaultQueue = 128 << 20
 )
 
 // A climb tries rates of the sensors of a course, each higher than the one before.
