@@ -41,14 +41,14 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 			assert.Equal(t, a.Chosen.Storage, s.Storage)
 			assert.Equal(t, a.Chosen.Granularity, s.Granularity)
 			assert.Equal(t, a.Chosen.Compressor, s.Compressor)
-			assert.Equal(t, a.Chosen.Flush, c.FlushInterval)
+			assert.Equal(t, a.Chosen.Flush, s.FlushInterval)
 			assert.Equal(t, a.Needs.Retention, s.Retention)
 			if s.Storage == store.Bucket {
 				assert.Equal(t, a.Chosen.MaxReadings, s.BucketMaxReadings)
 				assert.Equal(t, a.Chosen.MaxBytes, s.BucketMaxBytes)
 			}
 			flags := loadSettings(t, daemon.Sources{Flags: flagsOf(t, a.Flags())})
-			assert.Equal(t, c.FlushInterval, flags.FlushInterval)
+			assert.Equal(t, s.FlushInterval, flags.Default.FlushInterval)
 			assert.Equal(t, s.Retention, flags.Default.Retention)
 			assert.Equal(t, s.BucketMaxBytes, flags.Default.BucketMaxBytes)
 			assert.Equal(t, s.Granularity, flags.Default.Granularity)

@@ -199,7 +199,7 @@ streams:
 	assert.Equal(t, "partly", got.Outcome)
 	why := reasons(got)
 	for setting, want := range map[string]string{
-		"lanes": "takes a restart", "flush-interval": "takes a restart", "quota-readings": "without an access file and without a quota", "streams.readings.granularity": "takes a restart",
+		"lanes": "takes a restart", "streams.readings.flush-interval": "takes a restart", "quota-readings": "without an access file and without a quota", "streams.readings.granularity": "takes a restart",
 		"streams.more": "takes a restart", "streams.gone": "its collection is left unchanged",
 		"streams.readings.compressor":    "`brim recompress --stream readings --to zstd`",
 		"streams.readings.write-concern": "allowed are majority and 1 to 1",

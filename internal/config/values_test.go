@@ -76,3 +76,16 @@ func TestMaskURI(t *testing.T) {
 		assert.NotContains(t, MaskURI(uri), "secret")
 	}
 }
+
+func TestPercent(t *testing.T) {
+	t.Parallel()
+	var share float64
+	set := Percent(&share, 10_000)
+	for text, want := range map[string]float64{"2%": 0.02, "0": 0, "150": 1.5, "0.5%": 0.005} {
+		require.NoError(t, set(text), text)
+		assert.InDelta(t, want, share, 1e-12, text)
+	}
+	for _, text := range []string{"", "%", "-1%", "NaN", "10001%", "2 percent"} {
+		assert.ErrorContains(t, set(text), "is not a number of percent from 0% to 10000%", text)
+	}
+}

@@ -200,7 +200,7 @@ func TestStatusWhileRunning(t *testing.T) {
 	assert.Equal(t, []StreamStatus{{
 		Name: "plant", Default: true, Storage: "memory", Granularity: "5m", GranularitySeconds: 300, RetentionSeconds: 30 * 86400, Ready: true,
 	}}, s.Streams)
-	assert.Equal(t, &queueStatus{MaxBytes: 32 << 20}, s.Queue)
+	assert.Equal(t, &queueStatus{MaxBytes: 112 << 20}, s.Queue)
 	assert.Nil(t, s.MongoDB)
 }
 

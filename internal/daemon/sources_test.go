@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 	c := loadSettings(t, Sources{})
 	want := Stream{
 		Name: "readings", Storage: store.Bucket, Granularity: 5 * time.Minute,
-		BucketMaxReadings: 1000, BucketMaxBytes: 256 << 10, Compressor: store.Snappy, OtherFields: refuseReading, View: On,
+		BucketMaxReadings: 1000, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Snappy, OtherFields: refuseReading, View: On,
 	}
 	assert.Equal(t, want, c.Default)
 	assert.Equal(t, []Stream{want}, c.Streams)
@@ -136,7 +136,7 @@ streams:
   machines:
     storage: timeseries
     retention: 30d
-  quick: {granularity: 1m}
+  quick: {granularity: 1m, flush-budget: 0.5%, flush-max: 30s}
   plain:
 `)
 	c := loadSettings(t, Sources{Flags: map[string]string{"bucket-max-readings": "77"}, Path: path})
@@ -144,12 +144,12 @@ streams:
 	for _, s := range c.Streams {
 		byName[s.Name] = s
 	}
-	base := Stream{Granularity: 10 * time.Minute, Storage: store.Bucket, BucketMaxReadings: 77, BucketMaxBytes: 256 << 10, Compressor: store.Zstd, OtherFields: refuseReading, View: On}
+	base := Stream{Granularity: 10 * time.Minute, Storage: store.Bucket, BucketMaxReadings: 77, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Zstd, OtherFields: refuseReading, View: On}
 	want := make(map[string]Stream)
 	for name, change := range map[string]func(*Stream){
 		"readings": func(*Stream) {},
 		"plain":    func(*Stream) {},
-		"quick":    func(s *Stream) { s.Granularity = time.Minute },
+		"quick":    func(s *Stream) { s.Granularity, s.FlushBudget, s.FlushMax = time.Minute, 0.005, 30*time.Second },
 		"machines": func(s *Stream) { s.Storage, s.Retention = store.TimeSeries, 30*config.Day },
 	} {
 		s := base
