@@ -130,7 +130,7 @@ const warmUp = 20
 
 // point writes a shape into a fresh collection, in which each sensor has a bucket.
 func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length time.Duration) error {
-	w, err := t.write(ctx, m, shape.Buckets, s, interval, length)
+	w, err := t.write(ctx, m, writing{s, shape.Buckets, interval, length})
 	if err != nil {
 		return err
 	}
@@ -138,6 +138,15 @@ func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length tim
 	t.lab.Row("growth", s.String(), n/w.spent.Seconds, done/w.spent.Seconds, w.spent.CPU/n, w.spent.CPU/done, w.spent.Own/n,
 		w.took.Quantile(0.5), w.took.Quantile(0.99), float64(min(w.created, s.sensors)))
 	return nil
+}
+
+// A writing is what lanes write for a while.
+type writing struct {
+	point
+
+	kind     shape.Kind
+	interval time.Duration // of event time, between two readings of a sensor
+	length   time.Duration
 }
 
 // What was written, and what it took.
@@ -148,12 +157,12 @@ type written struct {
 	took              bench.Samples // of the commands, in seconds
 }
 
-// write writes readings with percentages as lanes do, for a while. Of buckets each
-// sensor has one beforehand, with a reading.
-func (t *trial) write(ctx context.Context, m *bench.MongoDB, kind shape.Kind, s point, interval, length time.Duration) (w written, err error) {
+// write writes readings with percentages as lanes do. Of buckets each sensor has one
+// beforehand, with a reading.
+func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w written, err error) {
 	c, err := shape.New(ctx, m, shape.Config{
-		Name: collection, Shape: shape.Shape{Kind: kind, Granularity: time.Hour}, Compressor: store.Snappy, PerUpdate: s.perUpdate,
-		Readings: shape.Readings{Source: t.percentages(s.fields), Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: interval},
+		Name: collection, Shape: shape.Shape{Kind: s.kind, Granularity: time.Hour}, Compressor: store.Snappy, PerUpdate: s.perUpdate,
+		Readings: shape.Readings{Source: t.percentages(s.fields), Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: s.interval},
 	})
 	if err != nil {
 		return w, err
@@ -161,9 +170,9 @@ func (t *trial) write(ctx context.Context, m *bench.MongoDB, kind shape.Kind, s 
 	order := rand.New(rand.NewPCG(t.lab.Seed, 1)).Perm(s.sensors) //nolint:gosec // as lanes have sensors by hash
 	f := c.Fleet(s.writers, shape.PerCommand(s.perUpdate), order)
 	each := any(1)
-	if kind == shape.Buckets {
+	if s.kind == shape.Buckets {
 		each = "$count"
-		if err := f.Fill(ctx, 1, time.Now().Add(warmUp*length)); err != nil {
+		if err := f.Fill(ctx, 1, time.Now().Add(warmUp*s.length)); err != nil {
 			return w, err
 		}
 		for _, one := range f.Workers {
@@ -179,7 +188,7 @@ func (t *trial) write(ctx context.Context, m *bench.MongoDB, kind shape.Kind, s 
 	c.Took() // by filling
 	sensors := 0
 	w.spent, err = m.Measure(ctx, func(ctx context.Context) (err error) {
-		until := time.Now().Add(length)
+		until := time.Now().Add(s.length)
 		sensors, w.updates, err = f.Run(ctx, func(w *shape.Worker, _ int) bool { return time.Now().Before(until) && len(w.Sensors) > 0 })
 		return err
 	})
@@ -267,7 +276,7 @@ func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round s
 			kind shape.Kind
 		}{{bucketsOf, shape.Buckets}, {seriesOf, shape.TimeSeries}} {
 			t.lab.Step("curve %s: %d readings an update, %s", round, perUpdate, of.name)
-			w, err := t.write(ctx, m, of.kind, point{b.sensors, perUpdate, b.fields, b.writers}, bendInterval, b.length)
+			w, err := t.write(ctx, m, writing{point{b.sensors, perUpdate, b.fields, b.writers}, of.kind, bendInterval, b.length})
 			if err != nil {
 				return fmt.Errorf("write %d readings an update, %s: %w", perUpdate, of.name, err)
 			}

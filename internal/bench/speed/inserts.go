@@ -111,7 +111,8 @@ func (c *call) fill(first int64) {
 		n := first + int64(i)
 		sensor, k := int(n%int64(c.in.sensors)), n/int64(c.in.sensors)
 		at := c.begin.Add(time.Duration(k) * c.in.interval)
-		d := append(c.made[i][:0], bson.E{Key: store.TimeKey, Value: at}, bson.E{Key: "sensorId", Value: c.in.source.ID(sensor)})
+		d := c.made[i][:0]
+		d = append(d, bson.E{Key: store.TimeKey, Value: at}, bson.E{Key: "sensorId", Value: c.in.source.ID(sensor)})
 		c.fields = c.in.source.AppendFields(c.fields[:0], sensor, uint64(k), at) //nolint:gosec // counts from 0
 		for _, f := range c.fields {
 			d = append(d, bson.E{Key: f.Name, Value: f.Value.Any()})

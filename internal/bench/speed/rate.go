@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -52,7 +53,7 @@ func (t *trial) rate(ctx context.Context, c climb) error {
 		c.sensors = int(float64(rate) * c.interval.Seconds())
 		t.lab.Step("rate of %d readings/s, %v", rate, c.waits()+c.length)
 		ok := false
-		err := t.on(ctx, append(c.serve(), "--stop-timeout", "1s"), func(ctx context.Context, r *rig) (err error) {
+		err := t.on(ctx, slices.Concat(c.serve(), []string{"--stop-timeout", "1s"}), func(ctx context.Context, r *rig) (err error) {
 			ok, err = r.hold(ctx, &c)
 			return err
 		})
@@ -92,6 +93,7 @@ func (r *rig) hold(ctx context.Context, c *climb) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	row := c.row(bench.PerSecond.Format(float64(c.sensors) / c.interval.Seconds()))
 	first, last, growing := grows(seen.pastDue)
 	lost := result.Dropped + result.Failed + result.Rejected
 	ok = lost == 0 && seen.pastDue.Max() <= mostPastDue && !growing
@@ -101,8 +103,9 @@ func (r *rig) hold(ctx context.Context, c *climb) (ok bool, err error) {
 		return false, err
 	}
 	_, peak, err := machine.Memory(r.Pid())
-	r.lab.Row("rates", c.row(strconv.Itoa(int(c.rate()))+"/s"), result.AchievedRate, float64(lost), first, last, seen.pastDue.Max(), seen.readings/seen.updates,
+	r.lab.Row("rates", row, result.AchievedRate, float64(lost), first, last, seen.pastDue.Max(), seen.readings/seen.updates,
 		spent.CPU/spent.Seconds, seen.brim.Seconds()/spent.Seconds, float64(peak), seen.journal.Max(), seen.unseen.Max(), map[bool]float64{true: 1}[ok])
+	r.addTriggers(row, seen)
 	return ok, err
 }
 
