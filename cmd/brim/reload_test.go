@@ -104,6 +104,8 @@ retention: 1d
 bucket-max-readings: 2
 bucket-max-bytes: 128KiB
 max-readings-per-update: 1
+flush-max: 2s
+flush-budget: 0%
 write-concern: 1
 write-journal: off
 fields: [t]
@@ -128,6 +130,8 @@ streams:
 		assert.Equal(t, "1, not journaled", s.WriteConcern)
 		assert.EqualValues(t, 86400, s.RetentionSeconds)
 		assert.EqualValues(t, 300, s.SilentAfterSeconds)
+		assert.InDelta(t, 2, s.FlushMaxSeconds, 0)
+		assert.Zero(t, s.FlushBudgetPercent)
 		assert.Empty(t, s.View)
 	}
 	assert.Equal(t, 24*time.Hour+5*time.Minute, expiryOf(t, f.db, "readings"))
@@ -190,7 +194,6 @@ func TestReloadNamesSettingsThatNeedARestart(t *testing.T) {
 	f := startFiled(t, "streams:\n  gone:\n  readings:\n")
 	got := f.reload(`
 lanes: 8
-flush-interval: 2s
 quota-readings: 5
 streams:
   readings: {granularity: 1m, compressor: zstd, write-concern: 2, retention: 1h}
@@ -199,7 +202,7 @@ streams:
 	assert.Equal(t, "partly", got.Outcome)
 	why := reasons(got)
 	for setting, want := range map[string]string{
-		"lanes": "takes a restart", "streams.readings.flush-interval": "takes a restart", "quota-readings": "without an access file and without a quota", "streams.readings.granularity": "takes a restart",
+		"lanes": "takes a restart", "quota-readings": "without an access file and without a quota", "streams.readings.granularity": "takes a restart",
 		"streams.more": "takes a restart", "streams.gone": "its collection is left unchanged",
 		"streams.readings.compressor":    "`brim recompress --stream readings --to zstd`",
 		"streams.readings.write-concern": "allowed are majority and 1 to 1",

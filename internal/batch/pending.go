@@ -30,7 +30,8 @@ type Pending struct {
 	Session     string        // that the rows were journaled under
 	Recovered   bool          // the rows may have been sent before this process started
 
-	// Rows are pending, in rising sequence. A write takes away what is stored.
+	// Rows are pending, in rising sequence. A write takes away what is stored; the array
+	// stays as it was.
 	Rows []Ref
 
 	// Verdict and Err are the outcome of the last write.
@@ -87,31 +88,23 @@ func (s *Pending) DropStored(last uint64) int {
 // Drop removes the first n rows, which are stored or refused.
 func (s *Pending) Drop(n int) {
 	release(s.Rows[:n])
-	rest := copy(s.Rows, s.Rows[n:])
-	s.truncate(rest)
+	s.Rows = s.Rows[n:]
 }
 
 // DropWhere removes the rows for which stored returns true, and returns how many they
 // were.
 func (s *Pending) DropWhere(stored func(Ref) bool) int {
-	rest := 0
+	rest := make([]Ref, 0, len(s.Rows))
 	for i, r := range s.Rows {
 		if stored(r) {
 			release(s.Rows[i : i+1])
-			continue
+		} else {
+			rest = append(rest, r)
 		}
-		s.Rows[rest] = r
-		rest++
 	}
-	dropped := len(s.Rows) - rest
-	s.truncate(rest)
+	dropped := len(s.Rows) - len(rest)
+	s.Rows = rest
 	return dropped
-}
-
-// truncate forgets the rows from n on, so that their batches can be freed.
-func (s *Pending) truncate(n int) {
-	clear(s.Rows[n:])
-	s.Rows = s.Rows[:n]
 }
 
 // release tells the trackers of rows that these are stored or refused.

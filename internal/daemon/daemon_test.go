@@ -199,6 +199,7 @@ func TestStatusWhileRunning(t *testing.T) {
 	assert.Equal(t, d.listeners.grpc.Addr().String(), s.Addresses.GRPC)
 	assert.Equal(t, []StreamStatus{{
 		Name: "plant", Default: true, Storage: "memory", Granularity: "5m", GranularitySeconds: 300, RetentionSeconds: 30 * 86400, Ready: true,
+		FlushIntervalSeconds: 0.01, FlushMaxSeconds: 300, FlushBudgetPercent: 2, MergeReadings: 60,
 	}}, s.Streams)
 	assert.Equal(t, &queueStatus{MaxBytes: 112 << 20}, s.Queue)
 	assert.Nil(t, s.MongoDB)

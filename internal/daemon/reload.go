@@ -210,7 +210,11 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 	d.guard.SetDefault(to.Quota)
 	storage := d.storage.Load()
 	for _, name := range changed {
-		if err := to.stream(name).change(storage.stores[name]); err != nil {
+		err := to.stream(name).change(storage.stores[name])
+		if err == nil {
+			err = storage.queue.SetPolicy(name, to.stream(name).policy())
+		}
+		if err != nil {
 			d.log.Error("change the stream's settings", "stream", name, "err", err)
 		}
 		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)

@@ -217,10 +217,10 @@ func (s *Stream) all() []Setting {
 		{Name: "bucket-max-readings", live: true, Kind: "N", Initial: "1000", set: config.Count(&s.BucketMaxReadings, 1, 1_000_000), Usage: "readings in one part of a bucket"},
 		{Name: "bucket-max-bytes", live: true, Kind: "SIZE", Initial: "256KiB", set: config.Size(&s.BucketMaxBytes, 1<<10, 2<<20, false), Usage: "estimated bytes of the readings in one part of a bucket"},
 		{Name: "max-readings-per-update", live: true, Kind: "N", Initial: "0", set: config.Count(&s.MaxReadingsPerUpdate, 0, 1_000_000), Usage: "readings in one update of a bucket document; 0: no limit, 1: no merging"},
-		{Name: "flush-interval", Kind: "DURATION", Initial: "1s", set: config.Duration(&s.FlushInterval, time.Millisecond, time.Hour, false), Usage: "how long readings gather at least before they are written, unless a request waits for them; under load up to four times as long, 4s at most"},
-		{Name: "merge-readings", Kind: "N", Initial: "60", set: config.Count(&s.MergeReadings, 1, queue.MaxMerge), Usage: "write a bucket when it has gathered so many readings"},
-		{Name: "flush-max", Kind: "DURATION", Initial: "5m", set: config.Duration(&s.FlushMax, time.Millisecond, queue.MaxGather, false), Usage: "how long a reading gathers at most; never longer than the bucket's window"},
-		{Name: "flush-budget", Kind: "PERCENT", Initial: "2%", set: config.Percent(&s.FlushBudget, 10_000), Usage: "CPU of MongoDB, in percent of one core, that is spent to write readings sooner than that; 0%: none"},
+		{Name: "flush-interval", live: true, Kind: "DURATION", Initial: "1s", set: config.Duration(&s.FlushInterval, time.Millisecond, time.Hour, false), Usage: "how long readings gather at least before they are written, unless a request waits for them; under load up to four times as long, 4s at most"},
+		{Name: "merge-readings", live: true, Kind: "N", Initial: "60", set: config.Count(&s.MergeReadings, 1, queue.MaxMerge), Usage: "write a bucket when it has gathered so many readings"},
+		{Name: "flush-max", live: true, Kind: "DURATION", Initial: "5m", set: config.Duration(&s.FlushMax, time.Millisecond, queue.MaxGather, false), Usage: "how long a reading gathers at most; never longer than the bucket's window"},
+		{Name: "flush-budget", live: true, Kind: "PERCENT", Initial: "2%", set: config.Percent(&s.FlushBudget, 10_000), Usage: "CPU of MongoDB, in percent of one core, that is spent to write readings sooner than that; 0%: none"},
 		{
 			Name: "compressor", Kind: "NAME", Initial: "snappy", Usage: "WiredTiger block compressor: snappy, zstd or none",
 			set: config.Choice(&s.Compressor, store.Snappy, store.Zstd, store.NoneCompressor),
@@ -372,7 +372,7 @@ func (c *Settings) tailBytes() int64 { return min(c.QueueMaxBytes/3, 16<<20) }
 func (c *Settings) laneBytes() int64 { return c.QueueMaxBytes - c.tailBytes() }
 
 // policy says when updates of the stream are sent.
-func (s *Stream) policy() queue.Policy {
+func (s Stream) policy() queue.Policy {
 	p := queue.Policy{Interval: s.FlushInterval, Readings: s.MergeReadings, Max: s.FlushMax, Budget: s.FlushBudget}
 	if s.FlushBudget == 0 {
 		p.Budget = -1

@@ -118,6 +118,10 @@ type StreamStatus struct {
 	BucketMaxReadings    int      `json:"bucket_max_readings,omitempty"`
 	BucketMaxBytes       int      `json:"bucket_max_bytes,omitempty"`
 	MaxReadingsPerUpdate int      `json:"max_readings_per_update,omitempty"`
+	FlushIntervalSeconds float64  `json:"flush_interval_seconds"`
+	FlushMaxSeconds      float64  `json:"flush_max_seconds"`
+	FlushBudgetPercent   float64  `json:"flush_budget_percent"` // of one core of MongoDB
+	MergeReadings        int      `json:"merge_readings"`
 	Compressor           string   `json:"compressor,omitempty"`
 	RetentionSeconds     int64    `json:"retention_seconds"` // 0: for ever
 	WriteConcern         string   `json:"write_concern,omitempty"`
@@ -200,6 +204,7 @@ func (s Stream) status() StreamStatus {
 		Name: s.Name, Storage: string(s.Storage),
 		Granularity: config.FormatDuration(s.Granularity), GranularitySeconds: int(s.Granularity / time.Second),
 		RetentionSeconds: int64(s.Retention / time.Second), SilentAfterSeconds: int64(s.SilentAfter / time.Second),
+		FlushIntervalSeconds: s.FlushInterval.Seconds(), FlushMaxSeconds: s.FlushMax.Seconds(), FlushBudgetPercent: 100 * s.FlushBudget, MergeReadings: s.MergeReadings,
 	}
 	if s.Storage != store.Memory {
 		out.Compressor, out.WriteConcern = string(s.Compressor), s.WriteConcern.String()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,13 +26,14 @@ type lane struct {
 	budget int64         // bytes of rows that it may hold
 	wake   chan struct{} // holds at most one wake-up
 
-	applied atomic.Uint64 // everything of this lane before this position is stored
-	flushTo atomic.Uint64 // a flush waits for everything before this position
-	active  atomic.Int64  // buckets remembered
-	stuck   atomic.Int64  // of those, the ones that lack rows
-	held    atomic.Int64  // bytes of rows
-	overdue atomic.Int64  // since when an update is late, in ns; 0: none is
-	oldest  atomic.Int64  // arrival of the oldest row in memory, likewise
+	applied atomic.Uint64          // everything of this lane before this position is stored
+	flushTo atomic.Uint64          // a flush waits for everything before this position
+	active  atomic.Int64           // buckets remembered
+	stuck   atomic.Int64           // of those, the ones that lack rows
+	held    atomic.Int64           // bytes of rows
+	overdue atomic.Int64           // since when an update is late, in ns; 0: none is
+	oldest  atomic.Int64           // arrival of the oldest row in memory, likewise
+	wanted  atomic.Pointer[Policy] // to be in force from the next turn on; nil: no other
 	// knownUntil is the time until which Arrivals knows all arrivals, in ns, see KnownUntil.
 	knownUntil atomic.Int64
 
@@ -76,7 +76,7 @@ const (
 	// store finds out again what it knew.
 	forgetAfter   = 2 * time.Minute
 	maxRemembered = 50_000
-	// keptRows is how much capacity for rows an idle bucket may keep.
+	// keptRows is how much capacity for rows an idle bucket keeps.
 	keptRows = 64
 
 	// What is due within this fraction of the flush interval is written together.
@@ -155,6 +155,9 @@ func (l *lane) run(ctx context.Context) {
 	defer l.mu.Unlock()
 	for ctx.Err() == nil {
 		now := time.Now()
+		if p := l.wanted.Swap(nil); p != nil {
+			l.schedule.change(*p, l.queue.cfg.Lanes)
+		}
 		if l.schedule.waiting() == 0 {
 			l.schedule.pace.rest(now)
 		}
@@ -502,7 +505,7 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 		waited = waited || b.why == byRequest || b.why == byFlush || b.why == byMemory
 		writes[i] = &b.pending
 		b.sending()
-		b.flight = slices.Clone(b.pending.Rows)
+		b.flight = b.pending.Rows
 		l.queue.metrics.sent(l.stream, b.why, b.sent)
 		l.move(b, send)
 	}
@@ -522,7 +525,7 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 	lastStored := 0 // a store that gives up stores none behind the one that failed
 	updates, rows := 0, 0
 	for i, b := range flushed {
-		b.flight = nil
+		b.landed()
 		if !b.wrote() {
 			continue
 		}
@@ -540,6 +543,16 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 
 // sending notes how many rows a write has.
 func (b *bucket) sending() { b.sent, b.pending.Found = len(b.pending.Rows), 0 }
+
+// landed forgets the rows that a write took away.
+func (b *bucket) landed() {
+	b.pending.Rows = append([]batch.Ref(nil), b.pending.Rows...) // they may be the end of the same array
+	clear(b.flight)
+	if len(b.pending.Rows) == 0 && cap(b.flight) <= keptRows {
+		b.pending.Rows = b.flight[:0]
+	}
+	b.flight = nil
+}
 
 // wrote reports whether the last write stored rows, beside those that it found
 // stored.
@@ -576,9 +589,6 @@ func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 	case len(b.pending.Rows) == 0:
 		l.succeeded(b, now, wrote)
 		b.notBefore, b.due, b.gathered = now, time.Time{}, nil
-		if cap(b.pending.Rows) > keptRows {
-			b.pending.Rows = nil
-		}
 		l.move(b, stored)
 		if b.state == catchingUp && l.walkIsDone() {
 			l.caughtUp(b)

@@ -183,6 +183,20 @@ func New(cfg Config) (*Queue, error) {
 	return q, nil
 }
 
+// SetPolicy changes a stream's policy.
+func (q *Queue) SetPolicy(stream string, p Policy) error {
+	if err := p.setDefaults(); err != nil {
+		return fmt.Errorf("stream %s: %w", stream, err)
+	}
+	for _, l := range q.lanes {
+		if l.stream == stream {
+			l.wanted.Store(&p)
+			l.awake()
+		}
+	}
+	return nil
+}
+
 // Flush returns when all readings that were durable in the journal before the call
 // are stored or dead letters, or with ctx's error.
 func (q *Queue) Flush(ctx context.Context) error {
@@ -190,11 +204,22 @@ func (q *Queue) Flush(ctx context.Context) error {
 	for _, l := range q.lanes {
 		l.requestFlush(before)
 	}
-	if err := q.Wait(ctx, before); err != nil {
-		return fmt.Errorf("flush the queue: %w", err)
+	for {
+		soon, cancel := context.WithTimeout(ctx, flushProgress)
+		err := q.Wait(soon, before)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("flush the queue: %w; %d readings are not stored", ctx.Err(), q.waiting())
+		}
+		q.cfg.Logger.Info("flushing", "readings_left", q.waiting())
 	}
-	return nil
 }
+
+// flushProgress is how often a flush logs how much is left.
+const flushProgress = 5 * time.Second
 
 // Wait returns when everything before a position of the journal is stored, or with
 // ctx's error.

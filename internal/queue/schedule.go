@@ -144,9 +144,20 @@ type schedule struct {
 }
 
 func newSchedule(p Policy, lanes int) schedule {
-	s := schedule{policy: p, pace: newPace(p.Interval), rate: max(0, p.Budget) / float64(lanes), refilled: time.Now()}
+	s := schedule{refilled: time.Now()}
+	s.change(p, lanes)
 	s.saved = s.mostSaved()
 	return s
+}
+
+// change sets the policy. Buckets that wait are judged by it from now on.
+func (s *schedule) change(p Policy, lanes int) {
+	s.policy, s.pace, s.rate, s.tick = p, newPace(p.Interval), max(0, p.Budget)/float64(lanes), time.Time{}
+	for b := s.gathering.first; b != nil; {
+		next := b.next
+		s.grew(b)
+		b = next
+	}
 }
 
 func (s *schedule) mostSaved() time.Duration { return time.Duration(s.rate * float64(savedFor)) }
@@ -231,6 +242,11 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 		}
 		rows += len(b.pending.Rows)
 		chosen = append(chosen, b)
+	}
+	// Urgent ones may come without end; those that have waited too long do not wait for them.
+	for b := s.gathering.first; b != nil && len(chosen) < maxFlushBuckets/4 && rows < maxFlushRows/4 && now.Sub(b.since) >= most+s.pace.interval; b = s.gathering.first {
+		b.isDue(b.since.Add(most))
+		pick(b, byAge)
 	}
 	for s.urgent.n > 0 && room() {
 		pick(s.urgent.first, byRequest)

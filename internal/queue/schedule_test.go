@@ -299,3 +299,49 @@ func TestGatheredReadingsAreTheSame(t *testing.T) {
 		q.Close(context.Background())
 	})
 }
+
+// Requests that wait until their readings are stored, as many as MongoDB can store, do not
+// hold up those that do not wait.
+func TestRequestsDoNotStarveOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		w := watch(store)
+		inner := store.before
+		store.before = func(ctx context.Context, writes []*batch.Pending) {
+			inner(ctx, writes)
+			time.Sleep(time.Duration(len(writes)) * time.Millisecond) //nolint:forbidigo // fake time
+		}
+		q := start(t, store, withPolicy(Policy{Budget: -1, Max: 10 * time.Second}))
+		q.add(mixed(1, "patient"), nil)
+		for i := range 30 {
+			for k := range 2 {
+				b := mixed(i, names(2000)[1000*k:][:1000]...)
+				q.add(b, &fakeTracker{done: make(chan struct{})})
+			}
+			pass(time.Second)
+		}
+		store.mu.Lock()
+		assert.Len(t, store.stored["patient"], 1)
+		store.mu.Unlock()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.LessOrEqual(t, w.waited, time.Minute)
+		q.Close(context.Background())
+	})
+}
+
+func TestPolicyCanBeChanged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		q := start(t, store, withPolicy(Policy{Budget: -1}))
+		q.add(mixed(1, names(10)...), nil)
+		pass(10 * time.Second)
+		assert.Zero(t, store.count())
+		require.ErrorContains(t, q.SetPolicy(stream, Policy{Readings: -1}), "merge-readings -1")
+		require.NoError(t, q.SetPolicy(stream, Policy{Budget: -1, Readings: 1}))
+		pass(time.Second)
+		assert.Equal(t, 10, store.count(), "what had gathered, too")
+		q.Close(cancelled())
+	})
+}
