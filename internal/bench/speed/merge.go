@@ -87,8 +87,8 @@ const (
 // Sides of a course.
 const (
 	throughBrim = "Brim"
-	insertedRaw = "insertMany"
-	nothingDone = "nothing"
+	insertedRaw = rawDocuments
+	nothingDone = "mongod idle"
 )
 
 // merge compares the cost of a course through Brim with raw inserts at the same
@@ -111,7 +111,7 @@ func (t *trial) merge(ctx context.Context, c course) error {
 		}
 		err := t.onMongoDB(ctx, func(m *bench.MongoDB) error {
 			if i == 0 {
-				step("mongod with nothing to do", t.length)
+				step(nothingDone, t.length)
 				if err := t.idle(ctx, m, c); err != nil {
 					return err
 				}
@@ -358,10 +358,10 @@ func mergeTables() []bench.Table {
 				{Name: rateOf, Unit: bench.PerSecond}, {Name: perUpdateOf, Unit: bench.Count}, {Name: mongodOf, Unit: bench.Seconds}, {Name: brimOf, Unit: bench.Seconds},
 				{Name: "RSS at most", Unit: bench.Bytes}, {Name: "journal at most", Unit: bench.Bytes}, {Name: "unseen", Unit: bench.Seconds}, {Name: mostUnseenOf, Unit: bench.Seconds},
 			},
-			Note: "CPU is for each reading, with what mongod spends on itself at that rate, which is the row of nothing, and with its checkpoints. " +
+			Note: "CPU is for each reading, with what mongod spends on itself at that rate, which is the row of idle, and with its checkpoints. " +
 				"Brim: measured for three times --flush-max, from when readings have come for as long as that, until all are stored; by the readings that were stored. " +
 				"insertMany: a document a reading, 100 a call, at the same rate. Unseen: age of the oldest reading that is not in MongoDB yet, looked at every 2 s. " +
-				"Where time is N times as fast, as many times fewer sensors report as many times more often, and --flush-max is as many times shorter; rates, and what an update carries, stay the same. " +
+				"Where time is N times as fast, as many times fewer sensors report as many times more often, and --flush-max is as many times shorter; rates, and what an update carries, stay the same, and so does --flush-interval. " +
 				"MongoDB has fewer open buckets then.",
 		},
 		{

@@ -185,6 +185,7 @@ type trial struct {
 
 func (t *trial) run(ctx context.Context) error {
 	t.lab.Pin("the load of TSBS' use case cpu-only: hosts with ten tags report ten integers every 10 s of event time; daemon, mongod and generator on the same machine")
+	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings a request unless the table says otherwise")
 	t.lab.Pin("the cache is mongod's own default")
 	return t.lab.RunCells(ctx, map[string]func(context.Context) error{
 		"lines":      t.lines,
