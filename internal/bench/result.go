@@ -79,6 +79,7 @@ type Plot struct {
 	Caption  string
 	Bars     bool
 	Measures []string // empty: all
+	LogX     bool     // of lines over variants that are numbers
 	LogY     bool
 }
 

@@ -171,6 +171,7 @@ func (b Bars) SVG() (template.HTML, error) {
 type Lines struct {
 	Title  string
 	XLabel string
+	LogX   bool // all places are above 0
 	// Labels make an axis of things, which stand at 0, 1, 2 …
 	Labels        []string
 	Y             Axis
@@ -197,7 +198,7 @@ func (l Lines) SVG() (template.HTML, error) {
 		p.X.Min, p.X.Max = -0.25, float64(n)-0.75
 		p.X.Tick.Marker = labelTicks(l.Labels, p, l.Width)
 	} else {
-		Axis{Unit: Count}.apply(&p.X, across)
+		Axis{Unit: Count, Log: l.LogX}.apply(&p.X, across)
 	}
 	p.X.Label.Text = l.XLabel
 	d.plots = []*plot.Plot{p}

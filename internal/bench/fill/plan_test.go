@@ -80,6 +80,17 @@ func TestPhaseFlags(t *testing.T) {
 	}
 }
 
+func TestReadingsWaitShorterWhereTimeIsFaster(t *testing.T) {
+	t.Parallel()
+	p := newPlan(false, 3)
+	for _, c := range []struct {
+		window
+		most string
+	}{{window{granularity: time.Hour}, "5s"}, {window{granularity: 5 * time.Minute}, "5s"}, {window{granularity: time.Minute}, "1s"}} {
+		assert.Equal(t, []string{"--flush-max", c.most}, p.serve(c.window), c.granularity)
+	}
+}
+
 func TestQuickExperimentHasTheCellsThatClaimsAreAbout(t *testing.T) {
 	t.Parallel()
 	var quick []string

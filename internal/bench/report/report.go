@@ -217,7 +217,7 @@ func draw(t *bench.Table, p bench.Plot) (template.HTML, error) {
 	if p.Bars {
 		return chart.Bars{Title: p.Title, Labels: labels, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}.SVG()
 	}
-	out := chart.Lines{Title: p.Title, XLabel: t.Variant, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}
+	out := chart.Lines{Title: p.Title, XLabel: t.Variant, LogX: p.LogX, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}
 	if !numbers {
 		out.Labels = labels
 	}

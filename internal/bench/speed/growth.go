@@ -130,53 +130,190 @@ const warmUp = 20
 
 // point writes a shape into a fresh collection, in which each sensor has a bucket.
 func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length time.Duration) error {
-	var fields []string
-	for f := range s.fields {
-		fields = append(fields, fmt.Sprintf("usage_%02d", f))
-	}
-	percentages := shape.Numbers{Names: fields, Number: func(random uint64) float64 { return float64(random % (mostUsage + 1)) }, Seed: t.lab.Seed}
-	c, err := shape.New(ctx, m, shape.Config{
-		Name: collection, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy, PerUpdate: s.perUpdate,
-		Readings: shape.Readings{Source: percentages, Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: interval},
-	})
+	w, err := t.write(ctx, m, writing{s, shape.Buckets, interval, length})
 	if err != nil {
 		return err
+	}
+	n, done := float64(w.readings), float64(w.updates)
+	t.lab.Row("growth", s.String(), n/w.spent.Seconds, done/w.spent.Seconds, w.spent.CPU/n, w.spent.CPU/done, w.spent.Own/n,
+		w.took.Quantile(0.5), w.took.Quantile(0.99), float64(min(w.created, s.sensors)))
+	return nil
+}
+
+// A writing is what lanes write for a while.
+type writing struct {
+	point
+
+	kind     shape.Kind
+	interval time.Duration // of event time, between two readings of a sensor
+	length   time.Duration
+}
+
+// What was written, and what it took.
+type written struct {
+	readings, updates int
+	created           int // buckets, before the clock started
+	spent             bench.Spent
+	took              bench.Samples // of the commands, in seconds
+}
+
+// write writes readings with percentages as lanes do. Of buckets each sensor has one
+// beforehand, with a reading.
+func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w written, err error) {
+	c, err := shape.New(ctx, m, shape.Config{
+		Name: collection, Shape: shape.Shape{Kind: s.kind, Granularity: time.Hour}, Compressor: store.Snappy, PerUpdate: s.perUpdate,
+		Readings: shape.Readings{Source: t.percentages(s.fields), Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: s.interval},
+	})
+	if err != nil {
+		return w, err
 	}
 	order := rand.New(rand.NewPCG(t.lab.Seed, 1)).Perm(s.sensors) //nolint:gosec // as lanes have sensors by hash
 	f := c.Fleet(s.writers, shape.PerCommand(s.perUpdate), order)
-	if err := f.Fill(ctx, 1, time.Now().Add(warmUp*length)); err != nil {
-		return err
-	}
-	created := 0
-	for _, w := range f.Workers {
-		created += len(w.Sensors)
-		for i := range w.Next {
-			w.Next[i] = uint64(s.perUpdate) //nolint:gosec // so that an hour ends with an update
+	each := any(1)
+	if s.kind == shape.Buckets {
+		each = "$count"
+		if err := f.Fill(ctx, 1, time.Now().Add(warmUp*s.length)); err != nil {
+			return w, err
+		}
+		for _, one := range f.Workers {
+			w.created += len(one.Sensors)
+			for i := range one.Next {
+				one.Next[i] = uint64(s.perUpdate) //nolint:gosec // so that an hour ends with an update
+			}
 		}
 	}
 	if err := m.Settle(ctx); err != nil {
-		return err
+		return w, err
 	}
 	c.Took() // by filling
-	var sensors, updates int
-	spent, err := m.Measure(ctx, func(ctx context.Context) (err error) {
-		until := time.Now().Add(length)
-		sensors, updates, err = f.Run(ctx, func(w *shape.Worker, _ int) bool { return time.Now().Before(until) && len(w.Sensors) > 0 })
+	sensors := 0
+	w.spent, err = m.Measure(ctx, func(ctx context.Context) (err error) {
+		until := time.Now().Add(s.length)
+		sensors, w.updates, err = f.Run(ctx, func(w *shape.Worker, _ int) bool { return time.Now().Before(until) && len(w.Sensors) > 0 })
 		return err
+	})
+	if err != nil {
+		return w, err
+	}
+	w.took, w.readings = c.Took(), sensors*s.perUpdate
+	stored, err := sumOf(ctx, m.Database().Collection(collection), each)
+	if sent := int64(w.readings + w.created); err == nil && stored != sent {
+		err = fmt.Errorf("MongoDB has %d readings of %d that were written", stored, sent)
+	}
+	if err != nil {
+		return w, err
+	}
+	return w, m.Drop(ctx)
+}
+
+// percentages are readings of so many fields.
+func (t *trial) percentages(fields int) shape.Numbers {
+	var names []string
+	for f := range fields {
+		names = append(names, fmt.Sprintf("usage_%02d", f))
+	}
+	return shape.Numbers{Names: names, Number: func(random uint64) float64 { return float64(random % (mostUsage + 1)) }, Seed: t.lab.Seed}
+}
+
+// A bend is what the curve is measured at.
+type bend struct {
+	perUpdate                []int
+	sensors, fields, writers int
+	length                   time.Duration // of writing at a point
+}
+
+// bendInterval makes an hour end with an update, whatever it carries.
+const bendInterval = 6 * time.Second
+
+func fullBend() bend {
+	return bend{perUpdate: []int{1, 2, 5, 12, 60, 300}, sensors: 10_000, fields: 4, writers: 4, length: 5 * time.Second}
+}
+
+// Columns of the curve.
+const bucketsOf, seriesOf = "buckets", "time series"
+
+// curve measures MongoDB's cost of a reading by the readings of an update, beside
+// that of a document each.
+func (t *trial) curve(ctx context.Context, b bend) error {
+	err := t.onMongoDB(ctx, func(m *bench.MongoDB) error {
+		for i := range t.lab.Repeats {
+			if err := t.curveOnce(ctx, m, b, fmt.Sprintf("%d of %d", i+1, t.lab.Repeats)); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	readings, done := int64(sensors*s.perUpdate), float64(updates)
-	stored, err := sumOf(ctx, m.Database().Collection(collection), "$count")
+	table, k := t.lab.Table("curve"), make([]float64, len(b.perUpdate))
+	for _, of := range []string{bucketsOf, seriesOf} {
+		cost, raw := make([]float64, len(k)), math.NaN()
+		for i, perUpdate := range b.perUpdate {
+			row := strconv.Itoa(perUpdate)
+			k[i], cost[i], raw = float64(perUpdate), table.Median(row, of), table.Median(row, insertedRaw)
+		}
+		t.lab.Add("crossing", of, perUpdateOf, crossing(k, cost, raw))
+	}
+	return nil
+}
+
+// curveOnce measures each point once, and the raw inserts, which are the same at all.
+func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round string) error {
+	t.lab.Step("curve %s: insertMany, a document a reading", round)
+	if err := m.Settle(ctx); err != nil {
+		return err
+	}
+	in := inserts{source: t.percentages(b.fields), sensors: b.sensors, interval: bendInterval}
+	documents, raw, err := in.measure(ctx, m, b.length)
 	if err != nil {
 		return err
 	}
-	if sent := readings + int64(created); stored != sent {
-		return fmt.Errorf("MongoDB has %d readings of %d that were written", stored, sent)
+	for _, perUpdate := range b.perUpdate {
+		row := strconv.Itoa(perUpdate)
+		for _, of := range []struct {
+			name string
+			kind shape.Kind
+		}{{bucketsOf, shape.Buckets}, {seriesOf, shape.TimeSeries}} {
+			t.lab.Step("curve %s: %d readings an update, %s", round, perUpdate, of.name)
+			w, err := t.write(ctx, m, writing{point{b.sensors, perUpdate, b.fields, b.writers}, of.kind, bendInterval, b.length})
+			if err != nil {
+				return fmt.Errorf("write %d readings an update, %s: %w", perUpdate, of.name, err)
+			}
+			t.lab.Add("curve", row, of.name, w.spent.CPU/float64(w.readings))
+		}
+		t.lab.Add("curve", row, insertedRaw, raw.CPU/float64(documents))
 	}
-	n, took := float64(readings), c.Took()
-	t.lab.Row("growth", s.String(), n/spent.Seconds, done/spent.Seconds, spent.CPU/n, spent.CPU/done, spent.Own/n,
-		took.Quantile(0.5), took.Quantile(0.99), float64(min(created, sensors)))
-	return m.Drop(ctx)
+	return nil
+}
+
+// crossing is the place from which on a cost that falls with x is below a level: on
+// the line between the measured points, both axes of which are logarithms. NaN: it
+// stays above, or is never above.
+func crossing(x, cost []float64, level float64) float64 {
+	for i := 1; i < len(x); i++ {
+		if above, below := cost[i-1], cost[i]; above >= level && below < level {
+			part := math.Log(above/level) / math.Log(above/below)
+			return x[i-1] * math.Pow(x[i]/x[i-1], part)
+		}
+	}
+	return math.NaN()
+}
+
+func curveTables() []bench.Table {
+	return []bench.Table{
+		{
+			Name: "curve", Title: "MongoDB's CPU for a reading, by the readings of an update", Variant: "readings an update", Measures: bench.In(bench.Seconds, bucketsOf, seriesOf, insertedRaw),
+			Note: "Four fields, 10,000 sensors that are written in turn, hourly windows, four lanes in one process, as fast as they go; each sensor has a bucket with one reading before the clock starts. " +
+				"insertMany: a document a reading, 100 a call, three writers, as fast as they go; it is the same in all rows.",
+			Plots: []bench.Plot{{
+				Title: "MongoDB's CPU for a reading, by the readings of an update", Caption: "Where a line falls below that of insertMany, MongoDB works less for Brim than for a program that inserts each reading.",
+				LogX: true, LogY: true,
+			}},
+		},
+		{
+			Name: "crossing", Title: "From how many readings an update costs less than they do inserted one by one", Variant: "storage", Measures: bench.In(bench.Count, perUpdateOf),
+			Note: "On the line between the points that were measured.",
+		},
+	}
 }

@@ -53,6 +53,7 @@ const (
 	allocationsOf                 = "allocations"
 	lagGrowsOf, peakOf, lateOf    = "lag grows", "peak of RSS", "left after a minute"
 	firstTenthOf, lastTenthOf     = "p99, first tenth", "p99, last tenth"
+	p99Of, mostUnseenOf, heldOf   = "p99", "unseen at most", "held"
 )
 
 // Experiment returns it.
@@ -61,7 +62,7 @@ func Experiment() *bench.Experiment {
 	return &bench.Experiment{
 		Name:     "speed",
 		Question: "How fast is Brim, compared with raw inserts into the same mongod and with what it promises?",
-		Full:     20 * time.Minute,
+		Full:     50 * time.Minute,
 		Quick:    90 * time.Second,
 		Restarts: "all of it, which needs mongods of the experiment's own",
 		Extra:    true,
@@ -74,6 +75,12 @@ func Experiment() *bench.Experiment {
 			{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Own: true},
 			{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Own: true},
 			{Name: "journal", What: "bytes a second that the journal takes without fsync", Own: true},
+			{Name: "merge", What: "10,000 sensors every 5 s and raw insertMany at the same rate, time sped up", Slow: minutes, Own: true},
+			{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes, Own: true},
+			{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes, Own: true},
+			{Name: "waiting", What: "queries while 1,000,000 acknowledged readings wait", Slow: minutes, Own: true},
+			{Name: "curve", What: "MongoDB's CPU for a reading by the readings of an update", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
+			{Name: "real-time", What: "merge, minute and rate as they are, time not sped up", Slow: "it takes hours", Own: true, OnRequest: true},
 			{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
 		},
 		Tables: tables(),
@@ -101,7 +108,7 @@ func tables() []bench.Table {
 	} {
 		all = append(all, bench.Table{Name: t[0], Title: t[1], Variant: "way", Measures: passes, Note: t[2] + " CPU and allocations are for each reading; generator: this process."})
 	}
-	return append(all,
+	all = append(all,
 		bench.Table{
 			Name: "single", Title: "Single-reading JSON requests for a minute: open loop, 15,000/s, 64 connections, 1,000 sensors", Variant: "requests",
 			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, "dropped"),
@@ -138,6 +145,7 @@ func tables() []bench.Table {
 			Measures: bench.In(bench.Count, "brim cores", "daemons", "mongod cores", "shards"),
 			Note:     "A shard counts as its primary. Processor time alone is counted; network and disks are not.",
 		})
+	return slices.Concat(all, mergeTables(), rateTables(), waitingTables(), curveTables())
 }
 
 func claims() []bench.Claim {
@@ -147,7 +155,7 @@ func claims() []bench.Claim {
 			From: bench.At(table, from, rateOf), Of: bench.At(table, of, rateOf),
 		}
 	}
-	return []bench.Claim{
+	return append([]bench.Claim{
 		ratio("TSBS cpu-only over line protocol, stored in hourly buckets, compared with raw insertMany of a document per reading", "lines", lineProtocol, rawDocuments, 1),
 		{Says: "Brim's own CPU per line of ten fields, user and system, until stored", Published: 3e-6, PublishedAs: "<= 3 µs", Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, brimOf)},
 		{Says: "allocations per reading, line protocol, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, allocationsOf)},
@@ -165,7 +173,7 @@ func claims() []bench.Claim {
 		{Says: "RSS at full rate, 10,000 sensors, line protocol", Published: 256 * mib, PublishedAs: "<= 256 MiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", fullRateRow, peakOf)},
 		{Says: "RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", Published: 1024 * mib, PublishedAs: "<= 1 GiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", millionRow, peakOf)},
 		{Says: "journal append without fsync: bytes written in its files", Published: 1e9, PublishedAs: ">= 1 GB/s", Unit: bench.Bytes, Rule: bench.AtLeast, Of: bench.At("journal", "page cache", "written a second")},
-	}
+	}, mergeClaims()...)
 }
 
 // A trial is one run of the experiment.
@@ -177,12 +185,27 @@ type trial struct {
 
 func (t *trial) run(ctx context.Context) error {
 	t.lab.Pin("the load of TSBS' use case cpu-only: hosts with ten tags report ten integers every 10 s of event time; daemon, mongod and generator on the same machine")
+	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings a request unless the table says otherwise")
 	t.lab.Pin("the cache is mongod's own default")
 	return t.lab.RunCells(ctx, map[string]func(context.Context) error{
 		"lines":      t.lines,
 		"grpc":       func(ctx context.Context) error { return t.beside(ctx, "grpc", compactGRPC) },
 		"ndjson":     func(ctx context.Context) error { return t.beside(ctx, "ndjson", ndjson) },
 		"timeseries": t.timeseries, "single": t.single, "fill": t.fill, "memory": t.memory, "journal": t.journal, "growth": t.growth,
+		"merge":   func(ctx context.Context) error { return t.merge(ctx, often().faster()) },
+		"minute":  func(ctx context.Context) error { return t.merge(ctx, eachMinute().faster()) },
+		"rate":    func(ctx context.Context) error { return t.rate(ctx, climbing(climbers().faster(), heldSped)) },
+		"waiting": func(ctx context.Context) error { return t.waiting(ctx, fullBacklog(t.lab.Quick)) },
+		"curve":   func(ctx context.Context) error { return t.curve(ctx, fullBend()) },
+		"real-time": func(ctx context.Context) error {
+			if err := t.merge(ctx, often()); err != nil {
+				return err
+			}
+			if err := t.merge(ctx, eachMinute()); err != nil {
+				return err
+			}
+			return t.rate(ctx, climbing(climbers(), held))
+		},
 	})
 }
 
@@ -198,27 +221,30 @@ type rig struct {
 
 // on measures on a fresh rig.
 func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context.Context, r *rig) error) error {
-	return t.onMongoDB(ctx, func(m *bench.MongoDB) (err error) {
-		d, err := t.lab.Daemon(ctx, m, flags...)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, d.Close()) }()
-		client, err := mongo.Connect(options.Client().ApplyURI(m.URI()).SetWriteConcern(writeconcern.Majority()))
-		if err != nil {
-			return fmt.Errorf("connect to the experiment's mongod: %w", err)
-		}
-		defer func() {
-			under, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			defer cancel()
-			err = errors.Join(err, client.Disconnect(under))
-		}()
-		r := &rig{Daemon: d, lab: t.lab, m: m, client: client, each: "$count"}
-		if err := r.settle(ctx); err != nil {
-			return err
-		}
-		return measure(ctx, r)
-	})
+	return t.onMongoDB(ctx, func(m *bench.MongoDB) error { return t.rig(ctx, m, flags, measure) })
+}
+
+// rig measures on a daemon that writes to a mongod.
+func (t *trial) rig(ctx context.Context, m *bench.MongoDB, flags []string, measure func(ctx context.Context, r *rig) error) (err error) {
+	d, err := t.lab.Daemon(ctx, m, flags...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	client, err := mongo.Connect(options.Client().ApplyURI(m.URI()).SetWriteConcern(writeconcern.Majority()))
+	if err != nil {
+		return fmt.Errorf("connect to the experiment's mongod: %w", err)
+	}
+	defer func() {
+		under, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, client.Disconnect(under))
+	}()
+	r := &rig{Daemon: d, lab: t.lab, m: m, client: client, each: "$count"}
+	if err := r.settle(ctx); err != nil {
+		return err
+	}
+	return measure(ctx, r)
 }
 
 func (t *trial) onMongoDB(ctx context.Context, measure func(m *bench.MongoDB) error) error {

@@ -1,0 +1,398 @@
+package speed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/scrape"
+)
+
+// A course is sensors that report all the time, each seldom: what merging over time
+// is for.
+type course struct {
+	name     string // in tables
+	sensors  int
+	interval time.Duration // between two readings of a sensor
+	flushMax time.Duration
+	flags    []string // of brim serve, where the course is not about its defaults
+	// speedup is how much faster than the clock time runs. As many times fewer sensors
+	// report as many times more often, and readings wait as many times shorter. The
+	// rates of readings and of updates, and what an update carries, stay the same.
+	speedup int
+}
+
+// often are the sensors of the common installation, which Brim's defaults are for.
+func often() course {
+	return course{name: "10,000 sensors every 5 s", sensors: 10_000, interval: 5 * time.Second, flushMax: 5 * time.Minute, speedup: 1}
+}
+
+func eachMinute() course {
+	return course{
+		name: "100,000 sensors each minute", sensors: 100_000, interval: time.Minute, flushMax: 15 * time.Minute, speedup: 1,
+		flags: []string{"--granularity", "1h", "--flush-max", "15m"},
+	}
+}
+
+// waits is how long a reading may wait.
+func (c *course) waits() time.Duration { return c.flushMax / time.Duration(c.speedup) }
+
+// length of a measurement: three times as long as readings may wait.
+func (c *course) length() time.Duration { return 3 * c.waits() }
+
+// running is how many sensors report.
+func (c *course) running() int { return (c.sensors + c.speedup - 1) / c.speedup }
+
+// rate in readings a second.
+func (c *course) rate() float64 {
+	return float64(c.running()*c.speedup) / c.interval.Seconds()
+}
+
+func (c *course) serve() []string {
+	if c.speedup == 1 {
+		return c.flags
+	}
+	return append(append([]string{}, c.flags...), "--flush-max", c.waits().String()) // the last one counts
+}
+
+// load are the flags of brim load for so long.
+func (c *course) load(length time.Duration, more ...string) []string {
+	return append([]string{
+		"--sensors", strconv.Itoa(c.running()), "--interval", c.interval.String(), "--speedup", strconv.Itoa(c.speedup),
+		"--batch", strconv.Itoa(perCall), "--duration", length.String(),
+	}, more...)
+}
+
+// row is the name of one side in tables.
+func (c *course) row(side string) string {
+	if c.speedup == 1 {
+		return c.name + ": " + side
+	}
+	return fmt.Sprintf("%s, time %d times as fast: %s", c.name, c.speedup, side)
+}
+
+const (
+	perCall = 100 // readings of a request, and documents of a call
+	// mostRaw is how long raw inserts are measured at most: they are the same all
+	// the time, and mongod's checkpoints come each minute.
+	mostRaw = 5 * time.Minute
+)
+
+// Sides of a course.
+const (
+	throughBrim = "Brim"
+	insertedRaw = rawDocuments
+	nothingDone = "mongod idle"
+)
+
+// merge compares the cost of a course through Brim with raw inserts at the same
+// rate. Brim's daemon runs only on its own side, because it asks mongod for its
+// counters.
+func (t *trial) merge(ctx context.Context, c course) error {
+	for i := range t.lab.Repeats {
+		step := func(what string, takes time.Duration) {
+			t.lab.Step("%s, %d of %d: %s, %v", c.name, i+1, t.lab.Repeats, what, takes)
+		}
+		sides := [...]func(*bench.MongoDB) error{
+			func(m *bench.MongoDB) error {
+				step(insertedRaw, min(c.length(), mostRaw))
+				return t.mergeRaw(ctx, m, c)
+			},
+			func(m *bench.MongoDB) error {
+				step(throughBrim, c.waits()+c.length())
+				return t.mergeBrim(ctx, m, c)
+			},
+		}
+		err := t.onMongoDB(ctx, func(m *bench.MongoDB) error {
+			if i == 0 {
+				step(nothingDone, t.length)
+				if err := t.idle(ctx, m, c); err != nil {
+					return err
+				}
+			}
+			if err := sides[i%2](m); err != nil {
+				return err
+			}
+			return sides[1-i%2](m)
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// idle measures what mongod spends on itself, which is in the cost of both sides.
+func (t *trial) idle(ctx context.Context, m *bench.MongoDB, c course) error {
+	if err := m.Settle(ctx); err != nil {
+		return err
+	}
+	spent, err := m.Measure(ctx, func(ctx context.Context) error { return machine.Pause(ctx, t.length) })
+	if err == nil {
+		t.lab.Add("merge", c.row(nothingDone), mongodOf, spent.CPU/(c.rate()*spent.Seconds))
+	}
+	return err
+}
+
+// mergeRaw is the side of the raw inserts.
+func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) error {
+	sensors, err := load.NewSensors(load.SensorsConfig{Count: c.running(), Seed: t.lab.Seed, Prefix: rawPrefix})
+	if err != nil {
+		return err
+	}
+	if err := m.Settle(ctx); err != nil {
+		return err
+	}
+	in := inserts{source: sensors, sensors: c.running(), interval: c.interval, rate: c.rate(), checkpointed: true}
+	documents, spent, err := in.measure(ctx, m, min(c.length(), mostRaw))
+	if err != nil {
+		return err
+	}
+	n := float64(documents)
+	row := c.row(insertedRaw)
+	t.lab.Add("merge", row, rateOf, n/spent.Seconds)
+	t.lab.Add("merge", row, mongodOf, spent.CPU/n)
+	return nil
+}
+
+// mergeBrim is the side of Brim. The clock starts when readings have come for as
+// long as they may wait, and runs until all are stored and a checkpoint is written.
+func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) error {
+	return t.rig(ctx, m, c.serve(), func(ctx context.Context, r *rig) error {
+		running := r.start(ctx, c.load(c.waits()+c.length())...)
+		defer running.stop()
+		if err := machine.Pause(ctx, c.waits()); err != nil {
+			return err
+		}
+		w, err := r.watch(ctx)
+		if err != nil {
+			return err
+		}
+		var result *load.Result
+		spent, err := m.Measure(ctx, func(ctx context.Context) error {
+			var err error
+			if result, err = running.wait(); err != nil {
+				return err
+			}
+			return errors.Join(r.Flush(ctx, storedTimeout), m.Checkpoint(ctx))
+		})
+		seen, lookErr := w.end(ctx)
+		if err := errors.Join(err, lookErr, r.allStored(ctx, result)); err != nil {
+			return err
+		}
+		n, row := seen.readings, c.row(throughBrim)
+		t.lab.Row("merge", row, result.AchievedRate, n/seen.updates, spent.CPU/n, seen.brim.Seconds()/n,
+			seen.memory.Max(), seen.journal.Max(), seen.unseen.Median(), seen.unseen.Max())
+		r.addTriggers(row, seen)
+		return nil
+	})
+}
+
+// allStored fails unless MongoDB has just what a load sent, all of which must have
+// been taken.
+func (r *rig) allStored(ctx context.Context, sent *load.Result) error {
+	if sent == nil {
+		return nil // it failed, which is another error
+	}
+	if lost := sent.Dropped + sent.Failed + sent.Rejected; lost > 0 {
+		return fmt.Errorf("%d readings of the load were not taken, so this machine is too busy for it: %v", lost, sent.FirstErrors)
+	}
+	stored, err := r.stored(ctx)
+	if err == nil && stored != sent.Acked {
+		err = fmt.Errorf("MongoDB has %d readings of %d that were acknowledged", stored, sent.Acked)
+	}
+	return err
+}
+
+// addTriggers adds which part of the readings was sent for each reason.
+func (r *rig) addTriggers(row string, s *seen) {
+	all := 0.
+	for _, readings := range s.triggers {
+		all += readings
+	}
+	for _, trigger := range triggers {
+		r.lab.Add("triggers", row, trigger, s.triggers[trigger]/all)
+	}
+}
+
+// A running load goes on beside a measurement.
+type running struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+	result *load.Result
+	err    error
+}
+
+// start starts brim load. It must be stopped.
+func (r *rig) start(ctx context.Context, flags ...string) *running {
+	ctx, cancel := context.WithCancel(ctx)
+	l := &running{cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(l.ended)
+		l.result, l.err = r.Load(ctx, flags...)
+	}()
+	return l
+}
+
+// wait returns the result.
+func (l *running) wait() (*load.Result, error) {
+	<-l.ended
+	return l.result, l.err
+}
+
+// stop ends it before its time, if it goes on.
+func (l *running) stop() {
+	l.cancel()
+	<-l.ended
+}
+
+// watchEvery is short beside what readings wait, and long beside what a look costs
+// the daemon.
+const watchEvery = 2 * time.Second
+
+// triggers are why updates are sent.
+var triggers = [...]string{"budget", "readings", "age", "memory", "journal", "flush", "request", "retry"}
+
+// known is a value that is 0 as long as a daemon does not report it.
+func known(v float64) float64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	return v
+}
+
+// A watch looks at a daemon at intervals.
+type watch struct {
+	r     *rig
+	first scrape.Sample
+	brim  time.Duration
+	seen  seen
+	stop  func() error
+}
+
+// What a watch has seen.
+type seen struct {
+	brim              time.Duration // processor time
+	readings, updates float64       // that were stored, and sent
+	triggers          map[string]float64
+	// At each look: bytes of memory and of the journal, seconds by which the oldest
+	// reading that is not in MongoDB was received before, and by which updates are late.
+	memory, journal, unseen, pastDue bench.Samples
+}
+
+func (r *rig) watch(ctx context.Context) (*watch, error) {
+	w := &watch{r: r}
+	var err error
+	if w.brim, err = machine.CPU(r.Pid()); err != nil {
+		return nil, err
+	}
+	if w.first, err = r.Look(ctx); err != nil {
+		return nil, err
+	}
+	w.stop = bench.Every(ctx, watchEvery, func(ctx context.Context) error {
+		look, err := r.Look(ctx)
+		if err == nil {
+			err = w.note(look)
+		}
+		return err
+	})
+	return w, nil
+}
+
+func (w *watch) note(look scrape.Sample) error {
+	now, _, err := machine.Memory(w.r.Pid())
+	s := &w.seen
+	s.memory = append(s.memory, float64(now))
+	s.journal = append(s.journal, known(look.Value("brim_journal_bytes", nil)))
+	s.unseen = append(s.unseen, known(look.Value("brim_queue_oldest_seconds", nil)))
+	s.pastDue = append(s.pastDue, known(look.Value("brim_queue_past_due_seconds", nil)))
+	return err
+}
+
+// end returns what was seen, up to now.
+func (w *watch) end(ctx context.Context) (*seen, error) {
+	if err := w.stop(); err != nil {
+		return nil, err
+	}
+	brim, err := machine.CPU(w.r.Pid())
+	if err != nil {
+		return nil, err
+	}
+	last, err := w.r.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &w.seen
+	s.brim = brim - w.brim
+	const updates, carried = "brim_store_update_readings", "brim_queue_updated_readings_total"
+	sent := last.Histogram(updates, nil).Since(w.first.Histogram(updates, nil))
+	s.readings, s.updates = sent.Sum, sent.Count
+	s.triggers = make(map[string]float64)
+	for _, trigger := range triggers {
+		of := scrape.Labels{"trigger": trigger}
+		s.triggers[trigger] = known(last.Value(carried, of)) - known(w.first.Value(carried, of))
+	}
+	return s, nil
+}
+
+// sped is for how long a reading waits at most where time is sped up.
+const sped = 20 * time.Second
+
+// faster is the course with its time sped up.
+func (c course) faster() course {
+	c.speedup = int(c.flushMax / sped)
+	return c
+}
+
+func mergeTables() []bench.Table {
+	return []bench.Table{
+		{
+			Name: "merge", Title: "Sensors that report at their own pace, through Brim and inserted directly", Variant: "sensors and way",
+			Measures: []bench.Measure{
+				{Name: rateOf, Unit: bench.PerSecond}, {Name: perUpdateOf, Unit: bench.Count}, {Name: mongodOf, Unit: bench.Seconds}, {Name: brimOf, Unit: bench.Seconds},
+				{Name: "RSS at most", Unit: bench.Bytes}, {Name: "journal at most", Unit: bench.Bytes}, {Name: "unseen", Unit: bench.Seconds}, {Name: mostUnseenOf, Unit: bench.Seconds},
+			},
+			Note: "CPU is for each reading, with what mongod spends on itself at that rate, which is the row of idle, and with its checkpoints. " +
+				"Brim: measured for three times --flush-max, from when readings have come for as long as that, until all are stored; by the readings that were stored. " +
+				"insertMany: a document a reading, 100 a call, at the same rate. Unseen: age of the oldest reading that is not in MongoDB yet, looked at every 2 s. " +
+				"Where time is N times as fast, as many times fewer sensors report as many times more often, and --flush-max is as many times shorter; rates, and what an update carries, stay the same, and so does --flush-interval. " +
+				"MongoDB has fewer open buckets then.",
+		},
+		{
+			Name: "triggers", Title: "Why updates were sent, by the readings that they carried", Variant: "sensors and way", Measures: bench.In(bench.Ratio, triggers[:]...),
+			Note: "Repeated updates included; flush: at the end of the measurement.",
+		},
+	}
+}
+
+// mergeClaims are what merging over time promises.
+func mergeClaims() (all []bench.Claim) {
+	forms := []func(course) course{course.faster, func(c course) course { return c }}
+	for _, as := range forms {
+		for _, promise := range []struct {
+			course
+			most float64
+		}{{often(), 0.7}, {eachMinute(), 0.8}} {
+			c := as(promise.course)
+			all = append(all, bench.Claim{
+				Says:      "MongoDB's CPU for a reading, checkpoints included, compared with raw insertMany of a document per reading at the same rate: " + c.row(throughBrim),
+				Published: promise.most, PublishedAs: fmt.Sprintf("<= %.1fx", promise.most), Unit: bench.Seconds, Rule: bench.FactorAtMost,
+				From: bench.At("merge", c.row(insertedRaw), mongodOf), Of: bench.At("merge", c.row(throughBrim), mongodOf),
+			})
+		}
+		c := as(climbers())
+		all = append(all, bench.Claim{
+			Says: "the highest rate at which no update is late by more than 10 s: " + c.row(throughBrim), Published: 30_000, PublishedAs: ">= 30,000/s", Unit: bench.PerSecond, Rule: bench.AtLeast,
+			Of: bench.At("highest", c.row(throughBrim), rateOf),
+		})
+	}
+	return append(all, bench.Claim{
+		Says: "a page of a sensor's readings, read back while 1,000,000 wait, p99", Published: 20e-3, PublishedAs: "<= 20 ms", Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("waiting", pageQuery, p99Of),
+	})
+}

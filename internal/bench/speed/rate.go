@@ -1,0 +1,132 @@
+package speed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/launch"
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
+)
+
+const (
+	mostPastDue = 10              // seconds that an update may be late
+	held        = 5 * time.Minute // of a rate, after as long as readings may wait
+	heldSped    = 40 * time.Second
+	// defaultQueue is --queue-max-bytes of a daemon.
+	defaultQueue = 128 << 20
+)
+
+// A climb tries rates of the sensors of a course, each higher than the one before.
+type climb struct {
+	course
+
+	rates  []int         // readings a second
+	length time.Duration // of each, after as long as readings may wait
+}
+
+// climbers are sensors that report every 5 s, as many as a rate takes.
+func climbers() course {
+	c := often()
+	c.name = "sensors that report every 5 s"
+	return c
+}
+
+// climbing are the rates of climbers. Where time is faster, as many times less waits
+// in memory, which is as many times smaller.
+func climbing(c course, length time.Duration) climb {
+	if c.speedup > 1 {
+		c.flags = []string{"--queue-max-bytes", strconv.Itoa(defaultQueue / c.speedup)}
+	}
+	return climb{course: c, rates: []int{6_000, 12_000, 20_000, 30_000, 45_000, 60_000}, length: length}
+}
+
+// rate searches the highest rate at which no update is late.
+func (t *trial) rate(ctx context.Context, c climb) error {
+	highest := 0
+	for _, rate := range c.rates {
+		c.sensors = int(float64(rate) * c.interval.Seconds())
+		t.lab.Step("rate of %d readings/s, %v", rate, c.waits()+c.length)
+		ok := false
+		err := t.on(ctx, slices.Concat(c.serve(), []string{"--stop-timeout", "1s"}), func(ctx context.Context, r *rig) (err error) {
+			ok, err = r.hold(ctx, &c)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("hold %d readings/s: %w", rate, err)
+		}
+		if !ok {
+			break
+		}
+		highest = rate
+	}
+	t.lab.Add("highest", c.row(throughBrim), rateOf, float64(highest))
+	return nil
+}
+
+// hold puts a load on the daemon, and reports whether it keeps up.
+func (r *rig) hold(ctx context.Context, c *climb) (ok bool, err error) {
+	running := r.start(ctx, c.load(c.waits()+c.length, "--target", "grpc://"+r.GRPC, "--http", "http://"+r.HTTP)...)
+	defer running.stop()
+	if err := machine.Pause(ctx, c.waits()); err != nil {
+		return false, err
+	}
+	w, err := r.watch(ctx)
+	if err != nil {
+		return false, err
+	}
+	var result *load.Result
+	var seen *seen
+	spent, err := r.m.Measure(ctx, func(context.Context) (err error) {
+		if result, err = running.wait(); err == nil {
+			seen, err = w.end(ctx)
+		} else {
+			err = errors.Join(err, w.stop())
+		}
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	row := c.row(bench.PerSecond.Format(float64(c.sensors) / c.interval.Seconds()))
+	first, last, growing := grows(seen.pastDue)
+	lost := result.Dropped + result.Failed + result.Rejected
+	ok = lost == 0 && seen.pastDue.Max() <= mostPastDue && !growing
+	if err := r.Flush(ctx, time.Minute); errors.Is(err, launch.ErrNotInTime) {
+		ok = false
+	} else if err != nil {
+		return false, err
+	}
+	_, peak, err := machine.Memory(r.Pid())
+	r.lab.Row("rates", row, result.AchievedRate, float64(lost), first, last, seen.pastDue.Max(), seen.readings/seen.updates,
+		spent.CPU/spent.Seconds, seen.brim.Seconds()/spent.Seconds, float64(peak), seen.journal.Max(), seen.unseen.Max(), map[bool]float64{true: 1}[ok])
+	r.addTriggers(row, seen)
+	return ok, err
+}
+
+func rateTables() []bench.Table {
+	return []bench.Table{
+		{
+			Name: "rates", Title: "Rates that were tried, 100 readings a request over gRPC", Variant: "rate", Measures: ratesMeasures(),
+			Note: "Late: how long the update that is most overdue is due, in the first and the last third of the time, and at most. Held: 1 if no update was late by more than 10 s, this did not grow, and no reading was refused or left unstored a minute later.",
+		},
+		{
+			Name: "highest", Title: "The highest rate that was held", Variant: "sensors", Measures: bench.In(bench.PerSecond, rateOf),
+			Note: "Of the rates that were tried.",
+		},
+	}
+}
+
+func ratesMeasures() []bench.Measure {
+	return []bench.Measure{
+		{Name: rateOf, Unit: bench.PerSecond}, {Name: "refused", Unit: bench.Count},
+		{Name: "late, first third", Unit: bench.Seconds}, {Name: "late, last third", Unit: bench.Seconds}, {Name: "late at most", Unit: bench.Seconds},
+		{Name: perUpdateOf, Unit: bench.Count}, {Name: "mongod cores", Unit: bench.Count}, {Name: "brim cores", Unit: bench.Count},
+		{Name: peakOf, Unit: bench.Bytes}, {Name: "journal", Unit: bench.Bytes}, {Name: mostUnseenOf, Unit: bench.Seconds}, {Name: heldOf, Unit: bench.Count},
+	}
+}

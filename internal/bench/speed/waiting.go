@@ -1,0 +1,194 @@
+package speed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
+)
+
+// A backlog is readings that a daemon has acknowledged and does not write yet, and
+// queries of what it is asked meanwhile.
+type backlog struct {
+	sensors int
+	each    int // readings of a sensor that wait; one more is stored
+	queries int // of a kind
+	listed  int // pages of sensors that are asked for
+}
+
+func fullBacklog(quick bool) backlog {
+	b := backlog{sensors: 100_000, each: 10, queries: 2000, listed: 20}
+	if quick {
+		b.queries, b.listed = 500, 5
+	}
+	return b
+}
+
+// patient are settings with which a daemon writes nothing by itself.
+var patient = []string{
+	"--granularity", hourly, "--flush-max", "1h", "--merge-readings", "1000000", "--flush-budget", "0%", "--queue-max-bytes", "4GiB", "--stop-timeout", "1s",
+}
+
+// kinds of queries.
+const (
+	pageQuery, latestQuery, summaryQuery, sensorsQuery = "a page of readings", "the newest reading", "a summary", "a page of 100 sensors"
+)
+
+// waiting measures queries while readings wait.
+func (t *trial) waiting(ctx context.Context, b backlog) error {
+	return t.on(ctx, patient, func(ctx context.Context, r *rig) error {
+		t.lab.Step("store a reading of each of %d sensors", b.sensors)
+		stored, err := r.post(ctx, b, 1, "--start", "-3h")
+		if err == nil {
+			err = r.Flush(ctx, storedTimeout)
+		}
+		if err != nil {
+			return err
+		}
+		before, _, err := machine.Memory(r.Pid())
+		if err != nil {
+			return err
+		}
+		t.lab.Step("let %d readings wait", b.sensors*b.each)
+		waiting, err := r.post(ctx, b, b.each)
+		if err != nil {
+			return err
+		}
+		if err := r.addWaiting(ctx, b, float64(before)); err != nil {
+			return err
+		}
+		a := asker{r: r, client: &http.Client{Transport: &http.Transport{}}, from: stored.Setup.EventStart, to: waiting.Setup.EventEnd}
+		defer a.client.CloseIdleConnections()
+		for i := range t.lab.Repeats {
+			t.lab.Step("queries while readings wait, %d of %d", i+1, t.lab.Repeats)
+			if err := a.all(ctx, b, rand.New(rand.NewPCG(t.lab.Seed, uint64(i)))); err != nil { //nolint:gosec // which sensors
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// backlogRate is how many readings a second are posted, more or less.
+const backlogRate = 20_000
+
+// post sends so many readings of each sensor.
+func (r *rig) post(ctx context.Context, b backlog, each int, more ...string) (*load.Result, error) {
+	interval := time.Duration(b.sensors) * time.Second / backlogRate
+	result, err := r.Load(ctx, append([]string{
+		"--target", "grpc://" + r.GRPC, "--http", "http://" + r.HTTP, "--sensor-prefix", waitingPrefix, "--batch", "1000",
+		"--sensors", strconv.Itoa(b.sensors), "--interval", interval.String(), "--duration", (time.Duration(each) * interval).String(),
+	}, more...)...)
+	if err == nil && result.Acked != int64(b.sensors*each) {
+		err = fmt.Errorf("%d of %d readings were taken: %v", result.Acked, b.sensors*each, result.FirstErrors)
+	}
+	return result, err
+}
+
+const waitingPrefix = "w-"
+
+// addWaiting makes sure that the readings wait, and adds what they take.
+func (r *rig) addWaiting(ctx context.Context, b backlog, before float64) error {
+	look, err := r.Look(ctx)
+	if err != nil {
+		return err
+	}
+	n := float64(b.sensors * b.each)
+	if waits := look.Value("brim_queue_readings", nil); waits < 0.99*n {
+		return fmt.Errorf("only %.0f of %.0f readings wait", waits, n)
+	}
+	now, _, err := machine.Memory(r.Pid())
+	r.lab.Row("backlog", fmt.Sprintf("%s readings of %s sensors", humanize.Comma(int64(n)), humanize.Comma(int64(b.sensors))), before, float64(now), (float64(now)-before)/n, known(look.Value("brim_journal_bytes", nil))/n)
+	return err
+}
+
+// An asker asks a daemon on one connection, one query after the other.
+type asker struct {
+	r        *rig
+	client   *http.Client
+	from, to time.Time
+}
+
+// all asks each kind of query of random sensors, and adds how long the answers took.
+func (a *asker) all(ctx context.Context, b backlog, random *rand.Rand) error {
+	span := url.Values{"from": {a.from.Format(time.RFC3339Nano)}, "to": {a.to.Format(time.RFC3339Nano)}}.Encode()
+	for _, kind := range []struct {
+		name, of string // of is behind the sensor in the path
+		times    int
+		entries  int // in the answer
+	}{
+		{pageQuery, "/readings?" + span, b.queries, b.each + 1},
+		{latestQuery, "/latest", b.queries, 0},
+		{summaryQuery, "/summary?" + span, b.queries, 1},
+		{sensorsQuery, "", b.listed, min(100, b.sensors)},
+	} {
+		var took bench.Samples
+		for range kind.times {
+			path := "/v1/sensors/" + waitingPrefix + strconv.Itoa(1+random.IntN(b.sensors)) + kind.of
+			if kind.name == sensorsQuery {
+				path = "/v1/sensors?limit=100"
+			}
+			began := time.Now()
+			entries, err := a.ask(ctx, path)
+			if err != nil {
+				return err
+			}
+			took = append(took, time.Since(began).Seconds())
+			if entries != kind.entries {
+				return fmt.Errorf("%s has %d entries of %d", path, entries, kind.entries)
+			}
+		}
+		a.r.lab.Row("waiting", kind.name, took.Quantile(0.5), took.Quantile(0.99), took.Max(), float64(len(took)))
+	}
+	return nil
+}
+
+// ask returns how many entries the list in an answer has.
+func (a *asker) ask(ctx context.Context, path string) (entries int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.r.HTTP+path, http.NoBody)
+	if err != nil {
+		return 0, fmt.Errorf("query: %w", err)
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return 0, fmt.Errorf("query: %w", err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return 0, fmt.Errorf("read the answer of %s: %w", path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("query %s: %s %s", path, resp.Status, body)
+	}
+	var lists struct{ Readings, Summary, Sensors []json.RawMessage }
+	if err := json.Unmarshal(body, &lists); err != nil {
+		return 0, fmt.Errorf("read the answer of %s: %w", path, err)
+	}
+	return len(lists.Readings) + len(lists.Summary) + len(lists.Sensors), nil
+}
+
+func waitingTables() []bench.Table {
+	return []bench.Table{
+		{
+			Name: "waiting", Title: "Queries while acknowledged readings wait, one after the other on one connection", Variant: "query",
+			Measures: append(bench.In(bench.Seconds, "p50", p99Of, "at most"), bench.Measure{Name: "queries", Unit: bench.Count}),
+			Note:     "Of random sensors over HTTP. MongoDB has one reading of each sensor, all others wait: an answer has both. The newest reading, readings and the summary are of all that there is.",
+		},
+		{
+			Name: "backlog", Title: "What readings take that wait", Variant: "readings", Measures: bench.In(bench.Bytes, "RSS before", "RSS", "memory a reading", "journal a reading"),
+			Note: "Four fields, 1,000 readings a request.",
+		},
+	}
+}
