@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -535,7 +536,9 @@ func (s *session) follow(ctx context.Context, a *Advice) (_ *Followed, err error
 		out.Serve = append(out.Serve, "--flush-budget", "0%")
 	}
 	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, Span(t.Event), Span(t.Time))
-	d, err := s.lab.Daemon(ctx, s.m, out.Serve...)
+	// Event time is sped up in the trial, and waiting is not: readings must not wait for
+	// those of later windows.
+	d, err := s.lab.Daemon(ctx, s.m, append(slices.Clone(out.Serve), "--flush-interval", "1s", "--merge-readings", "1")...)
 	if err != nil {
 		return nil, fmt.Errorf("follow the advice with %s: %w", strings.Join(out.Serve, " "), err)
 	}
