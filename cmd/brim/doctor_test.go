@@ -77,6 +77,7 @@ func TestDoctorExitCodeMatchesClass(t *testing.T) {
 		"bottleneck": {"{degrading: 0, bottleneck: 0}", 20, "slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			file := thresholdsFile(t, calm+"cache_used: "+c.used+"\n")
 			var got outcome
 			var r seenJSON

@@ -106,7 +106,10 @@ func (t *TLS) ClientCertificate(asked *tls.CertificateRequestInfo) (*tls.Certifi
 	own := t.using.Load()
 	usages := own.leaf.ExtKeyUsage
 	usable := len(usages) == 0 || slices.Contains(usages, x509.ExtKeyUsageClientAuth) || slices.Contains(usages, x509.ExtKeyUsageAny)
-	if !usable || asked.SupportsCertificate(&own.certificate) != nil {
+	if usable {
+		usable = asked.SupportsCertificate(&own.certificate) == nil
+	}
+	if !usable {
 		return new(tls.Certificate), nil // none: one that is refused would end the connection
 	}
 	return &own.certificate, nil

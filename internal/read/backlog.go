@@ -101,8 +101,7 @@ func (s *search) run(ctx context.Context, most uint64) error {
 	if err != nil {
 		return err
 	}
-	again := func() (uint64, error) { return s.takeHeld() }
-	for record, err := range s.backlog.records(ctx, part, from, end, most, again) {
+	for record, err := range s.backlog.records(ctx, part, span{from, end, most, s.takeHeld}) {
 		if err == nil {
 			err = s.take(record.Batch)
 		}
@@ -140,25 +139,32 @@ func (s *search) takeHeld() (from uint64, err error) {
 	return from, nil
 }
 
-// records yields the records of a part of the journal between two positions. It is an
-// error if those are more than so many bytes apart. What was trimmed in the meantime is
-// stored, and MongoDB has not been asked yet; then again returns where to go on.
-func (b *Backlog) records(ctx context.Context, part batch.Part, from, end, most uint64, again func() (uint64, error)) iter.Seq2[*batch.Record, error] {
+// A span is what of the journal is searched.
+type span struct {
+	from, end uint64 // positions
+	most      uint64 // bytes that it may have
+	// again returns where to go on when a part of it was trimmed in the meantime: that is
+	// stored, and MongoDB has not been asked yet.
+	again func() (from uint64, err error)
+}
+
+// records yields the records of a part of the journal in a span.
+func (b *Backlog) records(ctx context.Context, part batch.Part, s span) iter.Seq2[*batch.Record, error] {
 	return func(yield func(*batch.Record, error) bool) {
-		if end > from && end-from > most {
+		if s.end > s.from && s.end-s.from > s.most {
 			yield(nil, tooLong("%d MiB of the journal are not stored yet, and at most %d MiB are searched for one answer (--query-max-backlog); "+
-				"try again later, or use unstored=off for stored readings only", (end-from)>>20, most>>20))
+				"try again later, or use unstored=off for stored readings only", (s.end-s.from)>>20, s.most>>20))
 			return
 		}
-		cursor := b.Journal.Follow(from, part)
-		for n := 0; cursor.Position() < end; n++ {
+		cursor := b.Journal.Follow(s.from, part)
+		for n := 0; cursor.Position() < s.end; n++ {
 			if n%256 == 0 && ctx.Err() != nil {
 				yield(nil, fmt.Errorf("search the journal: %w", ctx.Err()))
 				return
 			}
 			record, found, err := cursor.Next()
 			if err != nil {
-				if at, failed := again(); failed != nil {
+				if at, failed := s.again(); failed != nil {
 					err = failed
 				} else if at > cursor.Position() {
 					cursor = b.Journal.Follow(at, part)
@@ -167,7 +173,7 @@ func (b *Backlog) records(ctx context.Context, part batch.Part, from, end, most 
 				yield(nil, fmt.Errorf("search the journal: %w", err))
 				return
 			}
-			if !found || record.Position >= end || !yield(&record, nil) {
+			if !found || record.Position >= s.end || !yield(&record, nil) {
 				return
 			}
 		}
@@ -319,7 +325,7 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 		at, unread = b.WaitingSensors(stream, p.add)
 		return at, nil
 	}
-	for record, err := range b.records(ctx, batch.Part{Stream: stream}, from, end, uint64(q.reader.cfg.MaxBacklog), again) {
+	for record, err := range b.records(ctx, batch.Part{Stream: stream}, span{from, end, uint64(q.reader.cfg.MaxBacklog), again}) {
 		if err != nil {
 			return nil, err
 		}
