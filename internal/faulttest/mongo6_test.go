@@ -46,7 +46,7 @@ func longOutage(s *scene) outcome {
 	began := time.Now()
 	var room time.Duration
 	if !s.sabotaged {
-		require.True(s.t, d.await(func() bool { return d.metric("brim_journal_bytes") < 0.8*limitBytes }), "the journal gets no room")
+		require.Eventually(s.t, func() bool { return d.metric("brim_journal_bytes") < 0.8*limitBytes }, form(s, patience, 5*time.Minute), 100*time.Millisecond, "the journal gets no room")
 		room = time.Since(began)
 		s.flush(d) // while more readings arrive
 	}
