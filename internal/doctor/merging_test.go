@@ -24,10 +24,10 @@ func newQueues() *queues {
 	labels := []string{"stream", "trigger"}
 	q := &queues{
 		registry: prometheus.NewRegistry(),
-		updates:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brim_queue_updates_total", Help: "Of a daemon."}, labels),
-		readings: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brim_queue_updated_readings_total", Help: "Of a daemon."}, labels),
-		stored:   prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricWriteSeconds}, []string{"stream", "storage"}),
-		late:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "brim_queue_past_due_seconds", Help: "Of a daemon."}),
+		updates:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brim_queue_updates_total", Help: "Updates."}, labels),
+		readings: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "brim_queue_updated_readings_total", Help: "Readings in them."}, labels),
+		stored:   prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricWriteSeconds, Help: "Round trips."}, []string{"stream", "storage"}),
+		late:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "brim_queue_past_due_seconds", Help: "How late."}),
 	}
 	q.registry.MustRegister(q.updates, q.readings, q.stored, q.late)
 	return q

@@ -534,11 +534,16 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 	for i, b := range flushed {
 		waited = waited || b.why == byRequest || b.why == byFlush || b.why == byMemory
 		writes[i] = &b.pending
+		b.isDue(now)
 		b.sending()
 		b.flight = b.pending.Rows
 		l.queue.metrics.sent(l.stream, b.why, b.sent)
 		l.move(b, send)
 	}
+	if due := l.overdue.Load(); due == 0 || now.UnixNano() < due {
+		l.overdue.Store(now.UnixNano()) // if the write hangs
+	}
+	l.assessed = time.Time{}
 	write := func() {
 		begin := time.Now()
 		l.cfg.Store.Write(ctx, writes)

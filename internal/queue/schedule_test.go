@@ -365,3 +365,20 @@ func TestReadingsAreLateWhileTheStoreIsNotPrepared(t *testing.T) {
 		q.Close(cancelled())
 	})
 }
+
+func TestAWriteThatHangsIsLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		back := make(chan struct{})
+		store.before = func(context.Context, []*batch.Pending) { <-back }
+		q := start(t, store, Config{Lanes: 1})
+		q.add(request("a", 1), nil)
+		pass(31 * time.Second) // the first is for the interval
+		assert.InDelta(t, 30, q.Status().PastDue, 1)
+		close(back)
+		pass(10 * time.Second)
+		assert.Zero(t, q.Status().PastDue)
+		q.Close(cancelled())
+	})
+}

@@ -530,11 +530,6 @@ var errLost = errors.New("not all readings of the load were taken: try again on 
 func (s *session) follow(ctx context.Context, a *Advice) (_ *Followed, err error) {
 	t := a.trial(s.followReadings, s.followTime)
 	out := &Followed{Serve: a.Flags(), Load: a.LoadFlags(t), Trial: t}
-	if a.Chosen.Storage == store.TimeSeries {
-		// For the same reason: what the budget leaves of a window would be written after
-		// the next window.
-		out.Serve = append(out.Serve, "--flush-budget", "0%")
-	}
 	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, Span(t.Event), Span(t.Time))
 	// Event time is sped up in the trial, and waiting is not: readings must not wait for
 	// those of later windows.
