@@ -38,7 +38,7 @@ func newAdvise(p *process) *cobra.Command {
 			"--queries are of one sensor each; without it every reading is read once. --follow also runs a daemon with\n" +
 			"these settings and `brim load` against it, and compares the documents and bytes that are stored.\n\n" +
 			"The JSON has needs, environment, chosen (a day's documents, *_bytes and *_cpu_seconds, prices of a month,\n" +
-			"times in nanoseconds where they end in _ns), choices (setting, value, why), fresh (what each --flush-max costs), rejected (as chosen, with why),\n" +
+			"times in nanoseconds where they end in _ns), choices (setting, value, why), fresh (the cost of each --flush-max), rejected (as chosen, with why),\n" +
 			"warnings, followed (predicted and seen), figures (all that was measured) and yaml.",
 		Example: "  brim advise --sensors 10000 --interval 5s --fields 4 --query-span 1h --retention 90d\n" +
 			"  brim advise --sensors 50000 --interval 1m --fields 2 --query-span 30d --retention 1825d\n" +
@@ -75,7 +75,7 @@ func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
 	add("query-span", "1h", "DURATION", "that most queries ask for, of one sensor", config.Duration(&n.QuerySpan, time.Millisecond, advise.MaxQuerySpan, false))
 	add("queries", "0", "N", "queries a day; 0: as many as read every reading once", decimal(&n.Queries, 0, 1e9))
 	add("retention", "90d", "DURATION", "age at which readings are removed; 0: never, of which a year is counted", config.Duration(&n.Retention, time.Minute, advise.MaxRetention, true))
-	add("max-wait", config.FormatDuration(advise.DefaultMaxWait), "DURATION", "how long a reading may gather before it is written, in Brim's journal alone: the longest --flush-max; queries through Brim see it at once, programs that read MongoDB themselves do not", config.Duration(&n.MaxWait, time.Millisecond, advise.MaxMaxWait, false))
+	add("max-wait", config.FormatDuration(advise.DefaultMaxWait), "DURATION", "longest --flush-max to consider: how long a reading may be in Brim's journal only, where queries through Brim see it and programs that read MongoDB directly do not", config.Duration(&n.MaxWait, time.Millisecond, advise.MaxMaxWait, false))
 	add("batch", "1", "N", "readings in a request, for what it costs to take them in", config.Count(&n.Batch, 1, 10_000))
 	add("duplicates", "never", "never|rare", "whether a reading may be stored twice after an answer of MongoDB was lost; rare allows time series, in which the database does not prevent it", config.Choice(&n.Duplicates, advise.Never, advise.Rare))
 	add("core-hour", money(advise.DefaultCoreHour), "PRICE", "of an hour of a processor", decimal(&n.CoreHour, 0.000001, 1e6))

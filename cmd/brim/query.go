@@ -136,7 +136,7 @@ type question struct {
 	keep     func(row) bool // nil: all rows are printed
 	limit    int            // rows to print; 0: all
 	searched string         // what has no result, if there is none
-	missing  string         // daemons whose readings are not shown, those that are stored excepted; empty: none
+	missing  string         // daemons that could not be asked: only their stored readings are shown; empty: none
 }
 
 // question makes one of the flags, and refuses flags that have no meaning in it.
@@ -333,7 +333,7 @@ func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *questi
 		_, _ = fmt.Fprintf(p.stderr, "%d of %d sensors %s silent\n", printed, found, map[bool]string{true: "is", false: "are"}[printed == 1])
 	}
 	if q.missing != "" {
-		_, _ = fmt.Fprintf(p.stderr, "readings that are acknowledged and not stored yet may be missing: %s could not be asked for them\n", q.missing)
+		_, _ = fmt.Fprintf(p.stderr, "readings that are acknowledged but not stored yet may be missing: %s could not be asked for them\n", q.missing)
 	}
 	o.warnFields(p.stderr, q.kind, seen)
 	return nil

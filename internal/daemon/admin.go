@@ -241,7 +241,7 @@ type action struct {
 func (a *adminPages) actions() []action {
 	return []action{
 		{
-			"flush", []string{"timeout"}, defaultFlushTimeout, "not everything was stored within %v; queue.readings in /status counts what is left, and /readyz shows whether MongoDB is the cause",
+			"flush", []string{"timeout"}, defaultFlushTimeout, "not everything was stored within %v; queue.readings in /status is the number left, and /readyz shows whether MongoDB is the cause",
 			func(ctx context.Context, _ string, _ time.Duration) (any, error) {
 				begin := time.Now()
 				err := a.flush(ctx)

@@ -592,7 +592,7 @@ func (d *daemon) drain(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
 		if waiting := s.queue.Status().Readings; waiting > 0 {
-			d.log.Info("storing what gathered", "readings", waiting, "within", within)
+			d.log.Info("storing readings before stopping", "readings", waiting, "within", within)
 		}
 		left = s.queue.Close(ctx)
 	}

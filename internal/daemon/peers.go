@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/client"
 )
 
-// advertised takes an address for other daemons, or none.
+// advertised parses --advertise-addr, which may be empty.
 func advertised(place *string) func(string) error {
 	return func(s string) error {
 		*place = s
@@ -22,8 +22,8 @@ func advertised(place *string) func(string) error {
 	}
 }
 
-// advertised is the address by which other daemons reach this one; empty: none. Without
-// listeners, as when a journal is replayed, there is none.
+// advertised returns the address at which other daemons reach this one; empty: none.
+// Without listeners, as when a journal is replayed, there is none.
 func (d *daemon) advertised() string {
 	host, port, err := net.SplitHostPort(d.cfg.AdvertiseAddr)
 	if err != nil || d.listeners.http == nil {
@@ -35,7 +35,7 @@ func (d *daemon) advertised() string {
 	return net.JoinHostPort(host, port)
 }
 
-// inMongoDB are the names of the streams that are stored there.
+// inMongoDB returns the names of the streams that are stored in MongoDB.
 func (c *Settings) inMongoDB() (names []string) {
 	for _, s := range c.Streams {
 		if s.Storage != store.Memory {
@@ -45,7 +45,7 @@ func (c *Settings) inMongoDB() (names []string) {
 	return names
 }
 
-// newPeers returns the other daemons of the database, which are found by their claims.
+// newPeers returns the other daemons of the database, found by their claims.
 func (d *daemon) newPeers(claims *claim.Claims) (*peers.Peers, error) {
 	secure, err := client.LoadTLS(d.cfg.TLSPeerCA, "", "")
 	if err != nil {

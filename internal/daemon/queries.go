@@ -26,7 +26,7 @@ func (c *Settings) queries() []Setting {
 		{Name: "query-max-bytes", Kind: "SIZE", Initial: "256MiB", set: config.Size(&c.QueryMaxBytes, 1<<20, 1<<40, false), Usage: "bytes of documents that one answer may read"},
 		{
 			Name: "query-max-backlog", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.QueryMaxBacklog, 1<<20, 1<<40, false),
-			Usage: "how much of the journal is searched for readings that are neither stored nor in memory yet; while there is more, queries get 503",
+			Usage: "largest part of the journal to search for readings that are neither stored nor in memory; if it is longer, queries get 503",
 		},
 	}
 }

@@ -99,7 +99,7 @@ type Stream struct {
 	MaxReadingsPerUpdate int
 	FlushInterval        time.Duration
 	FlushMax             time.Duration
-	FlushBudget          float64 // CPU seconds of MongoDB a second
+	FlushBudget          float64 // CPU seconds of MongoDB per second
 	MergeReadings        int
 	Compressor           store.Compressor
 	Retention            time.Duration
@@ -174,7 +174,7 @@ func (c *Settings) places() []Setting {
 		},
 		{
 			Name: "advertise-addr", Kind: "ADDR", set: advertised(&c.AdvertiseAddr),
-			Usage: "address by which other daemons of the same database reach --http-addr of this one, to ask for readings that are not stored yet; port 0: that of --http-addr; empty: they cannot",
+			Usage: "address at which other daemons of the same database ask this one for readings not stored yet: that of --http-addr as they see it; port 0: that of --http-addr; empty: they cannot ask",
 		},
 		{
 			Name: "stream", Kind: "NAME", Initial: "readings", set: config.Text(&c.Default.Name, checkStreamName),
@@ -222,10 +222,10 @@ func (s *Stream) all() []Setting {
 		{Name: "bucket-max-readings", live: true, Kind: "N", Initial: "1000", set: config.Count(&s.BucketMaxReadings, 1, 1_000_000), Usage: "readings in one part of a bucket"},
 		{Name: "bucket-max-bytes", live: true, Kind: "SIZE", Initial: "256KiB", set: config.Size(&s.BucketMaxBytes, 1<<10, 2<<20, false), Usage: "estimated bytes of the readings in one part of a bucket"},
 		{Name: "max-readings-per-update", live: true, Kind: "N", Initial: "0", set: config.Count(&s.MaxReadingsPerUpdate, 0, 1_000_000), Usage: "readings in one update of a bucket document; 0: no limit, 1: no merging"},
-		{Name: "flush-interval", live: true, Kind: "DURATION", Initial: "1s", set: config.Duration(&s.FlushInterval, time.Millisecond, time.Hour, false), Usage: "how long readings gather at least before they are written, unless a request waits for them; under load up to four times as long, 4s at most"},
-		{Name: "merge-readings", live: true, Kind: "N", Initial: "60", set: config.Count(&s.MergeReadings, 1, queue.MaxMerge), Usage: "write a bucket when it has gathered so many readings"},
-		{Name: "flush-max", live: true, Kind: "DURATION", Initial: "5m", set: config.Duration(&s.FlushMax, time.Millisecond, queue.MaxGather, false), Usage: "how long a reading gathers at most; never longer than the bucket's window"},
-		{Name: "flush-budget", live: true, Kind: "PERCENT", Initial: "2%", set: config.Percent(&s.FlushBudget, 10_000), Usage: "CPU of MongoDB, in percent of one core, that is spent to write readings sooner than that; 0%: none"},
+		{Name: "flush-interval", live: true, Kind: "DURATION", Initial: "1s", set: config.Duration(&s.FlushInterval, time.Millisecond, time.Hour, false), Usage: "shortest time that readings gather before they are written, unless a client waits for them; up to four times as long under load, but at most 4s"},
+		{Name: "merge-readings", live: true, Kind: "N", Initial: "60", set: config.Count(&s.MergeReadings, 1, queue.MaxMerge), Usage: "number of readings to write that makes a bucket due before --flush-max"},
+		{Name: "flush-max", live: true, Kind: "DURATION", Initial: "5m", set: config.Duration(&s.FlushMax, time.Millisecond, queue.MaxGather, false), Usage: "longest time that a reading waits to be merged before it is written; never longer than the bucket's window"},
+		{Name: "flush-budget", live: true, Kind: "PERCENT", Initial: "2%", set: config.Percent(&s.FlushBudget, 10_000), Usage: "CPU of MongoDB, in percent of one core, to spend on writing readings before --flush-max, for each stream; 0%: none"},
 		{
 			Name: "compressor", Kind: "NAME", Initial: "snappy", Usage: "WiredTiger block compressor: snappy, zstd or none",
 			set: config.Choice(&s.Compressor, store.Snappy, store.Zstd, store.NoneCompressor),
@@ -289,7 +289,7 @@ func (c *Settings) promise() []Setting {
 		},
 		{Name: "stored-timeout", Kind: "DURATION", Initial: "10s", set: config.Duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), Usage: "how long a request waits for MongoDB"},
 		{Name: "lanes", Kind: "N", Initial: "4", set: config.Count(&c.Lanes, 1, 256), Usage: "concurrent writers of each stream"},
-		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "128MiB", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, false), Usage: "memory for readings that gather, and for the newest requests; when it is full the oldest are written, and others wait in the journal"},
+		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "128MiB", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, false), Usage: "memory for readings that wait to be written, and for the newest requests; when it is full, the oldest are written early, and further ones wait in the journal"},
 	}
 }
 
@@ -370,8 +370,8 @@ func (c *Settings) acks() []telemetry.Ack {
 	return []telemetry.Ack{telemetry.Stored}
 }
 
-// Of the memory for pending readings, up to a third is for those that were just journaled,
-// so that lanes which are writing need not read them from disk; the lanes have the rest.
+// Up to a third of the memory for pending readings holds those that were just journaled,
+// so that lanes which are writing need not read them from disk. The lanes get the rest.
 // Mostly both hold the same.
 func (c *Settings) tailBytes() int64 { return min(c.QueueMaxBytes/3, 16<<20) }
 func (c *Settings) laneBytes() int64 { return c.QueueMaxBytes - c.tailBytes() }
@@ -382,7 +382,7 @@ func (s Stream) policy() queue.Policy {
 	if s.FlushBudget == 0 {
 		p.Budget = -1
 	}
-	if s.Storage == store.Memory { // costs MongoDB nothing
+	if s.Storage == store.Memory { // it costs MongoDB nothing
 		p.Budget = 1 << 20
 	}
 	return p
@@ -422,7 +422,7 @@ func (c *listenerSettings) all() []Setting {
 		},
 		{
 			Name: "tls-peer-ca", Kind: "FILE", set: config.Text(&c.TLSPeerCA, nil),
-			Usage: "authorities in PEM, beside the system's, of the certificates of other daemons (--advertise-addr)",
+			Usage: "authorities in PEM that sign the certificates of other daemons (--advertise-addr), in addition to the system's",
 		},
 		{
 			Name: "tls-require-client-cert", Kind: "on|off", Initial: "off", set: config.Choice(&c.TLSRequireClientCert, On, Off),

@@ -85,7 +85,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 			Unreachable: func() []string { return s.peers.Unreachable() },
 			Faults:      d.faults, Logger: d.log, Registerer: d.registry,
 		})
-		if d.listeners.http != nil { // nobody asks for readings while a journal is replayed
+		if d.listeners.http != nil { // while a journal is replayed, no daemon can ask for its readings
 			if s.peers, err = d.newPeers(s.claims); err != nil {
 				return nil, err
 			}
@@ -128,8 +128,8 @@ func (s *storage) writer(h streamStore) queue.Store {
 	return s.claims.Guard(h)
 }
 
-// holder describes this process to others that want to claim its sessions, and to other
-// daemons.
+// holder describes this process to processes that want to claim its sessions, and to
+// other daemons.
 func (d *daemon) holder() claim.Holder {
 	c := &d.cfg.Settings
 	host, _ := os.Hostname() // empty if unknown

@@ -293,12 +293,12 @@ var diagnoses = []diagnosis{
 		because: []string{foundDiskFull, foundAway, foundNetwork, foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache, foundEviction, foundProcessor, foundHostCPU, foundCheckpoint, foundTickets, foundReaders},
 		holds:   updatesLate, rates: []string{rateWrites, rateWriteTime}, always: true,
 		why: func(s *Seen) string {
-			return "the update that should have been stored first is " + round(s.WritePath.PastDue) + " s late"
+			return "the most overdue update is " + round(s.WritePath.PastDue) + " s late"
 		},
-		symptom: "an update is more than 10 s late: a client waits for it, its bucket has `--merge-readings`, or its readings have waited for `--flush-max`. Nothing is lost while the journal has room.",
+		symptom: "an update is more than 10 s late. It is due when a client waits for it, when its bucket has `--merge-readings` readings, or when they have waited for `--flush-max`. Nothing is lost while the journal has room.",
 		look:    "\"Past due\", \"Rate\" (is less stored than arrives?), \"Outcomes\" (retries), \"Set aside\"; `brim_queue_past_due_seconds`.",
 		remedies: []remedy{
-			{action: "check whether it falls: after MongoDB was away, what gathered meanwhile is being stored", cost: "none"},
+			{action: "check whether it is falling: after an outage of MongoDB, Brim is storing the readings that gathered meanwhile", cost: "none"},
 			mergeMore().only("updates carry fewer than 5 readings", (*Seen).mergesLittle),
 			{action: "write more at once: raise --lanes of brim serve (4 a stream)", cost: "a restart of the daemon; more load on MongoDB"},
 		},

@@ -8,14 +8,14 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// sent is what a daemon has sent to MongoDB since its start.
+// sent counts what a daemon has sent to MongoDB since it started.
 type sent struct {
 	updates  float64            // that were stored
 	readings float64            // in updates that were sent
-	triggers map[string]float64 // updates that the queue sent, by what triggered them
+	triggers map[string]float64 // updates that the queue sent, by trigger
 }
 
-// sentOf reads the metrics of a daemon, without streams in memory.
+// sentOf reads a daemon's metrics, leaving out streams that are kept in memory.
 func sentOf(l scrape.Sample) sent {
 	s := sent{triggers: make(map[string]float64)}
 	memory := make(map[string]bool)
@@ -42,10 +42,10 @@ func sentOf(l scrape.Sample) sent {
 // merging is what a daemon sent between two samples.
 type merging struct {
 	updates  float64 // a second
-	readings float64 // in an update; NaN: unknown
+	readings float64 // per update; NaN: unknown
 	trigger  string  // of most updates
 	share    float64 // of the updates that it triggered
-	cut      bool    // --max-readings-per-update cuts updates
+	cut      bool    // --max-readings-per-update splits updates
 }
 
 func mergingBetween(before, now sent, over time.Duration) merging {
@@ -67,13 +67,13 @@ func mergingBetween(before, now sent, over time.Duration) merging {
 	return m
 }
 
-// What MongoDB works on an update, whatever it carries: mongod 6.0.5, four fields,
-// journaled. See docs/benchmarks.md.
+// MongoDB's CPU time for an update, however many readings it carries: mongod 6.0.5,
+// four fields, journaled. See docs/benchmarks.md.
 const updateSeconds = 300e-6
 
 const (
-	few       = 5   // readings an update, below which most of its cost is the update's own
-	leastCost = 0.2 // of a core, that such updates must take to be worth a change
+	few       = 5   // readings per update, below which most of the cost is that of the update itself
+	leastCost = 0.2 // of a core; what such updates must take before a change is worthwhile
 )
 
 // triggerRemedies say, for each trigger of updates, why they carry few readings, what to
@@ -81,24 +81,25 @@ const (
 var triggerRemedies = map[string]struct{ why, action, cost string }{
 	"request": {
 		"a client waits until its readings are stored",
-		"let clients that can do with the journal ask for ack=journaled (--ack), or send more readings of a sensor in one request",
-		"what is journaled and not stored is lost with the daemon's disk: up to --flush-max",
+		"use ack=journaled (--ack) for clients that need not wait for MongoDB, or send more readings of a sensor in one request",
+		"losing the daemon's disk loses readings that are journaled and not stored yet: up to --flush-max",
 	},
-	"flush":    {"a program calls /flush, or deletes sensors", "call /flush less often: queries through Brim see readings that are not stored, too", "none"},
-	"readings": {"buckets have gathered --merge-readings", "raise --merge-readings of the stream (60 by default)", costOfWaiting},
+	"flush":    {"a program calls /flush, or deletes sensors", "call /flush less often: queries through Brim also return readings that are not stored yet", "none"},
+	"readings": {"buckets have --merge-readings readings", "raise --merge-readings of the stream (60 by default)", costOfWaiting},
 	"age": {
 		"readings have waited for --flush-max, or for the bucket's window if that is shorter",
 		"raise --flush-max of the stream (5m by default, 1h at most), and --granularity if that is shorter", costOfWaiting,
 	},
-	"budget":  {"--flush-budget allows it", "lower --flush-budget of the stream (2% by default; 0%: nothing is sent early)", costOfWaiting},
-	"memory":  {"memory for readings that gather is full", "raise --queue-max-bytes (128MiB by default)", "a restart of the daemon, and its memory"},
-	"journal": {"the journal is nearly full", "raise --journal-max-bytes", "a restart of the daemon, and space on its disk"},
-	"retry":   {"they are repeated", "find out why writes fail: brim_queue_retries_total and the daemon's log", "none"},
+	"budget":  {"--flush-budget allows it", "lower --flush-budget of the stream (2% by default; 0%: none are sent early)", costOfWaiting},
+	"memory":  {"the memory for waiting readings is full", "raise --queue-max-bytes (128MiB by default)", "a restart of the daemon, and more memory"},
+	"journal": {"the journal is nearly full", "raise --journal-max-bytes", "a restart of the daemon, and disk space"},
+	"retry":   {"earlier writes failed", "find out why: brim_queue_retries_total and the daemon's log", "none"},
 }
 
-const costOfWaiting = "a restart of the daemon; programs that read MongoDB themselves see readings later, and a lost disk of the daemon costs more of them. Queries through Brim see them at once"
+const costOfWaiting = "a restart of the daemon; programs that read MongoDB directly see readings later, and losing the daemon's disk loses more of them. Queries through Brim return them at once"
 
-// fewReadings: MongoDB's work is mostly that of updates, and not of readings.
+// fewReadings finds updates that carry so few readings that MongoDB's time goes mostly
+// into the updates themselves.
 func fewReadings(f *facts) []Finding {
 	m := f.view.merging
 	cost := m.updates * updateSeconds
@@ -110,14 +111,14 @@ func fewReadings(f *facts) []Finding {
 	if figure := round(m.readings); figure != "1" {
 		carried = figure + " readings"
 	}
-	evidence := fmt.Sprintf("updates carry %s on average, %s of them a second, and MongoDB works some 300 µs on each whatever it carries: %s %% of a core",
+	evidence := fmt.Sprintf("updates carry %s on average, %s of them a second, and each takes about 300 µs of MongoDB's CPU however many it carries: %s %% of a core",
 		carried, round(m.updates), round(percent*cost))
 	if used := f.view.rates.value(rateProcessors); used > 0 {
 		evidence += fmt.Sprintf(" (mongod uses %s CPUs)", round(used))
 	}
 	action, price := remedy.action, remedy.cost
 	if m.cut {
-		evidence += "; --max-readings-per-update cuts them"
+		evidence += "; --max-readings-per-update splits them"
 		action, price = "set --max-readings-per-update 0", "none"
 	} else {
 		evidence += fmt.Sprintf("; %s %% are sent because %s", round(percent*m.share), remedy.why)
@@ -125,14 +126,14 @@ func fewReadings(f *facts) []Finding {
 	return advice("merging", "merging: updates carry few readings", evidence, action, price)
 }
 
-// How late updates are, in seconds, until the alerts BrimLagHigh and BrimJournalExposed
-// are raised. See deploy/prometheus/alerts.yml.
+// How late updates may be, in seconds, before the alerts BrimLagHigh and BrimJournalExposed
+// fire. See deploy/prometheus/alerts.yml.
 const (
 	latePast    = 10
 	exposedPast = 60
 )
 
-// updatesLate: readings are not stored when they should be.
+// updatesLate judges how late the most overdue update is.
 func updatesLate(s *Seen) Class {
 	switch {
 	case s.WritePath.PastDue > exposedPast:

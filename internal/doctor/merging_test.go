@@ -49,13 +49,13 @@ func (q *queues) path(t *testing.T) WritePath {
 	return WritePathOf(l)
 }
 
-// Ten seconds in which updates carry few readings are worth advice if they cost much, and
-// it names what triggers them.
+// If updates carry few readings and cost much over ten seconds, there is advice that
+// names their trigger.
 func TestFewReadingsInAnUpdate(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
 		send     func(q *queues)
-		evidence []string // none: there is no finding
+		evidence []string // nil: no finding
 		action   string
 	}{
 		"clients that wait": {
@@ -79,7 +79,7 @@ func TestFewReadingsInAnUpdate(t *testing.T) {
 			func(q *queues) { q.send("readings", "bucket", "memory", 20_000, 20_000, 40_000) }, []string{"memory"}, "raise --queue-max-bytes",
 		},
 		"a limit for each": {
-			func(q *queues) { q.send("readings", "bucket", "age", 1000, 20_000, 20_000) }, []string{"--max-readings-per-update cuts them"}, "set --max-readings-per-update 0",
+			func(q *queues) { q.send("readings", "bucket", "age", 1000, 20_000, 20_000) }, []string{"--max-readings-per-update splits them"}, "set --max-readings-per-update 0",
 		},
 		"few updates": {func(q *queues) { q.send("readings", "bucket", "age", 6000, 6000, 6000) }, nil, ""},
 		"many readings in each": {
@@ -112,7 +112,7 @@ func TestFewReadingsInAnUpdate(t *testing.T) {
 	}
 }
 
-// Nothing is said of a single sample, nor over a restart of the daemon.
+// There is no finding from a single sample, or across a restart of the daemon.
 func TestMergingIsUnknown(t *testing.T) {
 	t.Parallel()
 	q := newQueues()
@@ -129,8 +129,8 @@ func TestEveryTriggerHasARemedy(t *testing.T) {
 	}
 }
 
-// Updates that are late follow from a cause that is found, and otherwise stand alone; more
-// merging is advised only where there is little.
+// Late updates are listed as a consequence of another finding, or alone if there is none.
+// More merging is advised only if updates carry few readings.
 func TestLateUpdates(t *testing.T) {
 	t.Parallel()
 	q := newQueues()

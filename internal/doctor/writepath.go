@@ -16,7 +16,7 @@ type WritePath struct {
 	Seconds  float64 // mean round trip of an update; NaN or 0: unknown, or idle
 	Baseline float64 // the median while writes were not slow; NaN or 0: unknown yet
 	Idle     bool    // next to nothing is written, and nothing waits
-	PastDue  float64 // how late the update is that should have been stored first, in seconds; 0: none is, or unknown
+	PastDue  float64 // how late the most overdue update is, in seconds; 0: none is late, or unknown
 	Why      string  // Seconds and Baseline are unknown
 
 	sent sent
@@ -47,8 +47,8 @@ const (
 	leastDelay = 0.01
 	// fewUpdates between two samples say nothing about how long one takes.
 	fewUpdates = 5
-	// overdue in seconds is how late updates are, while nothing is stored, before it
-	// means that writes hang.
+	// overdue is how many seconds late updates must be, while nothing is stored, to
+	// conclude that writes hang.
 	overdue = 2
 )
 
@@ -104,7 +104,7 @@ func (p WritePath) String() string {
 type Writes struct {
 	Updates float64 // stored
 	Seconds float64 // sum of their round trips
-	Overdue float64 // how late the update is that should have been stored first
+	Overdue float64 // how late the most overdue update is
 
 	sent sent
 }

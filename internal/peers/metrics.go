@@ -15,20 +15,20 @@ const (
 func (p *Peers) register(factory promauto.Factory) {
 	p.asked = factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_peer_requests_total",
-		Help: "Questions of queries to other daemons for readings that wait there, by outcome; all but answered make an answer that names the daemon in Brim-Incomplete.",
+		Help: "Requests of queries to other daemons for readings that they have not stored yet, by outcome. Unless it is answered, the query's answer names the daemon in Brim-Incomplete.",
 	}, []string{"outcome"})
 	for _, outcome := range []string{answered, timedOut, unreachable, refused, busy, malformed, skipped} {
 		p.asked.WithLabelValues(outcome)
 	}
 	for _, state := range []string{stateReachable, stateUnreachable, stateUnregistered} {
 		factory.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "brim_peers", Help: "Other daemons of the database that are alive; unregistered: without --advertise-addr.",
+			Name: "brim_peers", Help: "Other live daemons of the database; unregistered: without --advertise-addr.",
 			ConstLabels: prometheus.Labels{"state": state},
 		}, func() float64 { return p.count(state) })
 	}
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_peer_age_limit_seconds",
-		Help: "Age at which readings must be sent to MongoDB because other daemons cannot ask this one for them; 0: no limit of this kind.",
+		Help: "Age at which readings must be sent to MongoDB because other daemons cannot ask this one for them; 0: no such limit.",
 	}, func() float64 { return p.LimitAge().Seconds() })
 }
 

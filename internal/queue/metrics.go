@@ -82,17 +82,17 @@ func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 		register(v)
 		return v
 	}
-	m.updates = triggered("brim_queue_updates_total", "Updates of buckets that were sent, repeated ones included, by what triggered them: "+
-		"a request that waits, a flush, enough readings (--merge-readings), their age (--flush-max), the budget (--flush-budget), "+
-		"memory (--queue-max-bytes), a full journal, or a retry.")
-	m.readings = triggered("brim_queue_updated_readings_total", "Readings in those updates.")
+	m.updates = triggered("brim_queue_updates_total", "Updates of buckets that were sent, including repeated ones, by trigger: "+
+		"a waiting request, a flush, enough readings (--merge-readings), their age (--flush-max), the budget (--flush-budget), "+
+		"full memory (--queue-max-bytes), a nearly full journal, or a retry.")
+	m.readings = triggered("brim_queue_updated_readings_total", "Readings in the updates that brim_queue_updates_total counts.")
 	gauge("brim_queue_readings", "Readings accepted and not yet stored, in memory or in the journal only.",
 		func() float64 { return float64(q.waiting()) })
 	gauge("brim_queue_set_aside_buckets", "Buckets that cannot be written while others can, and wait in the journal.",
 		func() float64 { return float64(q.Status().SetAside) })
-	gauge("brim_queue_past_due_seconds", "How late the update is that should have been stored first: a client waits for it, it has enough readings, or they waited for --flush-max. 0 if none is late.",
+	gauge("brim_queue_past_due_seconds", "How late the most overdue update is. It is due when a client waits for it, when it has --merge-readings readings, or when they have waited for --flush-max. 0 if none is late.",
 		func() float64 { return q.Status().PastDue })
-	oldest := prometheus.NewDesc("brim_queue_oldest_seconds", "Age of the oldest reading in memory that is not stored, so that programs which read MongoDB themselves do not see it.", []string{"stream"}, nil)
+	oldest := prometheus.NewDesc("brim_queue_oldest_seconds", "Age of the oldest reading in memory that is not in MongoDB yet. Programs that read MongoDB directly are behind by up to that.", []string{"stream"}, nil)
 	register(ages{queue: q, desc: oldest})
 	gauge("brim_store_active_buckets", "Buckets that were written lately and whose state is remembered.",
 		func() float64 { return float64(q.Status().Buckets) })

@@ -31,7 +31,7 @@ func newMetrics(registerer prometheus.Registerer, running func() float64) *metri
 	m := &metrics{}
 	m.requests = factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_read_requests_total",
-		Help: "Requests to read or delete, by call (waiting: from another daemon, for what is not stored here) and the status of their answer; cut: the answer broke off, gone: the client did.",
+		Help: "Requests to read or delete, by call (waiting: what is not stored yet, with unstored=only) and status of the answer; cut: the answer broke off, gone: the client disconnected.",
 	}, []string{"call", "code"})
 	m.seconds = factory.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "brim_read_seconds",

@@ -72,9 +72,9 @@ func processes() []panel {
 			about: "Resident. The daemon's must not grow with the length of a test."},
 		{title: "Goroutines", unit: count, queries: each("generator", `sum(go_goroutines{job="brim-load"})`, "daemon", `sum(go_goroutines{job="brim"})`),
 			about: "The daemon's follow the connections. A steady slope is a leak."},
-		{title: "Readings per update", unit: count, queries: each("mean", mean("brim_store_update_readings")), about: "Sensors that send often, and a longer --flush-max, merge more."},
+		{title: "Readings per update", unit: count, queries: each("mean", mean("brim_store_update_readings")), about: "Higher if sensors send often or --flush-max is long."},
 		{title: "Past due and oldest", unit: seconds, queries: each("past due", "max(brim_queue_past_due_seconds)", "oldest not stored", "max(brim_journal_oldest_unapplied_seconds)"),
-			about: "A rate is sustained only if past due stays near 0 to the end of the run. The oldest reading may become as old as --flush-max."},
+			about: "A rate is sustained only if past due stays near 0 to the end of the run. The oldest reading may be as old as --flush-max."},
 		{title: "Storage under the test", unit: share, queries: each("disk busy", "max(brim_disk_utilization_ratio)", "cache dirty", cacheShare("dirty"), "cache updates", cacheShare("updates")),
 			about: "The first that rises with the rate is the next limit. More on the dashboard Storage engine."},
 	}

@@ -29,7 +29,7 @@ func now() []panel {
 			queries: each("ratio",
 				`histogram_quantile(0.99, sum by (le) (increase(brim_store_write_seconds_bucket{stream=~"$stream", fill="90-100"}[$__range])))`+
 					` / histogram_quantile(0.99, sum by (le) (increase(brim_store_write_seconds_bucket{stream=~"$stream", fill="0-10"}[$__range])))`)},
-		{title: "Past due now", kind: number, unit: seconds, warn: 5, alarm: 10, about: "How late the update is that should have been stored first. Near 0 while MongoDB keeps up, however long readings gather. An alert fires above 10 s.",
+		{title: "Late now", kind: number, unit: seconds, warn: 5, alarm: 10, about: "How late the most overdue update is. Near 0 while MongoDB keeps up, however long readings gather. An alert fires above 10 s.",
 			queries: each("past due", "max(brim_queue_past_due_seconds)")},
 		{title: "Refused", kind: number, unit: share, warn: 0.01, alarm: 0.05, about: "Share of the readings that break a rule.",
 			queries: each("refused", total("brim_ingest_rejected_total")+" / ("+total("brim_ingest_rejected_total")+" + "+total("brim_ingest_readings_total")+")")},
@@ -57,17 +57,17 @@ func filling() []panel {
 func merging() []panel {
 	return []panel{
 		{title: "Rate", unit: perSec, queries: each("acknowledged", total("brim_ingest_readings_total"), "stored", total("brim_store_update_readings_sum")),
-			about: "Readings acknowledged and readings stored, of all streams. Stored below acknowledged for longer than --flush-max: the journal grows."},
+			about: "Readings acknowledged and readings stored, of all streams. If stored stays below acknowledged for longer than --flush-max, the journal grows."},
 		{title: "Readings per update", unit: count, queries: each("mean", mean("brim_store_update_readings"), "p90", quantile(0.9, "brim_store_update_readings_bucket")),
 			about: "How many readings one update carries. The more, the less often a document is rewritten: the cheapest way to lower latency. 1 means no merging."},
 		{title: "Updates", unit: perSec, queries: with(each("{{stream}}", total("brim_store_write_seconds_count"+ofStream, "stream")), count, "active buckets", "sum(brim_store_active_buckets)"),
 			about: "Updates a second, by stream, and recently written buckets (dashed, right, of all streams)."},
 		{title: "Readings per update by trigger", unit: count, queries: each("{{trigger}}", readingsByTrigger()),
-			about: "What an update carried, by what caused it. readings: as many as --merge-readings. age: what a sensor sends within --flush-max. budget: what it has sent when the budget reaches it. request: what clients with ack=stored send at a time."},
+			about: "Readings in an update, by what triggered it. readings: --merge-readings. age: what a sensor sends within --flush-max. budget: what it has sent by the time the budget allows an update. request: what clients with ack=stored send in one request."},
 		{title: "Updates by trigger", unit: perSec, stack: true, queries: each("{{trigger}}", total("brim_queue_updates_total"+ofStream, "trigger")+" > 0"),
-			about: "What caused updates: a request that waits, a flush, --merge-readings, --flush-max (age), --flush-budget, full memory (--queue-max-bytes), a full journal, a retry. Much memory: raise --queue-max-bytes, since such updates carry fewer readings."},
-		{title: "Age seen by direct readers", unit: seconds, queries: each("{{stream}}", "max by (stream) (brim_queue_oldest_seconds"+ofStream+")"),
-			about: "How far programs that read MongoDB themselves are behind, at most: the age of the oldest reading in memory that is not stored. Up to --flush-max is normal. Queries through Brim see every acknowledged reading."},
+			about: "What triggered updates: a waiting request, a flush, --merge-readings (readings), --flush-max (age), --flush-budget, full memory (--queue-max-bytes), a nearly full journal, or a retry. If memory triggers many, raise --queue-max-bytes: such updates carry fewer readings."},
+		{title: "How far MongoDB is behind", unit: seconds, queries: each("{{stream}}", "max by (stream) (brim_queue_oldest_seconds"+ofStream+")"),
+			about: "Age of the oldest reading in memory that is not in MongoDB yet. Programs that read MongoDB directly are behind by up to that. Up to --flush-max is normal. Queries through Brim return every acknowledged reading."},
 	}
 }
 
@@ -79,13 +79,13 @@ func readingsByTrigger() string {
 func waiting() []panel {
 	return []panel{
 		{title: "Past due", unit: seconds, queries: each("{{instance}}", "max by (instance) (brim_queue_past_due_seconds)"), alarm: 10,
-			about: "How late the update is that should have been stored first: a client waits for it, it has --merge-readings, or its readings have waited for --flush-max. A slope: MongoDB is away, or stores less than arrives."},
+			about: "How late the most overdue update is. An update is due when a client waits for it, when it has --merge-readings readings, or when they have waited for --flush-max. A rising line means that MongoDB is away, or stores less than arrives."},
 		{title: "Lag", unit: seconds, queries: medianAndP99("brim_queue_lag_seconds_bucket"),
-			about: "Time from the receipt of a request until its readings are stored: up to --flush-max, and milliseconds with ack=stored. What is too long shows in Past due."},
+			about: "Time from the receipt of a request until its readings are stored: up to --flush-max, or milliseconds with ack=stored. Past due shows what is too long."},
 		{title: "Waiting readings", unit: count, queries: each("waiting", "sum(brim_queue_readings)"),
-			about: "Readings accepted and not yet stored. A flat line is normal (rate times the time that readings gather), a slope for longer than --flush-max is not."},
+			about: "Readings accepted and not yet stored. A flat line is normal (rate times how long readings gather). A line that rises for longer than --flush-max is not."},
 		{title: "Oldest reading not stored", unit: seconds, queries: each("oldest", "max(brim_journal_oldest_unapplied_seconds)"),
-			about: "How long some acknowledged reading has been on this machine's disk only: what losing that disk would cost. Up to --flush-max is normal."},
+			about: "Age of the oldest acknowledged reading that is only on this machine's disk. Losing the disk would lose readings up to that age. Up to --flush-max is normal."},
 		{title: "Journal", unit: inBytes, queries: with(each("bytes", "sum(brim_journal_bytes)"), share, "share of what it may hold", "max(brim_journal_bytes / brim_journal_max_bytes)"),
 			about: "At 100 % of --journal-max-bytes, requests are refused. Some segments are always there, since it is deleted a segment at a time."},
 		{title: "Journal fsync", unit: seconds, queries: with(medianAndP99("brim_journal_fsync_seconds_bucket"), count, "requests per fsync", mean("brim_journal_commit_requests")),

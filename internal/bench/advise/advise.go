@@ -93,7 +93,7 @@ type Needs struct {
 	Queries   float64       `json:"queries_per_day"`
 	Retention time.Duration `json:"retention_ns"` // 0: for ever
 	// MaxWait is how long a reading may gather before it is written. Until then it
-	// is in Brim's journal alone, and queries through Brim see it.
+	// is only in Brim's journal, where queries through Brim see it.
 	MaxWait    time.Duration `json:"max_wait_ns"`
 	Batch      int           `json:"batch"` // readings in a request
 	Duplicates Duplicates    `json:"duplicates"`

@@ -22,7 +22,7 @@ type Advice struct {
 	Chosen   Cost       `json:"chosen"`
 	Choices  []Choice   `json:"choices"`
 	Rejected []Rejected `json:"rejected"` // the cheapest first
-	Fresh    []Fresh    `json:"fresh"`    // what it costs that MongoDB has readings sooner or later
+	Fresh    []Fresh    `json:"fresh"`    // the cost of each --flush-max
 	Warnings []string   `json:"warnings,omitempty"`
 	Followed *Followed  `json:"followed,omitempty"`
 	Figures  *Figures   `json:"figures"`
@@ -35,7 +35,7 @@ type Choice struct {
 	Why     string `json:"why"`
 }
 
-// Fresh is the price of a --flush-max, with all else as chosen.
+// Fresh is the cost of a --flush-max, with all other settings as chosen.
 type Fresh struct {
 	Flush     time.Duration `json:"flush_max_ns"`
 	Gather    time.Duration `json:"gather_ns"`
@@ -45,7 +45,7 @@ type Fresh struct {
 	CPUPrice  float64       `json:"cpu_price"`
 }
 
-// Rejected is what was not chosen, at the --flush-max that suits it best.
+// Rejected is a candidate that was not chosen, with the --flush-max that suits it best.
 type Rejected struct {
 	Cost
 
@@ -307,9 +307,9 @@ type Cost struct {
 	Candidate
 
 	Flush time.Duration `json:"flush_max_ns"`
-	// MergeReadings is how many readings of a document are written before Flush.
+	// MergeReadings is how many readings of a document cause an update before Flush.
 	MergeReadings int `json:"merge_readings"`
-	// Gather is how long readings gather: shorter than Flush where --flush-budget allows
+	// Gather is how long readings gather: less than Flush where --flush-budget allows
 	// it, and longer where lanes are busy.
 	Gather     time.Duration `json:"gather_ns"`
 	Checkpoint time.Duration `json:"checkpoint_interval_ns"`
@@ -379,18 +379,18 @@ func (f *Figures) cost(n Needs, s Sized, flush, checkpoint time.Duration) Cost {
 	return c
 }
 
-// What the daemon does unless it is told otherwise.
+// Defaults of the daemon.
 const (
-	flushInterval = time.Second // updates of a document are at least so far apart
+	flushInterval = time.Second // shortest time between two updates of a document
 	mergeReadings = 60
-	flushBudget   = 0.02 // of a processor, for updates that nothing asks for yet
-	// What it takes an update and a reading to cost MongoDB, in seconds of a processor.
+	flushBudget   = 0.02 // of a processor, for updates before they are due
+	// The daemon's estimate of what an update and a reading cost MongoDB, in CPU seconds.
 	budgetUpdate, budgetReading = 300e-6, 5e-6
 )
 
-// gather is how long readings gather with a --flush-max. The budget pays for updates of
-// all sensors, one after the other, as often as it can: in each round an update of each,
-// with the readings that came since the last.
+// gather returns how long readings gather with a --flush-max. The budget allows rounds of
+// updates, as many as it pays for. Each round updates every sensor once, with the readings
+// that arrived since the last round.
 func gather(n Needs, flush time.Duration) time.Duration {
 	left := flushBudget - budgetReading*n.perDay()/day.Seconds()
 	if left <= 0 {
@@ -423,9 +423,9 @@ func (f *Figures) addWrites(c *Cost, n Needs, readings float64) {
 	}
 }
 
-// commands is how many carry a day's updates: one of each lane for each flush, which are
-// so far apart, or more where there are too many updates for one, or fewer where a lane
-// does not always have something to write.
+// commands returns how many commands carry a day's updates: one for each flush of each
+// lane, more if there are too many updates for one command, or fewer if a lane does not
+// always have something to write.
 func (c *Cost) commands(apart time.Duration) float64 {
 	flushes := lanes * day.Seconds() / apart.Seconds()
 	if c.Updates < flushes {

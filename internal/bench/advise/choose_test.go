@@ -109,16 +109,16 @@ func TestRejectedCandidatesSayWhy(t *testing.T) {
 
 func TestFlushMaxIsTheShortestThatGainsAsMuch(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, time.Second, advised(t, dashboards(t, func(n *Needs) { n.MaxWait = 5 * time.Second })).Chosen.Flush, "up to 5 s nothing is merged")
+	assert.Equal(t, time.Second, advised(t, dashboards(t, func(n *Needs) { n.MaxWait = 5 * time.Second })).Chosen.Flush, "with up to 5 s nothing is merged")
 	waits := advised(t, dashboards(t, func(n *Needs) { n.MaxWait = 30 * time.Second }))
 	assert.Equal(t, 30*time.Second, waits.Chosen.Flush)
 	assert.Equal(t, 300*time.Millisecond, advised(t, dashboards(t, func(n *Needs) { n.MaxWait = 300 * time.Millisecond })).Chosen.Flush)
 	many := dashboards(t, func(n *Needs) { n.Sensors, n.MaxWait = 300_000, time.Hour })
-	assert.LessOrEqual(t, held(many, advised(t, many).Chosen.Gather), float64(laneBytes), "more than lanes hold cannot gather")
+	assert.LessOrEqual(t, held(many, advised(t, many).Chosen.Gather), float64(laneBytes), "no more gathers than lanes can hold")
 }
 
-// A few sensors gather no longer than the budget takes to write them all; many gather as
-// long as they may.
+// With few sensors, readings gather only until the budget allows to write them all; with
+// many, they gather as long as they may.
 func TestBudgetWritesFewSensorsSooner(t *testing.T) {
 	t.Parallel()
 	few := dashboards(t, func(n *Needs) { n.Sensors = 50 })
@@ -128,10 +128,10 @@ func TestBudgetWritesFewSensorsSooner(t *testing.T) {
 	assert.InDelta(t, 1000*300e-6/(0.02-200*5e-6), gather(some, 5*time.Minute).Seconds(), 0.01)
 	many := dashboards(t, func(n *Needs) { n.Sensors = 100_000 })
 	assert.Equal(t, 5*time.Minute, gather(many, 5*time.Minute))
-	assert.Equal(t, time.Second, advised(t, few).Chosen.Flush, "to wait longer gains nothing")
+	assert.Equal(t, time.Second, advised(t, few).Chosen.Flush, "waiting longer gains nothing")
 }
 
-// Each --flush-max that a window allows has its price, which falls as readings gather.
+// The longer the --flush-max, the lower the price; a window limits which are tried.
 func TestFreshnessHasItsPrice(t *testing.T) {
 	t.Parallel()
 	a := advised(t, dashboards(t))
@@ -150,7 +150,7 @@ func TestFreshnessHasItsPrice(t *testing.T) {
 	assert.Less(t, a.Fresh[len(a.Fresh)-1].Mongod, a.Fresh[0].Mongod/5)
 }
 
-// More readings than are merged by default are, where that is cheaper.
+// More readings are merged than by default, if that is cheaper.
 func TestMergeReadingsLetFlushMaxDecide(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)

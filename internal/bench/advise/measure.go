@@ -531,8 +531,8 @@ func (s *session) follow(ctx context.Context, a *Advice) (_ *Followed, err error
 	t := a.trial(s.followReadings, s.followTime)
 	out := &Followed{Serve: a.Flags(), Load: a.LoadFlags(t), Trial: t}
 	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, Span(t.Event), Span(t.Time))
-	// Event time is sped up in the trial, and waiting is not: readings must not wait for
-	// those of later windows.
+	// The trial speeds up event time but not waiting, so readings must not wait for those
+	// of later windows.
 	d, err := s.lab.Daemon(ctx, s.m, append(slices.Clone(out.Serve), "--flush-interval", "1s", "--merge-readings", "1")...)
 	if err != nil {
 		return nil, fmt.Errorf("follow the advice with %s: %w", strings.Join(out.Serve, " "), err)

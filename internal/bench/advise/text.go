@@ -66,14 +66,14 @@ func (a *Advice) costs() []report.Fact {
 	}
 }
 
-// fresh is the table of what it costs that MongoDB has readings sooner or later.
+// fresh is the table of what each --flush-max costs.
 func (a *Advice) fresh() report.Block {
 	t := &report.Table{Head: []string{"--flush-max", "gather", "readings/update", "mongod/reading", "mongod, CPUs", "CPU price"}}
 	for _, f := range a.Fresh {
 		t.Add(Span(f.Flush), Span(f.Gather.Round(100*time.Millisecond)), number(f.PerUpdate), bench.Seconds.Format(f.Mongod), fmt.Sprintf("%.2g", f.Cores), fmt.Sprintf("%.2f", f.CPUPrice))
 	}
-	return report.Block{Title: "How fresh, and what it costs", Table: t, Notes: []string{
-		"--flush-max is how old readings may become that programs which read MongoDB themselves do not see, and what a lost disk of Brim may cost. mongod is its processor time for writing; the price is that of a month, of mongod and brim. --max-wait limits the choice.",
+	return report.Block{Title: "What freshness costs", Table: t, Notes: []string{
+		"Programs that read MongoDB directly are behind by up to --flush-max, and losing Brim's disk loses readings of up to that time. mongod: its processor time for writing; CPU price: per month, of mongod and brim. --max-wait limits the choice.",
 	}}
 }
 
@@ -131,22 +131,22 @@ func (a *Advice) explain() {
 			}))
 	}
 	choose("compressor", string(c.Compressor), "%s bytes a reading on disk. %s", number(a.perReading(c)), a.next(func(o Candidate) bool { return o.shape() == c.shape() }))
-	choose("flush-max", Span(c.Flush), "An update carries %s; for %s at most a reading is in Brim's journal alone, unless its sender asked for ack=stored. Queries through Brim see it, programs that read MongoDB themselves do not.%s",
+	choose("flush-max", Span(c.Flush), "An update carries %s; a reading is only in Brim's journal for up to %s, unless its sender asked for ack=stored. Queries through Brim return it meanwhile; programs that read MongoDB directly do not see it.%s",
 		readings(c.PerUpdate), Span(max(c.Flush, c.Gather)), c.gathers())
 	if c.MergeReadings > mergeReadings {
-		choose("merge-readings", strconv.Itoa(c.MergeReadings), "What a sensor sends within flush-max, so that updates are not sent earlier.")
+		choose("merge-readings", strconv.Itoa(c.MergeReadings), "As many as a sensor sends within flush-max, so that updates are not sent earlier.")
 	}
 	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). It is storage.syncPeriodSecs of a mongod of your own, and after a crash MongoDB replays as much of its journal.",
 		bench.Bytes.Format(c.Written), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
 }
 
-// gathers says why readings gather for another time than --flush-max.
+// gathers says why readings gather for a shorter or longer time than --flush-max.
 func (c Cost) gathers() string {
 	switch {
 	case c.Gather > c.Flush:
-		return " That is longer than flush-max, because updates keep the lanes busy, and what arrives meanwhile waits."
+		return " That is longer than flush-max, because updates keep the lanes busy and readings that arrive meanwhile wait."
 	case c.Gather < c.Flush:
-		return fmt.Sprintf(" Most gather for %s only, which --flush-budget pays for.", Span(c.Gather.Round(100*time.Millisecond)))
+		return fmt.Sprintf(" Most gather for only %s, because --flush-budget allows that.", Span(c.Gather.Round(100*time.Millisecond)))
 	}
 	return ""
 }

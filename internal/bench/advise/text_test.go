@@ -25,7 +25,7 @@ func TestAdviceAsText(t *testing.T) {
 	for _, want := range []string{
 		"50k sensors", "kept for 1825d", "- granularity: 1h. A document has", "- compressor: zstd. ", "- bucket-max-readings: 1000. ",
 		"    storage: bucket\n", "time series, zstd", "does not prevent duplicates", "| chosen ", "CPU-hours of a month x 0.04",
-		"- flush-max: ", "How fresh, and what it costs", "+10.0 %", "-5.0 %", "brim load --sensors 5",
+		"- flush-max: ", "What freshness costs", "+10.0 %", "-5.0 %", "brim load --sensors 5",
 	} {
 		assert.Contains(t, text, want)
 	}

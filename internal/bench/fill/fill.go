@@ -189,7 +189,7 @@ func tables() []bench.Table {
 		},
 		{
 			Name: "change", Title: "From the first part of a window to the last", Variant: "cell",
-			Note: "p50 and p99 are of writes, by the time of the readings; readings stored per second follow the wall clock, and begin as late as readings gather.",
+			Note: "p50 and p99 are of writes, by the time of the readings; readings stored per second are by the wall clock, and start only when readings have gathered.",
 		},
 		{
 			Name: "cost", Title: "What a reading takes", Variant: "cell",
@@ -293,8 +293,8 @@ func (p plan) phase(w window) Phase {
 // flushMax is the daemon's --flush-max.
 const flushMax = 5 * time.Minute
 
-// serve are the flags of a window's daemon. Readings wait as many times shorter as
-// event time is faster, so that an update carries what it would.
+// serve returns the flags of a window's daemon. --flush-max is divided by the speed of
+// event time, so that an update carries as many readings as without the speed-up.
 func (p plan) serve(w window) []string {
 	most := time.Duration(float64(min(flushMax, w.granularity)) / p.speedup())
 	return append([]string{"--flush-max", most.String()}, w.way.serve...)
@@ -354,7 +354,7 @@ func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p
 func (p plan) tell(lab *bench.Lab) {
 	lab.Pin("%d readings/s of %d sensors; event time runs %.0f times as fast as the clock, so an hourly bucket gets its 720 readings in %s, and a phase through smaller buckets takes %s",
 		int(math.Round(float64(p.sensors())*p.speedup()/interval.Seconds())), p.sensors(), p.speedup(), config.FormatDuration(p.hour), config.FormatDuration(p.short))
-	lab.Pin("requests of %d readings of different sensors over HTTP, four fields, acknowledged when journaled; the daemon's settings are its defaults but for granularity and storage, and --flush-max, which is as many times shorter as event time is faster; one reading per update is written at once (%s)", perRequest, strings.Join(ways[0].serve, " "))
+	lab.Pin("requests of %d readings of different sensors over HTTP, four fields, acknowledged when journaled; the daemon has its default settings except for granularity, storage and --flush-max, which is divided by the speed of event time; one reading per update is written at once (%s)", perRequest, strings.Join(ways[0].serve, " "))
 	if lab.Own() {
 		lab.Pin("the server keeps no old versions (minSnapshotHistoryWindowInSeconds 0, as in the daemon's own mongod)")
 	}

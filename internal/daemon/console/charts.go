@@ -102,7 +102,7 @@ func (t *timeline) charts(stream string, tenths [len(store.Fills)]scrape.Histogr
 	rate := t.chart("Readings per second", chart.PerSecond,
 		chart.Series{Name: "ingested", Tone: chart.A, Y: t.line(func(s *second) float32 { return s.In })},
 		chart.Series{Name: "stored", Tone: chart.C, Dashed: true, Y: t.line(func(s *second) float32 { return s.Stored })})
-	age := t.chart("Age that direct readers of MongoDB see", chart.Seconds,
+	age := t.chart("How far MongoDB is behind", chart.Seconds,
 		chart.Series{Name: "oldest not stored", Tone: chart.B, Y: t.line(func(s *second) float32 { return s.Oldest })},
 		chart.Series{Name: "p50 when stored", Tone: chart.A, Y: t.line(func(s *second) float32 { return s.Lag })})
 	journal := t.chart("Journal", chart.Bytes, chart.Series{Tone: chart.D, Filled: true, Y: t.line(func(s *second) float32 { return s.Journal })})

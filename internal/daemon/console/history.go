@@ -89,7 +89,7 @@ type second struct {
 	Updates float32 // buckets written, per second
 	Lag     float32 // from receipt to stored, the median, seconds
 	Journal float32 // bytes
-	Oldest  float32 // age of the oldest reading that programs do not see which read MongoDB, seconds
+	Oldest  float32 // age of the oldest reading that is not in MongoDB yet, seconds
 	PastDue float32 // how late updates are, seconds
 	Queue   float32 // readings not stored yet
 
@@ -178,8 +178,8 @@ func (h *history) measure(now time.Time, sample scrape.Sample) second {
 	return s
 }
 
-// oldestOf is the age of the oldest reading of a stream, or of all, that is not in
-// MongoDB; NaN: unknown.
+// oldestOf returns the age of the oldest reading of a stream, or of all streams, that is
+// not in MongoDB; NaN: unknown.
 func oldestOf(sample scrape.Sample, stream string) float64 {
 	oldest := math.NaN()
 	for _, m := range sample[metricOldest].GetMetric() {

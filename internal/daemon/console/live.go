@@ -140,8 +140,8 @@ type state struct {
 	Parts []Part // that are not ready
 }
 
-// late is how late an update is, in seconds, before it is reported, as by the alert
-// BrimLagHigh: no round trip to a healthy MongoDB takes that long.
+// late is how many seconds late an update must be to be reported, as by the alert
+// BrimLagHigh. No round trip to a healthy MongoDB takes that long.
 const late = 10
 
 // state derives from the parts whether readings are accepted, and from the metrics
@@ -221,7 +221,7 @@ func (g *glance) figures() []figure {
 		{"Merging", chart.Format(chart.Count, g.newest((*second).merging)), "readings per update"},
 		{"Past due", chart.Format(chart.Seconds, g.newest(func(s *second) float32 { return s.PastDue })), "how late updates are"},
 		{"Pending", chart.Format(chart.Count, g.newest(func(s *second) float32 { return s.Queue })), "readings not stored yet"},
-		{"Oldest", chart.Format(chart.Seconds, oldestOf(g.last, g.stream)), "that direct readers of MongoDB miss"},
+		{"Oldest", chart.Format(chart.Seconds, oldestOf(g.last, g.stream)), "reading not in MongoDB yet"},
 		{"Journal", journal, note},
 	}
 }

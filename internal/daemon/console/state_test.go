@@ -67,7 +67,7 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 			gauge(metricUp, c.up)
 			gauge(metricSetAside, c.aside)
 			d.pastDue.Set(c.pastDue)
-			d.oldest.WithLabelValues("readings").Set(290) // which is no fault
+			d.oldest.WithLabelValues("readings").Set(290) // this is normal
 			console := d.console(t, func(cfg *Config) { cfg.Parts = func() []Part { return c.parts } })
 			console.sample()
 			_, body := get(t, console, "/console")
@@ -79,8 +79,8 @@ func TestStateIsNotHealthyWhileNothingIsStored(t *testing.T) {
 	}
 }
 
-// TestAgeThatDirectReadersSeeIsShown: of the stream that is looked at, or of the stream
-// that is furthest behind.
+// TestAgeThatDirectReadersSeeIsShown checks the age shown for one stream, and for all: that
+// of the stream which is furthest behind.
 func TestAgeThatDirectReadersSeeIsShown(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, noon)
@@ -90,7 +90,7 @@ func TestAgeThatDirectReadersSeeIsShown(t *testing.T) {
 	c.sample()
 	for query, want := range map[string]string{"": "90 s", "?stream=readings": "42 s"} {
 		_, body := get(t, c, "/console"+query)
-		assert.Contains(t, body, `<dt>Oldest</dt><dd>`+want+`</dd><dd class="note">that direct readers of MongoDB miss</dd>`, query)
+		assert.Contains(t, body, `<dt>Oldest</dt><dd>`+want+`</dd><dd class="note">reading not in MongoDB yet</dd>`, query)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestNotesOnTheTablesByFill(t *testing.T) {
 				r.StoreByFill[i].Count = 0
 			}
 			r.StoreByFill[4].Count, r.StoreByFill[9].Count = 167, 167
-		}, "Some tenths have readings but no updates, because readings gather before they are written: lower --speedup, choose a longer granularity, or a shorter --flush-max of the daemon."},
+		}, "Some tenths have readings but no updates, because readings gather before they are written: use a lower --speedup, a longer granularity, or a shorter --flush-max of the daemon."},
 		"a tenth without load": {func(r *load.Result) { r.StoreByFill[0].Count, r.ByFill[0].Count = 0, 0 }, ""},
 		"a ramp":               {func(r *load.Result) { r.Setup.Rate = "1..2" }, rampNote},
 		"journaled":            {func(r *load.Result) { r.Setup.Ack = "journaled" }, ackNote},

@@ -241,7 +241,7 @@ func fillNotes(r *load.Result) []string {
 	}
 	for i := range r.StoreByFill {
 		if r.StoreByFill[i].Count == 0 && i < len(r.ByFill) && r.ByFill[i].Count > 0 {
-			notes = append(notes, "Some tenths have readings but no updates, because readings gather before they are written: lower --speedup, choose a longer granularity, or a shorter --flush-max of the daemon.")
+			notes = append(notes, "Some tenths have readings but no updates, because readings gather before they are written: use a lower --speedup, a longer granularity, or a shorter --flush-max of the daemon.")
 			break
 		}
 	}
