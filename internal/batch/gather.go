@@ -15,9 +15,9 @@ func (b *Batch) Empty(t Tracker) Batch {
 	}
 }
 
-// Append copies a reading of another batch of the session to a batch that Empty
-// returned. It has no effect and returns false if the reading's sequence is lower than
-// the first one's or more than 2^32 higher.
+// Append copies a reading from another batch of the same session to a batch that Empty
+// returned. It does nothing and returns false if the reading's sequence is lower than
+// that of the first one, or 2^32 or more above it.
 func (b *Batch) Append(r Ref) bool {
 	seq := r.Seq()
 	if len(b.rows) == 0 {
@@ -48,7 +48,7 @@ func (b *Batch) Append(r Ref) bool {
 	return true
 }
 
-// Frozen returns the batch as it is; Append does not change it.
+// Frozen returns a snapshot of the batch that Append does not change.
 func (b *Batch) Frozen() *Batch {
 	frozen := b.View(nil)
 	frozen.text.chunks = slices.Clone(b.text.chunks)
@@ -57,8 +57,8 @@ func (b *Batch) Frozen() *Batch {
 
 const placeBytes = 4
 
-// place returns where the list has a value, mostly at its end, and appends it if it has
-// not.
+// place returns the index of a value in the list, usually the last, and appends the value
+// if it is missing.
 func place[T comparable](list *[]T, value T) uint32 {
 	if n := len(*list); n > 0 && (*list)[n-1] == value {
 		return uint32(n - 1)

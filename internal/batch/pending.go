@@ -30,8 +30,8 @@ type Pending struct {
 	Session     string        // that the rows were journaled under
 	Recovered   bool          // the rows may have been sent before this process started
 
-	// Rows are pending, in rising sequence. A write takes away what is stored; the array
-	// stays as it was.
+	// Rows are pending, in rising sequence. A write removes what is stored, without
+	// changing the array behind the slice.
 	Rows []Ref
 
 	// Verdict and Err are the outcome of the last write.

@@ -125,13 +125,12 @@ func Address(place *string) func(string) error {
 	}
 }
 
-// Percent sets a share, 1 for 100%, which is given as a number of percent, with the sign
-// or without.
+// Percent sets a share, 1 for 100%, from a percentage with or without the sign.
 func Percent(place *float64, most float64) func(string) error {
 	return func(text string) error {
 		v, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 		if err != nil || !(v >= 0 && v <= most) {
-			return fmt.Errorf("%q is not a number of percent from 0%% to %v%%, like 2%%", text, most)
+			return fmt.Errorf("%q is not a percentage from 0%% to %v%%, like 2%%", text, most)
 		}
 		*place = v / 100
 		return nil

@@ -86,6 +86,6 @@ func TestPercent(t *testing.T) {
 		assert.InDelta(t, want, share, 1e-12, text)
 	}
 	for _, text := range []string{"", "%", "-1%", "NaN", "10001%", "2 percent"} {
-		assert.ErrorContains(t, set(text), "is not a number of percent from 0% to 10000%", text)
+		assert.ErrorContains(t, set(text), "is not a percentage from 0% to 10000%", text)
 	}
 }

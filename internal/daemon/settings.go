@@ -174,7 +174,7 @@ func (c *Settings) places() []Setting {
 		},
 		{
 			Name: "advertise-addr", Kind: "ADDR", set: advertised(&c.AdvertiseAddr),
-			Usage: "address at which other daemons of the same database ask this one for readings not stored yet: that of --http-addr as they see it; port 0: that of --http-addr; empty: they cannot ask",
+			Usage: "HOST:PORT at which other daemons of the same database reach this one's --http-addr, to ask for readings that are not stored yet; port 0: that of --http-addr; empty: they cannot ask",
 		},
 		{
 			Name: "stream", Kind: "NAME", Initial: "readings", set: config.Text(&c.Default.Name, checkStreamName),
@@ -223,7 +223,7 @@ func (s *Stream) all() []Setting {
 		{Name: "bucket-max-bytes", live: true, Kind: "SIZE", Initial: "256KiB", set: config.Size(&s.BucketMaxBytes, 1<<10, 2<<20, false), Usage: "estimated bytes of the readings in one part of a bucket"},
 		{Name: "max-readings-per-update", live: true, Kind: "N", Initial: "0", set: config.Count(&s.MaxReadingsPerUpdate, 0, 1_000_000), Usage: "readings in one update of a bucket document; 0: no limit, 1: no merging"},
 		{Name: "flush-interval", live: true, Kind: "DURATION", Initial: "1s", set: config.Duration(&s.FlushInterval, time.Millisecond, time.Hour, false), Usage: "shortest time that readings gather before they are written, unless a client waits for them; up to four times as long under load, but at most 4s"},
-		{Name: "merge-readings", live: true, Kind: "N", Initial: "60", set: config.Count(&s.MergeReadings, 1, queue.MaxMerge), Usage: "number of readings to write that makes a bucket due before --flush-max"},
+		{Name: "merge-readings", live: true, Kind: "N", Initial: "60", set: config.Count(&s.MergeReadings, 1, queue.MaxMerge), Usage: "write a bucket before --flush-max once this many of its readings wait"},
 		{Name: "flush-max", live: true, Kind: "DURATION", Initial: "5m", set: config.Duration(&s.FlushMax, time.Millisecond, queue.MaxGather, false), Usage: "longest time that a reading waits to be merged before it is written; never longer than the bucket's window"},
 		{Name: "flush-budget", live: true, Kind: "PERCENT", Initial: "2%", set: config.Percent(&s.FlushBudget, 10_000), Usage: "CPU of MongoDB, in percent of one core, to spend on writing readings before --flush-max, for each stream; 0%: none"},
 		{

@@ -121,10 +121,10 @@ const (
 	Target       Protection = "target"        // a write names its collection by UUID
 	Forget       Protection = "forget"        // what is remembered of a replaced collection's parts is dropped
 	Quota        Protection = "quota"         // limits new sensors of a sender; the test leaves it out of the access file
-	Gathering    Protection = "gathering"     // the journal keeps what gathers in memory
-	FlushAll     Protection = "flush-all"     // a flush forgets no bucket
-	Age          Protection = "age"           // readings gather since the first of their update came, not the last
-	Copy         Protection = "copy"          // a bucket refers to the copies of its readings in their order
+	Gathering    Protection = "gathering"     // the journal keeps readings that gather in memory
+	FlushAll     Protection = "flush-all"     // a flush leaves out no bucket
+	Age          Protection = "age"           // an update's age is that of its first reading, not of its last
+	Copy         Protection = "copy"          // a bucket's rows refer to the right copies of its readings
 	InflateLimit Protection = "inflate-limit" // limits decompressed bytes; the test sets it to its maximum
 )
 

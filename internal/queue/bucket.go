@@ -146,11 +146,11 @@ type bucketKey struct {
 type bucket struct {
 	key       bucketKey
 	pending   batch.Pending
-	flight    []batch.Ref // what pending had when the write in progress began, for queries
-	gathered  *parcel     // of its first rows, copied from their batches; nil: there are none
+	flight    []batch.Ref // pending rows when the write in progress began, for queries
+	gathered  *parcel     // holds its first rows, copied from their batches; nil: none are copied
 	state     state       // changed by lane.move
-	since     time.Time   // since when it gathers
-	due       time.Time   // since when it should be stored; zero: it is not due
+	since     time.Time   // when it began to gather
+	due       time.Time   // when it was due to be stored; zero: it is not due
 	newest    int64       // time of its newest row that is not stored
 	noted     time.Time   // arrival that was last reported
 	why       trigger     // of the next update
@@ -166,7 +166,7 @@ type bucket struct {
 	// those whose sequences were dropped, in ascending order, and all after lastSeq.
 	// Those in between are stored; a store may leave gaps.
 	from      uint64
-	lacks     uint64 // from was never before this position since the bucket was set aside
+	lacks     uint64 // the lowest value of from since the bucket was set aside
 	dropped   []uint64
 	recovered bool // as the rows came; a bucket that was set aside may have sent some
 
@@ -175,7 +175,7 @@ type bucket struct {
 	newer, older *bucket // of the same sensor, see bucketOf
 }
 
-// bucketBytes is what a bucket with rows takes in memory besides them.
+// bucketBytes is the memory that a bucket takes in addition to its rows.
 const bucketBytes = 512
 
 // contains reports whether a time lies in the bucket's window.
@@ -237,7 +237,7 @@ type parcel struct {
 	waits       batch.Tracker // of a request that waits for the rows; nil: none does
 	position    uint64        // of the record
 	arrived     time.Time     // when the record did, by the monotonic clock
-	since       time.Time     // since when its rows gather
+	since       time.Time     // when its rows began to gather
 	granularity time.Duration // of the windows that its rows belong to
 	size        int64         // that the rows cost the lane's budget
 	pins        int64         // bytes of the batch, which stays in memory as long as one row does

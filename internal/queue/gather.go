@@ -8,9 +8,9 @@ import (
 )
 
 // Rows refer to the batch of their request, which stays in memory as long as one of its
-// rows does. That is cheapest where readings are written soon. Rows that wait longer are
-// copied to a batch of their bucket, so that a reading takes what its values take,
-// however small or large its request was.
+// rows does. That is cheapest if readings are written soon. Rows that wait longer are
+// copied to a batch of their bucket, so that a reading takes only the memory of its
+// values, whatever the size of its request.
 const (
 	gatherAfter = 5 * time.Second
 	gatherAgain = 250 * time.Millisecond
@@ -44,8 +44,8 @@ func (l *lane) gatherFrom(p *parcel) {
 		if b == nil || b.state != pending && b.state != backingOff {
 			continue
 		}
-		// Rows are gathered in their order. Of a bucket whose store has changed it, the
-		// rest stays where it is.
+		// Rows are copied in order. If the store has changed the order of a bucket's rows,
+		// the rest is not copied.
 		at := 0
 		if b.gathered != nil {
 			at = b.gathered.left

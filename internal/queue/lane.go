@@ -31,14 +31,14 @@ type lane struct {
 	active  atomic.Int64           // buckets remembered
 	stuck   atomic.Int64           // of those, the ones that lack rows
 	held    atomic.Int64           // bytes of rows
-	overdue atomic.Int64           // since when an update is late, in ns; 0: none is
-	oldest  atomic.Int64           // arrival of the oldest row in memory, likewise
-	wanted  atomic.Pointer[Policy] // to be in force from the next turn on; nil: no other
+	overdue atomic.Int64           // when the most overdue update was due, in ns; 0: none is late
+	oldest  atomic.Int64           // when the oldest row in memory arrived, likewise
+	wanted  atomic.Pointer[Policy] // the policy to use from the next turn on; nil: no change
 	// knownUntil is the time until which Arrivals knows all arrivals, in ns, see KnownUntil.
 	knownUntil atomic.Int64
 
-	// The rest belongs to run, which holds mu except while it sleeps or writes. So
-	// queries see a consistent state, see Waiting.
+	// The rest belongs to run, which holds mu except while it sleeps, writes or lets
+	// queries in. So queries see a consistent state, see Waiting.
 	mu         sync.Mutex
 	settled    uint64 // everything before is stored, except what buckets lack
 	cursor     batch.Cursor
@@ -49,9 +49,9 @@ type lane struct {
 	reread     parcels               // of records read again for buckets that lack them
 	buckets    map[bucketKey]*bucket // remembered, by key
 	remembered int                   // buckets at most
-	sensors    map[uint64]*bucket    // of buckets, by batch.SeriesHash; the latest, with others behind it
+	sensors    map[uint64]*bucket    // the latest bucket, by batch.SeriesHash; bucket.older links to the others
 	lacking    map[*bucket]struct{}  // of buckets, those that lack rows
-	schedule   schedule              // of buckets that are pending, in catch-up or not
+	schedule   schedule              // of buckets that are pending or catch-up pending
 	waiting    waiting               // buckets that back off
 	wrote      time.Time             // when rows of some bucket were last stored
 	lastWrite  *lastWrite            // the last write of any lane of the stream
@@ -142,7 +142,7 @@ func (l *lane) startFlush() {
 	}
 }
 
-// forgetRows drops the rows of a bucket that gather. It is for a test of flushes.
+// forgetRows drops the rows of a gathering bucket, to sabotage a flush in a test.
 func (l *lane) forgetRows() {
 	if b := l.schedule.gathering.last; b != nil {
 		b.leave()
@@ -189,7 +189,8 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// awaitStore returns when the store can be written to. What comes meanwhile is late.
+// awaitStore returns true when the store can be written to. Readings that arrive before
+// count as late.
 func (l *lane) awaitStore(ctx context.Context) bool {
 	select {
 	case <-l.cfg.Prepared:
@@ -269,7 +270,8 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 	return min(max(wait, time.Millisecond), l.schedule.untilDue(now, l.short()))
 }
 
-// short returns why everything must be sent, whatever it carries.
+// short returns byMemory or byJournal if all buckets must be sent, however few readings
+// they have; else byNothing.
 func (l *lane) short() trigger {
 	switch {
 	case !l.hasRoom():
@@ -280,7 +282,7 @@ func (l *lane) short() trigger {
 	return byNothing
 }
 
-// longest returns how long readings of the stream may gather at present.
+// longest returns the longest time that readings of the stream may gather now.
 func (l *lane) longest() time.Duration {
 	most := l.schedule.policy.Max
 	if l.cfg.Granularity > 0 {
@@ -345,7 +347,7 @@ func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.
 	now := time.Now()
 	p.arrived = now.Add(-max(0, now.Sub(b.Received)))
 	p.since = p.arrived
-	if b.Recovered { // they gather anew, or a restart would write everything at once
+	if b.Recovered { // their time starts again, or a restart would write everything at once
 		p.since = now
 	}
 	p.granularity = l.granularityOf(b)
@@ -440,8 +442,8 @@ func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 
 // bucketOf returns the bucket of a row. If there is none, it returns nil or creates one.
 //
-// Mostly a sensor is in the same window as before, so its latest bucket is compared
-// first: to hash a sensor id of hundreds of bytes would cost more than the rest of the
+// Usually a sensor is in the same window as before, so its latest bucket is compared
+// first: hashing a sensor id of hundreds of bytes would cost more than the rest of the
 // lane's work.
 func (l *lane) bucketOf(p *parcel, row *batch.Row, create bool) *bucket {
 	series := p.view.Series(row)
@@ -469,7 +471,7 @@ func (l *lane) bucketOf(p *parcel, row *batch.Row, create bool) *bucket {
 	return b
 }
 
-// unlink takes a bucket out of those of its sensor.
+// unlink removes a bucket from the list of its sensor's buckets.
 func (l *lane) unlink(b *bucket, hash uint64) {
 	switch {
 	case b.newer != nil:
@@ -579,7 +581,7 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 // sending notes how many rows a write has.
 func (b *bucket) sending() { b.sent, b.pending.Found = len(b.pending.Rows), 0 }
 
-// landed forgets the rows that a write took away.
+// landed ends a write: it keeps only the rows that the write left.
 func (b *bucket) landed() {
 	b.pending.Rows = append([]batch.Ref(nil), b.pending.Rows...) // they may be the end of the same array
 	clear(b.flight)
@@ -593,8 +595,8 @@ func (b *bucket) landed() {
 // stored.
 func (b *bucket) wrote() bool { return b.sent-len(b.pending.Rows) > b.pending.Found }
 
-// noteArrival reports a row to the stream's Arrivals, unless one of the same bucket was
-// reported that arrived hardly earlier.
+// noteArrival reports a row to the stream's Arrivals, unless a row of the same bucket that
+// arrived less than noteAgain earlier was reported.
 func (l *lane) noteArrival(b *bucket, p *parcel) {
 	if l.cfg.Arrivals != nil && p.arrived.Sub(b.noted) >= noteAgain {
 		b.noted = p.arrived
@@ -602,8 +604,8 @@ func (l *lane) noteArrival(b *bucket, p *parcel) {
 	}
 }
 
-// noteAgain is how much later an arrival must be to be reported. Readings come by the
-// hundreds of thousands a second, and arrivals are counted in seconds.
+// noteAgain is the least time between two reported arrivals of a bucket. There may be
+// hundreds of thousands of readings a second, and arrivals are counted in seconds.
 const noteAgain = time.Second
 
 // settle acts on the verdict of a write. others means that the same write stored a later
@@ -736,11 +738,11 @@ func (l *lane) report(now time.Time) {
 	}
 }
 
-// assessAgain is how often a lane computes what is late; it may have very many buckets
-// that fail.
+// assessAgain is how often a lane computes what is late, which takes long if very many
+// buckets fail.
 const assessAgain = 250 * time.Millisecond
 
-// assess publishes since when updates are late, and when the oldest row arrived.
+// assess publishes when the most overdue update was due, and when the oldest row arrived.
 func (l *lane) assess(now time.Time) {
 	if now.Sub(l.assessed) < assessAgain && l.schedule.waiting() > 0 {
 		return
@@ -777,7 +779,7 @@ func nanosOf(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// lastWrite is when a lane of a stream last wrote rows.
+// lastWrite is when any lane of a stream last wrote rows.
 type lastWrite struct {
 	began time.Time    // of the queue
 	at    atomic.Int64 // ns since; 0: never

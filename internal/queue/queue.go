@@ -8,16 +8,16 @@
 //
 // A sensor always belongs to the same lane of its stream. Each lane walks along the
 // journal by itself and takes the rows of its sensors, as many as its memory may
-// hold; the rest stays in the journal until there is room. Rows gather until an update
-// pays, see Policy; nothing that is acknowledged depends on when it is sent. A lane
-// writes one flush at a time; what arrives meanwhile gathers for the next.
+// hold; the rest stays in the journal until there is room. A Policy says how long
+// rows gather; acknowledged readings are safe meanwhile. A lane writes one flush at a
+// time; what arrives meanwhile gathers for the next.
 //
 //	queue.go       configuration, starting, flushing, how far everything is stored
 //	schedule.go    when a bucket is sent
 //	lane.go        a lane: reading, merging, writing, backing off
 //	bucket.go      the states of a bucket; what a lane holds of a record
-//	gather.go      readings that wait for long
-//	waiting.go     what waits, for queries
+//	gather.go      copying readings that wait for long
+//	waiting.go     what is not stored yet, for queries
 //	aside.go       buckets that cannot be written while others can
 //	deadletter.go  readings that MongoDB refuses
 package queue
@@ -57,7 +57,7 @@ type Journal interface {
 	// Trim says that everything before the position is stored: it is never asked for
 	// again.
 	Trim(position uint64)
-	// Short reports whether the journal has little room left, so that what it holds should be
+	// Short reports whether the journal is nearly full, so that what it holds should be
 	// stored soon.
 	Short() bool
 	// Taken counts the readings that were not known to be stored when the journal was
@@ -104,7 +104,7 @@ type Config struct {
 	Lanes       int   // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
 	MaxBytes    int64 // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields
 	DeadLetters DeadLetters
-	// LimitAge returns a limit for every Policy.Max at present; 0 or nil: none.
+	// LimitAge returns the current upper limit for every Policy.Max; 0 or nil: none.
 	LimitAge   func() time.Duration
 	Faults     *fault.Injector
 	Logger     *slog.Logger
@@ -218,7 +218,7 @@ func (q *Queue) Flush(ctx context.Context) error {
 	}
 }
 
-// flushProgress is how often a flush logs how much is left.
+// flushProgress is how often a flush logs the number of readings left.
 const flushProgress = 5 * time.Second
 
 // Wait returns when everything before a position of the journal is stored, or with
@@ -261,7 +261,7 @@ func (q *Queue) advance() {
 // Nothing may be appended to the journal any more. It returns how many readings are
 // not stored; a journal on disk still has them.
 func (q *Queue) Close(ctx context.Context) (left int) {
-	_ = q.Flush(ctx) // what is left is told, and the caller knows what becomes of it
+	_ = q.Flush(ctx) // the number left is returned, and the caller knows what happens to them
 	q.cancel()
 	q.running.Wait()
 	return q.waiting()
@@ -313,7 +313,7 @@ type Status struct {
 	Buckets  int    `json:"buckets"`   // that lanes remember
 	SetAside int    `json:"set_aside"` // buckets that cannot be written, while others can
 	Rest     uint64 `json:"rest"`      // everything before this position of the journal is stored
-	// PastDue is how late the update is that should have been stored first, in seconds.
+	// PastDue is how late the most overdue update is, in seconds.
 	PastDue float64 `json:"past_due_seconds"`
 	// Oldest is the age of the oldest reading in memory, in seconds.
 	Oldest float64 `json:"oldest_seconds"`
@@ -335,7 +335,8 @@ func (q *Queue) Status() Status {
 	return s
 }
 
-// secondsSince returns how long ago a time of nanosOf was, at least 0, and 0 for none.
+// secondsSince returns how many seconds ago a time from nanosOf was; 0 if it is in the
+// future, or none.
 func secondsSince(nanos int64) float64 {
 	if nanos == 0 {
 		return 0

@@ -5,27 +5,28 @@ import (
 	"time"
 )
 
-// A Policy says when updates are sent. MongoDB works some 300 µs on an update, and some
-// 5 µs on each reading in it. The journal makes waiting safe, so an update is sent when
-// it pays:
+// A Policy says when updates are sent. An update takes MongoDB about 300 µs, and each
+// reading in it about 5 µs more. Readings that wait are safe in the journal, so they
+// gather until one of these happens:
 //
-//	                ┌─ a request, a flush or a retry waits for it ─▶ urgent ─▶ at once
-//	row ─▶ gathering ─ Readings gathered ─▶ full ─▶ when they gathered for Interval
-//	  oldest first  ├─ memory runs short ─▶ at once
-//	                ├─ the journal does ─▶ when they gathered for Interval
-//	                ├─ Max is near ─▶ evenly until then
-//	                └─ Budget allows ─▶ once an Interval
+//	                ┌─ a request, a flush or a retry waits ─▶ urgent ─▶ sent at once
+//	row ─▶ gathering ─ there are Readings ─▶ full ─▶ sent once they gathered for Interval
+//	  oldest first  ├─ memory is full ─▶ sent at once
+//	                ├─ the journal is nearly full ─▶ sent once they gathered for Interval
+//	                ├─ Max is near ─▶ sent before it, evenly spread
+//	                └─ Budget allows it ─▶ sent, some every Interval
 type Policy struct {
-	// Interval is how long readings gather, unless a client waits for them; 0: 1 s. It
-	// grows up to fourfold while writing takes much of a lane's time, see pace.
+	// Interval is the shortest time that readings gather, unless a client waits for
+	// them; 0: 1 s. It grows up to fourfold while writing takes much of a lane's time,
+	// see pace.
 	Interval time.Duration
 	// Readings is how many readings of a bucket make an update worth sending; 0: 60.
 	Readings int
-	// Max is how long a reading gathers at most; 0: 5 min. It is never longer than the
-	// bucket's window.
+	// Max is the longest time that a reading gathers; 0: 5 min. It is never longer than
+	// the bucket's window.
 	Max time.Duration
-	// Budget is what updates that nothing else asks for may cost MongoDB, in CPU
-	// seconds a second; 0: 0.02; less: none are sent.
+	// Budget is what updates with no other trigger may cost MongoDB, in CPU seconds per
+	// second; 0: 0.02; negative: none are sent.
 	Budget float64
 }
 
@@ -59,20 +60,20 @@ func (p *Policy) setDefaults() error {
 	return nil
 }
 
-// What an update and a reading in it cost MongoDB: mongod 6.0.5, four fields, journaled,
-// by a majority of one. See docs/benchmarks.md.
+// CPU time that an update, and a reading in it, take in MongoDB: mongod 6.0.5, four
+// fields, journaled, replica set of one. See docs/benchmarks.md.
 const (
 	updateCost  = 300 * time.Microsecond
 	readingCost = 5 * time.Microsecond
-	// savedFor is how long a budget that is not used accumulates, and how long one
-	// that was exceeded takes to recover.
+	// savedFor is how long unused budget accumulates, and how long an exceeded budget
+	// takes to recover.
 	savedFor = 10 * time.Second
-	// evenlyFor is the part of Max, at its end, over which updates are spread: buckets
-	// that began together, as sensors of one clock do, do not become due together.
+	// Updates for Max are spread over the last quarter of it, so that buckets which began
+	// together, because their sensors send at the same time, are not all sent together.
 	evenlyFor = 4
 )
 
-// trigger is why an update is sent.
+// A trigger is why an update is sent.
 type trigger uint8
 
 const (
@@ -83,17 +84,17 @@ const (
 	byAge              // Policy.Max
 	byBudget           // Policy.Budget
 	byMemory           // the lane has no room for more
-	byJournal          // the journal has not
-	byRetry            // of a write that failed, or of what one left
+	byJournal          // the journal is nearly full
+	byRetry            // a write failed, or left readings over
 	triggers
 )
 
 var triggerNames = [triggers]string{"nothing", "request", "flush", "readings", "age", "budget", "memory", "journal", "retry"}
 
-// String returns the label of metrics.
+// String returns the trigger's label in metrics.
 func (t trigger) String() string { return triggerNames[t] }
 
-// A fifo holds buckets in the order in which they came. A bucket is in one at most.
+// A fifo holds buckets in the order in which they were added. A bucket is in at most one.
 type fifo struct {
 	first, last *bucket
 	n           int
@@ -110,7 +111,7 @@ func (l *fifo) push(b *bucket) {
 	l.n++
 }
 
-// leave takes the bucket out of its fifo.
+// leave removes the bucket from its fifo.
 func (b *bucket) leave() {
 	l := b.in
 	if l == nil {
@@ -138,10 +139,10 @@ type schedule struct {
 	// Policy.Readings rows; urgent those that are sent at once.
 	gathering, full, urgent fifo
 
-	tick     time.Time     // when updates are sent for Max and Budget next
-	rate     float64       // of Policy.Budget, for this lane
-	saved    time.Duration // of it
-	share    int           // updates for Max that are left of this tick
+	tick     time.Time     // when updates for Max and Budget are sent next
+	rate     float64       // this lane's part of Policy.Budget
+	saved    time.Duration // budget that is available
+	share    int           // updates for Max that remain to be sent in this tick
 	refilled time.Time     // when saved was computed
 }
 
@@ -152,7 +153,7 @@ func newSchedule(p Policy, lanes int) schedule {
 	return s
 }
 
-// change sets the policy. Buckets that wait are judged by it from now on.
+// change sets the policy, which also applies to buckets that wait already.
 func (s *schedule) change(p Policy, lanes int) {
 	s.policy, s.pace, s.rate, s.tick = p, newPace(p.Interval), max(0, p.Budget)/float64(lanes), time.Time{}
 	for b := s.gathering.first; b != nil; {
@@ -174,7 +175,7 @@ func (s *schedule) add(b *bucket) {
 	s.grew(b)
 }
 
-// grew notes that a bucket got another row.
+// grew is called when a bucket got another row.
 func (s *schedule) grew(b *bucket) {
 	if b.in == &s.gathering && len(b.pending.Rows) >= s.policy.Readings {
 		b.leave()
@@ -182,7 +183,7 @@ func (s *schedule) grew(b *bucket) {
 	}
 }
 
-// hurry makes a bucket be sent at once.
+// hurry schedules a bucket to be sent at once.
 func (s *schedule) hurry(b *bucket, why trigger, now time.Time) {
 	if b.in == &s.urgent {
 		return
@@ -193,7 +194,7 @@ func (s *schedule) hurry(b *bucket, why trigger, now time.Time) {
 	s.urgent.push(b)
 }
 
-// hurryAll does so for all that wait.
+// hurryAll does so for all buckets that wait.
 func (s *schedule) hurryAll(why trigger, now time.Time) {
 	for _, l := range []*fifo{&s.full, &s.gathering} {
 		for l.first != nil {
@@ -202,14 +203,15 @@ func (s *schedule) hurryAll(why trigger, now time.Time) {
 	}
 }
 
-// isDue notes since when the bucket should be stored.
+// isDue notes the time from which on the bucket is late.
 func (b *bucket) isDue(at time.Time) {
 	if b.due.IsZero() || at.Before(b.due) {
 		b.due = at
 	}
 }
 
-// untilDue returns how long nothing has to be sent; short is why everything must be.
+// untilDue returns how long it is until something must be sent; short is why everything
+// must be.
 func (s *schedule) untilDue(now time.Time, short trigger) time.Duration {
 	wait := forgetAfter
 	switch {
@@ -231,7 +233,7 @@ func (s *schedule) untilDue(now time.Time, short trigger) time.Duration {
 	return wait
 }
 
-// choose takes from the lists what one write should carry, at most maxFlushBuckets with
+// choose takes from the lists the buckets for one write, at most maxFlushBuckets with
 // maxFlushRows. most is how long readings of the stream may gather.
 func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*bucket {
 	var chosen []*bucket
@@ -245,7 +247,7 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 		rows += len(b.pending.Rows)
 		chosen = append(chosen, b)
 	}
-	// Urgent ones may come without end; those that have waited too long do not wait for them.
+	// There may always be urgent ones; those that have waited too long go first.
 	for b := s.gathering.first; b != nil && len(chosen) < maxFlushBuckets/4 && rows < maxFlushRows/4 && now.Sub(b.since) >= most+s.pace.interval; b = s.gathering.first {
 		b.isDue(b.since.Add(most))
 		pick(b, byAge)
@@ -253,7 +255,7 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	for s.urgent.n > 0 && room() {
 		pick(s.urgent.first, byRequest)
 	}
-	gathered := now.Add(s.pace.interval / dueTogether) // what is due soon is written together
+	gathered := now.Add(s.pace.interval / dueTogether) // what is due soon is written along with it
 	isReady := func(b *bucket) bool { return b != nil && !b.since.Add(s.pace.interval).After(gathered) }
 	for room() && (isReady(s.full.first) || short == byMemory && s.full.n > 0) {
 		b := s.full.first
@@ -294,8 +296,8 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	return chosen
 }
 
-// evenly returns how many buckets must be sent now so that all that gathered for almost
-// as long as they may are sent in time, without a wave.
+// evenly returns how many buckets to send now so that all that are close to their limit
+// are sent in time and at a steady rate.
 func (s *schedule) evenly(now time.Time, most time.Duration) int {
 	b := s.gathering.first
 	if b == nil {
@@ -314,12 +316,13 @@ func (s *schedule) refill(now time.Time) {
 	s.refilled = now
 }
 
-// spend takes what was stored out of the budget.
+// spend charges stored updates to the budget.
 func (s *schedule) spend(updates, rows int) {
 	s.saved = max(s.saved-costOf(updates, rows), -s.mostSaved())
 }
 
-// overdue returns since when a bucket on the lists should be stored; zero: none is late.
+// overdue returns when the first bucket on the lists was or will be due; zero: there is
+// none.
 func (s *schedule) overdue(most time.Duration) (at time.Time) {
 	earliest := func(t time.Time) {
 		if at.IsZero() || t.Before(at) {
@@ -338,11 +341,10 @@ func (s *schedule) overdue(most time.Duration) (at time.Time) {
 	return at
 }
 
-// A pace decides how long a lane lets readings gather: the flush interval, and
-// longer while writing takes much of its time. More readings then share the fixed
-// cost of an update (the round trip, the guard, writing the whole document again).
-// Waiting is safe: a request that is not content with the journal, or has none,
-// waits for its readings and causes an update of its own.
+// A pace decides how long a lane lets readings gather at least: for the flush interval,
+// and longer while writing takes much of its time. More readings then share the fixed
+// cost of an update (the round trip, the guard, rewriting the document). This delays no
+// request: one that waits until its readings are stored triggers an update at once.
 type pace struct {
 	least, most, interval time.Duration
 

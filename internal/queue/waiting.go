@@ -2,17 +2,18 @@ package queue
 
 import "github.com/brim-telemetry/brim/internal/batch"
 
-// A Snapshot is what was not stored of a sensor at one moment.
+// A Snapshot is the readings of a sensor that were not stored at one moment.
 type Snapshot struct {
-	// Rows are those in memory, of any bucket and session, in no order. They do not
-	// change any more.
+	// Rows are those in memory, of any bucket and session, in no particular order. They
+	// never change.
 	Rows []batch.Ref
-	// From is where to look in the journal for others. Some from there on may be in Rows
-	// too, or stored.
+	// From is the position in the journal from which on there may be others. Some there
+	// may also be in Rows, or stored.
 	From uint64
 }
 
-// Waiting returns what is not stored of a sensor. It does not wait for writes.
+// Waiting returns the readings of a sensor that are not stored. It does not wait for
+// writes.
 func (q *Queue) Waiting(stream, sensor string) Snapshot {
 	hash := batch.SeriesHash(stream, sensor)
 	for _, l := range q.lanes {
@@ -41,8 +42,8 @@ func (l *lane) waitingOf(sensor string, hash uint64) Snapshot {
 	return s
 }
 
-// appendRows appends rows of the bucket. The batch that some were copied to grows, so
-// these refer to what it is now.
+// appendRows appends rows of the bucket. The batch that some were copied to may grow
+// later, so those refer to a snapshot of it.
 func (b *bucket) appendRows(to, rows []batch.Ref) []batch.Ref {
 	var gathered *batch.Batch
 	for _, r := range rows {
@@ -59,8 +60,8 @@ func (b *bucket) appendRows(to, rows []batch.Ref) []batch.Ref {
 
 // WaitingSensors calls visit for each sensor of a stream with readings that are not
 // stored, once for each of its buckets, with the time of the newest one in it. It
-// returns where to look in the journal for more: from the first position on, and for
-// each sensor, by batch.SeriesHash, from where unread says.
+// returns from where on to look in the journal for more: from for all sensors, and
+// unread for a sensor by its batch.SeriesHash.
 func (q *Queue) WaitingSensors(stream string, visit func(sensor string, newest int64)) (from uint64, unread func(hash uint64) uint64) {
 	from = q.cfg.Journal.End()
 	positions := make([]uint64, len(q.lanes))
