@@ -99,9 +99,9 @@ func (t *TLS) Config(protocols ...string) *tls.Config {
 	}
 }
 
-// ClientCertificate is for connections to other daemons: it is
-// tls.Config.GetClientCertificate, and presents the certificate of the listeners to a
-// server that accepts its authority, if that may also be used by a client.
+// ClientCertificate is a tls.Config.GetClientCertificate for connections to other daemons.
+// It presents the listeners' certificate if the server accepts its authority, and if it
+// is also valid for clients.
 func (t *TLS) ClientCertificate(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	own := t.using.Load()
 	usages := own.leaf.ExtKeyUsage
@@ -110,7 +110,7 @@ func (t *TLS) ClientCertificate(asked *tls.CertificateRequestInfo) (*tls.Certifi
 		usable = asked.SupportsCertificate(&own.certificate) == nil
 	}
 	if !usable {
-		return new(tls.Certificate), nil // none: one that is refused would end the connection
+		return new(tls.Certificate), nil // none, since the server would close the connection if it refused one
 	}
 	return &own.certificate, nil
 }

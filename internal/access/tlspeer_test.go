@@ -15,8 +15,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 )
 
-// TestDaemonsPresentACertificateThatIsAccepted: another one would end the connection,
-// although none is required.
+// TestDaemonsPresentACertificateThatIsAccepted: the server would close the connection on
+// any other, even if it requires none.
 func TestDaemonsPresentACertificateThatIsAccepted(t *testing.T) {
 	t.Parallel()
 	authority, other := accesstest.NewAuthority(t, "test"), accesstest.NewAuthority(t, "other")

@@ -337,7 +337,7 @@ func (d *wireDecoder) give(c *column, row uint32) {
 	}
 }
 
-// errOrder says that other fields of a series follow its columns. That is valid, but
+// errOrder means that other fields of a series follow its columns. That is valid, but
 // encoders write fields in the order of their numbers.
 var errOrder = errors.New("a column precedes other fields")
 

@@ -1,9 +1,9 @@
-// Package peers asks the other daemons of a database for readings that wait in their
-// journals, so that a query at one daemon shows what another has acknowledged:
+// Package peers asks the other daemons of a database for readings that they have not
+// stored yet, so that a query to one daemon returns what another has acknowledged:
 //
 //	query ─▶ read ─┬─▶ its own journal
 //	               ├─▶ Peers.Ask ─▶ GET …?unstored=only ─▶ each live peer, at the same time
-//	               └─▶ then MongoDB, which knows what of both it has
+//	               └─▶ then MongoDB, to see which of those are stored by now
 //
 // Peers find each other by their claims in MongoDB (internal/store/claim): those carry an
 // address, and a heartbeat that says who is alive. A peer answers only for itself. It is
@@ -13,7 +13,7 @@
 //	    ▲                                            │
 //	    └────── a probe finds the right daemon ──────┘
 //
-// A daemon that another one cannot reach is told so by the other's claims, and then
+// A daemon that another one cannot reach reads that in the other's claims, and then
 // writes its readings early, see LimitAge.
 package peers
 
@@ -38,32 +38,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// DaemonHeader is in the answers to peers, and says which daemon answers: an address may
-// lead to another one, as that of a load balancer does.
+// DaemonHeader is in the answers to peers and says which daemon answers. An address may
+// lead to a different daemon, for example if it is that of a load balancer.
 const DaemonHeader = "Brim-Daemon"
 
-// ProbePath is asked to see whether a daemon can be reached. It needs no credentials.
+// ProbePath is requested to check that a daemon can be reached. It needs no credentials.
 const ProbePath = "/ping"
 
 const (
-	refreshEvery = 2 * time.Second // the list of peers, and probes
-	logEvery     = 5 * time.Second // failures
+	refreshEvery = 2 * time.Second // reading the list of peers, and probing them
+	logEvery     = 5 * time.Second // logging failures
 	remembered   = time.Minute     // how long a failure counts, see Unreachable
 	settling     = 10 * time.Second
-	// heldAge is how old readings may become in a daemon that others cannot ask.
+	// heldAge is how long readings may wait in a daemon that others cannot ask.
 	heldAge = 4 * time.Second
-	// maxAnswers bounds the bytes of all peers' answers to one question.
+	// maxAnswers bounds the total size of all peers' answers to one query.
 	maxAnswers = 16 << 20
 )
 
 // A Peer is another daemon, as its claims describe it.
 type Peer struct {
-	Daemon      string   // identifies the process; empty: of a release that cannot be asked
+	Daemon      string   // identifies the process; empty: its release cannot be asked
 	Address     string   // HOST:PORT of its data listener; empty: it cannot be asked
-	TLS         bool     // whether that has TLS
+	TLS         bool     // whether the listener has TLS
 	Streams     []string // that it stores; none: unknown
 	Since       time.Time
-	Unreachable []string // addresses that it could not reach lately
+	Unreachable []string // addresses that it could not reach recently
 }
 
 // Config of Peers.
@@ -74,9 +74,9 @@ type Config struct {
 	Live func(ctx context.Context) ([]Peer, error)
 	// TLS is for connections to peers with TLS; nil: the system's authorities.
 	TLS *tls.Config
-	// RequireTLS refuses to send credentials in clear; set if this daemon has TLS itself.
+	// RequireTLS refuses to send credentials without TLS; set if this daemon has TLS itself.
 	RequireTLS bool
-	Timeout    time.Duration // of a question to a peer; 0: 1 s
+	Timeout    time.Duration // of a request to a peer; 0: 1 s
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
@@ -89,13 +89,13 @@ type Peers struct {
 	client *http.Client
 	asked  *prometheus.CounterVec
 	began  time.Time
-	logged atomic.Int64 // when a failure was, in nanoseconds since 1970
+	logged atomic.Int64 // when a failure was last logged, in nanoseconds since 1970
 
 	mu    sync.Mutex
 	known []peer
 }
 
-// peer is what is known of one.
+// A peer is a Peer with its state.
 type peer struct {
 	Peer
 	*state
@@ -107,26 +107,26 @@ type state struct {
 	failed time.Time // when it last could not be asked; zero: never
 }
 
-// New returns peers of which none is known until Run.
+// New returns Peers that knows no daemons until Run.
 func New(cfg Config) (*Peers, error) {
 	if cfg.Live == nil || cfg.Logger == nil {
-		return nil, errors.New("peers need a list of live daemons, and a logger")
+		return nil, errors.New("configure peers: Live and Logger must be set")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
 	p := &Peers{cfg: cfg, began: time.Now()}
 	p.client = &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig: cfg.TLS, ForceAttemptHTTP2: true,
-			MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, // less than a daemon's
+			MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, // shorter than the daemon's
 		},
-		// Credentials go to the daemon alone.
+		// Credentials must go to no other server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	p.register(promauto.With(cfg.Registerer))
 	return p, nil
 }
 
-// Run keeps the list of peers, and probes them, until ctx ends.
+// Run updates the list of peers, and probes them, until ctx ends.
 func (p *Peers) Run(ctx context.Context) {
 	if p == nil {
 		return
@@ -144,8 +144,8 @@ func (p *Peers) Run(ctx context.Context) {
 	}
 }
 
-// refresh reads which daemons are alive, and probes them. If that cannot be read,
-// the list stays as it is.
+// refresh reads the list of live daemons, and probes them. If the list cannot be read,
+// the last one is kept.
 func (p *Peers) refresh(ctx context.Context) {
 	live, err := p.cfg.Live(ctx)
 	if err != nil {
@@ -160,8 +160,8 @@ func (p *Peers) refresh(ctx context.Context) {
 	probes.Wait()
 }
 
-// update takes over a list of live daemons. Of several with one address all but the last
-// have ended: it was killed and started again.
+// update sets the list of live daemons. If several have the same address, all but the last
+// have ended: the daemon was killed and restarted.
 func (p *Peers) update(live []Peer) {
 	slices.SortFunc(live, func(a, b Peer) int { return b.Since.Compare(a.Since) })
 	p.mu.Lock()
@@ -180,7 +180,8 @@ func (p *Peers) update(live []Peer) {
 	}
 }
 
-// of returns the peers that can be asked for readings of a stream; empty: of any.
+// of returns the peers that can be asked for readings of a stream, or of any stream if it
+// is empty.
 func (p *Peers) of(stream string) (out []peer) {
 	if p == nil {
 		return nil
@@ -199,9 +200,9 @@ func (one *Peer) stores(stream string) bool {
 	return len(one.Streams) == 0 || slices.Contains(one.Streams, stream)
 }
 
-// LimitAge is how old readings may become before they must be sent to MongoDB, 0 for no
-// limit: 4 s in a daemon that others cannot ask, because it has no address, because one
-// of them could not reach it within the last minute, or because they may not know it yet.
+// LimitAge returns how long readings may wait before they must be sent to MongoDB, or 0 for
+// no limit. It is 4 s in a daemon that others cannot ask, because it has no address, because
+// one of them could not reach it within the last minute, or because they may not know it yet.
 func (p *Peers) LimitAge() time.Duration {
 	if p == nil {
 		return 0
@@ -220,7 +221,7 @@ func (p *Peers) LimitAge() time.Duration {
 }
 
 // Unreachable returns the addresses of peers that could not be asked within the last
-// minute, sorted. They are told in this daemon's claims.
+// minute, sorted. This daemon's claims tell them.
 func (p *Peers) Unreachable() (out []string) {
 	if p == nil {
 		return nil
@@ -238,11 +239,10 @@ func (p *Peers) Unreachable() (out []string) {
 
 // Ask sends GET target, a path with its query, to all peers that store the stream, and
 // returns at once. collect waits for the answers, for a second at most, passes the body of
-// each to take, and returns the sorted addresses of the peers that gave none or one that
-// take refused. A peer that has nothing answers 404, which is an empty body.
+// each to take, and returns the sorted addresses of the peers that did not answer, or whose
+// answer take refused. A peer that has nothing answers 404, which counts as an empty body.
 //
-// credentials are those of the client that asks: the value of its header Authorization,
-// empty if it has none.
+// credentials is the value of the client's Authorization header, empty if it has none.
 func (p *Peers) Ask(ctx context.Context, stream, target, credentials string) (collect func(take func(body []byte) error) (failed []string)) {
 	type answer struct {
 		from peer
@@ -285,15 +285,15 @@ func (p *Peers) Ask(ctx context.Context, stream, target, credentials string) (co
 	}
 }
 
-// Reasons why a peer gave no answer; label values, too.
+// Reasons why a peer gave no answer. They are also label values.
 const (
 	answered    = "answered"
 	timedOut    = "timeout"
-	unreachable = "unreachable" // no connection, or to another daemon
-	refused     = "refused"     // it answers, but not this: its access rules or limits differ
-	busy        = "busy"        // it refuses for the moment
+	unreachable = "unreachable" // no connection, or a connection to another daemon
+	refused     = "refused"     // it refuses the request: its access rules or limits differ
+	busy        = "busy"        // it refuses requests at the moment
 	malformed   = "malformed"
-	skipped     = "skipped" // it could not be reached just before
+	skipped     = "skipped" // an earlier attempt to reach it failed
 )
 
 // A failure says why a peer gave no answer.
@@ -305,9 +305,9 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-var errSkipped = &failure{skipped, errors.New("it could not be reached just before")}
+var errSkipped = &failure{skipped, errors.New("not asked, since the last attempt to reach it failed")}
 
-// get returns the body of an answer; nothing, if the peer has nothing.
+// get returns the body of an answer, or nil if the peer has nothing.
 func (p *Peers) get(ctx context.Context, one peer, target, credentials string, left *atomic.Int64) ([]byte, error) {
 	resp, err := p.send(ctx, one, target, credentials)
 	if err != nil {
@@ -340,7 +340,7 @@ func (p *Peers) send(ctx context.Context, one peer, target, credentials string) 
 	if one.TLS {
 		scheme = "https"
 	} else if p.cfg.RequireTLS {
-		return nil, &failure{unreachable, errors.New("it has no TLS; credentials that were sent to this daemon by TLS are not passed on in clear")}
+		return nil, &failure{unreachable, errors.New("it has no TLS, and this daemon passes credentials on only over TLS")}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+one.Address+target, http.NoBody)
 	if err != nil {
@@ -360,9 +360,9 @@ func (p *Peers) send(ctx context.Context, one peer, target, credentials string) 
 	}
 	_ = resp.Body.Close()
 	if of == "" {
-		return nil, &failure{unreachable, errors.New("no daemon of this release answers there; --advertise-addr must be the address of the daemon itself")}
+		return nil, &failure{unreachable, errors.New("what answers there is not a Brim daemon of this release; its --advertise-addr must be the address of the daemon itself")}
 	}
-	return nil, &failure{unreachable, errors.New("another daemon answers there: it was started again, or --advertise-addr leads to a load balancer rather than to the daemon")}
+	return nil, &failure{unreachable, errors.New("another daemon answers there: it was restarted, or its --advertise-addr leads to a load balancer rather than to the daemon")}
 }
 
 // unanswered says why there was no answer.
@@ -376,7 +376,7 @@ func (p *Peers) unanswered(ctx context.Context, err error) error {
 
 var errTooLong = fmt.Errorf("the answers are longer than %d MiB", maxAnswers>>20)
 
-// bounded reads until all readers of one question have read too much.
+// A bounded reader fails once all readers of one query have read too much.
 type bounded struct {
 	io.Reader
 
@@ -392,13 +392,13 @@ func (b *bounded) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// probe sees whether a peer can be reached.
+// probe checks whether a peer can be reached.
 func (p *Peers) probe(ctx context.Context, one peer) {
 	asking, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
 	resp, err := p.send(asking, one, ProbePath, "")
 	if err == nil {
-		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10)) // so that the connection can be used again
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10)) // so that the connection can be reused
 		_ = resp.Body.Close()
 	}
 	if ctx.Err() != nil {
@@ -416,7 +416,7 @@ func (p *Peers) probe(ctx context.Context, one peer) {
 	p.fail(one, err)
 }
 
-// note counts the outcome of a question.
+// note counts the outcome of a request.
 func (p *Peers) note(ctx context.Context, one peer, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the client went away
@@ -435,8 +435,8 @@ func (p *Peers) note(ctx context.Context, one peer, err error) {
 	p.fail(one, f)
 }
 
-// fail notes a failure; p is locked. One that passes by itself is not held against the
-// peer: with more updates it would only have more to do.
+// fail notes a failure; p is locked. A temporary one does not count as unreachable, since
+// the peer would then write earlier and be even busier.
 func (p *Peers) fail(one peer, err error) {
 	reason := unreachable
 	var f *failure
@@ -449,7 +449,7 @@ func (p *Peers) fail(one peer, err error) {
 		one.failed = time.Now()
 	}
 	if last, now := p.logged.Load(), time.Now().UnixNano(); fresh && now-last >= int64(logEvery) && p.logged.CompareAndSwap(last, now) {
-		p.cfg.Logger.Warn("another daemon cannot be asked for readings that wait there; answers name it in the header Brim-Incomplete",
+		p.cfg.Logger.Warn("cannot ask another daemon for readings that it has not stored yet; answers to queries name it in the header Brim-Incomplete",
 			"address", one.Address, "reason", reason, "err", err)
 	}
 }
@@ -460,14 +460,14 @@ func (p *Peers) isDown(one peer) bool {
 	return one.down
 }
 
-// CheckAddress returns an error unless others can use HOST:PORT as an address.
+// CheckAddress returns an error unless s is a HOST:PORT that other daemons can use.
 func CheckAddress(s string) error {
 	host, port, err := net.SplitHostPort(s)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() || strings.ContainsAny(host, " /@?#%[]$()") {
-		return fmt.Errorf("%q is not HOST:PORT by which other daemons reach this one, like brim-1.example.org:8430", s)
+		return fmt.Errorf("%q is not a HOST:PORT at which other daemons can reach this one, like brim-1.example.org:8430", s)
 	}
 	return nil
 }

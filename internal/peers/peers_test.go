@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// registry is the list of live daemons.
+// A registry is a list of live daemons.
 type registry struct {
 	mu   sync.Mutex
 	live []Peer
@@ -40,7 +40,7 @@ func (r *registry) list(context.Context) ([]Peer, error) {
 	return append([]Peer(nil), r.live...), r.err
 }
 
-// newPeers returns peers that are given as long as a busy machine takes.
+// newPeers returns peers with a timeout long enough for a busy machine.
 func newPeers(t *testing.T, r *registry, change ...func(*Config)) *Peers {
 	t.Helper()
 	c := Config{Address: "me:8430", Streams: []string{"readings"}, Live: r.list, Timeout: brimtest.Patience, Logger: slog.New(slog.DiscardHandler)}
@@ -53,7 +53,7 @@ func newPeers(t *testing.T, r *registry, change ...func(*Config)) *Peers {
 	return p
 }
 
-// serve starts a daemon that answers what is not a probe by the function.
+// serve starts a daemon that answers everything except probes with the function.
 func serve(t *testing.T, name string, answer http.HandlerFunc) Peer {
 	t.Helper()
 	s := httptest.NewServer(daemonNamed(name, answer))
@@ -79,7 +79,7 @@ func say(code int, body string) http.HandlerFunc {
 	}
 }
 
-// all asks, and returns the bodies and who failed.
+// all asks all peers, and returns the bodies and the addresses of those that failed.
 func all(t *testing.T, p *Peers) (bodies, failed []string) {
 	t.Helper()
 	failed = p.Ask(t.Context(), "readings", "/v1/sensors?x=1", "Bearer t")(func(body []byte) error {
@@ -106,7 +106,7 @@ func TestPeersAreAskedWithTheClientsCredentials(t *testing.T) {
 		asked = append(asked, r.Method+" "+r.URL.String()+" "+r.Header.Get("Authorization"))
 		fmt.Fprint(w, "1")
 	})
-	two := serve(t, "two", say(http.StatusNotFound, "nothing of this sensor waits"))
+	two := serve(t, "two", say(http.StatusNotFound, "no readings of this sensor wait"))
 	other := serve(t, "other", func(http.ResponseWriter, *http.Request) { t.Error("it does not store this stream") })
 	other.Streams = []string{"others"}
 	p := newPeers(t, &registry{live: []Peer{one, two, other, {Daemon: "silent", Streams: []string{"readings"}}, {Since: time.Now()}}})
@@ -132,7 +132,7 @@ func TestFailuresAreNamedAndCounted(t *testing.T) {
 		peer   Peer
 		reason string
 		down   bool // it is not asked again
-		held   bool // it is told so
+		held   bool // Unreachable names it
 	}{
 		"gone":            {Peer{Daemon: "one", Address: gone.Listener.Addr().String()}, unreachable, true, true},
 		"another daemon":  {imposter, unreachable, true, true},
@@ -214,7 +214,7 @@ func TestPeerIsAskedAgainOnceAProbeFindsIt(t *testing.T) {
 	assert.Empty(t, failed)
 	assert.Contains(t, log.String(), "can be reached again")
 
-	r.err = assert.AnError // the list stays as it is
+	r.err = assert.AnError // the last list is kept
 	p.refresh(t.Context())
 	bodies, _ = all(t, p)
 	assert.Equal(t, []string{"1"}, bodies)
@@ -262,7 +262,7 @@ func TestQuestionEndsWithItsClient(t *testing.T) {
 	collect := p.Ask(ctx, "readings", "/", "")
 	cancel()
 	collect(func([]byte) error { return nil })
-	assert.Empty(t, p.Unreachable(), "nothing is held against the peer")
+	assert.Empty(t, p.Unreachable(), "the peer does not count as unreachable")
 	assert.False(t, p.known[0].down)
 }
 
@@ -302,11 +302,11 @@ func TestAgeIsLimitedWhereOthersCannotAsk(t *testing.T) {
 		other := Peer{Daemon: "one", Address: "one:8430", Streams: []string{"readings", "more"}}
 		p := newPeers(t, &registry{})
 		mute := newPeers(t, &registry{}, func(c *Config) { c.Address = "" })
-		assert.Zero(t, p.LimitAge(), "nobody else is there")
+		assert.Zero(t, p.LimitAge(), "there is no other daemon")
 		assert.Zero(t, mute.LimitAge())
 		p.update([]Peer{other})
-		assert.Equal(t, 4*time.Second, p.LimitAge(), "others may not know of it yet")
-		time.Sleep(settling) //nolint:forbidigo // the bubble's time
+		assert.Equal(t, 4*time.Second, p.LimitAge(), "others may not know it yet")
+		time.Sleep(settling) //nolint:forbidigo // fake time
 		assert.Zero(t, p.LimitAge())
 		mute.update([]Peer{other})
 		assert.Equal(t, 4*time.Second, mute.LimitAge())
@@ -356,6 +356,6 @@ func TestAddresses(t *testing.T) {
 		assert.NoError(t, CheckAddress(good))
 	}
 	for _, bad := range []string{"", "host", ":8430", "0.0.0.0:8430", "[::]:8430", "a b:1", "http://host:8430", "host:http", "user@host:1", "host:70000"} {
-		assert.ErrorContains(t, CheckAddress(bad), "is not HOST:PORT", bad)
+		assert.ErrorContains(t, CheckAddress(bad), "is not a HOST:PORT", bad)
 	}
 }

@@ -68,8 +68,9 @@ const (
 	// savedFor is how long unused budget accumulates, and how long an exceeded budget
 	// takes to recover.
 	savedFor = 10 * time.Second
-	// Updates for Max are spread over the last quarter of it, so that buckets which began
-	// together, because their sensors send at the same time, are not all sent together.
+	// evenlyFor is the part of Max, at its end, over which updates are spread. Otherwise
+	// buckets that began together, because their sensors send at the same time, would all
+	// be sent together.
 	evenlyFor = 4
 )
 

@@ -27,12 +27,13 @@ type Journal interface {
 // A Backlog is what was acknowledged and may not be stored yet.
 type Backlog struct {
 	Journal Journal
-	// Waiting returns a sensor's readings that are held in memory, and the position of the
-	// journal from which on there may be others. Those may be in memory too, or stored.
+	// Waiting returns a sensor's readings in memory, and the journal position from which on
+	// there may be more. Readings from there on may also be in memory, or stored.
 	Waiting func(stream, sensor string) (rows []batch.Ref, from uint64)
-	// WaitingSensors calls visit for each sensor with readings in memory, with the time of
-	// the newest; maybe several times. It returns the position of the journal from which
-	// on there may be others, of any sensor and of one with a batch.SeriesHash.
+	// WaitingSensors calls visit, perhaps several times, for each sensor with readings in
+	// memory, with the time of the newest. It returns the journal position from which on
+	// there may be more: from for all sensors, unread for a sensor by its
+	// batch.SeriesHash.
 	WaitingSensors func(stream string, visit func(sensor string, newest int64)) (from uint64, unread func(hash uint64) uint64)
 	// Granularity returns that of a stream, for readings that were journaled without
 	// one.
@@ -60,7 +61,7 @@ type search struct {
 	bytes int
 }
 
-// identity tells readings apart.
+// identity identifies a reading.
 type identity struct {
 	session  string
 	sequence uint64
@@ -93,7 +94,7 @@ func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
 	return s.withOthers(q, others)
 }
 
-// run searches memory, and then what of the journal is not in memory.
+// run searches memory, then the part of the journal that is not in memory.
 func (s *search) run(ctx context.Context, most uint64) error {
 	part := batch.Part{Stream: s.stream, Number: s.hash % hashes, Of: hashes}
 	end := s.backlog.Journal.End()
@@ -112,10 +113,10 @@ func (s *search) run(ctx context.Context, most uint64) error {
 	return nil
 }
 
-// takeHeld takes the readings that are in memory, and returns where to go on.
+// takeHeld adds the readings in memory, and returns where to continue in the journal.
 func (s *search) takeHeld() (from uint64, err error) {
 	rows, from := s.backlog.Waiting(s.stream, s.sensor)
-	// Of readings with the same time the last one is the newest.
+	// Among readings with the same time, the last one is the newest.
 	slices.SortStableFunc(rows, func(a, b batch.Ref) int {
 		if a.Batch.Recovered != b.Batch.Recovered {
 			if a.Batch.Recovered {
@@ -139,12 +140,12 @@ func (s *search) takeHeld() (from uint64, err error) {
 	return from, nil
 }
 
-// A span is what of the journal is searched.
+// A span is the part of the journal to search.
 type span struct {
 	from, end uint64 // positions
-	most      uint64 // bytes that it may have
-	// again returns where to go on when a part of it was trimmed in the meantime: that is
-	// stored, and MongoDB has not been asked yet.
+	most      uint64 // longest that may be searched, in bytes
+	// again returns where to continue if a part of the span was trimmed meanwhile. That part
+	// is stored, and MongoDB is asked later.
 	again func() (from uint64, err error)
 }
 
@@ -205,7 +206,7 @@ func (s *search) take(b *batch.Batch) error {
 	return nil
 }
 
-// takeRow keeps a reading of the sensor if it is asked for.
+// takeRow keeps a reading of the sensor if the query asks for it.
 func (s *search) takeRow(r batch.Ref) error {
 	row := r.Row()
 	if row.Time < s.from || row.Time >= s.to || s.latest && len(s.found) > 0 && row.Time < s.found[0].Reading.Time.UnixMilli() {
@@ -223,7 +224,8 @@ func (s *search) takeRow(r batch.Ref) error {
 	})
 }
 
-// keep adds a reading to those found; of the newest ones it keeps the last.
+// keep adds a reading to those found. If only the newest is wanted, it keeps the last of
+// them.
 func (s *search) keep(one telemetry.Unstored) error {
 	if s.latest {
 		s.found = append(s.found[:0], one)
@@ -335,8 +337,8 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 	return p.sorted(), nil
 }
 
-// take adds the sensors of a record, except those whose readings in it are stored, or were
-// in memory.
+// take adds the sensors of a record, except those whose readings in it are stored or were
+// found in memory.
 func (p *pending) take(stream string, record *batch.Record, unread func(hash uint64) uint64) {
 	for i := range uint32(record.Batch.Len()) {
 		row := record.Batch.Row(i)

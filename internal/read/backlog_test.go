@@ -311,15 +311,15 @@ func TestUnstoredReadingsOfAnAnswerAreBounded(t *testing.T) {
 	assert.Equal(t, 10, strings.Count(get(r, "/v1/sensors/a/readings"+span, asLines).body, "\n"))
 }
 
-// A reading that is in memory and in the part of the journal that is searched is found
-// once, and of two with one time the later one is the newest.
+// A reading that is both in memory and in the searched part of the journal is found once.
+// Of two with the same time, the later one is the newest.
 func TestReadingsInMemoryAndInTheJournalAreFoundOnce(t *testing.T) {
 	t.Parallel()
 	j := openJournal(t)
 	journaled(t, j, readingsOf("readings", 0, "a", "a", "a"))
 	begin := j.End()
 	journaled(t, j, readingsOf("readings", 3, "a", "a"))
-	journaled(t, j, readingsOf("readings", 4, "a")) // at the time of another one
+	journaled(t, j, readingsOf("readings", 4, "a")) // with the same time as another one
 	var rows []batch.Ref
 	cursor := j.Follow(j.Oldest(), batch.Part{Stream: "readings", Of: 1})
 	for {

@@ -20,13 +20,13 @@ import (
 )
 
 // Others are the other daemons that store streams of this one in the same database. A
-// query asks them for readings that wait in their journals, by the same paths that
-// clients use, with unstored=only; that is never passed on.
+// query asks them for readings that they have not stored yet, on the paths that clients
+// use, with unstored=only. They do not pass such a request on.
 type Others interface {
 	// Ask sends GET target to those that store the stream, with the value of the header
 	// Authorization, and returns at once. collect waits for the answers, for about a
 	// second at most, passes each body to take, and returns the addresses of the
-	// daemons that gave none or one that take refused.
+	// daemons that did not answer, or whose answer take refused.
 	Ask(ctx context.Context, stream, target, credentials string) (collect func(take func(body []byte) error) (failed []string))
 }
 
@@ -35,14 +35,13 @@ const (
 	incompleteHeader = "Brim-Incomplete"
 	// daemonHeader says which daemon answers unstored=only.
 	daemonHeader = "Brim-Daemon"
-	// waitingSlots is how many such answers each slot of --max-queries allows. They
-	// have slots of their own, since two daemons that ask each other would otherwise
-	// wait for each other.
+	// waitingSlots is the number of such answers for each slot of --max-queries. They
+	// have separate slots, or two daemons that ask each other might deadlock.
 	waitingSlots = 4
 )
 
-// askOthers asks other daemons, unless the request is from one itself. The empty target
-// asks nothing.
+// askOthers asks the other daemons, unless the request comes from one of them. It asks
+// nothing if target is empty.
 func (q *question) askOthers(ctx context.Context, target string) (collect func(take func([]byte) error) (failed []string)) {
 	if q.stored.Others == nil || q.params.waitingOnly || target == "" {
 		return func(func([]byte) error) []string { return nil }
@@ -73,7 +72,7 @@ func (s *search) target() string {
 	return root + "/" + url.PathEscape(s.sensor) + "/" + what + "?" + query.Encode()
 }
 
-// withOthers returns what was found here and by others.
+// withOthers returns what was found here and in other daemons.
 func (s *search) withOthers(q *question, collect func(func([]byte) error) []string) ([]telemetry.Unstored, error) {
 	var tooMuch error
 	q.lack(collect(func(body []byte) error {
@@ -90,7 +89,7 @@ func (s *search) withOthers(q *question, collect func(func([]byte) error) []stri
 	return s.found, tooMuch
 }
 
-// origin is what an answer to unstored=only says of each reading beside the reading.
+// origin is what an answer to unstored=only adds to each reading.
 type origin struct {
 	Session     string `json:"session"`
 	Sequence    uint64 `json:"sequence"`
@@ -105,7 +104,7 @@ func appendWaiting(dst []byte, u *telemetry.Unstored) []byte {
 	return append(strconv.AppendInt(append(dst, `,"granularity":`...), int64(u.Granularity/time.Second), 10), '}')
 }
 
-// parse reads another daemon's answer, a reading a line.
+// parse reads another daemon's answer, one reading per line.
 func (s *search) parse(body []byte) (out []telemetry.Unstored, err error) {
 	for line, err := range lines(body) {
 		var of origin
@@ -128,7 +127,7 @@ func (s *search) parse(body []byte) (out []telemetry.Unstored, err error) {
 	return out, nil
 }
 
-// check refuses what no daemon answers.
+// check refuses what a correct daemon never answers.
 func (s *search) check(u *telemetry.Unstored) error {
 	const longest = 24 * time.Hour // window
 	switch {
@@ -146,7 +145,7 @@ func (s *search) check(u *telemetry.Unstored) error {
 	return nil
 }
 
-// maxLine is more than any reading takes: 256 fields of 1 KiB, escaped.
+// maxLine is longer than any reading: 256 fields of 1 KiB, escaped.
 const maxLine = 4 << 20
 
 // lines yields the lines of a body, or an error.
@@ -173,7 +172,7 @@ func sensorsTarget(stream string, ask telemetry.SensorQuery) string {
 	return root + "?" + query.Encode()
 }
 
-// addOthers adds the sensors that have readings in the journals of others.
+// addOthers adds the sensors that have unstored readings in other daemons.
 func (p *pending) addOthers(q *question, collect func(func([]byte) error) []string) {
 	q.lack(collect(func(body []byte) error {
 		var seen []telemetry.SensorSeen
@@ -200,7 +199,7 @@ func (p *pending) addOthers(q *question, collect func(func([]byte) error) []stri
 	}))
 }
 
-// answerWaiting answers unstored=only. That needs no MongoDB.
+// answerWaiting answers unstored=only, which needs no MongoDB.
 func (r *Reader) answerWaiting(q *question) error {
 	leave, err := r.waiting.enter(q.r.Context(), access.From(q.r.Context()))
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// others are daemons that answer without a network. What one answers that is not
-// 200 or 404 is a failure.
+// others are daemons that answer without a network. Any status except 200 and 404 is a
+// failure.
 type others struct {
 	daemons map[string]http.Handler // by address
 	asked   []string                // targets
@@ -52,7 +52,7 @@ func (o *others) Ask(_ context.Context, stream, target, credentials string) func
 	}
 }
 
-// says is a daemon that always gives the same answer.
+// says returns a daemon that always gives the same answer.
 func says(code int, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(code)
@@ -60,7 +60,7 @@ func says(code int, body string) http.Handler {
 	})
 }
 
-// statusOf writes errors as the daemon does, as far as it matters here.
+// statusOf writes errors as the daemon does, as far as the tests need.
 func statusOf(w http.ResponseWriter, err error) {
 	code := map[telemetry.ErrorKind]int{
 		telemetry.NotFound: http.StatusNotFound, telemetry.Unavailable: http.StatusServiceUnavailable, telemetry.Unauthenticated: http.StatusUnauthorized,
@@ -69,9 +69,8 @@ func statusOf(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), max(code, http.StatusBadRequest))
 }
 
-// twoDaemons returns the readers of two daemons with a reading each that is not
-// stored, "a" 0 here, and "a" 10 and "b" 11 at the other one, of which nothing can be
-// read in MongoDB. Both share what is stored: "a" 5 and "c" 6.
+// twoDaemons returns the readers of two daemons. Not stored are "a" 0 here, and "a" 10 and
+// "b" 11 in the other daemon, which cannot read from MongoDB. Stored are "a" 5 and "c" 6.
 func twoDaemons(t *testing.T, change ...func(*Config)) (here, there *Reader, o *others) {
 	t.Helper()
 	stored := fakeSource{readings: []telemetry.Reading{reading("a", 5*time.Second, 5), reading("c", 6*time.Second, 6)}}
@@ -93,7 +92,7 @@ func twoDaemons(t *testing.T, change ...func(*Config)) (here, there *Reader, o *
 		set(c)
 	})
 	there = newReader(t, fakeSource{}, func(c *Config, s *Stored) {
-		s.Backlog, s.Others = backlogOf(theirs, &restThere), &others{daemons: map[string]http.Handler{"nobody": says(500, "a peer asked on")}}
+		s.Backlog, s.Others = backlogOf(theirs, &restThere), &others{daemons: map[string]http.Handler{"third": says(500, "a peer passed the request on")}}
 		s.Available = func(string) error { return assert.AnError }
 		c.Daemon = "there"
 		set(c)
@@ -146,7 +145,7 @@ func TestWaitingReadingsAreGivenWithTheirOrigin(t *testing.T) {
 	_, there, _ := twoDaemons(t)
 	const one = `{"sensorId":"a","ts":"2026-11-21T10:00:10.000Z","fields":{"v":10},"session":"s1","sequence":1,"granularity":300}`
 	got := get(there, "/v1/sensors/a/readings?unstored=only", typeLines)
-	assert.JSONEq(t, one, got.body, "although its MongoDB is away, and without asking on")
+	assert.JSONEq(t, one, got.body, "although its MongoDB is away, and without asking other daemons")
 	assert.Equal(t, "there", got.header.Get(daemonHeader))
 	assert.JSONEq(t, one, get(there, "/v1/sensors/a/latest?unstored=only").body)
 	assert.JSONEq(t, `{"readings":[`+one+`]}`, get(there, "/v1/sensors/a/readings?unstored=only").body)
@@ -155,7 +154,7 @@ func TestWaitingReadingsAreGivenWithTheirOrigin(t *testing.T) {
 	assert.Contains(t, get(there, "/v1/sensors?unstored=only").body, `[{"sensorId":"a","newest":"2026-11-21T10:00:10.000Z"},`)
 	for target, want := range map[string]string{
 		"/v1/sensors/a/summary?unstored=only":          "allowed are on and off",
-		"/v1/sensors/a/readings?unstored=only&after=1": "after cannot be given",
+		"/v1/sensors/a/readings?unstored=only&after=1": "after is not allowed",
 		"/v1/sensors/a/readings?unstored=all":          "allowed are on, off and only",
 	} {
 		got := get(there, target)
@@ -190,13 +189,13 @@ func TestDaemonsThatCannotBeAskedAreNamed(t *testing.T) {
 				got := get(here, "/v1/sensors/"+what)
 				assert.Equal(t, http.StatusOK, got.status, "%s", got.body)
 				assert.Equal(t, "bad:8430", got.header.Get(incompleteHeader), what)
-				assert.NotContains(t, got.body, "99", "nothing of an answer that is wrong somewhere")
-				assert.Contains(t, got.body, "10", "the other one's")
+				assert.NotContains(t, got.body, "99", "no part of an invalid answer is used")
+				assert.Contains(t, got.body, "10", "the other daemon's reading")
 				assert.Equal(t, what != "a/latest", strings.Contains(got.body, `,"incomplete":["bad:8430"]}`), "%s", got.body)
 			}
 			got := get(here, "/v1/sensors/a/readings", typeLines)
 			assert.Equal(t, "bad:8430", got.header.Get(incompleteHeader))
-			assert.NotContains(t, got.body, "incomplete", "lines are readings")
+			assert.NotContains(t, got.body, "incomplete", "NDJSON has lines for readings only")
 		})
 	}
 	for _, bad := range []string{"hello", `{"sensorId":"z"}`, `{"newest":"2026-11-21T10:00:10.000Z"}`, `{"sensorId":"z","newest":"2026-11-21T10:00:10.000Z"}` + "\n{"} {
@@ -245,8 +244,8 @@ func guardFor(t *testing.T, scope, prefix string) (*access.Guard, string) {
 	return guard, token
 }
 
-// TestOthersDoNotTakeSlotsOfQueries: two daemons that ask each other would wait for
-// each other.
+// TestOthersDoNotTakeSlotsOfQueries: otherwise two daemons that ask each other might
+// deadlock.
 func TestOthersDoNotTakeSlotsOfQueries(t *testing.T) {
 	t.Parallel()
 	here, there, o := twoDaemons(t, func(c *Config) { c.MaxQueries = 1 })
@@ -287,8 +286,8 @@ func TestManyReadingsWaitInOtherDaemons(t *testing.T) {
 	}
 	assert.Equal(t, 4003, count("/v1/sensors/a/readings?limit=100000"))
 	assert.Equal(t, 2000, count("/v1/sensors/a/readings?limit=2000"))
-	o.daemons["more:8430"] = much.Handler() // as if it were another one
-	assert.Equal(t, 1001, count("/v1/sensors/a/readings?limit=1001"), "three, and pairs of one time")
+	o.daemons["more:8430"] = much.Handler() // under another address
+	assert.Equal(t, 1001, count("/v1/sensors/a/readings?limit=1001"), "three, and pairs with the same time")
 	got := get(here, "/v1/sensors/a/readings?limit=100000")
 	assert.Equal(t, http.StatusServiceUnavailable, got.status)
 	assert.Contains(t, got.body, "backlog_too_long")

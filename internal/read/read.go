@@ -2,11 +2,11 @@
 // readings that are acknowledged and not stored yet:
 //
 //	GET ─▶ route ─▶ access ─▶ parse ─▶ a slot of --max-queries ─┬─▶ Backlog: what waits in memory, and the rest of the journal
-//	                                                            └─▶ Source: MongoDB, which knows what of that it has
+//	                                                            └─▶ Source: MongoDB, which skips those of them that it has
 //
-// The backlog is searched before MongoDB is queried, and so are those of other daemons.
-// So a reading that leaves one in between is stored, and one that is in both is
-// recognized by its session and sequence: each is seen once.
+// The backlogs of this daemon and of others are searched before MongoDB is queried. So a
+// reading that leaves a backlog in between is found in MongoDB, and one that is in both is
+// recognized by its session and sequence. Each is returned once.
 //
 // request.go reads what a request asks for, serve.go carries it out within its limits,
 // answers.go has the answer to each kind of request, backlog.go the journal, others.go
@@ -98,7 +98,7 @@ type Reader struct {
 	cfg     Config
 	metrics *metrics
 	slots   *slots // of the answers in progress
-	waiting *slots // likewise, of those to other daemons
+	waiting *slots // likewise, of answers to unstored=only
 	stored  atomic.Pointer[Stored]
 }
 

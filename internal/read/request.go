@@ -27,7 +27,7 @@ const (
 	callReadings call = "readings"
 	callSummary  call = "summary"
 	callDelete   call = "delete"
-	callWaiting  call = "waiting" // any with unstored=only
+	callWaiting  call = "waiting" // any call with unstored=only
 )
 
 // An endpoint describes the parameters of a call and how it is answered.
@@ -131,7 +131,7 @@ type params struct {
 	lines  bool // NDJSON rather than JSON
 
 	storedOnly  bool // unstored=off
-	waitingOnly bool // unstored=only: what waits in this daemon's journal
+	waitingOnly bool // unstored=only: what this daemon has not stored yet
 }
 
 // neverEmpty are the parameters that need a value.
@@ -213,7 +213,7 @@ func (p *params) parseReadings(values url.Values) error {
 	}
 	if s := values.Get("after"); s != "" {
 		if p.waitingOnly {
-			return invalid("after cannot be given with unstored=only, which has one page; give from")
+			return invalid("after is not allowed with unstored=only, which has only one page; use from to continue")
 		}
 		if p.after, err = parseCursor(s); err != nil {
 			return invalid("%v", err)
@@ -276,7 +276,7 @@ func (p *params) parseList(values url.Values) error {
 	var err error
 	most := MaxSensors
 	if p.waitingOnly {
-		most++ // another daemon that lists so many also asks whether there are more
+		most++ // another daemon that lists so many also checks whether there are more
 	}
 	p.list.Limit, err = parseLimit(values, DefaultLimit, most)
 	return err

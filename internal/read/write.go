@@ -19,8 +19,8 @@ type answer struct {
 	http.ResponseWriter
 
 	head    bool     // nothing but the head is sent
-	waiting bool     // it is of unstored=only
-	missing []string // daemons whose readings are not in it, those that are stored excepted
+	waiting bool     // the answer is to unstored=only
+	missing []string // daemons that could not be asked; only their stored readings are included
 	code    int
 	begun   bool      // the head is written
 	until   time.Time // by when all must be written; zero: whenever
@@ -193,7 +193,7 @@ func (o *writer) end(after string) error {
 			o.body = append(append(o.body, `,"after":`...), quoted(after)...)
 		}
 		if len(o.answer.missing) > 0 {
-			list, _ := json.Marshal(o.answer.missing) // strings always can be
+			list, _ := json.Marshal(o.answer.missing) // strings can always be encoded
 			o.body = append(append(o.body, `,"incomplete":`...), list...)
 		}
 		_, err := o.answer.Write(append(o.body, "}\n"...))

@@ -228,7 +228,7 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 	return nil, readProblem(resp, body)
 }
 
-// parseReading decodes a reading, or the reason why there are no more.
+// parseReading decodes a line: a reading, or the error that ended the answer.
 func parseReading(text []byte) (r telemetry.Reading, err error) {
 	var end struct {
 		Error *struct{ Code, Message string }

@@ -54,7 +54,7 @@ func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) att
 		limited, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, errNoAnswer)
 		a := t.try(limited, to)
 		if a.unknown && a.again && isOver(limited) && !errors.Is(a.err, context.DeadlineExceeded) {
-			a.err = fmt.Errorf("%w: %w", errNoAnswer, a.err) // the daemon knows the deadline, and may be the first to say so
+			a.err = fmt.Errorf("%w: %w", errNoAnswer, a.err) // the daemon knows the deadline, and may notice first that it has passed
 		}
 		cancel()
 		if a.err == nil {
@@ -93,7 +93,7 @@ func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) att
 	}
 }
 
-// isOver says whether the deadline of ctx has passed, also if its timer is late.
+// isOver reports whether the deadline of ctx has passed, even if its timer is late.
 func isOver(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && !time.Now().Before(deadline)

@@ -83,7 +83,7 @@ func (r *Reading) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	if given.Sensor == nil || len(given.Fields) == 0 {
-		return errors.New("it has no sensorId or no fields")
+		return errors.New("sensorId or fields are missing")
 	}
 	*r = Reading{Sensor: *given.Sensor, Time: given.Time.UTC()}
 	err := eachMember(given.Fields, func(name string, value json.Token) error {
@@ -107,12 +107,12 @@ func (r *Reading) UnmarshalJSON(text []byte) error {
 	})
 }
 
-// eachMember calls see with each member of an object, in order.
+// eachMember calls see for each member of an object, in order.
 func eachMember(text []byte, see func(name string, value json.Token) error) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return errors.New("its fields or tags are not an object")
+		return errors.New("fields or tags are not an object")
 	}
 	for d.More() {
 		key, err := d.Token()

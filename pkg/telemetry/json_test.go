@@ -49,8 +49,8 @@ func TestReadingsComeBackFromJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(r.AppendJSON(nil), &back))
 	assert.Equal(t, r, back, "kinds and the order of the fields, too")
 	for text, want := range map[string]string{
-		`{"ts":"2026-11-21T10:00:00.123Z","fields":{"t":1}}`:                                   "no sensorId",
-		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z"}`:                                     "no fields",
+		`{"ts":"2026-11-21T10:00:00.123Z","fields":{"t":1}}`:                                   "sensorId or fields are missing",
+		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z"}`:                                     "sensorId or fields are missing",
 		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z","fields":[1]}`:                        "not an object",
 		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z","fields":{"t":null}}`:                 `field "t": its value is not`,
 		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z","fields":{"t":{}}}`:                   `field "t": its value is not`,

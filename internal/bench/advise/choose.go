@@ -355,8 +355,8 @@ const (
 	busyPart      = 0.25
 	mostIntervals = 4
 	longestGather = 4 * time.Second
-	// laneBytes is the memory of lanes for what gathers: --queue-max-bytes, less what the
-	// newest requests take of it. What it does not hold is written earlier.
+	// laneBytes is the lanes' memory for waiting readings: --queue-max-bytes, less the part
+	// for the newest requests. When it is full, readings are written earlier.
 	laneBytes    = 112 << 20
 	heldOverhead = 90 // bytes of a reading that waits, beside its fields
 	heldField    = 20

@@ -18,7 +18,7 @@
 // No clocks are compared, and of two that resume from one snapshot the second to
 // renew finds the other's beat.
 //
-// The claims also say which daemons run, and where they can be asked: others.go.
+// The claims also say which daemons run, and at which address: others.go.
 package claim
 
 import (
@@ -75,7 +75,7 @@ type Config struct {
 	// LostBefore are sessions that an earlier process with this journal lost.
 	LostBefore []string
 	// Unreachable returns the addresses of other holders that this process could not
-	// reach lately; they read it in the claims. Nil: there are none.
+	// reach recently. They read it in the claims. Nil: there are none.
 	Unreachable func() []string
 	Logger      *slog.Logger          // nil: nothing is logged
 	Registerer  prometheus.Registerer // nil: metrics are kept and not registered
@@ -92,10 +92,10 @@ type Holder struct {
 	Boot  string    `bson:"boot,omitempty"` // ID of the machine's boot: two machines that run at once differ
 	Since time.Time `bson:"since"`
 
-	// What other daemons need to ask this one for readings that wait here, see Others.
-	Daemon  string   `bson:"daemon"`  // identifies the process; empty: of a release that did not say
+	// What other daemons need to ask this one for unstored readings, see Others.
+	Daemon  string   `bson:"daemon"`  // identifies the process; empty: an older release
 	Address string   `bson:"address"` // HOST:PORT of its data listener; empty: it cannot be asked
-	TLS     bool     `bson:"tls"`     // whether that has TLS
+	TLS     bool     `bson:"tls"`     // whether the listener has TLS
 	Streams []string `bson:"streams"` // that it stores; none: unknown
 }
 

@@ -14,7 +14,7 @@ import (
 type Other struct {
 	Holder
 
-	Unreachable []string // addresses of processes that it could not reach lately
+	Unreachable []string // addresses of processes that it could not reach recently
 }
 
 // others is what is known of the claims of other processes.
@@ -24,16 +24,16 @@ type others struct {
 	beats map[string]heldBeat // by session
 }
 
-// heldBeat is a beat with the time when it was seen first.
+// heldBeat is a beat and when it was first seen.
 type heldBeat struct {
 	beat  string
 	since time.Time
 }
 
 // Others reads the claims of other processes, and returns those whose beat changed
-// within patience, as judge would: a process that was killed is among them for that
-// long, and also one that had ended before the first call. One that ended in good order
-// has no claims. A process without a Daemon is listed once for each of its sessions.
+// within patience, as judge would. A killed process is among them for that long, even if
+// it ended before the first call. A process that ended cleanly has no claims. A process
+// without a Daemon is listed once for each of its sessions.
 func (c *Claims) Others(ctx context.Context) ([]Other, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -48,7 +48,7 @@ func (c *Claims) Others(ctx context.Context) ([]Other, error) {
 	return c.others.living(found, &c.cfg.Holder, c.cfg.Now()), nil
 }
 
-// living notes the beats, and returns the holders of those that live, except own.
+// living notes the beats, and returns the live holders except own.
 func (o *others) living(found []claimed, own *Holder, now time.Time) (out []Other) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,7 +74,7 @@ func (o *others) living(found []claimed, own *Holder, now time.Time) (out []Othe
 	return out
 }
 
-// isProcess reports whether both are the same process, or an earlier one of the same
+// isProcess reports whether other is the same process, or an earlier process with the same
 // journal, which has ended.
 func (h *Holder) isProcess(other *Holder) bool {
 	return h.Daemon != "" && h.Daemon == other.Daemon || h.sameLock(other)

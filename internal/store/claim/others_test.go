@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// daemons returns those that a process sees.
+// daemons returns the daemons that a process sees.
 func (p *process) daemons(t *testing.T) (names []string) {
 	t.Helper()
 	found, err := p.Others(t.Context())
@@ -52,12 +52,12 @@ func TestOthersAreThoseWhoseBeatChanges(t *testing.T) {
 	assert.Equal(t, unreachable, found[0].Unreachable)
 
 	require.NoError(t, c.later(t))
-	assert.Equal(t, []string{"b@b:8430", "c@"}, a.daemons(t), "c had only stopped for a while")
+	assert.Equal(t, []string{"b@b:8430", "c@"}, a.daemons(t), "c had only paused")
 	b.Close(t.Context())
 	assert.Equal(t, []string{"c@"}, a.daemons(t), "b ended")
 }
 
-// TestOthersLiveOnWhileMongoDBWasAway: they could not renew their claims either.
+// TestOthersLiveOnWhileMongoDBWasAway: they could not renew their claims meanwhile.
 func TestOthersLiveOnWhileMongoDBWasAway(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
