@@ -28,8 +28,8 @@ type fleet struct {
 	began time.Time
 }
 
-// newFleet returns flags of daemons that let readings wait. With TLS they have an access
-// file, too.
+// newFleet returns a fleet whose daemons let readings wait. With TLS they also have an
+// access file.
 func newFleet(t *testing.T, secure bool) *fleet {
 	t.Helper()
 	db := mongodtest.Database(t)
@@ -58,7 +58,7 @@ func (f *fleet) start(dir string) *brimProcess {
 	return b
 }
 
-// carryOut sends a request with the token.
+// carryOut sends a request with the fleet's token.
 func (f *fleet) carryOut(method, address, path, body string) (code int, incomplete, answer string) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -80,7 +80,7 @@ func (f *fleet) carryOut(method, address, path, body string) (code int, incomple
 	return resp.StatusCode, resp.Header.Get("Brim-Incomplete"), string(text)
 }
 
-// take has a daemon acknowledge a reading of sensor s; a larger value is a newer one.
+// take sends a reading of sensor s to a daemon; a larger value means a newer reading.
 func (f *fleet) take(b *brimProcess, value int) {
 	f.t.Helper()
 	code, _, answer := f.carryOut(http.MethodPost, b.HTTP, "/v1/readings", fmt.Sprintf(`{"sensorId":"s","ts":%d,"fields":{"v":%d}}`, f.began.Add(-time.Minute).UnixMilli()+int64(value), value))
@@ -105,9 +105,9 @@ func (f *fleet) knows(b *brimProcess) {
 	b.eventually("the other daemon is known", func() bool { return f.peers(b, "reachable") == 1 })
 }
 
-// shows waits for an answer that names no daemon and has the text, which it may never
-// have twice. On a busy machine another daemon may not be asked in time, or not be
-// taken for alive.
+// shows waits for an answer that names no daemon and contains the text, which must never be
+// there twice. On a busy machine another daemon may not answer in time, or not be
+// considered alive.
 func (f *fleet) shows(b *brimProcess, path, text string) {
 	f.t.Helper()
 	b.eventually("an answer to "+path+" with "+text, func() bool {
@@ -147,7 +147,7 @@ func TestWhatOneDaemonAcknowledgedIsReadAtAnother(t *testing.T) {
 			code, incomplete, answer := f.carryOut(http.MethodGet, a.HTTP, "/v1/sensors/s/readings", "")
 			assert.Equal(t, http.StatusOK, code)
 			assert.Contains(t, answer, `"v":7`)
-			if f.peers(a, "unreachable") == 1 { // it was not known yet that it has ended
+			if f.peers(a, "unreachable") == 1 { // else it is not known yet that the daemon has ended
 				assert.Equal(t, b.HTTP, incomplete)
 				assert.Contains(t, answer, fmt.Sprintf(`"incomplete":[%q]`, b.HTTP))
 			}
@@ -160,7 +160,7 @@ func TestWhatOneDaemonAcknowledgedIsReadAtAnother(t *testing.T) {
 	}
 }
 
-// TestReplayIsNotAskedForReadings: it has the settings of a daemon, and no listeners.
+// TestReplayIsNotAskedForReadings: it has a daemon's settings but no listeners.
 func TestReplayIsNotAskedForReadings(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, false)
@@ -184,7 +184,7 @@ func TestQueryNamesDaemonsThatWereNotAsked(t *testing.T) {
 	b.wait()
 	got := runBrim(t, nil, "query", "--url", "http://"+a.HTTP, "s")
 	require.NoError(t, got.err, got.stderr)
-	if f.peers(a, "unreachable") == 1 { // it was not known yet that it has ended
+	if f.peers(a, "unreachable") == 1 { // else it is not known yet that the daemon has ended
 		assert.Contains(t, got.stderr, "may be missing: "+b.HTTP+" could not be asked")
 	}
 	got = runBrim(t, nil, "query", "--url", "http://"+a.HTTP, "s", "--unstored", "off")

@@ -58,12 +58,12 @@ type daemon struct {
 	exited <-chan struct{} // closed when the process has ended
 }
 
-// eager writes all that gathered once in a flush interval, whatever that costs MongoDB:
-// faults hit updates, so there must be many.
+// eager writes everything that gathered in each flush interval, whatever that costs
+// MongoDB. Faults hit updates, so there must be many.
 var eager = []string{"--flush-budget", "10000%"}
 
-// policies are ways to let readings gather: hardly, as by default, and until there are
-// some or they are old.
+// policies let readings gather as briefly as possible, as by default, and until there are
+// five or they are 2 s old.
 var policies = [][]string{eager, {"--flush-budget", "2%"}, {"--flush-budget", "0%", "--flush-max", "2s", "--merge-readings", "5"}}
 
 // newDaemon prepares a daemon; flags come behind those that every test needs.

@@ -306,7 +306,7 @@ func TestDoctorSituations(t *testing.T) {
 							continue // other processes of the host
 						}
 						if name == "late" && c.found != "" {
-							continue // whatever slows writes down makes updates late
+							continue // anything that slows writes down makes updates late
 						}
 						assert.Contains(t, allowed, name, "a false diagnosis")
 					}

@@ -524,10 +524,10 @@ func (a *attacker) strangeReadings() []attack {
 	}
 }
 
-// fewSensors are so few that the quota may let them in at once.
+// fewSensors is few enough for the quota to accept them at once.
 const fewSensors = 400
 
-// newSensors sends a reading of each of n unknown sensors.
+// newSensors sends one reading for each of n unknown sensors.
 func (a *attacker) newSensors(ctx context.Context, n int) {
 	var b bytes.Buffer
 	for range n {

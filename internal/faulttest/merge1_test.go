@@ -15,9 +15,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestMERGE1 kills the daemon again and again while most of what it has accepted waits to
-// be merged, by the default policy: 10,000 sensors send. The next process is ready soon,
-// answers queries with what waits, and does not write all of it at once.
+// TestMERGE1 repeatedly kills the daemon while most of the accepted readings wait to be
+// merged: 10,000 sensors send, and the policy is the default. Each new process must be
+// ready soon, return the waiting readings in queries, and not write them all at once.
 func TestMERGE1(t *testing.T) {
 	faultTest{
 		name: "MERGE-1", alone: full(), run: killedWhileGathering,
@@ -27,7 +27,7 @@ func TestMERGE1(t *testing.T) {
 
 const (
 	gatheringSensors = 10_000
-	// Sensors whose readings are all known to be accepted, so that they can be read back.
+	// Sensors all of whose readings are known to be accepted, so that they can be read back.
 	knownSensors  = 20
 	knownReadings = 5 // of each, between two kills
 	// longestStart is generous: a start takes a quarter of a second.
@@ -56,7 +56,7 @@ func killedWhileGathering(s *scene) outcome {
 		broken = append(broken, s.readKnown(d, round, "before")...)
 		accepted, waiting := s.log.Acked(), d.metric("brim_queue_readings")
 		if !s.sabotaged {
-			require.Greater(s.t, waiting, float64(accepted)/4, "too little waits")
+			require.Greater(s.t, waiting, float64(accepted)/4, "too few readings wait")
 		}
 		d.kill()
 		began := time.Now()
@@ -81,17 +81,17 @@ func killedWhileGathering(s *scene) outcome {
 	return out
 }
 
-// copiedAfter is how long readings wait at most until they are copied to their bucket.
+// copiedAfter is longer than readings wait until they are copied to their bucket.
 const copiedAfter = 6 * time.Second
 
-// affordable returns how many updates the default budget allows in a time, twice: what
-// was saved for ten seconds, 2 % of a core, and 300 µs for each.
+// affordable returns twice the number of updates that the default budget allows in a time:
+// 2 % of a core, with what was saved in ten seconds, at 300 µs each.
 func affordable(elapsed time.Duration) float64 {
 	return 2 * (10*time.Second + elapsed).Seconds() * 0.02 / 300e-6
 }
 
-// readKnown reads back, from a daemon, all readings of the sensors that were sent in this
-// round and the earlier ones, and returns what is wrong.
+// readKnown reads back all readings of the known sensors that were sent in this round and
+// earlier ones, and returns a message if one is missing or returned twice.
 func (s *scene) readKnown(d *daemon, round int, when string) (broken []string) {
 	s.t.Helper()
 	for i := range knownSensors {
@@ -115,7 +115,7 @@ func (s *scene) readKnown(d *daemon, round int, when string) (broken []string) {
 	return broken
 }
 
-// get makes a request, and returns code 0 where no answer comes.
+// get makes a request, and returns code 0 if there is no answer.
 func (s *scene) get(url string) (code int, body []byte) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

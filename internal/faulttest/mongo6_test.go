@@ -13,8 +13,8 @@ import (
 )
 
 // TestMONGO6 disconnects MongoDB for minutes at full rate, with the default policy. The
-// journal grows to its limit, and the daemon's memory does not; then requests get 503. When
-// MongoDB is back, the journal gets room again by itself, and everything is drained while
+// journal grows to its limit, but the daemon's memory does not; then requests get 503. When
+// MongoDB is back, the journal shrinks without intervention, and everything is stored while
 // more readings arrive.
 func TestMONGO6(t *testing.T) {
 	faultTest{name: "MONGO-6", alone: full(), run: longOutage, sabotages: []sabotage{without(fault.Limit)}}.test(t)
@@ -46,7 +46,7 @@ func longOutage(s *scene) outcome {
 	began := time.Now()
 	var room time.Duration
 	if !s.sabotaged {
-		require.Eventually(s.t, func() bool { return d.metric("brim_journal_bytes") < 0.8*limitBytes }, form(s, patience, 5*time.Minute), 100*time.Millisecond, "the journal gets no room")
+		require.Eventually(s.t, func() bool { return d.metric("brim_journal_bytes") < 0.8*limitBytes }, form(s, patience, 5*time.Minute), 100*time.Millisecond, "the journal does not shrink")
 		room = time.Since(began)
 		s.flush(d) // while more readings arrive
 	}

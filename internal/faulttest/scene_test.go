@@ -49,7 +49,7 @@ type faultTest struct {
 	run       func(s *scene) outcome
 	sabotages []sabotage
 	alone     bool // no other test may run at the same time
-	timed     bool // it measures times, and has three tries: a host may stall during one
+	timed     bool // it measures times, and may be tried three times: the host may stall during one
 
 	// Shared by all runs, which run one after another.
 	ownServer       bool          // a mongod that no other test uses
@@ -243,8 +243,8 @@ func (s *scene) daemon(uri string, flags ...string) *daemon {
 	return d.start().ready()
 }
 
-// policy returns the flags of a random policy, of the eager one in a sabotaged run: there
-// is more to go wrong.
+// policy returns the flags of a random policy, or of the eager one in a sabotaged run,
+// where more can go wrong.
 func (s *scene) policy() []string {
 	if s.sabotaged {
 		return eager

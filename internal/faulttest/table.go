@@ -208,7 +208,7 @@ func Names() []string {
 		"MIGRATE-3",    // and back
 		"DROP-1",       // a collection is dropped while the daemon runs
 		"MERGE-1",      // the daemon is killed while almost all readings wait to be merged
-		"WAVE-1",       // sensors that send at once, too much, late, or with wrong clocks
+		"WAVE-1",       // sensors that send all at once, very often, late, or with wrong clocks
 		"HOSTILE-1",    // clients that are not authorized, or send too much
 		"SCALE-1",      // four daemons, one lost for ever, its journal adopted
 		"LOAD-1",       // the load generator's honesty

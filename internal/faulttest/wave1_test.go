@@ -10,25 +10,25 @@ import (
 )
 
 // TestWAVE1 sends the same number of readings from 10,000 sensors evenly, and in ways that
-// could make updates come in waves. Acknowledgements must not take longer for it: the 99th
-// percentile stays within 1.2 times that of the even load in the same round. The better
-// of two rounds is judged, in the full form only.
+// could make updates come in waves. Acknowledgements must not become slower: the 99th
+// percentile must stay within 1.2 times that of the even load in the same round. Only the
+// full form checks this, by the better of two rounds.
 func TestWAVE1(t *testing.T) {
 	faultTest{name: "WAVE-1", alone: full(), run: waves}.test(t)
 }
 
 const (
 	waveGroups = 4
-	// Readings gather for so long at most, rather than for 5 minutes, so that each load
-	// shows in seconds what it otherwise would in minutes. Sensors that send together do so
-	// as often.
+	// Readings gather for at most this long instead of 5 minutes, so that each load shows in
+	// seconds what would otherwise take minutes. Sensors that send together do so at the
+	// same interval.
 	waveFlushMax = 15 * time.Second
 	waveRatio    = 1.2
-	// waveNoise is a difference of the 99th percentiles that proves nothing.
+	// waveNoise is a difference of the 99th percentiles that may be chance.
 	waveNoise = 2 * time.Millisecond
 )
 
-// A wave is a way to send.
+// A wave is a way to send readings.
 type wave struct {
 	name    string
 	daemons int                     // 0: one
@@ -36,7 +36,7 @@ type wave struct {
 	burst   func(s *scene, x *wavy) // is called once a cycle; nil: never
 }
 
-// A wavy load is a wave at work, on daemons of its own.
+// A wavy load is a running wave, on its own daemons.
 type wavy struct {
 	wave
 
@@ -46,7 +46,7 @@ type wavy struct {
 	sensors int
 }
 
-// group starts the producer of a quarter of the sensors, on one of the daemons.
+// group starts the producer for a quarter of the sensors, on one of the daemons.
 func (x *wavy) group(s *scene, i int, cfg faulttest.ProducerConfig) *faulttest.Producers {
 	cfg.Sensors = x.sensors / waveGroups
 	cfg.FirstSensor = int64(i * cfg.Sensors)
@@ -97,7 +97,7 @@ var waveKinds = []wave{
 			cfg.Start = x.began.Add(time.Duration(i-waveGroups) * 157 * time.Minute)
 		})
 	}},
-	{name: "one reading of eleven is late", start: func(s *scene, x *wavy) {
+	{name: "one reading in eleven is late", start: func(s *scene, x *wavy) {
 		x.evenly(s, x.rate, func(_ int, cfg *faulttest.ProducerConfig) { cfg.Late = 2 * time.Hour })
 	}},
 	{name: "two daemons", daemons: 2, start: evenly},

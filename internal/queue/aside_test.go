@@ -596,8 +596,8 @@ func TestCatchingUpRemembersNoOthers(t *testing.T) {
 	})
 }
 
-// TestWaitingBesideASetAsideBucket asks for each sensor where the rest of its readings is,
-// next to a bucket that cannot be written.
+// TestWaitingBesideASetAsideBucket asks where the rest of each sensor's readings is, while
+// one bucket cannot be written.
 func TestWaitingBesideASetAsideBucket(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -652,8 +652,8 @@ func TestAFullLaneSeldomReadsTheJournalAgain(t *testing.T) {
 	})
 }
 
-// TestWaitingMissesNothing asks all the time, while buckets fail, are set aside, probed
-// and catch up: every reading is stored, in memory, or behind the position.
+// TestWaitingMissesNothing asks continuously, while buckets fail, are set aside, probed
+// and catch up. Every reading must be stored, in memory, or after the position.
 func TestWaitingMissesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,11 +15,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// notingStore stores everything and notes what it got. It checks nothing, so that a
+// notingStore stores everything and notes what it received. It checks nothing, so that a
 // sabotaged queue can use it.
 type notingStore struct {
 	mu     sync.Mutex
-	rows   map[string]int // how often each reading came, with its sequence
+	rows   map[string]int // how often each reading was written, with its sequence
 	waited time.Duration  // longest from a reading's receipt to its update
 }
 
@@ -36,14 +36,14 @@ func (s *notingStore) Write(_ context.Context, writes []*batch.Pending) {
 	}
 }
 
-// gathered is what a store got of readings that came steadily.
+// gathered is what a store received when readings arrived steadily.
 type gathered struct {
 	accepted, lost, twice int
 	waited                time.Duration
 }
 
-// runGathering sends a reading a second from each of some sensors, which gather for half
-// a minute at most.
+// runGathering sends a reading a second from each of a few sensors. Readings gather for at
+// most half a minute.
 func runGathering(t *testing.T, faults *fault.Injector) (g gathered) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,8 +77,8 @@ func runGathering(t *testing.T, faults *fault.Injector) (g gathered) {
 
 const gatherAtMost = 30 * time.Second
 
-// TestMERGE1Gathering lets readings gather and be copied. None may be lost, stored twice
-// or wait for longer than --flush-max, though its bucket gets readings all the time.
+// TestMERGE1Gathering lets readings gather and be copied. None may be lost, stored twice,
+// or wait for longer than --flush-max, although its bucket keeps getting readings.
 func TestMERGE1Gathering(t *testing.T) {
 	t.Parallel()
 	began := time.Now()

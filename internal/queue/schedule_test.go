@@ -21,7 +21,7 @@ func withPolicy(p Policy) Config {
 	return Config{Lanes: 1, MaxBytes: 64 << 20, Streams: map[string]Stream{stream: {Policy: p}}}
 }
 
-// written counts a store's updates by the second, since the test began.
+// written counts a store's updates in each second of the test.
 type written struct {
 	mu      sync.Mutex
 	seconds map[int]int
@@ -88,8 +88,8 @@ func TestFewSensorsAreWrittenWithinTwoSeconds(t *testing.T) {
 	})
 }
 
-// Ten thousand sensors cost more than the budget, so they are merged, in a steady flow,
-// although all of them send at the same moment.
+// Ten thousand sensors cost more than the budget, so their readings are merged, and updates
+// flow steadily although all sensors send at the same moment.
 func TestManySensorsAreMergedWithinTheBudget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestManySensorsAreMergedWithinTheBudget(t *testing.T) {
 		for _, n := range w.rows {
 			merged += n
 		}
-		assert.Greater(t, merged/updates, 25, "readings an update")
+		assert.Greater(t, merged/updates, 25, "readings per update")
 		assert.LessOrEqual(t, w.waited, 5*time.Minute+5*time.Second)
 		assert.Less(t, w.most(), 150, "updates in a second")
 		assert.Zero(t, q.Status().PastDue)
@@ -119,8 +119,8 @@ func TestManySensorsAreMergedWithinTheBudget(t *testing.T) {
 	})
 }
 
-// Without a budget readings wait as long as they may. The updates are spread over the
-// last part of that.
+// Without a budget, readings wait as long as they may. The updates are spread over the last
+// part of that time.
 func TestReadingsWaitAtMostFlushMax(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestReadingsWaitAtMostFlushMax(t *testing.T) {
 		assert.Less(t, w.most(), sensors/6, "updates in a second")
 		assert.Zero(t, sent(q, byBudget))
 		slices.Sort(w.rows)
-		assert.GreaterOrEqual(t, w.rows[len(w.rows)/2], 8, "readings of a median update, of twelve a minute")
+		assert.GreaterOrEqual(t, w.rows[len(w.rows)/2], 8, "readings in the median update; twelve a minute arrive")
 		q.Close(cancelled())
 	})
 }
@@ -178,7 +178,7 @@ func TestEnoughReadingsAreWritten(t *testing.T) {
 	})
 }
 
-// A request that waits until its reading is stored does not make others be written.
+// A request that waits until its reading is stored causes no update of other buckets.
 func TestARequestHurriesItsBucketOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestFullMemoryWritesTheOldestFirst(t *testing.T) {
 	})
 }
 
-// What an earlier process left is due at once, and paced.
+// Readings that an earlier process left are written at a limited pace.
 func TestReplayIsPaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -256,8 +256,8 @@ func TestReplayIsPaced(t *testing.T) {
 	})
 }
 
-// What waits for long is copied, so that it does not keep the rest of its request in
-// memory, and is the same when it is written.
+// Readings that wait for long are copied, so that they do not keep the rest of their
+// request in memory. The copies must be equal.
 func TestGatheredReadingsAreTheSame(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -300,8 +300,8 @@ func TestGatheredReadingsAreTheSame(t *testing.T) {
 	})
 }
 
-// Requests that wait until their readings are stored, as many as MongoDB can store, do not
-// hold up those that do not wait.
+// Requests that wait until their readings are stored, even as many as MongoDB can store, do
+// not delay readings for which no request waits.
 func TestRequestsDoNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestPolicyCanBeChanged(t *testing.T) {
 	})
 }
 
-// What waits because the store was never prepared is late, from when it came.
+// Readings that wait because the store was never prepared are late from their arrival on.
 func TestReadingsAreLateWhileTheStoreIsNotPrepared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

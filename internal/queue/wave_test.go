@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// at makes a batch with one reading of each sensor, with times of their own.
+// at makes a batch with one reading of each sensor, each with its own time.
 func at(when func(sensor int) time.Time, sensors []string) *batch.Batch {
 	b := known.Builder(time.Now())
 	for i, sensor := range sensors {
@@ -30,7 +30,7 @@ func at(when func(sensor int) time.Time, sensors []string) *batch.Batch {
 	return b.Batch()
 }
 
-// However a thousand sensors send, their updates flow evenly, in time.
+// However a thousand sensors send, their updates are spread evenly and are in time.
 func TestUpdatesComeInNoWave(t *testing.T) {
 	t.Parallel()
 	const (
@@ -95,7 +95,7 @@ func TestUpdatesComeInNoWave(t *testing.T) {
 	}
 }
 
-// So many sensors become due that one write cannot carry those of an interval.
+// So many buckets become due that one write cannot carry those of an interval.
 func TestVeryManyUpdatesAreInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,8 @@ func TestVeryManyUpdatesAreInTime(t *testing.T) {
 	})
 }
 
-// A journal that stays short, since a bucket in it cannot be written, does not end merging.
+// Readings are still merged if the journal stays nearly full because a bucket in it cannot
+// be written.
 func TestAJournalThatStaysShortStillMerges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,7 @@ func (s point) String() string {
 type grid struct {
 	sensors, perUpdate, fields, writers []int
 	centre                              point
-	length                              time.Duration // of writing at a point
+	length                              time.Duration // of writing, for each point
 }
 
 func fullGrid() grid {
@@ -140,7 +140,7 @@ func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length tim
 	return nil
 }
 
-// A writing is what lanes write for a while.
+// A writing describes what lanes write for a while.
 type writing struct {
 	point
 
@@ -149,7 +149,7 @@ type writing struct {
 	length   time.Duration
 }
 
-// What was written, and what it took.
+// What was written, and what it cost.
 type written struct {
 	readings, updates int
 	created           int // buckets, before the clock started
@@ -157,8 +157,8 @@ type written struct {
 	took              bench.Samples // of the commands, in seconds
 }
 
-// write writes readings with percentages as lanes do. Of buckets each sensor has one
-// beforehand, with a reading.
+// write writes readings of percentages as lanes do. In a bucket collection each sensor
+// already has a bucket with one reading.
 func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w written, err error) {
 	c, err := shape.New(ctx, m, shape.Config{
 		Name: collection, Shape: shape.Shape{Kind: s.kind, Granularity: time.Hour}, Compressor: store.Snappy, PerUpdate: s.perUpdate,
@@ -206,7 +206,7 @@ func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w writt
 	return w, m.Drop(ctx)
 }
 
-// percentages are readings of so many fields.
+// percentages returns a source of readings with a number of fields.
 func (t *trial) percentages(fields int) shape.Numbers {
 	var names []string
 	for f := range fields {
@@ -215,18 +215,18 @@ func (t *trial) percentages(fields int) shape.Numbers {
 	return shape.Numbers{Names: names, Number: func(random uint64) float64 { return float64(random % (mostUsage + 1)) }, Seed: t.lab.Seed}
 }
 
-// A bend is what the curve is measured at.
+// A bend configures the measurement of the curve.
 type bend struct {
 	perUpdate                []int
 	sensors, fields, writers int
-	length                   time.Duration // of writing at a point
+	length                   time.Duration // of writing, for each point
 }
 
-// bendInterval makes an hour end with an update, whatever it carries.
+// bendInterval makes an hour end with an update, for every number of readings per update.
 const bendInterval = 6 * time.Second
 
-// fullBend has so few sensors that a command of a lane does not take seconds where an
-// update has one reading: what times out is sent again, which is not its price.
+// fullBend has few sensors, so that a lane's command does not take seconds if an update
+// has one reading: one that times out is sent again, which would distort the cost.
 func fullBend() bend {
 	return bend{perUpdate: []int{1, 2, 5, 12, 60, 300}, sensors: 1000, fields: 4, writers: 4, length: 5 * time.Second}
 }
@@ -234,8 +234,8 @@ func fullBend() bend {
 // Columns of the curve.
 const bucketsOf, seriesOf = "buckets", "time series"
 
-// curve measures MongoDB's cost of a reading by the readings of an update, beside
-// that of a document each.
+// curve measures MongoDB's cost per reading by readings per update, and compares it with
+// that of a document per reading.
 func (t *trial) curve(ctx context.Context, b bend) error {
 	err := t.onMongoDB(ctx, func(m *bench.MongoDB) error {
 		for i := range t.lab.Repeats {
@@ -260,9 +260,9 @@ func (t *trial) curve(ctx context.Context, b bend) error {
 	return nil
 }
 
-// curveOnce measures each point once, and the raw inserts, which are the same at all.
+// curveOnce measures each point once, and the raw inserts, which are the same for all.
 func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round string) error {
-	t.lab.Step("curve %s: insertMany, a document a reading", round)
+	t.lab.Step("curve %s: insertMany, a document per reading", round)
 	if err := m.Settle(ctx); err != nil {
 		return err
 	}
@@ -277,10 +277,10 @@ func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round s
 			name string
 			kind shape.Kind
 		}{{bucketsOf, shape.Buckets}, {seriesOf, shape.TimeSeries}} {
-			t.lab.Step("curve %s: %d readings an update, %s", round, perUpdate, of.name)
+			t.lab.Step("curve %s: %d readings per update, %s", round, perUpdate, of.name)
 			w, err := t.write(ctx, m, writing{point{b.sensors, perUpdate, b.fields, b.writers}, of.kind, bendInterval, b.length})
 			if err != nil {
-				return fmt.Errorf("write %d readings an update, %s: %w", perUpdate, of.name, err)
+				return fmt.Errorf("write %d readings per update, %s: %w", perUpdate, of.name, err)
 			}
 			t.lab.Add("curve", row, of.name, w.spent.CPU/float64(w.readings))
 		}
@@ -289,9 +289,8 @@ func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round s
 	return nil
 }
 
-// crossing is the place from which on a cost that falls with x is below a level: on
-// the line between the measured points, both axes of which are logarithms. NaN: it
-// stays above, or is never above.
+// crossing returns the x at which a falling cost crosses a level, interpolated between
+// the measured points on logarithmic axes. NaN: it is always above or always below.
 func crossing(x, cost []float64, level float64) float64 {
 	for i := 1; i < len(x); i++ {
 		if above, below := cost[i-1], cost[i]; above >= level && below < level {
@@ -305,17 +304,17 @@ func crossing(x, cost []float64, level float64) float64 {
 func curveTables() []bench.Table {
 	return []bench.Table{
 		{
-			Name: "curve", Title: "MongoDB's CPU for a reading, by the readings of an update", Variant: "readings an update", Measures: bench.In(bench.Seconds, bucketsOf, seriesOf, insertedRaw),
-			Note: "Four fields, 1,000 sensors that are written in turn, hourly windows, four lanes in one process, as fast as they go; each sensor has a bucket with one reading before the clock starts. " +
-				"insertMany: a document a reading, 100 a call, three writers, as fast as they go; it is the same in all rows.",
+			Name: "curve", Title: "MongoDB's CPU per reading, by readings per update", Variant: "readings per update", Measures: bench.In(bench.Seconds, bucketsOf, seriesOf, insertedRaw),
+			Note: "Four fields, 1,000 sensors written in turn, hourly windows, four lanes in one process, as fast as they can; each sensor has a bucket with one reading before the clock starts. " +
+				"insertMany: a document per reading, 100 per call, three writers, as fast as they can; it is the same in all rows.",
 			Plots: []bench.Plot{{
-				Title: "MongoDB's CPU for a reading, by the readings of an update", Caption: "Where a line falls below that of insertMany, MongoDB works less for Brim than for a program that inserts each reading.",
+				Title: "MongoDB's CPU per reading, by readings per update", Caption: "Where a line is below that of insertMany, Brim takes less of MongoDB's CPU than a program that inserts each reading.",
 				LogX: true, LogY: true,
 			}},
 		},
 		{
-			Name: "crossing", Title: "From how many readings an update costs less than they do inserted one by one", Variant: "storage", Measures: bench.In(bench.Count, perUpdateOf),
-			Note: "On the line between the points that were measured.",
+			Name: "crossing", Title: "Readings per update above which Brim costs less than a document per reading", Variant: "storage", Measures: bench.In(bench.Count, perUpdateOf),
+			Note: "Interpolated between the measured points.",
 		},
 	}
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// rawPrefix makes ids of sensors as long as those of brim load.
+// rawPrefix makes sensor ids as long as those of brim load.
 const rawPrefix = "load-mi8dk3f2-"
 
-// Inserts are what a program without Brim does: a document for each reading, which
-// has its time, its sensor and its fields, a hundred in a call, unordered and
-// majority-committed. There is no index but that of _id.
+// Inserts are what a program without Brim does: it inserts a document for each reading,
+// with time, sensor and fields, a hundred per call, unordered and with majority write
+// concern. The only index is that of _id.
 type inserts struct {
 	source   shape.Source
 	sensors  int           // that report in turn
 	interval time.Duration // between two readings of a sensor
-	rate     float64       // documents a second; 0: as fast as they go
+	rate     float64       // documents a second; 0: as fast as possible
 	// checkpointed measurements include a checkpoint of what was inserted.
 	checkpointed bool
 }
@@ -58,7 +58,7 @@ func (in *inserts) measure(ctx context.Context, m *bench.MongoDB, length time.Du
 	return documents, spent, nil
 }
 
-// run inserts for so long, each call when it is due.
+// run inserts for a duration, each call when it is due.
 func (in *inserts) run(ctx context.Context, coll *mongo.Collection, length time.Duration) (documents int64, err error) {
 	begin := time.Now()
 	var next, done atomic.Int64 // calls
@@ -92,7 +92,7 @@ func (in *inserts) run(ctx context.Context, coll *mongo.Collection, length time.
 	return done.Load() * perCall, context.Cause(ctx)
 }
 
-// A call is the documents of one, which are made in the same memory each time.
+// A call is the documents of one call. It reuses their memory.
 type call struct {
 	in        *inserts
 	begin     time.Time
@@ -105,7 +105,7 @@ func newCall(in *inserts, begin time.Time) *call {
 	return &call{in: in, begin: begin, documents: make([]any, perCall)}
 }
 
-// fill makes the readings of all sensors from a number on.
+// fill makes the documents of a call, from a reading's number on.
 func (c *call) fill(first int64) {
 	for i := range c.documents {
 		n := first + int64(i)

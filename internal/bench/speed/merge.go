@@ -14,21 +14,21 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// A course is sensors that report all the time, each seldom: what merging over time
-// is for.
+// A course is a load of many sensors that each report rarely, for which merging over
+// time is made.
 type course struct {
 	name     string // in tables
 	sensors  int
 	interval time.Duration // between two readings of a sensor
 	flushMax time.Duration
-	flags    []string // of brim serve, where the course is not about its defaults
-	// speedup is how much faster than the clock time runs. As many times fewer sensors
-	// report as many times more often, and readings wait as many times shorter. The
-	// rates of readings and of updates, and what an update carries, stay the same.
+	flags    []string // of brim serve; none: its defaults
+	// speedup is how many times faster than the clock time runs. The number of sensors,
+	// their interval and --flush-max are divided by it. The rates of readings and of
+	// updates, and the readings per update, stay the same.
 	speedup int
 }
 
-// often are the sensors of the common installation, which Brim's defaults are for.
+// often is the most common installation, for which Brim's defaults are made.
 func often() course {
 	return course{name: "10,000 sensors every 5 s", sensors: 10_000, interval: 5 * time.Second, flushMax: 5 * time.Minute, speedup: 1}
 }
@@ -58,10 +58,10 @@ func (c *course) serve() []string {
 	if c.speedup == 1 {
 		return c.flags
 	}
-	return append(append([]string{}, c.flags...), "--flush-max", c.waits().String()) // the last one counts
+	return append(append([]string{}, c.flags...), "--flush-max", c.waits().String()) // the last value of a flag counts
 }
 
-// load are the flags of brim load for so long.
+// load returns the flags of brim load for a duration.
 func (c *course) load(length time.Duration, more ...string) []string {
 	return append([]string{
 		"--sensors", strconv.Itoa(c.running()), "--interval", c.interval.String(), "--speedup", strconv.Itoa(c.speedup),
@@ -79,8 +79,8 @@ func (c *course) row(side string) string {
 
 const (
 	perCall = 100 // readings of a request, and documents of a call
-	// mostRaw is how long raw inserts are measured at most: they are the same all
-	// the time, and mongod's checkpoints come each minute.
+	// mostRaw is the longest time for which raw inserts are measured. Their cost does not
+	// change over time, and mongod's checkpoints come every minute.
 	mostRaw = 5 * time.Minute
 )
 
@@ -91,8 +91,8 @@ const (
 	nothingDone = "mongod idle"
 )
 
-// merge compares the cost of a course through Brim with raw inserts at the same
-// rate. Brim's daemon runs only on its own side, because it asks mongod for its
+// merge compares the cost of a course through Brim with that of raw inserts at the same
+// rate. Brim's daemon does not run during the inserts, because it reads mongod's
 // counters.
 func (t *trial) merge(ctx context.Context, c course) error {
 	for i := range t.lab.Repeats {
@@ -128,7 +128,7 @@ func (t *trial) merge(ctx context.Context, c course) error {
 	return nil
 }
 
-// idle measures what mongod spends on itself, which is in the cost of both sides.
+// idle measures the CPU of an idle mongod, which is part of the cost of both sides.
 func (t *trial) idle(ctx context.Context, m *bench.MongoDB, c course) error {
 	if err := m.Settle(ctx); err != nil {
 		return err
@@ -161,8 +161,8 @@ func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) error 
 	return nil
 }
 
-// mergeBrim is the side of Brim. The clock starts when readings have come for as
-// long as they may wait, and runs until all are stored and a checkpoint is written.
+// mergeBrim is the side of Brim. The clock starts after the load has run for as long as
+// readings may wait, and stops when all are stored and a checkpoint is written.
 func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) error {
 	return t.rig(ctx, m, c.serve(), func(ctx context.Context, r *rig) error {
 		running := r.start(ctx, c.load(c.waits()+c.length())...)
@@ -194,14 +194,14 @@ func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) error
 	})
 }
 
-// allStored fails unless MongoDB has just what a load sent, all of which must have
-// been taken.
+// allStored fails unless all readings of a load were acknowledged, and MongoDB has exactly
+// those.
 func (r *rig) allStored(ctx context.Context, sent *load.Result) error {
 	if sent == nil {
 		return nil // it failed, which is another error
 	}
 	if lost := sent.Dropped + sent.Failed + sent.Rejected; lost > 0 {
-		return fmt.Errorf("%d readings of the load were not taken, so this machine is too busy for it: %v", lost, sent.FirstErrors)
+		return fmt.Errorf("%d readings of the load were not acknowledged; this machine may be too busy: %v", lost, sent.FirstErrors)
 	}
 	stored, err := r.stored(ctx)
 	if err == nil && stored != sent.Acked {
@@ -210,7 +210,7 @@ func (r *rig) allStored(ctx context.Context, sent *load.Result) error {
 	return err
 }
 
-// addTriggers adds which part of the readings was sent for each reason.
+// addTriggers adds the share of the readings that each trigger sent.
 func (r *rig) addTriggers(row string, s *seen) {
 	all := 0.
 	for _, readings := range s.triggers {
@@ -221,7 +221,7 @@ func (r *rig) addTriggers(row string, s *seen) {
 	}
 }
 
-// A running load goes on beside a measurement.
+// A running load continues during a measurement.
 type running struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -246,20 +246,20 @@ func (l *running) wait() (*load.Result, error) {
 	return l.result, l.err
 }
 
-// stop ends it before its time, if it goes on.
+// stop ends the load early if it still runs.
 func (l *running) stop() {
 	l.cancel()
 	<-l.ended
 }
 
-// watchEvery is short beside what readings wait, and long beside what a look costs
-// the daemon.
+// watchEvery is short compared with how long readings wait, and long compared with the
+// time that a scrape takes the daemon.
 const watchEvery = 2 * time.Second
 
-// triggers are why updates are sent.
+// triggers are the daemon's triggers of updates.
 var triggers = [...]string{"budget", "readings", "age", "memory", "journal", "flush", "request", "retry"}
 
-// known is a value that is 0 as long as a daemon does not report it.
+// known returns a value, or 0 if the daemon does not report it yet.
 func known(v float64) float64 {
 	if math.IsNaN(v) {
 		return 0
@@ -267,7 +267,7 @@ func known(v float64) float64 {
 	return v
 }
 
-// A watch looks at a daemon at intervals.
+// A watch samples a daemon's metrics at intervals.
 type watch struct {
 	r     *rig
 	first scrape.Sample
@@ -281,8 +281,8 @@ type seen struct {
 	brim              time.Duration // processor time
 	readings, updates float64       // that were stored, and sent
 	triggers          map[string]float64
-	// At each look: bytes of memory and of the journal, seconds by which the oldest
-	// reading that is not in MongoDB was received before, and by which updates are late.
+	// In each sample: bytes of memory and of the journal, the age of the oldest reading
+	// that is not in MongoDB, and how late updates are, in seconds.
 	memory, journal, unseen, pastDue bench.Samples
 }
 
@@ -315,7 +315,7 @@ func (w *watch) note(look scrape.Sample) error {
 	return err
 }
 
-// end returns what was seen, up to now.
+// end stops the watch and returns what it has seen.
 func (w *watch) end(ctx context.Context) (*seen, error) {
 	if err := w.stop(); err != nil {
 		return nil, err
@@ -341,7 +341,7 @@ func (w *watch) end(ctx context.Context) (*seen, error) {
 	return s, nil
 }
 
-// sped is for how long a reading waits at most where time is sped up.
+// sped is the longest time that a reading waits if time is sped up.
 const sped = 20 * time.Second
 
 // faster is the course with its time sped up.
@@ -358,20 +358,20 @@ func mergeTables() []bench.Table {
 				{Name: rateOf, Unit: bench.PerSecond}, {Name: perUpdateOf, Unit: bench.Count}, {Name: mongodOf, Unit: bench.Seconds}, {Name: brimOf, Unit: bench.Seconds},
 				{Name: "RSS at most", Unit: bench.Bytes}, {Name: "journal at most", Unit: bench.Bytes}, {Name: "unseen", Unit: bench.Seconds}, {Name: mostUnseenOf, Unit: bench.Seconds},
 			},
-			Note: "CPU is for each reading, with what mongod spends on itself at that rate, which is the row of idle, and with its checkpoints. " +
-				"Brim: measured for three times --flush-max, from when readings have come for as long as that, until all are stored; by the readings that were stored. " +
-				"insertMany: a document a reading, 100 a call, at the same rate. Unseen: age of the oldest reading that is not in MongoDB yet, looked at every 2 s. " +
-				"Where time is N times as fast, as many times fewer sensors report as many times more often, and --flush-max is as many times shorter; rates, and what an update carries, stay the same, and so does --flush-interval. " +
-				"MongoDB has fewer open buckets then.",
+			Note: "CPU is per reading, and includes checkpoints and what an idle mongod uses in that time, which is in the row of idle. " +
+				"Brim: after the load has run for --flush-max, measured for three times as long and until everything is stored, per reading stored. " +
+				"insertMany: a document per reading, 100 per call, at the same rate. Unseen: age of the oldest reading that is not in MongoDB yet, sampled every 2 s. " +
+				"Where time is N times as fast, the number of sensors, their interval and --flush-max are divided by N. Rates, readings per update and --flush-interval stay the same, " +
+				"but MongoDB has fewer open buckets.",
 		},
 		{
-			Name: "triggers", Title: "Why updates were sent, by the readings that they carried", Variant: "sensors and way", Measures: bench.In(bench.Ratio, triggers[:]...),
-			Note: "Repeated updates included; flush: at the end of the measurement.",
+			Name: "triggers", Title: "Share of the readings sent by each trigger", Variant: "sensors and way", Measures: bench.In(bench.Ratio, triggers[:]...),
+			Note: "Including repeated updates. flush: at the end of the measurement.",
 		},
 	}
 }
 
-// mergeClaims are what merging over time promises.
+// mergeClaims are the claims about merging over time.
 func mergeClaims() (all []bench.Claim) {
 	forms := []func(course) course{course.faster, func(c course) course { return c }}
 	for _, as := range forms {
@@ -381,14 +381,14 @@ func mergeClaims() (all []bench.Claim) {
 		}{{often(), 0.7}, {eachMinute(), 0.8}} {
 			c := as(promise.course)
 			all = append(all, bench.Claim{
-				Says:      "MongoDB's CPU for a reading, checkpoints included, compared with raw insertMany of a document per reading at the same rate: " + c.row(throughBrim),
+				Says:      "MongoDB's CPU per reading, checkpoints included, compared with raw insertMany of a document per reading at the same rate: " + c.row(throughBrim),
 				Published: promise.most, PublishedAs: fmt.Sprintf("<= %.1fx", promise.most), Unit: bench.Seconds, Rule: bench.FactorAtMost,
 				From: bench.At("merge", c.row(insertedRaw), mongodOf), Of: bench.At("merge", c.row(throughBrim), mongodOf),
 			})
 		}
 		c := as(climbers())
 		all = append(all, bench.Claim{
-			Says: "the highest rate at which no update is late by more than 10 s: " + c.row(throughBrim), Published: 30_000, PublishedAs: ">= 30,000/s", Unit: bench.PerSecond, Rule: bench.AtLeast,
+			Says: "the highest rate at which no update is more than 10 s late: " + c.row(throughBrim), Published: 30_000, PublishedAs: ">= 30,000/s", Unit: bench.PerSecond, Rule: bench.AtLeast,
 			Of: bench.At("highest", c.row(throughBrim), rateOf),
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// few are sensors that report for a moment.
+// few is a course of a few seconds.
 func few() course {
 	return course{name: "few", sensors: 400, interval: 2 * time.Second, flushMax: 2 * time.Second, speedup: 2, flags: []string{"--flush-interval", "100ms"}}
 }
@@ -32,7 +32,7 @@ func TestMerge(t *testing.T) {
 	for _, trigger := range triggers {
 		sum += r.Table("triggers").Median(c.row(throughBrim), trigger)
 	}
-	assert.InDelta(t, 1, sum, 1e-9, "each reading was sent for one of the reasons")
+	assert.InDelta(t, 1, sum, 1e-9, "each reading was sent by one of the triggers")
 }
 
 func TestSpedUpCoursesKeepTheirRates(t *testing.T) {
@@ -59,7 +59,7 @@ func TestRateIsTriedAndShown(t *testing.T) {
 	assert.InDelta(t, 100*r.Table("rates").Median(row, heldOf), highest, 0)
 }
 
-// TestWaiting asks for readings that wait: what answers have is checked by the experiment.
+// TestWaiting queries readings that wait. The experiment itself checks the answers.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	b := backlog{sensors: 500, each: 3, queries: 5, listed: 2}
@@ -67,7 +67,7 @@ func TestWaiting(t *testing.T) {
 	for _, query := range []string{pageQuery, latestQuery, summaryQuery, sensorsQuery} {
 		assert.Positive(t, r.Table("waiting").Median(query, p99Of), query)
 	}
-	assert.Positive(t, r.Table("backlog").Median("1,500 readings of 500 sensors", "journal a reading"))
+	assert.Positive(t, r.Table("backlog").Median("1,500 readings of 500 sensors", "journal per reading"))
 	require.Len(t, r.Rows, 1)
 }
 

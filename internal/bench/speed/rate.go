@@ -16,13 +16,13 @@ import (
 
 const (
 	mostPastDue = 10              // seconds that an update may be late
-	held        = 5 * time.Minute // of a rate, after as long as readings may wait
+	held        = 5 * time.Minute // how long a rate is held, after as long as readings may wait
 	heldSped    = 40 * time.Second
-	// defaultQueue is --queue-max-bytes of a daemon.
+	// defaultQueue is the default of --queue-max-bytes.
 	defaultQueue = 128 << 20
 )
 
-// A climb tries rates of the sensors of a course, each higher than the one before.
+// A climb tries increasing rates of a course.
 type climb struct {
 	course
 
@@ -30,15 +30,15 @@ type climb struct {
 	length time.Duration // of each, after as long as readings may wait
 }
 
-// climbers are sensors that report every 5 s, as many as a rate takes.
+// climbers is a course of sensors that report every 5 s, as many as a rate needs.
 func climbers() course {
 	c := often()
 	c.name = "sensors that report every 5 s"
 	return c
 }
 
-// climbing are the rates of climbers. Where time is faster, as many times less waits
-// in memory, which is as many times smaller.
+// climbing returns the rates to try. If time is sped up, less waits in memory, so the memory
+// is reduced by the same factor.
 func climbing(c course, length time.Duration) climb {
 	if c.speedup > 1 {
 		c.flags = []string{"--queue-max-bytes", strconv.Itoa(defaultQueue / c.speedup)}
@@ -46,7 +46,7 @@ func climbing(c course, length time.Duration) climb {
 	return climb{course: c, rates: []int{6_000, 12_000, 20_000, 30_000, 45_000, 60_000}, length: length}
 }
 
-// rate searches the highest rate at which no update is late.
+// rate searches for the highest rate at which no update is late.
 func (t *trial) rate(ctx context.Context, c climb) error {
 	highest := 0
 	for _, rate := range c.rates {
@@ -113,11 +113,11 @@ func rateTables() []bench.Table {
 	return []bench.Table{
 		{
 			Name: "rates", Title: "Rates that were tried, 100 readings a request over gRPC", Variant: "rate", Measures: ratesMeasures(),
-			Note: "Late: how long the update that is most overdue is due, in the first and the last third of the time, and at most. Held: 1 if no update was late by more than 10 s, this did not grow, and no reading was refused or left unstored a minute later.",
+			Note: "Late: how late the most overdue update was, in the first and the last third of the time, and at most. Held: 1 if no update was more than 10 s late, lateness did not grow, no reading was refused, and all were stored a minute later.",
 		},
 		{
 			Name: "highest", Title: "The highest rate that was held", Variant: "sensors", Measures: bench.In(bench.PerSecond, rateOf),
-			Note: "Of the rates that were tried.",
+			Note: "Among the rates that were tried.",
 		},
 	}
 }

@@ -79,8 +79,8 @@ func Experiment() *bench.Experiment {
 			{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes, Own: true},
 			{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes, Own: true},
 			{Name: "waiting", What: "queries while 1,000,000 acknowledged readings wait", Slow: minutes, Own: true},
-			{Name: "curve", What: "MongoDB's CPU for a reading by the readings of an update", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
-			{Name: "real-time", What: "merge, minute and rate as they are, time not sped up", Slow: "it takes hours", Own: true, OnRequest: true},
+			{Name: "curve", What: "MongoDB's CPU per reading, by readings per update", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
+			{Name: "real-time", What: "merge, minute and rate without speeding up time", Slow: "it takes hours", Own: true, OnRequest: true},
 			{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
 		},
 		Tables: tables(),
@@ -185,7 +185,7 @@ type trial struct {
 
 func (t *trial) run(ctx context.Context) error {
 	t.lab.Pin("the load of TSBS' use case cpu-only: hosts with ten tags report ten integers every 10 s of event time; daemon, mongod and generator on the same machine")
-	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings a request unless the table says otherwise")
+	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings per request unless the table says otherwise")
 	t.lab.Pin("the cache is mongod's own default")
 	return t.lab.RunCells(ctx, map[string]func(context.Context) error{
 		"lines":      t.lines,

@@ -19,13 +19,13 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A backlog is readings that a daemon has acknowledged and does not write yet, and
-// queries of what it is asked meanwhile.
+// A backlog is readings that a daemon has acknowledged and not written yet, and the
+// queries that it answers meanwhile.
 type backlog struct {
 	sensors int
 	each    int // readings of a sensor that wait; one more is stored
-	queries int // of a kind
-	listed  int // pages of sensors that are asked for
+	queries int // of each kind
+	listed  int // pages of sensors to ask for
 }
 
 func fullBacklog(quick bool) backlog {
@@ -36,12 +36,12 @@ func fullBacklog(quick bool) backlog {
 	return b
 }
 
-// patient are settings with which a daemon writes nothing by itself.
+// patient are settings with which a daemon writes nothing unless asked.
 var patient = []string{
 	"--granularity", hourly, "--flush-max", "1h", "--merge-readings", "1000000", "--flush-budget", "0%", "--queue-max-bytes", "4GiB", "--stop-timeout", "1s",
 }
 
-// kinds of queries.
+// Kinds of queries.
 const (
 	pageQuery, latestQuery, summaryQuery, sensorsQuery = "a page of readings", "the newest reading", "a summary", "a page of 100 sensors"
 )
@@ -84,7 +84,7 @@ func (t *trial) waiting(ctx context.Context, b backlog) error {
 // backlogRate is how many readings a second are posted, more or less.
 const backlogRate = 20_000
 
-// post sends so many readings of each sensor.
+// post sends a number of readings of each sensor.
 func (r *rig) post(ctx context.Context, b backlog, each int, more ...string) (*load.Result, error) {
 	interval := time.Duration(b.sensors) * time.Second / backlogRate
 	result, err := r.Load(ctx, append([]string{
@@ -92,14 +92,14 @@ func (r *rig) post(ctx context.Context, b backlog, each int, more ...string) (*l
 		"--sensors", strconv.Itoa(b.sensors), "--interval", interval.String(), "--duration", (time.Duration(each) * interval).String(),
 	}, more...)...)
 	if err == nil && result.Acked != int64(b.sensors*each) {
-		err = fmt.Errorf("%d of %d readings were taken: %v", result.Acked, b.sensors*each, result.FirstErrors)
+		err = fmt.Errorf("%d of %d readings were acknowledged: %v", result.Acked, b.sensors*each, result.FirstErrors)
 	}
 	return result, err
 }
 
 const waitingPrefix = "w-"
 
-// addWaiting makes sure that the readings wait, and adds what they take.
+// addWaiting checks that the readings wait, and adds how much memory they take.
 func (r *rig) addWaiting(ctx context.Context, b backlog, before float64) error {
 	look, err := r.Look(ctx)
 	if err != nil {
@@ -184,11 +184,11 @@ func waitingTables() []bench.Table {
 		{
 			Name: "waiting", Title: "Queries while acknowledged readings wait, one after the other on one connection", Variant: "query",
 			Measures: append(bench.In(bench.Seconds, "p50", p99Of, "at most"), bench.Measure{Name: "queries", Unit: bench.Count}),
-			Note:     "Of random sensors over HTTP. MongoDB has one reading of each sensor, all others wait: an answer has both. The newest reading, readings and the summary are of all that there is.",
+			Note:     "For random sensors, over HTTP. MongoDB has one reading of each sensor, all others wait; answers include both.",
 		},
 		{
-			Name: "backlog", Title: "What readings take that wait", Variant: "readings", Measures: bench.In(bench.Bytes, "RSS before", "RSS", "memory a reading", "journal a reading"),
-			Note: "Four fields, 1,000 readings a request.",
+			Name: "backlog", Title: "What waiting readings take", Variant: "readings", Measures: bench.In(bench.Bytes, "RSS before", "RSS", "memory per reading", "journal per reading"),
+			Note: "Four fields, 1,000 readings per request.",
 		},
 	}
 }
