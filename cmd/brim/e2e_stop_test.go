@@ -95,8 +95,8 @@ func TestSecondSignalEndsAtOnceAndLeavesNoMongod(t *testing.T) {
 
 func TestStopWhileMongoDBHangs(t *testing.T) {
 	t.Parallel()
-	// Without the flag it has 15 s, and waits for mongod to the last. A host may stall for
-	// as long, but not each time.
+	// Without the flag it has 15 s, and waits for mongod until the end. A host may stall for
+	// as long, but not every time.
 	const least = 15 * time.Second
 	took := least
 	for i := 0; i < 3 && took >= least; i++ {

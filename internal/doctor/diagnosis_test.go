@@ -96,7 +96,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		"updates are late": {foundLate, func(l *sample) { l.path.PastDue = 42 }, Degrading,
 			"late", []string{"is 42 s late"}, "--lanes"},
 		"updates are minutes late": {foundLate, func(l *sample) { l.path.PastDue = 300 }, Bottleneck,
-			"late", []string{"is 300 s late"}, "check whether it falls"},
+			"late", []string{"is 300 s late"}, "check whether it is falling"},
 		"a file with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20} }, Bottleneck,
 			"fragmented", []string{"free space inside files 60 %", "62.9 of the", "MB of stream old are empty"}, "brim compact --stream old"},
 		"a mongod without CPU time": {foundProcessor, func(l *sample) { l.server.figures[cpuUser] += 19 }, Bottleneck,

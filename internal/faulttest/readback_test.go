@@ -22,8 +22,8 @@ import (
 
 // TestAReaderSeesWhatIsAcknowledged reads sensors back all the time while they
 // are written to and writes to MongoDB are lost, come late or lose their
-// answers: at each moment what was acknowledged is seen, and nothing twice. It is in
-// MongoDB soon, or waits in memory to be merged.
+// answers. At each moment the results must contain every acknowledged reading once. Readings
+// are in MongoDB soon, or wait in memory to be merged.
 func TestAReaderSeesWhatIsAcknowledged(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"bucket", "timeseries"} {

@@ -104,7 +104,7 @@ var waveKinds = []wave{
 }
 
 // wave lets a load run on new daemons and returns the 99th percentile of the time that
-// a probe, which sends single readings beside it, waits for acknowledgements.
+// a probe, which sends single readings meanwhile, waits for acknowledgements.
 func (s *scene) wave(kind wave, number int) time.Duration {
 	s.t.Helper()
 	x := &wavy{wave: kind, rate: form(s, 500.0, 3000), sensors: form(s, 400, 10_000)}

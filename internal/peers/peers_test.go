@@ -336,10 +336,10 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	p := newPeers(t, &registry{}, func(c *Config) { c.Address, c.Registerer = "", r })
 	p.update([]Peer{{}, {Daemon: "x", Address: "x:1"}})
 	require.NoError(t, testutil.GatherAndCompare(r, strings.NewReader(`
-# HELP brim_peer_age_limit_seconds Age at which readings must be sent to MongoDB because other daemons cannot ask this one for them; 0: no limit of this kind.
+# HELP brim_peer_age_limit_seconds Age at which readings must be sent to MongoDB because other daemons cannot ask this one for them; 0: no such limit.
 # TYPE brim_peer_age_limit_seconds gauge
 brim_peer_age_limit_seconds 4
-# HELP brim_peers Other daemons of the database that are alive; unregistered: without --advertise-addr.
+# HELP brim_peers Other live daemons of the database; unregistered: without --advertise-addr.
 # TYPE brim_peers gauge
 brim_peers{state="reachable"} 1
 brim_peers{state="unreachable"} 0

@@ -596,9 +596,9 @@ func TestCatchingUpRemembersNoOthers(t *testing.T) {
 	})
 }
 
-// TestWaitingBesideASetAsideBucket asks where the rest of each sensor's readings is, while
+// TestWaitingWhileABucketIsSetAside asks where the rest of each sensor's readings is, while
 // one bucket cannot be written.
-func TestWaitingBesideASetAsideBucket(t *testing.T) {
+func TestWaitingWhileABucketIsSetAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, q, heal := stuckLane(t, Config{})

@@ -341,7 +341,7 @@ func TestPolicyCanBeChanged(t *testing.T) {
 		require.ErrorContains(t, q.SetPolicy(stream, Policy{Readings: -1}), "merge-readings -1")
 		require.NoError(t, q.SetPolicy(stream, Policy{Budget: -1, Readings: 1}))
 		pass(time.Second)
-		assert.Equal(t, 10, store.count(), "what had gathered, too")
+		assert.Equal(t, 10, store.count(), "with the readings that had gathered before")
 		q.Close(cancelled())
 	})
 }

@@ -132,15 +132,15 @@ func (s *search) check(u *telemetry.Unstored) error {
 	const longest = 24 * time.Hour // window
 	switch {
 	case u.Reading.Sensor != s.sensor:
-		return fmt.Errorf("it is of sensor %s", telemetry.Quote([]byte(u.Reading.Sensor)))
+		return fmt.Errorf("it belongs to another sensor, %s", telemetry.Quote([]byte(u.Reading.Sensor)))
 	case u.Session == "" || u.Sequence == 0:
-		return errors.New("it has no session or no sequence")
+		return errors.New("session or sequence is missing")
 	case u.Granularity < 0 || u.Granularity > longest:
-		return fmt.Errorf("its granularity %v is out of range", u.Granularity)
+		return fmt.Errorf("granularity %v is out of range; allowed are 0s to %v", u.Granularity, longest)
 	case len(u.Reading.Fields) == 0:
-		return errors.New("it has no fields")
+		return errors.New("fields are missing")
 	case u.Reading.Time.IsZero():
-		return errors.New("it has no time")
+		return errors.New("ts is missing")
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func (p *pending) addOthers(q *question, collect func(func([]byte) error) []stri
 				err = json.Unmarshal(line, &one)
 			}
 			if err == nil && (one.Sensor == "" || one.Newest.IsZero()) {
-				err = errors.New("it has no sensorId or no newest")
+				err = errors.New("sensorId or newest is missing")
 			}
 			if err != nil {
 				return fmt.Errorf("read sensor %d of the answer: %w", len(seen)+1, err)

@@ -2,7 +2,7 @@
 // readings that are acknowledged and not stored yet:
 //
 //	GET ─▶ route ─▶ access ─▶ parse ─▶ a slot of --max-queries ─┬─▶ Backlog: what waits in memory, and the rest of the journal
-//	                                                            └─▶ Source: MongoDB, which skips those of them that it has
+//	                                                            └─▶ Source: MongoDB, which shows what of that is stored by now
 //
 // The backlogs of this daemon and of others are searched before MongoDB is queried. So a
 // reading that leaves a backlog in between is found in MongoDB, and one that is in both is

@@ -47,7 +47,7 @@ func TestReadingsComeBackFromJSON(t *testing.T) {
 	}
 	var back Reading
 	require.NoError(t, json.Unmarshal(r.AppendJSON(nil), &back))
-	assert.Equal(t, r, back, "kinds and the order of the fields, too")
+	assert.Equal(t, r, back, "including kinds and order of the fields")
 	for text, want := range map[string]string{
 		`{"ts":"2026-11-21T10:00:00.123Z","fields":{"t":1}}`:                                   "sensorId or fields are missing",
 		`{"sensorId":"a","ts":"2026-11-21T10:00:00.123Z"}`:                                     "sensorId or fields are missing",

@@ -207,10 +207,10 @@ func TestBusyLanesGatherLonger(t *testing.T) {
 	why := func(a *Advice) string { return a.Choices[4].Why }
 	busy := advised(t, dashboards(t, func(n *Needs) { n.MaxWait, n.Sensors = time.Second, 80_000 }))
 	require.Equal(t, time.Second, busy.Chosen.Flush)
-	assert.Contains(t, why(busy), "for 4s at most a reading is in Brim's journal alone")
+	assert.Contains(t, why(busy), "a reading is only in Brim's journal for up to 4s")
 	assert.Contains(t, why(busy), "keep the lanes busy")
 	idle := advised(t, dashboards(t, func(n *Needs) { n.MaxWait, n.Sensors = time.Second, 100 }))
-	assert.Contains(t, why(idle), "for 1s at most")
+	assert.Contains(t, why(idle), "for up to 1s")
 }
 
 func TestChooseWithoutFigures(t *testing.T) {
