@@ -142,6 +142,7 @@ type schedule struct {
 	rate     float64       // of Policy.Budget, for this lane
 	saved    time.Duration // of it
 	share    int           // updates for Max that are left of this tick
+	owed     float64       // parts of one that earlier ticks left
 	refilled time.Time     // when saved was computed
 }
 
@@ -294,15 +295,23 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	return chosen
 }
 
-// evenly returns how many buckets must be sent now so that all that gathered for almost
-// as long as they may are sent in time, without a wave.
+// evenly returns how many buckets must be sent now so that each is sent when its readings
+// have gathered for as long as they may, and many at once are not: the least number that,
+// sent each interval from now on, meets every deadline of the last part of Max.
 func (s *schedule) evenly(now time.Time, most time.Duration) int {
-	b := s.gathering.first
-	if b == nil {
-		return 0
+	share, before := 0.0, 0
+	for b := s.gathering.first; b != nil; b = b.next {
+		left := most - now.Sub(b.since)
+		if left > most/evenlyFor {
+			break
+		}
+		before++
+		share = max(share, float64(before)*float64(s.pace.interval)/float64(max(left, s.pace.interval)))
 	}
-	left := most - now.Sub(b.since)
-	return 1 + int(float64(s.gathering.n)*min(1, float64(s.pace.interval)/float64(max(left, s.pace.interval))))
+	s.owed += share
+	whole := int(s.owed)
+	s.owed -= float64(whole)
+	return whole
 }
 
 func costOf(updates, rows int) time.Duration {
