@@ -201,7 +201,7 @@ func TestStatusWhileRunning(t *testing.T) {
 		Name: "plant", Default: true, Storage: "memory", Granularity: "5m", GranularitySeconds: 300, RetentionSeconds: 30 * 86400, Ready: true,
 		FlushIntervalSeconds: 0.01, FlushMaxSeconds: 300, FlushBudgetPercent: 2, MergeReadings: 60,
 	}}, s.Streams)
-	assert.Equal(t, &queueStatus{MaxBytes: 112 << 20}, s.Queue)
+	assert.Equal(t, &queueStatus{MaxBytes: d.cfg.laneBytes()}, s.Queue)
 	assert.Nil(t, s.MongoDB)
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func (d *daemon) openJournal(retarget bool) (*journal.Journal, error) {
 		Faults:   d.faults, Logger: d.log, Registerer: d.registry,
 	}
 	if !c.journaling() {
-		cfg.Memory, cfg.MaxBytes, cfg.Admit = true, c.QueueMaxBytes, d.admit
+		cfg.Memory, cfg.MaxBytes, cfg.Admit = true, cmp.Or(c.QueueMaxBytes, leastQueue), d.admit
 	}
 	j, err := journal.Open(cfg)
 	if err != nil {

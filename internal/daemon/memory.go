@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/procfs"
@@ -29,6 +30,26 @@ func (c *Settings) ingestBytes(limit uint64) int64 {
 	}
 	return max(ingest.LeastBudget(c.MaxBodyBytes), int64(min(limit/ingestPart, math.MaxInt64)))
 }
+
+// By default, waiting readings may take this part of the memory limit, within these bounds.
+// The garbage collector needs as much again.
+const (
+	queuePart  = 16
+	leastQueue = 128 << 20
+	mostQueue  = 1 << 30
+)
+
+var ownMemory = sync.OnceValue(func() uint64 { return memoryLimit("/") })
+
+func (c *Settings) queueBytes() int64 {
+	if c.QueueMaxBytes > 0 {
+		return c.QueueMaxBytes
+	}
+	return queueBytes(ownMemory())
+}
+
+// queueBytes returns how much of a memory limit waiting readings may take; 0: no limit.
+func queueBytes(limit uint64) int64 { return max(leastQueue, int64(min(limit/queuePart, mostQueue))) }
 
 // memoryLimit returns how much memory this process may use: the least of what its
 // control groups, GOMEMLIMIT and the machine allow; 0 if none of them has a limit.

@@ -57,3 +57,10 @@ func TestCollectorLimitFollowsUse(t *testing.T) {
 	l.given = 100 << 20
 	assert.EqualValues(t, 100<<20, l.next(1<<30, budget))
 }
+
+func TestQueueHasAPartOfTheMemory(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[uint64]int64{0: 128 << 20, 1 << 30: 128 << 20, 4 << 30: 256 << 20, 1 << 40: 1 << 30} {
+		assert.Equal(t, want, queueBytes(limit), limit)
+	}
+}

@@ -289,7 +289,7 @@ func (c *Settings) promise() []Setting {
 		},
 		{Name: "stored-timeout", Kind: "DURATION", Initial: "10s", set: config.Duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), Usage: "how long a request waits for MongoDB"},
 		{Name: "lanes", Kind: "N", Initial: "4", set: config.Count(&c.Lanes, 1, 256), Usage: "concurrent writers of each stream"},
-		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "128MiB", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, false), Usage: "memory for readings that wait to be written, and for the newest requests; when it is full, the oldest are written early, and further ones wait in the journal"},
+		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "0", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, true), Usage: "memory for readings that wait to be written, and for the newest requests; when it is full, the oldest are written early, and further ones wait in the journal; 0: a sixteenth of the memory limit, 128MiB to 1GiB"},
 	}
 }
 
@@ -373,8 +373,8 @@ func (c *Settings) acks() []telemetry.Ack {
 // Up to a third of the memory for pending readings holds those that were just journaled,
 // so that lanes which are writing need not read them from disk. The lanes get the rest.
 // Mostly both hold the same.
-func (c *Settings) tailBytes() int64 { return min(c.QueueMaxBytes/3, 16<<20) }
-func (c *Settings) laneBytes() int64 { return c.QueueMaxBytes - c.tailBytes() }
+func (c *Settings) tailBytes() int64 { return min(c.queueBytes()/3, 16<<20) }
+func (c *Settings) laneBytes() int64 { return c.queueBytes() - c.tailBytes() }
 
 // policy says when updates of the stream are sent.
 func (s Stream) policy() queue.Policy {

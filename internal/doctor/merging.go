@@ -91,7 +91,7 @@ var triggerRemedies = map[string]struct{ why, action, cost string }{
 		"raise --flush-max of the stream (5m by default, 1h at most), and --granularity if that is shorter", costOfWaiting,
 	},
 	"budget":  {"--flush-budget allows it", "lower --flush-budget of the stream (2% by default; 0%: none are sent early)", costOfWaiting},
-	"memory":  {"the memory for waiting readings is full", "raise --queue-max-bytes (128MiB by default)", "a restart of the daemon, and more memory"},
+	"memory":  {"the memory for waiting readings is full", "raise --queue-max-bytes (by default a sixteenth of the memory limit, 128MiB to 1GiB)", "a restart of the daemon, and more memory"},
 	"journal": {"the journal is nearly full", "raise --journal-max-bytes", "a restart of the daemon, and disk space"},
 	"retry":   {"earlier writes failed", "find out why: brim_queue_retries_total and the daemon's log", "none"},
 }

@@ -144,6 +144,7 @@ type schedule struct {
 	rate     float64       // this lane's part of Policy.Budget
 	saved    time.Duration // budget that is available
 	share    int           // updates for Max that remain to be sent in this tick
+	owed     float64       // fraction of an update carried over from earlier ticks
 	refilled time.Time     // when saved was computed
 }
 
@@ -297,15 +298,23 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	return chosen
 }
 
-// evenly returns how many buckets to send now so that all that are close to their limit
-// are sent in time and at a steady rate.
+// evenly returns how many buckets to send now, so that each is sent in time and never many
+// at once: the smallest number that, if sent in every interval from now on, meets the
+// deadlines of all buckets that are in the last part of Max.
 func (s *schedule) evenly(now time.Time, most time.Duration) int {
-	b := s.gathering.first
-	if b == nil {
-		return 0
+	share, before := 0.0, 0
+	for b := s.gathering.first; b != nil; b = b.next {
+		left := most - now.Sub(b.since)
+		if left > most/evenlyFor {
+			break
+		}
+		before++
+		share = max(share, float64(before)*float64(s.pace.interval)/float64(max(left, s.pace.interval)))
 	}
-	left := most - now.Sub(b.since)
-	return 1 + int(float64(s.gathering.n)*min(1, float64(s.pace.interval)/float64(max(left, s.pace.interval))))
+	s.owed += share
+	whole := int(s.owed)
+	s.owed -= float64(whole)
+	return whole
 }
 
 func costOf(updates, rows int) time.Duration {
