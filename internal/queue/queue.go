@@ -60,6 +60,8 @@ type Journal interface {
 	// Short reports whether the journal has little room left, so that what it holds should be
 	// stored soon.
 	Short() bool
+	// Hurried is the position before which a client waits for everything to be stored.
+	Hurried() uint64
 	// Taken counts the readings that were not known to be stored when the journal was
 	// opened, and those accepted since.
 	Taken() uint64
