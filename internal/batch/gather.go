@@ -29,8 +29,14 @@ func (b *Batch) Append(r Ref) bool {
 	from := r.Batch
 	row := *r.Row()
 	series, shape := from.series[row.series], from.shapes[row.shape]
-	row.series = place(&b.series, series)
-	row.shape = place(&b.shapes, shape)
+	if row.series = findLast(b.series, func(s seriesRef) bool { return s.Series == series.Series || s.encoded == series.encoded }); int(row.series) == len(b.series) {
+		b.series = append(b.series, series)
+		b.memory += int64(series.memory())
+	}
+	if row.shape = findLast(b.shapes, func(s *Shape) bool { return s == shape || s.key == shape.key }); int(row.shape) == len(b.shapes) {
+		b.shapes = append(b.shapes, shape)
+		b.memory += int64(shape.memory())
+	}
 	words := from.values[row.offset:][:len(shape.Fields)]
 	row.offset = uint32(len(b.values))
 	b.values = append(b.values, words...)
@@ -44,7 +50,7 @@ func (b *Batch) Append(r Ref) bool {
 	}
 	b.rows = append(b.rows, row)
 	b.places = append(b.places, uint32(seq-b.FirstSeq))
-	b.memory += rowBytes + placeBytes + int64(len(words))*valueSize
+	b.memory += rowBytes + placeBytes + refBytes + int64(len(words))*valueSize
 	return true
 }
 
@@ -55,18 +61,20 @@ func (b *Batch) Frozen() *Batch {
 	return &frozen
 }
 
-const placeBytes = 4
+// Memory that a reading takes in addition to its row and values: its place, and a Ref.
+const (
+	placeBytes = 4
+	refBytes   = 16
+)
 
-// place returns the index of a value in the list, usually the last, and appends the value
-// if it is missing.
-func place[T comparable](list *[]T, value T) uint32 {
-	if n := len(*list); n > 0 && (*list)[n-1] == value {
-		return uint32(n - 1)
+// findLast returns the index of a value if it is among the last few, else the list's length.
+// So a value may be listed twice.
+func findLast[T any](list []T, found func(T) bool) uint32 {
+	const looked = 4
+	for i := len(list) - 1; i >= max(0, len(list)-looked); i-- {
+		if found(list[i]) {
+			return uint32(i)
+		}
 	}
-	i := slices.Index(*list, value)
-	if i < 0 {
-		i = len(*list)
-		*list = append(*list, value)
-	}
-	return uint32(i)
+	return uint32(len(list))
 }

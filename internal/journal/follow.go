@@ -325,6 +325,10 @@ func (j *Journal) awaitStored(ctx context.Context, w *waiter, before uint64) boo
 	var done chan struct{}
 	if w != nil {
 		done = w.done
+	} else if before != never {
+		for hurried := j.hurried.Load(); hurried < before && !j.hurried.CompareAndSwap(hurried, before); {
+			hurried = j.hurried.Load()
+		}
 	}
 	var poll <-chan time.Time
 	if before != never {

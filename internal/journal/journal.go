@@ -140,6 +140,7 @@ type Journal struct {
 	waiters     sync.Map // *waiter by position, of requests that wait until their readings are stored
 	published   published
 	applied     atomic.Uint64 // everything before is stored
+	hurried     atomic.Uint64 // see Hurried
 	space       space
 	buffers     sync.Pool
 
@@ -272,7 +273,11 @@ func (j *Journal) End() uint64 {
 }
 
 // Short reports whether the journal is three quarters full.
-func (j *Journal) Short() bool { return j.size() > j.cfg.MaxBytes/4*3 }
+func (j *Journal) Short() bool { return j.bytes.Load() > j.cfg.MaxBytes/4*3 }
+
+// Hurried returns a position; a client waits until everything before it is stored. The
+// client repeated a request whose readings are not tracked.
+func (j *Journal) Hurried() uint64 { return j.hurried.Load() }
 
 // Taken counts the readings that were not known to be stored at Open, and those
 // accepted since.

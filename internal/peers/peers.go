@@ -250,7 +250,7 @@ func (p *Peers) Ask(ctx context.Context, stream, target, credentials string) (co
 		err  error
 	}
 	of := p.of(stream)
-	if len(of) == 0 {
+	if len(of) == 0 || !slices.Contains(p.cfg.Streams, stream) {
 		return func(func([]byte) error) []string { return nil }
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)

@@ -157,6 +157,7 @@ func (l *lane) endProbe(now time.Time) {
 	l.aside.probe = nil
 	for i, b := range p.buckets {
 		p.parcels[i].back()
+		b.landed()
 		l.settle(b, now, false, false)
 	}
 }

@@ -662,6 +662,9 @@ func TestWaitingMissesNothing(t *testing.T) {
 		var q *line
 		check := func(sensor string) {
 			waiting := q.Waiting(stream, sensor)
+			q.fakeJournal.mu.Lock()
+			assert.GreaterOrEqual(t, waiting.From, q.trimmed, "what was trimmed cannot be read")
+			q.fakeJournal.mu.Unlock()
 			held := make(map[uint64]int64)
 			for _, r := range waiting.Rows {
 				held[r.Seq()] = r.Row().Time

@@ -213,6 +213,7 @@ type fakeJournal struct {
 	follows int   // cursors that were made
 	reads   int   // of records, by all of them
 	short   bool
+	hurried uint64
 }
 
 func newFakeJournal() *fakeJournal { return &fakeJournal{grown: make(chan struct{})} }
@@ -262,6 +263,12 @@ func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch) ([]batch.Refus
 }
 
 func (j *fakeJournal) Oldest() uint64 { return 0 }
+
+func (j *fakeJournal) Hurried() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.hurried
+}
 
 func (j *fakeJournal) Short() bool {
 	j.mu.Lock()

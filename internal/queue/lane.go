@@ -129,7 +129,7 @@ func (l *lane) awake() {
 // waits for, and once more when it has read them all. Rows left in a bucket that cannot be
 // written cause no flush.
 func (l *lane) startFlush() {
-	to := l.flushTo.Load()
+	to := max(l.flushTo.Load(), l.queue.cfg.Journal.Hurried())
 	if to <= l.flushedTo {
 		return
 	}
@@ -238,6 +238,8 @@ const asleep = 0
 func (l *lane) close() {
 	if p := l.aside.probe; p != nil {
 		<-p.done
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.endProbe(time.Now())
 		l.report(time.Now())
 	}
@@ -538,7 +540,6 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 		writes[i] = &b.pending
 		b.isDue(now)
 		b.sending()
-		b.flight = b.pending.Rows
 		l.queue.metrics.sent(l.stream, b.why, b.sent)
 		l.move(b, send)
 	}
@@ -579,7 +580,10 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 }
 
 // sending notes how many rows a write has.
-func (b *bucket) sending() { b.sent, b.pending.Found = len(b.pending.Rows), 0 }
+func (b *bucket) sending() {
+	b.sent, b.pending.Found = len(b.pending.Rows), 0
+	b.flight = b.pending.Rows
+}
 
 // landed ends a write: it keeps only the rows that the write left.
 func (b *bucket) landed() {

@@ -60,6 +60,8 @@ type Journal interface {
 	// Short reports whether the journal is nearly full, so that what it holds should be
 	// stored soon.
 	Short() bool
+	// Hurried returns a position; a client waits until everything before it is stored.
+	Hurried() uint64
 	// Taken counts the readings that were not known to be stored when the journal was
 	// opened, and those accepted since.
 	Taken() uint64

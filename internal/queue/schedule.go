@@ -254,6 +254,10 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 		b.isDue(b.since.Add(most))
 		pick(b, byAge)
 	}
+	for b := s.full.first; b != nil && len(chosen) < maxFlushBuckets/2 && rows < maxFlushRows/2 && now.Sub(b.since) >= 2*s.pace.interval; b = s.full.first {
+		b.isDue(b.since.Add(s.pace.interval))
+		pick(b, byReadings)
+	}
 	for s.urgent.n > 0 && room() {
 		pick(s.urgent.first, byRequest)
 	}

@@ -314,6 +314,7 @@ func TestRequestsDoNotStarveOthers(t *testing.T) {
 		}
 		q := start(t, store, withPolicy(Policy{Budget: -1, Max: 10 * time.Second}))
 		q.add(mixed(1, "patient"), nil)
+		q.add(mixed(1, slices.Repeat([]string{"fast"}, 60)...), nil)
 		for i := range 30 {
 			for k := range 2 {
 				b := mixed(i, names(2000)[1000*k:][:1000]...)
@@ -323,6 +324,7 @@ func TestRequestsDoNotStarveOthers(t *testing.T) {
 		}
 		store.mu.Lock()
 		assert.Len(t, store.stored["patient"], 1)
+		assert.Len(t, store.stored["fast"], 60)
 		store.mu.Unlock()
 		require.NoError(t, q.Flush(t.Context()))
 		assert.LessOrEqual(t, w.waited, time.Minute)
@@ -379,6 +381,25 @@ func TestAWriteThatHangsIsLate(t *testing.T) {
 		close(back)
 		pass(10 * time.Second)
 		assert.Zero(t, q.Status().PastDue)
+		q.Close(cancelled())
+	})
+}
+
+// A client that repeats a request waits for the readings of its first attempt.
+func TestWhatARepeatedRequestWaitsForIsWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		q := start(t, store, withPolicy(Policy{}))
+		for i := range 5 { // beyond the budget
+			q.add(mixed(i, names(2000)...), nil)
+			pass(time.Second)
+		}
+		q.fakeJournal.mu.Lock()
+		q.hurried = 2
+		q.fakeJournal.mu.Unlock()
+		pass(3 * time.Second)
+		assert.GreaterOrEqual(t, q.Status().Rest, uint64(2))
 		q.Close(cancelled())
 	})
 }

@@ -39,6 +39,7 @@ func (l *lane) waitingOf(sensor string, hash uint64) Snapshot {
 			s.Rows = b.appendRows(s.Rows, b.pending.Rows)
 		}
 	}
+	s.From = max(s.From, l.applied.Load()) // what a bucket lacked before is stored by now
 	return s
 }
 
