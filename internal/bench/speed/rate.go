@@ -19,7 +19,7 @@ const (
 	held        = 5 * time.Minute // how long a rate is held, after as long as readings may wait
 	heldSped    = 40 * time.Second
 	// defaultQueue is the default of --queue-max-bytes.
-	defaultQueue = 128 << 20
+	defaultQueue = 1 << 30
 )
 
 // A climb tries increasing rates of a course.
