@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/procfs"
@@ -39,13 +38,11 @@ const (
 	mostQueue  = 1 << 30
 )
 
-var ownMemory = sync.OnceValue(func() uint64 { return memoryLimit("/") })
-
 func (c *Settings) queueBytes() int64 {
 	if c.QueueMaxBytes > 0 {
 		return c.QueueMaxBytes
 	}
-	return queueBytes(ownMemory())
+	return queueBytes(memoryLimit("/"))
 }
 
 // queueBytes returns how much of a memory limit waiting readings may take; 0: no limit.
