@@ -201,7 +201,8 @@ func TestStatusWhileRunning(t *testing.T) {
 		Name: "plant", Default: true, Storage: "memory", Granularity: "5m", GranularitySeconds: 300, RetentionSeconds: 30 * 86400, Ready: true,
 		FlushIntervalSeconds: 0.01, FlushMaxSeconds: 300, FlushBudgetPercent: 2, MergeReadings: 60,
 	}}, s.Streams)
-	assert.Equal(t, &queueStatus{MaxBytes: d.cfg.laneBytes()}, s.Queue)
+	_, lanes := d.cfg.queueParts()
+	assert.Equal(t, &queueStatus{MaxBytes: lanes}, s.Queue)
 	assert.Nil(t, s.MongoDB)
 }
 

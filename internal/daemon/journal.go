@@ -26,9 +26,10 @@ func (d *daemon) openJournal(retarget bool) (*journal.Journal, error) {
 	for _, one := range c.Streams {
 		streams[one.Name] = c.journaled(one)
 	}
+	tail, _ := c.queueParts()
 	cfg := journal.Config{
 		Dir: c.JournalPath(), Session: d.session, Streams: streams,
-		MaxBytes: c.JournalMaxBytes, TailBytes: c.tailBytes(), StoredTimeout: c.StoredTimeout,
+		MaxBytes: c.JournalMaxBytes, TailBytes: tail, StoredTimeout: c.StoredTimeout,
 		KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys, AcceptLoss: c.JournalCorruption == quarantine,
 		Interner: d.known,
 		Faults:   d.faults, Logger: d.log, Registerer: d.registry,

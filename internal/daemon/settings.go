@@ -373,8 +373,11 @@ func (c *Settings) acks() []telemetry.Ack {
 // Up to a third of the memory for pending readings holds those that were just journaled,
 // so that lanes which are writing need not read them from disk. The lanes get the rest.
 // Mostly both hold the same.
-func (c *Settings) tailBytes() int64 { return min(c.queueBytes()/3, 16<<20) }
-func (c *Settings) laneBytes() int64 { return c.queueBytes() - c.tailBytes() }
+func (c *Settings) queueParts() (tail, lanes int64) {
+	all := c.queueBytes()
+	tail = min(all/3, 16<<20)
+	return tail, all - tail
+}
 
 // policy says when updates of the stream are sent.
 func (s Stream) policy() queue.Policy {

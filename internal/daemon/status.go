@@ -174,7 +174,7 @@ func (d *daemon) status() any {
 		}
 		q := s.queue.Status()
 		out.Queue = &queueStatus{
-			Readings: q.Readings, Released: q.Released, Bytes: q.Bytes, MaxBytes: d.cfg.laneBytes(), Buckets: q.Buckets, SetAside: q.SetAside,
+			Readings: q.Readings, Released: q.Released, Bytes: q.Bytes, MaxBytes: q.MaxBytes, Buckets: q.Buckets, SetAside: q.SetAside,
 		}
 	}
 	if d.reloads != nil {

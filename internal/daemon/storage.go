@@ -108,8 +108,9 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, ready
 		streams[stream.Name] = queue.Stream{Store: s.writer(h), Granularity: stream.Granularity, Policy: stream.policy(), Prepared: ready, Arrivals: s.staleness.Stream(stream.Name)}
 	}
+	_, lanes := c.queueParts()
 	s.queue, err = queue.New(queue.Config{
-		Journal: j, Streams: streams, Lanes: c.Lanes, MaxBytes: c.laneBytes(), LimitAge: s.peers.LimitAge,
+		Journal: j, Streams: streams, Lanes: c.Lanes, MaxBytes: lanes, LimitAge: s.peers.LimitAge,
 		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)},
 		Faults:      d.faults, Logger: d.log, Registerer: d.registry,
 	})

@@ -40,7 +40,6 @@ type lane struct {
 	// The rest belongs to run, which holds mu except while it sleeps, writes or lets
 	// queries in. So queries see a consistent state, see Waiting.
 	mu         sync.Mutex
-	settled    uint64 // everything before is stored, except what buckets lack
 	cursor     batch.Cursor
 	readAgain  time.Time             // after a failed read of the journal
 	owned      []bool                // scratch: which series of a batch are this lane's
@@ -103,7 +102,6 @@ func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *
 func (l *lane) follow(from uint64) {
 	l.knownUntil.Store(l.lastWrite.began.UnixNano())
 	l.applied.Store(from)
-	l.settled = from
 	l.cursor = l.queue.cfg.Journal.Follow(from, l.part)
 }
 
@@ -534,14 +532,21 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 		return
 	}
 	waited := false
+	var sent [triggers]struct{ updates, readings int }
 	writes := make([]*batch.Pending, len(flushed))
 	for i, b := range flushed {
 		waited = waited || b.why == byRequest || b.why == byFlush || b.why == byMemory
 		writes[i] = &b.pending
 		b.isDue(now)
 		b.sending()
-		l.queue.metrics.sent(l.stream, b.why, b.sent)
+		sent[b.why].updates++
+		sent[b.why].readings += b.sent
 		l.move(b, send)
+	}
+	for why, n := range sent {
+		if n.updates > 0 {
+			l.queue.metrics.sent(l.stream, trigger(why), n.updates, n.readings)
+		}
 	}
 	if due := l.overdue.Load(); due == 0 || now.UnixNano() < due {
 		l.overdue.Store(now.UnixNano()) // if the write hangs
@@ -731,12 +736,12 @@ func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
 // report publishes how far everything in this lane is stored, and what is late.
 func (l *lane) report(now time.Time) {
 	l.held.Store(l.parcels.bytes + l.gathered.bytes + l.reread.bytes)
-	l.settled = l.cursor.Position()
+	settled := l.cursor.Position() // everything before is stored, except what buckets lack
 	if !l.queue.cfg.Faults.Off(fault.Gathering) {
-		l.settled = min(l.settled, l.parcels.oldest(), l.gathered.oldest())
+		settled = min(settled, l.parcels.oldest(), l.gathered.oldest())
 	}
 	l.assess(now)
-	if applied := min(l.settled, l.oldestLacked()); applied > l.applied.Load() {
+	if applied := min(settled, l.oldestLacked()); applied > l.applied.Load() {
 		l.applied.Store(applied)
 		l.queue.advance()
 	}

@@ -17,10 +17,10 @@ type metrics struct {
 	readings    *prometheus.CounterVec
 }
 
-// sent counts an update.
-func (m *metrics) sent(stream string, why trigger, rows int) {
-	m.updates.WithLabelValues(stream, why.String()).Inc()
-	m.readings.WithLabelValues(stream, why.String()).Add(float64(rows))
+// sent counts updates.
+func (m *metrics) sent(stream string, why trigger, updates, readings int) {
+	m.updates.WithLabelValues(stream, why.String()).Add(float64(updates))
+	m.readings.WithLabelValues(stream, why.String()).Add(float64(readings))
 }
 
 // ages collects the age of the oldest reading of each stream.
@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, q *Queue) (*metrics, error) {
 	m := &metrics{
 		lag: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
 			Name: "brim_queue_lag_seconds",
-			Help: "Time from the receipt of a request until the last of its readings in a lane was stored.",
+			Help: "Time from receipt until stored: of each request in a lane, up to its last reading; of readings that waited for more than 5 s, of each bucket, from its oldest reading.",
 			// 1 ms to 9 hours: from a quick flush to a long outage of MongoDB.
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 26),
 		})),

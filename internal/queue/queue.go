@@ -312,6 +312,7 @@ type Status struct {
 	Readings int    `json:"readings"`  // accepted and not stored, in memory or not
 	Released uint64 `json:"released"`  // stored or refused since the start
 	Bytes    int64  `json:"bytes"`     // of those in memory
+	MaxBytes int64  `json:"max_bytes"` // that those may be
 	Buckets  int    `json:"buckets"`   // that lanes remember
 	SetAside int    `json:"set_aside"` // buckets that cannot be written, while others can
 	Rest     uint64 `json:"rest"`      // everything before this position of the journal is stored
@@ -323,7 +324,7 @@ type Status struct {
 
 // Status returns what the queue holds now.
 func (q *Queue) Status() Status {
-	s := Status{Readings: q.waiting(), Released: q.released.Load()}
+	s := Status{Readings: q.waiting(), Released: q.released.Load(), MaxBytes: q.cfg.MaxBytes}
 	for _, l := range q.lanes {
 		s.Buckets += int(l.active.Load())
 		s.SetAside += int(l.stuck.Load())

@@ -240,37 +240,39 @@ func (s *schedule) untilDue(now time.Time, short trigger) time.Duration {
 func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*bucket {
 	var chosen []*bucket
 	rows := 0
-	room := func() bool { return len(chosen) < maxFlushBuckets && rows < maxFlushRows }
+	room := func(part int) bool { return len(chosen) < maxFlushBuckets/part && rows < maxFlushRows/part }
 	pick := func(b *bucket, why trigger) {
 		b.leave()
 		if b.why == byNothing {
 			b.why = why
 		}
+		switch why {
+		case byAge:
+			b.isDue(b.since.Add(most))
+		case byReadings:
+			b.isDue(b.since.Add(s.pace.interval))
+		}
 		rows += len(b.pending.Rows)
 		chosen = append(chosen, b)
 	}
-	// There may always be urgent ones; those that have waited too long go first.
-	for b := s.gathering.first; b != nil && len(chosen) < maxFlushBuckets/4 && rows < maxFlushRows/4 && now.Sub(b.since) >= most+s.pace.interval; b = s.gathering.first {
-		b.isDue(b.since.Add(most))
-		pick(b, byAge)
-	}
-	for b := s.full.first; b != nil && len(chosen) < maxFlushBuckets/2 && rows < maxFlushRows/2 && now.Sub(b.since) >= 2*s.pace.interval; b = s.full.first {
-		b.isDue(b.since.Add(s.pace.interval))
-		pick(b, byReadings)
-	}
-	for s.urgent.n > 0 && room() {
-		pick(s.urgent.first, byRequest)
+	// take picks the first buckets of a list while they are ready, up to a part of a write.
+	take := func(from *fifo, part int, why trigger, ready func(*bucket) bool) {
+		for b := from.first; b != nil && room(part) && ready(b); b = from.first {
+			pick(b, why)
+		}
 	}
 	gathered := now.Add(s.pace.interval / dueTogether) // what is due soon is written along with it
-	isReady := func(b *bucket) bool { return b != nil && !b.since.Add(s.pace.interval).After(gathered) }
-	for room() && (isReady(s.full.first) || short == byMemory && s.full.n > 0) {
-		b := s.full.first
-		b.isDue(b.since.Add(s.pace.interval))
-		pick(b, byReadings)
+	isReady := func(b *bucket) bool { return short == byMemory || !b.since.Add(s.pace.interval).After(gathered) }
+	olderThan := func(age time.Duration) func(*bucket) bool {
+		return func(b *bucket) bool { return now.Sub(b.since) >= age }
 	}
-	for room() && (short == byJournal && isReady(s.gathering.first) || short == byMemory && s.gathering.n > 0) {
-		s.gathering.first.isDue(now)
-		pick(s.gathering.first, short)
+	// There may always be urgent ones; those that have waited too long go first.
+	take(&s.gathering, 4, byAge, olderThan(most+s.pace.interval))
+	take(&s.full, 2, byReadings, olderThan(2*s.pace.interval))
+	take(&s.urgent, 1, byRequest, func(*bucket) bool { return true })
+	take(&s.full, 1, byReadings, isReady)
+	if short != byNothing {
+		take(&s.gathering, 1, short, isReady)
 	}
 	switch {
 	case !now.Before(s.tick):
@@ -281,12 +283,10 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 		return chosen
 	}
 	saved := s.saved
-	for isReady(s.gathering.first) && room() {
-		b := s.gathering.first
+	for b := s.gathering.first; b != nil && room(1) && isReady(b); b = s.gathering.first {
 		switch {
 		case s.share > 0 && now.Sub(b.since) >= most-most/evenlyFor:
 			s.share--
-			b.isDue(b.since.Add(most))
 			pick(b, byAge)
 		case saved > 0:
 			saved -= costOf(1, len(b.pending.Rows))
@@ -296,7 +296,7 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 			return chosen
 		}
 	}
-	if room() {
+	if room(1) {
 		s.share = 0
 	}
 	return chosen
