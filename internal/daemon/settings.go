@@ -370,9 +370,9 @@ func (c *Settings) acks() []telemetry.Ack {
 	return []telemetry.Ack{telemetry.Stored}
 }
 
-// Up to a third of the memory for pending readings holds those that were just journaled,
-// so that lanes which are writing need not read them from disk. The lanes get the rest.
-// Mostly both hold the same.
+// queueParts divides the memory for pending readings. Up to a third holds those that were
+// just journaled, so that lanes which are writing need not read them from disk. The lanes
+// get the rest. Mostly both hold the same.
 func (c *Settings) queueParts() (tail, lanes int64) {
 	all := c.queueBytes()
 	tail = min(all/3, 16<<20)

@@ -120,6 +120,17 @@ func TestPeersAreAskedWithTheClientsCredentials(t *testing.T) {
 	assert.Empty(t, p.Unreachable())
 }
 
+// A stream that this daemon does not store in the database is not that of others.
+func TestStreamsOfThisDaemonAloneAreNotAskedFor(t *testing.T) {
+	t.Parallel()
+	one := serve(t, "one", func(http.ResponseWriter, *http.Request) { t.Error("it is asked") })
+	p := newPeers(t, &registry{live: []Peer{one}}, func(c *Config) { c.Streams = []string{"other"} })
+	p.refresh(t.Context())
+	bodies, failed := all(t, p)
+	assert.Empty(t, bodies)
+	assert.Empty(t, failed)
+}
+
 func TestFailuresAreNamedAndCounted(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(nil)

@@ -999,3 +999,76 @@ func waitingOf(s *fakeStore, sensor string) int {
 	defer s.mu.Unlock()
 	return 100 - len(s.stored[sensor])
 }
+
+// A probe reads a record for one bucket. Once that is done, the bucket keeps none of it in
+// memory.
+func TestProbesKeepNoBatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, q, heal := stuckLane(t, Config{})
+		q.add(mixed(0, "stuck", "stuck", "well"), nil) // its only record, which a probe stores
+		for i := range 100 {
+			_, err := q.Append(t.Context(), mixed(i, "well"))
+			require.NoError(t, err)
+			pass(100 * time.Millisecond)
+		}
+		require.Equal(t, 1, q.Status().SetAside)
+		heal()
+		require.NoError(t, q.Flush(t.Context()))
+		synctest.Wait()
+		l := q.lanes[0]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		require.Len(t, l.buckets, 2)
+		for _, b := range l.buckets {
+			for _, r := range b.pending.Rows[:cap(b.pending.Rows)] {
+				assert.Nil(t, r.Batch, b.key.sensor)
+			}
+			assert.Nil(t, b.flight, b.key.sensor)
+		}
+	})
+}
+
+// Queries are answered while the lanes end. The race detector sees whether a lane that
+// ends a probe is alone with its buckets.
+func TestQueriesWhileAProbeEnds(t *testing.T) {
+	t.Parallel()
+	store, q, _ := stuckLane(t, Config{})
+	probed, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	feedStuck := func(i int) { q.add(mixed(i, "stuck", "well"), &fakeTracker{done: make(chan struct{})}) }
+	for i := range 20 {
+		feedStuck(i)
+	}
+	require.Eventually(t, func() bool {
+		feedStuck(20)
+		return q.Status().SetAside == 1
+	}, time.Minute, 5*time.Millisecond)
+	store.mu.Lock()
+	store.before = func(_ context.Context, writes []*batch.Pending) {
+		if writes[0].Sensor == "stuck" {
+			once.Do(func() { close(probed) })
+			<-goOn
+		}
+	}
+	store.mu.Unlock()
+	<-probed
+	var queries sync.WaitGroup
+	over := make(chan struct{})
+	queries.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				q.Waiting(stream, "stuck")
+			}
+		}
+	})
+	var closed sync.WaitGroup
+	closed.Go(func() { q.Close(cancelled()) })
+	close(goOn)
+	closed.Wait()
+	close(over)
+	queries.Wait()
+}
