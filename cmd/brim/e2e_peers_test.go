@@ -191,3 +191,39 @@ func TestQueryNamesDaemonsThatWereNotAsked(t *testing.T) {
 	require.NoError(t, got.err, got.stderr)
 	assert.NotContains(t, got.stderr, "could not be asked")
 }
+
+// A deleted sensor does not come back from what another daemon had not stored yet, nor
+// from a journal that still has its readings when the daemon is killed.
+func TestADeletedSensorStaysDeleted(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, false)
+	dirA, dirB := t.TempDir(), t.TempDir()
+	a, b := f.start(dirA), f.start(dirB)
+	f.knows(a)
+	f.knows(b)
+	for i, one := range []*brimProcess{a, b} {
+		code, _, answer := f.carryOut(http.MethodPost, one.HTTP, "/v1/readings", fmt.Sprintf(`{"sensorId":"kept-%d","fields":{"v":1}}`, i))
+		require.Equal(t, http.StatusOK, code, answer)
+		f.take(one, i)
+	}
+	f.shows(a, "/v1/sensors/s/summary", `"count":2`)
+	code, _, answer := f.carryOut(http.MethodDelete, a.HTTP, "/v1/sensors/s", "")
+	require.Equal(t, http.StatusOK, code, answer)
+	assert.JSONEq(t, `{"deleted":2}`, answer)
+	for _, one := range []*brimProcess{a, b} {
+		one.Kill()
+		one.wait()
+	}
+	b = f.start(dirB)
+	a = f.start(dirA)
+	f.knows(a)
+	f.knows(b)
+	for _, one := range []*brimProcess{a, b} {
+		code, _, answer = f.carryOut(http.MethodPost, one.Admin, "/flush?timeout=60s", "")
+		require.Equal(t, http.StatusOK, code, answer)
+		f.shows(one, "/v1/sensors", `"kept-0"`)
+		f.shows(one, "/v1/sensors", `"kept-1"`)
+		code, _, answer = f.carryOut(http.MethodGet, one.HTTP, "/v1/sensors/s/latest", "")
+		assert.Equal(t, http.StatusNotFound, code, answer)
+	}
+}

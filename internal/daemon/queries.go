@@ -62,7 +62,11 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 			},
 			Granularity: func(stream string) time.Duration { return granularities[stream] },
 		},
-		Flush: func(ctx context.Context) error {
+		FlushSensor: func(ctx context.Context, stream, sensor string) error {
+			durable, err := s.queue.FlushSensor(ctx, stream, sensor)
+			if err != nil || durable {
+				return err
+			}
 			if err := s.queue.Flush(ctx); err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@
 //	journal.go  configuration, opening, status, closing
 //	append.go   Append: commits, segments, a full disk
 //	follow.go   reading it back; waiting until readings are stored
+//	trimmed.go  sensors that are stored ahead of others
 //	keeper.go   marks, deleting what is stored, watching the folder
 //	keys.go     idempotency keys
 //	session.go  the sessions that records are written under
@@ -147,6 +148,7 @@ type Journal struct {
 	oldest    uint64 // at Open
 	unapplied []Unapplied
 	lost      []span
+	trimmed   trimmed
 
 	bytes    atomic.Int64 // of all segments, and of what is about to be written
 	keyBytes atomic.Int64 // of the files of keys, which MaxBytes does not limit

@@ -34,6 +34,9 @@ func (j *Journal) recover() error {
 	if err := readJSON(cfg.Files, j.path(lostSessionsName), &j.lostSessions); err != nil {
 		return fmt.Errorf("read which sessions the journal has lost: %w", err)
 	}
+	if err := j.loadTrimmed(); err != nil {
+		return err
+	}
 	if err := j.loadKeys(); err != nil {
 		return fmt.Errorf("read idempotency keys: %w", err)
 	}
@@ -78,7 +81,7 @@ func removeTemporary(files Files, dir string) error {
 			continue
 		}
 		_, ofSegment := segmentBase(strings.TrimSuffix(strings.TrimSuffix(whole, keysSuffix), corruptSuffix))
-		if !ofSegment && whole != markName && whole != lostName {
+		if !ofSegment && whole != markName && whole != lostName && whole != trimmedName {
 			continue
 		}
 		if err := files.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -52,6 +52,9 @@ const (
 	settling     = 10 * time.Second
 	// heldAge is how long readings may wait in a daemon that others cannot ask.
 	heldAge = 4 * time.Second
+	// deletePatience is how many times as long a DELETE may take as a GET: the peer writes to
+	// MongoDB.
+	deletePatience = 10
 	// maxAnswers bounds the total size of all peers' answers to one query.
 	maxAnswers = 16 << 20
 )
@@ -237,13 +240,14 @@ func (p *Peers) Unreachable() (out []string) {
 	return slices.Compact(out)
 }
 
-// Ask sends GET target, a path with its query, to all peers that store the stream, and
-// returns at once. collect waits for the answers, for a second at most, passes the body of
-// each to take, and returns the sorted addresses of the peers that did not answer, or whose
-// answer take refused. A peer that has nothing answers 404, which counts as an empty body.
+// Ask sends a request with the method, GET or DELETE, for target, a path with its query, to
+// all peers that store the stream, and returns at once. collect waits for the answers, to
+// GET for a second at most, passes the body of each to take, and returns the sorted
+// addresses of the peers that did not answer, or whose answer take refused. A peer that has
+// nothing answers 404, which counts as an empty body.
 //
 // credentials is the value of the client's Authorization header, empty if it has none.
-func (p *Peers) Ask(ctx context.Context, stream, target, credentials string) (collect func(take func(body []byte) error) (failed []string)) {
+func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials string) (collect func(take func(body []byte) error) (failed []string)) {
 	type answer struct {
 		from peer
 		body []byte
@@ -253,7 +257,11 @@ func (p *Peers) Ask(ctx context.Context, stream, target, credentials string) (co
 	if len(of) == 0 || !slices.Contains(p.cfg.Streams, stream) {
 		return func(func([]byte) error) []string { return nil }
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	timeout := p.cfg.Timeout
+	if method == http.MethodDelete {
+		timeout *= deletePatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	answers := make(chan answer, len(of))
 	left := new(atomic.Int64)
 	left.Store(maxAnswers)
@@ -263,7 +271,11 @@ func (p *Peers) Ask(ctx context.Context, stream, target, credentials string) (co
 			continue
 		}
 		go func() { // ends with ctx
-			body, err := p.get(ctx, one, target, credentials, left)
+			body, err := p.get(ctx, one, method, target, credentials, left)
+			var f *failure
+			if errors.As(err, &f) && f.reason == timedOut && method == http.MethodDelete {
+				f.reason = busy // or rather its MongoDB
+			}
 			answers <- answer{one, body, err}
 		}()
 	}
@@ -308,8 +320,8 @@ func (f *failure) Unwrap() error { return f.err }
 var errSkipped = &failure{skipped, errors.New("not asked, since the last attempt to reach it failed")}
 
 // get returns the body of an answer, or nil if the peer has nothing.
-func (p *Peers) get(ctx context.Context, one peer, target, credentials string, left *atomic.Int64) ([]byte, error) {
-	resp, err := p.send(ctx, one, target, credentials)
+func (p *Peers) get(ctx context.Context, one peer, method, target, credentials string, left *atomic.Int64) ([]byte, error) {
+	resp, err := p.send(ctx, one, method, target, credentials)
 	if err != nil {
 		return nil, err
 	}
@@ -335,14 +347,14 @@ func (p *Peers) get(ctx context.Context, one peer, target, credentials string, l
 
 // send sends a request, and returns the answer if it is from the right daemon, or a
 // refusal of the credentials.
-func (p *Peers) send(ctx context.Context, one peer, target, credentials string) (*http.Response, error) {
+func (p *Peers) send(ctx context.Context, one peer, method, target, credentials string) (*http.Response, error) {
 	scheme := "http"
 	if one.TLS {
 		scheme = "https"
 	} else if p.cfg.RequireTLS {
 		return nil, &failure{unreachable, errors.New("it has no TLS, and this daemon passes credentials on only over TLS")}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+one.Address+target, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+one.Address+target, http.NoBody)
 	if err != nil {
 		return nil, &failure{unreachable, fmt.Errorf("make the request: %w", err)}
 	}
@@ -369,7 +381,7 @@ func (p *Peers) send(ctx context.Context, one peer, target, credentials string) 
 func (p *Peers) unanswered(ctx context.Context, err error) error {
 	var network net.Error
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout() {
-		return &failure{timedOut, fmt.Errorf("no answer within %v: %w", p.cfg.Timeout, err)}
+		return &failure{timedOut, fmt.Errorf("no answer in time: %w", err)}
 	}
 	return &failure{unreachable, err}
 }
@@ -396,7 +408,7 @@ func (b *bounded) Read(to []byte) (int, error) {
 func (p *Peers) probe(ctx context.Context, one peer) {
 	asking, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	resp, err := p.send(asking, one, ProbePath, "")
+	resp, err := p.send(asking, one, http.MethodGet, ProbePath, "")
 	if err == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10)) // so that the connection can be reused
 		_ = resp.Body.Close()

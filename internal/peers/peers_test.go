@@ -82,7 +82,7 @@ func say(code int, body string) http.HandlerFunc {
 // all asks all peers, and returns the bodies and the addresses of those that failed.
 func all(t *testing.T, p *Peers) (bodies, failed []string) {
 	t.Helper()
-	failed = p.Ask(t.Context(), "readings", "/v1/sensors?x=1", "Bearer t")(func(body []byte) error {
+	failed = p.Ask(t.Context(), http.MethodGet, "readings", "/v1/sensors?x=1", "Bearer t")(func(body []byte) error {
 		bodies = append(bodies, string(body))
 		if bytes.HasPrefix(body, []byte("wrong")) {
 			return errors.New("wrong")
@@ -270,7 +270,7 @@ func TestQuestionEndsWithItsClient(t *testing.T) {
 	p := newPeers(t, &registry{})
 	p.update([]Peer{one})
 	ctx, cancel := context.WithCancel(t.Context())
-	collect := p.Ask(ctx, "readings", "/", "")
+	collect := p.Ask(ctx, http.MethodGet, "readings", "/", "")
 	cancel()
 	collect(func([]byte) error { return nil })
 	assert.Empty(t, p.Unreachable(), "the peer does not count as unreachable")
@@ -338,7 +338,7 @@ func TestAgeIsLimitedWhereOthersCannotAsk(t *testing.T) {
 	var none *Peers
 	assert.Zero(t, none.LimitAge())
 	assert.Empty(t, none.Unreachable())
-	assert.Empty(t, none.Ask(t.Context(), "readings", "/", "")(nil))
+	assert.Empty(t, none.Ask(t.Context(), http.MethodGet, "readings", "/", "")(nil))
 }
 
 func TestMetricsAreThereFromTheStart(t *testing.T) {

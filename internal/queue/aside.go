@@ -182,7 +182,7 @@ func (l *lane) readOldest(b *bucket, now time.Time) bool {
 func (l *lane) serve(r batch.Record, wanted func(*bucket) bool) {
 	l.take(r, &l.reread, func(p *parcel, r batch.Ref) bool {
 		b := l.bucketOf(p, r.Row(), false)
-		if b == nil || !wanted(b) || !b.isMissing(r.Seq()) {
+		if b == nil || !wanted(b) || l.isStored(p, p.view.Series(r.Row())) || !b.isMissing(r.Seq()) {
 			return false
 		}
 		b.mayHaveSent()
@@ -412,12 +412,15 @@ func (l *lane) othersOf(r batch.Record) []*batch.Pending {
 	if !l.own(r.Batch) {
 		return nil
 	}
-	p := &parcel{lane: l, view: r.Batch.View(nil), granularity: l.granularityOf(r.Batch)}
+	p := &parcel{lane: l, position: r.Position, view: r.Batch.View(nil), granularity: l.granularityOf(r.Batch)}
 	found := make(map[bucketKey]*batch.Pending)
 	var writes []*batch.Pending
 	for i := range uint32(p.view.Len()) {
 		row := p.view.Row(i)
 		if !l.owned[p.view.SeriesNumber(row)] {
+			continue
+		}
+		if l.isStored(p, p.view.Series(row)) {
 			continue
 		}
 		key := p.keyOf(p.view.Series(row), row)

@@ -154,7 +154,11 @@ type line struct {
 // start returns a line before the store, which is closed at the test's end.
 func start(t *testing.T, store Store, cfg Config) *line {
 	t.Helper()
-	j := newFakeJournal()
+	return startOn(t, newFakeJournal(), store, cfg)
+}
+
+func startOn(t *testing.T, j *fakeJournal, store Store, cfg Config) *line {
+	t.Helper()
 	cfg.Journal = j
 	one := cfg.Streams[stream] // with its policy
 	one.Store, one.Granularity = store, 5*time.Minute
@@ -214,6 +218,7 @@ type fakeJournal struct {
 	reads   int   // of records, by all of them
 	short   bool
 	hurried uint64
+	of      map[string]uint64 // sensors that were trimmed on their own, to this position
 }
 
 func newFakeJournal() *fakeJournal { return &fakeJournal{grown: make(chan struct{})} }
@@ -268,6 +273,22 @@ func (j *fakeJournal) Hurried() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.hurried
+}
+
+func (j *fakeJournal) TrimSensor(_, sensor string, before uint64) (bool, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.of == nil {
+		j.of = make(map[string]uint64)
+	}
+	j.of[sensor] = before
+	return true, nil
+}
+
+func (j *fakeJournal) Trimmed(_, sensor string, position uint64) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return position < j.of[sensor]
 }
 
 func (j *fakeJournal) Short() bool {

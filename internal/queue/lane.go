@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,6 +139,40 @@ func (l *lane) startFlush() {
 	if l.cursor.Position() >= to {
 		l.flushedTo = to
 	}
+}
+
+// flushSensor makes the lane write a sensor's rows, and reports whether those of records
+// before the position are stored.
+func (l *lane) flushSensor(sensor string, hash, before uint64) (stored bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stored = l.cursor.Position() >= before
+	for b := l.sensors[hash]; b != nil; b = b.older {
+		if b.key.sensor != sensor {
+			continue
+		}
+		stored = stored && !b.holds(before)
+		if b.state == pending {
+			l.schedule.hurry(b, byFlush, time.Now())
+			l.awake()
+		}
+	}
+	return stored
+}
+
+// holds reports whether the bucket has or lacks rows of a record before the position.
+func (b *bucket) holds(before uint64) bool {
+	if b.state.lacks() {
+		return b.lacks < before
+	}
+	isBefore := func(r batch.Ref) bool { return parcelOf(r).position < before }
+	return slices.ContainsFunc(b.flight, isBefore) || slices.ContainsFunc(b.pending.Rows, isBefore)
+}
+
+// isStored reports whether the journal knows that the sensor's rows in the parcel's record
+// are stored, although older records are not.
+func (l *lane) isStored(p *parcel, series *batch.Series) bool {
+	return p.view.Recovered && l.queue.cfg.Journal.Trimmed(l.stream, series.Sensor, p.position)
 }
 
 // forgetRows drops the rows of a gathering bucket, to sabotage a flush in a test.
@@ -386,6 +421,11 @@ func (l *lane) own(b *batch.Batch) bool {
 
 // takeNew gives a row that comes for the first time to its bucket.
 func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
+	if l.isStored(p, p.view.Series(r.Row())) {
+		p.left++ // until it is released
+		p.Released(1)
+		return false
+	}
 	b := l.bucketOf(p, r.Row(), true)
 	l.noteArrival(b, p)
 	switch {
@@ -406,7 +446,9 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
 	switch {
 	case len(b.pending.Rows) == 0:
-		b.since, b.newest = p.since, r.Row().Time
+		if b.since = p.since; !b.state.lacks() {
+			b.newest = r.Row().Time
+		}
 	case l.queue.cfg.Faults.Off(fault.Age):
 		b.since = p.since
 	}

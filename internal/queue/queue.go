@@ -57,6 +57,12 @@ type Journal interface {
 	// Trim says that everything before the position is stored: it is never asked for
 	// again.
 	Trim(position uint64)
+	// TrimSensor says the same of one sensor's readings, durably. It returns false if the
+	// journal cannot remember more sensors now.
+	TrimSensor(stream, sensor string, before uint64) (bool, error)
+	// Trimmed reports whether TrimSensor said so, perhaps in an earlier process, of the
+	// sensor's readings in the record at the position.
+	Trimmed(stream, sensor string, position uint64) bool
 	// Short reports whether the journal is nearly full, so that what it holds should be
 	// stored soon.
 	Short() bool
@@ -218,6 +224,38 @@ func (q *Queue) Flush(ctx context.Context) error {
 		}
 		q.cfg.Logger.Info("flushing", "readings_left", q.waiting())
 	}
+}
+
+// FlushSensor returns when all readings of a sensor that were durable in the journal before
+// the call are stored or dead letters, or with ctx's error. If it returns true, they would
+// not be stored again after a crash; otherwise only Flush can make sure of that.
+func (q *Queue) FlushSensor(ctx context.Context, stream, sensor string) (durable bool, err error) {
+	before, hash := q.cfg.Journal.End(), batch.SeriesHash(stream, sensor)
+	l := q.laneOf(stream, hash)
+	if l == nil {
+		return false, nil
+	}
+	for !l.flushSensor(sensor, hash, before) {
+		select {
+		case <-time.After(flushPoll):
+		case <-ctx.Done():
+			return false, fmt.Errorf("flush the readings of a sensor: %w", ctx.Err())
+		}
+	}
+	return q.cfg.Journal.TrimSensor(stream, sensor, before)
+}
+
+// flushPoll is how often FlushSensor checks whether the readings are stored.
+const flushPoll = 5 * time.Millisecond
+
+// laneOf returns the lane of a sensor; nil: the queue has no such stream.
+func (q *Queue) laneOf(stream string, hash uint64) *lane {
+	for _, l := range q.lanes {
+		if l.stream == stream && l.part.Has(hash) {
+			return l
+		}
+	}
+	return nil
 }
 
 // flushProgress is how often a flush logs the number of readings left.

@@ -196,6 +196,58 @@ func TestARequestHurriesItsBucketOnly(t *testing.T) {
 	})
 }
 
+// Before a sensor is deleted, its readings are written, and no others.
+func TestOneSensorIsFlushed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		q := start(t, store, withPolicy(Policy{Budget: -1}))
+		q.add(mixed(1, names(1000)...), nil)
+		q.add(mixed(400, "s-7"), nil) // in another window
+		pass(10 * time.Second)
+		durable, err := q.FlushSensor(t.Context(), stream, "s-7")
+		require.NoError(t, err)
+		assert.True(t, durable)
+		assert.Len(t, store.stored["s-7"], 2)
+		assert.Equal(t, 2, store.count())
+		assert.True(t, q.Trimmed(stream, "s-7", 1))
+		assert.False(t, q.Trimmed(stream, "s-7", 2))
+
+		store.mu.Lock()
+		store.verdict = func(*batch.Pending) (batch.Verdict, error) { return batch.Wait, errAway }
+		store.mu.Unlock()
+		q.add(mixed(2, "s-8"), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = q.FlushSensor(ctx, stream, "s-8")
+		require.ErrorIs(t, err, context.DeadlineExceeded, "it cannot be stored")
+		q.Close(cancelled())
+	})
+}
+
+// A later process does not store what an earlier one stored ahead of other sensors.
+func TestATrimmedSensorIsNotStoredAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		cfg := withPolicy(Policy{})
+		j := newFakeJournal()
+		for _, sensors := range [][]string{{"a", "b", "a"}, {"a"}} {
+			b := mixed(1, sensors...)
+			j.add(b, nil)
+			b.Recovered = true
+		}
+		_, _ = j.TrimSensor(stream, "a", 1)
+		q := startOn(t, j, store, cfg)
+		pass(10 * time.Second)
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, map[string][]uint64{"a": {4}, "b": {2}}, store.stored)
+		assert.Zero(t, q.Status().Readings, "those of a count as stored")
+		assert.Equal(t, uint64(2), j.trimmed)
+		q.Close(cancelled())
+	})
+}
+
 func TestAShortJournalIsWrittenAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,10 +16,8 @@ type Snapshot struct {
 // writes.
 func (q *Queue) Waiting(stream, sensor string) Snapshot {
 	hash := batch.SeriesHash(stream, sensor)
-	for _, l := range q.lanes {
-		if l.stream == stream && l.part.Has(hash) {
-			return l.waitingOf(sensor, hash)
-		}
+	if l := q.laneOf(stream, hash); l != nil {
+		return l.waitingOf(sensor, hash)
 	}
 	return Snapshot{From: q.Status().Rest}
 }

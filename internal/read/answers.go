@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -129,14 +130,19 @@ func newest(unstored []telemetry.Unstored) []telemetry.Unstored {
 }
 
 // delete answers DELETE /v1/sensors/{sensorId}. Readings that were acknowledged
-// before are stored first, or they would be stored after the deletion.
+// before, here and by other daemons, are stored first, or they would be stored after the
+// deletion.
 func (q *question) delete(ctx context.Context) error {
 	sensor := q.params.query.Sensor
-	if err := q.stored.Flush(ctx); err != nil {
-		return &telemetry.Error{
-			Kind: telemetry.Unavailable, Code: "not_flushed", Err: err,
-			Message: "readings acknowledged before could not be stored in time, and would reappear; nothing was deleted, repeat the request once GET /status shows no backlog",
-		}
+	others := q.askOthers(ctx, http.MethodDelete, deleteTarget(q.params.stream, sensor))
+	err := q.flushSensor(ctx)
+	failed := others(func([]byte) error { return nil })
+	if err != nil {
+		return err
+	}
+	if len(failed) > 0 {
+		return telemetry.Errorf(telemetry.Unavailable, "not_flushed", "the sensor may have readings that are not stored yet in %s, which could not be asked to store them, "+
+			"and they would reappear; nothing was deleted, repeat the request once the daemon answers or has ended", strings.Join(failed, ", "))
 	}
 	n, err := q.params.source.Delete(ctx, sensor)
 	if telemetry.KindOf(err) == telemetry.Forbidden {
@@ -155,9 +161,25 @@ func (q *question) delete(ctx context.Context) error {
 		}
 	}
 	q.reader.cfg.Logger.Info("deleted a sensor", "stream", q.params.stream, "sensor", sensor, "readings", n, "by", q.by())
+	return q.writeDeleted(n)
+}
+
+func (q *question) writeDeleted(n int64) error {
 	q.w.Header().Set("Content-Type", typeJSON)
-	_, err = q.w.Write([]byte(`{"deleted":` + strconv.FormatInt(n, 10) + "}\n"))
+	_, err := q.w.Write([]byte(`{"deleted":` + strconv.FormatInt(n, 10) + "}\n"))
 	return err
+}
+
+// flushSensor stores the sensor's readings that were acknowledged before.
+func (q *question) flushSensor(ctx context.Context) error {
+	err := q.stored.FlushSensor(ctx, q.params.stream, q.params.query.Sensor)
+	if err == nil {
+		return nil
+	}
+	return &telemetry.Error{
+		Kind: telemetry.Unavailable, Code: "not_flushed", Err: err,
+		Message: "readings acknowledged before could not be stored in time, and would reappear; nothing was deleted, repeat the request once GET /status shows no backlog",
+	}
 }
 
 // MaxSensors is how many sensors one page lists at most.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,9 @@ type Journal interface {
 	// Follow returns a cursor at a position. It may leave out rows that do not belong
 	// to the part.
 	Follow(position uint64, part batch.Part) batch.Cursor
+	// Trimmed reports whether a sensor's readings in the record at the position are known
+	// to be stored, although that of other sensors is not.
+	Trimmed(stream, sensor string, position uint64) bool
 }
 
 // A Backlog is what was acknowledged and may not be stored yet.
@@ -87,7 +91,7 @@ func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
 	if p.after.set {
 		s.from = max(s.from, p.after.ms)
 	}
-	others := q.askOthers(ctx, s.target())
+	others := q.askOthers(ctx, http.MethodGet, s.target())
 	if err := s.run(ctx, uint64(q.reader.cfg.MaxBacklog)); err != nil {
 		return nil, err
 	}
@@ -104,7 +108,7 @@ func (s *search) run(ctx context.Context, most uint64) error {
 	}
 	for record, err := range s.backlog.records(ctx, part, span{from, end, most, s.takeHeld}) {
 		if err == nil {
-			err = s.take(record.Batch)
+			err = s.take(record)
 		}
 		if err != nil {
 			return err
@@ -185,13 +189,13 @@ func tooLong(format string, args ...any) error {
 	return &telemetry.Error{Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second, Message: fmt.Sprintf(format, args...)}
 }
 
-// take keeps the readings of a batch that are asked for.
-func (s *search) take(b *batch.Batch) error {
-	in := false
+// take keeps the readings of a record that are asked for.
+func (s *search) take(record *batch.Record) error {
+	b, in := record.Batch, false
 	for i := range b.SeriesLen() {
 		in = in || b.HashAt(i) == s.hash
 	}
-	if !in {
+	if !in || b.Recovered && s.backlog.Journal.Trimmed(s.stream, s.sensor, record.Position) {
 		return nil
 	}
 	for i := range uint32(b.Len()) {
@@ -320,9 +324,10 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 		return nil, nil
 	}
 	p := pending{ask: ask, newest: make(map[string]int64)}
-	others := q.askOthers(ctx, sensorsTarget(stream, ask))
+	others := q.askOthers(ctx, http.MethodGet, sensorsTarget(stream, ask))
 	end := b.Journal.End()
 	from, unread := b.WaitingSensors(stream, p.add)
+	trimmed := func(sensor string, r *batch.Record) bool { return r.Batch.Recovered && b.Journal.Trimmed(stream, sensor, r.Position) }
 	again := func() (at uint64, err error) {
 		at, unread = b.WaitingSensors(stream, p.add)
 		return at, nil
@@ -331,7 +336,7 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 		if err != nil {
 			return nil, err
 		}
-		p.take(stream, record, unread)
+		p.take(stream, record, unread, trimmed)
 	}
 	p.addOthers(q, others)
 	return p.sorted(), nil
@@ -339,10 +344,10 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 
 // take adds the sensors of a record, except those whose readings in it are stored or were
 // found in memory.
-func (p *pending) take(stream string, record *batch.Record, unread func(hash uint64) uint64) {
+func (p *pending) take(stream string, record *batch.Record, unread func(hash uint64) uint64, trimmed func(string, *batch.Record) bool) {
 	for i := range uint32(record.Batch.Len()) {
 		row := record.Batch.Row(i)
-		if series := record.Batch.Series(row); series.Stream == stream && unread(series.Hash) <= record.Position {
+		if series := record.Batch.Series(row); series.Stream == stream && unread(series.Hash) <= record.Position && !trimmed(series.Sensor, record) {
 			p.add(series.Sensor, row.Time)
 		}
 	}

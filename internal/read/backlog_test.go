@@ -144,6 +144,15 @@ func TestReadingsJournaledByAnEarlierProcessAreFound(t *testing.T) {
 	assert.Equal(t, granularity, s.found[0].Granularity, "the one that it was journaled with")
 	assert.Equal(t, "s1", s.found[1].Session)
 	assert.Equal(t, time.Hour, s.found[1].Granularity)
+
+	durable, err := j.TrimSensor("readings", "b", rest.Load()+1) // as the earlier process may have done
+	require.NoError(t, err)
+	assert.True(t, durable)
+	s = searchFor(&backlog, "readings", "b")
+	require.NoError(t, s.run(t.Context(), 1<<30))
+	assert.Equal(t, []int64{1}, values(s.found))
+	r := newReader(t, fakeSource{}, func(_ *Config, s *Stored) { s.Backlog = backlog })
+	assert.Regexp(t, `(?s)"sensorId":"a".*"sensorId":"b","newest":"[^"]*01.000Z"`, get(r, "/v1/sensors").body)
 }
 
 // TestTrimmingMayOvertakeASearch trims a journal under a search, at every step of

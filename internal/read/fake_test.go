@@ -144,7 +144,7 @@ func newReader(t require.TestingT, source Source, change ...func(*Config, *Store
 	cfg := Config{DefaultStream: "readings", Problem: problem, Logger: slog.New(slog.DiscardHandler)}
 	stored := Stored{
 		Sources: map[string]Source{"readings": source}, Available: func(string) error { return nil },
-		Flush: func(context.Context) error { return nil },
+		FlushSensor: func(context.Context, string, string) error { return nil },
 	}
 	for _, c := range change {
 		c(&cfg, &stored)

@@ -176,20 +176,25 @@ func TestDeleteFlushesFirst(t *testing.T) {
 	source := fakeSource{deleted: func(sensor string) (int64, error) { order = append(order, "delete "+sensor); return 7, nil }}
 	r := newReader(t, source, func(c *Config, s *Stored) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		s.Flush = func(context.Context) error { order = append(order, "flush"); return nil }
+		s.FlushSensor = func(_ context.Context, stream, sensor string) error {
+			order = append(order, "flush "+stream+" "+sensor)
+			return nil
+		}
 	})
 	got := ask(r, http.MethodDelete, "/v1/sensors/a%20b")
 	assert.Equal(t, http.StatusOK, got.status)
 	assert.Equal(t, "{\"deleted\":7}\n", got.body)
-	assert.Equal(t, []string{"flush", "delete a b"}, order)
+	assert.Equal(t, []string{"flush readings a b", "delete a b"}, order)
 	assert.Contains(t, log.String(), `msg="deleted a sensor" stream=readings sensor="a b" readings=7 by=anyone`)
 }
 
 func TestFailedFlushDeletesNothing(t *testing.T) {
 	t.Parallel()
 	source := fakeSource{deleted: func(string) (int64, error) { t.Error("it deleted"); return 0, nil }}
-	r := newReader(t, source, func(_ *Config, s *Stored) { s.Flush = func(context.Context) error { return errors.New("slow") } })
+	r := newReader(t, source, func(_ *Config, s *Stored) { s.FlushSensor = func(context.Context, string, string) error { return errors.New("slow") } })
 	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a").body, "not_flushed")
+	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a?unstored=only").body, "not_flushed")
+	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a?unstored=off").body, "allowed are on and only")
 }
 
 func TestAbortedDeleteHasAnUnknownOutcome(t *testing.T) {

@@ -23,11 +23,12 @@ import (
 // query asks them for readings that they have not stored yet, on the paths that clients
 // use, with unstored=only. They do not pass such a request on.
 type Others interface {
-	// Ask sends GET target to those that store the stream, with the value of the header
-	// Authorization, and returns at once. collect waits for the answers, for about a
-	// second at most, passes each body to take, and returns the addresses of the
-	// daemons that did not answer, or whose answer take refused.
-	Ask(ctx context.Context, stream, target, credentials string) (collect func(take func(body []byte) error) (failed []string))
+	// Ask sends a request, GET or DELETE, for the target to those that store the stream,
+	// with the value of the header Authorization, and returns at once. collect waits for
+	// the answers, to GET for about a second at most, passes each body to take, and
+	// returns the addresses of the daemons that did not answer, or whose answer take
+	// refused.
+	Ask(ctx context.Context, method, stream, target, credentials string) (collect func(take func(body []byte) error) (failed []string))
 }
 
 const (
@@ -42,11 +43,11 @@ const (
 
 // askOthers asks the other daemons, unless the request comes from one of them. It asks
 // nothing if target is empty.
-func (q *question) askOthers(ctx context.Context, target string) (collect func(take func([]byte) error) (failed []string)) {
+func (q *question) askOthers(ctx context.Context, method, target string) (collect func(take func([]byte) error) (failed []string)) {
 	if q.stored.Others == nil || q.params.waitingOnly || target == "" {
 		return func(func([]byte) error) []string { return nil }
 	}
-	return q.stored.Others.Ask(ctx, q.params.stream, target, q.r.Header.Get("Authorization"))
+	return q.stored.Others.Ask(ctx, method, q.params.stream, target, q.r.Header.Get("Authorization"))
 }
 
 // lack notes which daemons could not be asked.
@@ -70,6 +71,11 @@ func (s *search) target() string {
 		query.Set("limit", strconv.Itoa(min(cmp.Or(s.most, MaxLimit), MaxLimit)))
 	}
 	return root + "/" + url.PathEscape(s.sensor) + "/" + what + "?" + query.Encode()
+}
+
+// deleteTarget is what to ask other daemons for before a sensor is deleted.
+func deleteTarget(stream, sensor string) string {
+	return root + "/" + url.PathEscape(sensor) + "?" + url.Values{"unstored": {"only"}, "stream": {stream}}.Encode()
 }
 
 // withOthers returns what was found here and in other daemons.
@@ -209,8 +215,14 @@ func (r *Reader) answerWaiting(q *question) error {
 	ctx, cancel := context.WithTimeoutCause(q.r.Context(), r.cfg.Timeout, errTimeout)
 	defer cancel()
 	defer q.w.hurry(r.cfg.Timeout + slowClient)()
-	if q.params.call == callSensors {
+	switch q.params.call {
+	case callSensors:
 		return q.end(q.sensors(ctx))
+	case callDelete: // the daemon that asks deletes what is stored now
+		if err := q.flushSensor(ctx); err != nil {
+			return err
+		}
+		return q.writeDeleted(0)
 	}
 	return q.end(q.ownReadings(ctx))
 }

@@ -29,11 +29,11 @@ type others struct {
 	asked   []string                // targets
 }
 
-func (o *others) Ask(_ context.Context, stream, target, credentials string) func(func([]byte) error) []string {
-	o.asked = append(o.asked, stream+" "+target)
+func (o *others) Ask(_ context.Context, method, stream, target, credentials string) func(func([]byte) error) []string {
+	o.asked = append(o.asked, method+" "+stream+" "+target)
 	return func(take func([]byte) error) (failed []string) {
 		for address, daemon := range o.daemons {
-			req := httptest.NewRequest(http.MethodGet, target, http.NoBody)
+			req := httptest.NewRequest(method, target, http.NoBody)
 			req.Header.Set("Accept", typeLines+", "+typeJSON)
 			if credentials != "" {
 				req.Header.Set("Authorization", credentials)
@@ -138,6 +138,38 @@ func TestQueriesShowWhatWaitsInOtherDaemons(t *testing.T) {
 	get(here, "/v1/sensors?unstored=only")
 	assert.Empty(t, o.asked)
 	assert.Equal(t, http.StatusNotFound, get(here, "/v1/sensors/absent/latest").status)
+}
+
+// What other daemons have not stored would reappear, so they store it before a sensor is
+// deleted.
+func TestOthersStoreASensorBeforeItIsDeleted(t *testing.T) {
+	t.Parallel()
+	var order []string
+	flushes := func(where string, s *Stored) {
+		s.FlushSensor = func(_ context.Context, stream, sensor string) error {
+			order = append(order, where+" "+stream+" "+sensor)
+			return nil
+		}
+	}
+	there := newReader(t, fakeSource{deleted: func(string) (int64, error) { return 0, assert.AnError }}, func(_ *Config, s *Stored) {
+		flushes("there", s)
+		s.Others = &others{daemons: map[string]http.Handler{"third": says(500, "a peer passed the request on")}}
+	})
+	o := &others{daemons: map[string]http.Handler{"there:8430": there.Handler()}}
+	here := newReader(t, fakeSource{deleted: func(string) (int64, error) { order = append(order, "deleted"); return 3, nil }}, func(_ *Config, s *Stored) {
+		flushes("here", s)
+		s.Others = o
+	})
+	got := ask(here, http.MethodDelete, "/v1/sensors/a%2Fb?stream=readings")
+	assert.Equal(t, reply{http.StatusOK, got.header, "{\"deleted\":3}\n"}, got)
+	assert.Equal(t, []string{"here readings a/b", "there readings a/b", "deleted"}, order)
+	assert.Equal(t, []string{"DELETE readings /v1/sensors/a%2Fb?stream=readings&unstored=only"}, o.asked)
+
+	order, o.daemons = nil, map[string]http.Handler{"gone:8430": says(http.StatusBadGateway, "")}
+	got = ask(here, http.MethodDelete, "/v1/sensors/a")
+	assert.Contains(t, got.body, "not_flushed")
+	assert.Contains(t, got.body, "gone:8430")
+	assert.Equal(t, []string{"here readings a"}, order, "nothing is deleted")
 }
 
 func TestWaitingReadingsAreGivenWithTheirOrigin(t *testing.T) {

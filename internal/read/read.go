@@ -88,9 +88,9 @@ type Stored struct {
 	Up      func(stream string) context.Context
 	Backlog Backlog
 	Others  Others // nil: there are none
-	// Flush returns when all readings accepted before the call are stored, and would
-	// not be stored again after a crash.
-	Flush func(ctx context.Context) error
+	// FlushSensor returns when all readings of a sensor accepted before the call are stored,
+	// and would not be stored again after a crash.
+	FlushSensor func(ctx context.Context, stream, sensor string) error
 }
 
 // A Reader answers the requests for what is stored.

@@ -45,7 +45,7 @@ const root = "/v1/sensors"
 
 var endpoints = map[call]endpoint{
 	callSensors:  {"", http.MethodGet, []string{"after", "limit", "prefix", "stream", "unstored"}, (*params).parseList, true, (*question).sensors},
-	callDelete:   {"/{sensorId}", http.MethodDelete, []string{"stream"}, nil, false, (*question).delete},
+	callDelete:   {"/{sensorId}", http.MethodDelete, []string{"stream", "unstored"}, nil, false, (*question).delete},
 	callLatest:   {"/{sensorId}/latest", http.MethodGet, []string{"stream", "unstored"}, nil, false, (*question).latest},
 	callReadings: {"/{sensorId}/readings", http.MethodGet, []string{"after", "from", "limit", "stream", "to", "unstored"}, (*params).parseReadings, true, (*question).readings},
 	callSummary:  {"/{sensorId}/summary", http.MethodGet, []string{"every", "from", "stream", "to", "unstored"}, (*params).parseSummary, true, (*question).summary},
@@ -131,7 +131,7 @@ type params struct {
 	lines  bool // NDJSON rather than JSON
 
 	storedOnly  bool // unstored=off
-	waitingOnly bool // unstored=only: what this daemon has not stored yet
+	waitingOnly bool // unstored=only: another daemon asks, for what this one has not stored yet
 }
 
 // neverEmpty are the parameters that need a value.
@@ -168,12 +168,15 @@ func parse(c call, sensor string, r *http.Request) (params, error) {
 
 func (p *params) parseUnstored(s string) error {
 	allowed := "on, off and only"
-	if p.call == callSummary {
+	switch p.call {
+	case callSummary:
 		allowed = "on and off"
+	case callDelete:
+		allowed = "on and only"
 	}
 	switch {
 	case s == "", s == "on":
-	case s == "off":
+	case s == "off" && p.call != callDelete:
 		p.storedOnly = true
 	case s == "only" && p.call != callSummary:
 		p.waitingOnly = true
