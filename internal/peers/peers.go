@@ -271,7 +271,7 @@ func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials str
 			continue
 		}
 		go func() { // ends with ctx
-			body, err := p.get(ctx, one, method, target, credentials, left)
+			body, err := p.get(ctx, one, request{method, target, credentials}, left)
 			var f *failure
 			if errors.As(err, &f) && f.reason == timedOut && method == http.MethodDelete {
 				f.reason = busy // or rather its MongoDB
@@ -297,6 +297,11 @@ func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials str
 	}
 }
 
+// A request to a peer.
+type request struct {
+	method, target, credentials string
+}
+
 // Reasons why a peer gave no answer. They are also label values.
 const (
 	answered    = "answered"
@@ -320,8 +325,8 @@ func (f *failure) Unwrap() error { return f.err }
 var errSkipped = &failure{skipped, errors.New("not asked, since the last attempt to reach it failed")}
 
 // get returns the body of an answer, or nil if the peer has nothing.
-func (p *Peers) get(ctx context.Context, one peer, method, target, credentials string, left *atomic.Int64) ([]byte, error) {
-	resp, err := p.send(ctx, one, method, target, credentials)
+func (p *Peers) get(ctx context.Context, one peer, what request, left *atomic.Int64) ([]byte, error) {
+	resp, err := p.send(ctx, one, what)
 	if err != nil {
 		return nil, err
 	}
@@ -347,27 +352,27 @@ func (p *Peers) get(ctx context.Context, one peer, method, target, credentials s
 
 // send sends a request, and returns the answer if it is from the right daemon, or a
 // refusal of the credentials.
-func (p *Peers) send(ctx context.Context, one peer, method, target, credentials string) (*http.Response, error) {
+func (p *Peers) send(ctx context.Context, one peer, what request) (*http.Response, error) {
 	scheme := "http"
 	if one.TLS {
 		scheme = "https"
 	} else if p.cfg.RequireTLS {
 		return nil, &failure{unreachable, errors.New("it has no TLS, and this daemon passes credentials on only over TLS")}
 	}
-	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+one.Address+target, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, what.method, scheme+"://"+one.Address+what.target, http.NoBody)
 	if err != nil {
 		return nil, &failure{unreachable, fmt.Errorf("make the request: %w", err)}
 	}
 	req.Header.Set("Accept", "application/x-ndjson, application/json")
-	if credentials != "" {
-		req.Header.Set("Authorization", credentials)
+	if what.credentials != "" {
+		req.Header.Set("Authorization", what.credentials)
 	}
 	resp, err := p.client.Do(req)
 	if err != nil {
 		return nil, p.unanswered(ctx, err)
 	}
 	of := resp.Header.Get(DaemonHeader)
-	if of == one.Daemon || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound && target != ProbePath {
+	if of == one.Daemon || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound && what.target != ProbePath {
 		return resp, nil
 	}
 	_ = resp.Body.Close()
@@ -408,7 +413,7 @@ func (b *bounded) Read(to []byte) (int, error) {
 func (p *Peers) probe(ctx context.Context, one peer) {
 	asking, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	resp, err := p.send(asking, one, http.MethodGet, ProbePath, "")
+	resp, err := p.send(asking, one, request{method: http.MethodGet, target: ProbePath})
 	if err == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10)) // so that the connection can be reused
 		_ = resp.Body.Close()

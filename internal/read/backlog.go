@@ -327,7 +327,9 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 	others := q.askOthers(ctx, http.MethodGet, sensorsTarget(stream, ask))
 	end := b.Journal.End()
 	from, unread := b.WaitingSensors(stream, p.add)
-	trimmed := func(sensor string, r *batch.Record) bool { return r.Batch.Recovered && b.Journal.Trimmed(stream, sensor, r.Position) }
+	trimmed := func(sensor string, r *batch.Record) bool {
+		return r.Batch.Recovered && b.Journal.Trimmed(stream, sensor, r.Position)
+	}
 	again := func() (at uint64, err error) {
 		at, unread = b.WaitingSensors(stream, p.add)
 		return at, nil

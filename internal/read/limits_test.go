@@ -191,7 +191,9 @@ func TestDeleteFlushesFirst(t *testing.T) {
 func TestFailedFlushDeletesNothing(t *testing.T) {
 	t.Parallel()
 	source := fakeSource{deleted: func(string) (int64, error) { t.Error("it deleted"); return 0, nil }}
-	r := newReader(t, source, func(_ *Config, s *Stored) { s.FlushSensor = func(context.Context, string, string) error { return errors.New("slow") } })
+	r := newReader(t, source, func(_ *Config, s *Stored) {
+		s.FlushSensor = func(context.Context, string, string) error { return errors.New("slow") }
+	})
 	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a").body, "not_flushed")
 	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a?unstored=only").body, "not_flushed")
 	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a?unstored=off").body, "allowed are on and only")
