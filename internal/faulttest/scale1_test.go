@@ -196,7 +196,7 @@ func (s *scene) adoption(lost *daemon, uri string) *adoptionRun {
 	args := append([]string{
 		"journal", "replay", "--data-dir", lost.Dir, "--mongo-uri", uri, "--database", s.db.Name(), "--granularity", "1m", "--output", "json",
 	}, smallParts...)
-	a.cmd = exec.Command(brimBinary(s.t), args...)
+	a.cmd = exec.Command(binary.Path(s.t), args...)
 	a.cmd.Env = append(brimtest.Env(), "BRIM_FAULT="+lost.off)
 	a.cmd.Dir, a.cmd.Stdout, a.cmd.Stderr = lost.Dir, &a.out, &a.log
 	a.cmd.SysProcAttr = endsWithTest()
