@@ -41,6 +41,7 @@ demo: build ## write latency as hourly buckets fill, with single and merged upda
 
 .PHONY: test
 test: ## all tests, in random order; what needs a program that is missing is skipped and listed; PKG=./internal/queue narrows it
+	@$(GO) test -tags fault ./internal/crash
 	@$(GOTESTSUM) -- -shuffle=on -timeout 20m $(ARGS) $(PKG)
 
 .PHONY: test-race
@@ -68,10 +69,14 @@ test-fault: ## all fault tests in full, under 45 minutes; their table goes into 
 	@BRIM_FAULT_FULL=1 $(GO) test -json -count=1 -p 1 -timeout 60m -run '^Test($(FAULT_TESTS))' $(FAULT_PKG) | \
 	  $(GO) run ./internal/faulttest/table --into docs/durability.md
 
+.PHONY: sabotage
+sabotage: ## take one protection after another out of the source, and require that tests fail; NAMES='guard fence' for some
+	@$(GO) run ./internal/sabotage $(NAMES)
+
 .PHONY: lint
 lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says
 	$(GO) vet ./...
-	$(GO) vet -tags fault ./cmd/brim
+	$(GO) vet -tags fault ./cmd/brim ./internal/crash
 	$(TOOL) golangci-lint run ./...
 
 .PHONY: fmt

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/crash"
 	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -170,5 +171,5 @@ func (s *site) stream() (daemon.Stream, error) {
 // connect prepares a connection with the concerns of the daemon's. The server
 // shows it under the command's name.
 func (s *site) connect(command string, log *slog.Logger) (*store.Connection, error) {
-	return store.Connect(store.ConnectionConfig{URI: s.uri, Database: s.database, App: "brim " + command, Logger: log})
+	return store.Connect(store.ConnectionConfig{URI: s.uri, Database: s.database, App: "brim " + command, Monitor: crash.Monitor(), Logger: log})
 }

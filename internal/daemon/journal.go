@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/crash"
 	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/queue"
@@ -32,7 +33,7 @@ func (d *daemon) openJournal(retarget bool) (*journal.Journal, error) {
 		MaxBytes: c.JournalMaxBytes, TailBytes: tail, StoredTimeout: c.StoredTimeout,
 		KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys, AcceptLoss: c.JournalCorruption == quarantine,
 		Interner: d.known,
-		Faults:   d.faults, Logger: d.log, Registerer: d.registry,
+		Files:    crash.Files(journal.Disk()), Faults: d.faults, Logger: d.log, Registerer: d.registry,
 	}
 	if !c.journaling() {
 		cfg.Memory, cfg.MaxBytes, cfg.Admit = true, cmp.Or(c.QueueMaxBytes, leastQueue), d.admit

@@ -14,6 +14,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/brim-telemetry/brim/internal/crash"
 	"github.com/brim-telemetry/brim/internal/daemon/staleness"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/machine"
@@ -75,7 +76,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 	}()
 	var database *mongo.Database
 	if uri != "" {
-		s.conn, err = store.Connect(store.ConnectionConfig{URI: uri, Database: c.Database, Faults: d.faults, Logger: d.log, Found: s.recheckAll})
+		s.conn, err = store.Connect(store.ConnectionConfig{URI: uri, Database: c.Database, Monitor: crash.Monitor(), Faults: d.faults, Logger: d.log, Found: s.recheckAll})
 		if err != nil {
 			return nil, err
 		}

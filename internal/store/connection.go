@@ -30,7 +30,8 @@ type ConnectionConfig struct {
 	Database string
 	App      string // name that the server knows the connection by; empty: brim, the daemon's
 	Logger   *slog.Logger
-	Faults   *fault.Injector // nil outside tests
+	Faults   *fault.Injector       // nil outside tests
+	Monitor  *event.CommandMonitor // of all commands; nil: none
 	// Found is called whenever a server that accepts writes is found again; it
 	// must not block. May be nil.
 	Found func()
@@ -104,6 +105,7 @@ func clientOptions(cfg *ConnectionConfig, used func(*event.PoolEvent)) *options.
 		// after MongoDB is back.
 		SetHeartbeatInterval(time.Second).
 		SetPoolMonitor(&event.PoolMonitor{Event: used}).
+		SetMonitor(cfg.Monitor).
 		ApplyURI(cfg.URI)
 }
 

@@ -1,0 +1,20 @@
+//go:build !fault
+
+// Package crash ends the process where a fault test asks for it, in a program built
+// with the tag fault. In any other program it does nothing; this file is all of it.
+package crash
+
+import (
+	"go.mongodb.org/mongo-driver/v2/event"
+
+	"github.com/brim-telemetry/brim/internal/journal"
+)
+
+// Variable is the environment variable that says where; this program has none.
+const Variable = ""
+
+// Files returns the files of a journal as they are.
+func Files(files journal.Files) journal.Files { return files }
+
+// Monitor returns a monitor of MongoDB commands for the driver; nil: none.
+func Monitor() *event.CommandMonitor { return nil }

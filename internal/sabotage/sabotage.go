@@ -1,0 +1,206 @@
+// Command sabotage shows that the tests can fail. Each patch in testdata/sabotage takes
+// one protection out of the source, and names the tests that must notice:
+//
+//	Protection: readings that are sent again are not stored again.
+//	Test: ./internal/store/bucket ^TestGuard$
+//	Says: stored twice
+//
+//	diff --git a/internal/store/bucket/update.go b/internal/store/bucket/update.go
+//	…
+//
+// The output of a failing test must match Says, so that a test that fails for another
+// reason is no catch. Runs allows several runs of a test that needs luck. The source is
+// not changed: `go test -overlay` reads the patched files from elsewhere, and tests that
+// start brim build it with the overlay in BRIM_OVERLAY. `make sabotage` runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	r := runner{root: ".", dir: filepath.Join("internal", "sabotage", "testdata", "sabotage"), out: os.Stdout}
+	flag.Parse()
+	err := r.run(ctx, flag.Args()...)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sabotage:", err)
+		os.Exit(1) //nolint:forbidigo // this is main
+	}
+}
+
+// A runner runs the tests of sabotages.
+type runner struct {
+	root string // of the module
+	dir  string // of the patches
+	out  io.Writer
+
+	mu   sync.Mutex // guards out, done
+	done int
+}
+
+// A result is what became of one test of a sabotage.
+type result struct {
+	sabotage *sabotage
+	check    check
+	seconds  float64
+	missed   string // why it is no catch; empty: it is one
+	output   string // of the test
+}
+
+// run runs the tests of these sabotages, or of all. It returns an error unless each
+// test fails, and says what it should.
+func (r *runner) run(ctx context.Context, names ...string) error {
+	sabotages, err := load(r.dir, names...)
+	if err != nil {
+		return err
+	}
+	results := make([][]result, len(sabotages))
+	total := 0
+	for _, s := range sabotages {
+		if _, err := s.apply(r.root); err != nil {
+			return err
+		}
+		total += len(s.tests)
+	}
+	began := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for i, s := range sabotages {
+		group.Go(func() (err error) {
+			results[i], err = r.sabotage(ctx, s, total)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return r.report(results, time.Since(began))
+}
+
+// sabotage runs the tests of one.
+func (r *runner) sabotage(ctx context.Context, s *sabotage, total int) ([]result, error) {
+	dir, err := os.MkdirTemp("", "brim-sabotage-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for the overlay: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	overlay, err := s.overlay(r.root, dir)
+	if err != nil {
+		return nil, fmt.Errorf("write the overlay: %w", err)
+	}
+	var results []result
+	for _, c := range s.tests {
+		one := result{sabotage: s, check: c}
+		began := time.Now()
+		for range c.runs {
+			one.missed, one.output = r.test(ctx, c, overlay)
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if one.missed == "" {
+				break
+			}
+		}
+		one.seconds = time.Since(began).Seconds()
+		results = append(results, one)
+		r.progress(&one, total)
+	}
+	return results, nil
+}
+
+// notBuilt matches the last line that go test writes about a package without a test
+// binary.
+var notBuilt = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]$`)
+
+// test runs a test once, and returns why its end is no catch.
+func (r *runner) test(ctx context.Context, c check, overlay string) (missed, output string) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=5m", "-run", c.run, c.pkg)
+	cmd.Dir = r.root
+	cmd.Env = append(os.Environ(), "BRIM_OVERLAY="+overlay)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	text, err := cmd.CombinedOutput()
+	output = string(text)
+	var exit *exec.ExitError
+	switch {
+	case err == nil && strings.Contains(output, "[no tests to run]"):
+		return "there is no such test", output
+	case err == nil:
+		return "the test passes", output
+	case !errors.As(err, &exit):
+		return err.Error(), output
+	case notBuilt.MatchString(output):
+		return "it does not compile", output
+	case !c.says.MatchString(output):
+		return fmt.Sprintf("the test fails, but does not say %q", c.says), output
+	}
+	return "", output
+}
+
+// progress writes a line about a test that has ended.
+func (r *runner) progress(one *result, total int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done++
+	_, _ = fmt.Fprintf(r.out, "%3d/%d  %6.1f s  %s: %s  %s\n", r.done, total, one.seconds, one.sabotage.name, one.check, one.verdict())
+	if one.missed != "" {
+		_, _ = fmt.Fprintf(r.out, "%s\n", end(one.output))
+	}
+}
+
+func (one *result) verdict() string {
+	if one.missed == "" {
+		return "caught"
+	}
+	return "NOT CAUGHT: " + one.missed
+}
+
+// end returns the last lines of an output.
+func end(output string) string {
+	const most = 60
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	return "    " + strings.Join(lines[max(0, len(lines)-most):], "\n    ")
+}
+
+// report writes the table, and returns an error if a sabotage was not caught.
+func (r *runner) report(results [][]result, took time.Duration) error {
+	missed := 0
+	_, _ = fmt.Fprintln(r.out)
+	table := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "SABOTAGE\tTEST\tSECONDS\t")
+	for _, all := range results {
+		for _, one := range all {
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%s\n", one.sabotage.name, one.check, one.seconds, one.verdict())
+			if one.missed != "" {
+				missed++
+			}
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(r.out, "\n%d sabotages in %s\n", len(results), took.Round(time.Second))
+	if missed > 0 {
+		return fmt.Errorf("%d tests did not notice a sabotage", missed)
+	}
+	return nil
+}
