@@ -159,13 +159,13 @@ func (s *scene) afterDrop(before *faulttest.Result, to string) {
 // The boundaries of a process that changes the storage of readings, in the order of
 // either direction.
 const (
-	seriesFenced    = "collMod@readings.after:2"       // the buckets refuse writes; the first one lifts an older fence
+	seriesFenced    = "collMod@readings.after:2"        // the buckets refuse writes; the first one lifts an older fence
 	seriesRenamed   = "renameCollection@readings.after" // the name is free
-	seriesMade      = "create@readings.after"          // the time-series collection exists, the state does not say so
-	seriesSent      = "insert@readings.after"          // old readings are inserted, the state does not say so
-	seriesWritten   = "insert@readings.brim_new.after" // bucket documents are written beside a time series
-	seriesSwitching = "applyOps.before"                // the time series is about to be dropped
-	seriesDropped   = "applyOps.after"                 // the copy has the name, the state does not say so
+	seriesMade      = "create@readings.after"           // the time-series collection exists, the state does not say so
+	seriesSent      = "insert@readings.after"           // old readings are inserted, the state does not say so
+	seriesWritten   = "insert@readings.brim_new.after"  // bucket documents are written beside a time series
+	seriesSwitching = "applyOps.before"                 // the time series is about to be dropped
+	seriesDropped   = "applyOps.after"                  // the copy has the name, the state does not say so
 )
 
 // TestMIGRATE2 makes a time-series collection of the buckets that a daemon
@@ -191,21 +191,6 @@ func TestMIGRATE2(t *testing.T) {
 	s.finish("MIGRATE-2", kills+lost)
 }
 
-// TestMIGRATE2AfterAKill changes the storage while the journal of a daemon that was killed
-// holds readings of which it is not known whether they are stored. The next daemon must not
-// take them to the new collection.
-func TestMIGRATE2AfterAKill(t *testing.T) {
-	t.Parallel()
-	s := newScene(t)
-	s.shared()
-	s.check.TimeSeries = true
-	proxy, d := s.changing(smallParts...)
-	proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
-	wait(500 * time.Millisecond)
-	d.kill()
-	TODO
-}
-
 // TestMIGRATE3 is the way back.
 func TestMIGRATE3(t *testing.T) {
 	t.Parallel()
@@ -219,7 +204,7 @@ func TestMIGRATE3(t *testing.T) {
 		kills += s.killChange(d, "bucket", 700*time.Millisecond) + s.killChange(d, "bucket", 300*time.Millisecond)
 	}
 	s.changed(d, "--storage", "bucket")
-	wait(form(300*time.Millisecond, 2*time.Second))                                // there is something to catch up with
+	wait(form(300*time.Millisecond, 2*time.Second))                        // there is something to catch up with
 	kills += s.crashes(d, "bucket", form(nil, []string{seriesWritten})...) // all is compared anew
 	// With answers that are lost, a time series takes long to know what it has.
 	lost := proxy.Counts().Faults()

@@ -126,7 +126,9 @@ func (s *scene) withoutClaims(host string) string {
 			}
 			return faulttest.Pass
 		},
-		Answer: func(faulttest.Command) bson.D { return bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}, {Key: "nModified", Value: 1}} },
+		Answer: func(faulttest.Command) bson.D {
+			return bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}, {Key: "nModified", Value: 1}}
+		},
 	})
 	return uri
 }
