@@ -159,13 +159,13 @@ func (s *scene) afterDrop(before *faulttest.Result, to string) {
 // The boundaries of a process that changes the storage of readings, in the order of
 // either direction.
 const (
-	seriesFenced    = "collMod@readings.after:2"        // the buckets refuse writes; the first one lifts an older fence
-	seriesRenamed   = "renameCollection@readings.after" // the name is free
-	seriesMade      = "create@readings.after"           // the time-series collection exists, the state does not say so
-	seriesSent      = "insert@readings.after"           // old readings are inserted, the state does not say so
-	seriesWritten   = "insert@readings.brim_new.after"  // bucket documents are written beside a time series
-	seriesSwitching = "applyOps.before"                 // the time series is about to be dropped
-	seriesDropped   = "applyOps.after"                  // the copy has the name, the state does not say so
+	seriesFenced    = "collMod@readings.after:2"       // the buckets refuse writes; the first one lifts an older fence
+	seriesRenamed   = "renameCollection.after"         // the name is free
+	seriesMade      = "create@readings.after"          // the time-series collection exists
+	seriesSent      = "insert@readings.after"          // old readings are inserted
+	seriesWritten   = "insert@readings.brim_new.after" // bucket documents are written beside a time series
+	seriesSwitching = "applyOps.before"                // the time series is about to be dropped
+	seriesDropped   = "applyOps.after"                 // the copy has the name
 )
 
 // TestMIGRATE2 makes a time-series collection of the buckets that a daemon

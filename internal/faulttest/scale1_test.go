@@ -154,9 +154,9 @@ type adopted struct {
 func (s *scene) adopt(lost *daemon) *adoptionRun { return s.adoptFrom(lost, s.uri) }
 
 // adoptFrom is adopt with the URI that the lost daemon had.
-func (s *scene) adoptFrom(lost *daemon, uri string) *adoptionRun {
+func (s *scene) adoptFrom(lost *daemon, uri string, flags ...string) *adoptionRun {
 	s.t.Helper()
-	a := s.adoption(lost, uri)
+	a := s.adoption(lost, uri, flags...)
 	require.NoError(s.t, a.cmd.Start())
 	s.t.Cleanup(func() {
 		if a.cmd.ProcessState == nil { // the test gave up before done
@@ -167,12 +167,12 @@ func (s *scene) adoptFrom(lost *daemon, uri string) *adoptionRun {
 	return a
 }
 
-func (s *scene) adoption(lost *daemon, uri string) *adoptionRun {
+func (s *scene) adoption(lost *daemon, uri string, flags ...string) *adoptionRun {
 	a := &adoptionRun{s: s}
 	args := append([]string{
 		"journal", "replay", "--data-dir", lost.Dir, "--mongo-uri", uri, "--database", s.db.Name(), "--granularity", "1m", "--output", "json",
 	}, smallParts...)
-	a.cmd = exec.Command(binary.Path(s.t), args...)
+	a.cmd = exec.Command(binary.Path(s.t), append(args, flags...)...)
 	a.cmd.Env = brimtest.Env()
 	a.cmd.Dir, a.cmd.Stdout, a.cmd.Stderr = lost.Dir, &a.out, &a.log
 	a.cmd.SysProcAttr = endsWithTest()
@@ -209,7 +209,9 @@ func (s *scene) adoptCopy(alive *daemon, primary string) adopted {
 	require.NoError(s.t, err)
 	require.NoError(s.t, os.CopyFS(double.journal(), os.DirFS(alive.journal())))
 	require.NoError(s.t, os.WriteFile(filepath.Join(double.journal(), "mark"), mark, 0o600))
-	return s.adoptFrom(double, s.withoutClaims(primary)).done()
+	proxy, uri := s.proxyTo(primary)
+	proxy.Set(withoutClaims(faulttest.Randomly(0)))
+	return s.adoptFrom(double, uri, "--retarget").done()
 }
 
 // successor moves the journal of a lost daemon to another folder, as one does to

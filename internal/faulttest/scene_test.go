@@ -114,23 +114,28 @@ func (s *scene) proxyTo(host string) (p *faulttest.Proxy, uri string) {
 	return p, "mongodb://" + p.Addr() + "/?directConnection=true&retryWrites=false"
 }
 
-// withoutClaims returns a URI for a daemon whose claims on sessions never arrive, although
-// the answers say so: nothing keeps it from storing what another daemon is storing.
-func (s *scene) withoutClaims(host string) string {
-	s.t.Helper()
-	p, uri := s.proxyTo(host)
-	p.Set(faulttest.Faults{
+// withoutClaims are faults of a proxy at which claims on sessions never arrive, although
+// the answers say so: nothing keeps a daemon from storing what another one is storing.
+// Others decides about all other commands.
+func withoutClaims(others func(faulttest.Command) faulttest.Fate) faulttest.Faults {
+	claims := func(c faulttest.Command) bool {
+		name, _ := c.Body.Index(0).Value().StringValueOK()
+		return name == claim.Collection
+	}
+	return faulttest.Faults{
 		Decide: func(c faulttest.Command) faulttest.Fate {
-			if name, _ := c.Body.Index(0).Value().StringValueOK(); name == claim.Collection {
+			if claims(c) {
 				return faulttest.Drop
 			}
-			return faulttest.Pass
+			return others(c)
 		},
-		Answer: func(faulttest.Command) bson.D {
+		Answer: func(c faulttest.Command) bson.D {
+			if !claims(c) {
+				return nil
+			}
 			return bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}, {Key: "nModified", Value: 1}}
 		},
-	})
-	return uri
+	}
 }
 
 // daemon starts a daemon that stores at uri, "" for the scene's MongoDB itself,
