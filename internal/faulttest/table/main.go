@@ -29,12 +29,16 @@ func main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	flags.SetOutput(stderr)
+	patches := flags.String("sabotages", "internal/sabotage/testdata/sabotage", "folder of the patches that take protections away")
 	into := flags.String("into", "", "Markdown file with the markers of the table; empty: only print it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	table, err := faulttest.ReadTable(stdin, stderr)
 	if err != nil {
+		return err
+	}
+	if table.Sabotages, err = faulttest.ReadSabotages(os.DirFS(*patches)); err != nil {
 		return err
 	}
 	text := table.Markdown()
@@ -44,7 +48,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return fmt.Errorf("no row for %s", strings.Join(missing, ", "))
 	}
 	if !table.Good() {
-		return errors.New("the promise was not kept, or a sabotage not noticed")
+		return errors.New("the promise was not kept")
 	}
 	if *into == "" {
 		return nil
