@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestFS5(t *testing.T) {
 	proxy, uri := s.proxy()
 	disk, flags := smallDisk(t), smallParts
 	if disk == "" {
-		disk, flags = t.TempDir(), append(flags, "--journal-max-bytes", "4MiB")
+		disk, flags = t.TempDir(), append(flags, "--journal-max-bytes", strconv.Itoa(diskBytes))
 	}
 	d := s.daemon(uri, append(flags, "--journal-dir", filepath.Join(disk, "journal"))...)
 	p := s.produce(d, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: 20_000})
@@ -62,7 +63,7 @@ func fill(t testing.TB, path string) {
 }
 
 // diskBytes is the size of a small disk.
-const diskBytes = 4 << 20
+var diskBytes = form(2<<20, 4<<20)
 
 // notRun reports why a test could not run.
 func notRun(what string, why error) {

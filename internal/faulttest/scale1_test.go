@@ -26,6 +26,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
 // The places behind the balancer: daemons of the first two are replaced by ones
@@ -215,12 +216,17 @@ func (s *scene) adoptCopy(alive *daemon, primary string) adopted {
 }
 
 // successor moves the journal of a lost daemon to another folder, as one does to
-// another machine, and starts a daemon on it.
+// another machine, and starts a daemon on it. In the short form it does not have to wait
+// until the claims of the lost one have expired.
 func (s *scene) successor(lost *daemon) *daemon {
 	s.t.Helper()
 	d := newDaemon(s.t, append([]string{"--mongo-uri", s.uri, "--database", s.db.Name()}, smallParts...)...)
 	require.NoError(s.t, os.CopyFS(d.journal(), os.DirFS(lost.journal())))
 	require.NoError(s.t, os.RemoveAll(lost.journal()))
+	if !full() {
+		_, err := s.db.Collection(claim.Collection).DeleteMany(context.Background(), bson.D{{Key: "dir", Value: lost.journal()}})
+		require.NoError(s.t, err)
+	}
 	s.daemons = append(s.daemons, d)
 	return d.start().ready()
 }
