@@ -3,9 +3,9 @@
 //	BRIM_FAULT_FULL=1 go test -json ./… | go run ./internal/faulttest/table --into docs/durability.md
 //
 // It prints the table on stdout, progress on stderr. If every named test has a
-// row in which nothing is lost or stored twice, and every sabotage is caught,
-// the table replaces the one between the markers in the file; otherwise it
-// exits with 1.
+// row in which nothing is lost or stored twice, and no test failed, the table replaces the
+// one between the markers in the file; otherwise it exits with 1. Which tests fail without
+// a protection stands in the patches of internal/sabotage.
 package main
 
 import (
