@@ -15,7 +15,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -66,7 +65,6 @@ type workplace struct {
 	stream     daemon.Stream
 	connection *store.Connection
 	log        *slog.Logger
-	faults     *fault.Injector
 	line       *moveProgress
 }
 
@@ -81,10 +79,6 @@ func (o *maintainOptions) open(ctx context.Context, p *process, command string) 
 	if err != nil {
 		return nil, err
 	}
-	injector, err := daemon.Faults(p.env)
-	if err != nil {
-		return nil, err
-	}
 	line := newMoveProgress(p.stderr)
 	log := slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: withoutTime}))
 	// That it is connected is no news; that it is not, is.
@@ -92,7 +86,7 @@ func (o *maintainOptions) open(ctx context.Context, p *process, command string) 
 	if err != nil {
 		return nil, err
 	}
-	return &workplace{site: s, stream: one, connection: connection, log: log, faults: injector, line: line}, nil
+	return &workplace{site: s, stream: one, connection: connection, log: log, line: line}, nil
 }
 
 // withoutTime omits the time from log lines shown beside progress.
@@ -114,7 +108,7 @@ func (w *workplace) close(ctx context.Context) {
 func (o *maintainOptions) move(w *workplace, kind string) maintain.Config {
 	return maintain.Config{
 		Database: w.connection.Database(), Stream: w.stream.Name, Kind: kind,
-		Rate: o.rate, Swap: o.swap, Progress: w.line.show, Logger: w.log, Faults: w.faults,
+		Rate: o.rate, Swap: o.swap, Progress: w.line.show, Logger: w.log,
 	}
 }
 

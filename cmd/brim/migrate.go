@@ -132,7 +132,7 @@ func (o *migrateOptions) migration(w *workplace, known []streamWriter) *maintain
 	m := &maintain.Migration{
 		Config: o.move(w, maintain.KindMigrate),
 		Regroup: maintain.RegroupConfig{
-			Granularity: o.granularity, MaxReadings: one.BucketMaxReadings, MaxBytes: one.BucketMaxBytes, Faults: w.faults,
+			Granularity: o.granularity, MaxReadings: one.BucketMaxReadings, MaxBytes: one.BucketMaxBytes,
 		},
 	}
 	m.To = config.FormatDuration(o.granularity)
@@ -483,7 +483,7 @@ func (f *storageOptions) change(o *migrateOptions, w *workplace) maintain.Series
 	return maintain.SeriesConfig{
 		Database: w.connection.Database(), Stream: one.Name, To: o.storage, Parts: parts, Compressor: one.Compressor, Retention: one.Retention,
 		Holder: f.holder(o.storage, w), DropOld: o.dropOld, Rate: o.rate,
-		Progress: w.line.show, Tell: func(text string) { _, _ = fmt.Fprintln(w.line, text) }, Logger: w.log, Faults: w.faults,
+		Progress: w.line.show, Tell: func(text string) { _, _ = fmt.Fprintln(w.line, text) }, Logger: w.log,
 	}
 }
 

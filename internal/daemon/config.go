@@ -168,7 +168,7 @@ func readEnv(env []string, list []Setting) (values map[string]string, path strin
 			values[name] = value
 		case name == envConfig:
 			path = value
-		case !strings.HasPrefix(name, envPrefix), slices.Contains(known, name), name == envPrometheus, name == envFault, name == crash.Variable, link.MatchString(name):
+		case !strings.HasPrefix(name, envPrefix), slices.Contains(known, name), name == envPrometheus, name == crash.Variable, link.MatchString(name):
 		default:
 			allowed := config.Choices{Names: known, Where: "each flag that `brim serve --help` lists has a variable, as BRIM_MONGO_URI is for --mongo-uri"}
 			problems = append(problems, fmt.Errorf("unknown variable %s%s", name, allowed.InsteadOf(name)))

@@ -40,7 +40,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/console"
 	"github.com/brim-telemetry/brim/internal/doctor"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/mongod"
@@ -204,7 +203,6 @@ type daemon struct {
 	stderr   io.Writer      // for people: progress, and commands to try
 	version  Version
 	session  string
-	faults   *fault.Injector // nil in every binary that was not built for tests
 	began    time.Time
 	registry *prometheus.Registry
 	guard    *access.Guard   // nil: no authentication and no quota
@@ -238,19 +236,13 @@ type daemon struct {
 
 // newDaemon builds what needs no I/O.
 func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
-	injector, err := Faults(o.Env)
-	if err != nil {
-		return nil, config.Usage(err)
-	}
 	d := &daemon{
-		cfg: c, log: log, stderr: o.Stderr, version: o.Version, faults: injector, following: make(chan struct{}),
+		cfg: c, log: log, stderr: o.Stderr, version: o.Version, following: make(chan struct{}),
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
 		known: batch.NewInterner(0),
 	}
 	d.inlet = inlet{newHolds(), &d.journal}
-	if injector.Off(fault.NewSession) {
-		d.session = "sthesame"
-	}
+	var err error
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.Collector())
 	if d.tls, err = d.openTLS(); err != nil {
 		return nil, config.Usage(err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/daemon/console"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -226,7 +225,7 @@ func (d *daemon) hold(ctx context.Context, stream string, lease time.Duration) (
 		return Held{}, unknownStream(stream)
 	}
 	one, before := d.inlet.holds.begin(stream)
-	if before != nil && !d.faults.Off(fault.Drain) {
+	if before != nil {
 		if err := d.settle(ctx, before); err != nil {
 			d.inlet.holds.lift(stream, one)
 			return Held{}, err

@@ -13,7 +13,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/crash"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -33,7 +32,7 @@ func (d *daemon) openJournal(retarget bool) (*journal.Journal, error) {
 		MaxBytes: c.JournalMaxBytes, TailBytes: tail, StoredTimeout: c.StoredTimeout,
 		KeyWindow: c.IdempotencyWindow, MaxKeys: c.IdempotencyKeys, AcceptLoss: c.JournalCorruption == quarantine,
 		Interner: d.known,
-		Files:    crash.Files(journal.Disk()), Faults: d.faults, Logger: d.log, Registerer: d.registry,
+		Files:    crash.Files(journal.Disk()), Logger: d.log, Registerer: d.registry,
 	}
 	if !c.journaling() {
 		cfg.Memory, cfg.MaxBytes, cfg.Admit = true, cmp.Or(c.QueueMaxBytes, leastQueue), d.admit
@@ -42,7 +41,7 @@ func (d *daemon) openJournal(retarget bool) (*journal.Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the journal: %w", err)
 	}
-	if err := c.checkUnapplied(j.Unapplied(), retarget || d.faults.Off(fault.Drain)); err != nil {
+	if err := c.checkUnapplied(j.Unapplied(), retarget); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
 	return j, nil

@@ -76,7 +76,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 	}()
 	var database *mongo.Database
 	if uri != "" {
-		s.conn, err = store.Connect(store.ConnectionConfig{URI: uri, Database: c.Database, Monitor: crash.Monitor(), Faults: d.faults, Logger: d.log, Found: s.recheckAll})
+		s.conn, err = store.Connect(store.ConnectionConfig{URI: uri, Database: c.Database, Monitor: crash.Monitor(), Logger: d.log, Found: s.recheckAll})
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +84,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		s.claims = claim.New(claim.Config{
 			Database: s.conn.AsideDatabase(), Holder: d.holder(), Sessions: j.Sessions, Lose: j.Lose, LostBefore: j.LostSessions(),
 			Unreachable: func() []string { return s.peers.Unreachable() },
-			Faults:      d.faults, Logger: d.log, Registerer: d.registry,
+			Logger:      d.log, Registerer: d.registry,
 		})
 		if d.listeners.http != nil { // while a journal is replayed, no daemon can ask for its readings
 			if s.peers, err = d.newPeers(s.claims); err != nil {
@@ -113,7 +113,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 	s.queue, err = queue.New(queue.Config{
 		Journal: j, Streams: streams, Lanes: c.Lanes, MaxBytes: lanes, LimitAge: s.peers.LimitAge,
 		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)},
-		Faults:      d.faults, Logger: d.log, Registerer: d.registry,
+		Logger:      d.log, Registerer: d.registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the queue: %w", err)
@@ -159,13 +159,13 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, lost func()) (stre
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
 			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
-			Lost: lost, Faults: d.faults, Logger: d.log, Registerer: d.registry,
+			Lost: lost, Logger: d.log, Registerer: d.registry,
 		})
 	case store.TimeSeries:
 		return timeseries.New(timeseries.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern,
-			Lost: lost, Faults: d.faults, Logger: d.log, Registerer: d.registry,
+			Lost: lost, Logger: d.log, Registerer: d.registry,
 		})
 	case store.Memory:
 		d.log.Warn("a stream is held in memory only: its readings, even acknowledged ones, are lost when this process ends", "stream", s.Name)

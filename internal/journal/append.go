@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -20,15 +18,12 @@ import (
 // are acknowledged: there the timeout is an error of kind UnknownOutcome, and the
 // readings are still written.
 func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
-	j.cfg.Faults.At(fault.BeforeAppend)
 	receipt, err := j.appendOnce(ctx, b, &r)
 	if err != nil {
 		j.noteRefusal(err)
 		return batch.Receipt{}, err
 	}
 	j.noteAccepted()
-	j.cfg.Faults.At(fault.BeforeAck)
-	j.cfg.Faults.At(fault.AfterAck)
 	return receipt, nil
 }
 
@@ -36,7 +31,7 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 	if j.cfg.Memory && r.Want != telemetry.Stored {
 		return batch.Receipt{}, telemetry.Errorf(telemetry.Invalid, "ack_unavailable", "ack %s needs a journal, and this daemon has none; allowed is stored", r.Want)
 	}
-	if r.Key == "" || j.cfg.Faults.Off(fault.Keys) {
+	if r.Key == "" {
 		return j.take(ctx, b, r, nil)
 	}
 	if len(r.Answer) > maxAnswer {
@@ -55,9 +50,6 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 // Repeat implements ingest.Journal: it answers a request whose key is known as
 // Append does, and never appends anything.
 func (j *Journal) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
-	if j.cfg.Faults.Off(fault.Keys) {
-		return batch.Receipt{}, nil
-	}
 	known, _, err := j.keys.begin(ctx, &r, false)
 	if known == nil || err != nil {
 		return batch.Receipt{}, err
@@ -239,10 +231,6 @@ func (j *Journal) admit(b *batch.Batch) error {
 // place is the critical section: the record gets its sequences and its position,
 // and stands in the pending commit when it ends.
 func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
-	drawn := uint64(0)
-	if j.cfg.Faults.Off(fault.Order) {
-		drawn = j.drawEarly(uint64(h.readings))
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	size := int64(len(record))
@@ -254,11 +242,8 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
 		return nil, j.errFull()
 	}
 	j.watchClock()
-	h.firstSeq = drawn
-	if drawn == 0 {
-		h.firstSeq = j.nextSeq
-		j.nextSeq += uint64(h.readings)
-	}
+	h.firstSeq = j.nextSeq
+	j.nextSeq += uint64(h.readings)
 	h.position = j.nextPos
 	h.durable = j.End()
 	h.put(record, j.writing.seed)
@@ -286,23 +271,7 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
 // full reports whether n more bytes are too many.
 func (j *Journal) full(n int64) bool {
 	held := j.bytes.Load() + n
-	return !j.cfg.Faults.Off(fault.Limit) && (held > j.cfg.MaxBytes || held == j.cfg.MaxBytes && n == 0)
-}
-
-// drawEarly is the sabotage of fault.Order: it draws the sequences before the
-// position, and every other time lets another request go first.
-func (j *Journal) drawEarly(n uint64) uint64 {
-	j.mu.Lock()
-	drawn, before := j.nextSeq, j.nextPos
-	j.nextSeq += n
-	j.mu.Unlock()
-	for i, overtaken := 0, drawn%2 == 0; i < 1000 && !overtaken; i++ {
-		runtime.Gosched()
-		j.mu.Lock()
-		overtaken = j.nextPos != before
-		j.mu.Unlock()
-	}
-	return drawn
+	return held > j.cfg.MaxBytes || held == j.cfg.MaxBytes && n == 0
 }
 
 // maxRecycled is the size of the largest buffer that is kept.
@@ -366,15 +335,6 @@ func (j *Journal) recycle(c *commit) {
 
 // commit makes c durable and answers its requests.
 func (j *Journal) commit(c *commit) {
-	faults := j.cfg.Faults
-	if faults.Off(fault.Fsync) {
-		j.publish(c)
-		if err := j.write(c); err != nil {
-			j.fail(codeFailed, fmt.Errorf("write the journal: %w", err))
-		}
-		j.endFullSegment()
-		return
-	}
 	if err := j.space.take(j.cfg.Now(), int64(len(c.buf))); err != nil {
 		j.giveBack(c, err)
 		return
@@ -383,10 +343,8 @@ func (j *Journal) commit(c *commit) {
 		j.writeFailed(c, err)
 		return
 	}
-	faults.At(fault.AfterAppend)
-	faults.At(fault.BeforeFsync)
 	begin := time.Now()
-	if err := j.active.file.Sync(); err != nil && !faults.Off(fault.StopOnFsync) {
+	if err := j.active.file.Sync(); err != nil {
 		// It is unknown what the file holds now, and another fsync would not tell.
 		err = fmt.Errorf("sync journal segment %s: %w", j.active.name, err)
 		j.fail(codeFailed, err)
@@ -402,7 +360,6 @@ func (j *Journal) commit(c *commit) {
 		j.metrics.fsync.Observe(time.Since(begin).Seconds())
 		j.metrics.requests.Observe(float64(len(c.entries)))
 	}
-	faults.At(fault.AfterFsync)
 	j.publish(c)
 	j.endFullSegment()
 }

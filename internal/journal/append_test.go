@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -56,15 +55,6 @@ func TestASecondDaemonIsRefused(t *testing.T) {
 	open(t, cfg)
 }
 
-func TestWithoutTheLockTwoDaemonsOpenTheJournal(t *testing.T) {
-	t.Parallel()
-	cfg := config(t.TempDir(), "first")
-	cfg.Faults = fault.Without(fault.Lock)
-	open(t, cfg)
-	cfg.Session = "second"
-	open(t, cfg)
-}
-
 func TestASessionIsNeverUsedTwice(t *testing.T) {
 	t.Parallel()
 	cfg := config(t.TempDir(), "same")
@@ -73,14 +63,12 @@ func TestASessionIsNeverUsedTwice(t *testing.T) {
 	require.NoError(t, j.Close())
 	_, err := journal.Open(cfg)
 	assert.ErrorContains(t, err, "session same is in the journal already")
-	cfg.Faults = fault.Without(fault.NewSession)
-	open(t, cfg)
 }
 
 func TestAFullJournalRefusesUntilSomethingIsStored(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	cfg := fakeConfig(files, "first", nil)
+	cfg := fakeConfig(files, "first")
 	cfg.MaxBytes, cfg.SegmentBytes = 1<<20, 64<<10
 	j := open(t, cfg)
 	var err error
@@ -95,14 +83,6 @@ func TestAFullJournalRefusesUntilSomethingIsStored(t *testing.T) {
 	j.Trim(j.End())
 	require.Eventually(t, func() bool { return j.Status().Bytes <= 2*cfg.SegmentBytes }, 10*time.Second, time.Millisecond)
 	mustAppend(t, j, makeBatch("readings", n, 1))
-	require.NoError(t, j.Close())
-
-	cfg.Session, cfg.Faults = "second", fault.Without(fault.Limit)
-	j = open(t, cfg)
-	for n := 0; j.Status().Bytes <= cfg.MaxBytes; n++ {
-		require.Less(t, n, 1000)
-		mustAppend(t, j, makeBatch("readings", 0, 200))
-	}
 }
 
 func TestFullDiskRefusesRequestsUntilThereIsSpace(t *testing.T) {
@@ -110,7 +90,7 @@ func TestFullDiskRefusesRequestsUntilThereIsSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, how := range []string{"while writing", "while syncing nothing is left"} {
 			files := faulttest.NewFiles(1)
-			j := open(t, fakeConfig(files, "first", nil))
+			j := open(t, fakeConfig(files, "first"))
 			mustAppend(t, j, makeBatch("readings", 0, 10))
 			if how == "while writing" {
 				files.FailWrite(syscall.ENOSPC, -1)
@@ -129,7 +109,7 @@ func TestFullDiskRefusesRequestsUntilThereIsSpace(t *testing.T) {
 			mustAppend(t, j, makeBatch("readings", 10, 10))
 			assert.Equal(t, upTo(20), numbers(follow(t, j, 0)))
 			require.NoError(t, j.Close())
-			j = open(t, fakeConfig(files.PowerCut(), "second", nil))
+			j = open(t, fakeConfig(files.PowerCut(), "second"))
 			assert.Equal(t, upTo(20), numbers(follow(t, j, 0)), "nothing from refused requests")
 		}
 	})
@@ -139,7 +119,7 @@ func TestDiskReserveStaysFree(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
 	files.SetCapacity(1 << 20)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	var err error
 	for range 1000 {
 		if err = tryAppend(j, makeBatch("readings", 0, 20)); err != nil {
@@ -154,7 +134,7 @@ func TestDiskReserveStaysFree(t *testing.T) {
 func TestNothingIsAcceptedAfterAFailedFsync(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	mustAppend(t, j, makeBatch("readings", 0, 1))
 	require.NoError(t, j.Err())
 	var err error
@@ -224,7 +204,7 @@ func (g *gatedFile) Sync() error {
 func TestARequestThatEndsEarlyIsStillJournaled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+		cfg := fakeConfig(faulttest.NewFiles(1), "first")
 		gate := make(chan struct{})
 		cfg.Files = gatedFiles{cfg.Files, gate}
 		j, err := journal.Open(cfg)
@@ -293,7 +273,7 @@ func TestFullDiskIsReportedDuringACommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		files := faulttest.NewFiles(1)
-		cfg := fakeConfig(files, "first", nil)
+		cfg := fakeConfig(files, "first")
 		gate := make(chan struct{})
 		cfg.Files = gatedFiles{files, gate}
 		j, err := journal.Open(cfg)
@@ -315,7 +295,7 @@ func TestFullDiskIsReportedDuringACommit(t *testing.T) {
 func TestRefusedRequestsTakeNoSpace(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	mustAppend(t, j, makeBatch("readings", 0, 1))
 	for range 50 {
 		files.FailWrite(syscall.ENOSPC, -1)
@@ -334,7 +314,7 @@ func TestACommitIsNotLargerThanASegment(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		files := faulttest.NewFiles(1)
-		cfg := fakeConfig(files, "first", nil)
+		cfg := fakeConfig(files, "first")
 		gate := make(chan struct{})
 		cfg.Files, cfg.SegmentBytes = gatedFiles{files, gate}, 16<<10
 		j, err := journal.Open(cfg)
@@ -358,7 +338,7 @@ func TestACommitIsNotLargerThanASegment(t *testing.T) {
 func TestFullSegmentIsDeletedOnceStored(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	cfg := fakeConfig(files, "first", nil)
+	cfg := fakeConfig(files, "first")
 	cfg.SegmentBytes = 4 << 10
 	j := open(t, cfg)
 	for round := range 20 {
@@ -375,7 +355,7 @@ func TestFullSegmentIsDeletedOnceStored(t *testing.T) {
 
 func TestSegmentsAreDeletedDuringAppends(t *testing.T) {
 	t.Parallel()
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg := fakeConfig(faulttest.NewFiles(1), "first")
 	cfg.SegmentBytes = 4 << 10
 	j := open(t, cfg)
 	var all sync.WaitGroup
@@ -395,7 +375,7 @@ func TestSegmentsAreDeletedDuringAppends(t *testing.T) {
 func TestAnyRequestFitsWhenEverythingIsStored(t *testing.T) {
 	t.Parallel()
 	for _, fill := range []int{300, 2000} {
-		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+		cfg := fakeConfig(faulttest.NewFiles(1), "first")
 		cfg.MaxBytes, cfg.SegmentBytes = 1<<20, 512<<10
 		j := open(t, cfg)
 		largest := 3000
@@ -418,7 +398,7 @@ func TestAnyRequestFitsWhenEverythingIsStored(t *testing.T) {
 func TestSegmentOfAFailedAttemptIsReplaced(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	cfg := fakeConfig(files, "first", nil)
+	cfg := fakeConfig(files, "first")
 	j := open(t, cfg)
 	mustAppend(t, j, makeBatch("readings", 0, 100)) // all that goes into one segment
 	left := filepath.Join(fakeDir, fmt.Sprintf("%020d.journal", j.End()))
@@ -444,7 +424,7 @@ func fillUp(files *faulttest.Files) {
 func killed(t *testing.T) (files *faulttest.Files, want []int) {
 	t.Helper()
 	files = faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	for i := range 60 {
 		mustAppend(t, j, makeBatch("readings", 5*i, 5))
 	}
@@ -465,7 +445,7 @@ func TestAJournalOnAFullDiskOpensAndDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files, want := killed(t)
 		fillUp(files)
-		j := open(t, fakeConfig(files, "second", nil))
+		j := open(t, fakeConfig(files, "second"))
 		assert.Equal(t, want, numbers(follow(t, j, j.Oldest())))
 		assertRefused(t, tryAppend(j, makeBatch("readings", 0, 1)), "journal_disk_full")
 		// Half is stored when the process is killed again.
@@ -477,14 +457,14 @@ func TestAJournalOnAFullDiskOpensAndDrains(t *testing.T) {
 
 		files = files.PowerCut()
 		fillUp(files)
-		j = open(t, fakeConfig(files, "third", nil))
+		j = open(t, fakeConfig(files, "third"))
 		left := numbers(follow(t, j, j.Oldest()))
 		assert.Subset(t, left, want[150:])
 		drain(t, j, 0)
 		require.Eventually(t, func() bool { return j.Err() == nil }, 10*time.Second, 10*time.Millisecond)
 		mustAppend(t, j, makeBatch("readings", 300, 1))
 		require.NoError(t, j.Close())
-		j = open(t, fakeConfig(files, "fourth", nil))
+		j = open(t, fakeConfig(files, "fourth"))
 		assert.Equal(t, []int{300}, numbers(follow(t, j, j.Oldest())))
 	})
 }
@@ -493,16 +473,16 @@ func TestAJournalOnAFullDiskOpensAndDrains(t *testing.T) {
 func TestLastSegmentIsRewrittenInPlaceOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	mustAppend(t, j, makeBatch("readings", 0, 5))
 	files.FailSync(syscall.EIO, 1)
 	require.Equal(t, telemetry.UnknownOutcome, telemetry.KindOf(tryAppend(j, makeBatch("readings", 5, 5))))
 	require.NoError(t, j.Close())
 	fillUp(files)
-	j = open(t, fakeConfig(files, "second", nil))
+	j = open(t, fakeConfig(files, "second"))
 	assert.Equal(t, upTo(10), numbers(follow(t, j, j.Oldest())))
 	require.NoError(t, j.Close())
-	j = open(t, fakeConfig(files.PowerCut(), "third", nil))
+	j = open(t, fakeConfig(files.PowerCut(), "third"))
 	assert.Equal(t, upTo(10), numbers(follow(t, j, j.Oldest())))
 }
 
@@ -510,10 +490,10 @@ func TestAJournalOnAFullDiskCloses(t *testing.T) {
 	t.Parallel()
 	files, want := killed(t)
 	fillUp(files)
-	j := open(t, fakeConfig(files, "second", nil))
+	j := open(t, fakeConfig(files, "second"))
 	j.Trim(follow(t, j, 0)[1].Position)
 	require.NoError(t, j.Close())
-	j = open(t, fakeConfig(files, "third", nil))
+	j = open(t, fakeConfig(files, "third"))
 	assert.Equal(t, want[5:], numbers(follow(t, j, j.Oldest())), "the mark had its room")
 	files.FailWrite(syscall.ENOSPC, -1)
 	require.NoError(t, j.Close(), "an old mark is good enough")
@@ -522,13 +502,13 @@ func TestAJournalOnAFullDiskCloses(t *testing.T) {
 func TestStoredSegmentsAreDeletedAtOpen(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	mustAppend(t, j, makeBatch("readings", 0, 1))
 	j.Trim(j.End())
 	require.NoError(t, j.Close())
 	require.Len(t, segmentsOf(files), 1)
 	fillUp(files)
-	j = open(t, fakeConfig(files, "second", nil))
+	j = open(t, fakeConfig(files, "second"))
 	require.Eventually(t, func() bool { return len(segmentsOf(files)) == 0 }, 10*time.Second, time.Millisecond)
 	assert.NoError(t, j.Err())
 }
@@ -537,7 +517,7 @@ func TestCleanupIsRetried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		files, _ := killed(t)
-		j := open(t, fakeConfig(files, "second", nil))
+		j := open(t, fakeConfig(files, "second"))
 		files.FailWrite(syscall.ENOSPC, -1)
 		failed := files.Failed()
 		j.Trim(j.End())
@@ -551,7 +531,7 @@ func TestCleanupIsRetried(t *testing.T) {
 func TestKeysAreSavedAfterTheirSegmentsOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	const n = 100
 	for i := range n {
 		assertTaken(t, j, keyed(fmt.Sprint(i), uint64(i)))
@@ -561,7 +541,7 @@ func TestKeysAreSavedAfterTheirSegmentsOnAFullDisk(t *testing.T) {
 	drain(t, j, 1)
 	require.NoError(t, j.Close())
 	files = files.PowerCut()
-	j = open(t, fakeConfig(files, "second", nil))
+	j = open(t, fakeConfig(files, "second"))
 	for i := range n {
 		assertRepeated(t, j, keyed(fmt.Sprint(i), uint64(i)))
 	}
@@ -571,7 +551,7 @@ func TestKeysAreSavedAfterTheirSegmentsOnAFullDisk(t *testing.T) {
 func TestJournalDrainsWithoutSpaceForKeys(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	cfg := fakeConfig(files, "first", nil)
+	cfg := fakeConfig(files, "first")
 	cfg.Files = noKeyFiles{files}
 	j := open(t, cfg)
 	for i := range 100 {
@@ -604,7 +584,7 @@ func TestTemporaryFilesAreRemovedAtOpen(t *testing.T) {
 	for _, name := range []string{"mark.tmp", "lost.tmp", segment + ".keys.tmp", segment + ".corrupt.tmp", segment + ".tmp", "other.tmp"} {
 		files.SetBytes(filepath.Join(fakeDir, name), []byte("half"))
 	}
-	open(t, fakeConfig(files, "first", nil))
+	open(t, fakeConfig(files, "first"))
 	assert.Equal(t, []string{fakeDir + "/mark", fakeDir + "/other.tmp"}, files.Names())
 }
 
@@ -614,7 +594,7 @@ func TestDiskReserveHoldsAtAnyRate(t *testing.T) {
 	files := faulttest.NewFiles(1)
 	const capacity = 4 << 20
 	files.SetCapacity(capacity)
-	cfg := fakeConfig(files, "first", nil)
+	cfg := fakeConfig(files, "first")
 	cfg.SegmentBytes = 1 << 20
 	now := time.Now()
 	cfg.Now = func() time.Time { return now }
@@ -677,7 +657,7 @@ func TestFullJournalIsLoggedOncePerChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log lines
-		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+		cfg := fakeConfig(faulttest.NewFiles(1), "first")
 		cfg.MaxBytes, cfg.SegmentBytes, cfg.Logger = 1<<20, 64<<10, log.logger()
 		j := open(t, cfg)
 		for round := range 3 {
@@ -712,7 +692,7 @@ func TestFullDiskIsLoggedOncePerChange(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log lines
 				files := faulttest.NewFiles(1)
-				cfg := fakeConfig(files, "first", nil)
+				cfg := fakeConfig(files, "first")
 				cfg.SegmentBytes, cfg.Logger = 1<<20, log.logger()
 				j := open(t, cfg)
 				for round := range 2 {
@@ -733,7 +713,7 @@ func TestFullDiskIsLoggedOncePerChange(t *testing.T) {
 
 func TestOneLargeRequestDoesNotMakeTheJournalUnready(t *testing.T) {
 	t.Parallel()
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg := fakeConfig(faulttest.NewFiles(1), "first")
 	cfg.MaxBytes, cfg.SegmentBytes = 1<<20, 64<<10
 	j := open(t, cfg)
 	for j.Status().Bytes < cfg.MaxBytes*7/8 {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -244,16 +243,13 @@ func (c *cursor) enterSegment(end uint64) (skip uint64, err error) {
 // decode returns the record at the cursor, in the segment at hand.
 func (c *cursor) decode() (batch.Record, error) {
 	j, s := c.journal, c.segment
-	r, err := readRecord(&c.window, s, s.offset(c.position), !j.cfg.Faults.Off(fault.Checksum))
+	r, err := readRecord(&c.window, s, s.offset(c.position))
 	if err != nil {
 		return batch.Record{}, err
 	}
 	origin := batch.Origin{
 		Session: s.settings.Session, FirstSeq: r.firstSeq, Recovered: !j.isOwn(s.settings.Session), Granularity: granularityOf(s.settings.Streams),
 		Interner: j.cfg.Interner, Part: c.part,
-	}
-	if j.cfg.Faults.Off(fault.Granularity) {
-		origin.Granularity = nil
 	}
 	b, err := batch.Decode(r.encoded, origin)
 	c.window.shrink()

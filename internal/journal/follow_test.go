@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -52,7 +51,7 @@ func TestEveryCursorSeesTheSameOrder(t *testing.T) {
 	for name, tail := range map[string]int64{"from memory": 8 << 20, "from disk": 1, "from both": 20 << 10} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+			cfg := fakeConfig(faulttest.NewFiles(1), "first")
 			cfg.TailBytes = tail
 			j := open(t, cfg)
 			const n = 400
@@ -94,19 +93,6 @@ func TestEveryCursorSeesTheSameOrder(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestWithoutTheOrderSequencesAreMixedUp(t *testing.T) {
-	t.Parallel()
-	for range 20 {
-		cfg := fakeConfig(faulttest.NewFiles(1), "first", []fault.Protection{fault.Order})
-		j := open(t, cfg)
-		appendMany(t, j, 400)
-		if outOfOrder(follow(t, j, 0)) > 0 {
-			return
-		}
-	}
-	t.Error("all sequences are in order")
 }
 
 func TestGrownIsClosedByTheNextRecord(t *testing.T) {
@@ -153,17 +139,12 @@ func TestRecordsKeepTheSettingsTheyWereJournaledWith(t *testing.T) {
 		{Session: "first", Stream: "readings", Settings: streams()["readings"], Readings: 1},
 		{Session: "second", Stream: "readings", Settings: cfg.Streams["readings"], Readings: 1},
 	}, j.Unapplied())
-	require.NoError(t, j.Close())
-
-	cfg.Session, cfg.Faults = "fourth", fault.Without(fault.Granularity)
-	j = open(t, cfg)
-	assert.Zero(t, follow(t, j, 0)[0].Batch.Granularity("readings"))
 }
 
 func TestStoredSegmentsAreDeletedAndNotReplayed(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	for n := range 300 {
 		mustAppend(t, j, makeBatch("readings", n, 1))
 	}
@@ -181,7 +162,7 @@ func TestStoredSegmentsAreDeletedAndNotReplayed(t *testing.T) {
 	assert.Equal(t, upTo(300)[200:], numbers(follow(t, j, records[200].Position)))
 	require.NoError(t, j.Close())
 
-	j = open(t, fakeConfig(files, "second", nil))
+	j = open(t, fakeConfig(files, "second"))
 	assert.Equal(t, records[200].Position, j.Oldest())
 	assert.EqualValues(t, 100, j.Taken())
 	c := j.Follow(0, batch.Part{})
@@ -191,7 +172,7 @@ func TestStoredSegmentsAreDeletedAndNotReplayed(t *testing.T) {
 	require.Eventually(t, func() bool { return j.Status().Segments == 0 }, 10*time.Second, time.Millisecond)
 	end := j.End()
 	require.NoError(t, j.Close())
-	j = open(t, fakeConfig(files, "third", nil))
+	j = open(t, fakeConfig(files, "third"))
 	assert.Equal(t, end, j.Oldest(), "positions never go back")
 	mustAppend(t, j, makeBatch("readings", 7, 1))
 	assert.Equal(t, []int{7}, numbers(follow(t, j, j.Oldest())))
@@ -199,7 +180,7 @@ func TestStoredSegmentsAreDeletedAndNotReplayed(t *testing.T) {
 
 func TestAgeOfTheOldestUnappliedReading(t *testing.T) {
 	t.Parallel()
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg := fakeConfig(faulttest.NewFiles(1), "first")
 	var ahead time.Duration
 	cfg.Now = func() time.Time { return time.Now().Add(ahead) }
 	j := open(t, cfg)
@@ -227,7 +208,7 @@ func TestAgeOfTheOldestUnappliedReading(t *testing.T) {
 
 func TestArrivalTimesStayFewWhenClocksDisagree(t *testing.T) {
 	t.Parallel()
-	j := open(t, fakeConfig(faulttest.NewFiles(1), "first", nil))
+	j := open(t, fakeConfig(faulttest.NewFiles(1), "first"))
 	began := time.Now().Add(-time.Hour)
 	for i := range 200 {
 		b := makeBatch("readings", 0, 1)
@@ -242,7 +223,7 @@ func TestArrivalTimesStayFewWhenClocksDisagree(t *testing.T) {
 // while its clock was two hours ahead.
 func TestAgesGrowAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg := fakeConfig(faulttest.NewFiles(1), "first")
 	passed := time.Duration(0)
 	cfg.Now = func() time.Time { return time.Now().Add(passed) }
 	j := open(t, cfg)
@@ -269,7 +250,7 @@ type kind struct {
 func kinds() []kind {
 	onDisk := func(tail int64) func(t *testing.T) *journal.Journal {
 		return func(t *testing.T) *journal.Journal {
-			cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+			cfg := fakeConfig(faulttest.NewFiles(1), "first")
 			cfg.TailBytes = tail
 			j, err := journal.Open(cfg)
 			require.NoError(t, err)
@@ -496,7 +477,7 @@ func TestRepeatAnswersWithoutReadings(t *testing.T) {
 func TestRepeatedRequestWaitsForTrim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		j, err := journal.Open(fakeConfig(faulttest.NewFiles(1), "first", nil))
+		j, err := journal.Open(fakeConfig(faulttest.NewFiles(1), "first"))
 		require.NoError(t, err)
 		assertTaken(t, j, keyed("a", 1))
 		again := appendStored(t.Context(), j, makeBatch("readings", 0, 1), keyed("a", 1))
@@ -529,52 +510,40 @@ func TestJournalInMemoryAcknowledgesOnlyStored(t *testing.T) {
 
 func TestJournalInMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	for _, limited := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			cfg := memoryConfig()
-			cfg.MaxBytes, cfg.TailBytes = 1<<20, 1
-			if !limited {
-				cfg.Faults = fault.Without(fault.Limit)
+	synctest.Test(t, func(t *testing.T) {
+		cfg := memoryConfig()
+		cfg.MaxBytes, cfg.TailBytes = 1<<20, 1
+		v, err := journal.Open(cfg)
+		require.NoError(t, err)
+		var refused answer
+		for waiting := 0; refused.err == nil && waiting < 300; waiting++ {
+			ch := appendStored(t.Context(), v, makeBatch("readings", 0, 200), batch.Request{})
+			select {
+			case refused = <-ch:
+			default:
 			}
-			v, err := journal.Open(cfg)
-			require.NoError(t, err)
-			var refused answer
-			waiting := 0
-			for ; refused.err == nil && waiting < 300; waiting++ {
-				ch := appendStored(t.Context(), v, makeBatch("readings", 0, 200), batch.Request{})
-				select {
-				case refused = <-ch:
-				default:
-				}
-			}
-			if !limited {
-				require.NoError(t, refused.err)
-				assert.Greater(t, v.Status().Bytes, cfg.MaxBytes)
-				require.NoError(t, v.Close())
-				return
-			}
-			assertRefused(t, refused.err, "queue_full")
-			assert.ErrorContains(t, refused.err, "--queue-max-bytes")
-			assert.LessOrEqual(t, v.Status().Bytes, cfg.MaxBytes)
-			records := follow(t, v, 0)
-			for _, r := range records[1:] {
-				r.Batch.Tracker.Released(r.Batch.Len())
-			}
-			<-time.After(time.Second)
-			held := v.Status().Bytes
-			assert.Less(t, held, int64(20<<10), "freed although the first request is not stored")
-			assert.Len(t, follow(t, v, 0), 1, "only the first")
-			records[0].Batch.Tracker.Released(records[0].Batch.Len())
-			<-time.After(time.Second)
-			assert.Zero(t, v.Status().Bytes, "freed before it is trimmed")
-			again := appendStored(t.Context(), v, makeBatch("readings", 0, 200), batch.Request{})
-			assert.Empty(t, again, "it waits for the store")
-			v.Trim(records[len(records)-1].Next)
-			assert.Len(t, follow(t, v, 0), 1)
-			require.NoError(t, v.Close())
-			<-again
-		})
-	}
+		}
+		assertRefused(t, refused.err, "queue_full")
+		assert.ErrorContains(t, refused.err, "--queue-max-bytes")
+		assert.LessOrEqual(t, v.Status().Bytes, cfg.MaxBytes)
+		records := follow(t, v, 0)
+		for _, r := range records[1:] {
+			r.Batch.Tracker.Released(r.Batch.Len())
+		}
+		<-time.After(time.Second)
+		held := v.Status().Bytes
+		assert.Less(t, held, int64(20<<10), "freed although the first request is not stored")
+		assert.Len(t, follow(t, v, 0), 1, "only the first")
+		records[0].Batch.Tracker.Released(records[0].Batch.Len())
+		<-time.After(time.Second)
+		assert.Zero(t, v.Status().Bytes, "freed before it is trimmed")
+		again := appendStored(t.Context(), v, makeBatch("readings", 0, 200), batch.Request{})
+		assert.Empty(t, again, "it waits for the store")
+		v.Trim(records[len(records)-1].Next)
+		assert.Len(t, follow(t, v, 0), 1)
+		require.NoError(t, v.Close())
+		<-again
+	})
 }
 
 func TestJournalInMemoryRefusesWhileMongoDBIsAway(t *testing.T) {
@@ -598,34 +567,23 @@ func TestJournalInMemoryRefusesWhileMongoDBIsAway(t *testing.T) {
 
 func TestJournalInMemoryKeepsTheOrder(t *testing.T) {
 	t.Parallel()
-	for _, kept := range []bool{true, false} {
-		mixed := 0
-		for range 20 {
-			synctest.Test(t, func(t *testing.T) {
-				cfg := memoryConfig()
-				if !kept {
-					cfg.Faults = fault.Without(fault.Order)
-				}
-				v, err := journal.Open(cfg)
-				require.NoError(t, err)
-				var all sync.WaitGroup
-				for range 200 {
-					all.Go(func() {
-						_, _ = v.Append(context.Background(), makeBatch("readings", 0, 1), batch.Request{Want: telemetry.Stored})
-					})
-				}
-				synctest.Wait()
-				records := follow(t, v, 0)
-				assert.Len(t, records, 200)
-				mixed += outOfOrder(records)
-				require.NoError(t, v.Close())
-				all.Wait()
-			})
-			if mixed > 0 {
-				break
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			v, err := journal.Open(memoryConfig())
+			require.NoError(t, err)
+			var all sync.WaitGroup
+			for range 200 {
+				all.Go(func() {
+					_, _ = v.Append(context.Background(), makeBatch("readings", 0, 1), batch.Request{Want: telemetry.Stored})
+				})
 			}
-		}
-		assert.Equal(t, kept, mixed == 0, "%d out of order", mixed)
+			synctest.Wait()
+			records := follow(t, v, 0)
+			assert.Len(t, records, 200)
+			assert.Zero(t, outOfOrder(records))
+			require.NoError(t, v.Close())
+			all.Wait()
+		})
 	}
 }
 

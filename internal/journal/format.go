@@ -272,11 +272,11 @@ func (h *header) put(b []byte, seed uint32) {
 }
 
 // parseHeader reads the header at the front of b, which has headerSize bytes.
-func parseHeader(b []byte, seed uint32, position uint64, check bool) (header, error) {
+func parseHeader(b []byte, seed uint32, position uint64) (header, error) {
 	if binary.LittleEndian.Uint32(b) != recordMagic {
 		return header{}, formatError("there is no record")
 	}
-	if check && binary.LittleEndian.Uint32(b[headerCRCPos:]) != checksum(seed, b[:headerCRCPos]) {
+	if binary.LittleEndian.Uint32(b[headerCRCPos:]) != checksum(seed, b[:headerCRCPos]) {
 		return header{}, formatError("the checksum of the record header is wrong")
 	}
 	h := header{
@@ -324,7 +324,7 @@ type record struct {
 
 // readRecord reads the record at an offset. The error is a formatError if the
 // record is broken. The result is valid until the window is used again.
-func readRecord(w *window, s *segment, offset int64, check bool) (record, error) {
+func readRecord(w *window, s *segment, offset int64) (record, error) {
 	head, err := w.peek(offset, headerSize)
 	if err != nil {
 		return record{}, err
@@ -332,7 +332,7 @@ func readRecord(w *window, s *segment, offset int64, check bool) (record, error)
 	if len(head) < headerSize {
 		return record{}, formatError("the record header is cut off")
 	}
-	h, err := parseHeader(head, s.seed, s.position(offset), check)
+	h, err := parseHeader(head, s.seed, s.position(offset))
 	if err != nil {
 		return record{}, err
 	}
@@ -348,7 +348,7 @@ func readRecord(w *window, s *segment, offset int64, check bool) (record, error)
 		return record{}, formatError("the record is cut off")
 	}
 	r := record{header: h, encoded: whole[headerSize:]}
-	if check && checksum(0, r.encoded) != h.crc {
+	if checksum(0, r.encoded) != h.crc {
 		return record{}, formatError("the checksum of the record is wrong")
 	}
 	if h.flags&flagKey == 0 {

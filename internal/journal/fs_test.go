@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -62,8 +61,8 @@ func (c *counts) add(o counts) {
 
 func (c *counts) clean() bool { return c.lost == 0 && c.twice == 0 && c.bad == 0 }
 
-// report runs a fault test as it is, and then until each sabotage is caught.
-func report(t *testing.T, name string, runs int, run func(seed uint64, off ...fault.Protection) counts, sabotages ...fault.Protection) {
+// report runs a fault test and logs its row.
+func report(t *testing.T, name string, runs int, run func(seed uint64) counts) {
 	t.Helper()
 	began := time.Now()
 	var all counts
@@ -78,17 +77,6 @@ func report(t *testing.T, name string, runs int, run func(seed uint64, off ...fa
 		t.Errorf("nothing was tested: %+v", all)
 	}
 	row := faulttest.Row{Test: name, Faults: all.faults, Acked: all.acked, Lost: all.lost, Twice: all.twice, Bad: all.bad}
-	for _, off := range sabotages {
-		s := faulttest.Sabotage{Off: string(off)}
-		for seed := uint64(0); seed < 200 && !s.Caught; seed++ {
-			one := run(seed, off)
-			s.Caught, s.Found, s.Runs = !one.clean(), one.found, s.Runs+1
-		}
-		if !s.Caught {
-			t.Errorf("without %s nothing goes wrong", off)
-		}
-		row.Sabotages = append(row.Sabotages, s)
-	}
 	row.Seconds = time.Since(began).Seconds()
 	row.Log(t)
 }
@@ -265,12 +253,9 @@ func (l *ledger) repeat(j *journal.Journal, out *counts) {
 const fakeDir = "/journal"
 
 // fakeConfig is that of a journal with small segments on a disk in memory.
-func fakeConfig(files *faulttest.Files, session string, off []fault.Protection) journal.Config {
+func fakeConfig(files *faulttest.Files, session string) journal.Config {
 	cfg := config(fakeDir, session)
 	cfg.Files, cfg.SegmentBytes, cfg.MaxBytes, cfg.TailBytes = files, 4<<10, 8<<20, 2<<10
-	if len(off) > 0 {
-		cfg.Faults = fault.Without(off...)
-	}
 	return cfg
 }
 
@@ -288,15 +273,15 @@ func isSegment(name string) bool {
 // mended, and takes any part of what was not synced with it.
 func TestFS1PowerCut(t *testing.T) {
 	t.Parallel()
-	report(t, "FS-1", longer(40, 3000), powerCut, fault.Fsync, fault.Keys)
+	report(t, "FS-1", longer(40, 3000), powerCut)
 }
 
-func powerCut(seed uint64, off ...fault.Protection) counts {
+func powerCut(seed uint64) counts {
 	random := rand.New(rand.NewPCG(seed, 4))
 	files, l := faulttest.NewFiles(seed), newLedger()
 	var out counts
 	for life := range 4 {
-		j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d", life), off))
+		j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d", life)))
 		if err != nil {
 			out.bad++
 			out.wrong("open: %v", err)
@@ -318,7 +303,7 @@ func powerCut(seed uint64, off ...fault.Protection) counts {
 		// Now and then the power goes again during the repair.
 		for random.IntN(2) == 0 {
 			next.CutAfter(random.IntN(12))
-			if j, err := journal.Open(fakeConfig(next, "repair", off)); err == nil {
+			if j, err := journal.Open(fakeConfig(next, "repair")); err == nil {
 				_ = j.Close()
 			}
 			next = next.PowerCut()
@@ -326,7 +311,7 @@ func powerCut(seed uint64, off ...fault.Protection) counts {
 		}
 		files = next
 	}
-	j, err := journal.Open(fakeConfig(files, "last", off))
+	j, err := journal.Open(fakeConfig(files, "last"))
 	if err != nil {
 		out.bad++
 		out.wrong("open: %v", err)
@@ -342,15 +327,13 @@ func powerCut(seed uint64, off ...fault.Protection) counts {
 // afterwards is safe.
 func TestFS2TornTail(t *testing.T) {
 	t.Parallel()
-	report(t, "FS-2", longer(1, 8), func(seed uint64, off ...fault.Protection) counts {
-		return tornTail(t, seed, off...)
-	}, fault.RepairTail)
+	report(t, "FS-2", longer(1, 8), func(seed uint64) counts { return tornTail(t, seed) })
 }
 
-func tornTail(t *testing.T, seed uint64, off ...fault.Protection) counts {
+func tornTail(t *testing.T, seed uint64) counts {
 	random := rand.New(rand.NewPCG(seed, 6))
 	files := faulttest.NewFiles(seed)
-	j, err := journal.Open(fakeConfig(files, "first", nil))
+	j, err := journal.Open(fakeConfig(files, "first"))
 	require.NoError(t, err)
 	mark := files.Bytes(fakeDir + "/mark")
 	var sizes []int // of the segment behind each record
@@ -385,7 +368,7 @@ func tornTail(t *testing.T, seed uint64, off ...fault.Protection) counts {
 			disk.SetBytes(fakeDir+"/mark", mark)
 			out.faults++
 			out.acked += kept + 2
-			out.add(reopenTorn(disk, kept, off))
+			out.add(reopenTorn(disk, kept))
 			if out.bad > 0 {
 				return out
 			}
@@ -395,8 +378,8 @@ func tornTail(t *testing.T, seed uint64, off ...fault.Protection) counts {
 }
 
 // reopenTorn opens the journal, appends to it, and opens it again.
-func reopenTorn(disk *faulttest.Files, kept int, off []fault.Protection) (out counts) {
-	j, err := journal.Open(fakeConfig(disk, "second", off))
+func reopenTorn(disk *faulttest.Files, kept int) (out counts) {
+	j, err := journal.Open(fakeConfig(disk, "second"))
 	if err != nil {
 		out.bad++
 		out.wrong("open: %v", err)
@@ -412,7 +395,7 @@ func reopenTorn(disk *faulttest.Files, kept int, off []fault.Protection) (out co
 		out.bad++
 		out.wrong("close: %v", err)
 	}
-	if j, err = journal.Open(fakeConfig(disk, "third", off)); err != nil {
+	if j, err = journal.Open(fakeConfig(disk, "third")); err != nil {
 		out.bad++
 		out.wrong("open again: %v", err)
 		return out
@@ -437,9 +420,7 @@ func fills(random *rand.Rand) []int {
 // the damaged record is given up, or the segment if its header is hit.
 func TestFS3BitFlip(t *testing.T) {
 	t.Parallel()
-	report(t, "FS-3", longer(1, 4), func(seed uint64, off ...fault.Protection) counts {
-		return bitFlips(t, seed, off...)
-	}, fault.Checksum)
+	report(t, "FS-3", longer(1, 4), func(seed uint64) counts { return bitFlips(t, seed) })
 }
 
 // closedJournal returns a disk with a journal of three sessions and the records
@@ -450,7 +431,7 @@ func closedJournal(t *testing.T, seed uint64) (*faulttest.Files, []batch.Record)
 	random := rand.New(rand.NewPCG(seed, 7))
 	total := 0
 	for life := range 3 {
-		j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d", life), nil))
+		j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d", life)))
 		require.NoError(t, err)
 		for range 6 {
 			n := 1 + random.IntN(2)
@@ -459,19 +440,19 @@ func closedJournal(t *testing.T, seed uint64) (*faulttest.Files, []batch.Record)
 		}
 		require.NoError(t, j.Close())
 	}
-	return files, contents(t, files, nil)
+	return files, contents(t, files)
 }
 
 // contents returns all records of a journal.
-func contents(t *testing.T, files *faulttest.Files, off []fault.Protection) []batch.Record {
+func contents(t *testing.T, files *faulttest.Files) []batch.Record {
 	t.Helper()
-	j, err := journal.Open(fakeConfig(files.Clone(), "reader", off))
+	j, err := journal.Open(fakeConfig(files.Clone(), "reader"))
 	require.NoError(t, err)
 	defer j.Close()
 	return follow(t, j, j.Oldest())
 }
 
-func bitFlips(t *testing.T, seed uint64, off ...fault.Protection) counts {
+func bitFlips(t *testing.T, seed uint64) counts {
 	random := rand.New(rand.NewPCG(seed, 8))
 	files, want := closedJournal(t, seed)
 	var out counts
@@ -485,15 +466,15 @@ func bitFlips(t *testing.T, seed uint64, off ...fault.Protection) counts {
 			disk.Flip(name, int64(at), uint(random.IntN(8)))
 			out.faults++
 			out.acked += len(want)
-			one := openFlipped(t, disk, want, name, at, off)
+			one := openFlipped(t, disk, want, name, at)
 			out.add(one)
 		}
 	}
 	return out
 }
 
-func openFlipped(t *testing.T, disk *faulttest.Files, want []batch.Record, name string, at int, off []fault.Protection) (out counts) {
-	cfg := fakeConfig(disk, "reader", off)
+func openFlipped(t *testing.T, disk *faulttest.Files, want []batch.Record, name string, at int) (out counts) {
+	cfg := fakeConfig(disk, "reader")
 	j, err := journal.Open(cfg)
 	if err == nil {
 		defer j.Close()
@@ -599,15 +580,15 @@ func acceptLoss(t *testing.T, cfg journal.Config, want []batch.Record, damage *j
 // made durable; the power goes later.
 func TestFS4FsyncFails(t *testing.T) {
 	t.Parallel()
-	report(t, "FS-4", longer(40, 2000), fsyncFails, fault.StopOnFsync)
+	report(t, "FS-4", longer(40, 2000), fsyncFails)
 }
 
-func fsyncFails(seed uint64, off ...fault.Protection) counts {
+func fsyncFails(seed uint64) counts {
 	random := rand.New(rand.NewPCG(seed, 5))
 	files, l := faulttest.NewFiles(seed), newLedger()
 	var out counts
 	for life := range 3 {
-		j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d", life), off))
+		j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d", life)))
 		if err != nil {
 			out.bad++
 			out.wrong("open: %v", err)
@@ -642,7 +623,7 @@ func fsyncFails(seed uint64, off ...fault.Protection) counts {
 		_ = j.Close()
 		files = next
 	}
-	j, err := journal.Open(fakeConfig(files, "last", off))
+	j, err := journal.Open(fakeConfig(files, "last"))
 	if err != nil {
 		out.bad++
 		out.wrong("open: %v", err)
@@ -658,16 +639,16 @@ func fsyncFails(seed uint64, off ...fault.Protection) counts {
 // fails.
 func TestFS4FsyncFailsBeforeARestart(t *testing.T) {
 	t.Parallel()
-	report(t, "FS-4", longer(40, 2000), fsyncFailsBeforeARestart, fault.Renew)
+	report(t, "FS-4", longer(40, 2000), fsyncFailsBeforeARestart)
 }
 
-func fsyncFailsBeforeARestart(seed uint64, off ...fault.Protection) counts {
+func fsyncFailsBeforeARestart(seed uint64) counts {
 	random := rand.New(rand.NewPCG(seed, 10))
 	files, l := faulttest.NewFiles(seed), newLedger()
 	var out counts
 	for life := range 3 {
 		for _, restarted := range []bool{false, true} {
-			j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d-%t", life, restarted), off))
+			j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d-%t", life, restarted)))
 			if err != nil {
 				out.bad++
 				out.wrong("open: %v", err)
@@ -687,7 +668,7 @@ func fsyncFailsBeforeARestart(seed uint64, off ...fault.Protection) counts {
 		}
 		files = files.PowerCut()
 	}
-	j, err := journal.Open(fakeConfig(files, "last", off))
+	j, err := journal.Open(fakeConfig(files, "last"))
 	if err != nil {
 		out.bad++
 		out.wrong("open: %v", err)
@@ -703,16 +684,16 @@ func fsyncFailsBeforeARestart(seed uint64, off ...fault.Protection) counts {
 // the other's files alone.
 func TestFS6FolderRemoved(t *testing.T) {
 	t.Parallel()
-	report(t, "FS-6", longer(40, 1000), func(seed uint64, off ...fault.Protection) (out counts) {
-		synctest.Test(t, func(*testing.T) { out = folderRemoved(seed, off...) })
+	report(t, "FS-6", longer(40, 1000), func(seed uint64) (out counts) {
+		synctest.Test(t, func(*testing.T) { out = folderRemoved(seed) })
 		return out
-	}, fault.Home)
+	})
 }
 
-func folderRemoved(seed uint64, off ...fault.Protection) (out counts) {
+func folderRemoved(seed uint64) (out counts) {
 	random := rand.New(rand.NewPCG(seed, 11))
 	files := faulttest.NewFiles(seed)
-	first, err := journal.Open(fakeConfig(files, "first", off))
+	first, err := journal.Open(fakeConfig(files, "first"))
 	if err != nil {
 		out.wrong("open: %v", err)
 		out.bad++
@@ -725,7 +706,7 @@ func folderRemoved(seed uint64, off ...fault.Protection) (out counts) {
 	if random.IntN(2) == 0 { // a second is what it may take
 		<-time.After(time.Second + time.Millisecond)
 	}
-	second, err := journal.Open(fakeConfig(files, "second", off))
+	second, err := journal.Open(fakeConfig(files, "second"))
 	if err != nil {
 		out.wrong("open in its place: %v", err)
 		out.bad++
@@ -749,7 +730,7 @@ func folderRemoved(seed uint64, off ...fault.Protection) (out counts) {
 	l.produce(second, seed, 10)
 	next := files.PowerCut()
 	_ = second.Close() // on a dead disk
-	j, err := journal.Open(fakeConfig(next, "last", off))
+	j, err := journal.Open(fakeConfig(next, "last"))
 	if err != nil {
 		out.bad++
 		out.wrong("open after the power cut: %v", err)

@@ -40,7 +40,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -70,8 +69,7 @@ type Config struct {
 	// AcceptLoss opens a damaged journal and gives up what cannot be read.
 	AcceptLoss bool
 
-	Files      Files // nil: the file system
-	Faults     *fault.Injector
+	Files      Files                 // nil: the file system
 	Logger     *slog.Logger          // nil: none
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 	Now        func() time.Time      // nil: time.Now
@@ -231,7 +229,7 @@ func Open(cfg Config) (*Journal, error) {
 	if err := cfg.Files.MakeDir(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("make the journal's directory: %w", err)
 	}
-	if !cfg.Faults.Off(fault.Lock) && !cfg.Memory {
+	if !cfg.Memory {
 		var err error
 		if j.lock, err = cfg.Files.Lock(LockFile(cfg.Dir)); err != nil {
 			return nil, fmt.Errorf("lock the journal in %s: %w", cfg.Dir, err)

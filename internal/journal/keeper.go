@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 const (
@@ -83,7 +81,6 @@ func (j *Journal) tidyUp() error {
 	if len(done) == 0 {
 		return j.saveKeys(j.deleted)
 	}
-	j.cfg.Faults.At(fault.BeforeTrim)
 	// A segment that is gone and that the durable mark needs would count as damage.
 	if err := j.writeMark(true); err != nil {
 		return err
@@ -96,7 +93,6 @@ func (j *Journal) tidyUp() error {
 	if err := j.cfg.Files.SyncDir(j.cfg.Dir); err != nil {
 		return fmt.Errorf("sync the journal's directory: %w", err)
 	}
-	j.cfg.Faults.At(fault.AfterTrim)
 	if err := j.saveKeys(j.deleted); err != nil {
 		return err
 	}
@@ -257,7 +253,7 @@ func (j *Journal) watchFolder() {
 // since the folder may be another daemon's. Readings in memory or in open files are
 // still stored.
 func (j *Journal) hasFolder() bool {
-	if j.lock == nil || j.cfg.Faults.Off(fault.Home) {
+	if j.lock == nil {
 		return true
 	}
 	if !j.gone.Load() {

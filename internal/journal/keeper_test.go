@@ -57,7 +57,7 @@ func TestReadingsAfterTheFolderIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		files := faulttest.NewFiles(1)
-		cfg := fakeConfig(files, "first", nil)
+		cfg := fakeConfig(files, "first")
 		cfg.TailBytes = 1 // what is followed is read from the file
 		j, err := journal.Open(cfg)
 		require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestOpenSegmentStaysReadableWhenTheFolderIsGone(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				files := faulttest.NewFiles(1)
-				cfg := fakeConfig(files, "first", nil)
+				cfg := fakeConfig(files, "first")
 				cfg.SegmentBytes, cfg.TailBytes = 4<<10, 1
 				j, err := journal.Open(cfg)
 				require.NoError(t, err)

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -46,7 +45,7 @@ func assertTaken(t *testing.T, j appender, r batch.Request) {
 func TestRepeatOfAnUnknownOutcomeIsUnknown(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	assertTaken(t, j, keyed("before", 1))
 	files.FailSync(syscall.EIO, 1)
 	for range 3 {
@@ -64,7 +63,7 @@ func TestRepeatOfAnUnknownOutcomeIsUnknown(t *testing.T) {
 	assertRepeated(t, j, keyed("before", 1))
 	require.NoError(t, j.Close())
 
-	j = open(t, fakeConfig(files, "second", nil))
+	j = open(t, fakeConfig(files, "second"))
 	assertRepeated(t, j, keyed("a", 2))
 	receipt, err := j.Repeat(t.Context(), keyed("b", 4))
 	require.NoError(t, err)
@@ -95,17 +94,12 @@ func TestRepeatedRequestIsAcceptedOnce(t *testing.T) {
 	assertRepeated(t, j, keyed("b", 1))
 	assert.Equal(t, 2, j.Status().Keys)
 	assert.EqualValues(t, 2, j.Taken())
-	require.NoError(t, j.Close())
-
-	cfg.Session, cfg.Faults = "third", fault.Without(fault.Keys)
-	j = open(t, cfg)
-	assertTaken(t, j, keyed("a", 1))
 }
 
 func TestKeysOutliveTheirSegments(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	cfg := fakeConfig(files, "first", nil)
+	cfg := fakeConfig(files, "first")
 	var now atomic.Int64
 	began := time.Now()
 	cfg.Now = func() time.Time { return began.Add(time.Duration(now.Load())) }
@@ -150,7 +144,7 @@ func keyFilesOf(files *faulttest.Files) []string {
 func TestDamagedKeyFileLosesOnlyItsKeys(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	cfg := fakeConfig(files, "first", nil)
+	cfg := fakeConfig(files, "first")
 	j := open(t, cfg)
 	for i := range 100 {
 		assertTaken(t, j, keyed(fmt.Sprint(i), uint64(i)))
@@ -174,7 +168,7 @@ func TestDamagedKeyFileLosesOnlyItsKeys(t *testing.T) {
 
 func TestNumberOfKeysIsLimited(t *testing.T) {
 	t.Parallel()
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg := fakeConfig(faulttest.NewFiles(1), "first")
 	cfg.MaxKeys = 10
 	j := open(t, cfg)
 	for i := range 30 {
@@ -189,7 +183,7 @@ func TestNumberOfKeysIsLimited(t *testing.T) {
 func TestAKeyExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+		cfg := fakeConfig(faulttest.NewFiles(1), "first")
 		j, err := journal.Open(cfg)
 		require.NoError(t, err)
 		assertTaken(t, j, keyed("a", 1))
@@ -206,7 +200,7 @@ func TestAKeyExpires(t *testing.T) {
 func TestOverlappingRepeatWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+		cfg := fakeConfig(faulttest.NewFiles(1), "first")
 		gate := make(chan struct{})
 		cfg.Files = gatedFiles{cfg.Files, gate}
 		j, err := journal.Open(cfg)
@@ -237,7 +231,7 @@ func TestOverlappingRepeatWaitsForTheFirst(t *testing.T) {
 func TestRepeatIsAcceptedWhenTheFirstFailed(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	var (
 		err error
 		key batch.Request
@@ -264,7 +258,7 @@ func TestBytesOfAnswersAreLimited(t *testing.T) {
 		r.Answer = append(r.Answer, make([]byte, 64<<10-len(r.Answer))...)
 		return r
 	}
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg := fakeConfig(faulttest.NewFiles(1), "first")
 	cfg.MaxBytes = 256 << 20
 	j := open(t, cfg)
 	for i := range n {
@@ -283,7 +277,7 @@ func TestBytesOfAnswersAreLimited(t *testing.T) {
 
 func TestEqualAnswersCountOnce(t *testing.T) {
 	t.Parallel()
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg := fakeConfig(faulttest.NewFiles(1), "first")
 	cfg.MaxBytes = 256 << 20
 	j := open(t, cfg)
 	shared := make([]byte, 64<<10)
@@ -296,7 +290,7 @@ func TestEqualAnswersCountOnce(t *testing.T) {
 func TestSavedKeysCountInTheSizeButAreNotLimited(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	cfg := fakeConfig(files, "first", nil)
+	cfg := fakeConfig(files, "first")
 	cfg.MaxBytes, cfg.SegmentBytes = 1<<20, 128<<10
 	j := open(t, cfg)
 	total := func() (n int64) {
@@ -324,7 +318,7 @@ func TestSavedKeysCountInTheSizeButAreNotLimited(t *testing.T) {
 func TestKeyFileStaysUntilItsLastKeyExpires(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	cfg := fakeConfig(files, "first", nil)
+	cfg := fakeConfig(files, "first")
 	j := open(t, cfg)
 	_, err := j.Append(context.Background(), makeBatch("readings", 0, 100), keyed("a", 1)) // a segment
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg := fakeConfig(faulttest.NewFiles(1), "first")
 	cfg.Registerer = registry
 	j := open(t, cfg)
 	problems, err := testutil.GatherAndLint(registry)
@@ -85,7 +85,7 @@ func TestMetricsAreTheSameOnDiskAndInMemory(t *testing.T) {
 		return out
 	}
 	disk, memory := prometheus.NewRegistry(), prometheus.NewRegistry()
-	cfg := fakeConfig(faulttest.NewFiles(1), "first", nil)
+	cfg := fakeConfig(faulttest.NewFiles(1), "first")
 	cfg.Registerer = disk
 	open(t, cfg)
 	other := memoryConfig()
@@ -103,7 +103,7 @@ func TestGivenUpBytesStayVisible(t *testing.T) {
 	files.Flip(name, int64(len(files.Bytes(name))-1), 3)
 	lost := records[5].Next - records[5].Position
 	for _, session := range []string{"second", "third"} {
-		cfg := fakeConfig(files, session, nil)
+		cfg := fakeConfig(files, session)
 		cfg.AcceptLoss, cfg.Registerer = session == "second", prometheus.NewRegistry()
 		j := open(t, cfg)
 		assert.Equal(t, lost, j.Status().GivenUpBytes)
@@ -116,7 +116,7 @@ func TestFailedMarksAreCounted(t *testing.T) {
 	t.Parallel()
 	files, _ := killed(t)
 	fillUp(files)
-	cfg := fakeConfig(files, "second", nil)
+	cfg := fakeConfig(files, "second")
 	registry := prometheus.NewRegistry()
 	cfg.Registerer = registry
 	j := open(t, cfg)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 // recover reads what earlier processes left, repairs its end, and makes the journal
@@ -41,7 +40,7 @@ func (j *Journal) recover() error {
 		return fmt.Errorf("rewrite the last journal segment: %w", err)
 	}
 	s := newScan(cfg.Files, cfg.Dir, last)
-	s.check, s.lost, s.visit = !cfg.Faults.Off(fault.Checksum), j.lost, j.load
+	s.lost, s.visit = j.lost, j.load
 	if err := s.run(); err != nil {
 		return fmt.Errorf("read the journal in %s: %w", cfg.Dir, err)
 	}
@@ -97,7 +96,7 @@ func removeTemporary(files Files, dir string) error {
 func (j *Journal) rewriteLast(applied uint64) error {
 	files := j.cfg.Files
 	bases, err := segmentBases(files, j.cfg.Dir)
-	if err != nil || len(bases) == 0 || j.cfg.Faults.Off(fault.Renew) {
+	if err != nil || len(bases) == 0 {
 		return err
 	}
 	base := bases[len(bases)-1]
@@ -172,7 +171,7 @@ func (j *Journal) repair(segments []*scannedSegment) (left []*scannedSegment, er
 			continue
 		}
 		left = append(left, f)
-		if n := len(f.bad); last && n > 0 && f.bad[n-1].verdict == torn && !j.cfg.Faults.Off(fault.RepairTail) {
+		if n := len(f.bad); last && n > 0 && f.bad[n-1].verdict == torn {
 			if err := j.truncate(f); err != nil {
 				return nil, err
 			}
@@ -211,16 +210,13 @@ func (j *Journal) adopt(segments []*scannedSegment, s *scan, last mark) error {
 	}
 	oldest := last.applied
 	for i, f := range segments {
-		if f.settings.Session == j.cfg.Session && !j.cfg.Faults.Off(fault.NewSession) {
+		if f.settings.Session == j.cfg.Session {
 			return fmt.Errorf("session %s is in the journal already; a session is never used twice", j.cfg.Session)
 		}
 		if i == 0 {
 			oldest = max(oldest, f.base)
 		}
 		end = max(end, f.end)
-		if i == len(segments)-1 && j.cfg.Faults.Off(fault.RepairTail) {
-			end = max(end, f.position(f.size))
-		}
 		j.segments = append(j.segments, f.segment)
 		j.bytes.Add(f.size)
 	}
@@ -306,7 +302,6 @@ func addLost(lost []span, s span) []span {
 type scan struct {
 	files   Files
 	dir     string
-	check   bool   // checksums
 	applied uint64 // everything before is stored, and may be unreadable
 	durable uint64 // everything before is known to have been durable
 	lost    []span // given up at an earlier start
@@ -333,7 +328,7 @@ type scannedSegment struct {
 const scanAhead = 1 << 20
 
 func newScan(files Files, dir string, last mark) *scan {
-	return &scan{files: files, dir: dir, check: true, applied: last.applied, durable: last.durable, at: make(map[[2]string]int)}
+	return &scan{files: files, dir: dir, applied: last.applied, durable: last.durable, at: make(map[[2]string]int)}
 }
 
 // run reads every segment; an error is one of reading.
@@ -449,11 +444,11 @@ func (c *scan) readRecords(f *scannedSegment, w *window, last bool) error {
 
 // readRecord reads and counts the record at an offset.
 func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
-	r, err := readRecord(w, f.segment, offset, c.check)
+	r, err := readRecord(w, f.segment, offset)
 	if err != nil {
 		return err
 	}
-	if c.check && f.records > 0 && r.firstSeq <= f.lastSeq {
+	if f.records > 0 && r.firstSeq <= f.lastSeq {
 		return formatError("the sequence of the record does not rise")
 	}
 	received, streams, err := batch.Summarize(r.encoded)
@@ -508,7 +503,7 @@ func (c *scan) passOver(f *scannedSegment, w *window, offset int64, last bool, w
 		if len(b) < headerSize {
 			break
 		}
-		if h, err := parseHeader(b, s.seed, s.position(at), true); err == nil {
+		if h, err := parseHeader(b, s.seed, s.position(at)); err == nil {
 			resume, c.durable = min(resume, at), max(c.durable, h.durable)
 		}
 	}

@@ -104,7 +104,7 @@ func TestFailedWritesLoseNothing(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 9))
 		files, l := faulttest.NewFiles(seed), newLedger()
 		for life := range 3 {
-			j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d", life), nil))
+			j, err := journal.Open(fakeConfig(files, fmt.Sprintf("life%d", life)))
 			require.NoError(t, err)
 			var producers, consumers sync.WaitGroup
 			done := make(chan struct{})
@@ -124,7 +124,7 @@ func TestFailedWritesLoseNothing(t *testing.T) {
 			_ = j.Close() // on a dead disk
 			files = next
 		}
-		j := open(t, fakeConfig(files, "last", nil))
+		j := open(t, fakeConfig(files, "last"))
 		l.keys = nil // without room for them, those of deleted segments are in memory only until there is
 		found := l.check(j)
 		assert.True(t, found.clean(), "seed %d: %+v", seed, found)
@@ -141,7 +141,7 @@ func TestGivingUpDamageSurvivesAPowerCut(t *testing.T) {
 				disk := whole.Clone()
 				disk.Flip(name, at, 1)
 				disk.CutAfter(n)
-				cfg := fakeConfig(disk, "second", nil)
+				cfg := fakeConfig(disk, "second")
 				cfg.AcceptLoss = true
 				j, err := journal.Open(cfg)
 				if err == nil {
@@ -227,7 +227,7 @@ func TestRecordWithoutABatchIsDamage(t *testing.T) {
 		report, err := journal.Inspect(fakeDir, files)
 		require.NoError(t, err)
 		assert.True(t, report.Damaged())
-		cfg := fakeConfig(files, "second", nil)
+		cfg := fakeConfig(files, "second")
 		_, err = journal.Open(cfg)
 		var damage *journal.CorruptionError
 		require.ErrorAs(t, err, &damage)
@@ -253,7 +253,7 @@ func TestGivenUpRangesNeverCoverNewRecords(t *testing.T) {
 		for at := 0; at < len(last); at += longer(9, 1) {
 			disk := whole.Clone()
 			disk.Flip(names[len(names)-1], int64(at), uint(at)%8)
-			cfg := fakeConfig(disk, "second", nil)
+			cfg := fakeConfig(disk, "second")
 			cfg.AcceptLoss = true
 			j, err := journal.Open(cfg)
 			require.NoError(t, err)
@@ -332,7 +332,7 @@ func TestInspectNamesEveryDamagedPlace(t *testing.T) {
 		assert.Contains(t, p.Wrong, "checksum")
 		assert.False(t, p.Torn)
 	}
-	cfg := fakeConfig(files, "second", nil)
+	cfg := fakeConfig(files, "second")
 	_, err = journal.Open(cfg)
 	var damage *journal.CorruptionError
 	require.ErrorAs(t, err, &damage)
@@ -356,19 +356,19 @@ func TestAMissingSegmentIsDamage(t *testing.T) {
 	for i, name := range segmentsOf(files) {
 		disk := files.Clone()
 		require.NoError(t, disk.Remove(name))
-		_, err := journal.Open(fakeConfig(disk, "second", nil))
+		_, err := journal.Open(fakeConfig(disk, "second"))
 		var damage *journal.CorruptionError
 		require.ErrorAs(t, err, &damage, "segment %d", i)
 		report, err := journal.Inspect(fakeDir, disk)
 		require.NoError(t, err)
 		assert.True(t, report.Damaged())
-		cfg := fakeConfig(disk, "second", nil)
+		cfg := fakeConfig(disk, "second")
 		cfg.AcceptLoss = true
 		j := open(t, cfg)
 		assert.Len(t, follow(t, j, j.Oldest()), 12)
 		mustAppend(t, j, makeBatch("readings", 0, 1))
 		require.NoError(t, j.Close())
-		j = open(t, fakeConfig(disk, "third", nil))
+		j = open(t, fakeConfig(disk, "third"))
 		assert.Len(t, follow(t, j, j.Oldest()), 13)
 	}
 }
@@ -376,7 +376,7 @@ func TestAMissingSegmentIsDamage(t *testing.T) {
 func TestAMissingSegmentIsNamed(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j := open(t, fakeConfig(files, "first", nil))
+	j := open(t, fakeConfig(files, "first"))
 	mustAppend(t, j, makeBatch("readings", 0, 3))
 	end := j.End()
 	require.NoError(t, j.Close())
@@ -388,7 +388,7 @@ func TestAMissingSegmentIsNamed(t *testing.T) {
 	require.Len(t, report.Problems, 1)
 	assert.Equal(t, fakeDir, report.Problems[0].File)
 
-	cfg := fakeConfig(files, "second", nil)
+	cfg := fakeConfig(files, "second")
 	_, err = journal.Open(cfg)
 	var damage *journal.CorruptionError
 	require.ErrorAs(t, err, &damage)
@@ -411,7 +411,7 @@ func TestAMissingSegmentIsNamed(t *testing.T) {
 
 	// A missing segment of which everything is stored is no damage.
 	require.NoError(t, files.Remove(segmentsOf(files)[0]))
-	j = open(t, fakeConfig(files, "third", nil))
+	j = open(t, fakeConfig(files, "third"))
 	assert.Empty(t, follow(t, j, j.Oldest()))
 }
 
@@ -420,7 +420,7 @@ func TestAMissingLastSegmentIsNamed(t *testing.T) {
 	files, records := closedJournal(t, 1)
 	names := segmentsOf(files)
 	require.NoError(t, files.Remove(names[2]))
-	_, err := journal.Open(fakeConfig(files, "second", nil))
+	_, err := journal.Open(fakeConfig(files, "second"))
 	var damage *journal.CorruptionError
 	require.ErrorAs(t, err, &damage)
 	assert.Equal(t, names[1], damage.File)
@@ -430,7 +430,7 @@ func TestAMissingLastSegmentIsNamed(t *testing.T) {
 
 func FuzzSegment(f *testing.F) {
 	files := faulttest.NewFiles(1)
-	j, err := journal.Open(fakeConfig(files, "first", nil))
+	j, err := journal.Open(fakeConfig(files, "first"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -447,7 +447,7 @@ func FuzzSegment(f *testing.F) {
 		for _, off := range []bool{false, true} {
 			disk := faulttest.NewFiles(1)
 			disk.SetBytes(name, content)
-			cfg := fakeConfig(disk, "second", nil)
+			cfg := fakeConfig(disk, "second")
 			cfg.AcceptLoss = off
 			j, err := journal.Open(cfg)
 			if err != nil {

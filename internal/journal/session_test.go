@@ -147,7 +147,7 @@ func TestALostSessionIsRemembered(t *testing.T) {
 func TestLostSessionThatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
-	j, err := journal.Open(fakeConfig(files, "one", nil))
+	j, err := journal.Open(fakeConfig(files, "one"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = j.Close() })
 	files.FailSync(syscall.EIO, 1)
@@ -163,7 +163,7 @@ func TestSessionsChangeUnderLoad(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		files, l := faulttest.NewFiles(seed), newLedger()
-		j, err := journal.Open(fakeConfig(files, "one", nil))
+		j, err := journal.Open(fakeConfig(files, "one"))
 		require.NoError(t, err)
 		var producers, others sync.WaitGroup
 		done := make(chan struct{})
@@ -191,7 +191,7 @@ func TestSessionsChangeUnderLoad(t *testing.T) {
 		others.Wait()
 		next := files.PowerCut()
 		_ = j.Close()
-		again, err := journal.Open(fakeConfig(next, "two", nil))
+		again, err := journal.Open(fakeConfig(next, "two"))
 		require.NoError(t, err)
 		l.keys = nil // of several sessions
 		found := l.check(again)

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 // Config of a run. Zero values have the defaults that are named.
@@ -63,8 +61,6 @@ type Config struct {
 	Progress func(Progress)
 	// Registerer of the generator's metrics; nil: none.
 	Registerer prometheus.Registerer
-	// Faults, for tests.
-	Faults *fault.Injector
 
 	asked      time.Duration // Interval before Rate changed it
 	timersOnly bool          // for tests with a fake clock

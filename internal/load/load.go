@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -275,7 +274,6 @@ func (g *Generator) send(ctx context.Context, s Sender) {
 	var m scratch
 	var request Request
 	window := int64(g.config.Stream.GranularitySeconds) * 1000
-	closedLoop := g.config.Faults.Off(fault.DueTime)
 	for j := range g.jobs {
 		unsent := g.unsent.Load()
 		request.Readings = g.source.fill(&j, &m)
@@ -289,9 +287,6 @@ func (g *Generator) send(ctx context.Context, s Sender) {
 		}
 		over := time.Since(g.began)
 		f.response, f.service = over-j.due, over-sent
-		if closedLoop {
-			f.response = f.service
-		}
 		g.tally.note(&f)
 		if g.config.Registerer != nil {
 			g.meters.response.Observe(f.response.Seconds())

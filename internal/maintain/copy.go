@@ -10,8 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
-	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 const (
@@ -47,7 +45,6 @@ func (m *move) copyGroups() error {
 		if err != nil || len(groups) == 0 {
 			return err
 		}
-		m.cfg.Faults.At(fault.MoveCopied)
 		n := int64(0)
 		for i := range groups {
 			n += groups[i].bytes
@@ -193,7 +190,6 @@ func (m *move) round(ctx context.Context, verified bool) (int, error) {
 		m.follower.add(h.keys...)
 		return 0, err
 	}
-	m.cfg.Faults.At(fault.MoveFollowed)
 	s.Token, s.Remade = h.token, s.Remade+int64(len(keys))
 	m.rounded, m.roundTook = time.Now(), time.Since(began)
 	m.tell("")

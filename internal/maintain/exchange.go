@@ -8,7 +8,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
@@ -50,7 +49,6 @@ func (m *move) verify() error {
 		if err := m.suspect(suspects); err != nil {
 			return err
 		}
-		m.cfg.Faults.At(fault.MoveVerified)
 		if more = last != nil; more {
 			s.Verified = last
 			if err := m.save(); err != nil {
@@ -99,7 +97,7 @@ func (m *move) suspect(keys []groupKey) error {
 	}
 	known := m.follower.has(keys)
 	for _, key := range keys {
-		if known[key] || m.cfg.Faults.Off(fault.Follow) {
+		if known[key] {
 			continue
 		}
 		m.job.state.Repaired++
@@ -166,7 +164,6 @@ func (m *move) behindFence() error {
 	ctx, cancel := context.WithTimeoutCause(m.ctx, m.cfg.FenceLimit, errFenceLimit)
 	err := m.raise(ctx)
 	if err == nil {
-		m.cfg.Faults.At(fault.MoveFenced)
 		err = m.drain(ctx)
 	}
 	if err != nil && ctx.Err() != nil {
@@ -174,7 +171,6 @@ func (m *move) behindFence() error {
 	}
 	cancel()
 	if err == nil {
-		m.cfg.Faults.At(fault.MoveDrained)
 		err = m.swap()
 	}
 	if err == nil {
@@ -191,9 +187,6 @@ func (m *move) behindFence() error {
 // raise makes daemons wait. The limit is for that, too: a command that waits for
 // its lock, behind a transaction, stops every writer.
 func (m *move) raise(ctx context.Context) error {
-	if m.cfg.Faults.Off(fault.MoveFence) {
-		return nil
-	}
 	m.tell("daemons wait")
 	return m.again(ctx, func() error {
 		return m.job.send(ctx, func(ctx context.Context) error { return raiseFence(ctx, m.cfg.Database, m.cfg.Stream, m.cfg.Kind) })
@@ -247,7 +240,7 @@ func (m *move) drain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if n == 0 || m.cfg.Faults.Off(fault.MoveFence) {
+		if n == 0 {
 			break
 		}
 	}
@@ -264,7 +257,7 @@ func (m *move) drain(ctx context.Context) error {
 
 // sameCounts compares the numbers of documents where they have to be the same.
 func (m *move) sameCounts(ctx context.Context) error {
-	if !m.cfg.SameDocuments || m.cfg.Faults.Off(fault.Follow) || m.cfg.Faults.Off(fault.MoveFence) {
+	if !m.cfg.SameDocuments {
 		return nil
 	}
 	var quick, exact [2]int64

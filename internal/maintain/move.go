@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -31,9 +30,8 @@ type Config struct {
 	FenceLimit time.Duration // how long daemons may be made to wait at a time; 0: 30 s
 	Lease      time.Duration // how long a silent process is believed to be alive; 0: 15 s
 
-	Progress func(Progress)  // called by Move's goroutine; may be nil
-	Logger   *slog.Logger    // may be nil
-	Faults   *fault.Injector // nil outside tests
+	Progress func(Progress) // called by Move's goroutine; may be nil
+	Logger   *slog.Logger   // may be nil
 }
 
 // Result is what a move came to.
@@ -317,14 +315,13 @@ func (m *move) startCopy() error {
 	if err != nil {
 		return err
 	}
-	m.cfg.Faults.At(fault.MoveCreated)
 	s.Phase, s.Target, s.Token, s.Copied, s.Verified, s.Documents = phaseCopy, target.Info.UUID, m.follower.first(), nil, nil, 0
 	s.Copies++
 	return m.save()
 }
 
 func (m *move) startFollowing() error {
-	f := &follower{db: m.cfg.Database, source: m.cfg.Stream, job: m.job, span: m.span, ignore: m.cfg.Faults.Off(fault.Follow)}
+	f := &follower{db: m.cfg.Database, source: m.cfg.Stream, job: m.job, span: m.span}
 	if err := follow(f, m.job.state.Token); err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -101,21 +100,19 @@ func compressorOf(t *testing.T, db *mongo.Database) store.Compressor {
 
 // killed carries a move out until it comes to a point, where it ends as by a
 // kill: nothing is tidied up.
-func killed(t *testing.T, cfg Config, at string) {
+func killed(t *testing.T, cfg Config, at point) {
 	t.Helper()
-	faults, err := fault.Parse("crash=" + at)
-	require.NoError(t, err)
-	died := false
-	faults.Crash = func(fault.Point) { died = true; runtime.Goexit() }
-	cfg.Faults = faults
+	db, died := cfg.Database, false
+	cfg.Database = comingTo(t, db, at, func() { died = true; runtime.Goexit() })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var moving sync.WaitGroup
+	var err error
 	moving.Go(func() { _, err = Move(ctx, cfg) })
 	moving.Wait()
 	require.NoError(t, err)
-	require.True(t, died, "the move does not come to %s", at)
-	bury(t, cfg.Database)
+	require.True(t, died, "the move does not come to %s", at.name)
+	bury(t, db)
 }
 
 // bury makes the owner of the work a process that is known to be dead.
@@ -234,34 +231,31 @@ func TestMoveChangesOnlyTheCompressor(t *testing.T) {
 
 func TestKilledMoveIsFinishedByTheNext(t *testing.T) {
 	t.Parallel()
-	for _, point := range fault.MovePoints() {
-		if point == fault.MoveHalf {
-			continue // an exchange in one step does not come by
-		}
-		t.Run(string(point), func(t *testing.T) {
+	for _, p := range points() {
+		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			finishedAfterKill(t, SwapAtomic, point)
+			finishedAfterKill(t, SwapAtomic, p)
 		})
 	}
-	for _, point := range []fault.Point{fault.MoveSwapping, fault.MoveSwapped} {
-		t.Run("replace "+string(point), func(t *testing.T) {
+	for _, p := range []point{swapping(), swapped()} {
+		t.Run("replace "+p.name, func(t *testing.T) {
 			t.Parallel()
-			finishedAfterKill(t, SwapReplace, point)
+			finishedAfterKill(t, SwapReplace, p)
 		})
 	}
 }
 
 // finishedAfterKill kills a move twice at a point, while a writer runs.
-func finishedAfterKill(t *testing.T, swap Swap, point fault.Point) {
+func finishedAfterKill(t *testing.T, swap Swap, at point) {
 	t.Helper()
 	db := database(t)
 	coll := stocked(t, db, 10, 30)
 	w := write(t, coll)
 	cfg := recompressing(db)
 	cfg.Swap = swap
-	killed(t, cfg, string(point))
-	if point != fault.MoveSwapped { // which leaves nothing to be killed
-		killed(t, cfg, string(point))
+	killed(t, cfg, at)
+	if at.name != swapped().name { // which leaves nothing to be killed
+		killed(t, cfg, at)
 	}
 	result, err := Move(t.Context(), cfg)
 	require.NoError(t, err)
@@ -282,7 +276,7 @@ func TestExchangeThatStoppedHalfwayIsFinished(t *testing.T) {
 	before := everything(t, coll)
 	cfg := recompressing(db)
 	cfg.Swap = SwapRenames
-	killed(t, cfg, string(fault.MoveHalf))
+	killed(t, cfg, half())
 	assert.ElementsMatch(t, []string{oldName(testStream), newName(testStream), stateCollection}, names(t, db))
 	_, err := Move(t.Context(), cfg)
 	require.NoError(t, err)
@@ -297,7 +291,7 @@ func TestCollectionCreatedMeanwhileIsLeftAlone(t *testing.T) {
 	before := everything(t, coll)
 	cfg := recompressing(db)
 	cfg.Swap = SwapRenames
-	killed(t, cfg, string(fault.MoveHalf))
+	killed(t, cfg, half())
 	_, err := coll.InsertOne(t.Context(), movedPart("stray", 0, 0))
 	require.NoError(t, err)
 	_, err = Move(t.Context(), cfg)

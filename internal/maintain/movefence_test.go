@@ -10,18 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-
-	"github.com/brim-telemetry/brim/internal/fault"
 )
-
-// comingTo returns an Injector that does something at a point.
-func comingTo(t *testing.T, point fault.Point, do func()) *fault.Injector {
-	t.Helper()
-	faults, err := fault.Parse("crash=" + string(point))
-	require.NoError(t, err)
-	faults.Crash = func(fault.Point) { do() }
-	return faults
-}
 
 func TestStoppedMoveLiftsItsFence(t *testing.T) {
 	t.Parallel()
@@ -29,7 +18,7 @@ func TestStoppedMoveLiftsItsFence(t *testing.T) {
 	coll := stocked(t, db, 5, 5)
 	ctx, stop := context.WithCancel(t.Context())
 	cfg := recompressing(db)
-	cfg.Faults = comingTo(t, fault.MoveFenced, stop)
+	cfg.Database = comingTo(t, db, isFenced(), stop)
 	_, err := Move(ctx, cfg)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = coll.InsertOne(t.Context(), movedPart("new", 0, 0))
@@ -65,7 +54,7 @@ func TestDeletionAtTheEndIsReported(t *testing.T) {
 	coll := stocked(t, db, 5, 5)
 	before := everything(t, coll)
 	cfg := recompressing(db)
-	cfg.Faults = comingTo(t, fault.MoveSwapping, func() {
+	cfg.Database = comingTo(t, db, swapping(), func() {
 		_, err := coll.DeleteOne(context.WithoutCancel(t.Context()), before[7])
 		assert.NoError(t, err)
 	})
@@ -77,13 +66,13 @@ func TestDeletionAtTheEndIsReported(t *testing.T) {
 
 func TestDeletionsBeforeAreFollowed(t *testing.T) {
 	t.Parallel()
-	for _, point := range []fault.Point{fault.MoveFollowed, fault.MoveVerified, fault.MoveFenced} {
-		t.Run(string(point), func(t *testing.T) {
+	for _, p := range []point{followed(), compared(), isFenced()} {
+		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			db := database(t)
 			coll := stocked(t, db, 5, 5)
 			cfg := recompressing(db)
-			cfg.Faults = comingTo(t, point, func() {
+			cfg.Database = comingTo(t, db, p, func() {
 				_, err := coll.DeleteOne(context.WithoutCancel(t.Context()), movedPart("s-1", 1, 1))
 				assert.NoError(t, err)
 			})
@@ -109,7 +98,7 @@ func TestFenceDoesNotWaitForATransactionLongerThanAllowed(t *testing.T) {
 	cfg := recompressing(db)
 	cfg.FenceLimit = time.Second
 	var began, committed sync.Once
-	cfg.Faults = comingTo(t, fault.MoveVerified, func() {
+	cfg.Database = comingTo(t, db, compared(), func() {
 		began.Do(func() {
 			assert.NoError(t, session.StartTransaction())
 			_, err := coll.InsertOne(mongo.NewSessionContext(ctx, session), movedPart("transaction", 0, 0))

@@ -12,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -54,7 +53,7 @@ func TestMovedCollectionKeepsOptionsAndIndexes(t *testing.T) {
 	require.NoError(t, err)
 	had := form(t, db, testStream)
 
-	killed(t, recompressing(db), string(fault.MoveFenced))
+	killed(t, recompressing(db), isFenced())
 	fenced, err := lookUp(t.Context(), db, testStream)
 	require.NoError(t, err)
 	words, _ := fenced.Options.Lookup("validator", "$jsonSchema", "description").StringValueOK()
@@ -80,7 +79,7 @@ func TestIndexCreatedMeanwhileIsKept(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	stocked(t, db, 3, 3)
-	killed(t, recompressing(db), string(fault.MoveVerified))
+	killed(t, recompressing(db), compared())
 	require.NoError(t, store.Collection{Database: db, Name: testStream}.EnsureExpiry(t.Context(), "bucketStart", 90*24*time.Hour))
 	cfg := recompressing(db)
 	cfg.ExpireAtLeast = 100 * 24 * time.Hour
@@ -94,15 +93,15 @@ func TestIndexCreatedMeanwhileIsKept(t *testing.T) {
 
 func TestAbortedMoveLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for _, point := range []fault.Point{fault.MoveCreated, fault.MoveCopied, fault.MoveFenced} {
-		t.Run(string(point), func(t *testing.T) {
+	for _, p := range []point{created(), copied(), isFenced()} {
+		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			db := database(t)
 			coll := stocked(t, db, 3, 3)
 			moreOptions(t, db)
 			before, err := lookUp(t.Context(), db, testStream)
 			require.NoError(t, err)
-			killed(t, recompressing(db), string(point))
+			killed(t, recompressing(db), p)
 			other := recompressing(db)
 			other.To = "none"
 			_, err = Move(t.Context(), other)
@@ -121,14 +120,14 @@ func TestAbortedMoveLeavesNothing(t *testing.T) {
 		t.Parallel()
 		db := database(t)
 		stocked(t, db, 3, 3)
-		killed(t, recompressing(db), string(fault.MoveSwapping))
+		killed(t, recompressing(db), swapping())
 		require.ErrorContains(t, Abort(t.Context(), recompressing(db)), "Finish it with `brim recompress --to zstd --stream readings`")
 	})
 	t.Run("not once the names are exchanged", func(t *testing.T) {
 		t.Parallel()
 		db := database(t)
 		stocked(t, db, 3, 3)
-		killed(t, recompressing(db), string(fault.MoveSwapped))
+		killed(t, recompressing(db), swapped())
 		require.ErrorContains(t, Abort(t.Context(), recompressing(db)), "the collections are exchanged")
 	})
 }
@@ -138,7 +137,7 @@ func TestTamperedCopyIsRepaired(t *testing.T) {
 	db := database(t)
 	coll := stocked(t, db, 5, 5)
 	before := everything(t, coll)
-	killed(t, recompressing(db), string(fault.MoveFollowed))
+	killed(t, recompressing(db), followed())
 	target := db.Collection(newName(testStream))
 	_, err := target.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: movedID("s-1", 2, 1)}}, bson.D{{Key: "$set", Value: bson.D{{Key: "count", Value: 2}}}})
 	require.NoError(t, err)
@@ -157,7 +156,7 @@ func TestCopyThatFallsBehindTheOplogIsBegunAnew(t *testing.T) {
 	db := database(t)
 	coll := stocked(t, db, 5, 5)
 	before := everything(t, coll)
-	killed(t, recompressing(db), string(fault.MoveCopied))
+	killed(t, recompressing(db), copied())
 	late := connectedAs(t, db, mongodtest.URI(t), "brim too late")
 	failing(t, db, "brim too late", bson.D{{Key: "times", Value: 1}}, bson.E{Key: "failCommands", Value: bson.A{"aggregate"}}, bson.E{Key: "errorCode", Value: 286})
 	result, err := Move(t.Context(), recompressing(late))

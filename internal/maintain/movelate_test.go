@@ -8,8 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-
-	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 // exchangeLate carries out what a process had ordered before it was killed.
@@ -36,11 +34,11 @@ func TestOrderedExchangeIsCarriedOutBehindTheSameFence(t *testing.T) {
 			before := everything(t, coll)
 			cfg := recompressing(db)
 			cfg.Swap = swap
-			killed(t, cfg, string(fault.MoveSwapping))
+			killed(t, cfg, swapping())
 			ordered := stateOf(t, db)
 			require.Equal(t, phaseSwap, ordered.Phase)
 			var refused error
-			cfg.Faults = comingTo(t, fault.MoveSwapping, func() {
+			cfg.Database = comingTo(t, db, swapping(), func() {
 				_, refused = coll.InsertOne(context.WithoutCancel(t.Context()), movedPart("s-1", 77, 0))
 			})
 			_, err := Move(t.Context(), cfg)
@@ -62,7 +60,7 @@ func TestDeletionBetweenTwoExchangesIsReported(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	coll := stocked(t, db, 3, 5)
-	killed(t, recompressing(db), string(fault.MoveSwapping))
+	killed(t, recompressing(db), swapping())
 	_, err := coll.DeleteOne(t.Context(), movedPart("s-1", 1, 1))
 	require.NoError(t, err)
 	result, err := Move(t.Context(), recompressing(db))
@@ -96,7 +94,7 @@ func TestLateExchangeIsReportedAndFinished(t *testing.T) {
 		"while it compares": func(t *testing.T, db *mongo.Database, ordered *state, cfg *Config) {
 			t.Helper()
 			once := false
-			cfg.Faults = comingTo(t, fault.MoveVerified, func() {
+			cfg.Database = comingTo(t, db, compared(), func() {
 				if !once {
 					once = true
 					write(t, db)
@@ -109,7 +107,7 @@ func TestLateExchangeIsReportedAndFinished(t *testing.T) {
 			t.Parallel()
 			db := database(t)
 			coll := stocked(t, db, 3, 5)
-			killed(t, recompressing(db), string(fault.MoveSwapping))
+			killed(t, recompressing(db), swapping())
 			ordered := stateOf(t, db)
 			opened(t, db)
 			cfg := recompressing(db)

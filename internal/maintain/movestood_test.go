@@ -12,12 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	monitor "go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
-
-	"github.com/brim-telemetry/brim/internal/fault"
-	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
 // A haltedMove is that of a process that is stopped right before it sends a command, and
@@ -33,7 +27,7 @@ func halting(t *testing.T, db *mongo.Database, at func(context.Context, *monitor
 	t.Helper()
 	s := &haltedMove{stopped: make(chan struct{}), goOn: make(chan struct{})}
 	var once sync.Once
-	c, err := mongo.Connect(options.Client().ApplyURI(mongodtest.URI(t)).SetTimeout(0).SetMonitor(&monitor.CommandMonitor{
+	s.db = monitored(t, db, &monitor.CommandMonitor{
 		Started: func(ctx context.Context, e *monitor.CommandStartedEvent) {
 			if at(ctx, e) {
 				once.Do(func() { close(s.stopped) })
@@ -44,12 +38,7 @@ func halting(t *testing.T, db *mongo.Database, at func(context.Context, *monitor
 			default:
 			}
 		},
-	}))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Disconnect(context.Background())) })
-	journaled := true
-	s.db = c.Database(db.Name(), options.Database().SetReadConcern(readconcern.Majority()).
-		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}))
+	})
 	return s
 }
 
@@ -131,7 +120,7 @@ func TestOrphanedWorkIsComparedAgain(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	stocked(t, db, 5, 5)
-	killed(t, recompressing(db), string(fault.MoveDrained))
+	killed(t, recompressing(db), drained())
 	// What the killed process had sent is carried out late.
 	_, err := db.Collection(stateCollection).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: testStream}},
 		bson.D{{Key: "$set", Value: bson.D{{Key: "verified", Value: groupKey{"s-9", bson.NewDateTimeFromTime(testStart)}}}}})
@@ -173,10 +162,10 @@ func TestKillWhileACopyIsBegunAnewIsSurvived(t *testing.T) {
 			db := database(t)
 			coll := stocked(t, db, 3, 5)
 			before := everything(t, coll)
-			killed(t, recompressing(db), string(fault.MoveCopied))
+			killed(t, recompressing(db), copied())
 			other := recompressing(db)
 			other.Reshaper = halfHours{}
-			killed(t, other, string(fault.MoveCreated))
+			killed(t, other, created())
 			end(t, other)
 			assert.Equal(t, before, everything(t, coll))
 		})
@@ -199,7 +188,7 @@ func TestStalledProcessDoesNotLiftAnotherFence(t *testing.T) {
 	ended := first.moves(t, cfg)
 	cfg.Lease, cfg.FenceLimit = 0, 0
 	var late, refused error
-	cfg.Faults = comingTo(t, fault.MoveDrained, func() {
+	cfg.Database = comingTo(t, db, drained(), func() {
 		late = ended()
 		_, refused = coll.InsertOne(context.WithoutCancel(t.Context()), movedPart("s-1", 77, 0))
 	})
@@ -218,7 +207,7 @@ func TestNamesAreExchangedBehindAFenceOnly(t *testing.T) {
 	cfg := recompressing(db)
 	cfg.FenceLimit = time.Second
 	lifted := false
-	cfg.Faults = comingTo(t, fault.MoveDrained, func() {
+	cfg.Database = comingTo(t, db, drained(), func() {
 		if lifted {
 			return
 		}

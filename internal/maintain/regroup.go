@@ -8,7 +8,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -18,7 +17,6 @@ type RegroupConfig struct {
 	Found       []time.Duration // that documents have now, as far as is known
 	MaxReadings int             // in a part, 1 to 1,000,000
 	MaxBytes    int             // estimated BSON bytes of the readings in a part, 1 KiB to 2 MiB
-	Faults      *fault.Injector // nil outside tests
 }
 
 // Regroup is the Reshaper that moves readings into documents of another
@@ -195,9 +193,7 @@ func (g *regrouping) take(p oldPart) error {
 		start := store.WindowStart(m.Time, g.regroup.cfg.Granularity)
 		g.moved[start] = append(g.moved[start], m)
 	}
-	if !g.regroup.cfg.Faults.Off(fault.Tombstones) {
-		g.out = append(g.out, newDocument{p.id, tombstone(p)})
-	}
+	g.out = append(g.out, newDocument{p.id, tombstone(p)})
 	return nil
 }
 

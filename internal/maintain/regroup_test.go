@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
@@ -356,13 +355,6 @@ func TestVerifySeesWhatIsWrong(t *testing.T) {
 			assert.ErrorContains(t, r.Verify(group, tt.edit(out)), tt.want)
 		})
 	}
-}
-
-func TestSabotageLeavesNoTombstones(t *testing.T) {
-	t.Parallel()
-	group, _ := testGroup(t, testPart{start: 0, grain: 60, times: []int64{1000, 2000}})
-	r := newRegroup(t, RegroupConfig{Granularity: 5 * time.Minute, Found: []time.Duration{time.Minute}, Faults: fault.Without(fault.Tombstones)})
-	assert.Len(t, reshape(t, r, group), 1)
 }
 
 func TestRegroupRefusesWhatNoStreamHas(t *testing.T) {

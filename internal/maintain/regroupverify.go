@@ -6,8 +6,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 // Verify implements Reshaper: the readings of both are the same, each as often,
@@ -47,8 +45,6 @@ func (r *Regroup) Verify(before, after []bson.Raw) error {
 func (r *Regroup) keeps(old, p *oldPart) string {
 	gone := old.id.grain != r.grain
 	switch {
-	case gone && r.cfg.Faults.Off(fault.Tombstones):
-		return ""
 	case p == nil:
 		return "is missing"
 	case !bytes.Equal(p.guard, old.guard):

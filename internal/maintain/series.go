@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -53,7 +52,6 @@ type SeriesConfig struct {
 	Progress func(Progress) // called by one goroutine, often; may be nil
 	Tell     func(string)   // what the operator has to know or do; may be nil
 	Logger   *slog.Logger
-	Faults   *fault.Injector
 
 	chunk int64 // bytes that are read, and written, at a time; 0: seriesChunk
 	apart bool  // exchange collections in two steps, as where applyOps is not permitted

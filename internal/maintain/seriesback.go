@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
@@ -196,10 +195,6 @@ func (s *series) lastRound() error {
 
 // settleCopy makes the copy equal to the source, which is not written any more.
 func (s *series) settleCopy(h *hold) error {
-	if s.cfg.Faults.Off(fault.Hold) {
-		s.settled = h
-		return s.phase(phaseSwap)
-	}
 	s.cfg.Tell(fmt.Sprintf("The last look begins. It counts all readings twice, of which once took %.1f s the last time; daemons take nothing for the stream meanwhile.", s.result.LastRound))
 	for range seriesRounds {
 		remade, err := s.round()

@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -60,11 +59,10 @@ func (s *series) fill() error {
 		if err := s.job.set(bson.D{{Key: "series.until", Value: p.last}}); err != nil {
 			return err
 		}
-		unsure := doubtful != nil && compareRaw(p.first(), doubtful) <= 0 && !s.cfg.Faults.Off(fault.CopyLook)
+		unsure := doubtful != nil && compareRaw(p.first(), doubtful) <= 0
 		if err := s.fillPiece(p, unsure); err != nil {
 			return err
 		}
-		s.cfg.Faults.At(fault.SeriesSent)
 		s.own.Series.Expired += int64(p.expired())
 		if err := s.job.set(bson.D{{Key: "series.done", Value: p.last}, {Key: "series.expired", Value: s.own.Series.Expired}}); err != nil {
 			return err

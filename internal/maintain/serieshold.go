@@ -9,7 +9,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -29,10 +28,6 @@ type hold struct {
 // holdDaemons has the daemons store all that they took and take nothing more.
 func (s *series) holdDaemons() (*hold, error) {
 	h := &hold{s: s, began: time.Now(), stop: func() {}}
-	if s.cfg.Faults.Off(fault.Hold) {
-		s.holding = h
-		return h, nil
-	}
 	s.holds++
 	s.note("daemons store what they have, and take nothing more")
 	name, err := s.cfg.Holder.Hold(s.ctx, holdLease)
@@ -92,9 +87,6 @@ func (h *hold) untilRestart() error {
 // unchanged fails if the hold has ended since it began, or cannot be seen to
 // last.
 func (h *hold) unchanged() error {
-	if h.s.cfg.Faults.Off(fault.Hold) {
-		return nil
-	}
 	name, err := h.s.cfg.Holder.Hold(h.s.ctx, 0)
 	if err != nil {
 		return fmt.Errorf("hold the daemons: %w", err)
@@ -146,9 +138,6 @@ func (s *series) stepBack() error {
 		return s.heldStill(err)
 	}
 	s.job.state.Phase = before
-	if s.cfg.Faults.Off(fault.Hold) {
-		return nil
-	}
 	if err := s.cfg.Holder.Release(ctx); err != nil {
 		return s.heldStill(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/timeseries"
 )
@@ -114,7 +113,6 @@ func (s *series) fenceSource() error {
 		return err
 	}
 	err = s.write(func(ctx context.Context) error { return raiseFence(ctx, s.db, s.cfg.Stream, KindMigrate) })
-	s.cfg.Faults.At(fault.SeriesFenced)
 	if err == nil {
 		err = h.untilRestart()
 	}
@@ -151,7 +149,6 @@ func (s *series) switchToSeries() error {
 		if err := s.rename(s.cfg.Stream, oldName(s.cfg.Stream)); err != nil {
 			return s.heldStill(err)
 		}
-		s.cfg.Faults.At(fault.SeriesRenamed)
 		present = nil
 	} else if !old.is(s.job.state.Source) {
 		return fmt.Errorf("the collection that %q was is gone, or has a name that is not known here: it was to become %q", s.cfg.Stream, oldName(s.cfg.Stream))
@@ -162,7 +159,6 @@ func (s *series) switchToSeries() error {
 	if err := s.makeSeries(); err != nil {
 		return err
 	}
-	s.cfg.Faults.At(fault.SeriesMade)
 	return s.phase(phaseCopy)
 }
 

@@ -15,12 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	commands "go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/brim-telemetry/brim/internal/fault"
-	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/internal/store/timeseries"
@@ -29,14 +24,7 @@ import (
 // watched is the same database, and tells of each command before it is sent.
 func watched(t *testing.T, db *mongo.Database, before func(e *commands.CommandStartedEvent)) *mongo.Database {
 	t.Helper()
-	client, err := mongo.Connect(options.Client().ApplyURI(mongodtest.URI(t)).SetTimeout(time.Minute).SetMonitor(&commands.CommandMonitor{
-		Started: func(_ context.Context, e *commands.CommandStartedEvent) { before(e) },
-	}))
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, client.Disconnect(context.WithoutCancel(t.Context()))) })
-	journaled := true
-	return client.Database(db.Name(), options.Database().SetReadConcern(readconcern.Majority()).
-		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}))
+	return monitored(t, db, &commands.CommandMonitor{Started: func(_ context.Context, e *commands.CommandStartedEvent) { before(e) }})
 }
 
 // A pausedProcess is a process that stops, as by SIGSTOP, right before it sends the
@@ -49,14 +37,13 @@ type pausedProcess struct {
 
 // standBefore stops at a command on a collection, or any; whole stops all that
 // the process sends from then on.
-func standBefore(t *testing.T, db *mongo.Database, whole bool, command, on string) *pausedProcess {
+func standBefore(t *testing.T, db *mongo.Database, whole bool, command, collection string) *pausedProcess {
 	t.Helper()
 	s := &pausedProcess{reached: make(chan struct{}), goOn: make(chan struct{})}
 	var once sync.Once
 	var stopped atomic.Bool
 	s.db = watched(t, db, func(e *commands.CommandStartedEvent) {
-		name, _ := e.Command.Lookup(e.CommandName).StringValueOK()
-		if e.CommandName == command && (on == "" || on == name) {
+		if e.CommandName == command && (collection == "" || collection == on(e)) {
 			once.Do(func() { stopped.Store(true); close(s.reached); <-s.goOn })
 		}
 		if whole && stopped.Load() {
@@ -83,21 +70,19 @@ func fillSeries(t *testing.T, db *mongo.Database, n int) {
 }
 
 // killedAt runs a change of storage that ends without a word at a point.
-func killedAt(t *testing.T, cfg SeriesConfig, at fault.Point) {
+func killedAt(t *testing.T, cfg SeriesConfig, at point) {
 	t.Helper()
-	faults, err := fault.Parse("crash=" + string(at))
-	require.NoError(t, err)
-	died := false
-	faults.Crash = func(fault.Point) { died = true; runtime.Goexit() }
-	cfg.Faults = faults
+	db, died := cfg.Database, false
+	cfg.Database = comingTo(t, db, at, func() { died = true; runtime.Goexit() })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var run sync.WaitGroup
+	var err error
 	run.Go(func() { _, err = ChangeStorage(ctx, cfg) })
 	run.Wait()
 	require.NoError(t, err)
 	require.True(t, died)
-	abandon(t, cfg.Database)
+	abandon(t, db)
 }
 
 // seriesInTheGap creates a time series while the name is free, as a daemon of an
@@ -128,7 +113,7 @@ func TestSeriesMadeInTheGapIsNotTheSource(t *testing.T) {
 	cfg := storageChange(db, store.Bucket)
 	cfg.DropOld = true
 	cfg.apart = true
-	killedAt(t, cfg, fault.SeriesDropped)
+	killedAt(t, cfg, dropped())
 	n := documents(t, db, newName(cfg.Stream))
 	require.Positive(t, n)
 	seriesInTheGap(t, db)
@@ -176,7 +161,7 @@ func TestCopyShrinksByAgeAlone(t *testing.T) {
 	fillSeries(t, db, 60)
 	cfg := storageChange(db, store.Bucket)
 	cfg.DropOld = true
-	killedAt(t, cfg, fault.SeriesSwitching)
+	killedAt(t, cfg, swapping())
 	n := documents(t, db, newName(cfg.Stream))
 	_, err := db.Collection(cfg.Stream).DeleteMany(t.Context(), bson.D{{Key: sensorKey + ".id", Value: "µ"}})
 	require.NoError(t, err)
@@ -221,7 +206,7 @@ func TestHalfDroppedSeriesIsDropped(t *testing.T) {
 	want := contentOf(t, seriesStore(t, db))
 	cfg := storageChange(db, store.Bucket)
 	cfg.DropOld = true
-	killedAt(t, cfg, fault.SeriesSwitching)
+	killedAt(t, cfg, swapping())
 	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "applyOps", Value: bson.A{bson.D{
 		{Key: "op", Value: "d"}, {Key: "ns", Value: db.Name() + ".system.views"}, {Key: "o", Value: bson.D{{Key: "_id", Value: db.Name() + "." + cfg.Stream}}},
 	}}}}).Err())

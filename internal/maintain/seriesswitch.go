@@ -8,7 +8,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -126,7 +125,6 @@ func (s *series) half(all map[string]*found) bool {
 func (s *series) exchange() error {
 	h := s.settled
 	s.settled = nil
-	s.cfg.Faults.At(fault.SeriesSwitching)
 	if err := h.unchanged(); err != nil {
 		return err
 	}
@@ -163,7 +161,6 @@ func (s *series) exchangeAtOnce() error {
 	if err != nil {
 		return fmt.Errorf("exchange collections: %w", err)
 	}
-	s.cfg.Faults.At(fault.SeriesDropped)
 	present, err := lookUp(s.ctx, s.db, s.cfg.Stream)
 	if err == nil && !present.is(target) {
 		err = fmt.Errorf("MongoDB says that it has exchanged the collections of stream %q, and has not", s.cfg.Stream)
@@ -186,7 +183,6 @@ func (s *series) exchangeInSteps() error {
 			return err
 		}
 	}
-	s.cfg.Faults.At(fault.SeriesDropped)
 	return s.rename(newName(s.cfg.Stream), s.cfg.Stream)
 }
 

@@ -9,7 +9,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -112,7 +111,7 @@ func rename(ctx context.Context, db *mongo.Database, from, to string, drop bool)
 // swap exchanges the names. What is not certain afterwards, a look tells.
 func (m *move) swap() error {
 	s := m.job.state
-	if err := m.namesStand(!m.cfg.Faults.Off(fault.MoveFence)); err != nil {
+	if err := m.namesStand(true); err != nil {
 		return err
 	}
 	s.Phase, s.Swap = phaseSwap, m.cfg.Swap
@@ -127,7 +126,6 @@ func (m *move) swap() error {
 // certain not to have happened, the phase is that of before.
 func (m *move) order() error {
 	s, db, stream := m.job.state, m.cfg.Database, m.cfg.Stream
-	m.cfg.Faults.At(fault.MoveSwapping)
 	swapped := false
 	err := m.again(m.ctx, func() (err error) {
 		swapped, err = m.attempt()
@@ -149,7 +147,6 @@ func (m *move) order() error {
 // where they are to be.
 func (m *move) attempt() (swapped bool, err error) {
 	err = m.job.send(m.ctx, m.renameBoth)
-	m.cfg.Faults.At(fault.MoveSwapped)
 	if m.ctx.Err() != nil {
 		return false, context.Cause(m.ctx)
 	}
@@ -170,7 +167,6 @@ func (m *move) renameBoth(ctx context.Context) error {
 		if err := rename(ctx, db, stream, oldName(stream), false); err != nil {
 			return err
 		}
-		m.cfg.Faults.At(fault.MoveHalf)
 		return rename(ctx, db, newName(stream), stream, false)
 	default:
 		return applyRenames(ctx, db, renaming{stream, oldName(stream), &s.Source}, renaming{newName(stream), stream, &s.Target})

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 // A bucket whose writes fail while others succeed is stuck: its document is refused,
@@ -84,8 +83,6 @@ func (l *lane) oldestLacked() uint64 {
 // blocks them, one such failure is enough.
 func (l *lane) isStuck(b *bucket, full bool) bool {
 	switch {
-	case l.queue.cfg.Faults.Off(fault.SetAside):
-		return false
 	case b.pending.Verdict == batch.Hangs:
 		return true
 	case b.pending.Verdict == batch.Unsent:
@@ -336,7 +333,7 @@ func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 	case l.full.IsZero():
 		l.full = now
 	}
-	if now.Before(l.looksAheadAt()) || l.queue.cfg.Faults.Off(fault.LookAhead) || l.queue.cfg.Faults.Off(fault.SetAside) {
+	if now.Before(l.looksAheadAt()) {
 		return
 	}
 	writes, more := l.others(now)

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 // Rows refer to the batch of their request, which stays in memory as long as one of its
@@ -55,9 +54,6 @@ func (l *lane) gatherFrom(p *parcel) {
 			continue
 		}
 		if copied, ok := l.gathering(b, p).gather(r); ok {
-			if copied.Index > 0 && l.queue.cfg.Faults.Off(fault.Copy) {
-				copied.Index--
-			}
 			b.pending.Rows[at] = copied
 			p.drop(1)
 		}

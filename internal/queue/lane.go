@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -131,22 +130,9 @@ func (l *lane) startFlush() {
 	if to <= l.flushedTo {
 		return
 	}
-	if l.queue.cfg.Faults.Off(fault.FlushAll) {
-		l.forgetRows()
-	}
 	l.schedule.hurryAll(byFlush, time.Now())
 	if l.cursor.Position() >= to {
 		l.flushedTo = to
-	}
-}
-
-// forgetRows drops the rows of a gathering bucket, to sabotage a flush in a test.
-func (l *lane) forgetRows() {
-	if b := l.schedule.gathering.last; b != nil {
-		b.leave()
-		l.move(b, send)
-		b.pending.Drop(len(b.pending.Rows))
-		l.move(b, stored)
 	}
 }
 
@@ -404,11 +390,8 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 }
 
 func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
-	switch {
-	case len(b.pending.Rows) == 0:
+	if len(b.pending.Rows) == 0 {
 		b.since, b.newest = p.since, r.Row().Time
-	case l.queue.cfg.Faults.Off(fault.Age):
-		b.since = p.since
 	}
 	b.newest = max(b.newest, r.Row().Time)
 	b.lastSeq = max(b.lastSeq, r.Seq())
@@ -628,9 +611,6 @@ func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
 			verdict = batch.Wait
 		}
 	}
-	if verdict == batch.Wait && l.queue.cfg.Faults.Off(fault.Retry) {
-		b.pending.Drop(len(b.pending.Rows))
-	}
 	switch {
 	case len(b.pending.Rows) == 0:
 		l.succeeded(b, now, wrote)
@@ -736,10 +716,8 @@ func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
 // report publishes how far everything in this lane is stored, and what is late.
 func (l *lane) report(now time.Time) {
 	l.held.Store(l.parcels.bytes + l.gathered.bytes + l.reread.bytes)
-	settled := l.cursor.Position() // everything before is stored, except what buckets lack
-	if !l.queue.cfg.Faults.Off(fault.Gathering) {
-		settled = min(settled, l.parcels.oldest(), l.gathered.oldest())
-	}
+	// Everything before is stored, except what buckets lack.
+	settled := min(l.cursor.Position(), l.parcels.oldest(), l.gathered.oldest())
 	l.assess(now)
 	if applied := min(settled, l.oldestLacked()); applied > l.applied.Load() {
 		l.applied.Store(applied)

@@ -37,7 +37,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 )
 
 // Journal is what the lanes follow. Its methods are called by several goroutines at
@@ -108,7 +107,6 @@ type Config struct {
 	DeadLetters DeadLetters
 	// LimitAge returns the current upper limit for every Policy.Max; 0 or nil: none.
 	LimitAge   func() time.Duration
-	Faults     *fault.Injector
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -162,9 +160,6 @@ func New(cfg Config) (*Queue, error) {
 		return nil, err
 	}
 	from := cfg.Journal.Oldest()
-	if cfg.Faults.Off(fault.Replay) {
-		from = cfg.Journal.End()
-	}
 	q := &Queue{cfg: cfg, applied: from, turn: make(chan struct{}, 1), moved: make(chan struct{})}
 	for name, stream := range cfg.Streams {
 		last := &lastWrite{began: time.Now()}

@@ -139,6 +139,12 @@ func (s *sabotage) header(line string) error {
 	return nil
 }
 
+// in reports whether the test is in a package, or below it if that ends in /...
+func (c check) in(pkg string) bool {
+	above, all := strings.CutSuffix(pkg, "/...")
+	return c.pkg == pkg || all && strings.HasPrefix(c.pkg+"/", above+"/")
+}
+
 func (c check) String() string { return c.pkg + " " + c.run }
 
 // apply returns the changed files by their paths, which are relative to root. The lines

@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,6 +39,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	r := runner{root: ".", dir: filepath.Join("internal", "sabotage", "testdata", "sabotage"), out: os.Stdout}
+	flag.StringVar(&r.pkg, "package", "./...", "run only the tests of this package, or of all below it: ./internal/store/...")
 	flag.Parse()
 	err := r.run(ctx, flag.Args()...)
 	stop()
@@ -51,6 +53,7 @@ func main() {
 type runner struct {
 	root string // of the module
 	dir  string // of the patches
+	pkg  string // whose tests are run; with /... at its end also those below it
 	out  io.Writer
 
 	mu   sync.Mutex // guards out, done
@@ -73,14 +76,19 @@ func (r *runner) run(ctx context.Context, names ...string) error {
 	if err != nil {
 		return err
 	}
-	results := make([][]result, len(sabotages))
 	total := 0
 	for _, s := range sabotages {
 		if _, err := s.apply(r.root); err != nil {
 			return err
 		}
+		s.tests = slices.DeleteFunc(s.tests, func(c check) bool { return !c.in(r.pkg) })
 		total += len(s.tests)
 	}
+	sabotages = slices.DeleteFunc(sabotages, func(s *sabotage) bool { return len(s.tests) == 0 })
+	if total == 0 {
+		return fmt.Errorf("no sabotage has a test in package %s", r.pkg)
+	}
+	results := make([][]result, len(sabotages))
 	began := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))

@@ -125,7 +125,7 @@ func sabotaged(t *testing.T, header, diff string) (output string, err error) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	var out bytes.Buffer
-	r := runner{root: dir, dir: filepath.Join(dir, "patches"), out: &out}
+	r := runner{root: dir, dir: filepath.Join(dir, "patches"), pkg: "./...", out: &out}
 	err = r.run(t.Context())
 	for name, content := range module {
 		now, err := os.ReadFile(filepath.Join(dir, name))
@@ -164,6 +164,17 @@ func TestASabotageIsNotCaught(t *testing.T) {
 			require.ErrorContains(t, err, "1 tests did not notice a sabotage")
 			assert.Contains(t, strings.ReplaceAll(output, "|syntax error", ""), one.says)
 		})
+	}
+}
+
+func TestPackagesAreChosen(t *testing.T) {
+	t.Parallel()
+	c := check{pkg: "./internal/store"}
+	for pkg, want := range map[string]bool{
+		"./...": true, "./internal/...": true, "./internal/store/...": true, "./internal/store": true,
+		"./internal": false, "./internal/st/...": false, "./internal/store/bucket/...": false,
+	} {
+		assert.Equal(t, want, c.in(pkg), pkg)
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -32,7 +31,6 @@ type Config struct {
 	Logger       *slog.Logger  // nil: nothing is logged
 	Lost         func()        // called when the collection turns out to be gone; must not block; may be nil
 	Registerer   prometheus.Registerer
-	Faults       *fault.Injector // nil outside tests
 
 	MaxReadings          int // this and what follows: see Settings
 	MaxBytes             int
@@ -125,11 +123,7 @@ func NewBase(cfg Config, storage Storage) (*Base, error) {
 
 // Use puts settings in force, from the next write on.
 func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions]) {
-	concern := c.WriteConcern
-	if b.Faults.Off(fault.Majority) {
-		concern = WriteConcern{} // that of the database, which has none then
-	}
-	b.Live.Store(&Live{Settings: c, Into: concern.Writes(b.Database, b.Stream, write...), From: concern.Reads(b.Database, b.Stream)})
+	b.Live.Store(&Live{Settings: c, Into: c.WriteConcern.Writes(b.Database, b.Stream, write...), From: c.WriteConcern.Reads(b.Database, b.Stream)})
 }
 
 // Answers returns the collection as answers are read from it.
@@ -232,7 +226,7 @@ func (b *Base) Prepare(ctx context.Context, p Preparation) error {
 	if err := p.Check(ctx, c, info, now); err != nil {
 		return err
 	}
-	return b.target(info, named && !b.Faults.Off(fault.Target))
+	return b.target(info, named)
 }
 
 // target makes the collection the one to write to, and logs if it is not the one

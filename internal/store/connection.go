@@ -20,7 +20,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
@@ -30,7 +29,6 @@ type ConnectionConfig struct {
 	Database string
 	App      string // name that the server knows the connection by; empty: brim, the daemon's
 	Logger   *slog.Logger
-	Faults   *fault.Injector       // nil outside tests
 	Monitor  *event.CommandMonitor // of all commands; nil: none
 	// Found is called whenever a server that accepts writes is found again; it
 	// must not block. May be nil.
@@ -252,9 +250,6 @@ func (c *Connection) AsideDatabase() *mongo.Database { return c.databaseOf(c.asi
 func (c *Connection) databaseOf(client *mongo.Client) *mongo.Database {
 	journaled := true
 	concern := &writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}
-	if c.cfg.Faults.Off(fault.Majority) {
-		concern = writeconcern.W1()
-	}
 	return client.Database(c.cfg.Database, options.Database().
 		SetWriteConcern(concern).
 		SetReadConcern(readconcern.Majority()).

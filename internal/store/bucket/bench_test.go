@@ -29,7 +29,7 @@ func benchmarkEncode(b *testing.B, perUpdate, fields int) {
 	runtime.ReadMemStats(&before)
 	b.ResetTimer()
 	for b.Loop() {
-		bulk := s.bulks.get(nil)
+		bulk := s.bulks.get()
 		for _, pending := range writes {
 			op, _ := s.cut(pending, &part{})
 			bulk.filter = bulk.encoder.filter(bulk.filter[:0], &op)

@@ -12,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -68,9 +67,6 @@ func (s *Store) answered(took time.Duration) {
 // was not. If MongoDB or the whole collection does not answer, neither is answered,
 // and the command has until ctx ends.
 func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func(ctx context.Context) error) error {
-	if s.Faults.Off(fault.Divide) {
-		return command(ctx)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	began, asked := time.Now(), make(chan struct{})
 	suspect := time.AfterFunc(s.patience(ops), func() {
@@ -121,7 +117,7 @@ func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared)
 	)
 	for worker := range failed {
 		all.Go(func() {
-			bulk := s.bulks.get(s.Faults)
+			bulk := s.bulks.get()
 			defer s.bulks.put(bulk)
 			for at := next.Add(1) - 1; at < int64(len(ops)); at = next.Add(1) - 1 {
 				if failed[worker] == nil {

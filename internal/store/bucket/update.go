@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -20,10 +19,9 @@ import (
 // and copied. Its memory is reused from operation to operation, and it belongs to one
 // goroutine at a time.
 type encoder struct {
-	faults *fault.Injector
-	stats  statistics
-	guard  string // key of the write guard
-	of     string // session that guard is of
+	stats statistics
+	guard string // key of the write guard
+	of    string // session that guard is of
 }
 
 // document appends a sub-document, filled by fill.
@@ -67,28 +65,19 @@ func (e *encoder) guardKey(session string) string {
 func (e *encoder) filter(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendDocumentStart(dst)
 	dst = appendID(dst, op.pending, op.number)
-	if !e.faults.Off(fault.Guard) {
-		dst = document(dst, e.guardKey(op.pending.Session), func(dst []byte) []byte {
-			return document(dst, "$not", func(dst []byte) []byte {
-				return bsoncore.AppendInt64Element(dst, "$gte", e.guarded(op.rows))
-			})
+	dst = document(dst, e.guardKey(op.pending.Session), func(dst []byte) []byte {
+		return document(dst, "$not", func(dst []byte) []byte {
+			return bsoncore.AppendInt64Element(dst, "$gte", int64(op.rows[0].Seq()))
 		})
-	}
-	if !e.faults.Off(fault.Fence) {
-		dst = document(dst, "full", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$ne", true) })
-	}
-	if !e.faults.Off(fault.DocumentRule) {
-		dst = document(dst, "count", func(dst []byte) []byte {
-			return bsoncore.AppendInt64Element(dst, "$lte", op.maxReadings-int64(len(op.rows)))
-		})
-		dst = document(dst, "bytes", func(dst []byte) []byte {
-			return bsoncore.AppendInt64Element(dst, "$lte", op.maxBytes-op.bytes)
-		})
-	}
-	if !e.faults.Off(fault.PartTags) {
-		dst = appendTagsFilter(dst, *op.tags)
-	}
-	return end(dst, at)
+	})
+	dst = document(dst, "full", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$ne", true) })
+	dst = document(dst, "count", func(dst []byte) []byte {
+		return bsoncore.AppendInt64Element(dst, "$lte", op.maxReadings-int64(len(op.rows)))
+	})
+	dst = document(dst, "bytes", func(dst []byte) []byte {
+		return bsoncore.AppendInt64Element(dst, "$lte", op.maxBytes-op.bytes)
+	})
+	return end(appendTagsFilter(dst, *op.tags), at)
 }
 
 // appendTagsFilter matches parts that have just these tags. A part that the upsert
@@ -98,14 +87,6 @@ func appendTagsFilter(dst []byte, tags []telemetry.Tag) []byte {
 		return store.AppendTags(dst, tags)
 	}
 	return document(dst, "tags", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", false) })
-}
-
-// guarded returns the sequence that the part must not have reached.
-func (e *encoder) guarded(rows []batch.Ref) int64 {
-	if e.faults.Off(fault.GuardFirst) {
-		return int64(rows[len(rows)-1].Seq())
-	}
-	return int64(rows[0].Seq())
 }
 
 // update appends the readings and all that the document says of them.
@@ -134,11 +115,7 @@ func (e *encoder) update(dst []byte, op *operation) []byte {
 	})
 	dst = document(dst, "$setOnInsert", func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "sensorId", op.pending.Sensor)
-		dst = bsoncore.AppendDateTimeElement(dst, "bucketStart", op.pending.Start)
-		if e.faults.Off(fault.PartTags) {
-			dst = store.AppendTags(dst, *op.tags)
-		}
-		return dst
+		return bsoncore.AppendDateTimeElement(dst, "bucketStart", op.pending.Start)
 	})
 	op.newest = e.stats.last
 	return end(dst, at)

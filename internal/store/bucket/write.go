@@ -16,7 +16,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -30,7 +29,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	if to == nil {
 		return
 	}
-	bulk := s.bulks.get(s.Faults)
+	bulk := s.bulks.get()
 	defer s.bulks.put(bulk)
 	s.forget(writes, to)
 	s.prepareAll(ctx, bulk, writes)
@@ -58,7 +57,7 @@ func (s *Store) prepareAll(ctx context.Context, bulk *bulk, writes []*batch.Pend
 		p := partOf(pending)
 		// Rows that an earlier process sent may come in several rounds, and need not
 		// be stored in the current part.
-		if p.applied > 0 && !s.Faults.Off(fault.Look) {
+		if p.applied > 0 {
 			s.dropStored(pending, int64(p.applied))
 		}
 		if p.unsure {
@@ -99,12 +98,10 @@ func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *
 // exchange sends the operations and returns the reply. It does not change the
 // writes, so that it may run on any goroutine.
 func (s *Store) exchange(ctx context.Context, bulk *bulk, ops []operation, to *store.Prepared) (r reply) {
-	s.Faults.At(fault.BeforeBulk)
 	err := s.unlessItHangs(ctx, ops, func(ctx context.Context) error {
 		r = bulk.send(ctx, s.Live.Load().Into, ops, to)
 		return r.err
 	})
-	s.Faults.At(fault.AfterBulk)
 	s.Wrote(to, r.err)
 	if errors.Is(err, errHangs) {
 		r.err = err
@@ -151,7 +148,7 @@ func (s *Store) forget(writes []*batch.Pending, to *store.Prepared) {
 		if p.of == to.Generation {
 			continue
 		}
-		if p.of != 0 && !s.Faults.Off(fault.Forget) {
+		if p.of != 0 {
 			*p = part{unsure: true}
 		}
 		p.of = to.Generation
@@ -248,7 +245,7 @@ func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	var n, largest int64
 	for ; n < most; n++ {
 		w, own := weight(pending.Rows[n]), 0
-		if tags := op.ownTags(pending.Rows[n]); tags != nil && !s.Faults.Off(fault.OwnTags) {
+		if tags := op.ownTags(pending.Rows[n]); tags != nil {
 			w, own = w+store.OwnTagsSize(*tags), 1
 		}
 		if op.bytes+w > op.maxBytes-p.bytes && (n > 0 || p.count > 0) {
@@ -324,12 +321,11 @@ func (u *updateOf) MarshalBSON() ([]byte, error) {
 // bulks is a pool of them.
 type bulks struct{ pool sync.Pool }
 
-func (p *bulks) get(faults *fault.Injector) *bulk {
+func (p *bulks) get() *bulk {
 	b, ok := p.pool.Get().(*bulk)
 	if !ok {
 		b = &bulk{}
 	}
-	b.faults = faults
 	return b
 }
 
@@ -518,10 +514,6 @@ func (s *Store) resolve(ctx context.Context, writes []*batch.Pending) {
 // isolate narrows a content error down to one reading, alone on a fresh part.
 func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) {
 	pending, p := op.pending, op.part
-	if s.Faults.Off(fault.Isolate) {
-		pending.Verdict, pending.Err = batch.Poison, e
-		return
-	}
 	if n := len(op.rows); n > 1 {
 		p.limit = n / 2
 		pending.Verdict, pending.Err = batch.Again, e
@@ -545,22 +537,15 @@ func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) 
 // it any more, and moves on to the next. It reports whether it did; otherwise the
 // write waits.
 func (s *Store) closePart(ctx context.Context, pending *batch.Pending, p *part) bool {
-	if s.Faults.Off(fault.Fence) {
-		p.next()
-		settleRest(pending)
-		return true
-	}
 	at, filter := int32(0), []byte{0, 0, 0, 0}
 	filter = end(appendID(filter, pending, p.number), at)
 	var closed stored
-	s.Faults.At(fault.BeforeClosePart)
 	err := s.unlessItHangs(ctx, []operation{{pending: pending}}, func(ctx context.Context) error {
 		return s.Majority.FindOneAndUpdate(ctx, bson.Raw(filter),
 			bson.D{{Key: "$set", Value: bson.D{{Key: "full", Value: true}}}},
 			options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(partFields),
 		).Decode(&closed)
 	})
-	s.Faults.At(fault.AfterClosePart)
 	switch {
 	case errors.Is(err, errHangs):
 		pending.Verdict, pending.Err = batch.Hangs, err
@@ -626,9 +611,7 @@ func (s *Store) learn(pending *batch.Pending, parts []stored) {
 		last = max(last, d.Writes[pending.Session])
 	}
 	p := partOf(pending)
-	if !p.unsure || !s.Faults.Off(fault.Look) {
-		s.dropStored(pending, last)
-	}
+	s.dropStored(pending, last)
 	p.unsure, p.applied = false, max(p.applied, uint64(last))
 	closed := 0
 	for closed < len(parts) && parts[closed].Full {

@@ -41,7 +41,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -79,8 +78,7 @@ type Config struct {
 	Unreachable func() []string
 	Logger      *slog.Logger          // nil: nothing is logged
 	Registerer  prometheus.Registerer // nil: metrics are kept and not registered
-	Faults      *fault.Injector
-	Now         func() time.Time // nil: time.Now
+	Now         func() time.Time      // nil: time.Now
 }
 
 // Holder is a process that claims sessions.
@@ -212,7 +210,7 @@ func (c *Claims) Err() error {
 // Ensure returns nil once the claims hold, mostly without asking MongoDB. It must
 // be called before each write. A *HeldError is final; other errors may pass.
 func (c *Claims) Ensure(ctx context.Context) error {
-	if c.isFresh() || c.cfg.Faults.Off(fault.Claim) {
+	if c.isFresh() {
 		return nil
 	}
 	asked := c.cfg.Now()
@@ -242,9 +240,6 @@ func (c *Claims) isFresh() bool {
 func (c *Claims) Run(ctx context.Context) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	if c.cfg.Faults.Off(fault.Claim) {
-		return
-	}
 	c.removeForgotten(ctx)
 	for {
 		select {

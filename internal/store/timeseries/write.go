@@ -17,7 +17,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -101,9 +100,7 @@ func unsent(readings []reading, err error) {
 func (s *Store) command(ctx context.Context, in *insert, readings []reading, to *store.Prepared) error {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
-	s.Faults.At(fault.BeforeBulk)
 	took, err := in.send(ctx, s.Live.Load().Into, readings, to)
-	s.Faults.At(fault.AfterBulk)
 	s.Wrote(to, err)
 	return s.settle(readings, err, took)
 }
@@ -117,7 +114,7 @@ func (s *Store) settleDoubts(ctx context.Context, writes []*batch.Pending) {
 	for _, pending := range writes {
 		pending.Verdict, pending.Err = batch.Stored, nil
 		// Rows that an earlier process sent may come in several rounds.
-		if !stateOf(pending).doubt && !pending.Recovered || s.Faults.Off(fault.SeriesLook) {
+		if !stateOf(pending).doubt && !pending.Recovered {
 			continue
 		}
 		// So that a majority read misses nothing that was applied, or will be.
@@ -434,11 +431,7 @@ func (s *Store) fence(ctx context.Context, one *session) error {
 	if one.barred {
 		return nil
 	}
-	on := ctx
-	if !s.Faults.Off(fault.SeriesOrder) {
-		on = mongo.NewSessionContext(ctx, one.logical)
-	}
-	if err := (store.WriteConcern{}).Fence(on, s.Database); err != nil {
+	if err := (store.WriteConcern{}).Fence(mongo.NewSessionContext(ctx, one.logical), s.Database); err != nil {
 		return err
 	}
 	one.barred = true
