@@ -28,7 +28,11 @@ func (s *scene) kills(flags ...string) int {
 	kills := form(4, 20)
 	for range kills {
 		wait(form(400*time.Millisecond, time.Second) + rand.N(form(400*time.Millisecond, 2*time.Second)))
-		d.kill()
+		if s.check.TimeSeries {
+			s.kill(d)
+		} else {
+			d.kill()
+		}
 		d.start(s.policy()...)
 	}
 	d.ready()

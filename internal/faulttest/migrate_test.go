@@ -210,7 +210,7 @@ func TestMIGRATE3(t *testing.T) {
 	lost := proxy.Counts().Faults()
 	proxy.Set(faulttest.Faults{})
 	kills += s.crashes(d, "bucket", seriesSwitching)
-	d.kill() // its hold ends with it, and it writes on
+	s.kill(d) // its hold ends with it, and it writes on
 	d.start().ready()
 	wait(200 * time.Millisecond)
 	kills += s.crashes(d, "bucket", seriesDropped) + 1
@@ -257,8 +257,9 @@ func (s *scene) crashes(d *daemon, to string, points ...string) int {
 func (s *scene) killChange(d *daemon, to string, after time.Duration) int {
 	s.t.Helper()
 	var out bytes.Buffer
-	cmd := s.changeCommand(d, "", &out, "--storage", to, "--rate", "32KiB")
-	return s.killAfter(cmd, &out, after)
+	kills := s.killAfter(s.changeCommand(d, "", &out, "--storage", to, "--rate", "32KiB"), &out, after)
+	s.allRead(s.commandName())
+	return kills
 }
 
 // changed runs a change of storage to its end.

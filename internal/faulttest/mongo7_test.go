@@ -91,7 +91,7 @@ func (s *scene) failCommand(how bson.E) int {
 	point := bson.D{
 		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: times}}},
 		{Key: "data", Value: bson.D{
-			{Key: "failCommands", Value: bson.A{"update", "findAndModify", "find"}}, {Key: "appName", Value: "brim"}, how,
+			{Key: "failCommands", Value: bson.A{"update", "findAndModify", "find"}}, {Key: "appName", Value: s.db.Name()}, how,
 		}},
 	}
 	if how.Key == "writeConcernError" { // those that only read have none

@@ -124,8 +124,11 @@ func (s *scene) killMove(after time.Duration, to string) {
 	require.Error(s.t, cmd.Wait(), out.String())
 }
 
+// commandName is what MongoDB knows commands by.
+func (s *scene) commandName() string { return s.db.Name() + "_command" }
+
 func (s *scene) brimCommand(crash string, out *bytes.Buffer, args ...string) *exec.Cmd {
-	args = append(args, "--mongo-uri", s.uri, "--database", s.db.Name(), "--stream", "readings", "--admin", "127.0.0.1:1")
+	args = append(args, "--mongo-uri", s.uri+"&appName="+s.commandName(), "--database", s.db.Name(), "--stream", "readings", "--admin", "127.0.0.1:1")
 	cmd := exec.Command(binary.Path(s.t), args...)
 	cmd.Env = append(brimtest.Env(), "BRIM_CRASH="+crash)
 	cmd.Dir = s.t.TempDir()

@@ -145,9 +145,35 @@ func (s *scene) daemon(uri string, flags ...string) *daemon {
 	if uri == "" {
 		uri = s.uri
 	}
-	d := newDaemon(s.t, append([]string{"--mongo-uri", uri, "--database", s.db.Name()}, flags...)...)
+	d := newDaemon(s.t, append([]string{"--mongo-uri", uri + "&appName=" + s.db.Name(), "--database", s.db.Name()}, flags...)...)
 	s.daemons = append(s.daemons, d)
 	return d.start().ready()
+}
+
+// kill kills a daemon, and returns when MongoDB has read what it sent last. Nothing protects
+// a time series from what lies unread in a socket until the next process has looked.
+func (s *scene) kill(d *daemon) {
+	s.t.Helper()
+	d.kill()
+	s.allRead(s.db.Name())
+}
+
+// allRead waits until MongoDB has carried out all that processes of a name had sent, which
+// have ended: then it closes their connections.
+func (s *scene) allRead(app string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		ctx := context.Background()
+		cursor, err := s.db.Client().Database("admin").Aggregate(ctx, bson.A{
+			bson.D{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}, {Key: "idleConnections", Value: true}}}},
+			bson.D{{Key: "$match", Value: bson.D{{Key: "appName", Value: app}}}},
+		})
+		if !assert.NoError(s.t, err) {
+			return false
+		}
+		some := cursor.Next(ctx)
+		return assert.NoError(s.t, cursor.Err()) && assert.NoError(s.t, cursor.Close(ctx)) && !some
+	}, patience, 10*time.Millisecond, "MongoDB keeps connections of a process that has ended")
 }
 
 // policy returns the flags of a random policy.
