@@ -93,7 +93,7 @@ func (s *scene) crashMigration(to, point string) int {
 	if err == nil {
 		return 0
 	}
-	requireCrash(s.t, point, out, err)
+	assertCrash(s.t, point, out, err)
 	return 1
 }
 
@@ -248,7 +248,7 @@ func (s *scene) crashes(d *daemon, to string, points ...string) int {
 		}
 		var out bytes.Buffer
 		err := s.changeCommand(d, p, &out, args...).Run()
-		requireCrash(s.t, p, out.String(), err)
+		assertCrash(s.t, p, out.String(), err)
 	}
 	return len(points)
 }
