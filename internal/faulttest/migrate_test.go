@@ -181,8 +181,8 @@ func TestMIGRATE2(t *testing.T) {
 	d.kill()
 	d.start("--storage", "timeseries").ready()
 	for range form(1, 3) {
-		kills += s.crashes(d, "timeseries", seriesSent)
 		kills += s.killChange(d, "timeseries", 500*time.Millisecond)
+		kills += s.crashes(d, "timeseries", seriesSent)
 	}
 	s.changed(d, "--storage", "timeseries")
 	wait(form(300*time.Millisecond, 2*time.Second))

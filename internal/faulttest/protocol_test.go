@@ -42,7 +42,7 @@ func TestPROTOCOL(t *testing.T) {
 	)
 	const atOnce = 8
 	histories := form(40, 2000)
-	for first := 1; first <= histories; first += atOnce {
+	for first := 1; first <= histories && s.stuck == nil; first += atOnce {
 		var all sync.WaitGroup
 		for seed := first; seed < first+atOnce; seed++ {
 			all.Go(func() {
