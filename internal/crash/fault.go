@@ -66,8 +66,11 @@ func parse(text string) (*point, error) {
 			return nil, fmt.Errorf("%s=%s: %q is not a number of arrivals from 1", Variable, text, count)
 		}
 	}
-	what, when, _ := strings.Cut(name, ".")
-	if text != "" && (what == "" || when != "before" && when != "after") {
+	what, found := strings.CutSuffix(name, ".before") // a collection's name may have dots
+	if !found {
+		what, found = strings.CutSuffix(name, ".after")
+	}
+	if text != "" && (what == "" || !found) {
 		return nil, fmt.Errorf("%s=%s: allowed is POINT or POINT:N, where POINT is write, sync, remove, COMMAND or COMMAND@COLLECTION, and then .before or .after",
 			Variable, text)
 	}

@@ -64,7 +64,7 @@ func TestThePointsOfCommands(t *testing.T) {
 	for text, want := range map[string][]int{ // ends after each step
 		"update.before": {1, 1, 1, 1, 1}, "update.after": {0, 1, 1, 1, 1}, "update.before:2": {0, 0, 1, 1, 1}, "update.after:2": {0, 0, 0, 0, 0},
 		"update@readings.before": {1, 1, 1, 1, 1}, "update@other.before": {0, 0, 1, 1, 1}, "update@other.after": {0, 0, 0, 0, 0},
-		"renameCollection@readings.before": {0, 0, 0, 0, 1}, "insert.before": {0, 0, 0, 0, 0}, "": {0, 0, 0, 0, 0},
+		"renameCollection@readings.new.before": {0, 0, 0, 0, 1}, "insert.before": {0, 0, 0, 0, 0}, "": {0, 0, 0, 0, 0},
 	} {
 		p, ended := counted(t, text)
 		m := monitor(p)
@@ -84,7 +84,7 @@ func TestThePointsOfCommands(t *testing.T) {
 			},
 			func() { started(2, "update", bson.D{{Key: "update", Value: "other"}}) },
 			func() { m.Failed(t.Context(), &event.CommandFailedEvent{CommandFinishedEvent: finished(2, "update")}) },
-			func() { started(3, "renameCollection", bson.D{{Key: "renameCollection", Value: "brim.readings"}}) },
+			func() { started(3, "renameCollection", bson.D{{Key: "renameCollection", Value: "brim.readings.new"}}) },
 		} {
 			step()
 			got = append(got, *ended)

@@ -8,30 +8,68 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
 // TestCAP1Readings fills buckets far beyond the cap of a part, by readings.
 func TestCAP1Readings(t *testing.T) {
-	faultTest{
-		name: "CAP-1", run: func(s *scene) outcome {
-			s.check.MaxReadings = 20
-			return overfill(s, "--bucket-max-readings", "20", "7")
-		},
-		sabotages: []sabotage{without(fault.Look)},
-	}.test(t)
+	t.Parallel()
+	s := newScene(t)
+	s.check.MaxReadings = 20
+	s.overfill("--bucket-max-readings", "20", "7")
 }
 
-// TestCAP1Shared lets an update arrive at a part that another daemon has filled in
-// the meantime.
-func TestCAP1Shared(t *testing.T) {
-	faultTest{name: "CAP-1", run: sharePart, sabotages: []sabotage{without(fault.DocumentRule)}}.test(t)
+// TestCAP1Bytes fills buckets by bytes: some 25 readings in a part, then 12.
+func TestCAP1Bytes(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.check.MaxBytes = 2 << 10
+	s.overfill("--bucket-max-bytes", "2KiB", "1KiB")
 }
 
-// sharePart holds back an update of 6 readings for a part of 12, whose cap is 20.
+// overfill puts 20 times the cap into each of five buckets, while requests
+// are held back that arrive later, and the daemon is killed. Each process has
+// another cap than the one before: parts are closed that could take what is
+// still on its way.
+func (s *scene) overfill(flag, most, less string) {
+	s.t.Helper()
+	s.shared()
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, "--flush-interval", "20ms", flag, most)
+	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.Hold, faulttest.Hold, faulttest.CutAnswer)})
+	rnd := rand.New(rand.NewPCG(2, 2))
+	kills := form(4, 30)
+	for round := range kills {
+		// One window: the step is short.
+		start := windowStart.Add(time.Duration(round) * time.Minute)
+		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Step: time.Millisecond, Start: start, Rate: 3000, Most: 1000})
+		wait(form(500*time.Millisecond, 2*time.Second))
+		// A busy machine takes longer to meet as many faults.
+		for enough := time.Now().Add(10 * time.Second); proxy.Counts().Faults() < form(12, 30)*(round+1) && time.Now().Before(enough); {
+			wait(20 * time.Millisecond)
+		}
+		d.kill()
+		if round%2 == 0 {
+			d.start(flag, less)
+		} else {
+			d.start(flag, most)
+		}
+		d.ready()
+		wait(300 * time.Millisecond)
+		proxy.Release(rnd)
+	}
+	s.stopProducers()
+	proxy.Set(faulttest.Faults{})
+	s.flush(d)
+	proxy.Release(rnd)
+	s.finish("CAP-1", kills+proxy.Counts().Faults())
+}
+
+// TestCAP1Shared holds back an update of 6 readings for a part of 12, whose cap is 20.
 // Another daemon adds 5. Then the 6 arrive, and do not fit.
-func sharePart(s *scene) outcome {
+func TestCAP1Shared(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
@@ -44,7 +82,28 @@ func sharePart(s *scene) outcome {
 	s.flush(other)
 	proxy.Release(rand.New(rand.NewPCG(2, 2)))
 	proxy.Set(faulttest.Faults{})
-	return s.finish(proxy.Counts().Faults())
+	s.finish("CAP-1", proxy.Counts().Faults())
+}
+
+// TestCAP1Late lets a request arrive in a part that its readings have left. It holds back
+// an update of 6 readings for a part of 12, whose cap is 20. The next process has a cap of
+// 7, so it goes on to the next part. Then the 6 arrive, for which the old part has room.
+func TestCAP1Late(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.shared()
+	s.check.MaxReadings = 20
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, "--flush-interval", "20ms", "--bucket-max-readings", "20")
+	s.sendOnce(d, 12)
+	s.flush(d)
+	s.holdUpdate(proxy, func() { s.sendOnce(d, 6) })
+	d.kill()
+	proxy.Set(faulttest.Faults{})
+	d.start("--bucket-max-readings", "7").ready()
+	s.flush(d)
+	proxy.Release(rand.New(rand.NewPCG(2, 2)))
+	s.finish("CAP-1", 1+proxy.Counts().Faults())
 }
 
 // sendOnce sends n readings of one bucket in one request.
@@ -66,81 +125,4 @@ func (s *scene) holdUpdate(proxy *faulttest.Proxy, meanwhile func()) {
 	}})
 	meanwhile()
 	require.Eventually(s.t, func() bool { return proxy.Holding() > 0 }, patience, time.Millisecond)
-}
-
-// TestCAP1Late lets a request arrive in a part that its readings have left.
-func TestCAP1Late(t *testing.T) {
-	faultTest{name: "CAP-1", run: leavePart, sabotages: []sabotage{without(fault.Fence)}}.test(t)
-}
-
-// leavePart holds back an update of 6 readings for a part of 12, whose cap is
-// 20. The next process has a cap of 7, so it goes on to the next part. Then the
-// 6 arrive, for which the old part has room.
-func leavePart(s *scene) outcome {
-	s.shared()
-	s.check.MaxReadings = 20
-	proxy, uri := s.proxy()
-	d := s.daemon(uri, "--flush-interval", "20ms", "--bucket-max-readings", "20")
-	s.sendOnce(d, 12)
-	s.flush(d)
-	s.holdUpdate(proxy, func() { s.sendOnce(d, 6) })
-	d.kill()
-	proxy.Set(faulttest.Faults{})
-	d.start("--bucket-max-readings", "7").ready()
-	s.flush(d)
-	proxy.Release(rand.New(rand.NewPCG(2, 2)))
-	return s.finish(1 + proxy.Counts().Faults())
-}
-
-// TestCAP1Bytes fills buckets by bytes: some 25 readings in a part, then 12.
-func TestCAP1Bytes(t *testing.T) {
-	faultTest{
-		name: "CAP-1", run: func(s *scene) outcome {
-			s.check.MaxBytes = 2 << 10
-			return overfill(s, "--bucket-max-bytes", "2KiB", "1KiB")
-		},
-		sabotages: []sabotage{without(fault.OwnTags)},
-	}.test(t)
-}
-
-// overfill puts 20 times the cap into each of five buckets, while requests
-// are held back that arrive later, and the daemon is killed. Each process has
-// another cap than the one before: parts are closed that could take what is
-// still on its way.
-func overfill(s *scene, flag, most, less string) outcome {
-	s.shared()
-	proxy, uri := s.proxy()
-	d := s.daemon(uri, "--flush-interval", "20ms", flag, most)
-	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.Hold, faulttest.Hold, faulttest.CutAnswer)})
-	rnd := rand.New(rand.NewPCG(2, 2))
-	kills := rounds(s, 4, 30)
-	for round := range kills {
-		// One window: the step is short.
-		start := windowStart.Add(time.Duration(round) * time.Minute)
-		s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Step: time.Millisecond, Start: start, Rate: 3000, Most: 1000})
-		wait(form(s, 500*time.Millisecond, 2*time.Second))
-		// A busy machine takes longer to meet as many faults.
-		for enough := time.Now().Add(10 * time.Second); proxy.Counts().Faults() < form(s, 12, 30)*(round+1) && time.Now().Before(enough); {
-			wait(20 * time.Millisecond)
-		}
-		d.kill()
-		if round%2 == 0 {
-			d.start(flag, less)
-		} else {
-			d.start(flag, most)
-		}
-		d.ready()
-		wait(300 * time.Millisecond)
-		proxy.Release(rnd)
-		if s.wrong() {
-			break
-		}
-	}
-	for _, p := range s.producers {
-		p.Stop()
-	}
-	proxy.Set(faulttest.Faults{})
-	s.flush(d)
-	proxy.Release(rnd)
-	return s.finish(kills + proxy.Counts().Faults())
 }

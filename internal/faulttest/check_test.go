@@ -140,22 +140,30 @@ func TestLogIsReadBackAsItWasWritten(t *testing.T) {
 func TestTableShowsRowsFailuresAndWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	output := func(test, text string) string {
-		return fmt.Sprintf(`{"Action":"output","Package":"p","Test":%q,"Output":%q}`, test, text) + "\n"
+		return fmt.Sprintf(`{"Action":"output","Package":"brim/p","Test":%q,"Output":%q}`, test, text) + "\n"
 	}
-	row := `FAULT-ROW {"test":"MONGO-1","faults":2,"acked":10,"lost":0,"twice":0,"sabotages":[{"off":"guard","caught":true,"found":"twice 3","runs":1}]}`
-	input := output("TestA", "    x_test.go:1: "+row+"\n") + output("TestB", row+"\n") +
-		output("TestC", `FAULT-ROW {"test":"CRASH-1","faults":1,"acked":5,"lost":1,"twice":0,"sabotages":[{"off":"look","caught":false}]}`+"\n") +
-		output("TestC", "it went wrong\n") + `{"Action":"fail","Package":"p","Test":"TestC"}` + "\n"
+	row := `FAULT-ROW {"test":"MONGO-1","faults":2,"acked":10,"lost":0,"twice":0}`
+	input := output("TestA", "    x_test.go:1: "+row+"\n") + output("TestB/one", row+"\n") +
+		output("TestC", `FAULT-ROW {"test":"CRASH-1","faults":1,"acked":5,"lost":1,"twice":0}`+"\n") +
+		output("TestC", "it went wrong\n") + `{"Action":"fail","Package":"brim/p","Test":"TestC"}` + "\n"
 	var progress bytes.Buffer
 	table, err := faulttest.ReadTable(strings.NewReader(input), &progress)
 	require.NoError(t, err)
-	assert.Equal(t, `| test | faults injected | readings acknowledged | lost | twice | sabotage caught |
+	table.Sabotages = []faulttest.Sabotage{
+		{Name: "fence", Tests: []string{"./p ^TestB$/^two$"}},
+		{Name: "guard", Tests: []string{"./other ^TestA$", "./p ^TestB$/^one$"}},
+		{Name: "keys", Tests: []string{"./p ^Test$"}},
+		{Name: "look", Tests: []string{"./p ^TestA$", "./p ^TestC$"}},
+	}
+	assert.Equal(t, `| test | faults injected | readings acknowledged | lost | twice | fails without |
 |---|--:|--:|--:|--:|---|
-| CRASH-1 | 1 | 5 | 1 | 0 | **look: NOT CAUGHT** |
-| MONGO-1 | 4 | 20 | 0 | 0 | guard: twice 3; guard: twice 3 |
+| CRASH-1 | 1 | 5 | 1 | 0 | look |
+| MONGO-1 | 4 | 20 | 0 | 0 | guard, look |
+
+Other tests fail without fence, keys.
 `, table.Markdown())
 	assert.False(t, table.Good())
-	assert.Equal(t, []string{"p TestC"}, table.Failed)
+	assert.Equal(t, []string{"brim/p TestC"}, table.Failed)
 	assert.Contains(t, progress.String(), "it went wrong")
 	assert.Equal(t, []string{"FS-1"}, table.Missing([]string{"CRASH-1", "FS-1"}))
 }

@@ -4,31 +4,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
 // TestCLI1 lets clients send a third of their requests twice at once, and all
 // of them again until they are answered, also by the next process.
 func TestCLI1(t *testing.T) {
-	faultTest{name: "CLI-1", run: repeatingClients, sabotages: []sabotage{without(fault.Keys)}}.test(t)
-}
-
-func repeatingClients(s *scene) outcome {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.MaxReadings = 20
 	d := s.daemon("", smallParts...)
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 5, Rate: 1000, Keys: true, Repeat: 0.3})
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Rate: 500, Keys: true, Repeat: 0.3, Ack: "stored"})
-	for range rounds(s, 3, 20) {
-		wait(form(s, 700*time.Millisecond, 2*time.Second))
+	for range form(3, 20) {
+		wait(form(700*time.Millisecond, 2*time.Second))
 		d.kill()
 		d.start(s.policy()...).ready()
 	}
-	wait(form(s, 500*time.Millisecond, 2*time.Second))
-	faults := 0
+	wait(form(500*time.Millisecond, 2*time.Second))
+	repeated := 0
 	for _, p := range s.producers {
-		faults += int(p.Counts.Repeated.Load())
+		repeated += int(p.Counts.Repeated.Load())
 	}
-	return s.finish(faults)
+	s.finish("CLI-1", repeated)
 }

@@ -8,66 +8,67 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestCRASH2 crashes the daemon at each named point of the write path.
-func TestCRASH2(t *testing.T) {
-	faultTest{name: "CRASH-2", run: crashPoints, sabotages: []sabotage{without(fault.Replay), without(fault.Look)}}.test(t)
+// crashPoints are the boundaries of the daemon on the write path, in order. answered is
+// not one of those that a daemon knows: a producer has an answer.
+var crashPoints = []string{
+	"write.before", "write.after", "sync.before", "sync.after", answered,
+	"update@readings.before", "update@readings.after",
+	"findAndModify@readings.before", "findAndModify@readings.after", // a part is closed
+	"remove.before", "remove.after", // the journal is trimmed
 }
 
-func crashPoints(s *scene) outcome {
+const answered = "answered"
+
+// TestCRASH2 crashes the daemon at each boundary of the write path.
+func TestCRASH2(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.MaxReadings = 20
 	// Segments of 128 KiB, so that some are trimmed within a second.
 	d := s.daemon("", append(smallParts, "--journal-max-bytes", "1MiB")...)
-	s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Rate: 4000})
+	p := s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Rate: 4000})
 	s.produce(d, 2, faulttest.ProducerConfig{Ack: "stored"})
-	faults := 0
-	points := fault.Points()
-	if !full() && s.sabotaged { // those after which there is something to replay
-		points = []fault.Point{fault.AfterBulk, fault.AfterFsync, fault.BeforeBulk}
-	}
-	for range form(s, 1, 6) {
-		for _, point := range points {
-			closes := point == fault.BeforeClosePart || point == fault.AfterClosePart
-			if closes && !d.ended() {
-				// The daemon before must have left parts that are too full under the cap.
-				require.NoError(s.t, d.flush(patience))
-			}
-			d.kill()
-			arrivals := 1 + rand.IntN(form(s, 4, 30))
-			if closes {
-				arrivals = 1 // it is rare
-			}
-			d.Faults = fmt.Sprintf("crash=%s:%d", point, arrivals)
-			// Parts that are too full under this cap have to be closed by a command of
-			// its own.
-			d.start("--bucket-max-readings", "7")
-			if !s.reaches(d, point) {
-				continue
-			}
-			faults++
-			d.Faults = ""
+	crashes := 0
+	for range form(1, 6) {
+		for _, point := range crashPoints {
+			s.crashAt(d, p, point)
+			crashes++
+			d.Crash = ""
 			d.start().ready()
 			wait(100 * time.Millisecond)
 		}
 	}
-	d.kill()
-	d.Faults = ""
-	d.start().ready()
-	return s.finish(faults)
+	s.finish("CRASH-2", crashes)
 }
 
-// reaches waits for the daemon's end at a point.
-func (s *scene) reaches(d *daemon, point fault.Point) bool {
+// crashAt replaces the running daemon by one that crashes at a boundary.
+func (s *scene) crashAt(d *daemon, p *faulttest.Producers, point string) {
 	s.t.Helper()
+	arrivals := 1 + rand.IntN(form(4, 30))
+	switch point {
+	case answered:
+		d.kill()
+		d.start()
+		target := p.Counts.Answered.Load() + int64(arrivals)
+		require.True(s.t, d.await(func() bool { return p.Counts.Answered.Load() >= target }), "no answers")
+		d.kill()
+		return
+	case "findAndModify@readings.before", "findAndModify@readings.after":
+		// The daemon before must have left parts that are too full under the cap of the
+		// next, which has to close them by a command of its own. That is rare.
+		require.NoError(s.t, d.flush(patience))
+		arrivals = 1
+	}
+	d.kill()
+	d.Crash = fmt.Sprintf("%s:%d", point, arrivals)
+	d.start("--bucket-max-readings", "7")
 	select {
 	case <-d.exited:
-		return true
-	case <-time.After(patience / 2):
-		require.NotEmpty(s.t, s.off, "the point %s is never reached", point)
-		return false
+	case <-time.After(patience):
+		require.FailNow(s.t, "the daemon never comes to "+point)
 	}
 }

@@ -6,34 +6,27 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
 // TestCRASH3 kills the daemon while it replays what an earlier one has left,
 // again and again; every process cuts the readings differently.
 func TestCRASH3(t *testing.T) {
-	faultTest{
-		name: "CRASH-3", run: crashesInReplay,
-		sabotages: []sabotage{without(fault.Look), without(fault.Replay)},
-	}.test(t)
-}
-
-func crashesInReplay(s *scene) outcome {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, smallParts...)
 	proxy.Set(faulttest.Faults{Refuse: true})
 	proxy.CutAll()
-	p := s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 20, Most: form[int64](s, 2000, 40_000)})
-	p.Wait()
+	s.produce(d, 2, faulttest.ProducerConfig{Batch: 50, Sensors: 20, Most: form[int64](2000, 40_000)}).Wait()
 	d.kill()
 	// Some answers are lost as well, so that readings stay unreleased.
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.2, faulttest.CutAnswer)})
-	kills := form(s, 6, 60)
+	kills := form(6, 60)
 	for range kills {
-		d.Faults = fmt.Sprintf("crash=%s:%d", []fault.Point{fault.BeforeBulk, fault.AfterBulk}[rand.IntN(2)], 1+rand.IntN(6))
+		d.Crash = fmt.Sprintf("update@readings.%s:%d", []string{"before", "after"}[rand.IntN(2)], 1+rand.IntN(6))
 		d.start(
 			"--max-readings-per-update", strconv.Itoa([]int{0, 1, 3, 7}[rand.IntN(4)]),
 			"--bucket-max-readings", strconv.Itoa([]int{20, 13, 5}[rand.IntN(3)]),
@@ -41,12 +34,9 @@ func crashesInReplay(s *scene) outcome {
 			"--lanes", strconv.Itoa(1+rand.IntN(6)))
 		d.await(d.drained) // or it crashes
 		d.kill()
-		if s.wrong() {
-			break
-		}
 	}
 	proxy.Set(faulttest.Faults{})
-	d.Faults = ""
+	d.Crash = ""
 	d.start().ready()
-	return s.finish(kills + proxy.Counts().Faults())
+	s.finish("CRASH-3", kills+proxy.Counts().Faults())
 }

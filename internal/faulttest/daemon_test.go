@@ -25,19 +25,9 @@ import (
 // patience is how long a test waits for another process on a busy machine.
 const patience = 60 * time.Second
 
-// binary is the daemon under test, built with fault injection when first
-// requested. In the short form it has the race detector if the tests have it; in the full
-// form it runs at production speed.
+// binary is the daemon under test, which can crash where a test says. In the short form it
+// has the race detector if the tests have it; in the full form it runs at production speed.
 var binary = brimtest.Binary{Tags: "fault", Plain: full()}
-
-// brimBinary returns the path of the daemon. BRIM_FAULT_BIN names an existing one.
-func brimBinary(t testing.TB) string {
-	t.Helper()
-	if path := os.Getenv("BRIM_FAULT_BIN"); path != "" {
-		return path
-	}
-	return binary.Path(t)
-}
 
 // daemon is `brim serve` on ports and directories of its own, which stay the
 // same however often it is started.
@@ -47,12 +37,11 @@ type daemon struct {
 	Dir         string // data directory, with the journal in it
 	Token       string // to show to the admin listener; empty: none
 
-	// Faults is the BRIM_FAULT of the next start, beside what the scene has switched off.
-	Faults string
+	// Crash is where the next process ends itself, as internal/crash says; empty: nowhere.
+	Crash string
 
 	t      testing.TB
 	flags  []string
-	off    string
 	log    string // file
 	cmd    *exec.Cmd
 	exited <-chan struct{} // closed when the process has ended
@@ -67,11 +56,11 @@ var eager = []string{"--flush-budget", "10000%"}
 var policies = [][]string{eager, {"--flush-budget", "2%"}, {"--flush-budget", "0%", "--flush-max", "2s", "--merge-readings", "5"}}
 
 // newDaemon prepares a daemon; flags come behind those that every test needs.
-func newDaemon(t testing.TB, off string, flags ...string) *daemon {
+func newDaemon(t testing.TB, flags ...string) *daemon {
 	t.Helper()
 	address := func() string { return "127.0.0.1:" + strconv.Itoa(mongodtest.FreePort(t)) }
 	data, grpc, admin := address(), address(), address()
-	d := &daemon{t: t, HTTP: "http://" + data, Admin: "http://" + admin, GRPC: grpc, Dir: t.TempDir(), off: off}
+	d := &daemon{t: t, HTTP: "http://" + data, Admin: "http://" + admin, GRPC: grpc, Dir: t.TempDir()}
 	d.log = filepath.Join(d.Dir, "brim.log")
 	d.flags = slices.Concat([]string{
 		"serve", "--http-addr", data, "--grpc-addr", grpc, "--admin-addr", admin,
@@ -91,18 +80,11 @@ func (d *daemon) start(more ...string) *daemon {
 	out, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(d.t, err)
 	defer out.Close()
-	cmd := exec.Command(brimBinary(d.t), append(d.flags[:len(d.flags):len(d.flags)], more...)...)
-	cmd.Env = append(brimtest.Env(), "BRIM_FAULT="+joinFaults(d.off, d.Faults))
+	cmd := exec.Command(binary.Path(d.t), append(d.flags[:len(d.flags):len(d.flags)], more...)...)
+	cmd.Env = append(brimtest.Env(), "BRIM_CRASH="+d.Crash)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.Dir, out, out
 	d.cmd, d.exited = cmd, brimtest.Launch(d.t, cmd, syscall.SIGKILL).Exited()
 	return d
-}
-
-func joinFaults(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "," + b
 }
 
 // ready waits until the daemon accepts readings.

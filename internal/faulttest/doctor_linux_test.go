@@ -73,7 +73,7 @@ func (x *doctored) diagnose() doctorVerdict {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, brimBinary(x.t), "doctor", "--admin", strings.TrimPrefix(x.d.Admin, "http://"), "--over", "2s", "--output", "json")
+	cmd := exec.CommandContext(ctx, binary.Path(x.t), "doctor", "--admin", strings.TrimPrefix(x.d.Admin, "http://"), "--over", "2s", "--output", "json")
 	cmd.Env = brimtest.Env()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

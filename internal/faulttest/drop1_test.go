@@ -3,14 +3,13 @@ package faulttest_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/store/claim"
 )
@@ -19,35 +18,29 @@ import (
 // writing to the same buckets. What was stored is lost with it. Everything
 // attempted afterwards is stored once, in a collection like the first.
 func TestDROP1Buckets(t *testing.T) {
-	faultTest{
-		name: "DROP-1", sabotages: []sabotage{without(fault.Target), without(fault.Forget)},
-		run: func(s *scene) outcome {
-			return drops(s, append(smallParts[:len(smallParts):len(smallParts)], "--compressor", "zstd")...)
-		},
-	}.test(t)
+	t.Parallel()
+	newScene(t).drops(append(smallParts[:len(smallParts):len(smallParts)], "--compressor", "zstd")...)
 }
 
 // TestDROP1TimeSeries is the same with a time-series stream, which an insert in
 // the gap would make an ordinary collection.
 func TestDROP1TimeSeries(t *testing.T) {
-	faultTest{
-		name: "DROP-1", sabotages: []sabotage{without(fault.Target)},
-		run: func(s *scene) outcome {
-			s.check.TimeSeries = true
-			return drops(s, "--storage", "timeseries")
-		},
-	}.test(t)
+	t.Parallel()
+	s := newScene(t)
+	s.check.TimeSeries = true
+	s.drops("--storage", "timeseries")
 }
 
-func drops(s *scene, flags ...string) outcome {
+func (s *scene) drops(flags ...string) {
+	s.t.Helper()
 	s.shared()
 	d := s.daemon("", append(flags, "--retention", "20000h", "--flush-interval", "20ms")...)
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 5, Sensors: 5, Rate: 500, Step: 5 * time.Millisecond})
 	s.produce(d, 2, faulttest.ProducerConfig{Sensors: 5, Ack: "stored", Step: 5 * time.Millisecond})
 	s.someStored()
 	before := s.collections()
-	faults := rounds(s, 4, 40)
-	for i := range faults {
+	drops := form(4, 40)
+	for i := range drops {
 		s.someStored()
 		if i%2 == 0 {
 			require.NoError(s.t, s.db.Collection(s.check.Stream).Drop(context.Background()))
@@ -57,15 +50,8 @@ func drops(s *scene, flags ...string) outcome {
 		s.log.Forgive()
 	}
 	wait(time.Second)
-	if s.sabotaged && s.check.TimeSeries && strings.Contains(s.collections(), s.check.Stream+":collection") {
-		d.kill() // it cannot store readings in an ordinary collection
-	}
-	out := s.finish(faults)
-	if after := s.collections(); after != before {
-		s.t.Logf("before: %s\nafter: %s", before, after)
-		out.broken = append(out.broken, "the collections are not as they were")
-	}
-	return out
+	s.finish("DROP-1", drops)
+	assert.Equal(s.t, before, s.collections(), "the collections are not as they were")
 }
 
 // someStored waits until the stream's collection holds something.

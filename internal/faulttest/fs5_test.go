@@ -4,36 +4,31 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
 // TestFS5 fills the journal's disk, kills the daemon while it is full, and frees
 // space again.
 func TestFS5(t *testing.T) {
-	faultTest{
-		name: "FS-5", run: fullDisk,
-		sabotages: []sabotage{without(fault.Fsync)},
-	}.test(t)
-}
-
-func fullDisk(s *scene) outcome {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
-	disk, flags := smallDisk(s.t), smallParts
+	disk, flags := smallDisk(t), smallParts
 	if disk == "" {
-		disk, flags = s.t.TempDir(), append(flags, "--journal-max-bytes", "4MiB")
+		disk, flags = t.TempDir(), append(flags, "--journal-max-bytes", strconv.Itoa(diskBytes))
 	}
 	d := s.daemon(uri, append(flags, "--journal-dir", filepath.Join(disk, "journal"))...)
 	p := s.produce(d, 4, faulttest.ProducerConfig{Batch: 50, Sensors: 50, Rate: 20_000})
-	faults := 0
-	for round := range rounds(s, 2, 20) {
+	kills := form(2, 20)
+	for round := range kills {
 		// MongoDB cannot be reached, so nothing is trimmed.
 		proxy.Set(faulttest.Faults{Refuse: true})
 		proxy.CutAll()
@@ -41,22 +36,16 @@ func fullDisk(s *scene) outcome {
 		ballast := filepath.Join(disk, "ballast")
 		if round%2 == 0 {
 			// Another program fills the disk, all at once.
-			fill(s.t, ballast)
+			fill(t, ballast)
 		}
-		require.True(s.t, d.await(func() bool { return p.Counts.Refused.Load() > before+20 }), "the journal's disk does not get full")
+		require.True(t, d.await(func() bool { return p.Counts.Refused.Load() > before+20 }), "the journal's disk does not get full")
 		d.kill()
-		require.NoError(s.t, os.RemoveAll(ballast))
-		faults++
+		require.NoError(t, os.RemoveAll(ballast))
 		proxy.Set(faulttest.Faults{})
-		if reason := d.start().awaitReady(); reason != "" {
-			out := s.finish(faults)
-			out.broken = append(out.broken, "the daemon does not start again")
-			s.t.Log(reason, d.lastWords())
-			return out
-		}
-		wait(form(s, time.Second, 3*time.Second))
+		d.start().ready()
+		wait(form(time.Second, 3*time.Second))
 	}
-	return s.finish(faults)
+	s.finish("FS-5", kills)
 }
 
 // fill writes a file until there is no space, or enough.
@@ -74,7 +63,7 @@ func fill(t testing.TB, path string) {
 }
 
 // diskBytes is the size of a small disk.
-const diskBytes = 4 << 20
+var diskBytes = form(2<<20, 4<<20)
 
 // notRun reports why a test could not run.
 func notRun(what string, why error) {

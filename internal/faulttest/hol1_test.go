@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
@@ -21,21 +20,18 @@ import (
 // No other tests run at the same time, because times are compared; in the short form
 // the four cases run concurrently.
 func TestHOL1(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		stuckBuckets
-		off fault.Protection
-	}{
-		{"one bucket", stuckBuckets{sensors: 1, step: time.Millisecond, granularity: "1h"}, fault.SetAside},
+	for name, b := range map[string]stuckBuckets{
+		"one bucket": {sensors: 1, step: time.Millisecond, granularity: "1h"},
 		// Neither of two is most of what its lane holds.
-		{"two buckets", stuckBuckets{sensors: 2, step: time.Millisecond, granularity: "1h", healthy: 16}, fault.SetAside},
+		"two buckets": {sensors: 2, step: time.Millisecond, granularity: "1h", healthy: 16},
 		// A sensor whose writes are refused backfills hundreds of windows.
-		{"many windows", stuckBuckets{sensors: 1, step: 200 * time.Millisecond, granularity: "1m", healthy: 16}, fault.SetAside},
+		"many windows": {sensors: 1, step: 200 * time.Millisecond, granularity: "1m", healthy: 16},
 		// An open transaction has locked a document: writes to it are not answered.
-		{"a locked document", stuckBuckets{sensors: 1, step: time.Millisecond, granularity: "1h", locked: true}, fault.Divide},
+		"a locked document": {sensors: 1, step: time.Millisecond, granularity: "1h", locked: true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			faultTest{name: "HOL-1", alone: full(), timed: true, run: test.run, sabotages: []sabotage{without(test.off)}}.test(t)
+		t.Run(name, func(t *testing.T) {
+			alone(t)
+			timed(t, b.run)
 		})
 	}
 }
@@ -49,7 +45,7 @@ type stuckBuckets struct {
 	healthy     int  // other sensors; 0: 200
 }
 
-func (b stuckBuckets) run(s *scene) outcome {
+func (b stuckBuckets) run(s *scene) (slow string) {
 	s.shared()
 	// One lane: all buckets are neighbours of the stuck ones.
 	d := s.daemon("", "--flush-interval", "20ms", "--lanes", "1", "--queue-max-bytes", "2MiB", "--granularity", b.granularity)
@@ -57,7 +53,7 @@ func (b stuckBuckets) run(s *scene) outcome {
 	for i := range stuck {
 		stuck[i] = fmt.Sprint("s-", i)
 	}
-	flood := faulttest.ProducerConfig{Batch: 500, Sensors: b.sensors, Step: b.step, Rate: form(s, 10_000., 5000)}
+	flood := faulttest.ProducerConfig{Batch: 500, Sensors: b.sensors, Step: b.step, Rate: form(10_000., 5000)}
 	if b.locked { // slow enough that a part is open most of the time, to be locked
 		flood.Batch, flood.Rate = 50, 500
 	}
@@ -65,23 +61,23 @@ func (b stuckBuckets) run(s *scene) outcome {
 	others := s.produce(d, 32, faulttest.ProducerConfig{
 		Batch: 2, FirstSensor: int64(b.sensors), Sensors: cmp.Or(b.healthy, 200), Step: time.Millisecond, Rate: 200, Ack: "stored", Timed: true,
 	})
-	wait(form(s, 2*time.Second, 20*time.Second))
+	wait(form(2*time.Second, 20*time.Second))
 	const slowest = 0.01
 	before := others.Counts.Slowest(slowest)
 	heal := b.keep(s, stuck)
-	wait(form(s, 6*time.Second, time.Minute))
+	wait(form(6*time.Second, time.Minute))
 	heal()
-	out := s.finish(1)
+	s.finish("HOL-1", 1)
 	during := others.Counts.Slowest(slowest) // includes readings that could not be stored before
 	s.t.Logf("99 %% of the other sensors' readings were stored within %v before, within %v beside the stuck buckets", before, during)
 	most := max(5*before, time.Second)
 	if !full() || b.locked || b.healthy > 0 { // hung writes, and hundreds of windows, are found one by one
-		most = max(most, form(s, 3500*time.Millisecond, 3*time.Second))
+		most = max(most, form(3500*time.Millisecond, 3*time.Second))
 	}
 	if during > most {
-		out.broken = append(out.broken, fmt.Sprintf("readings of other sensors took %v, before %v", during, before))
+		return fmt.Sprintf("readings of other sensors took %v, before %v", during, before)
 	}
-	return out
+	return ""
 }
 
 // keep blocks writes to the buckets of some sensors until heal is called.

@@ -6,13 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/load/send"
@@ -23,10 +23,7 @@ import (
 // that were not even sent among them: in the response time. The service time,
 // counted from sending, covers only the few that were in flight.
 func TestLOAD1(t *testing.T) {
-	faultTest{
-		name: "LOAD-1", run: stalledServer, sabotages: []sabotage{without(fault.DueTime)},
-		alone: true, timed: true,
-	}.test(t)
+	timed(t, stalledServer)
 }
 
 const (
@@ -36,7 +33,7 @@ const (
 	load1Conns  = 2
 )
 
-func stalledServer(s *scene) outcome {
+func stalledServer(s *scene) (slow string) {
 	began := time.Now()
 	var stalled sync.RWMutex // locked while the server stalls
 	var once sync.Once
@@ -59,16 +56,12 @@ func stalledServer(s *scene) outcome {
 		Senders: pool.Sender, Connections: load1Conns,
 		Stream: load.Stream{Name: "readings", Storage: "memory", GranularitySeconds: 60},
 		Rate:   load.Rate{From: load1Rate, To: load1Rate}, Duration: load1Length,
-		Faults: fault.Without(s.off...),
 	})
 	require.NoError(s.t, err)
 	require.NoError(s.t, pool.Close())
 	s.t.Logf("response %+v, service %+v, achieved %.1f of %.1f", result.Response, result.Service, result.AchievedRate, result.OfferedRate)
-	return outcome{
-		faults: 1,
-		result: faulttest.Result{Acked: int(result.Acked)},
-		broken: dishonest(result),
-	}
+	(&faulttest.Row{Test: "LOAD-1", Faults: 1, Acked: int(result.Acked), Seconds: time.Since(s.began).Seconds()}).Log(s.t)
+	return strings.Join(dishonest(result), ", ")
 }
 
 // dishonest says what a result does not tell of the stall. During it 40 of 800

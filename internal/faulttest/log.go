@@ -8,8 +8,8 @@
 //
 // Every reading carries a Mark. Producers note in a Log, outside the daemon,
 // each attempt and its answer; after the faults, Check compares the log with the stored
-// documents. Each named test runs again with one of Brim's
-// protections switched off, and must then find something wrong.
+// documents. Patches in internal/sabotage take Brim's protections away, one at a time; their
+// headers name the tests that must then find something wrong.
 package faulttest
 
 import (

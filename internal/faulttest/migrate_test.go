@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
@@ -18,22 +18,14 @@ import (
 // answers are lost, with a process that is killed again and again; the daemon is
 // killed, and comes back with the old granularity and then with the new one.
 func TestMIGRATE1(t *testing.T) {
-	faultTest{
-		name: "MIGRATE-1", run: migrateUnderLoad,
-		sabotages: []sabotage{{off: []fault.Protection{fault.Tombstones}, run: migrateOnce}},
-	}.test(t)
-}
-
-func migrateUnderLoad(s *scene) outcome {
+	t.Parallel()
+	s := newScene(t)
 	d, proxy := s.lossy()
 	s.documents(20)
-	wait(form(s, 0, 2*time.Second))
-	points := form(s,
-		[]fault.Point{fault.MoveCopied, fault.MoveVerified, fault.MoveSwapping},
-		append(fault.MovePoints()[:7:7], fault.MoveSwapped))
+	wait(form(0, 2*time.Second))
 	kills := 0
-	for _, to := range form(s, []string{"5m"}, []string{"5m", "1h", "2m", "1m"}) {
-		for i, p := range points {
+	for _, to := range form([]string{"5m"}, []string{"5m", "1h", "2m", "1m"}) {
+		for i, p := range form([]string{moveCopied, moveVerified, moveSwapping}, movePoints) {
 			if i > 0 {
 				kills += s.killMigration(to, time.Duration(300+200*i)*time.Millisecond)
 			}
@@ -42,39 +34,19 @@ func migrateUnderLoad(s *scene) outcome {
 		s.migrate(to)
 		d.kill() // what it does not know to be stored is sent again, to the old windows
 		d.start().ready()
-		wait(form(s, 300*time.Millisecond, 2*time.Second))
+		wait(form(300*time.Millisecond, 2*time.Second))
 		d.kill()
 		d.start("--granularity", to).ready()
-		wait(form(s, 300*time.Millisecond, 2*time.Second))
+		wait(form(300*time.Millisecond, 2*time.Second))
 		kills += 2
 		s.migrate(to) // what the old one wrote behind the tombstones
 	}
 	s.migrate("1m") // down, and back to where there are tombstones
-	wait(form(s, 300*time.Millisecond, 2*time.Second))
+	wait(form(300*time.Millisecond, 2*time.Second))
 	lost := proxy.Counts().Faults()
 	proxy.Set(faulttest.Faults{})
-	require.GreaterOrEqual(s.t, kills, 5)
-	out := s.finish(kills + lost)
-	if out.stuck == nil && out.wrong() == "" {
-		s.afterDrop(&out, "1m")
-	}
-	return out
-}
-
-// migrateOnce moves there and back without a kill: lost answers are enough.
-func migrateOnce(s *scene) outcome {
-	_, proxy := s.lossy()
-	// Many updates are to wait for their retry when the names are exchanged.
-	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.6, faulttest.CutAnswer)})
-	s.documents(20)
-	for _, to := range []string{"5m", "1m"} {
-		before := proxy.Counts().Faults()
-		s.migrate(to)
-		require.Eventually(s.t, func() bool { return proxy.Counts().Faults() >= before+20 }, patience, 10*time.Millisecond)
-	}
-	lost := proxy.Counts().Faults()
-	proxy.Set(faulttest.Faults{})
-	return s.finish(lost)
+	require.GreaterOrEqual(t, kills, 5)
+	s.afterDrop(s.finish("MIGRATE-1", kills+lost), "1m")
 }
 
 // lossy starts a daemon with small parts that gets no answer to a third of its
@@ -85,7 +57,7 @@ func (s *scene) lossy() (*daemon, *faulttest.Proxy) {
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, smallParts...)
-	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 300.0, 600), Late: 10 * time.Minute})
+	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(300.0, 600), Late: 10 * time.Minute})
 	s.produce(d, 2, faulttest.ProducerConfig{Rate: 50, FirstSensor: 5})
 	s.produce(d, 1, faulttest.ProducerConfig{Batch: 2, Rate: 100, Ack: "stored"})
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.CutAnswer)})
@@ -113,15 +85,15 @@ func (s *scene) migrate(to string) {
 	s.t.Log(out)
 }
 
-// crashMigration runs the move up to a point at which it crashes. It returns 0 if the
+// crashMigration runs the move up to a boundary at which it crashes. It returns 0 if the
 // move did not reach it, because an earlier run was killed after that point.
-func (s *scene) crashMigration(to string, p fault.Point) int {
+func (s *scene) crashMigration(to, point string) int {
 	s.t.Helper()
-	out, err := s.brim("crash="+string(p), migrateArgs(to)...)
+	out, err := s.brim(point, migrateArgs(to)...)
 	if err == nil {
 		return 0
 	}
-	require.Contains(s.t, out, "the test ends the process", p)
+	assertCrash(s.t, point, out, err)
 	return 1
 }
 
@@ -156,133 +128,97 @@ func (s *scene) killAfter(cmd *exec.Cmd, out *bytes.Buffer, after time.Duration)
 // writes. Only the tombstones show that they were stored, so nothing may remove them
 // until it is back.
 func TestMIGRATE1DropWaitsForADaemonThatDied(t *testing.T) {
-	faultTest{name: "MIGRATE-1", run: func(s *scene) outcome {
-		d, proxy := s.lossy()
-		s.documents(20)
-		proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
-		wait(500 * time.Millisecond)
-		d.kill()
-		s.migrate("5m")
-		out, err := s.brim("", "migrate", "--granularity", "5m", "--drop-old")
-		require.Error(s.t, err, out)
-		require.Contains(s.t, out, "say --no-daemon")
-		proxy.Set(faulttest.Faults{})
-		d.start("--granularity", "5m").ready()
-		end := s.finish(1)
-		if end.stuck == nil && end.wrong() == "" {
-			s.afterDrop(&end, "5m")
-		}
-		return end
-	}}.test(t)
+	t.Parallel()
+	s := newScene(t)
+	d, proxy := s.lossy()
+	s.documents(20)
+	proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
+	wait(500 * time.Millisecond)
+	d.kill()
+	s.migrate("5m")
+	out, err := s.brim("", "migrate", "--granularity", "5m", "--drop-old")
+	require.Error(t, err, out)
+	require.Contains(t, out, "say --no-daemon")
+	proxy.Set(faulttest.Faults{})
+	d.start("--granularity", "5m").ready()
+	s.afterDrop(s.finish("MIGRATE-1", 1), "5m")
 }
 
 // afterDrop checks once more when the daemons are gone and what the moves left
 // behind is dropped.
-func (s *scene) afterDrop(out *outcome, to string) {
+func (s *scene) afterDrop(before *faulttest.Result, to string) {
 	s.t.Helper()
 	text, err := s.brim("", "migrate", "--drop-old", "--no-daemon")
 	require.NoError(s.t, err, text)
 	s.t.Log(text)
-	again := s.checked(false)
-	require.Equal(s.t, out.result.Stored, again.Stored)
-	out.result = *again
+	after := s.checked()
+	assert.Equal(s.t, before.Stored, after.Stored)
+	assert.Zero(s.t, after.Wrong(), after.Report())
 }
+
+// The boundaries of a process that changes the storage of readings, in the order of
+// either direction.
+const (
+	seriesFenced    = "collMod@readings.after:2"       // the buckets refuse writes; the first one lifts an older fence
+	seriesRenamed   = "renameCollection.after"         // the name is free
+	seriesMade      = "create@readings.after"          // the time-series collection exists
+	seriesSent      = "insert@readings.after"          // old readings are inserted
+	seriesWritten   = "insert@readings.brim_new.after" // bucket documents are written beside a time series
+	seriesSwitching = "applyOps.before"                // the time series is about to be dropped
+	seriesDropped   = "applyOps.after"                 // the copy has the name
+)
 
 // TestMIGRATE2 makes a time-series collection of the buckets that a daemon
 // writes, while answers are lost, with a process that is killed again and again.
 // The daemon is killed, too, and comes back with the other storage.
 func TestMIGRATE2(t *testing.T) {
-	faultTest{
-		name: "MIGRATE-2", run: intoSeries,
-		sabotages: []sabotage{without(fault.CopyLook), {off: []fault.Protection{fault.Drain}, run: intoSeriesOnce}},
-	}.test(t)
-}
-
-func intoSeries(s *scene) outcome {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.TimeSeries = true
 	proxy, d := s.changing(smallParts...)
-	kills := s.crashes(d, "timeseries", fault.SeriesFenced, fault.SeriesRenamed, fault.SeriesMade)
+	kills := s.crashes(d, "timeseries", seriesFenced, seriesRenamed, seriesMade)
 	d.kill()
 	d.start("--storage", "timeseries").ready()
-	for range form(s, 1, 3) {
-		kills += s.crashes(d, "timeseries", fault.SeriesSent)
+	for range form(1, 3) {
 		kills += s.killChange(d, "timeseries", 500*time.Millisecond)
+		kills += s.crashes(d, "timeseries", seriesSent)
 	}
 	s.changed(d, "--storage", "timeseries")
-	wait(form(s, 300*time.Millisecond, 2*time.Second))
+	wait(form(300*time.Millisecond, 2*time.Second))
 	lost := proxy.Counts().Faults()
 	proxy.Set(faulttest.Faults{})
-	return s.finish(kills + lost)
-}
-
-// intoSeriesOnce changes the storage while a journal holds readings of which
-// it is not known whether they are stored.
-func intoSeriesOnce(s *scene) outcome {
-	s.shared()
-	s.check.TimeSeries = true
-	proxy, d := s.changing(smallParts...)
-	proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
-	wait(500 * time.Millisecond)
-	d.kill()
-	s.changed(d, "--storage", "timeseries", "--no-daemon")
-	proxy.Set(faulttest.Faults{})
-	d.start("--storage", "timeseries").ready()
-	return s.finish(1)
+	s.finish("MIGRATE-2", kills+lost)
 }
 
 // TestMIGRATE3 is the way back.
 func TestMIGRATE3(t *testing.T) {
-	faultTest{
-		name: "MIGRATE-3", run: intoBuckets,
-		// Readings of a stream that is not held wait, since their writes name the
-		// collection that is gone.
-		sabotages: []sabotage{{off: []fault.Protection{fault.Hold, fault.Target}, run: intoBucketsOnce}},
-	}.test(t)
-}
-
-func intoBuckets(s *scene) outcome {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.MaxReadings = 20
 	proxy, d := s.changing("--storage", "timeseries", "--flush-interval", "20ms")
 	kills := 0
-	for range form(s, 1, 3) {
-		kills += s.crashes(d, "bucket", fault.SeriesWritten)
+	for range form(1, 3) {
+		kills += s.crashes(d, "bucket", seriesWritten)
 		kills += s.killChange(d, "bucket", 700*time.Millisecond) + s.killChange(d, "bucket", 300*time.Millisecond)
 	}
 	s.changed(d, "--storage", "bucket")
-	wait(form(s, 300*time.Millisecond, 2*time.Second))                                   // there is something to catch up with
-	kills += s.crashes(d, "bucket", form(s, nil, []fault.Point{fault.SeriesWritten})...) // all is compared anew
+	wait(form(300*time.Millisecond, 2*time.Second))                        // there is something to catch up with
+	kills += s.crashes(d, "bucket", form(nil, []string{seriesWritten})...) // all is compared anew
 	// With answers that are lost, a time series takes long to know what it has.
 	lost := proxy.Counts().Faults()
 	proxy.Set(faulttest.Faults{})
-	kills += s.crashes(d, "bucket", fault.SeriesSwitching)
-	d.kill() // its hold ends with it, and it writes on
+	kills += s.crashes(d, "bucket", seriesSwitching)
+	s.kill(d) // its hold ends with it, and it writes on
 	d.start().ready()
 	wait(200 * time.Millisecond)
-	kills += s.crashes(d, "bucket", fault.SeriesDropped) + 1
+	kills += s.crashes(d, "bucket", seriesDropped) + 1
 	s.changed(d, "--storage", "bucket", "--drop-old")
 	d.kill()
 	d.start(append([]string{"--storage", "bucket"}, smallParts...)...).ready()
-	wait(form(s, 500*time.Millisecond, 3*time.Second))
-	return s.finish(kills + lost)
-}
-
-// intoBucketsOnce does so without a kill, which is enough to detect a missing
-// protection.
-func intoBucketsOnce(s *scene) outcome {
-	s.shared()
-	s.check.MaxReadings = 20
-	proxy, d := s.changing("--storage", "timeseries", "--flush-interval", "20ms")
-	s.changed(d, "--storage", "bucket")
-	wait(300 * time.Millisecond)
-	s.changed(d, "--storage", "bucket", "--drop-old")
-	proxy.Set(faulttest.Faults{})
-	s.flush(d)
-	d.kill()
-	d.start(append([]string{"--storage", "bucket"}, smallParts...)...)
-	d.awaitReady()
-	return s.finish(1)
+	wait(form(500*time.Millisecond, 3*time.Second))
+	s.finish("MIGRATE-3", kills+lost)
 }
 
 // changing starts a daemon that gets no answer to a tenth of its writes, and
@@ -291,29 +227,28 @@ func (s *scene) changing(flags ...string) (*faulttest.Proxy, *daemon) {
 	s.t.Helper()
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, flags...)
-	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 200.0, 2000), Late: 2 * time.Minute})
+	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(200.0, 2000), Late: 2 * time.Minute})
 	s.produce(d, 2, faulttest.ProducerConfig{Rate: 100, FirstSensor: 5})
 	s.produce(d, 1, faulttest.ProducerConfig{Batch: 2, Rate: 100, Ack: "stored"})
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.1, faulttest.CutAnswer)})
 	s.documents(20) // the daemon may still be claiming its partition
-	wait(form(s, time.Second, 5*time.Second))
+	wait(form(time.Second, 5*time.Second))
 	return proxy, d
 }
 
-// crashes runs the change of storage until it ends itself at each of the points,
+// crashes runs the change of storage until it ends itself at each of the boundaries,
 // and returns how many these were. Of a copy into buckets the last ones lie
 // behind --drop-old.
-func (s *scene) crashes(d *daemon, to string, points ...fault.Point) int {
+func (s *scene) crashes(d *daemon, to string, points ...string) int {
 	s.t.Helper()
 	for _, p := range points {
 		args := []string{"--storage", to}
-		if p == fault.SeriesSwitching || p == fault.SeriesDropped {
+		if p == seriesSwitching || p == seriesDropped {
 			args = append(args, "--drop-old")
 		}
 		var out bytes.Buffer
-		err := s.changeCommand(d, "crash="+string(p), &out, args...).Run()
-		require.Error(s.t, err, "%s ends the process: %s", p, &out)
-		require.Contains(s.t, out.String(), "the test ends the process", p)
+		err := s.changeCommand(d, p, &out, args...).Run()
+		assertCrash(s.t, p, out.String(), err)
 	}
 	return len(points)
 }
@@ -322,23 +257,21 @@ func (s *scene) crashes(d *daemon, to string, points ...fault.Point) int {
 func (s *scene) killChange(d *daemon, to string, after time.Duration) int {
 	s.t.Helper()
 	var out bytes.Buffer
-	cmd := s.changeCommand(d, "", &out, "--storage", to, "--rate", "32KiB")
-	return s.killAfter(cmd, &out, after)
+	kills := s.killAfter(s.changeCommand(d, "", &out, "--storage", to, "--rate", "32KiB"), &out, after)
+	s.allRead(s.commandName())
+	return kills
 }
 
-// changed runs a change of storage to its end. A sabotaged one may fail.
+// changed runs a change of storage to its end.
 func (s *scene) changed(d *daemon, args ...string) {
 	s.t.Helper()
 	var out bytes.Buffer
-	err := s.changeCommand(d, "", &out, args...).Run()
-	if !s.sabotaged {
-		require.NoError(s.t, err, out.String())
-	}
+	require.NoError(s.t, s.changeCommand(d, "", &out, args...).Run(), &out)
 	s.t.Log(out.String())
 }
 
-func (s *scene) changeCommand(d *daemon, faults string, out *bytes.Buffer, args ...string) *exec.Cmd {
-	cmd := s.brimCommand(faults, out, append([]string{"migrate", "--bucket-max-readings", "20"}, args...)...)
+func (s *scene) changeCommand(d *daemon, crash string, out *bytes.Buffer, args ...string) *exec.Cmd {
+	cmd := s.brimCommand(crash, out, append([]string{"migrate", "--bucket-max-readings", "20"}, args...)...)
 	cmd.Args[len(cmd.Args)-1] = strings.TrimPrefix(d.Admin, "http://") // of --admin, the last one
 	return cmd
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
@@ -21,29 +20,25 @@ var largeParts = []string{"--flush-interval", "20ms"}
 // TestMONGO1 loses answers: writes are committed, or arrive late, and Brim
 // does not know.
 func TestMONGO1(t *testing.T) {
-	faultTest{
-		name: "MONGO-1", run: func(s *scene) outcome {
-			s.shared()
-			return lostAnswers(s)
-		},
-		sabotages: []sabotage{without(fault.Guard), {off: []fault.Protection{fault.GuardFirst}, runs: 15}},
-	}.test(t)
+	t.Parallel()
+	s := newScene(t)
+	s.shared()
+	s.lostAnswers()
 }
 
 // TestMONGO1Standalone does the same where there is no majority and no memory
 // of sessions.
 func TestMONGO1Standalone(t *testing.T) {
-	faultTest{
-		name: "MONGO-1", run: func(s *scene) outcome {
-			s.mongo(mongodtest.Start(s.t, mongod.Config{Standalone: true}).URI())
-			return lostAnswers(s)
-		},
-	}.test(t)
+	t.Parallel()
+	s := newScene(t)
+	s.mongo(mongodtest.Start(t, mongod.Config{Standalone: true}).URI())
+	s.lostAnswers()
 }
 
 // lostAnswers runs producers while every third write of the daemon is cut off
 // in one way or another, and what was held back arrives later.
-func lostAnswers(s *scene) outcome {
+func (s *scene) lostAnswers() {
+	s.t.Helper()
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, smallParts...)
 	s.check.MaxReadings = 20
@@ -52,16 +47,14 @@ func lostAnswers(s *scene) outcome {
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 3, Sensors: 5, LineProtocol: true, Ack: "stored"})
 	rnd := rand.New(rand.NewPCG(1, 1))
 	enough := time.Now().Add(30 * time.Second) // a busy machine takes longer to meet as many faults
-	for i := 0; !s.wrong() && (i < form(s, 12, 200) || proxy.Counts().Faults() < 60 && time.Now().Before(enough)); i++ {
+	for i := 0; i < form(12, 200) || proxy.Counts().Faults() < 60 && time.Now().Before(enough); i++ {
 		wait(250 * time.Millisecond)
 		proxy.Release(rnd)
 	}
 	// The last of what is held arrives when its readings are long stored.
 	proxy.Set(faulttest.Faults{})
-	for _, p := range s.producers {
-		p.Stop()
-	}
+	s.stopProducers()
 	s.flush(d)
 	proxy.Release(rnd)
-	return s.finish(proxy.Counts().Faults())
+	s.finish("MONGO-1", proxy.Counts().Faults())
 }

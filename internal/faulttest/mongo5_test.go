@@ -4,17 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
 // TestMONGO5 puts a slow link between Brim and MongoDB, which is cut repeatedly and
 // refuses connections for a while.
 func TestMONGO5(t *testing.T) {
-	faultTest{name: "MONGO-5", run: slowLink, sabotages: []sabotage{without(fault.Guard)}}.test(t)
-}
-
-func slowLink(s *scene) outcome {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, largeParts...)
@@ -22,21 +19,16 @@ func slowLink(s *scene) outcome {
 	proxy.Set(slow)
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 10, Sensors: 5, Rate: 200})
 	s.produce(d, 4, faulttest.ProducerConfig{Sensors: 5, Ack: "stored"})
-	for range rounds(s, 3, 60) {
-		wait(form(s, 1500*time.Millisecond, 2*time.Second))
+	for range form(3, 60) {
+		wait(form(1500*time.Millisecond, 2*time.Second))
 		proxy.CutAll()
 		refusing := slow
 		refusing.Refuse = true
 		proxy.Set(refusing)
 		wait(100 * time.Millisecond)
 		proxy.Set(slow)
-		if s.wrong() {
-			break
-		}
 	}
-	for _, p := range s.producers {
-		p.Stop()
-	}
+	s.stopProducers()
 	proxy.Set(faulttest.Faults{})
-	return s.finish(proxy.Counts().Faults())
+	s.finish("MONGO-5", proxy.Counts().Faults())
 }

@@ -1,14 +1,13 @@
 package faulttest_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
@@ -17,50 +16,37 @@ import (
 // MongoDB is back, the journal shrinks without intervention, and everything is stored while
 // more readings arrive.
 func TestMONGO6(t *testing.T) {
-	faultTest{name: "MONGO-6", alone: full(), run: longOutage, sabotages: []sabotage{without(fault.Limit)}}.test(t)
+	alone(t)
+	s := newScene(t)
+	s.shared()
+	outage, rate := form(2*time.Second, 5*time.Minute), form(5000., 20_000.)
+	limit, limitBytes := form("1MiB", "192MiB"), form(1., 192.)*(1<<20)
+	proxy, uri := s.proxy()
+	d := s.daemon(uri, "--journal-max-bytes", limit, "--granularity", "1h", "--flush-budget", "2%")
+	p := s.produce(d, 8, faulttest.ProducerConfig{Batch: 250, Sensors: form(1000, 10_000), Step: 5 * time.Millisecond, Rate: rate})
+	wait(form(500*time.Millisecond, 30*time.Second))
+	before := d.rss()
+	proxy.Set(faulttest.Faults{Refuse: true})
+	proxy.CutAll()
+	highest, largest := before, 0.
+	for began := time.Now(); time.Since(began) < outage || p.Counts.Refused.Load() == 0; wait(100 * time.Millisecond) {
+		highest, largest = max(highest, d.rss()), max(largest, d.metric("brim_journal_bytes"))
+		require.LessOrEqual(t, largest, 1.1*limitBytes, "the journal grows beyond its limit")
+		require.Less(t, time.Since(began), outage+patience, "the journal does not grow to its limit")
+	}
+	refused, backlog := p.Counts.Refused.Load(), d.metric("brim_queue_readings")
+	proxy.Set(faulttest.Faults{})
+	began := time.Now()
+	require.Eventually(t, func() bool { return d.metric("brim_journal_bytes") < 0.8*limitBytes }, form(patience, 5*time.Minute), 100*time.Millisecond, "the journal does not shrink")
+	room := time.Since(began)
+	s.flush(d) // while more readings arrive
+	t.Logf("memory %d MiB before, at most %d MiB without MongoDB; journal at most %.1f MiB; %d requests refused; %.0f readings waiting, room after %v, flushed in %v",
+		before>>20, highest>>20, largest/(1<<20), refused, backlog, room, time.Since(began))
+	assert.LessOrEqual(t, highest-before, maxGrowth, "bytes by which memory grew")
+	s.finish("MONGO-6", 1)
 }
 
 // maxGrowth is how much more memory an outage may take, in bytes: twice what
 // --queue-max-bytes is by default, for the garbage collector, and some. The race
 // detector needs several times as much for the same.
 var maxGrowth = int64(320<<20) * map[bool]int64{false: 1, true: 6}[brimtest.Race]
-
-func longOutage(s *scene) outcome {
-	s.shared()
-	outage, rate := form(s, 2*time.Second, 5*time.Minute), form(s, 5000., 20_000.)
-	limit, limitBytes := form(s, "1MiB", "192MiB"), form(s, 1., 192.)*(1<<20)
-	proxy, uri := s.proxy()
-	d := s.daemon(uri, "--journal-max-bytes", limit, "--granularity", "1h", "--flush-budget", "2%")
-	p := s.produce(d, 8, faulttest.ProducerConfig{Batch: 250, Sensors: form(s, 1000, 10_000), Step: 5 * time.Millisecond, Rate: rate})
-	wait(form(s, 500*time.Millisecond, 30*time.Second))
-	before := d.rss()
-	proxy.Set(faulttest.Faults{Refuse: true})
-	proxy.CutAll()
-	highest, largest := before, 0.
-	for began := time.Now(); time.Since(began) < outage || p.Counts.Refused.Load() == 0 && largest <= 1.1*limitBytes; wait(100 * time.Millisecond) {
-		highest, largest = max(highest, d.rss()), max(largest, d.metric("brim_journal_bytes"))
-		require.Less(s.t, time.Since(began), outage+patience, "the journal does not grow to its limit")
-	}
-	refused, backlog := p.Counts.Refused.Load(), d.metric("brim_queue_readings")
-	proxy.Set(faulttest.Faults{})
-	began := time.Now()
-	var room time.Duration
-	if !s.sabotaged {
-		require.Eventually(s.t, func() bool { return d.metric("brim_journal_bytes") < 0.8*limitBytes }, form(s, patience, 5*time.Minute), 100*time.Millisecond, "the journal does not shrink")
-		room = time.Since(began)
-		s.flush(d) // while more readings arrive
-	}
-	s.t.Logf("memory %d MiB before, at most %d MiB without MongoDB; journal at most %.1f MiB; %d requests refused; %.0f readings waiting, room after %v, flushed in %v",
-		before>>20, highest>>20, largest/(1<<20), refused, backlog, room, time.Since(began))
-	out := s.finish(1)
-	if refused == 0 {
-		out.broken = append(out.broken, "no 503 at the journal's limit")
-	}
-	if largest > 1.1*limitBytes {
-		out.broken = append(out.broken, fmt.Sprintf("a journal of %.0f MiB where %s are allowed", largest/(1<<20), limit))
-	}
-	if highest-before > maxGrowth {
-		out.broken = append(out.broken, fmt.Sprintf("memory grew by %d MiB", (highest-before)>>20))
-	}
-	return out
-}

@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
 // commandCodes are what a command as a whole fails with. None of them is the
@@ -56,11 +57,9 @@ var operationCodes = [...]int{
 
 // TestMONGO7 lets MongoDB fail in every way of the outcome table.
 func TestMONGO7(t *testing.T) {
-	faultTest{name: "MONGO-7", ownServer: true, run: everyCode, sabotages: []sabotage{without(fault.Guard), without(fault.Isolate)}}.test(t)
-}
-
-func everyCode(s *scene) outcome {
-	s.own()
+	t.Parallel()
+	s := newScene(t)
+	s.mongo(mongodtest.Start(t, mongod.Config{}).URI()) // fail points are the whole server's
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, smallParts...)
 	s.check.MaxReadings = 20
@@ -68,7 +67,7 @@ func everyCode(s *scene) outcome {
 	s.produce(d, 2, faulttest.ProducerConfig{Batch: 20, Sensors: 5, Ack: "stored"})
 	s.documents(20) // before the stream is ready only claims would fail
 	faults := 0
-	for range form(s, 1, 10) {
+	for range form(1, 10) {
 		for _, code := range commandCodes {
 			faults += s.failCommand(bson.E{Key: "errorCode", Value: code})
 		}
@@ -79,11 +78,8 @@ func everyCode(s *scene) outcome {
 		for _, code := range operationCodes {
 			s.refuseOperations(proxy, code)
 		}
-		if s.wrong() {
-			break
-		}
 	}
-	return s.finish(faults + proxy.Counts().Faults())
+	s.finish("MONGO-7", faults+proxy.Counts().Faults())
 }
 
 // failCommand makes the server fail two commands of the daemon, and waits
@@ -95,7 +91,7 @@ func (s *scene) failCommand(how bson.E) int {
 	point := bson.D{
 		{Key: "configureFailPoint", Value: "failCommand"}, {Key: "mode", Value: bson.D{{Key: "times", Value: times}}},
 		{Key: "data", Value: bson.D{
-			{Key: "failCommands", Value: bson.A{"update", "findAndModify", "find"}}, {Key: "appName", Value: "brim"}, how,
+			{Key: "failCommands", Value: bson.A{"update", "findAndModify", "find"}}, {Key: "appName", Value: s.db.Name()}, how,
 		}},
 	}
 	if how.Key == "writeConcernError" { // those that only read have none

@@ -1,7 +1,6 @@
 package faulttest_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,37 +8,28 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
 // TestPOISON1 mixes bad readings of every kind into requests, and spoils parts
 // in the database, so that their readings seem bad to Brim.
 func TestPOISON1(t *testing.T) {
-	faultTest{name: "POISON-1", run: badReadings, sabotages: []sabotage{without(fault.Isolate)}}.test(t)
-}
-
-func badReadings(s *scene) outcome {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.MaxReadings = 20
-	spoiled := form(s, 30, 600)
+	spoiled := form(30, 600)
 	coll := s.db.Collection("readings")
 	for i := range spoiled {
-		_, err := coll.InsertOne(context.Background(), spoiledPart(fmt.Sprintf("s-%d", i%3), windowStart.Add(time.Duration(i)*time.Minute)))
-		require.NoError(s.t, err)
+		_, err := coll.InsertOne(t.Context(), spoiledPart(fmt.Sprintf("s-%d", i%3), windowStart.Add(time.Duration(i)*time.Minute)))
+		require.NoError(t, err)
 	}
 	d := s.daemon("", smallParts...)
-	s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Poison: form(s, 0.05, 0.01), Rate: form(s, 800.0, 2000)})
-	s.produce(d, 2, faulttest.ProducerConfig{Batch: 5, Poison: form(s, 0.05, 0.01), Ack: "stored"})
-	s.run(3*time.Second, time.Minute)
-	for _, p := range s.producers {
-		p.Stop()
-	}
-	sent := 0
-	for _, p := range s.producers {
-		sent += int(p.Counts.Poisoned.Load())
-	}
-	return s.finish(sent + spoiled)
+	good := s.produce(d, 4, faulttest.ProducerConfig{Batch: 20, Poison: form(0.05, 0.01), Rate: form(800.0, 2000)})
+	stored := s.produce(d, 2, faulttest.ProducerConfig{Batch: 5, Poison: form(0.05, 0.01), Ack: "stored"})
+	wait(form(3*time.Second, time.Minute))
+	s.stopProducers()
+	s.finish("POISON-1", int(good.Counts.Poisoned.Load()+stored.Counts.Poisoned.Load())+spoiled)
 }
 
 // spoiledPart is a first part that every update fails on.

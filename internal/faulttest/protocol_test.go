@@ -18,7 +18,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -33,26 +32,17 @@ import (
 // stored is moved from one to another again and again. Without a journal, lanes or
 // processes it runs very many of them.
 func TestPROTOCOL(t *testing.T) {
-	faultTest{
-		name: "PROTOCOL", run: playHistories,
-		sabotages: []sabotage{
-			{off: []fault.Protection{fault.GuardFirst}, runs: 10}, without(fault.Guard), without(fault.Fence), without(fault.Look),
-			without(fault.OneInFlight), without(fault.DocumentRule), without(fault.Tombstones),
-		},
-	}.test(t)
-}
-
-func playHistories(s *scene) outcome {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.MaxReadings = largestCap
 	var (
 		mu     sync.Mutex
 		faults int
-		stuck  error
 	)
 	const atOnce = 8
-	histories := form(s, 40, 2000)
-	for first := 1; first <= histories; first += atOnce {
+	histories := form(40, 2000)
+	for first := 1; first <= histories && s.stuck == nil; first += atOnce {
 		var all sync.WaitGroup
 		for seed := first; seed < first+atOnce; seed++ {
 			all.Go(func() {
@@ -60,18 +50,12 @@ func playHistories(s *scene) outcome {
 				mu.Lock()
 				defer mu.Unlock()
 				faults += n
-				stuck = errors.Join(stuck, err)
+				s.stuck = errors.Join(s.stuck, err)
 			})
 		}
 		all.Wait()
-		if s.sabotaged && s.checked(false).Wrong() > 0 {
-			break
-		}
 	}
-	if !s.sabotaged {
-		s.stuck = stuck
-	}
-	return s.finish(faults)
+	s.finish("PROTOCOL", faults)
 }
 
 // largestCap is that of any daemon in a history.
@@ -87,7 +71,6 @@ type history struct {
 	daemons  []*simulated
 	marks    int64 // sessions so far: the producers of marks
 	accepted []faulttest.Entry
-	faults   *fault.Injector
 	moves    bool // documents are moved to other granularities
 
 	under faulttest.Faults // of the proxy, but while a daemon prepares its stream
@@ -113,16 +96,12 @@ type writer struct {
 
 func playHistory(s *scene, seed uint64, moves bool) (faults int, stuck error) {
 	h := &history{
-		s: s, rnd: rand.New(rand.NewPCG(seed, 1)), sensor: fmt.Sprintf("seed-%d", seed), marks: int64(seed) * 1000,
-		faults: fault.Without(s.off...), moves: moves,
+		s: s, rnd: rand.New(rand.NewPCG(seed, 1)), sensor: fmt.Sprintf("seed-%d", seed), marks: int64(seed) * 1000, moves: moves,
 	}
-	target, err := faulttest.NewProxy(s.host())
-	require.NoError(s.t, err)
-	defer func() { assert.NoError(s.t, target.Close()) }()
-	h.proxy = target
-	h.conn, err = store.Connect(store.ConnectionConfig{
-		URI: "mongodb://" + target.Addr() + "/?directConnection=true&retryWrites=false", Database: s.db.Name(), Logger: slog.New(slog.DiscardHandler),
-	})
+	proxy, uri := s.proxy()
+	h.proxy = proxy
+	var err error
+	h.conn, err = store.Connect(store.ConnectionConfig{URI: uri, Database: s.db.Name(), Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(s.t, err)
 	defer func() { assert.NoError(s.t, h.conn.Close(context.Background())) }()
 	for range 1 + h.rnd.IntN(2) {
@@ -157,7 +136,7 @@ func (h *history) daemon(old []*writer) *simulated {
 	s, err := bucket.New(bucket.Config{
 		Database: h.conn.Database(), Stream: "readings", Granularity: time.Hour,
 		MaxReadings: 4 + h.rnd.IntN(largestCap-3), MaxBytes: []int{1 << 10, 64 << 10}[h.rnd.IntN(2)], MaxReadingsPerUpdate: h.rnd.IntN(4),
-		Registerer: prometheus.NewRegistry(), Faults: h.faults,
+		Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(h.s.t, err)
 	h.proxy.Set(faulttest.Faults{})
@@ -253,25 +232,7 @@ func (h *history) write(d *simulated, w *writer) {
 	if len(w.share.Rows) == 0 {
 		return
 	}
-	if h.faults.Off(fault.OneInFlight) && len(w.share.Rows) > 1 {
-		h.writeTwo(d, w)
-		return
-	}
 	d.store.Write(context.Background(), []*batch.Pending{w.share})
-	h.settle(w)
-}
-
-// writeTwo has two updates of the bucket under way at once: the second half of
-// the rows beside the first, whatever becomes of that.
-func (h *history) writeTwo(d *simulated, w *writer) {
-	half := len(w.share.Rows) / 2
-	rest := *w.share
-	rest.Rows = append([]batch.Ref(nil), w.share.Rows[half:]...)
-	rest.State = nil
-	w.share.Rows = w.share.Rows[:half]
-	d.store.Write(context.Background(), []*batch.Pending{&rest})
-	d.store.Write(context.Background(), []*batch.Pending{w.share})
-	w.share.Rows = append(w.share.Rows, rest.Rows...)
 	h.settle(w)
 }
 
@@ -284,11 +245,7 @@ func (h *history) settle(w *writer) {
 
 // end lets every writer finish; then everything accepted must be stored.
 func (h *history) end() error {
-	limit := patience // a majority may lag
-	if h.s.sabotaged {
-		limit = time.Second
-	}
-	for began := time.Now(); time.Since(began) < limit; {
+	for began := time.Now(); time.Since(began) < patience; { // a majority may lag
 		left := 0
 		for _, d := range h.daemons {
 			for _, w := range d.writers {
@@ -318,7 +275,7 @@ func (h *history) granularity() time.Duration {
 func (h *history) move() {
 	ctx := context.Background()
 	regroup, err := maintain.NewRegroup(maintain.RegroupConfig{
-		Granularity: h.granularity(), Found: []time.Duration{time.Hour}, MaxReadings: 1 + h.rnd.IntN(largestCap), MaxBytes: 1 << 10, Faults: h.faults,
+		Granularity: h.granularity(), Found: []time.Duration{time.Hour}, MaxReadings: 1 + h.rnd.IntN(largestCap), MaxBytes: 1 << 10,
 	})
 	require.NoError(h.s.t, err)
 	coll := h.s.db.Collection("readings")

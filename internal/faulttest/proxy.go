@@ -40,8 +40,8 @@ type Faults struct {
 	// Decide returns what happens to a command that writes; nil: it passes. It is
 	// called concurrently.
 	Decide func(Command) Fate
-	// Answer is what the client gets in place of an answer that is lost; nil: its
-	// connection is cut.
+	// Answer is what the client gets in place of an answer that is lost. Where it is nil, or
+	// returns nil, the connection is cut.
 	Answer func(Command) bson.D
 
 	Delay          time.Duration // of every message, on the way back
@@ -258,7 +258,9 @@ func (l *link) decide(f *Faults, m message) (fate Fate, instead message) {
 	}
 	fate = f.Decide(command)
 	if fate != Pass && f.Answer != nil {
-		instead = m.reply(f.Answer(command))
+		if answer := f.Answer(command); answer != nil {
+			instead = m.reply(answer)
+		}
 	}
 	return fate, instead
 }

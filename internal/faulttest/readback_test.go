@@ -46,7 +46,7 @@ func readBack(s *scene, storage string, policy []string) {
 		decide = faulttest.Randomly(0.3, faulttest.CutAnswer, faulttest.Drop)
 	}
 	proxy.Set(faulttest.Faults{Decide: decide})
-	ctx, cancel := context.WithTimeout(context.Background(), form(s, 5*time.Second, time.Minute))
+	ctx, cancel := context.WithTimeout(context.Background(), form(5*time.Second, time.Minute))
 	defer cancel()
 	var watched []*watchedSensor
 	var all sync.WaitGroup

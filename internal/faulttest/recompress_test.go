@@ -4,50 +4,50 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestRECOMPRESS1 moves the collection that a daemon writes to, with a process
-// that is killed again and again.
-func TestRECOMPRESS1(t *testing.T) {
-	faultTest{
-		name: "RECOMPRESS-1", run: recompressUnderLoad,
-		sabotages: []sabotage{
-			{off: []fault.Protection{fault.Follow}, run: recompressOnce},
-			{off: []fault.Protection{fault.MoveFence}, run: recompressOnce},
-		},
-	}.test(t)
-}
+// The boundaries of a process that moves the collection readings, in order. What it has done
+// before each, the state of the move does not say yet.
+const (
+	moveCreated  = "create@readings.brim_new.after" // the new collection is there, and empty
+	moveCopied   = "insert@readings.brim_new.after" // some groups are written
+	moveFollowed = "update@readings.brim_new.after" // groups that changed meanwhile are copied again
+	moveVerified = "find@readings.brim_new.after:2" // some groups are compared; the first time they are read to be copied again
+	moveFenced   = "collMod@readings.after"         // daemons wait
+	moveSwapping = "applyOps.before"                // the names are about to be exchanged
+	moveSwapped  = "applyOps.after"                 // they are
+)
 
-// recompressUnderLoad kills the move at some of its points and at random moments
-// before it may finish, and then the daemon.
-func recompressUnderLoad(s *scene) outcome {
+var movePoints = []string{moveCreated, moveCopied, moveFollowed, moveVerified, moveFenced, moveSwapping, moveSwapped}
+
+// TestRECOMPRESS1 moves the collection that a daemon writes to, with a process
+// that is killed at some of its boundaries and at random moments before it may finish, and
+// then kills the daemon.
+func TestRECOMPRESS1(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
 	d := s.movable()
 	wait(time.Second)
-	points := form(s,
-		[]fault.Point{fault.MoveCopied, fault.MoveFollowed, fault.MoveVerified, fault.MoveFenced, fault.MoveSwapping},
-		append(fault.MovePoints()[:7:7], fault.MoveSwapped)) // one is of another way to exchange
 	to, kills := "zstd", 0
-	for round := range form(s, 1, 4) {
-		for _, p := range points {
-			if p == fault.MoveFollowed || p == fault.MoveFenced {
+	for round := range form(1, 4) {
+		for _, p := range form(movePoints[1:6], movePoints) {
+			if p == moveFollowed || p == moveFenced {
 				s.killMove(300*time.Millisecond+rand.N(500*time.Millisecond), to)
 				kills++
 			}
-			out, err := s.brim("crash="+string(p), recompressArgs(to)...)
-			require.Error(s.t, err, "%s ends the process: %s", p, out)
-			require.Contains(s.t, out, "the test ends the process", p)
+			out, err := s.brim(p, recompressArgs(to)...)
+			assertCrash(t, p, out, err)
 			kills++
-			if p == fault.MoveFenced {
+			if p == moveFenced {
 				wait(500 * time.Millisecond) // daemons wait
 			}
 		}
@@ -62,17 +62,15 @@ func recompressUnderLoad(s *scene) outcome {
 		wait(500 * time.Millisecond)
 		to = map[string]string{"zstd": "snappy", "snappy": "zstd"}[to]
 	}
-	return s.finish(kills)
+	s.finish("RECOMPRESS-1", kills)
 }
 
-// recompressOnce moves the collection without a kill, which is enough to detect a
-// missing protection.
-func recompressOnce(s *scene) outcome {
-	s.movable()
-	wait(500 * time.Millisecond)
-	s.recompressed("zstd")
-	wait(200 * time.Millisecond)
-	return s.finish(1)
+// assertCrash checks that a process has ended itself at a boundary.
+func assertCrash(t testing.TB, point, output string, err error) {
+	t.Helper()
+	if assert.Error(t, err, "%s does not end the process: %s", point, output) {
+		assert.Contains(t, output, "the test ends the process", point)
+	}
 }
 
 // movable starts a daemon with small parts, and producers that also write into
@@ -82,8 +80,8 @@ func (s *scene) movable() *daemon {
 	s.shared()
 	s.check.MaxReadings = 20
 	d := s.daemon("", append([]string{"--compressor", "snappy"}, smallParts...)...)
-	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 600.0, 2000), Late: 2 * time.Minute})
-	s.produce(d, 2, faulttest.ProducerConfig{Rate: form(s, 100.0, 200), FirstSensor: 5})
+	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(600.0, 2000), Late: 2 * time.Minute})
+	s.produce(d, 2, faulttest.ProducerConfig{Rate: form(100.0, 200), FirstSensor: 5})
 	s.produce(d, 1, faulttest.ProducerConfig{Batch: 2, Ack: "stored"})
 	return d
 }
@@ -107,11 +105,11 @@ func (s *scene) recompressed(to string) {
 	require.NoError(s.t, err, out)
 }
 
-// brim runs a command on the scene's MongoDB to its end.
-func (s *scene) brim(faults string, args ...string) (output string, err error) {
+// brim runs a command on the scene's MongoDB to its end, or to a crash.
+func (s *scene) brim(crash string, args ...string) (output string, err error) {
 	s.t.Helper()
 	var out bytes.Buffer
-	cmd := s.brimCommand(faults, &out, args...)
+	cmd := s.brimCommand(crash, &out, args...)
 	err = cmd.Run()
 	return out.String(), err
 }
@@ -125,17 +123,16 @@ func (s *scene) killMove(after time.Duration, to string) {
 	require.NoError(s.t, cmd.Start())
 	wait(after)
 	_ = cmd.Process.Kill()
-	require.Error(s.t, cmd.Wait(), out.String())
+	assert.Error(s.t, cmd.Wait(), out.String())
 }
 
-func (s *scene) brimCommand(faults string, out *bytes.Buffer, args ...string) *exec.Cmd {
-	off := make([]string, len(s.off))
-	for i, p := range s.off {
-		off[i] = "off=" + string(p)
-	}
-	args = append(args, "--mongo-uri", s.uri, "--database", s.db.Name(), "--stream", "readings", "--admin", "127.0.0.1:1")
-	cmd := exec.Command(brimBinary(s.t), args...)
-	cmd.Env = append(brimtest.Env(), "BRIM_FAULT="+joinFaults(strings.Join(off, ","), faults))
+// commandName is what MongoDB knows commands by.
+func (s *scene) commandName() string { return s.db.Name() + "_command" }
+
+func (s *scene) brimCommand(crash string, out *bytes.Buffer, args ...string) *exec.Cmd {
+	args = append(args, "--mongo-uri", s.uri+"&appName="+s.commandName(), "--database", s.db.Name(), "--stream", "readings", "--admin", "127.0.0.1:1")
+	cmd := exec.Command(binary.Path(s.t), args...)
+	cmd.Env = append(brimtest.Env(), "BRIM_CRASH="+crash)
 	cmd.Dir = s.t.TempDir()
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = endsWithTest()

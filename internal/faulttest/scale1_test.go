@@ -25,29 +25,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
-	"github.com/brim-telemetry/brim/internal/fault"
 	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/store/claim"
 )
-
-// TestSCALE1 runs four daemons behind a balancer, on one replica set of three. A daemon
-// is killed for good, and so is the primary, in either order; a command replays that
-// daemon's journal while the other three write the same buckets. A copy of another
-// daemon's journal is replayed beside it, by mistake; then that daemon is killed, its
-// journal moved, and a new daemon continues with it.
-func TestSCALE1(t *testing.T) {
-	faultTest{name: "SCALE-1", electionTimeout: time.Second, run: scaledOut, sabotages: []sabotage{
-		{name: "sticky-keys", run: scatteredKeys},
-	}}.test(t)
-}
-
-// TestSCALE1Adoption loses one of two daemons, whose journal a command replays. It
-// refuses to do so while that daemon runs.
-func TestSCALE1Adoption(t *testing.T) {
-	adopted := func(s *scene) outcome { return adoption(s, true) }
-	faultTest{name: "SCALE-1", run: adopted, sabotages: []sabotage{
-		{name: "adoption", run: func(s *scene) outcome { return adoption(s, false) }}, without(fault.Look), without(fault.Lock),
-	}}.test(t)
-}
 
 // The places behind the balancer: daemons of the first two are replaced by ones
 // with empty journals, those of the others by ones that go on with their journals,
@@ -57,20 +37,27 @@ const (
 	keyed  = 2 // the first place whose clients send keys
 )
 
-func scaledOut(s *scene) outcome {
-	set := s.replicaSet()
+// TestSCALE1 runs four daemons behind a balancer, on one replica set of three. A daemon
+// is killed for good, and so is the primary, in either order; a command replays that
+// daemon's journal while the other three write the same buckets. A copy of another
+// daemon's journal is replayed beside it, by mistake; then that daemon is killed, its
+// journal moved, and a new daemon continues with it.
+func TestSCALE1(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	set := s.replicaSet(time.Second)
 	s.check.MaxReadings = 20
 	b := s.balancer(places, "", smallParts...)
 	s.addProducers(b)
 	adopted, faults := uint64(0), 0
-	for round := range form(s, 1, 8) {
-		wait(form(s, time.Second, 3*time.Second))
+	for round := range form(1, 8) {
+		wait(form(time.Second, 3*time.Second))
 		dead := round % keyed
 		primary := set.Primary()
 		primaryFirst := round%2 == 0
 		if primaryFirst {
 			primary.Kill()
-			wait(form(s, 300*time.Millisecond, rand.N(time.Second)))
+			wait(form(300*time.Millisecond, rand.N(time.Second)))
 		}
 		lost := b.lose(dead)
 		if !primaryFirst {
@@ -82,24 +69,23 @@ func scaledOut(s *scene) outcome {
 			faults += s.killAdoption(lost, rand.N(2*time.Second))
 		}
 		adopting := s.adopt(lost)
-		wait(form(s, 300*time.Millisecond, time.Second))
+		wait(form(300*time.Millisecond, time.Second))
 		primary.Restart(s.t)
 		set.AwaitHealthy()
 		adopted += adopting.done().Stored
-		assert.Zero(s.t, s.adopt(lost).done().Stored, "all of it was stored by the first")
+		assert.Zero(t, s.adopt(lost).done().Stored, "all of it was stored by the first")
 		if full() {
 			b.fill(dead, s.daemon("", smallParts...))
 		}
 		next := keyed + round%(places-keyed)
-		s.adoptCopy(b.at(next))
+		s.adoptCopy(b.at(next), set.Primary().Host)
 		b.fill(next, s.successor(b.lose(next)))
 		faults += 2
 	}
-	assert.Positive(s.t, adopted, "the lost daemons had stored everything")
-	wait(form(s, 500*time.Millisecond, 2*time.Second))
-	out := s.finish(faults)
+	assert.Positive(t, adopted, "the lost daemons had stored everything")
+	wait(form(500*time.Millisecond, 2*time.Second))
+	s.finish("SCALE-1", faults)
 	s.sharedBuckets()
-	return out
 }
 
 // addProducers makes the producers of four daemons: some go to a daemon each, some
@@ -109,13 +95,13 @@ func (s *scene) addProducers(b *balancer) {
 	at := func(route string, n int, cfg faulttest.ProducerConfig) {
 		s.produce(&daemon{HTTP: b.URL + route}, n, cfg)
 	}
-	at("/any", 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: form(s, 400.0, 4000)})
-	at("/any", 2, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Rate: form(s, 100.0, 400), Ack: "stored"})
+	at("/any", 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: form(400.0, 4000)})
+	at("/any", 2, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Rate: form(100.0, 400), Ack: "stored"})
 	for _, sensor := range []string{"s-100", "s-101", "s-102", "s-103", "s-104", "s-105"} {
-		at("/hash/"+sensor, 1, faulttest.ProducerConfig{Batch: 2, FirstSensor: 100 + int64(len(s.producers)), Rate: form(s, 40.0, 100)})
+		at("/hash/"+sensor, 1, faulttest.ProducerConfig{Batch: 2, FirstSensor: 100 + int64(len(s.producers)), Rate: form(40.0, 100)})
 	}
-	at("/keep/2", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: form(s, 100.0, 200), Keys: true, Repeat: 0.3})
-	at("/keep/3", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: form(s, 100.0, 200), Keys: true, Repeat: 0.3})
+	at("/keep/2", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: form(100.0, 200), Keys: true, Repeat: 0.3})
+	at("/keep/3", 2, faulttest.ProducerConfig{Batch: 5, Sensors: 20, Rate: form(100.0, 200), Keys: true, Repeat: 0.3})
 }
 
 // sharedBuckets checks that daemons wrote the same buckets: the guard has several
@@ -129,36 +115,27 @@ func (s *scene) sharedBuckets() {
 	assert.Positive(s.t, shared, "documents that several daemons wrote")
 }
 
-// scatteredKeys lets the balancer send a repeated request to any daemon.
-func scatteredKeys(s *scene) outcome {
-	s.shared()
-	s.check.MaxReadings = 20
-	b := s.balancer(2, "", smallParts...)
-	s.produce(&daemon{HTTP: b.URL + "/any"}, 2, faulttest.ProducerConfig{Batch: 5, Rate: 500, Keys: true, Repeat: 0.3})
-	wait(time.Second)
-	return s.finish(1)
-}
-
-// adoption loses one of two daemons while answers of MongoDB are lost, so that
-// its journal holds readings that are stored and ones that are not.
-func adoption(s *scene, adopt bool) outcome {
+// TestSCALE1Adoption loses one of two daemons while answers of MongoDB are lost, so that
+// its journal holds readings that are stored and ones that are not. A command replays that
+// journal; it refuses to while the daemon runs.
+func TestSCALE1Adoption(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
 	s.shared()
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
 	b := s.balancer(2, uri, smallParts...)
-	s.produce(&daemon{HTTP: b.URL + "/any"}, 4, faulttest.ProducerConfig{Batch: 10, Rate: form(s, 500.0, 2000)})
+	s.produce(&daemon{HTTP: b.URL + "/any"}, 4, faulttest.ProducerConfig{Batch: 10, Rate: form(500.0, 2000)})
 	wait(300 * time.Millisecond)
-	beside := s.adoptBeside(b.at(0))
+	beside := s.adoption(b.at(0), uri)
+	assert.Error(t, beside.cmd.Run(), "a journal is replayed beside its daemon")
+	assert.Contains(t, beside.log.String(), "another process has it open")
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.5, faulttest.CutAnswer)})
 	wait(500 * time.Millisecond)
 	lost := b.lose(0)
 	proxy.Set(faulttest.Faults{})
-	if adopt {
-		s.adoptFrom(lost, uri).done()
-	}
-	out := s.finish(1)
-	out.broken = append(out.broken, beside...)
-	return out
+	s.adoptFrom(lost, uri).done()
+	s.finish("SCALE-1", 1)
 }
 
 // An adoptionRun is `brim journal replay` on the journal of a daemon that is lost.
@@ -178,9 +155,9 @@ type adopted struct {
 func (s *scene) adopt(lost *daemon) *adoptionRun { return s.adoptFrom(lost, s.uri) }
 
 // adoptFrom is adopt with the URI that the lost daemon had.
-func (s *scene) adoptFrom(lost *daemon, uri string) *adoptionRun {
+func (s *scene) adoptFrom(lost *daemon, uri string, flags ...string) *adoptionRun {
 	s.t.Helper()
-	a := s.adoption(lost, uri)
+	a := s.adoption(lost, uri, flags...)
 	require.NoError(s.t, a.cmd.Start())
 	s.t.Cleanup(func() {
 		if a.cmd.ProcessState == nil { // the test gave up before done
@@ -191,13 +168,13 @@ func (s *scene) adoptFrom(lost *daemon, uri string) *adoptionRun {
 	return a
 }
 
-func (s *scene) adoption(lost *daemon, uri string) *adoptionRun {
+func (s *scene) adoption(lost *daemon, uri string, flags ...string) *adoptionRun {
 	a := &adoptionRun{s: s}
 	args := append([]string{
 		"journal", "replay", "--data-dir", lost.Dir, "--mongo-uri", uri, "--database", s.db.Name(), "--granularity", "1m", "--output", "json",
 	}, smallParts...)
-	a.cmd = exec.Command(brimBinary(s.t), args...)
-	a.cmd.Env = append(brimtest.Env(), "BRIM_FAULT="+lost.off)
+	a.cmd = exec.Command(binary.Path(s.t), append(args, flags...)...)
+	a.cmd.Env = brimtest.Env()
 	a.cmd.Dir, a.cmd.Stdout, a.cmd.Stderr = lost.Dir, &a.out, &a.log
 	a.cmd.SysProcAttr = endsWithTest()
 	return a
@@ -221,38 +198,35 @@ func (s *scene) killAdoption(lost *daemon, after time.Duration) int {
 	return s.killAfter(a.cmd, &a.out, after)
 }
 
-// adoptBeside tries to replay the journal of a running daemon.
-func (s *scene) adoptBeside(alive *daemon) (broken []string) {
-	s.t.Helper()
-	a := s.adoption(alive, s.uri)
-	err := a.cmd.Run()
-	if err == nil || !strings.Contains(a.log.String(), "another process has it open") {
-		broken = append(broken, "a journal was replayed beside its daemon")
-	}
-	return broken
-}
-
 // adoptCopy stores what a copy of a running daemon's journal holds, without the
-// claim, which would prevent it: only the guard prevents duplicates.
-func (s *scene) adoptCopy(alive *daemon) adopted {
+// claim, which would prevent it: only the guard prevents duplicates. It gets the address of
+// the primary.
+func (s *scene) adoptCopy(alive *daemon, primary string) adopted {
 	s.t.Helper()
-	double := &daemon{Dir: s.t.TempDir(), off: joinFaults(alive.off, "off="+string(fault.Claim))}
+	double := &daemon{Dir: s.t.TempDir()}
 	// What says how far the journal is durable must not be newer than the rest, or
 	// the copy counts as damaged. No segment of these few readings is done with.
 	mark, err := os.ReadFile(filepath.Join(alive.journal(), "mark"))
 	require.NoError(s.t, err)
 	require.NoError(s.t, os.CopyFS(double.journal(), os.DirFS(alive.journal())))
 	require.NoError(s.t, os.WriteFile(filepath.Join(double.journal(), "mark"), mark, 0o600))
-	return s.adopt(double).done()
+	proxy, uri := s.proxyTo(primary)
+	proxy.Set(withoutClaims(faulttest.Randomly(0)))
+	return s.adoptFrom(double, uri, "--retarget").done()
 }
 
 // successor moves the journal of a lost daemon to another folder, as one does to
-// another machine, and starts a daemon on it.
+// another machine, and starts a daemon on it. In the short form it does not have to wait
+// until the claims of the lost one have expired.
 func (s *scene) successor(lost *daemon) *daemon {
 	s.t.Helper()
-	d := newDaemon(s.t, lost.off, append([]string{"--mongo-uri", s.uri, "--database", s.db.Name()}, smallParts...)...)
+	d := newDaemon(s.t, append([]string{"--mongo-uri", s.uri, "--database", s.db.Name()}, smallParts...)...)
 	require.NoError(s.t, os.CopyFS(d.journal(), os.DirFS(lost.journal())))
 	require.NoError(s.t, os.RemoveAll(lost.journal()))
+	if !full() {
+		_, err := s.db.Collection(claim.Collection).DeleteMany(context.Background(), bson.D{{Key: "dir", Value: lost.journal()}})
+		require.NoError(s.t, err)
+	}
 	s.daemons = append(s.daemons, d)
 	return d.start().ready()
 }

@@ -39,7 +39,7 @@ func TestSCALENginx(t *testing.T) {
 	}
 	daemons := make([]*daemon, 4)
 	for i := range daemons {
-		daemons[i] = newDaemon(t, "", "--storage", "memory").start()
+		daemons[i] = newDaemon(t, "--storage", "memory").start()
 	}
 	for _, d := range daemons {
 		d.ready()

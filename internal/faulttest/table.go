@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,23 +16,19 @@ import (
 
 // A Row is a line of the table of fault tests.
 type Row struct {
-	Test      string     `json:"test"`   // its name, as CRASH-1
-	Faults    int        `json:"faults"` // injected
-	Acked     int        `json:"acked"`  // readings
-	Lost      int        `json:"lost"`
-	Twice     int        `json:"twice"`
-	Bad       int        `json:"bad"` // readings invented, documents misshapen
-	Sabotages []Sabotage `json:"sabotages,omitempty"`
-	Seconds   float64    `json:"seconds"`
+	Test    string  `json:"test"`   // its name, as CRASH-1
+	Faults  int     `json:"faults"` // injected
+	Acked   int     `json:"acked"`  // readings
+	Lost    int     `json:"lost"`
+	Twice   int     `json:"twice"`
+	Bad     int     `json:"bad"` // readings invented, documents misshapen
+	Seconds float64 `json:"seconds"`
+
+	tests []test // that logged it
 }
 
-// A Sabotage is a run with a protection switched off, which must go wrong.
-type Sabotage struct {
-	Off    string `json:"off"`
-	Caught bool   `json:"caught"`
-	Found  string `json:"found,omitempty"` // what went wrong
-	Runs   int    `json:"runs"`            // until it did
-}
+// A test is one that go test ran.
+type test struct{ pkg, name string }
 
 // shownLines is how much of a failed test's output is shown.
 const shownLines = 100
@@ -49,17 +47,15 @@ func (r *Row) Log(t testing.TB) {
 	t.Log(rowMark + string(text))
 }
 
-// good reports whether the promise was kept, and every sabotage caught.
-func (r *Row) good() bool {
-	return r.Lost == 0 && r.Twice == 0 && r.Bad == 0 &&
-		!slices.ContainsFunc(r.Sabotages, func(s Sabotage) bool { return !s.Caught })
-}
+// good reports whether the promise was kept.
+func (r *Row) good() bool { return r.Lost == 0 && r.Twice == 0 && r.Bad == 0 }
 
 // A Table is the result of a run of all fault tests.
 type Table struct {
-	Rows   []Row
-	Failed []string // tests
-	Took   time.Duration
+	Rows      []Row
+	Failed    []string // tests
+	Sabotages []Sabotage
+	Took      time.Duration
 }
 
 // event is a line of `go test -json`.
@@ -89,7 +85,7 @@ func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
 		switch e.Action {
 		case "output", "build-output":
 			output[test] = append(output[test], e.Output)
-			if err := table.take(e.Output, progress); err != nil {
+			if err := table.take(&e, progress); err != nil {
 				return nil, err
 			}
 		case "pass", "skip":
@@ -108,8 +104,8 @@ func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
 	return table, nil
 }
 
-func (t *Table) take(output string, progress io.Writer) error {
-	_, text, ok := strings.Cut(output, rowMark)
+func (t *Table) take(e *event, progress io.Writer) error {
+	_, text, ok := strings.Cut(e.Output, rowMark)
 	if !ok {
 		return nil
 	}
@@ -117,6 +113,7 @@ func (t *Table) take(output string, progress io.Writer) error {
 	if err := json.Unmarshal([]byte(text), &row); err != nil {
 		return fmt.Errorf("read a row of the table: %w", err)
 	}
+	row.tests = []test{{e.Package, e.Test}}
 	fmt.Fprintf(progress, "%s after %.0f s: %d acknowledged, %d lost, %d twice\n", row.Test, row.Seconds, row.Acked, row.Lost, row.Twice)
 	for i := range t.Rows {
 		if have := &t.Rows[i]; have.Test == row.Test {
@@ -135,7 +132,7 @@ func (r *Row) add(more *Row) {
 	r.Twice += more.Twice
 	r.Bad += more.Bad
 	r.Seconds += more.Seconds
-	r.Sabotages = append(r.Sabotages, more.Sabotages...)
+	r.tests = append(r.tests, more.tests...)
 }
 
 // Missing returns which of the tests have no row.
@@ -154,44 +151,87 @@ func (t *Table) Good() bool {
 	return len(t.Failed) == 0 && !slices.ContainsFunc(t.Rows, func(r Row) bool { return !r.good() })
 }
 
-// Markdown returns the table.
+// Markdown returns the table, and a line about the sabotages that no row of it notices.
 func (t *Table) Markdown() string {
 	var b strings.Builder
-	b.WriteString("| test | faults injected | readings acknowledged | lost | twice | sabotage caught |\n|---|--:|--:|--:|--:|---|\n")
+	b.WriteString("| test | faults injected | readings acknowledged | lost | twice | fails without |\n|---|--:|--:|--:|--:|---|\n")
+	rest := slices.Clone(t.Sabotages)
 	for i := range t.Rows {
 		r := &t.Rows[i]
+		var caught []string
+		for _, s := range t.Sabotages {
+			if s.caughtBy(r) {
+				caught = append(caught, s.Name)
+				rest = slices.DeleteFunc(rest, func(one Sabotage) bool { return one.Name == s.Name })
+			}
+		}
 		twice := fmt.Sprint(r.Twice)
 		if r.Bad > 0 {
 			twice += fmt.Sprintf(" (and %d bad documents)", r.Bad)
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s | %s |\n", r.Test, r.Faults, r.Acked, r.Lost, twice, r.sabotages())
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s | %s |\n", r.Test, r.Faults, r.Acked, r.Lost, twice, strings.Join(caught, ", "))
+	}
+	if len(rest) > 0 {
+		names := make([]string, len(rest))
+		for i, s := range rest {
+			names[i] = s.Name
+		}
+		fmt.Fprintf(&b, "\nOther tests fail without %s.\n", strings.Join(names, ", "))
 	}
 	return b.String()
 }
 
-// sabotages returns the last cell of the row.
-func (r *Row) sabotages() string {
-	if len(r.Sabotages) == 0 {
-		return "none is possible"
-	}
-	cells := make([]string, len(r.Sabotages))
-	for i, s := range r.Sabotages {
-		cells[i] = s.Off + ": " + clip(s.Found)
-		if !s.Caught {
-			cells[i] = "**" + s.Off + ": NOT CAUGHT**"
-		}
-	}
-	return strings.Join(cells, "; ")
+// A Sabotage is a patch of internal/sabotage that takes a protection away.
+type Sabotage struct {
+	Name  string
+	Tests []string // that fail then, as in the patch: a package and what go test -run takes
 }
 
-// clip shortens a finding, which may be a long error text.
-func clip(found string) string {
-	const most = 80
-	runes := []rune(strings.ReplaceAll(found, "|", "/"))
-	if len(runes) <= most {
-		return string(runes)
+// ReadSabotages reads the headers of the patches in a folder.
+func ReadSabotages(dir fs.FS) ([]Sabotage, error) {
+	patches, err := fs.Glob(dir, "*.patch")
+	if err != nil {
+		return nil, fmt.Errorf("list the sabotages: %w", err)
 	}
-	return string(runes[:most]) + "…"
+	all := make([]Sabotage, len(patches))
+	for i, name := range patches {
+		text, err := fs.ReadFile(dir, name)
+		if err != nil {
+			return nil, fmt.Errorf("read a sabotage: %w", err)
+		}
+		all[i].Name = strings.TrimSuffix(name, ".patch")
+		header, _, _ := strings.Cut(string(text), "\n--- ")
+		for line := range strings.Lines(header) {
+			if test, ok := strings.CutPrefix(line, "Test: "); ok {
+				all[i].Tests = append(all[i].Tests, strings.TrimSpace(test))
+			}
+		}
+	}
+	return all, nil
+}
+
+// caughtBy reports whether a test of the row fails under the sabotage.
+func (s *Sabotage) caughtBy(r *Row) bool {
+	return slices.ContainsFunc(s.Tests, func(line string) bool {
+		pkg, run, _ := strings.Cut(line, " ")
+		return slices.ContainsFunc(r.tests, func(t test) bool {
+			return strings.HasSuffix(t.pkg, strings.TrimPrefix(pkg, ".")) && selected(t.name, run)
+		})
+	})
+}
+
+// selected reports whether go test -run selects a test, or a part of it.
+func selected(name, run string) bool {
+	names := strings.Split(name, "/")
+	for i, part := range strings.Split(run, "/") {
+		if i == len(names) {
+			return true
+		}
+		if matches, err := regexp.MatchString(part, names[i]); err != nil || !matches {
+			return false
+		}
+	}
+	return true
 }
 
 // Names are those of the tests that the table must show. Each is described in

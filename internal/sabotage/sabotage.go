@@ -40,6 +40,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	r := runner{root: ".", dir: filepath.Join("internal", "sabotage", "testdata", "sabotage"), out: os.Stdout}
 	flag.StringVar(&r.pkg, "package", "./...", "run only the tests of this package, or of all below it: ./internal/store/...")
+	flag.BoolVar(&r.verbose, "v", false, "print what caught tests say, too")
 	flag.Parse()
 	err := r.run(ctx, flag.Args()...)
 	stop()
@@ -55,6 +56,8 @@ type runner struct {
 	dir  string // of the patches
 	pkg  string // whose tests are run; with /... at its end also those below it
 	out  io.Writer
+
+	verbose bool // print what every test says
 
 	mu   sync.Mutex // guards out, done
 	done int
@@ -141,7 +144,7 @@ var notBuilt = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]$`)
 
 // test runs a test once, and returns why its end is no catch.
 func (r *runner) test(ctx context.Context, c check, overlay string) (missed, output string) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=5m", "-run", c.run, c.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=3m", "-run", c.run, c.pkg)
 	cmd.Dir = r.root
 	cmd.Env = append(os.Environ(), "BRIM_OVERLAY="+overlay)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -170,7 +173,7 @@ func (r *runner) progress(one *result, total int) {
 	defer r.mu.Unlock()
 	r.done++
 	_, _ = fmt.Fprintf(r.out, "%3d/%d  %6.1f s  %s: %s  %s\n", r.done, total, one.seconds, one.sabotage.name, one.check, one.verdict())
-	if one.missed != "" {
+	if one.missed != "" || r.verbose {
 		_, _ = fmt.Fprintf(r.out, "%s\n", end(one.output))
 	}
 }

@@ -28,7 +28,7 @@ func TestDroppedCollectionIsCreatedAgainWithItsOptions(t *testing.T) {
 	more := storetest.Pending(storetest.Batch(t, "s1", 6, storetest.Reading("a", 5, 6), storetest.Reading("a", 6, 7), storetest.Reading("a", 7, 8)), window)
 	more[0].State = pending[0].State
 	s.Write(t.Context(), more)
-	assert.Equal(t, batch.Wait, more[0].Verdict)
+	require.Equal(t, batch.Wait, more[0].Verdict, "the update made no collection")
 	assert.Empty(t, documents(t, db))
 	<-lost
 	s.Write(t.Context(), more)

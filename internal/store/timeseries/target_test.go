@@ -30,11 +30,11 @@ func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
 	pending := writes(2)
 	s.Write(t.Context(), pending)
-	assert.Equal(t, batch.Wait, pending[0].Verdict)
+	require.Equal(t, batch.Wait, pending[0].Verdict, "the insert made no collection")
 	<-lost
 	info, err := c.Lookup(t.Context())
 	require.NoError(t, err)
-	assert.Nil(t, info, "the insert made no collection")
+	assert.Nil(t, info)
 
 	require.NoError(t, db.CreateCollection(t.Context(), storetest.Stream))
 	s.Write(t.Context(), pending)
