@@ -11,7 +11,7 @@
 //	builder.go   Builder: the rules for readings
 //	series.go    sensors, lists of fields, Interner
 //	encoding.go  the form in the journal
-//	gather.go    batches that grow
+//	packed.go    a sensor's readings while they wait
 //	pending.go   what a lane hands to a store
 //	journal.go   what requests, the journal and its followers exchange
 package batch
@@ -114,8 +114,8 @@ func (b *Batch) Granularity(stream string) time.Duration {
 	return b.granularity(stream)
 }
 
-// SetGranularity sets what Granularity returns. Only the journal calls it, before
-// other goroutines have the batch.
+// SetGranularity sets what Granularity returns. It is called before other goroutines
+// have the batch.
 func (b *Batch) SetGranularity(of func(stream string) time.Duration) { b.granularity = of }
 
 // Shape returns the fields of row r. Rows of equal shape have the same pointer, in one

@@ -22,7 +22,7 @@ type Series struct {
 	Hash   uint64          // of stream and sensor
 
 	encoded string // what the interner knows it by; the strings above are parts of it
-	packed  string // as in an encoded batch
+	packed  string // as in an encoded batch; empty if it is not to be encoded
 }
 
 // A Shape is a list of field names and kinds that rows share. It never changes,
@@ -60,6 +60,15 @@ func parseShape(key string, fields []FieldType) *Shape {
 // newSeries returns the series of an encoded one, whose tags are sorted.
 // Anything else is an error.
 func newSeries(encoded string) (*Series, error) {
+	s, err := parseSeries(encoded)
+	if err == nil {
+		s.packed = s.pack()
+	}
+	return s, err
+}
+
+// parseSeries returns the series without its packed form.
+func parseSeries(encoded string) (*Series, error) {
 	c := cutter[string]{rest: encoded}
 	s := &Series{Stream: c.text(), Sensor: c.text(), Tags: cutTags(&c), encoded: encoded}
 	if c.short || c.rest != "" {
@@ -71,7 +80,6 @@ func newSeries(encoded string) (*Series, error) {
 		}
 	}
 	s.Hash = SeriesHash(s.Stream, s.Sensor)
-	s.packed = s.pack()
 	return s, nil
 }
 

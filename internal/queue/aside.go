@@ -29,7 +29,7 @@ type asides struct {
 
 // A probe is one write of the oldest records of some buckets.
 type probe struct {
-	buckets []*bucket
+	flights []*flight
 	parcels []*parcel     // one for each of them
 	done    chan struct{} // closed when the verdicts are there
 }
@@ -49,6 +49,7 @@ const (
 // beginsToLack notes that a bucket is set aside: its rows are in the journal from
 // b.from on.
 func (l *lane) beginsToLack(b *bucket) {
+	b.inTrouble()
 	l.lacking[b] = struct{}{}
 	l.stuck.Add(1)
 	b.lacks = b.from
@@ -81,11 +82,11 @@ func (l *lane) oldestLacked() uint64 {
 // isStuck decides whether a bucket whose write failed is at fault rather than the
 // database: it keeps failing while others are written. In a full lane, where it
 // blocks them, one such failure is enough.
-func (l *lane) isStuck(b *bucket, full bool) bool {
+func (l *lane) isStuck(b *bucket, verdict batch.Verdict, full bool) bool {
 	switch {
-	case b.pending.Verdict == batch.Hangs:
+	case verdict == batch.Hangs:
 		return true
-	case b.pending.Verdict == batch.Unsent:
+	case verdict == batch.Unsent:
 		return false
 	}
 	return b.alone >= stuckAfter || full && b.alone > 0 && b.attempts >= stuckAfter
@@ -93,15 +94,20 @@ func (l *lane) isStuck(b *bucket, full bool) bool {
 
 // drop removes the bucket's rows from memory; the journal has them.
 func (l *lane) drop(b *bucket) {
+	b.inTrouble()
 	b.from = math.MaxUint64
-	for _, r := range b.pending.Rows {
-		p := parcelOf(r)
-		b.from = min(b.from, p.position)
+	drop := func(position uint64, r batch.Ref) {
+		b.from = min(b.from, position)
 		b.dropped = append(b.dropped, r.Seq())
+	}
+	l.dropPacked(b, drop)
+	for _, r := range b.rows {
+		p := parcelOf(r)
+		drop(p.position, r)
 		p.drop(1)
 	}
 	slices.Sort(b.dropped) // a store may have changed the order
-	b.pending.Rows, b.gathered = nil, nil
+	b.rows = nil
 }
 
 // probeSome tries the buckets that have waited longest.
@@ -128,13 +134,13 @@ func (l *lane) probeSome(ctx context.Context, now time.Time) {
 		switch {
 		case !l.readOldest(b, now):
 			l.move(b, fails)
-		case len(b.pending.Rows) == 0: // all rows of this record were already stored
+		case len(b.rows) == 0: // all rows of this record were already stored
 			l.move(b, stored)
 		default:
-			rows := parcelOf(b.pending.Rows[0])
+			rows := parcelOf(b.rows[0])
 			rows.away = true
-			b.sending()
-			p.buckets, p.parcels, writes = append(p.buckets, b), append(p.parcels, rows), append(writes, &b.pending)
+			f := l.depart(b)
+			p.flights, p.parcels, writes = append(p.flights, &f), append(p.parcels, rows), append(writes, &f.pending)
 		}
 	}
 	if len(writes) == 0 {
@@ -152,10 +158,9 @@ func (l *lane) probeSome(ctx context.Context, now time.Time) {
 func (l *lane) endProbe(now time.Time) {
 	p := l.aside.probe
 	l.aside.probe = nil
-	for i, b := range p.buckets {
+	for i, f := range p.flights {
 		p.parcels[i].back()
-		b.landed()
-		l.settle(b, now, false, false)
+		l.settle(f, now, false, false)
 	}
 }
 
@@ -263,9 +268,9 @@ func (l *lane) caughtUp(b *bucket) {
 	if len(b.dropped) > 0 {
 		l.queue.metrics.impossible.Inc()
 		l.queue.cfg.Logger.Error("a defect in Brim: the journal did not have rows that were left to it", "stream", l.stream, "rows", len(b.dropped), "first", b.dropped[0])
-		b.dropped = nil
 	}
 	l.move(b, caughtUp)
+	b.trouble = nil
 }
 
 // A lane that is full and writes nothing cannot tell whether MongoDB is down or its
@@ -428,7 +433,7 @@ func (l *lane) othersOf(r batch.Record) []*batch.Pending {
 			if b := l.buckets[key]; seen || b != nil && b.state != idle {
 				continue
 			}
-			one := p.pendingOf(key)
+			one := l.pendingOf(key)
 			one.Recovered = true
 			s = &one
 			found[key] = s

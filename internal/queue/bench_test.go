@@ -78,3 +78,93 @@ func cpuLines(interner *batch.Interner, n, rows, sensors int) *batch.Batch {
 	}
 	return b.Batch()
 }
+
+// BenchmarkWaiting measures the memory of readings that wait, a request of a thousand at a
+// time: four fields, two tags. heap is the memory in use after a collection, charged what
+// --queue-max-bytes counts.
+//
+//	go test -run '^$' -bench Waiting -benchtime 1x ./internal/queue
+func BenchmarkWaiting(b *testing.B) {
+	for _, c := range []struct{ sensors, each int }{{100_000, 1}, {100_000, 10}, {20_000, 60}, {1_000_000, 12}} {
+		b.Run(fmt.Sprintf("sensors=%d/each=%d", c.sensors, c.each), func(b *testing.B) {
+			for b.Loop() {
+				benchmarkWaiting(b, c.sensors, c.each)
+			}
+		})
+	}
+}
+
+func benchmarkWaiting(b *testing.B, sensors, each int) {
+	b.Helper()
+	interner, journal := batch.NewInterner(0), newFakeJournal()
+	before := heapInUse()
+	q, err := New(Config{
+		Journal: journal, Lanes: 4, MaxBytes: 4 << 30, DeadLetters: &fakeLetters{}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Streams: map[string]Stream{"readings": {Store: takesAll{}, Granularity: time.Hour, Policy: Policy{Readings: MaxMerge, Max: time.Hour, Budget: -1}}},
+	})
+	require.NoError(b, err)
+	defer q.Close(b.Context())
+	n := 0
+	for at := range each {
+		for first := 0; first < sensors; first += 1000 {
+			journal.add(waitingReadings(interner, at, first), nil)
+			n += 1000
+			if n%100_000 == 0 {
+				journal.forgetWhat(b, q)
+			}
+		}
+	}
+	journal.forgetWhat(b, q)
+	interner = nil
+	heap := heapInUse() - before
+	b.ReportMetric(float64(heap)/float64(n), "heap-B/reading")
+	b.ReportMetric(float64(q.Status().Bytes)/float64(n), "charged-B/reading")
+	if got := len(q.Waiting("readings", "sensor-7").Rows); got != each {
+		b.Fatalf("%d readings of a sensor wait, not %d", got, each)
+	}
+}
+
+// forgetWhat drops the records when all lanes have packed their rows.
+func (j *fakeJournal) forgetWhat(b *testing.B, q *Queue) {
+	b.Helper()
+	require.Eventually(b, func() bool {
+		for _, l := range q.lanes {
+			l.mu.Lock()
+			left := l.parcels.Len()
+			l.mu.Unlock()
+			if left > 0 || l.cursor.Position() < j.End() {
+				return false
+			}
+		}
+		return true
+	}, time.Minute, 10*time.Millisecond)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clear(j.records)
+}
+
+func heapInUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// waitingReadings is a request that arrived long ago, from a thousand sensors.
+func waitingReadings(interner *batch.Interner, at, first int) *batch.Batch {
+	b := interner.Builder(time.Now().Add(-time.Minute))
+	for i := range 1000 {
+		sensor := first + i
+		b.Begin("readings", i, telemetry.TimeRange{Newest: math.MaxInt64})
+		b.Sensor(fmt.Appendf(nil, "sensor-%d", sensor))
+		b.Tag([]byte("site"), fmt.Appendf(nil, "site-%d", sensor%10))
+		b.Tag([]byte("model"), []byte("m1"))
+		b.Time(base.UnixMilli() + int64(at)*5000 + int64(sensor%1000))
+		for f, name := range []string{"t", "h", "p", "v"} {
+			b.Float([]byte(name), float64(200+(sensor*7+at*13+f*29)%100)/10)
+		}
+		b.End()
+	}
+	return b.Batch()
+}

@@ -141,42 +141,76 @@ type bucketKey struct {
 	session     string
 }
 
-// bucket is what a lane remembers of a bucket: its pending rows with the store's
-// state, and how its writes went.
+// bucket is what a lane remembers of a bucket. Very many wait, so it is small: what is
+// known only while its rows are written, or since its writes fail, is in flight and trouble.
 type bucket struct {
-	key       bucketKey
-	pending   batch.Pending
-	flight    []batch.Ref // pending rows when the write in progress began, for queries
-	gathered  *parcel     // holds its first rows, copied from their batches; nil: none are copied
-	state     state       // changed by lane.move
-	since     time.Time   // when it began to gather
-	due       time.Time   // when it was due to be stored; zero: it is not due
-	newest    int64       // time of its newest row that is not stored
-	noted     time.Time   // arrival that was last reported
-	why       trigger     // of the next update
-	lastSeq   uint64      // of the newest row ever added
-	sent      int         // rows of the last write
-	attempts  int         // failed writes in a row
-	unsent    int         // writes in a row that never took place; they only count for the back-off
-	alone     int         // how many of attempts failed while other buckets were written
-	failed    time.Time   // when the last one did
-	notBefore time.Time   // of the next write; of an idle bucket: since when it is idle
+	key bucketKey
 
-	// The rows that a bucket lacks are in the journal only, from this position on:
-	// those whose sequences were dropped, in ascending order, and all after lastSeq.
-	// Those in between are stored; a store may leave gaps.
-	from      uint64
-	lacks     uint64 // the lowest value of from since the bucket was set aside
-	dropped   []uint64
-	recovered bool // as the rows came; a bucket that was set aside may have sent some
+	// Its pending rows are, in this order: unpacked ones, packed ones, and those of rows.
+	// A write takes the first of these; while it unpacks some, they are in rows, too.
+	unpacked *parcel // nil: none
+	packed   chunk
+	more     []chunk // in a bucket with very many rows
+	rows     []batch.Ref
+	packs    int     // number of packed rows
+	before   *bucket // in lane.packed
+	behind   *bucket // likewise
+
+	store     any   // the store's State
+	recovered bool  // as the rows came
+	maySent   bool  // the rows may have been sent before
+	state     state // changed by lane.move
+	why       trigger
+	since     time.Time     // when it began to gather; if it is idle: since when it is
+	due       int64         // when it was due to be stored, in ns since the epoch; 0: it is not due
+	newest    int64         // time of its newest row that is not stored
+	noted     time.Duration // arrival that was last reported, since the queue began
+	lastSeq   uint64        // of the newest row ever added
+	*trouble                // nil: its last write did not fail
 
 	in           *fifo // of the schedule
 	prev, next   *bucket
 	newer, older *bucket // of the same sensor, see bucketOf
 }
 
-// bucketBytes is the memory that a bucket takes in addition to its rows.
+// trouble is what a lane remembers of a bucket whose writes fail.
+type trouble struct {
+	attempts  int       // failed writes in a row
+	unsent    int       // writes in a row that never took place; they only count for the back-off
+	hung      int       // writes in a row with the verdict batch.Hangs
+	alone     int       // how many of attempts failed while other buckets were written
+	failed    time.Time // when the last one did
+	notBefore time.Time // of the next write
+
+	// The rows that a bucket lacks are in the journal only, from this position on:
+	// those whose sequences were dropped, in ascending order, and all after lastSeq.
+	// Those in between are stored; a store may leave gaps.
+	from    uint64
+	lacks   uint64 // the lowest value of from since the bucket was set aside
+	dropped []uint64
+}
+
+// inTrouble makes sure that the bucket has a trouble.
+func (b *bucket) inTrouble() {
+	if b.trouble == nil {
+		b.trouble = &trouble{}
+	}
+}
+
+// bucketBytes is the memory that a bucket takes in addition to its rows, with its entries
+// in maps.
 const bucketBytes = 512
+
+// waits returns the number of pending rows.
+func (b *bucket) waits() int { return b.packs + len(b.rows) }
+
+// ready returns how many of them a write takes.
+func (b *bucket) ready() int {
+	if len(b.more) > 0 {
+		return b.packed.Len()
+	}
+	return b.waits()
+}
 
 // contains reports whether a time lies in the bucket's window.
 func (b *bucket) contains(ms int64) bool {
@@ -187,9 +221,9 @@ func (b *bucket) contains(ms int64) bool {
 // the store keeps its state: it has looked those up, or will, and may be searching
 // for one that MongoDB refuses.
 func (b *bucket) mayHaveSent() {
-	b.pending.Recovered = true
-	if len(b.pending.Rows) == 0 {
-		b.pending.State = nil
+	b.maySent = true
+	if b.waits() == 0 {
+		b.store = nil
 	}
 }
 
@@ -230,7 +264,8 @@ func (w *waiting) Pop() any {
 }
 
 // A parcel is what a lane holds of one record: the rows of its sensors, until the
-// last of them is stored. It belongs to its lane's goroutine.
+// last of them is stored or packed. Rows that were unpacked for a write have one, too. It
+// belongs to its lane's goroutine.
 type parcel struct {
 	lane        *lane
 	view        batch.Batch   // what the rows refer to, with the parcel as tracker
@@ -248,8 +283,9 @@ type parcel struct {
 	away bool
 	gone int
 
-	list    *parcels // that it is in
+	list    *parcels // that it is in; nil: unpacked
 	element *list.Element
+	bucket  *bucket // whose rows were unpacked
 }
 
 // What a parcel costs besides its rows, and a row besides its batch: a reference in
@@ -267,12 +303,9 @@ func (p *parcel) keyOf(series *batch.Series, row *batch.Row) bucketKey {
 	}
 }
 
-// pendingOf returns an empty Pending for one of the parcel's buckets.
-func (p *parcel) pendingOf(key bucketKey) batch.Pending {
-	return batch.Pending{
-		Stream: p.lane.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity,
-		Session: key.session, Recovered: p.view.Recovered,
-	}
+// pendingOf returns an empty Pending for a bucket.
+func (l *lane) pendingOf(key bucketKey) batch.Pending {
+	return batch.Pending{Stream: l.stream, Sensor: key.sensor, Start: key.start, Granularity: key.granularity, Session: key.session}
 }
 
 // Released implements batch.Tracker.
@@ -310,6 +343,10 @@ func (p *parcel) back() {
 func (p *parcel) drop(n int) bool {
 	if p.left -= n; p.left > 0 {
 		return false
+	}
+	if p.list == nil {
+		p.lane.unpackedAreGone(p.bucket)
+		return true
 	}
 	p.list.remove(p)
 	return true

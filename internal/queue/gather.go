@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"math"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -8,16 +9,15 @@ import (
 
 // Rows refer to the batch of their request, which stays in memory as long as one of its
 // rows does. That is cheapest if readings are written soon. Rows that wait longer are
-// copied to a batch of their bucket, so that a reading takes only the memory of its
-// values, whatever the size of its request.
+// packed, bucket by bucket, and unpacked for a write or a query.
 const (
 	gatherAfter = 5 * time.Second
 	gatherAgain = 250 * time.Millisecond
 )
 
-// gather copies the rows of records that arrived long ago.
+// gather packs the rows of records that arrived long ago.
 func (l *lane) gather(now time.Time) {
-	if now.Sub(l.gatheredAt) < gatherAgain {
+	if now.Sub(l.gatheredAt) < gatherAgain && l.hasRoom() {
 		return
 	}
 	l.gatheredAt = now
@@ -43,44 +43,199 @@ func (l *lane) gatherFrom(p *parcel) {
 		if b == nil || b.state != pending && b.state != backingOff {
 			continue
 		}
-		// Rows are copied in order. If the store has changed the order of a bucket's rows,
-		// the rest is not copied.
-		at := 0
-		if b.gathered != nil {
-			at = b.gathered.left
-		}
+		// Rows are packed in order. If the store has changed the order of a bucket's rows,
+		// they are not packed.
 		r := batch.Ref{Batch: &p.view, Index: i}
-		if at >= len(b.pending.Rows) || b.pending.Rows[at] != r {
+		if len(b.rows) == 0 || b.rows[0] != r || b.unpacked != nil {
 			continue
 		}
-		if copied, ok := l.gathering(b, p).gather(r); ok {
-			b.pending.Rows[at] = copied
+		if l.pack(b, p, r) {
+			b.dropFirst(1)
 			p.drop(1)
 		}
 	}
 }
 
-// gathering returns the parcel for rows that are copied to the bucket.
-func (l *lane) gathering(b *bucket, from *parcel) *parcel {
-	if b.gathered != nil && b.gathered.left > 0 {
-		return b.gathered
-	}
-	p := &parcel{lane: l, position: from.position, arrived: from.arrived, since: from.since, granularity: from.granularity}
-	p.view = from.view.Empty(p)
-	l.gathered.insert(p)
-	l.gathered.charge(p, parcelBytes, 0)
-	b.gathered = p
-	return p
+// A chunk is rows that a write unpacks together.
+type chunk struct {
+	batch.Packed
+
+	position uint64        // of the record of the first row
+	arrived  time.Duration // when that record did, since the queue began
 }
 
-// gather copies a row; ok is false if it does not fit.
-func (p *parcel) gather(r batch.Ref) (copied batch.Ref, ok bool) {
-	if !p.view.Append(r) {
-		return r, false
+// chunkRows bounds a chunk: unpacked, a row takes some ten times as much.
+const chunkRows = 1024
+
+// pack packs the first row of a bucket; false if it does not fit.
+func (l *lane) pack(b *bucket, p *parcel, r batch.Ref) bool {
+	to := &b.packed
+	if to.Len() > 0 && len(b.more) > 0 {
+		to = &b.more[len(b.more)-1]
 	}
-	p.left++
-	before := p.size
-	p.size = parcelBytes + p.view.MemorySize()
-	p.list.bytes += p.size - before
-	return batch.Ref{Batch: &p.view, Index: uint32(p.view.Len() - 1)}, true
+	if to.Len() == chunkRows {
+		b.more = append(b.more, chunk{})
+		to = &b.more[len(b.more)-1]
+	}
+	before := to.MemorySize()
+	if !to.Append(r) {
+		return false
+	}
+	l.packed.bytes += to.MemorySize() - before
+	b.packs++
+	if to.Len() > 1 {
+		return true
+	}
+	to.position, to.arrived = p.position, l.sinceBegin(p.arrived)
+	if b.packs == 1 {
+		b.key.sensor = p.view.Series(r.Row()).Sensor // an equal text, which the packed rows keep in memory
+		l.buckets[b.key] = b                         // it replaces the text of the key, too
+		l.packed.insert(b)
+	}
+	return true
+}
+
+// dropFirst removes rows that are packed now. Nothing refers to their batches then.
+func (b *bucket) dropFirst(n int) {
+	if n == len(b.rows) {
+		b.rows = nil
+		return
+	}
+	clear(b.rows[:n])
+	b.rows = b.rows[n:]
+}
+
+// unpack unpacks the first chunk of a bucket for a write. It returns how many of b.rows the
+// write may take: those after another chunk have to wait.
+func (l *lane) unpack(b *bucket) int {
+	if n := b.packed.Len(); n > 0 {
+		p := &parcel{
+			lane: l, bucket: b, position: b.packed.position, arrived: l.lastWrite.began.Add(b.packed.arrived), since: b.since,
+			granularity: b.key.granularity, size: b.packed.MemorySize(), left: n, view: b.unpackedRows(&b.packed),
+		}
+		p.view.Tracker = p
+		rows := appendAll(make([]batch.Ref, 0, n+len(b.rows)), &p.view)
+		b.rows, b.unpacked = append(rows, b.rows...), p
+		b.packed.Packed = batch.Packed{}
+		b.packs -= n
+	}
+	if len(b.more) > 0 {
+		return b.unpacked.left
+	}
+	return len(b.rows)
+}
+
+// repack packs the rows again that a write has left, unless the store has changed their
+// order.
+func (l *lane) repack(b *bucket) {
+	p := b.unpacked
+	if p == nil || p.left > len(b.rows) {
+		return
+	}
+	var packed batch.Packed
+	for _, r := range b.rows[:p.left] {
+		if r.Batch != &p.view || !packed.Append(r) {
+			return
+		}
+	}
+	b.dropFirst(p.left)
+	b.packed.Packed, b.unpacked = packed, nil
+	b.packs += packed.Len()
+	l.packed.bytes += packed.MemorySize() - p.size
+}
+
+// unpackedAreGone notes that all rows are stored that were unpacked. A query may be reading
+// the bucket.
+func (l *lane) unpackedAreGone(b *bucket) {
+	l.packed.bytes -= b.unpacked.size
+	l.packed.remove(b)
+	b.unpacked = nil
+}
+
+// nextChunk makes the next chunk the first if the first is stored.
+func (l *lane) nextChunk(b *bucket) {
+	if len(b.more) > 0 && b.packed.Len() == 0 && b.unpacked == nil {
+		b.packed, b.more = b.more[0], b.more[1:]
+		l.packed.insert(b)
+	}
+}
+
+// dropPacked drops the packed rows, and calls drop for each.
+func (l *lane) dropPacked(b *bucket, drop func(position uint64, r batch.Ref)) {
+	if b.packs == 0 {
+		return
+	}
+	for _, c := range append([]chunk{b.packed}, b.more...) {
+		rows := b.unpackedRows(&c)
+		for _, r := range appendAll(nil, &rows) {
+			drop(c.position, r)
+		}
+		l.packed.bytes -= c.MemorySize()
+	}
+	l.packed.remove(b)
+	b.packed, b.more, b.packs = chunk{}, nil, 0
+}
+
+// unpackedRows returns the rows of a chunk.
+func (b *bucket) unpackedRows(c *chunk) batch.Batch {
+	rows := c.Unpack()
+	rows.Session, rows.Recovered = b.key.session, b.recovered
+	return rows
+}
+
+func appendAll(to []batch.Ref, rows *batch.Batch) []batch.Ref {
+	for i := range uint32(rows.Len()) {
+		to = append(to, batch.Ref{Batch: rows, Index: i})
+	}
+	return to
+}
+
+// packs lists the buckets with packed or unpacked rows in the order of their positions.
+type packs struct {
+	first, last *bucket
+	n           int
+	bytes       int64 // that the rows take when they are packed
+}
+
+// oldest returns the position of the first bucket.
+func (l *packs) oldest() uint64 {
+	if l.first != nil {
+		return l.first.packed.position
+	}
+	return math.MaxUint64
+}
+
+// insert puts b where its position belongs, searching from the end.
+func (l *packs) insert(b *bucket) {
+	at := l.last
+	for at != nil && at.packed.position > b.packed.position {
+		at = at.before
+	}
+	b.before = at
+	if at == nil {
+		b.behind, l.first = l.first, b
+	} else {
+		b.behind, at.behind = at.behind, b
+	}
+	if b.behind == nil {
+		l.last = b
+	} else {
+		b.behind.before = b
+	}
+	l.n++
+}
+
+func (l *packs) remove(b *bucket) {
+	if b.before == nil {
+		l.first = b.behind
+	} else {
+		b.before.behind = b.behind
+	}
+	if b.behind == nil {
+		l.last = b.before
+	} else {
+		b.behind.before = b.before
+	}
+	b.before, b.behind = nil, nil
+	l.n--
 }

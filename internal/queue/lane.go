@@ -44,7 +44,7 @@ type lane struct {
 	readAgain  time.Time             // after a failed read of the journal
 	owned      []bool                // scratch: which series of a batch are this lane's
 	parcels    parcels               // of records that the cursor read
-	gathered   parcels               // of buckets, with rows copied from those
+	packed     packs                 // buckets with packed rows
 	reread     parcels               // of records read again for buckets that lack them
 	buckets    map[bucketKey]*bucket // remembered, by key
 	remembered int                   // buckets at most
@@ -161,8 +161,9 @@ func (b *bucket) holds(before uint64) bool {
 	if b.state.lacks() {
 		return b.lacks < before
 	}
-	isBefore := func(r batch.Ref) bool { return parcelOf(r).position < before }
-	return slices.ContainsFunc(b.flight, isBefore) || slices.ContainsFunc(b.pending.Rows, isBefore)
+	return b.packed.Len() > 0 && b.packed.position < before ||
+		slices.ContainsFunc(b.more, func(c chunk) bool { return c.position < before }) ||
+		slices.ContainsFunc(b.rows, func(r batch.Ref) bool { return parcelOf(r).position < before })
 }
 
 // isStored reports whether the journal knows that the sensor's rows in the parcel's record
@@ -322,8 +323,12 @@ func (l *lane) longest() time.Duration {
 // that the others are done with is the one that keeps them in memory. A record is
 // taken as a whole, so the last one may exceed the budget.
 func (l *lane) hasRoom() bool {
-	held := l.parcels.bytes + l.gathered.bytes + l.reread.bytes + int64(l.schedule.waiting())*bucketBytes
-	return held < l.budget && l.parcels.pinned+l.reread.pinned < l.queue.cfg.MaxBytes
+	return l.memory() < l.budget && l.parcels.pinned+l.reread.pinned < l.queue.cfg.MaxBytes
+}
+
+// memory returns the bytes of the rows that the lane holds.
+func (l *lane) memory() int64 {
+	return l.parcels.bytes + l.packed.bytes + l.reread.bytes + int64(l.schedule.waiting()+len(l.waiting))*bucketBytes
 }
 
 // read takes the records that have come, as many as there is room for.
@@ -430,14 +435,14 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 }
 
 func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
-	if len(b.pending.Rows) == 0 {
+	if b.waits() == 0 {
 		if b.since = p.since; !b.state.lacks() {
 			b.newest = r.Row().Time
 		}
 	}
 	b.newest = max(b.newest, r.Row().Time)
 	b.lastSeq = max(b.lastSeq, r.Seq())
-	b.pending.Rows = append(b.pending.Rows, r)
+	b.rows = append(b.rows, r)
 	if b.state == pending {
 		l.schedule.grew(b)
 	} else {
@@ -483,7 +488,7 @@ func (l *lane) bucketOf(p *parcel, row *batch.Row, create bool) *bucket {
 		return nil
 	case b == nil:
 		l.makeRoom()
-		b = &bucket{key: key, state: idle, pending: p.pendingOf(key), recovered: p.view.Recovered}
+		b = &bucket{key: key, state: idle, recovered: p.view.Recovered, maySent: p.view.Recovered}
 		l.buckets[key] = b
 		l.active.Add(1)
 	default:
@@ -537,7 +542,7 @@ func (l *lane) sweep(now time.Time) {
 	}
 	l.swept = now
 	for _, b := range l.buckets {
-		if b.state == idle && now.Sub(b.notBefore) > forgetAfter {
+		if b.state == idle && now.Sub(b.since) > forgetAfter {
 			l.forget(b)
 		}
 	}
@@ -558,14 +563,14 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 	}
 	waited := false
 	var sent [triggers]struct{ updates, readings int }
-	writes := make([]*batch.Pending, len(flushed))
+	flights, writes := make([]flight, len(flushed)), make([]*batch.Pending, len(flushed))
 	for i, b := range flushed {
 		waited = waited || b.why == byRequest || b.why == byFlush || b.why == byMemory
-		writes[i] = &b.pending
 		b.isDue(now)
-		b.sending()
+		flights[i] = l.depart(b)
+		writes[i] = &flights[i].pending
 		sent[b.why].updates++
-		sent[b.why].readings += b.sent
+		sent[b.why].readings += flights[i].sent
 		l.move(b, send)
 	}
 	for why, n := range sent {
@@ -592,48 +597,61 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 	now = time.Now()
 	lastStored := 0 // a store that gives up stores none behind the one that failed
 	updates, rows := 0, 0
-	for i, b := range flushed {
-		b.landed()
-		if !b.wrote() {
+	for i := range flights {
+		f := &flights[i]
+		if !f.wrote() {
 			continue
 		}
 		updates++
-		rows += b.sent - len(b.pending.Rows)
-		if b.pending.Verdict == batch.Stored {
+		rows += f.sent - len(f.pending.Rows)
+		if f.pending.Verdict == batch.Stored {
 			lastStored = i
 		}
 	}
 	l.schedule.spend(updates, rows)
-	for i, b := range flushed {
-		l.settle(b, now, i < lastStored, full)
+	for i := range flights {
+		l.settle(&flights[i], now, i < lastStored, full)
 	}
 }
 
-// sending notes how many rows a write has.
-func (b *bucket) sending() {
-	b.sent, b.pending.Found = len(b.pending.Rows), 0
-	b.flight = b.pending.Rows
+// A flight is a write of one bucket.
+type flight struct {
+	bucket   *bucket
+	pending  batch.Pending
+	sent     int // rows
+	unpacked bool
 }
 
-// landed ends a write: it keeps only the rows that the write left.
-func (b *bucket) landed() {
-	b.pending.Rows = append([]batch.Ref(nil), b.pending.Rows...) // they may be the end of the same array
-	clear(b.flight)
-	if len(b.pending.Rows) == 0 && cap(b.flight) <= keptRows {
-		b.pending.Rows = b.flight[:0]
+// depart begins a write of a bucket's rows: all, or the first chunk.
+func (l *lane) depart(b *bucket) flight {
+	f := flight{bucket: b, pending: l.pendingOf(b.key), unpacked: b.packs > 0}
+	f.sent = l.unpack(b)
+	f.pending.Rows, f.pending.State, f.pending.Recovered = b.rows[:f.sent:f.sent], b.store, b.maySent
+	if b.trouble != nil {
+		f.pending.Hung = b.hung
 	}
-	b.flight = nil
+	return f
 }
 
-// wrote reports whether the last write stored rows, beside those that it found
-// stored.
-func (b *bucket) wrote() bool { return b.sent-len(b.pending.Rows) > b.pending.Found }
+// land ends a write: the bucket keeps the rows that the write left, and those after them.
+func (f *flight) land() {
+	b, flown := f.bucket, f.bucket.rows
+	b.store = f.pending.State
+	b.rows = append(append([]batch.Ref(nil), f.pending.Rows...), flown[f.sent:]...) // they may be in the same array
+	clear(flown)
+	if len(b.rows) == 0 && cap(flown) <= keptRows && !f.unpacked {
+		b.rows = flown[:0]
+	}
+}
+
+// wrote reports whether the write stored rows, beside those that it found stored.
+func (f *flight) wrote() bool { return f.sent-len(f.pending.Rows) > f.pending.Found }
 
 // noteArrival reports a row to the stream's Arrivals, unless a row of the same bucket that
 // arrived less than noteAgain earlier was reported.
 func (l *lane) noteArrival(b *bucket, p *parcel) {
-	if l.cfg.Arrivals != nil && p.arrived.Sub(b.noted) >= noteAgain {
-		b.noted = p.arrived
+	if at := l.sinceBegin(p.arrived); l.cfg.Arrivals != nil && (b.noted == 0 || at-b.noted >= noteAgain) {
+		b.noted = cmp.Or(at, 1)
 		l.cfg.Arrivals.Came(b.key.sensor, p.view.Received)
 	}
 }
@@ -644,54 +662,69 @@ const noteAgain = time.Second
 
 // settle acts on the verdict of a write. others means that the same write stored a later
 // bucket, full that the lane had no room for more when the write began.
-func (l *lane) settle(b *bucket, now time.Time, others, full bool) {
-	wrote := b.wrote()
-	verdict := b.pending.Verdict
-	if verdict == batch.Poison && len(b.pending.Rows) > 0 {
-		if err := l.bury(b); err != nil {
-			b.pending.Err = err
-			verdict = batch.Wait
+func (l *lane) settle(f *flight, now time.Time, others, full bool) {
+	b, w, wrote := f.bucket, &f.pending, f.wrote()
+	if w.Verdict == batch.Poison && len(w.Rows) > 0 {
+		if err := l.bury(w); err != nil {
+			w.Err, w.Verdict = err, batch.Wait
 		}
 	}
-	switch {
-	case len(b.pending.Rows) == 0:
+	f.land()
+	l.nextChunk(b)
+	switch verdict := w.Verdict; {
+	case b.waits() == 0:
 		l.succeeded(b, now, wrote)
-		b.notBefore, b.due, b.gathered = now, time.Time{}, nil
+		b.since, b.due = now, 0
 		l.move(b, stored)
 		if b.state == catchingUp && l.walkIsDone() {
 			l.caughtUp(b)
 		}
 		if b.state == idle {
-			b.pending.Recovered = b.recovered
+			b.maySent, b.trouble = b.recovered, nil
 			if len(l.buckets) > l.remembered {
 				l.forget(b)
 			}
 		}
 	case verdict == batch.Wait || verdict == batch.Hangs:
-		l.failed(b, now, others)
-		l.backOff(b, now, full)
+		l.failed(f, now, others)
+		l.backOff(f, now, full)
 	case verdict == batch.Unsent:
+		b.inTrouble()
 		b.unsent++
-		l.backOff(b, now, full)
+		l.backOff(f, now, full)
 	default:
 		l.succeeded(b, now, wrote)
 		if b.state == probing { // the walk will deliver the rest
 			l.drop(b)
 		} else {
-			b.since = parcelOf(b.pending.Rows[0]).since
+			b.since = l.firstArrived(b)
 		}
 		l.move(b, partly)
 		if b.state == pending {
 			l.schedule.hurry(b, byRetry, now)
 		}
 	}
+	l.repack(b)
 }
+
+// firstArrived returns when the first row of a bucket began to gather, after a write.
+func (l *lane) firstArrived(b *bucket) time.Time {
+	if b.packs > 0 && b.unpacked == nil {
+		return l.lastWrite.began.Add(b.packed.arrived)
+	}
+	return parcelOf(b.rows[0]).since
+}
+
+// sinceBegin returns when something was, since the queue began.
+func (l *lane) sinceBegin(at time.Time) time.Duration { return at.Sub(l.lastWrite.began) }
 
 func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {
 	if b.state.lacks() {
 		l.aside.probeAt = time.Time{} // what blocked the others may be gone, too
 	}
-	b.attempts, b.unsent, b.alone, b.pending.Hung = 0, 0, 0, 0
+	if b.trouble != nil {
+		b.attempts, b.unsent, b.alone, b.hung = 0, 0, 0, 0
+	}
 	l.wrote = now
 	if wrote {
 		l.lastWrite.set(now)
@@ -699,11 +732,13 @@ func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {
 }
 
 // failed counts a failed write.
-func (l *lane) failed(b *bucket, now time.Time, others bool) {
+func (l *lane) failed(f *flight, now time.Time, others bool) {
+	b := f.bucket
 	l.queue.metrics.retries.Inc()
+	b.inTrouble()
 	b.attempts++
-	if b.pending.Verdict == batch.Hangs {
-		b.pending.Hung++
+	if f.pending.Verdict == batch.Hangs {
+		b.hung++
 	}
 	// If everything fails the buckets fail together, and nothing is written between
 	// two failures of one.
@@ -711,16 +746,16 @@ func (l *lane) failed(b *bucket, now time.Time, others bool) {
 		b.alone++
 	}
 	b.failed = now
-	if !errors.Is(b.pending.Err, context.Canceled) { // the lane itself cancels it when it ends
-		l.queue.logFailure(l.stream, b.attempts, b.pending.Err)
+	if !errors.Is(f.pending.Err, context.Canceled) { // the lane itself cancels it when it ends
+		l.queue.logFailure(l.stream, b.attempts, f.pending.Err)
 	}
 }
 
 // backOff makes a bucket whose write failed wait, in memory or aside. The jitter
 // keeps buckets that failed together from being retried together.
-func (l *lane) backOff(b *bucket, now time.Time, full bool) {
-	e := fails
-	if l.isStuck(b, full) {
+func (l *lane) backOff(f *flight, now time.Time, full bool) {
+	b, e := f.bucket, fails
+	if l.isStuck(b, f.pending.Verdict, full) {
 		e = stuck
 	}
 	switch {
@@ -728,7 +763,7 @@ func (l *lane) backOff(b *bucket, now time.Time, full bool) {
 		l.drop(b)
 	case e == stuck:
 		l.drop(b)
-		l.queue.logAside(l.stream, b)
+		l.queue.logAside(l.stream, b, f.pending.Err)
 	default:
 		d := min(minBackoff<<max(0, min(b.attempts+b.unsent-1, 10)), maxBackoff)
 		b.notBefore = now.Add(d/2 + rand.N(d))
@@ -737,14 +772,14 @@ func (l *lane) backOff(b *bucket, now time.Time, full bool) {
 }
 
 // bury turns the first pending reading into a dead letter.
-func (l *lane) bury(b *bucket) error {
-	r := b.pending.Rows[0]
-	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, b.pending.Err)); err != nil {
+func (l *lane) bury(pending *batch.Pending) error {
+	r := pending.Rows[0]
+	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, pending.Err)); err != nil {
 		return err
 	}
 	l.queue.metrics.deadLetters.Inc()
-	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", b.pending.Err))
-	b.pending.Drop(1)
+	r.Batch.Tracker.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "MongoDB refused the reading, which is kept as a dead letter: %v", pending.Err))
+	pending.Drop(1)
 	return nil
 }
 
@@ -757,9 +792,9 @@ func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
 
 // report publishes how far everything in this lane is stored, and what is late.
 func (l *lane) report(now time.Time) {
-	l.held.Store(l.parcels.bytes + l.gathered.bytes + l.reread.bytes)
+	l.held.Store(l.memory())
 	// Everything before is stored, except what buckets lack.
-	settled := min(l.cursor.Position(), l.parcels.oldest(), l.gathered.oldest())
+	settled := min(l.cursor.Position(), l.parcels.oldest(), l.packed.oldest())
 	l.assess(now)
 	if applied := min(settled, l.oldestLacked()); applied > l.applied.Load() {
 		l.applied.Store(applied)
@@ -784,17 +819,20 @@ func (l *lane) assess(now time.Time) {
 		}
 	}
 	for _, b := range l.waiting {
-		late(b.due)
+		late(timeOf(b.due))
 	}
 	for b := range l.lacking {
-		late(b.due)
+		late(timeOf(b.due))
 	}
 	late(l.full)
 	l.overdue.Store(nanosOf(due))
 	var oldest time.Time
-	for _, list := range []*parcels{&l.gathered, &l.parcels} {
-		if first := list.Front(); first != nil && (oldest.IsZero() || first.Value.(*parcel).arrived.Before(oldest)) {
-			oldest = first.Value.(*parcel).arrived
+	if first := l.parcels.Front(); first != nil {
+		oldest = first.Value.(*parcel).arrived
+	}
+	if first := l.packed.first; first != nil {
+		if at := l.lastWrite.began.Add(first.packed.arrived); oldest.IsZero() || at.Before(oldest) {
+			oldest = at
 		}
 	}
 	l.oldest.Store(nanosOf(oldest))
@@ -806,6 +844,14 @@ func nanosOf(t time.Time) int64 {
 		return 0
 	}
 	return t.UnixNano()
+}
+
+// timeOf is the inverse of nanosOf.
+func timeOf(ns int64) (t time.Time) {
+	if ns != 0 {
+		t = time.Unix(0, ns)
+	}
+	return t
 }
 
 // lastWrite is when any lane of a stream last wrote rows.

@@ -16,7 +16,7 @@
 //	schedule.go    when a bucket is sent
 //	lane.go        a lane: reading, merging, writing, backing off
 //	bucket.go      the states of a bucket; what a lane holds of a record
-//	gather.go      copying readings that wait for long
+//	gather.go      packing readings that wait for long
 //	waiting.go     what is not stored yet, for queries
 //	aside.go       buckets that cannot be written while others can
 //	deadletter.go  readings that MongoDB refuses
@@ -395,9 +395,9 @@ func (q *Queue) logFailure(stream string, attempt int, err error) {
 	}
 }
 
-func (q *Queue) logAside(stream string, b *bucket) {
+func (q *Queue) logAside(stream string, b *bucket, err error) {
 	if isDue(&q.asideLogged) {
 		q.cfg.Logger.Warn("set a bucket aside: its writes fail while others succeed; its readings wait in the journal", "stream", stream,
-			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", b.pending.Err)
+			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", err)
 	}
 }

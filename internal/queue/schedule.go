@@ -179,7 +179,7 @@ func (s *schedule) add(b *bucket) {
 
 // grew is called when a bucket got another row.
 func (s *schedule) grew(b *bucket) {
-	if b.in == &s.gathering && len(b.pending.Rows) >= s.policy.Readings {
+	if b.in == &s.gathering && b.waits() >= s.policy.Readings {
 		b.leave()
 		s.full.push(b)
 	}
@@ -207,8 +207,8 @@ func (s *schedule) hurryAll(why trigger, now time.Time) {
 
 // isDue notes the time from which on the bucket is late.
 func (b *bucket) isDue(at time.Time) {
-	if b.due.IsZero() || at.Before(b.due) {
-		b.due = at
+	if ns := at.UnixNano(); b.due == 0 || ns < b.due {
+		b.due = ns
 	}
 }
 
@@ -252,7 +252,7 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 		case byReadings:
 			b.isDue(b.since.Add(s.pace.interval))
 		}
-		rows += len(b.pending.Rows)
+		rows += b.ready()
 		chosen = append(chosen, b)
 	}
 	// take picks the first buckets of a list while they are ready, up to a part of a write.
@@ -289,7 +289,7 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 			s.share--
 			pick(b, byAge)
 		case saved > 0:
-			saved -= costOf(1, len(b.pending.Rows))
+			saved -= costOf(1, b.ready())
 			pick(b, byBudget)
 		default:
 			s.share = 0
@@ -344,7 +344,7 @@ func (s *schedule) overdue(most time.Duration) (at time.Time) {
 		}
 	}
 	if b := s.urgent.first; b != nil {
-		earliest(b.due)
+		earliest(timeOf(b.due))
 	}
 	if b := s.full.first; b != nil {
 		earliest(b.since.Add(s.pace.interval))

@@ -275,7 +275,7 @@ func TestFullMemoryWritesTheOldestFirst(t *testing.T) {
 		cfg.MaxBytes = 1 << 20
 		q := start(t, store, cfg)
 		for i := range 200 {
-			q.add(mixed(i, names(500)[i%5*100:][:100]...), nil)
+			q.add(mixed(i, names(5000)[i%50*100:][:100]...), nil)
 			pass(100 * time.Millisecond)
 		}
 		assert.Positive(t, sent(q, byMemory))
@@ -334,7 +334,7 @@ func TestGatheredReadingsAreTheSame(t *testing.T) {
 		}
 		l := q.lanes[0]
 		l.mu.Lock()
-		assert.Equal(t, 2, l.gathered.Len(), "batches of buckets")
+		assert.Equal(t, 2, l.packed.n, "buckets with packed readings")
 		assert.Less(t, l.parcels.Len(), 10, "records")
 		l.mu.Unlock()
 		assert.Len(t, q.Waiting(stream, "a").Rows, 80)

@@ -1,6 +1,10 @@
 package queue
 
-import "github.com/brim-telemetry/brim/internal/batch"
+import (
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+)
 
 // A Snapshot is the readings of a sensor that were not stored at one moment.
 type Snapshot struct {
@@ -31,30 +35,30 @@ func (l *lane) waitingOf(sensor string, hash uint64) Snapshot {
 		case b.key.sensor != sensor:
 		case b.state.lacks():
 			s.From = min(s.From, b.lacks)
-		case b.state == inFlight:
-			s.Rows = b.appendRows(s.Rows, b.flight)
 		default:
-			s.Rows = b.appendRows(s.Rows, b.pending.Rows)
+			s.Rows = b.appendRows(s.Rows)
 		}
 	}
 	s.From = max(s.From, l.applied.Load()) // what a bucket lacked before is stored by now
 	return s
 }
 
-// appendRows appends rows of the bucket. The batch that some were copied to may grow
-// later, so those refer to a snapshot of it.
-func (b *bucket) appendRows(to, rows []batch.Ref) []batch.Ref {
-	var gathered *batch.Batch
-	for _, r := range rows {
-		if b.gathered != nil && r.Batch == &b.gathered.view {
-			if gathered == nil {
-				gathered = b.gathered.view.Frozen()
-			}
-			r.Batch = gathered
+// appendRows appends the rows of the bucket, including those that are in flight.
+func (b *bucket) appendRows(to []batch.Ref) []batch.Ref {
+	granularity := b.key.granularity
+	add := func(c *chunk) {
+		if c.Len() == 0 {
+			return
 		}
-		to = append(to, r)
+		rows := b.unpackedRows(c)
+		rows.SetGranularity(func(string) time.Duration { return granularity })
+		to = appendAll(to, &rows)
 	}
-	return to
+	add(&b.packed)
+	for i := range b.more {
+		add(&b.more[i])
+	}
+	return append(to, b.rows...)
 }
 
 // WaitingSensors calls visit for each sensor of a stream with readings that are not
