@@ -190,6 +190,7 @@ func (x *execution) collMod() (bson.D, *failure) {
 	if err != nil {
 		return nil, err
 	}
+	reply := bson.D{}
 	options, indexes := c.options, slices.Clone(c.indexes)
 	if options == nil {
 		options = finish([]byte{0, 0, 0, 0})
@@ -197,7 +198,7 @@ func (x *execution) collMod() (bson.D, *failure) {
 	for _, e := range elements(x.body)[1:] {
 		switch {
 		case e.Key() == "index":
-			if err := modifyIndex(indexes, e.Value()); err != nil {
+			if reply, err = modifyIndex(indexes, e.Value()); err != nil {
 				return nil, err
 			}
 		case e.Key() == "expireAfterSeconds" && text1(e.Value()) == "off":
@@ -216,20 +217,27 @@ func (x *execution) collMod() (bson.D, *failure) {
 	x.catalog(func(d *data) {
 		d.collections[name].options, d.collections[name].indexes = options, slices.Clone(indexes)
 	})
-	return nil, nil
+	return reply, nil
 }
 
-func modifyIndex(indexes []document, spec value) *failure {
+// modifyIndex changes one of the indexes, and returns what the reply says of it.
+func modifyIndex(indexes []document, spec value) (reply bson.D, err *failure) {
 	n := slices.IndexFunc(indexes, func(i document) bool { return compare(at(i, "name"), at(spec.Data, "name")) == 0 })
 	if n < 0 {
-		return failed(indexNotFound, "cannot find index %v", at(spec.Data, "name"))
+		return nil, failed(indexNotFound, "cannot find index %v", at(spec.Data, "name"))
 	}
 	one, v := &change{}, at(spec.Data, "expireAfterSeconds")
+	if old, ok := whole(at(indexes[n], "expireAfterSeconds")); ok {
+		reply = append(reply, bson.E{Key: "expireAfterSeconds_old", Value: old})
+	}
+	if to, ok := whole(v); ok {
+		reply = append(reply, bson.E{Key: "expireAfterSeconds_new", Value: to})
+	}
 	if err := one.add("expireAfterSeconds", func(value) value { return v }); err != nil {
-		return err
+		return nil, err
 	}
 	indexes[n] = one.to(indexes[n])
-	return nil
+	return reply, nil
 }
 
 // expired returns the documents that are too old at a time.

@@ -346,11 +346,12 @@ func (x *execution) store(c *collection, statement int, doc document, result bso
 		if err := c.checkSeries(doc); err != nil {
 			return err
 		}
-	} else if _, there := c.find(at(doc, "_id")); there {
-		return duplicate(c, at(doc, "_id"))
 	}
-	if err := x.check(c, doc); err != nil {
+	if err := x.check(c, doc); err != nil { // comes before a duplicate, also if it is a validator's
 		return err
+	}
+	if _, there := c.find(at(doc, "_id")); there && !c.isSeries() {
+		return duplicate(c, at(doc, "_id"))
 	}
 	name := c.name
 	x.log(statement, result, func(d *data) { d.collections[name].insert(doc) })
@@ -415,13 +416,16 @@ type modification struct {
 
 func (x *execution) updateStatement(i int, m modification) (result bson.D, err *failure) {
 	c, err := x.collection()
+	if m.upsert && err == nil {
+		c, err = x.ensure()
+	}
 	if err != nil {
 		return nil, err
 	}
 	if c != nil && c.isSeries() {
 		panic(unknown("updates of a time series: %s", x.message))
 	}
-	if _, err := updated(nil, m.update, m.upsert, x.now); err != nil && err.code != pathNotViable && err.code != badValue { // it is checked even if nothing matches
+	if _, err := parseUpdate(m.update, m.upsert, x.now); err != nil { // also if nothing matches
 		return nil, err
 	}
 	var n, modified int32
@@ -443,9 +447,7 @@ func (x *execution) updateStatement(i int, m modification) (result bson.D, err *
 	if n > 0 || !m.upsert {
 		return bson.D{{Key: "n", Value: n}, {Key: "nModified", Value: modified}}, nil
 	}
-	doc, result, err := x.upsert(i, m)
-	_ = doc
-	return result, err
+	return x.upsert(c, i, m)
 }
 
 // modify updates one document, and reports whether that changed it.
@@ -462,22 +464,18 @@ func (x *execution) modify(c *collection, statement int, r record, update value)
 	return true, nil
 }
 
-func (x *execution) upsert(statement int, m modification) (document, bson.D, *failure) {
-	c, err := x.ensure()
-	if err != nil {
-		return nil, nil, err
-	}
+func (x *execution) upsert(c *collection, statement int, m modification) (bson.D, *failure) {
 	base, err := upsertBase(m.filter)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	doc, err := updated(base, m.update, true, x.now)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	doc = idFirst(doc, x.newID(doc))
 	result := bson.D{{Key: "n", Value: int32(1)}, {Key: "nModified", Value: int32(0)}, {Key: "upserted", Value: raw(at(doc, "_id"))}}
-	return doc, result, x.store(c, statement, doc, result)
+	return result, x.store(c, statement, doc, result)
 }
 
 func (x *execution) delete() (bson.D, *failure) {
@@ -502,7 +500,7 @@ func (x *execution) delete() (bson.D, *failure) {
 }
 
 func removal(name string, serial int64) entry {
-	return func(d *data) { d.collections[name].remove(serial) }
+	return func(d *data) { d.remove(name, serial) }
 }
 
 // findAndModify updates or removes the first document that matches, and returns it.
@@ -514,13 +512,18 @@ func (x *execution) findAndModify() (bson.D, *failure) {
 	if err != nil {
 		return nil, err
 	}
+	update, remove := x.body.Lookup("update"), truth(core(x.body.Lookup("remove")))
+	if !remove {
+		if _, err := parseUpdate(core(update), false, x.now); err != nil {
+			return nil, err
+		}
+	}
 	var found []record
 	if c != nil {
 		found = c.matching(document(x.body.Lookup("query").Value), x.now)
-		order(core(x.body.Lookup("sort"))).sort(c, found)
+		order(core(x.body.Lookup("sort")), document(x.body.Lookup("query").Value)).sort(found)
 	}
 	shape := compileProjection(core(x.body.Lookup("fields")))
-	remove, _ := x.body.Lookup("remove").BooleanOK()
 	upsert, _ := x.body.Lookup("upsert").BooleanOK()
 	after, _ := x.body.Lookup("new").BooleanOK()
 	switch {
@@ -535,7 +538,7 @@ func (x *execution) findAndModify() (bson.D, *failure) {
 		x.log(0, result, removal(c.name, found[0].serial))
 		return result, nil
 	}
-	doc, err := updated(found[0].doc, core(x.body.Lookup("update")), false, x.now)
+	doc, err := updated(found[0].doc, core(update), false, x.now)
 	if err == nil {
 		err = x.check(c, doc)
 	}

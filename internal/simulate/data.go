@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -107,7 +108,8 @@ func (c *collection) remove(serial int64) {
 	c.docs = slices.DeleteFunc(c.docs, func(r record) bool { return r.serial == serial })
 }
 
-// matching returns the records that match, in the order in which they are held.
+// matching returns the records that match: by _id if the filter has a condition on it,
+// or else in the order in which they were inserted.
 func (c *collection) matching(filter document, now time.Time) (out []record) {
 	matches := compile(filter)
 	for _, r := range c.candidates(filter) {
@@ -115,7 +117,15 @@ func (c *collection) matching(filter document, now time.Time) (out []record) {
 			out = append(out, r)
 		}
 	}
+	if !byID(filter) {
+		slices.SortFunc(out, func(a, b record) int { return cmp.Compare(a.serial, b.serial) })
+	}
 	return out
+}
+
+func byID(filter document) bool {
+	_, ok := lookup(filter, "_id")
+	return ok
 }
 
 // candidates narrows the documents down to those that a condition on _id allows.

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -78,9 +79,32 @@ func evaluatePath(s string, d document, now time.Time) value {
 	case strings.HasPrefix(s, "$$"):
 		panic(unknown("the variable %s", s))
 	case strings.HasPrefix(s, "$"):
-		return at(d, strings.Split(s[1:], ".")...)
+		return along(value{Type: bsoncore.TypeEmbeddedDocument, Data: d}, strings.Split(s[1:], "."))
 	}
 	return stringValue(s)
+}
+
+// along follows a path. Through an array it leads to the array of what is there in each of
+// its elements.
+func along(v value, path []string) value {
+	if len(path) == 0 {
+		return v
+	}
+	switch v.Type {
+	case bsoncore.TypeEmbeddedDocument:
+		next, _ := lookup(v.Data, path[0])
+		return along(next, path[1:])
+	case bsoncore.TypeArray:
+		body, n := []byte{0, 0, 0, 0}, 0
+		for _, e := range elements(v.Data) {
+			if one := along(e.Value(), path); !missing(one) {
+				body = bsoncore.AppendValueElement(body, strconv.Itoa(n), one)
+				n++
+			}
+		}
+		return value{Type: bsoncore.TypeArray, Data: finish(body)}
+	}
+	return value{}
 }
 
 func evaluateOperator(op string, operands value, d document, now time.Time) value {

@@ -148,11 +148,11 @@ func oneOf(array value) func(value) bool {
 func comparison(op string, with value) func(value) bool {
 	within := rank(with.Type)
 	return func(v value) bool {
-		if missing(v) {
-			return within == rank(bsoncore.TypeNull) && op != "$gt" && op != "$lt"
+		if missing(v) && within == rank(bsoncore.TypeNull) {
+			return op != "$gt" && op != "$lt"
 		}
-		if within != rank(v.Type) && within != rank(bsoncore.TypeMinKey) && within != rank(bsoncore.TypeMaxKey) {
-			return false
+		if within != rank(v.Type) { // as odd as in MongoDB
+			return op != "$eq" && (with.Type == bsoncore.TypeMinKey || with.Type == bsoncore.TypeMaxKey)
 		}
 		if op != "$eq" && within == 10 && isNaN(v) != isNaN(with) {
 			return false

@@ -41,6 +41,7 @@ type MongoDB struct {
 
 	mu        sync.Mutex
 	immediate bool
+	observe   func(m *message, reply bson.D) // if not nil: called for each command that was executed
 	hosts     []member
 	primary   int
 	term      int64
@@ -284,6 +285,9 @@ func (c *Command) execute() {
 	x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now()}
 	c.reply = x.run()
 	c.executed, c.needs = true, x.needs
+	if db.observe != nil {
+		db.observe(&c.message, c.reply)
+	}
 	if c.conn.closed {
 		c.forget()
 	}

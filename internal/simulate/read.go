@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,19 +25,17 @@ type cursor struct {
 	last     *record
 }
 
-// ordering is a sort; within what it leaves open, documents come by _id, and those of
-// a time series as they were inserted.
-type ordering []bsoncore.Element
-
-func order(v value) ordering {
-	if missing(v) {
-		return nil
-	}
-	return elements(v.Data)
+// ordering is that of a query's documents: by what its sort names, and within that by _id
+// or as they were inserted, see matching.
+type ordering struct {
+	by      []bsoncore.Element
+	natural bool
 }
 
-func (o ordering) compare(c *collection, a, b record) int {
-	for _, e := range o {
+func order(sort value, filter document) ordering { return ordering{elements(sort.Data), !byID(filter)} }
+
+func (o ordering) compare(a, b record) int {
+	for _, e := range o.by {
 		path := strings.Split(e.Key(), ".")
 		x, y := sortable(at(a.doc, path...)), sortable(at(b.doc, path...))
 		if d := compare(x, y); d != 0 {
@@ -46,7 +45,7 @@ func (o ordering) compare(c *collection, a, b record) int {
 			return d
 		}
 	}
-	if c.isSeries() {
+	if o.natural {
 		return cmp.Compare(a.serial, b.serial)
 	}
 	return compare(a.id, b.id)
@@ -62,9 +61,9 @@ func sortable(v value) value {
 	return v
 }
 
-func (o ordering) sort(c *collection, records []record) {
-	if len(o) > 0 {
-		slices.SortFunc(records, func(a, b record) int { return o.compare(c, a, b) })
+func (o ordering) sort(records []record) {
+	if len(o.by) > 0 {
+		slices.SortFunc(records, o.compare)
 	}
 }
 
@@ -82,8 +81,9 @@ func (x *execution) majorityOnly() bool {
 func (x *execution) find() (bson.D, *failure) {
 	q := &cursor{
 		host: x.host, majority: x.majorityOnly(), name: x.target(), filter: document(x.body.Lookup("filter").Value),
-		order: order(core(x.body.Lookup("sort"))), shape: compileProjection(core(x.body.Lookup("projection"))),
+		shape: compileProjection(core(x.body.Lookup("projection"))),
 	}
+	q.order = order(core(x.body.Lookup("sort")), q.filter)
 	limit, _ := x.body.Lookup("limit").AsInt64OK()
 	q.left = int(limit)
 	return x.next(q, "firstBatch", x.batchSize(101))
@@ -103,13 +103,19 @@ func (x *execution) getMore() (bson.D, *failure) {
 		return nil, failed(cursorGone, "cursor id %d not found", id)
 	}
 	delete(x.db.cursors, id)
-	return x.next(q, "nextBatch", x.batchSize(0))
+	n := x.batchSize(unlimited)
+	if n == 0 {
+		n = unlimited
+	}
+	return x.next(q, "nextBatch", n)
 }
 
 // maxBatch bounds the bytes of a batch.
 const maxBatch = 16 << 20
 
-// next returns the next documents of a query: at most n, unless that is 0.
+const unlimited = -1
+
+// next returns the next documents of a query, at most n.
 func (x *execution) next(q *cursor, batch string, n int) (bson.D, *failure) {
 	docs, more := bson.A{}, false
 	if c := x.db.dataOf(x.host, q.majority).collections[q.name]; c != nil && c.kind == "view" {
@@ -137,11 +143,14 @@ func cursorReply(id int64, name, batch string, docs bson.A) bson.D {
 func (q *cursor) batch(c *collection, n int, now time.Time) (docs bson.A, more bool) {
 	docs = bson.A{}
 	found := c.matching(q.filter, now)
-	q.order.sort(c, found)
+	q.order.sort(found)
 	if q.last != nil {
-		found = slices.DeleteFunc(found, func(r record) bool { return q.order.compare(c, r, *q.last) <= 0 })
+		found = slices.DeleteFunc(found, func(r record) bool { return q.order.compare(r, *q.last) <= 0 })
 	}
 	size := 0
+	if n == 0 {
+		return docs, true
+	}
 	for i := range found {
 		doc := q.shape(found[i].doc, now)
 		if size += len(doc); len(docs) > 0 && size > maxBatch {
@@ -198,7 +207,7 @@ func compileProjection(spec value) shape {
 	if len(hide) > 0 {
 		panic(unknown("the projection %v", spec))
 	}
-	if id {
+	if rest, _ := within(show, "_id"); id && len(rest) == 0 {
 		show = append(show, []string{"_id"})
 	}
 	return func(d document, now time.Time) document {
@@ -228,37 +237,63 @@ func within(paths [][]string, name string) (rest [][]string, ends bool) {
 	return rest, ends
 }
 
+// only keeps what paths lead to, also in the documents of arrays.
 func only(d document, paths [][]string) document {
-	out := []byte{0, 0, 0, 0}
-	for _, e := range elements(d) {
-		rest, ends := within(paths, e.Key())
-		switch v := e.Value(); {
+	return rebuild(d, func(key string, v value) value {
+		rest, ends := within(paths, key)
+		switch {
 		case ends:
-			out = append(out, e...)
-		case len(rest) > 0 && v.Type == bsoncore.TypeArray:
-			panic(unknown("a projection into the array %s", e.Key()))
-		case len(rest) > 0 && v.Type == bsoncore.TypeEmbeddedDocument:
-			out = bsoncore.AppendDocumentElement(out, e.Key(), only(v.Data, rest))
+			return v
+		case len(rest) > 0:
+			return projected(v, func(d document) document { return only(d, rest) }, false)
 		}
-	}
-	return finish(out)
+		return value{}
+	})
 }
 
+// without leaves out what paths lead to.
 func without(d document, paths [][]string) document {
 	if len(paths) == 0 {
 		return d
 	}
+	return rebuild(d, func(key string, v value) value {
+		rest, ends := within(paths, key)
+		switch {
+		case ends:
+			return value{}
+		case len(rest) > 0:
+			return projected(v, func(d document) document { return without(d, rest) }, true)
+		}
+		return v
+	})
+}
+
+func projected(v value, do func(document) document, keepScalars bool) value {
+	switch v.Type {
+	case bsoncore.TypeEmbeddedDocument:
+		return value{Type: v.Type, Data: do(v.Data)}
+	case bsoncore.TypeArray:
+		body, n := []byte{0, 0, 0, 0}, 0
+		for _, e := range elements(v.Data) {
+			if one := projected(e.Value(), do, keepScalars); !missing(one) {
+				body = bsoncore.AppendValueElement(body, strconv.Itoa(n), one)
+				n++
+			}
+		}
+		return value{Type: v.Type, Data: finish(body)}
+	}
+	if keepScalars {
+		return v
+	}
+	return value{}
+}
+
+// rebuild makes a document of what becomes of each element; missing ones are left out.
+func rebuild(d document, do func(key string, v value) value) document {
 	out := []byte{0, 0, 0, 0}
 	for _, e := range elements(d) {
-		rest, ends := within(paths, e.Key())
-		switch v := e.Value(); {
-		case ends:
-		case len(rest) > 0 && v.Type == bsoncore.TypeArray:
-			panic(unknown("a projection into the array %s", e.Key()))
-		case len(rest) > 0 && v.Type == bsoncore.TypeEmbeddedDocument:
-			out = bsoncore.AppendDocumentElement(out, e.Key(), without(v.Data, rest))
-		default:
-			out = append(out, e...)
+		if v := do(e.Key(), e.Value()); !missing(v) {
+			out = bsoncore.AppendValueElement(out, e.Key(), v)
 		}
 	}
 	return finish(out)
@@ -279,7 +314,7 @@ func (x *execution) aggregate() (bson.D, *failure) {
 			matches := compile(e.Value().Data)
 			records = slices.DeleteFunc(records, func(r record) bool { return !matches(r.doc, x.now) })
 		case "$sort":
-			order(e.Value()).sort(c, records)
+			order(e.Value(), nil).sort(records)
 		case "$group":
 			records = group(records, e.Value(), x.now)
 		default:

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -39,6 +40,9 @@ func parseUpdate(u value, inserting bool, now time.Time) (root *change, err *fai
 			return nil, failed(failedToParse, "Modifiers operate on fields but we found type %v instead", op.Value().Type)
 		}
 		for _, f := range elements(fields) {
+			if slices.Contains(strings.Split(f.Key(), "."), "") {
+				return nil, failed(emptyFieldName, "The update path '%s' contains an empty field name, which is not allowed.", f.Key())
+			}
 			do, err := leafOf(op.Key(), f.Key(), f.Value(), now)
 			if err == nil && op.Key() == "$setOnInsert" && !inserting {
 				do = func(old value) value { return old } // in the tree, for its conflicts
@@ -151,13 +155,10 @@ func finish(body []byte) []byte {
 func (c *change) add(path string, do leaf) *failure {
 	names := strings.Split(path, ".")
 	for i, name := range names {
-		switch {
-		case name == "":
-			return failed(emptyFieldName, "The update path '%s' contains an empty field name, which is not allowed.", path)
-		case strings.HasPrefix(name, "$"):
-			return badName(path, name, i)
+		if name == "$" || strings.HasPrefix(name, "$[") {
+			panic(unknown("the positional path %s", path))
 		}
-		n, found := slices.BinarySearchFunc(c.children, name, func(c *change, name string) int { return compareNames(c.name, name) })
+		n, found := c.child(name)
 		last := i == len(names)-1
 		if found && (last || c.children[n].apply != nil) {
 			return failed(conflictingUpdate, "Updating the path '%s' would create a conflict at '%s'", path, strings.Join(names[:i+1], "."))
@@ -171,42 +172,53 @@ func (c *change) add(path string, do leaf) *failure {
 	return nil
 }
 
-func badName(path, name string, i int) *failure {
-	if name == "$" || strings.HasPrefix(name, "$[") {
-		panic(unknown("the positional path %s", path))
-	}
-	return failed(dollarPrefixed, "The dollar ($) prefixed field '%s' in '%s' is not allowed in the context of an update's replacement document.", name, path)
-}
-
-// compareNames is the order in which MongoDB makes new fields.
-func compareNames(a, b string) int {
-	return strings.Compare(a, b)
-}
-
 // to returns a document after the change. It panics with a failure if the change cannot
 // be made.
 func (c *change) to(d []byte) []byte {
+	became := make([]value, len(c.children)) // in their order, and so is the first failure
+	for n, child := range c.children {
+		old, _ := lookup(d, child.name)
+		became[n] = child.of(old)
+		if missing(old) && !missing(became[n]) && strings.HasPrefix(child.name, "$") {
+			panic(failed(dollarPrefixed, "The dollar ($) prefixed field '%s' is not valid for storage.", child.name))
+		}
+	}
 	out := []byte{0, 0, 0, 0}
 	done := make([]bool, len(c.children))
 	for _, e := range elements(d) {
-		n, found := slices.BinarySearchFunc(c.children, e.Key(), func(c *change, name string) int { return compareNames(c.name, name) })
+		n, found := c.child(e.Key())
 		if !found || done[n] {
 			out = append(out, e...)
 			continue
 		}
-		done[n] = true
-		if v := c.children[n].of(e.Value()); !missing(v) {
-			out = bsoncore.AppendValueElement(out, e.Key(), v)
+		if done[n] = true; !missing(became[n]) {
+			out = bsoncore.AppendValueElement(out, e.Key(), became[n])
 		}
 	}
 	for n, child := range c.children {
-		if !done[n] {
-			if v := child.of(value{}); !missing(v) {
-				out = bsoncore.AppendValueElement(out, child.name, v)
-			}
+		if !done[n] && !missing(became[n]) {
+			out = bsoncore.AppendValueElement(out, child.name, became[n])
 		}
 	}
 	return finish(out)
+}
+
+// child returns the place of a child, and whether it is there.
+func (c *change) child(name string) (int, bool) {
+	return slices.BinarySearchFunc(c.children, name, func(c *change, name string) int { return compareNames(c.name, name) })
+}
+
+// compareNames is the order in which MongoDB makes new fields: that of their bytes, and
+// for two numbers that of the numbers.
+func compareNames(a, b string) int {
+	if isNumber(a) && isNumber(b) {
+		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+	}
+	return strings.Compare(a, b)
+}
+
+func isNumber(name string) bool {
+	return name == "0" || name != "" && name[0] != '0' && strings.Trim(name, "0123456789") == ""
 }
 
 // of returns a value after the change.
@@ -223,9 +235,26 @@ func (c *change) of(old value) value {
 		}
 		return value{Type: bsoncore.TypeEmbeddedDocument, Data: made}
 	case old.Type == bsoncore.TypeArray:
-		panic(unknown("an update into the array %s", c.name))
+		return value{Type: old.Type, Data: c.toArray(old.Data)}
 	}
 	panic(failed(pathNotViable, "Cannot create field '%s' in element {%s: %v}", c.children[0].name, c.name, old))
+}
+
+// toArray is to for an array, of which new elements may be behind a gap.
+func (c *change) toArray(a []byte) []byte {
+	n := len(elements(a))
+	body := slices.Clone(a[:len(a)-1])
+	for _, child := range c.children {
+		i, err := strconv.Atoi(child.name)
+		if err != nil || i < 0 || strconv.Itoa(i) != child.name {
+			panic(failed(pathNotViable, "Cannot create field '%s' in element {%s: %v}", child.name, c.name, value{Type: bsoncore.TypeArray, Data: a}))
+		}
+		for ; n < i; n++ {
+			body = bsoncore.AppendNullElement(body, strconv.Itoa(n))
+		}
+		n = max(n, i+1)
+	}
+	return c.to(finish(body))
 }
 
 // upsertBase is the document that an upsert applies its update to: what its filter
