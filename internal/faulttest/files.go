@@ -37,6 +37,56 @@ type Files struct {
 	failWrite failure
 	syncs     int
 	failed    int
+	around    func(op, name string, do func() error) error
+}
+
+// The operations that Around sees.
+const (
+	Create  = "create"
+	Write   = "write"
+	Sync    = "sync"
+	Remove  = "remove"
+	Rename  = "rename"
+	SyncDir = "sync-dir"
+)
+
+// Around makes fn carry out each operation that changes the disk, by calling do. It may wait
+// before and after that, or return an error instead. It is called by several goroutines.
+func (f *Files) Around(fn func(op, name string, do func() error) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.around = fn
+}
+
+// carryOut calls do with f locked, or has fn of Around do so.
+func (f *Files) carryOut(op, name string, do func() error) error {
+	f.mu.Lock()
+	around := f.around
+	f.mu.Unlock()
+	locked := func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if err := f.begin(); err != nil {
+			return err
+		}
+		return do()
+	}
+	if around == nil {
+		return locked()
+	}
+	return around(op, name, locked)
+}
+
+// Kill ends the use of the disk by a process, as a kill does, and returns it to the next
+// one: with everything that was written, of which still only what was synced survives a
+// power cut.
+func (f *Files) Kill() *Files {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = true
+	next := NewFiles(f.random.Uint64())
+	next.names, next.durable, next.changes, next.capacity = maps.Clone(f.names), maps.Clone(f.durable), f.changes, f.capacity
+	return next
 }
 
 // failure makes an operation fail a number of times, or always if times is negative.
@@ -123,9 +173,9 @@ func (f *Files) PowerCut() *Files {
 	for _, c := range f.changes[:f.random.IntN(len(f.changes)+1)] {
 		c.apply(names)
 	}
-	for name, node := range names {
+	for _, name := range slices.Sorted(maps.Keys(names)) { // in this order, so that chance depends on the seed alone
 		next.names[name] = &inode{}
-		next.names[name].reset(node.survive(f.random))
+		next.names[name].reset(names[name].survive(f.random))
 	}
 	next.durable = maps.Clone(next.names)
 	return next
@@ -229,16 +279,17 @@ func (f *Files) MakeDir(string) error {
 
 // Create implements journal.Files.
 func (f *Files) Create(name string) (journal.File, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(); err != nil {
+	node := &inode{}
+	err := f.carryOut(Create, name, func() error {
+		if f.names[name] != nil {
+			return &os.PathError{Op: "create", Path: name, Err: os.ErrExist}
+		}
+		f.change(nameChange{name: name, node: node})
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	if f.names[name] != nil {
-		return nil, &os.PathError{Op: "create", Path: name, Err: os.ErrExist}
-	}
-	node := &inode{}
-	f.change(nameChange{name: name, node: node})
 	return &file{disk: f, node: node, name: name, write: true}, nil
 }
 
@@ -258,31 +309,25 @@ func (f *Files) Open(name string, write bool) (journal.File, error) {
 
 // Remove implements journal.Files.
 func (f *Files) Remove(name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(); err != nil {
-		return err
-	}
-	if f.names[name] == nil {
-		return &os.PathError{Op: "remove", Path: name, Err: os.ErrNotExist}
-	}
-	f.change(nameChange{name: name})
-	return nil
+	return f.carryOut(Remove, name, func() error {
+		if f.names[name] == nil {
+			return &os.PathError{Op: "remove", Path: name, Err: os.ErrNotExist}
+		}
+		f.change(nameChange{name: name})
+		return nil
+	})
 }
 
 // Rename implements journal.Files.
 func (f *Files) Rename(from, to string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(); err != nil {
-		return err
-	}
-	node := f.names[from]
-	if node == nil {
-		return &os.PathError{Op: "rename", Path: from, Err: os.ErrNotExist}
-	}
-	f.change(nameChange{name: to, node: node, from: from})
-	return nil
+	return f.carryOut(Rename, to, func() error {
+		node := f.names[from]
+		if node == nil {
+			return &os.PathError{Op: "rename", Path: from, Err: os.ErrNotExist}
+		}
+		f.change(nameChange{name: to, node: node, from: from})
+		return nil
+	})
 }
 
 // List implements journal.Files.
@@ -303,14 +348,11 @@ func (f *Files) List(dir string) ([]string, error) {
 }
 
 // SyncDir implements journal.Files. There is one directory, in effect.
-func (f *Files) SyncDir(string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(); err != nil {
-		return err
-	}
-	f.durable, f.changes = maps.Clone(f.names), nil
-	return nil
+func (f *Files) SyncDir(dir string) error {
+	return f.carryOut(SyncDir, dir, func() error {
+		f.durable, f.changes = maps.Clone(f.names), nil
+		return nil
+	})
 }
 
 // Space implements journal.Files.
@@ -471,13 +513,16 @@ func (f *file) ReadAt(p []byte, at int64) (int, error) {
 }
 
 // WriteAt implements journal.File.
-func (f *file) WriteAt(p []byte, at int64) (int, error) {
+func (f *file) WriteAt(p []byte, at int64) (n int, err error) {
+	err = f.disk.carryOut(Write, f.name, func() error {
+		n, err = f.writeAt(p, at)
+		return err
+	})
+	return n, err
+}
+
+func (f *file) writeAt(p []byte, at int64) (int, error) {
 	d := f.disk
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.begin(); err != nil {
-		return 0, err
-	}
 	if !f.write {
 		return 0, &os.PathError{Op: "write", Path: f.name, Err: os.ErrPermission}
 	}
@@ -514,20 +559,17 @@ func (f *file) Truncate(size int64) error {
 // Sync implements journal.File.
 func (f *file) Sync() error {
 	d := f.disk
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.begin(); err != nil {
-		return err
-	}
-	if err := d.failSync.take(); err != nil {
-		d.failed++
-		// The cache takes the pages for clean now; no later sync writes them.
-		f.node.dirty = nil
-		return &os.PathError{Op: "sync", Path: f.name, Err: err}
-	}
-	d.syncs++
-	f.node.sync()
-	return nil
+	return d.carryOut(Sync, f.name, func() error {
+		if err := d.failSync.take(); err != nil {
+			d.failed++
+			// The cache takes the pages for clean now; no later sync writes them.
+			f.node.dirty = nil
+			return &os.PathError{Op: "sync", Path: f.name, Err: err}
+		}
+		d.syncs++
+		f.node.sync()
+		return nil
+	})
 }
 
 // Size implements journal.File.

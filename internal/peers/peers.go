@@ -79,7 +79,8 @@ type Config struct {
 	TLS *tls.Config
 	// RequireTLS refuses to send credentials without TLS; set if this daemon has TLS itself.
 	RequireTLS bool
-	Timeout    time.Duration // of a request to a peer; 0: 1 s
+	Timeout    time.Duration     // of a request to a peer; 0: 1 s
+	Transport  http.RoundTripper // for connections to peers; nil: the network
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
@@ -117,11 +118,14 @@ func New(cfg Config) (*Peers, error) {
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
 	p := &Peers{cfg: cfg, began: time.Now()}
-	p.client = &http.Client{
-		Transport: &http.Transport{
+	if cfg.Transport == nil {
+		cfg.Transport = &http.Transport{
 			TLSClientConfig: cfg.TLS, ForceAttemptHTTP2: true,
 			MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, // shorter than the daemon's
-		},
+		}
+	}
+	p.client = &http.Client{
+		Transport: cfg.Transport,
 		// Credentials must go to no other server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

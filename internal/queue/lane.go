@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -766,9 +768,20 @@ func (l *lane) backOff(f *flight, now time.Time, full bool) {
 		l.queue.logAside(l.stream, b, f.pending.Err)
 	default:
 		d := min(minBackoff<<max(0, min(b.attempts+b.unsent-1, 10)), maxBackoff)
-		b.notBefore = now.Add(d/2 + rand.N(d))
+		b.notBefore = now.Add(d/2 + b.jitter(d))
 	}
 	l.move(b, e)
+}
+
+// jitter returns less than d, different for each bucket and attempt.
+func (b *bucket) jitter(d time.Duration) time.Duration {
+	var attempt [16]byte
+	binary.BigEndian.PutUint64(attempt[:], uint64(b.key.start))
+	binary.BigEndian.PutUint64(attempt[8:], uint64(b.attempts+b.unsent))
+	h := xxhash.New()
+	_, _ = h.WriteString(b.key.session + b.key.sensor) // never fails, nor does Write
+	_, _ = h.Write(attempt[:])
+	return time.Duration(h.Sum64() % uint64(d))
 }
 
 // bury turns the first pending reading into a dead letter.

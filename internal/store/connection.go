@@ -30,6 +30,7 @@ type ConnectionConfig struct {
 	App      string // name that the server knows the connection by; empty: brim, the daemon's
 	Logger   *slog.Logger
 	Monitor  *event.CommandMonitor // of all commands; nil: none
+	Dialer   options.ContextDialer // nil: the network
 	// Found is called whenever a server that accepts writes is found again; it
 	// must not block. May be nil.
 	Found func()
@@ -92,7 +93,11 @@ func Connect(cfg ConnectionConfig) (*Connection, error) {
 const asidePool = 3
 
 func clientOptions(cfg *ConnectionConfig, used func(*event.PoolEvent)) *options.ClientOptions {
-	return options.Client().SetAppName(cmp.Or(cfg.App, "brim")).
+	opts := options.Client()
+	if cfg.Dialer != nil {
+		opts.SetDialer(cfg.Dialer)
+	}
+	return opts.SetAppName(cmp.Or(cfg.App, "brim")).
 		// A lane must not hang longer than a failover takes to be noticed; it backs
 		// off and tries again by itself.
 		SetServerSelectionTimeout(3 * time.Second).

@@ -31,7 +31,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -144,7 +143,7 @@ type Claims struct {
 	held   atomic.Pointer[time.Time] // when the last successful renewal began; nil: none yet
 	lost   atomic.Pointer[map[string]*HeldError]
 
-	mu       sync.Mutex // held during requests to MongoDB
+	turn     chan struct{} // holds one while requests to MongoDB go on; guards what follows
 	sessions map[string]*session
 	drawn    []string  // the newest beats of this process, whether known to be in a document or not
 	untold   []string  // lost, and Lose did not return nil yet
@@ -180,7 +179,7 @@ func New(cfg Config) *Claims {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Claims{cfg: cfg, sessions: make(map[string]*session)}
+	c := &Claims{cfg: cfg, turn: make(chan struct{}, 1), sessions: make(map[string]*session)}
 	c.losses = promauto.With(cfg.Registerer).NewCounter(prometheus.CounterOpts{
 		Name: "brim_store_sessions_lost_total",
 		Help: "Sessions of this daemon that another daemon stored readings under; what this one had not stored of them becomes dead letters at the next start.",
@@ -214,8 +213,10 @@ func (c *Claims) Ensure(ctx context.Context) error {
 		return nil
 	}
 	asked := c.cfg.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if err := c.begin(ctx); err != nil {
+		return err
+	}
+	defer c.end()
 	switch {
 	case c.isFresh(): // renewed by another caller meanwhile
 		return nil
@@ -224,6 +225,18 @@ func (c *Claims) Ensure(ctx context.Context) error {
 	}
 	return c.renew(ctx)
 }
+
+// begin waits until no other caller talks to MongoDB about the claims.
+func (c *Claims) begin(ctx context.Context) error {
+	select {
+	case c.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the renewal of the claims: %w", ctx.Err())
+	}
+}
+
+func (c *Claims) end() { <-c.turn }
 
 // isFresh also goes by the wall clock: on a machine that was resumed it is ahead
 // of the monotonic clock.
@@ -246,11 +259,13 @@ func (c *Claims) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			c.mu.Lock()
+			if c.begin(ctx) != nil {
+				return
+			}
 			if err := c.renew(ctx); err != nil && ctx.Err() == nil {
 				c.cfg.Logger.Debug("renew the claims on the sessions", "err", err)
 			}
-			c.mu.Unlock()
+			c.end()
 		}
 	}
 }
@@ -465,10 +480,12 @@ func (c *Claims) removeForgotten(ctx context.Context) {
 
 // Close releases all claims, within ctx. Nothing may be written afterwards.
 func (c *Claims) Close(ctx context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
+	if c.begin(ctx) != nil {
+		return // claims that are not released expire
+	}
+	defer c.end()
 	c.release(ctx, nil)
 }
 

@@ -377,7 +377,7 @@ func keyOf(pending *batch.Pending) pendingKey {
 
 // A session is a logical one with a command that may still be on its way.
 type session struct {
-	mu      sync.Mutex // its commands are sent one at a time
+	turn    chan struct{} // holds one while a command is sent: they are sent one at a time
 	logical *mongo.Session
 	barred  bool // that command can no longer be executed
 }
@@ -400,7 +400,7 @@ func (u *unanswered) add(logical *mongo.Session, readings []reading) {
 	if u.of == nil {
 		u.of = make(map[pendingKey]*session)
 	}
-	one := &session{logical: logical}
+	one := &session{turn: make(chan struct{}, 1), logical: logical}
 	for _, r := range readings {
 		u.of[keyOf(r.pending)] = one
 	}
@@ -426,8 +426,12 @@ func (u *unanswered) forget(one *session) {
 // retryWrites=false in the URI, commands have no numbers and may overtake each
 // other.
 func (s *Store) fence(ctx context.Context, one *session) error {
-	one.mu.Lock()
-	defer one.mu.Unlock()
+	select {
+	case one.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another command of the session: %w", ctx.Err())
+	}
+	defer func() { <-one.turn }()
 	if one.barred {
 		return nil
 	}

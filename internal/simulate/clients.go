@@ -1,0 +1,537 @@
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// A request is a client's, to one daemon.
+type request struct {
+	number  int
+	what    string
+	host    *host
+	process *hosted
+	done    atomic.Bool // the answer is there
+	err     error       // of a flush
+	answers []*httptest.ResponseRecorder
+	whole   bool // no answer was broken off
+	settle  func(r *request)
+
+	// Of a write.
+	readings []*reading
+	body     string
+	key, ack string
+	first    *request // that this one repeats
+	code     int      // of the answer; 0: it is unknown
+	accepted int
+
+	// Of a query.
+	stream, sensor string
+	from, to       int64
+	limit          int        // of readings on a page; 0: all are on one
+	must           []*reading // that the answer must not miss
+	elsewhere      []*reading // likewise, unless it says that it is incomplete
+}
+
+// begin sends a request.
+func (w *world) begin(r *request, call func(r *request)) {
+	w.requests++
+	r.number, r.process = w.requests, r.host.process
+	w.open = append(w.open, r)
+	w.tell(clients, r.host.column, "request %d: %s", r.number, r.what)
+	go func() {
+		call(r)
+		r.done.Store(true)
+	}()
+}
+
+// send makes one call to the process of the request.
+func (r *request) send(method, target, body string, header map[string]string) *httptest.ResponseRecorder {
+	h := httptest.NewRequestWithContext(context.Background(), method, target, strings.NewReader(body))
+	for k, v := range header {
+		h.Header.Set(k, v)
+	}
+	answer, ok := r.process.call(h)
+	r.answers, r.whole = append(r.answers, answer), ok
+	return answer
+}
+
+// last returns the last answer.
+func (r *request) last() *httptest.ResponseRecorder { return r.answers[len(r.answers)-1] }
+
+// post writes some readings of one stream.
+func (w *world) post(h *host) {
+	stream := pick(w, streamNames[:])
+	r := &request{host: h, stream: stream, settle: w.posted, ack: pick(w, []string{"", "", "", "stored"})}
+	n := 1 + w.intN(w.moods.batch)
+	sensors := w.moods.sensors
+	base := w.time()
+	var b strings.Builder
+	names := make([]string, n)
+	for i := range n {
+		sensor := fmt.Sprintf("s-%d", w.intN(sensors))
+		at := base.Add(time.Duration(w.intN(4)) * 100 * time.Millisecond)
+		if w.chance(0.2) {
+			at = w.time()
+		}
+		one := w.ledger.add(stream, sensor, at, w.chance(w.moods.bad), h)
+		one.open++
+		r.readings = append(r.readings, one)
+		b.WriteString(one.line(w.moods.filler))
+		names[i] = sensor + "@" + strconv.FormatInt(one.mark.Number, 10)
+	}
+	r.body = b.String()
+	if w.chance(w.moods.keys) {
+		r.key = fmt.Sprintf("key-%d", w.requests)
+		w.keyed = append(w.keyed, r)
+	}
+	w.sendPost(r, strings.Join(names, " "))
+}
+
+func (w *world) sendPost(r *request, names string) {
+	entry := faulttest.Entry{Event: "attempt", Producer: r.readings[0].mark.Producer, From: r.readings[0].mark.Number, Count: len(r.readings)}
+	for _, one := range r.readings {
+		if one.bad {
+			entry.Bad = append(entry.Bad, one.mark.Number)
+		}
+	}
+	w.ledger.logs[r.stream].Note(entry)
+	r.what = fmt.Sprintf("write %s %s", r.stream, names)
+	if r.key != "" {
+		r.what += " " + r.key
+	}
+	if r.ack != "" {
+		r.what += " ack " + r.ack
+	}
+	w.begin(r, func(r *request) {
+		header := map[string]string{"Content-Type": "application/x-ndjson"}
+		if r.key != "" {
+			header["Idempotency-Key"] = r.key
+		}
+		if r.ack != "" {
+			header["Brim-Ack"] = r.ack
+		}
+		r.send(http.MethodPost, "/v1/streams/"+r.stream+"/readings", r.body, header)
+	})
+}
+
+// repeat sends a request with a key once more to its daemon.
+func (w *world) repeat(h *host) {
+	var of []*request
+	for _, r := range w.keyed {
+		if r.host == h {
+			of = append(of, r)
+		}
+	}
+	if len(of) == 0 {
+		return
+	}
+	first := pick(w, of[max(0, len(of)-6):])
+	r := &request{host: h, stream: first.stream, settle: w.posted, ack: first.ack, readings: first.readings, body: first.body, key: first.key, first: first}
+	for _, one := range r.readings {
+		one.open++
+	}
+	w.sendPost(r, fmt.Sprintf("request %d again", first.number))
+}
+
+// answer is the answer to a write.
+type answer struct {
+	Accepted int    `json:"accepted"`
+	Ack      string `json:"ack"`
+	Code     string `json:"code"`
+	Errors   []struct {
+		Index int    `json:"index"`
+		Code  string `json:"code"`
+	} `json:"errors"`
+}
+
+// posted notes the answer to a write.
+func (w *world) posted(r *request) {
+	for _, one := range r.readings {
+		one.open--
+	}
+	lost := r.process.killed || !r.whole
+	code, a := 0, answer{}
+	if !lost {
+		code = r.last().Code
+		if err := json.Unmarshal(r.last().Body.Bytes(), &a); err != nil {
+			w.violate("request %d was answered with %d and no JSON: %v", r.number, code, err)
+		}
+	}
+	r.code, r.accepted = code, a.Accepted
+	switch {
+	case lost:
+		w.tell(r.host.column, clients, "request %d: no answer", r.number)
+	default:
+		w.tell(r.host.column, clients, "request %d: %d %s%s", r.number, code, a.Ack, a.Code)
+	}
+	switch {
+	case code == http.StatusOK || code == http.StatusAccepted || code == http.StatusMultiStatus:
+		w.accepted(r, &a)
+	case code == 0 || code == http.StatusGatewayTimeout:
+		for _, one := range r.readings {
+			one.unknown = true
+		}
+	case code == http.StatusServiceUnavailable:
+	case code == http.StatusBadRequest && !slices.ContainsFunc(r.readings, func(one *reading) bool { return !one.bad }):
+	default:
+		w.violate("request %d was answered with %d: %s", r.number, code, r.last().Body)
+	}
+	if f := r.first; f != nil && f.code/100 == 2 && code/100 == 2 && f.accepted != a.Accepted {
+		w.violate("request %d repeats request %d, which accepted %d readings, and accepts %d", r.number, f.number, f.accepted, a.Accepted)
+	}
+}
+
+// accepted notes the readings that an answer acknowledges.
+func (w *world) accepted(r *request, a *answer) {
+	refused := make(map[int]string)
+	for _, e := range a.Errors {
+		refused[e.Index] = e.Code
+	}
+	entry := faulttest.Entry{Event: "answer", Producer: r.readings[0].mark.Producer, From: r.readings[0].mark.Number, Count: len(r.readings), Code: r.code}
+	for i, one := range r.readings {
+		code, bad := refused[i]
+		switch {
+		case bad && !one.bad && code != "store_refused":
+			w.violate("request %d: reading %v is good and refused: %s", r.number, one.mark, code)
+		case !bad && one.bad:
+			w.violate("request %d: reading %v breaks a rule and is accepted", r.number, one.mark)
+		case bad:
+			entry.Refused = append(entry.Refused, one.mark.Number)
+		default:
+			one.acked = true
+		}
+	}
+	w.ledger.logs[r.stream].Note(entry)
+	if a.Ack != "stored" {
+		return
+	}
+	w.mustBeStored(fmt.Sprintf("request %d is answered with stored", r.number), r.readings)
+}
+
+// mustBeStored checks that a majority has those of the readings that are acknowledged.
+func (w *world) mustBeStored(why string, readings []*reading) {
+	has := make(map[string]map[faulttest.Mark]int)
+	for _, one := range readings {
+		if has[one.stream] == nil {
+			has[one.stream] = storedIn(w.mongo.Documents(database, one.stream))
+		}
+		if one.acked && has[one.stream][one.mark] == 0 && !w.buried(one.mark) {
+			w.violate("%s, and reading %s %v is not in the majority's documents", why, one.stream, one.mark)
+		}
+	}
+}
+
+// flushAll has a daemon store what it has.
+func (w *world) flushAll(h *host) {
+	r := &request{host: h, what: "flush"}
+	for _, one := range w.ledger.readings {
+		if one.home == h && one.acked {
+			r.must = append(r.must, one)
+		}
+	}
+	r.settle = func(r *request) {
+		switch {
+		case r.process.killed:
+			w.tell(h.column, clients, "request %d: no answer", r.number)
+		case r.err != nil:
+			w.tell(h.column, clients, "request %d: not flushed", r.number)
+		default:
+			w.tell(h.column, clients, "request %d: flushed", r.number)
+			w.mustBeStored(fmt.Sprintf("request %d has flushed", r.number), r.must)
+		}
+	}
+	w.begin(r, func(r *request) {
+		ctx, cancel := context.WithTimeout(r.process.requests, time.Minute)
+		defer cancel()
+		r.err = r.process.flush(ctx)
+	})
+}
+
+// query asks a daemon for what it knows of a sensor.
+func (w *world) query(h *host) {
+	r := &request{host: h, stream: pick(w, streamNames[:]), sensor: fmt.Sprintf("s-%d", w.intN(w.moods.sensors)), to: 1 << 50}
+	w.ask(r, pick(w, []string{"readings", "readings", "latest", "summary", "sensors"}), w.chance(0.3))
+}
+
+// ask sends a query; some ask for a part of the time, or for small pages.
+func (w *world) ask(r *request, what string, part bool) {
+	at := slices.Index([]string{"readings", "latest", "summary", "sensors"}, what)
+	r.settle = []func(*request){w.gotReadings, w.gotLatest, w.gotSummary, w.gotSensors}[at]
+	values := url.Values{"stream": {r.stream}}
+	if of := w.ledger.acknowledged(r.stream, r.sensor); part && len(of) > 0 && (what == "readings" || what == "summary") {
+		a, b := pick(w, of).at.UnixMilli(), pick(w, of).at.UnixMilli()+int64(w.intN(2))
+		r.from, r.to = min(a, b), max(a, b)
+		values.Set("from", strconv.FormatInt(r.from, 10))
+		values.Set("to", strconv.FormatInt(r.to, 10))
+	}
+	if what == "readings" && w.chance(0.3) {
+		r.limit = 1 + w.intN(6)
+		values.Set("limit", strconv.Itoa(r.limit))
+	}
+	target := "/v1/sensors/" + r.sensor + "/" + what + "?" + values.Encode()
+	if what == "sensors" {
+		target = "/v1/sensors?" + values.Encode()
+	}
+	r.what = "GET " + target
+	w.expect(r, what)
+	w.begin(r, func(r *request) {
+		for {
+			got := r.send(http.MethodGet, target, "", nil)
+			var page struct {
+				After string `json:"after"`
+			}
+			if what != "readings" || !r.whole || got.Code != http.StatusOK || json.Unmarshal(got.Body.Bytes(), &page) != nil || page.After == "" {
+				return
+			}
+			values.Set("after", page.After)
+			target = "/v1/sensors/" + r.sensor + "/readings?" + values.Encode()
+		}
+	})
+}
+
+// expect notes what an answer must not miss.
+func (w *world) expect(r *request, what string) {
+	known := r.host.process.known.Load()
+	for _, one := range w.ledger.readings {
+		ms := one.at.UnixMilli()
+		if !one.acked || one.stream != r.stream || what != "sensors" && one.sensor != r.sensor || ms < r.from || ms >= r.to || w.buried(one.mark) {
+			continue
+		}
+		switch {
+		case one.home == r.host:
+			r.must = append(r.must, one)
+		case known != nil && slices.Contains(*known, one.home.address):
+			r.elsewhere = append(r.elsewhere, one)
+		}
+	}
+}
+
+// answered reports whether a query has an answer, and completes what it must have.
+func (w *world) answered(r *request) bool {
+	if r.process.killed || !r.whole {
+		w.tell(r.host.column, clients, "request %d: no answer", r.number)
+		return false
+	}
+	code := r.last().Code
+	missing := ""
+	for _, a := range r.answers {
+		missing = cmp.Or(missing, a.Header().Get("Brim-Incomplete"))
+	}
+	w.tell(r.host.column, clients, "request %d: %d %s", r.number, code, missing)
+	switch code {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		if missing == "" {
+			r.must = append(r.must, r.elsewhere...)
+		}
+		if len(r.must) > 0 {
+			w.violate("request %d is answered with 404, and reading %v was acknowledged before", r.number, r.must[0].mark)
+		}
+		return false
+	case http.StatusServiceUnavailable:
+		return false
+	default:
+		w.violate("request %d is answered with %d: %s", r.number, code, r.last().Body)
+		return false
+	}
+	if missing == "" {
+		r.must = append(r.must, r.elsewhere...)
+	}
+	return true
+}
+
+// shown is a reading of an answer.
+type shown struct {
+	Sensor string    `json:"sensorId"`
+	Time   time.Time `json:"ts"`
+	Fields struct {
+		Producer int64   `json:"producer"`
+		Number   int64   `json:"number"`
+		V        float64 `json:"v"`
+	} `json:"fields"`
+	Tags map[string]string `json:"tags"`
+}
+
+func (s *shown) mark() faulttest.Mark {
+	return faulttest.Mark{Producer: s.Fields.Producer, Number: s.Fields.Number}
+}
+
+// check checks one reading of an answer.
+func (w *world) check(r *request, s *shown) {
+	one := w.ledger.of[s.mark()]
+	switch {
+	case one == nil || one.stream != r.stream || !one.possible():
+		w.violate("request %d shows reading %v, which nobody sent or which was refused", r.number, s.mark())
+	case one.sensor != s.Sensor || !one.at.Truncate(time.Millisecond).Equal(s.Time):
+		w.violate("request %d shows reading %v as of %s at %v; it was sent as of %s at %v", r.number, one.mark, s.Sensor, s.Time, one.sensor, one.at)
+	case s.Fields.V != float64(one.mark.Number%17-8)+sign(one.mark.Number%17-8)*0.5:
+		w.violate("request %d shows reading %v with the value %v", r.number, one.mark, s.Fields.V)
+	default:
+		tags := one.mark.Tags(one.sensor)
+		if len(tags) != len(s.Tags) || len(tags) > 0 && s.Tags[tags[0].Name] != tags[0].Value {
+			w.violate("request %d shows reading %v with tags %v, which was sent with %v", r.number, one.mark, s.Tags, tags)
+		}
+	}
+}
+
+// sign returns the sign with which a number and its decimals are written.
+func sign(n int64) float64 {
+	if n < 0 {
+		return -1
+	}
+	return 1
+}
+
+func (w *world) gotReadings(r *request) {
+	if !w.answered(r) {
+		return
+	}
+	if r.limit > 0 && w.crowded(r) {
+		return
+	}
+	seen := make(map[faulttest.Mark]int)
+	last := int64(0)
+	for _, a := range r.answers {
+		var page struct {
+			Readings []shown `json:"readings"`
+		}
+		if err := json.Unmarshal(a.Body.Bytes(), &page); err != nil {
+			w.violate("request %d: %v", r.number, err)
+			return
+		}
+		for i := range page.Readings {
+			s := &page.Readings[i]
+			w.check(r, s)
+			ms := s.Time.UnixMilli()
+			if ms < last || ms < r.from || ms >= r.to {
+				w.violate("request %d shows reading %v at a time that is out of order or range", r.number, s.mark())
+			}
+			last = ms
+			if seen[s.mark()]++; seen[s.mark()] == 2 && !w.twiceAllowed(r.stream) {
+				w.violate("request %d shows reading %v twice", r.number, s.mark())
+			}
+		}
+	}
+	for _, one := range r.must {
+		if seen[one.mark] == 0 {
+			w.violate("request %d misses reading %v, which %s acknowledged before", r.number, one.mark, one.home.name)
+			return
+		}
+	}
+}
+
+// crowded reports whether a millisecond has more readings than a page: those have no lasting
+// order, so that pages may miss some or show them twice.
+func (w *world) crowded(r *request) bool {
+	at := make(map[int64]int)
+	for _, one := range w.ledger.readings {
+		if one.stream == r.stream && one.sensor == r.sensor {
+			ms := one.at.UnixMilli()
+			if at[ms]++; at[ms] > r.limit {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *world) gotLatest(r *request) {
+	if !w.answered(r) {
+		return
+	}
+	var s shown
+	if err := json.Unmarshal(r.last().Body.Bytes(), &s); err != nil {
+		w.violate("request %d: %v", r.number, err)
+		return
+	}
+	w.check(r, &s)
+	for _, one := range r.must {
+		if one.at.UnixMilli() > s.Time.UnixMilli() {
+			w.violate("request %d shows reading %v as the latest; %v is later and was acknowledged before", r.number, s.mark(), one.mark)
+			return
+		}
+	}
+}
+
+func (w *world) gotSummary(r *request) {
+	if !w.answered(r) {
+		return
+	}
+	var got struct {
+		Summary []struct {
+			Count  int `json:"count"`
+			Fields map[string]struct {
+				N   int     `json:"n"`
+				Min float64 `json:"min"`
+				Max float64 `json:"max"`
+			} `json:"fields"`
+		} `json:"summary"`
+	}
+	if err := json.Unmarshal(r.last().Body.Bytes(), &got); err != nil || len(got.Summary) > 1 {
+		w.violate("request %d: %v: %s", r.number, err, r.last().Body)
+		return
+	}
+	most := 0
+	for _, one := range w.ledger.readings {
+		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.possible() && ms >= r.from && ms < r.to {
+			most++
+		}
+	}
+	count := 0
+	if len(got.Summary) == 1 {
+		count = got.Summary[0].Count
+	}
+	if count < len(r.must) || count > most && !w.twiceAllowed(r.stream) {
+		w.violate("request %d counts %d readings; %d were acknowledged before, and %d are possible", r.number, count, len(r.must), most)
+		return
+	}
+	for _, one := range r.must {
+		f := got.Summary[0].Fields["number"]
+		if n := float64(one.mark.Number); f.N != count || n < f.Min || n > f.Max {
+			w.violate("request %d summarises %d numbers of %d readings from %v to %v, and misses reading %v", r.number, f.N, count, f.Min, f.Max, one.mark)
+			return
+		}
+	}
+}
+
+func (w *world) gotSensors(r *request) {
+	if !w.answered(r) {
+		return
+	}
+	var got struct {
+		Sensors []struct {
+			Sensor string    `json:"sensorId"`
+			Newest time.Time `json:"newest"`
+		} `json:"sensors"`
+	}
+	if err := json.Unmarshal(r.last().Body.Bytes(), &got); err != nil {
+		w.violate("request %d: %v", r.number, err)
+		return
+	}
+	newest := make(map[string]int64)
+	for _, s := range got.Sensors {
+		if newest[s.Sensor] > 0 {
+			w.violate("request %d lists sensor %s twice", r.number, s.Sensor)
+		}
+		newest[s.Sensor] = s.Newest.UnixMilli()
+	}
+	for _, one := range r.must {
+		if newest[one.sensor] < one.at.UnixMilli() {
+			w.violate("request %d misses sensor %s, or its reading %v of %v, which was acknowledged before", r.number, one.sensor, one.mark, one.at)
+			return
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/faulttest"
+)
+
+// A reading is one that a client sent, perhaps several times.
+type reading struct {
+	mark   faulttest.Mark
+	stream string
+	sensor string
+	at     time.Time
+	bad    bool // breaks a rule, so that it must be refused
+	home   *host
+
+	acked   bool
+	open    int  // attempts without an answer yet
+	unknown bool // an attempt has an unknown outcome
+}
+
+// possible reports whether the reading may be stored.
+func (r *reading) possible() bool { return !r.bad && (r.acked || r.unknown || r.open > 0) }
+
+// A ledger has all readings of a run, and what clients know about them.
+type ledger struct {
+	readings []*reading
+	of       map[faulttest.Mark]*reading
+	logs     map[string]*faulttest.Log // by stream, for the checker of documents
+}
+
+func newLedger() *ledger {
+	l := &ledger{of: make(map[faulttest.Mark]*reading), logs: make(map[string]*faulttest.Log)}
+	for _, stream := range streamNames {
+		l.logs[stream] = faulttest.NewLog(nil)
+	}
+	return l
+}
+
+var streamNames = [...]string{bucketStream, seriesStream} //nolint:gochecknoglobals // a constant
+
+// add makes a reading with the next number of its stream.
+func (l *ledger) add(stream, sensor string, at time.Time, bad bool, home *host) *reading {
+	producer := int64(slices.Index(streamNames[:], stream))
+	number := int64(0)
+	for _, r := range slices.Backward(l.readings) {
+		if r.stream == stream {
+			number = r.mark.Number + 1
+			break
+		}
+	}
+	r := &reading{mark: faulttest.Mark{Producer: producer, Number: number}, stream: stream, sensor: sensor, at: at, bad: bad, home: home}
+	l.readings = append(l.readings, r)
+	l.of[r.mark] = r
+	return r
+}
+
+// acknowledged returns the acknowledged readings of a sensor.
+func (l *ledger) acknowledged(stream, sensor string) (out []*reading) {
+	for _, r := range l.readings {
+		if r.acked && r.stream == stream && r.sensor == sensor {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// line returns the reading as a client sends it, with some more bytes.
+func (r *reading) line(filler int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"sensorId":%q,"ts":%d,"fields":{"producer":%d,"number":%d,"v":%d.5`, r.sensor, r.at.UnixMilli(), r.mark.Producer, r.mark.Number, r.mark.Number%17-8)
+	switch {
+	case filler > 0:
+		for n := range filler / 1000 {
+			fmt.Fprintf(&b, `,"filler%d":"%01000d"`, n, n)
+		}
+	case r.mark.Number%3 == 0: // readings of one sensor may differ in their fields
+		fmt.Fprintf(&b, `,"extra":%t`, r.mark.Number%2 == 0)
+	}
+	if r.bad {
+		b.WriteString(`,"a.b":1`)
+	}
+	b.WriteString("}")
+	for i, tag := range r.mark.Tags(r.sensor) {
+		if i == 0 {
+			b.WriteString(`,"tags":{`)
+		}
+		fmt.Fprintf(&b, `%q:%q}`, tag.Name, tag.Value)
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// storedIn returns how often each reading is in documents.
+func storedIn(documents []bson.Raw) map[faulttest.Mark]int {
+	out := make(map[faulttest.Mark]int)
+	for _, d := range documents {
+		list, ok := d.Lookup("measurements").ArrayOK()
+		if !ok {
+			if m, ok := markOf(d); ok {
+				out[m]++
+			}
+			continue
+		}
+		values, _ := bson.RawArray(list).Values() // the checker of documents names broken ones
+		for _, v := range values {
+			if one, ok := v.DocumentOK(); ok {
+				if m, ok := markOf(one); ok {
+					out[m]++
+				}
+			}
+		}
+	}
+	return out
+}
+
+func markOf(d bson.Raw) (faulttest.Mark, bool) {
+	producer, ok := d.Lookup("producer").AsInt64OK()
+	number, ok2 := d.Lookup("number").AsInt64OK()
+	return faulttest.Mark{Producer: producer, Number: number}, ok && ok2
+}

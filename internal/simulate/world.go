@@ -1,0 +1,785 @@
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing/synctest"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/queue"
+)
+
+// moods are what one seed draws for its run. Weights are relative to each other; 0: never.
+type moods struct {
+	steps   int
+	batch   int // readings in a request at most
+	sensors int // of each stream
+	keys    float64
+	bad     float64
+	filler  int // bytes of a text in each reading; 0: none
+
+	post, query, flush, repeat          float64
+	kill, power, stop                   float64
+	late, cutOff, refuse                float64 // of commands: executed and not answered, disconnected, refused
+	replicate, stepDown, pause          float64
+	calm, instant, moment, while        float64 // everything is carried out; time passes
+	gated                               float64 // part of the operations of disks that wait
+	failSync, failWrite, fill, crashing float64 // of those that wait
+	cutPeers                            float64
+	dropLate                            bool // commands of killed processes are never executed
+	regrain                             bool // a restart may change the granularity
+	settings                            settings
+}
+
+// drawMoods draws what is likely in a run.
+func drawMoods(r *rand.Rand) moods {
+	some := func(base float64) float64 { return base * []float64{0, 0.3, 1, 3}[r.IntN(4)] }
+	oneOf := func(of ...float64) float64 { return of[r.IntN(len(of))] }
+	duration := func(of ...time.Duration) time.Duration { return of[r.IntN(len(of))] }
+	number := func(of ...int) int { return of[r.IntN(len(of))] }
+	m := moods{
+		steps: number(100, 200, 300, 500), batch: number(1, 3, 8, 20), sensors: number(1, 2, 4), keys: oneOf(0, 0.5, 1), bad: oneOf(0, 0, 0.1),
+		post: 10, query: some(4), flush: some(0.7), repeat: some(2),
+		kill: some(0.15), power: some(0.12), stop: some(0.08),
+		late: some(2), cutOff: some(1), refuse: some(1),
+		replicate: some(4), stepDown: some(0.3), pause: some(0.3),
+		calm: oneOf(3, 10, 30), instant: 6, moment: some(6), while: some(1),
+		gated: oneOf(0, 0, 0.1, 0.5), failSync: some(0.2), failWrite: some(0.2), crashing: some(1), cutPeers: some(0.2),
+		dropLate: r.IntN(2) == 0, regrain: r.IntN(4) == 0,
+	}
+	if r.IntN(8) == 0 {
+		m.filler, m.fill = number(1000, 8000, 20000), some(0.3)
+	}
+	m.settings = settings{
+		granularity: duration(time.Minute, 5*time.Minute, time.Hour), maxReadings: number(3, 8, 30, 1000), maxBytes: number(1<<10, 4<<10, 1<<20), maxPerUpdate: number(0, 0, 1, 5),
+		policy: queue.Policy{
+			Interval: duration(time.Millisecond, 100*time.Millisecond, time.Second), Readings: number(1, 4, 60),
+			Max: duration(50*time.Millisecond, 5*time.Second, time.Minute, 5*time.Minute), Budget: oneOf(-1, 0, 1),
+		},
+		queueBytes: 1 << 20, journalBytes: 1 << 20, segmentBytes: int64(number(4<<10, 16<<10, 64<<10)), tailBytes: int64(number(1, 8<<10, 8<<20)),
+		lanes: number(1, 2, 4), heartbeat: duration(time.Second, 10*time.Second, 10*time.Second), pings: r.IntN(8) == 0,
+	}
+	return m
+}
+
+// host is the place of a daemon: its disk and its address, and the process that runs.
+type host struct {
+	name, address string
+	column        column
+	files         *faulttest.Files
+	letters       *letters
+	process       *hosted // nil: none runs
+	starts        int
+	granularity   time.Duration
+	cut           bool // other daemons cannot reach it
+	full          bool // its disk
+	failed        bool // its disk has failed a sync since the last start
+}
+
+// hosted is a process with what the world knows about it.
+type hosted struct {
+	process
+
+	killed   bool
+	stopping bool
+}
+
+// A world is one run.
+type world struct {
+	random  *rand.Rand
+	moods   moods
+	mongo   *MongoDB
+	hosts   []*host
+	ledger  *ledger
+	story   *story
+	stop    bool // MongoDB is stopped
+	healing bool // all faults have ended
+	verbose bool // the story describes commands
+
+	ended    []*hosted // processes that run no more, or soon
+	open     []*request
+	keyed    []*request
+	requests int
+	steps    int
+	violated string
+	gap      bool // a killed process's insert into the time series was executed late
+
+	mu  sync.Mutex
+	ops []*diskOp
+	at  *rand.Rand // chooses which operations of disks wait
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{
+		random: rand.New(rand.NewPCG(seed, 1)), ledger: newLedger(),
+	}
+	w.moods, w.at = drawMoods(w.random), rand.New(rand.NewPCG(seed, 2))
+	w.mongo = NewMongoDB([]string{"m1:27017", "m2:27017"}[:1+w.intN(2)]...)
+	time.Sleep(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Sub(time.Now())) //nolint:forbidigo // fake time
+	w.story = &story{began: time.Now()}
+	names := []string{"A", "B"}[:1+w.intN(2)]
+	for i, name := range names {
+		h := &host{name: name, address: strings.ToLower(name) + ":8430", column: daemonA + column(i), letters: &letters{}, granularity: w.moods.settings.granularity}
+		h.adopt(w, faulttest.NewFiles(w.random.Uint64()))
+		w.hosts = append(w.hosts, h)
+	}
+	return w
+}
+
+func (w *world) intN(n int) int             { return w.random.IntN(n) }
+func (w *world) chance(part float64) bool   { return w.random.Float64() < part }
+func pick[T any](w *world, of []T) T        { return of[w.random.IntN(len(of))] }
+func (w *world) twiceAllowed(s string) bool { return w.gap && s == seriesStream }
+
+func (w *world) tell(from, to column, format string, args ...any) {
+	w.story.tell(from, to, format, args...)
+}
+
+// violate notes the first thing that goes wrong.
+func (w *world) violate(format string, args ...any) {
+	if w.violated == "" {
+		w.violated = fmt.Sprintf(format, args...)
+		w.tell(clients, clients, "VIOLATED: %s", w.violated)
+	}
+}
+
+// time draws when a reading was taken.
+func (w *world) time() time.Time {
+	now := time.Now().Truncate(time.Millisecond)
+	edge := now.Truncate(w.moods.settings.granularity)
+	switch w.intN(10) {
+	case 0:
+		return edge
+	case 1:
+		return edge.Add(-time.Millisecond)
+	case 2:
+		return now.Add(-time.Duration(w.intN(7200)) * time.Second)
+	case 3:
+		return now.Add(time.Duration(w.intN(500)) * time.Second)
+	}
+	return now
+}
+
+// buried reports whether a reading is among the dead letters.
+func (w *world) buried(m faulttest.Mark) bool {
+	for _, h := range w.hosts {
+		h.letters.mu.Lock()
+		for _, l := range h.letters.all {
+			var of faulttest.Mark
+			for _, f := range l.Reading.Fields {
+				switch f.Name {
+				case "producer":
+					of.Producer = f.Value.Int()
+				case "number":
+					of.Number = f.Value.Int()
+				}
+			}
+			if of == m {
+				h.letters.mu.Unlock()
+				return true
+			}
+		}
+		h.letters.mu.Unlock()
+	}
+	return false
+}
+
+// A diskOp is an operation of a disk that waits for the scheduler.
+type diskOp struct {
+	host     *host
+	files    *faulttest.Files
+	op, name string
+	decided  chan verdict
+	ended    chan struct{} // after a verdict of crash
+}
+
+type verdict int
+
+const (
+	proceed  verdict = iota
+	fail             // the operation fails
+	crashing         // the operation is carried out, and the process is killed before it knows
+)
+
+// adopt gives a host a disk.
+func (h *host) adopt(w *world, files *faulttest.Files) {
+	w.mu.Lock()
+	h.files = files
+	w.mu.Unlock()
+	files.Around(func(op, name string, do func() error) error {
+		if !strings.Contains(name, ".journal") {
+			return do()
+		}
+		o := &diskOp{host: h, files: files, op: op, name: name, decided: make(chan verdict, 1), ended: make(chan struct{})}
+		w.mu.Lock()
+		waits := !w.healing && h.files == files && w.at.Float64() < w.moods.gated
+		if waits {
+			w.ops = append(w.ops, o)
+		}
+		w.mu.Unlock()
+		if !waits {
+			return do()
+		}
+		switch <-o.decided {
+		case fail:
+			if op == faulttest.Sync {
+				files.FailSync(syscall.EIO, 1)
+			} else {
+				files.FailWrite(syscall.EIO, 1)
+			}
+			return do()
+		case crashing:
+			_ = do() // nobody learns how it ended
+			<-o.ended
+			return faulttest.ErrPower
+		}
+		return do()
+	})
+}
+
+// waiting returns the operations of disks that wait, in an order that does not depend on
+// goroutines.
+func (w *world) waiting() []*diskOp {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.SortStableFunc(w.ops, func(a, b *diskOp) int {
+		return cmp.Or(cmp.Compare(a.host.name, b.host.name), cmp.Compare(a.op, b.op), cmp.Compare(a.name, b.name))
+	})
+	return slices.Clone(w.ops)
+}
+
+func (w *world) decide(o *diskOp, v verdict) {
+	w.mu.Lock()
+	w.ops = slices.DeleteFunc(w.ops, func(one *diskOp) bool { return one == o })
+	w.mu.Unlock()
+	o.decided <- v
+}
+
+// start starts the next process of a host.
+func (w *world) start(h *host) {
+	h.starts++
+	name := fmt.Sprintf("%s%d", h.name, h.starts)
+	if h.starts > 1 && w.moods.regrain && w.chance(0.5) {
+		h.granularity = pick(w, []time.Duration{time.Minute, 5 * time.Minute, time.Hour})
+	}
+	p := &hosted{process: process{
+		name: name, session: "s" + strings.ToLower(name), settings: w.moods.settings, files: h.files, letters: h.letters,
+		log: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1})),
+	}}
+	p.settings.granularity = h.granularity
+	h.process, h.failed = p, false
+	w.tell(h.column, h.column, "%s starts, granularity %v", name, h.granularity)
+	start(context.Background(), &p.process, outside{
+		address: h.address, uri: w.mongo.URI(), dialer: w.mongo.Dialer(name), transport: &between{w, h},
+	})
+}
+
+// kill ends a process at once; with power, what its disk had not synced may be lost.
+func (w *world) kill(h *host, power bool) {
+	p := h.process
+	p.killed = true
+	var left *faulttest.Files
+	if power {
+		left = h.files.PowerCut()
+		w.tell(h.column, h.column, "power cut of %s", p.name)
+	} else {
+		left = h.files.Kill()
+		w.tell(h.column, h.column, "kill -9 of %s", p.name)
+	}
+	w.mongo.Kill(p.name)
+	old := h.files
+	h.adopt(w, left)
+	for _, o := range w.waiting() {
+		if o.files == old {
+			w.decide(o, proceed) // and learns that the disk is gone
+		}
+	}
+	p.cut()
+	p.end()
+	w.ended, h.process = append(w.ended, p), nil
+}
+
+// between carries requests of one daemon to others.
+type between struct {
+	world *world
+	from  *host
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *between) RoundTrip(r *http.Request) (*http.Response, error) {
+	for _, h := range b.world.hosts {
+		p := h.process
+		if h.address != r.URL.Host || p == nil || !p.serving.Load() || h.cut || b.from.cut {
+			continue
+		}
+		answer, ok := p.call(r)
+		if !ok || p.killed {
+			return nil, errors.New("the connection was broken off")
+		}
+		return answer.Result(), nil
+	}
+	return nil, errors.New("connection refused")
+}
+
+// run is the scheduler.
+func (w *world) run() {
+	for _, h := range w.hosts {
+		w.start(h)
+	}
+	for w.steps = range w.moods.steps {
+		w.rest()
+		if w.violated != "" {
+			break
+		}
+		w.step()
+	}
+	w.heal()
+	if w.violated == "" {
+		w.judge()
+	}
+	w.end()
+}
+
+// rest waits until nothing can go on without the scheduler, and looks at what happened.
+func (w *world) rest() {
+	synctest.Wait()
+	for _, h := range w.hosts {
+		if p := h.process; p != nil {
+			select {
+			case <-p.closed:
+				w.endedByItself(h)
+			default:
+			}
+		}
+	}
+	open := w.open
+	w.open = nil
+	for _, r := range open {
+		if r.done.Load() || r.process.killed {
+			r.settle(r)
+			continue
+		}
+		w.open = append(w.open, r)
+	}
+	w.bounded()
+}
+
+// endedByItself looks at why a process has ended.
+func (w *world) endedByItself(h *host) {
+	p := h.process
+	h.process = nil
+	var damaged *journal.CorruptionError
+	switch {
+	case p.err == nil:
+		w.tell(h.column, h.column, "%s has ended", p.name)
+	case errors.As(p.err, &damaged):
+		w.violate("%s does not start: %v", p.name, p.err)
+	default:
+		w.tell(h.column, h.column, "%s has ended: %v", p.name, p.err)
+	}
+}
+
+// bounded checks what must never grow beyond its limit.
+func (w *world) bounded() {
+	for _, h := range w.hosts {
+		p := h.process
+		if p == nil || !p.serving.Load() {
+			continue
+		}
+		if s := p.journal.Status(); s.Bytes > s.MaxBytes+s.MaxBytes/2 {
+			w.violate("the journal of %s has %d bytes; it may have %d", h.name, s.Bytes, s.MaxBytes)
+		}
+	}
+}
+
+// An action is one thing that may happen next.
+type action struct {
+	weight float64
+	do     func()
+}
+
+func (w *world) step() {
+	var actions []action
+	can := func(weight float64, do func()) {
+		if weight > 0 {
+			actions = append(actions, action{weight, do})
+		}
+	}
+	for _, h := range w.hosts {
+		w.hostActions(h, can)
+	}
+	w.diskActions(can)
+	w.commandActions(can)
+	w.timeActions(can)
+	total := 0.0
+	for _, a := range actions {
+		total += a.weight
+	}
+	at := w.random.Float64() * total
+	for _, a := range actions {
+		if at -= a.weight; at < 0 {
+			a.do()
+			return
+		}
+	}
+}
+
+func (w *world) hostActions(h *host, can func(float64, func())) {
+	m, p := &w.moods, h.process
+	if p == nil {
+		can(2, func() { w.start(h) })
+		return
+	}
+	can(m.kill, func() { w.kill(h, false) })
+	can(m.power, func() { w.kill(h, true) })
+	can(m.cutPeers, func() {
+		h.cut = !h.cut
+		w.tell(h.column, h.column, "other daemons reach %s: %t", h.name, !h.cut)
+	})
+	if m.fill > 0 {
+		can(m.fill, func() {
+			h.full = !h.full
+			capacity := int64(0)
+			if h.full {
+				capacity = int64(300<<10 + w.intN(1<<20))
+			}
+			h.files.SetCapacity(capacity)
+			w.tell(h.column, disk, "the disk of %s has %d bytes (0: no limit)", h.name, capacity)
+		})
+	}
+	if !p.serving.Load() {
+		return
+	}
+	if !p.stopping {
+		can(m.stop, func() {
+			p.stopping = true
+			w.tell(h.column, h.column, "%s is told to stop", p.name)
+			p.end()
+		})
+		if p.journal.Err() != nil && h.failed {
+			can(2, func() { w.kill(h, false) })
+		}
+	}
+	if len(w.open) > 30 {
+		return
+	}
+	can(m.post, func() { w.post(h) })
+	can(m.query, func() { w.query(h) })
+	can(m.flush, func() { w.flushAll(h) })
+	can(m.repeat, func() { w.repeat(h) })
+}
+
+func (w *world) diskActions(can func(float64, func())) {
+	m := &w.moods
+	ops := w.waiting()
+	if len(ops) == 0 {
+		return
+	}
+	o := pick(w, ops)
+	can(10, func() { w.decide(o, proceed) })
+	can(m.crashing, func() {
+		w.tell(o.host.column, disk, "%s %s", o.op, o.name)
+		w.decide(o, crashing)
+		synctest.Wait()
+		power := w.chance(0.5)
+		w.kill(o.host, power)
+		close(o.ended)
+	})
+	switch o.op {
+	case faulttest.Sync:
+		can(m.failSync, func() { w.failOp(o) })
+	case faulttest.Write:
+		can(m.failWrite, func() { w.failOp(o) })
+	}
+}
+
+func (w *world) failOp(o *diskOp) {
+	o.host.failed = true
+	w.tell(o.host.column, disk, "%s %s fails", o.op, o.name)
+	w.decide(o, fail)
+}
+
+func (w *world) commandActions(can func(float64, func())) {
+	m := &w.moods
+	can(m.replicate, func() {
+		w.mongo.Replicate(1 + w.intN(3))
+	})
+	can(m.stepDown, func() {
+		survive := w.intN(1 + w.mongo.Unreplicated())
+		switch w.intN(4) {
+		case 0:
+			w.tell(server, server, "another primary is elected; %d of %d entries survive; the former does not know", survive, w.mongo.Unreplicated())
+			w.mongo.Elect(survive)
+		case 1:
+			w.tell(server, server, "the former primary learns of the election")
+			w.mongo.Notice()
+		case 2:
+			w.tell(server, server, "the primary crashes; %d of %d entries survive", survive, w.mongo.Unreplicated())
+			w.mongo.Crash(survive)
+			w.stop = false
+		default:
+			w.tell(server, server, "the primary steps down; %d of %d entries survive", survive, w.mongo.Unreplicated())
+			w.mongo.StepDown(survive)
+		}
+	})
+	if w.stop {
+		can(max(m.pause, 0.3), func() {
+			w.stop = false
+			w.tell(server, server, "MongoDB continues")
+			w.mongo.Continue()
+		})
+		return
+	}
+	can(m.pause, func() {
+		w.stop = true
+		w.tell(server, server, "MongoDB is stopped")
+		w.mongo.Stop()
+	})
+	commands := w.mongo.Waiting()
+	if len(commands) == 0 {
+		return
+	}
+	c := pick(w, commands)
+	switch {
+	case c.Gone():
+		can(2, func() { w.landLate(c) })
+	case c.Executed():
+		if c.Answerable() {
+			can(10, func() { w.reply(c) })
+		} else {
+			can(m.refuse/2, func() { w.refuse(c, 64) })
+		}
+		can(m.cutOff, func() { w.disconnect(c) })
+	default:
+		can(10, func() { w.carryOut(c) })
+		can(m.late, func() { w.execute(c) })
+		can(m.cutOff, func() { w.disconnect(c) })
+		can(m.refuse, func() { w.refuse(c, pick(w, []int32{91, 189, 11600, 50})) })
+	}
+}
+
+// columnOf returns the column of the daemon that sent a command.
+func columnOf(c *Command) column {
+	if strings.HasPrefix(c.Client, "B") {
+		return daemonB
+	}
+	return daemonA
+}
+
+func (w *world) tellCommand(c *Command, what string) {
+	detail := ""
+	if w.verbose {
+		detail = " " + describe(c)
+	}
+	w.tell(columnOf(c), server, "%s: %s %s%s%s", c.Client, c.Name, c.Collection, what, detail)
+}
+
+func (w *world) execute(c *Command) {
+	w.tellCommand(c, "")
+	c.Execute()
+}
+
+func (w *world) reply(c *Command) {
+	if c.Name != "find" && c.Name != "listCollections" {
+		w.tell(server, columnOf(c), "%s: answer to %s %s", c.Client, c.Name, c.Collection)
+	}
+	c.Answer()
+}
+
+// carryOut executes a command, and answers it once a majority has what it did.
+func (w *world) carryOut(c *Command) {
+	w.execute(c)
+	w.mongo.Replicate(w.mongo.Unreplicated())
+	if c.Answerable() {
+		w.reply(c)
+	}
+}
+
+func (w *world) refuse(c *Command, code int32) {
+	w.tell(server, columnOf(c), "%s: error %d to %s %s", c.Client, code, c.Name, c.Collection)
+	c.Refuse(code)
+}
+
+func (w *world) disconnect(c *Command) {
+	w.tell(server, columnOf(c), "%s: connection of %s %s breaks", c.Client, c.Name, c.Collection)
+	c.Disconnect()
+}
+
+// landLate executes a command whose connection broke before, or drops it.
+func (w *world) landLate(c *Command) {
+	killed := !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.process != nil && h.process.name == c.Client })
+	if killed && w.moods.dropLate || w.chance(0.3) {
+		c.Forget()
+		return
+	}
+	if killed && c.Name == "insert" && c.Collection == seriesStream {
+		w.gap = true
+	}
+	w.tellCommand(c, ", late")
+	c.Execute()
+}
+
+func (w *world) timeActions(can func(float64, func())) {
+	m := &w.moods
+	sleep := func(d time.Duration) func() {
+		return func() { time.Sleep(d) } //nolint:forbidigo // fake time
+	}
+	can(m.calm, w.carryOutAll)
+	can(m.instant, sleep(time.Duration(1+w.intN(20))*time.Millisecond))
+	can(m.moment, sleep(time.Duration(100+w.intN(900))*time.Millisecond))
+	can(m.while, sleep(time.Duration(2+w.intN(10))*time.Second))
+}
+
+// carryOutAll does all that waits, in order.
+func (w *world) carryOutAll() {
+	for _, o := range w.waiting() {
+		w.decide(o, proceed)
+	}
+	if w.stop {
+		return
+	}
+	for _, c := range w.mongo.Waiting() {
+		if !c.Executed() && !c.Gone() {
+			w.execute(c)
+		}
+	}
+	w.mongo.Replicate(w.mongo.Unreplicated())
+	for _, c := range w.mongo.Waiting() {
+		switch {
+		case c.Answerable() && !c.Gone():
+			w.reply(c)
+		case c.Executed() && !c.Gone(): // by a primary that was deposed
+			w.refuse(c, 189)
+		case w.healing:
+			w.landLate(c)
+		}
+	}
+}
+
+// longestRest is how long it may take until everything is at rest after the last fault.
+const longestRest = 3 * time.Minute
+
+// heal ends all faults, and waits until everything is stored.
+func (w *world) heal() {
+	w.tell(clients, clients, "all faults end")
+	w.mu.Lock()
+	w.stop, w.healing = false, true
+	w.mu.Unlock()
+	w.mongo.Continue()
+	w.mongo.Notice()
+	for _, h := range w.hosts {
+		h.cut = false
+		h.files.SetCapacity(0)
+	}
+	until := time.Now().Add(longestRest)
+	for w.violated == "" && !w.atRest() {
+		if time.Now().After(until) {
+			w.violate("%v after the last fault: %s", longestRest, w.unrest())
+			return
+		}
+		for len(w.waiting())+len(w.mongo.Waiting()) > 0 {
+			w.carryOutAll()
+			w.rest()
+		}
+		time.Sleep(250 * time.Millisecond) //nolint:forbidigo // fake time
+		w.rest()
+	}
+}
+
+// atRest reports whether nothing is left to do. It restarts what has ended, and what its
+// disk has failed.
+func (w *world) atRest() bool { return w.unrest() == "" }
+
+func (w *world) unrest() string {
+	for _, h := range w.hosts {
+		p := h.process
+		switch {
+		case p == nil:
+			w.start(h)
+			return h.name + " is not running"
+		case p.stopping || !p.serving.Load():
+			return h.name + " is starting or stopping"
+		}
+		if err := p.journal.Err(); err != nil && h.failed {
+			w.kill(h, false)
+			return h.name + " has a failed journal"
+		}
+	}
+	if len(w.open) > 0 {
+		return fmt.Sprintf("request %d is not answered", w.open[0].number)
+	}
+	for _, h := range w.hosts {
+		if s := h.process.queue.Status(); s.Readings > 0 {
+			w.flushAll(h)
+			return fmt.Sprintf("%d readings wait in %s", s.Readings, h.name)
+		}
+	}
+	return ""
+}
+
+// judge checks what is stored in the end.
+func (w *world) judge() {
+	for _, stream := range streamNames {
+		log := w.ledger.logs[stream]
+		documents := w.mongo.Documents(database, stream)
+		r := faulttest.CheckDocuments(faulttest.CheckConfig{
+			Log: log, Stream: stream, TimeSeries: stream == seriesStream, MaxReadings: w.moods.settings.maxReadings,
+		}, slices.Values(documents))
+		r.Lost = slices.DeleteFunc(r.Lost, w.buried)
+		if w.twiceAllowed(stream) {
+			r.Twice = nil
+		}
+		if r.Wrong() > 0 {
+			w.violate("stream %s: %s", stream, r.Report())
+		}
+		for mark, n := range storedIn(documents) {
+			if one := w.ledger.of[mark]; one == nil || !one.possible() {
+				w.violate("stream %s: reading %v is stored %d times, and was refused", stream, mark, n)
+			}
+		}
+	}
+	for _, h := range w.hosts {
+		for _, stream := range streamNames {
+			for n := range w.moods.sensors {
+				for _, what := range []string{"readings", "latest", "summary"} {
+					w.ask(&request{host: h, stream: stream, sensor: fmt.Sprintf("s-%d", n), to: 1 << 50}, what, false)
+				}
+			}
+			w.ask(&request{host: h, stream: stream, to: 1 << 50}, "sensors", false)
+		}
+	}
+	for range 1000 {
+		w.rest()
+		if len(w.open) == 0 || w.violated != "" {
+			return
+		}
+		w.carryOutAll()
+	}
+	w.violate("request %d is not answered", w.open[0].number)
+}
+
+// end ends everything that runs.
+func (w *world) end() {
+	for _, h := range w.hosts {
+		if p := h.process; p != nil {
+			w.kill(h, false)
+		}
+	}
+	for _, p := range w.ended {
+		<-p.closed
+	}
+	w.mongo.Close()
+	synctest.Wait()
+}
