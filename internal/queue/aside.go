@@ -82,10 +82,10 @@ func (l *lane) oldestLacked() uint64 {
 // database: it keeps failing while others are written. In a full lane, where it
 // blocks them, one such failure is enough.
 func (l *lane) isStuck(b *bucket, full bool) bool {
-	switch {
-	case b.pending.Verdict == batch.Hangs:
+	switch b.pending.Verdict {
+	case batch.Hangs:
 		return true
-	case b.pending.Verdict == batch.Unsent:
+	case batch.Unsent:
 		return false
 	}
 	return b.alone >= stuckAfter || full && b.alone > 0 && b.attempts >= stuckAfter
