@@ -70,8 +70,8 @@ test-fault: ## all fault tests in full, under 45 minutes; their table goes into 
 	  $(GO) run ./internal/faulttest/table --into docs/durability.md
 
 .PHONY: sabotage
-sabotage: ## take one protection after another out of the source, and require that tests fail; NAMES='guard fence' for some, PKG=./internal/queue for some tests
-	@$(GO) run ./internal/sabotage -package $(PKG) $(NAMES)
+sabotage: ## take one protection after another out of the source, and require that tests fail; NAMES='guard fence' for some, PKG=./internal/queue, ARGS=-short for fewer tests
+	@$(GO) run ./internal/sabotage -package $(PKG) $(ARGS) $(NAMES)
 
 .PHONY: lint
 lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says

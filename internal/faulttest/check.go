@@ -28,10 +28,6 @@ type CheckConfig struct {
 	// Caps of a bucket's part; 0: not checked.
 	MaxReadings int
 	MaxBytes    int
-
-	// Running is for a check while daemons still write: nothing counts as lost,
-	// and the parts of a bucket are not compared with each other.
-	Running bool
 }
 
 // Result is what a check found.
@@ -74,9 +70,8 @@ func some[T any](b *strings.Builder, what string, all []T) {
 	}
 }
 
-// Check compares the log with what a majority of MongoDB's members holds. Unless
-// cfg.Running, everything that was accepted must have been flushed, and the
-// producers must have ended.
+// Check compares the log with what a majority of MongoDB's members holds. Everything that
+// was accepted must have been flushed, and the producers must have ended.
 func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 	coll := cfg.Database.Collection(cfg.Stream,
 		options.Collection().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
@@ -98,7 +93,7 @@ func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 
 // CheckDocuments is Check for documents that have already been read.
 func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
-	cfg.Log.mu.Lock() // producers may still run
+	cfg.Log.mu.Lock()
 	defer cfg.Log.mu.Unlock()
 	c := checker{cfg: cfg, stored: make(marks), parts: make(map[window][]partState)}
 	for d := range documents {
@@ -109,9 +104,7 @@ func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
 			c.document(d)
 		}
 	}
-	if !cfg.Running {
-		c.checkParts()
-	}
+	c.checkParts()
 	c.compare()
 	return &c.result
 }
@@ -185,7 +178,7 @@ func (c *checker) compare() {
 			// acknowledged and not stored, that counts as lost.
 			if state&acked != 0 {
 				c.result.Acked++
-				if c.stored.get(m) == 0 && state&forgiven == 0 && !c.cfg.Running {
+				if c.stored.get(m) == 0 && state&forgiven == 0 {
 					c.result.Lost = append(c.result.Lost, m)
 				}
 			}

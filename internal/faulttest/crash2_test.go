@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/faulttest"
@@ -69,6 +70,7 @@ func (s *scene) crashAt(d *daemon, p *faulttest.Producers, point string) {
 	select {
 	case <-d.exited:
 	case <-time.After(patience):
-		require.FailNow(s.t, "the daemon never comes to "+point)
+		assert.Fail(s.t, "the daemon never comes to "+point)
+		d.kill()
 	}
 }

@@ -83,10 +83,10 @@ func (l *lane) oldestLacked() uint64 {
 // database: it keeps failing while others are written. In a full lane, where it
 // blocks them, one such failure is enough.
 func (l *lane) isStuck(b *bucket, verdict batch.Verdict, full bool) bool {
-	switch {
-	case verdict == batch.Hangs:
+	switch verdict {
+	case batch.Hangs:
 		return true
-	case verdict == batch.Unsent:
+	case batch.Unsent:
 		return false
 	}
 	return b.alone >= stuckAfter || full && b.alone > 0 && b.attempts >= stuckAfter

@@ -40,6 +40,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	r := runner{root: ".", dir: filepath.Join("internal", "sabotage", "testdata", "sabotage"), out: os.Stdout}
 	flag.StringVar(&r.pkg, "package", "./...", "run only the tests of this package, or of all below it: ./internal/store/...")
+	flag.BoolVar(&r.short, "short", false, "leave out the tests of "+processes+", which run daemons")
 	flag.BoolVar(&r.verbose, "v", false, "print what caught tests say, too")
 	flag.Parse()
 	err := r.run(ctx, flag.Args()...)
@@ -50,6 +51,9 @@ func main() {
 	}
 }
 
+// processes is the package whose tests run whole daemons, which takes long.
+const processes = "./internal/faulttest"
+
 // A runner runs the tests of sabotages.
 type runner struct {
 	root string // of the module
@@ -57,6 +61,7 @@ type runner struct {
 	pkg  string // whose tests are run; with /... at its end also those below it
 	out  io.Writer
 
+	short   bool // leave out the tests in processes
 	verbose bool // print what every test says
 
 	mu   sync.Mutex // guards out, done
@@ -84,7 +89,7 @@ func (r *runner) run(ctx context.Context, names ...string) error {
 		if _, err := s.apply(r.root); err != nil {
 			return err
 		}
-		s.tests = slices.DeleteFunc(s.tests, func(c check) bool { return !c.in(r.pkg) })
+		s.tests = slices.DeleteFunc(s.tests, func(c check) bool { return !c.in(r.pkg) || r.short && c.in(processes) })
 		total += len(s.tests)
 	}
 	sabotages = slices.DeleteFunc(sabotages, func(s *sabotage) bool { return len(s.tests) == 0 })
