@@ -1,7 +1,7 @@
 // Package bench runs experiments. An experiment compares what was published
 // about MongoDB as a store of telemetry with what the machine at hand shows. It
 // is data (variants in rows, measures in columns, claims about them) and one
-// function that measures; each is a package beneath this one:
+// script that measures, which a failed step ends; each is a package beneath this one:
 //
 //	             ┌ MongoDB   a mongod of its own in a scratch directory, or a scratch database of the user's ┐
 //	Config ─▶ Lab┤                                                                                          ├─▶ tables ─▶ claims ─▶ Result ─▶ report

@@ -148,16 +148,17 @@ func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) {
 		bench.Check(machine.Pause(ctx, c.waits()))
 		w := r.watch(ctx)
 		var result *load.Result
-		spent := m.Measure(ctx, func(ctx context.Context) error {
+		spent := r.Measure(ctx, m, func(ctx context.Context) error {
 			result = bench.Must(running.wait())
 			return errors.Join(r.Flush(ctx, storedTimeout), m.Checkpoint(ctx))
 		})
-		seen := w.end(ctx)
+		bench.Check(w.stop())
 		r.allStored(ctx, result)
-		n, row := seen.readings, c.row(throughBrim)
-		t.lab.Row("merge", row, result.AchievedRate, n/seen.updates, spent.CPU/n, seen.brim.Seconds()/n,
-			seen.memory.Max(), seen.journal.Max(), seen.unseen.Median(), seen.unseen.Max())
-		r.addTriggers(row, seen)
+		updates, row := updatesIn(&spent), c.row(throughBrim)
+		n := updates.Sum
+		t.lab.Row("merge", row, result.AchievedRate, updates.Mean(), spent.CPU/n, spent.Brim/n,
+			w.memory.Max(), w.journal.Max(), w.unseen.Median(), w.unseen.Max())
+		r.addTriggers(row, &spent)
 	})
 }
 
@@ -170,14 +171,17 @@ func (r *rig) allStored(ctx context.Context, sent *load.Result) {
 	expect(r.stored(ctx), sent.Acked, "readings", "acknowledged")
 }
 
-// addTriggers adds the share of the readings that each trigger sent.
-func (r *rig) addTriggers(row string, s *seen) {
-	all := 0.
-	for _, readings := range s.triggers {
-		all += readings
+// addTriggers adds the share of the readings that each trigger sent in a measurement.
+func (r *rig) addTriggers(row string, s *bench.DaemonSpent) {
+	sent, all := make([]float64, len(triggers)), 0.
+	for i, trigger := range triggers {
+		const carried = "brim_queue_updated_readings_total"
+		of := scrape.Labels{"trigger": trigger}
+		sent[i] = known(s.After.Value(carried, of)) - known(s.Before.Value(carried, of))
+		all += sent[i]
 	}
-	for _, trigger := range triggers {
-		r.lab.Add("triggers", row, trigger, s.triggers[trigger]/all)
+	for i, trigger := range triggers {
+		r.lab.Add("triggers", row, trigger, sent[i]/all)
 	}
 }
 
@@ -227,62 +231,34 @@ func known(v float64) float64 {
 	return v
 }
 
-// A watch samples a daemon's metrics at intervals.
+// A watch samples a daemon's metrics at intervals: bytes of memory and of the journal, the
+// age of the oldest reading that is not in MongoDB, and how late updates are, in seconds.
 type watch struct {
-	r     *rig
-	first scrape.Sample
-	brim  time.Duration
-	seen  seen
-	stop  func() error
-}
-
-// What a watch has seen.
-type seen struct {
-	brim              time.Duration // processor time
-	readings, updates float64       // that were stored, and sent
-	triggers          map[string]float64
-	// In each sample: bytes of memory and of the journal, the age of the oldest reading
-	// that is not in MongoDB, and how late updates are, in seconds.
 	memory, journal, unseen, pastDue bench.Samples
+	stop                             func() error
 }
 
 func (r *rig) watch(ctx context.Context) *watch {
-	w := &watch{r: r, brim: bench.Must(machine.CPU(r.Pid())), first: bench.Must(r.Look(ctx))}
+	w := &watch{}
 	w.stop = bench.Every(ctx, watchEvery, func(ctx context.Context) error {
 		look, err := r.Look(ctx)
-		if err == nil {
-			err = w.note(look)
+		if err != nil {
+			return err
 		}
+		now, _, err := machine.Memory(r.Pid())
+		w.memory = append(w.memory, float64(now))
+		w.journal = append(w.journal, known(look.Value("brim_journal_bytes", nil)))
+		w.unseen = append(w.unseen, known(look.Value("brim_queue_oldest_seconds", nil)))
+		w.pastDue = append(w.pastDue, known(look.Value("brim_queue_past_due_seconds", nil)))
 		return err
 	})
 	return w
 }
 
-func (w *watch) note(look scrape.Sample) error {
-	now, _, err := machine.Memory(w.r.Pid())
-	s := &w.seen
-	s.memory = append(s.memory, float64(now))
-	s.journal = append(s.journal, known(look.Value("brim_journal_bytes", nil)))
-	s.unseen = append(s.unseen, known(look.Value("brim_queue_oldest_seconds", nil)))
-	s.pastDue = append(s.pastDue, known(look.Value("brim_queue_past_due_seconds", nil)))
-	return err
-}
-
-// end stops the watch and returns what it has seen.
-func (w *watch) end(ctx context.Context) *seen {
-	bench.Check(w.stop())
-	s := &w.seen
-	s.brim = bench.Must(machine.CPU(w.r.Pid())) - w.brim
-	last := bench.Must(w.r.Look(ctx))
-	const updates, carried = "brim_store_update_readings", "brim_queue_updated_readings_total"
-	sent := last.Histogram(updates, nil).Since(w.first.Histogram(updates, nil))
-	s.readings, s.updates = sent.Sum, sent.Count
-	s.triggers = make(map[string]float64)
-	for _, trigger := range triggers {
-		of := scrape.Labels{"trigger": trigger}
-		s.triggers[trigger] = known(last.Value(carried, of)) - known(w.first.Value(carried, of))
-	}
-	return s
+// updatesIn are the updates that were stored in a measurement, by their readings.
+func updatesIn(s *bench.DaemonSpent) scrape.Histogram {
+	const updates = "brim_store_update_readings"
+	return s.After.Histogram(updates, nil).Since(s.Before.Histogram(updates, nil))
 }
 
 // sped is the longest time that a reading waits if time is sped up.

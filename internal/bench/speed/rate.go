@@ -68,25 +68,23 @@ func (r *rig) hold(ctx context.Context, c *climb) (ok bool) {
 	bench.Check(machine.Pause(ctx, c.waits()))
 	w := r.watch(ctx)
 	var result *load.Result
-	var seen *seen
-	spent := r.m.Measure(ctx, func(context.Context) error {
-		result = bench.Must(running.wait())
-		seen = w.end(ctx)
-		return nil
+	spent := r.Measure(ctx, r.m, func(context.Context) (err error) {
+		result, err = running.wait()
+		return errors.Join(err, w.stop())
 	})
 	row := c.row(bench.PerSecond.Format(float64(c.sensors) / c.interval.Seconds()))
-	first, last, growing := grows(seen.pastDue)
+	first, last, growing := grows(w.pastDue)
 	lost := result.Dropped + result.Failed + result.Rejected
-	ok = lost == 0 && seen.pastDue.Max() <= mostPastDue && !growing
+	ok = lost == 0 && w.pastDue.Max() <= mostPastDue && !growing
 	if err := r.Flush(ctx, time.Minute); errors.Is(err, launch.ErrNotInTime) {
 		ok = false
 	} else {
 		bench.Check(err)
 	}
 	_, peak := r.memory()
-	r.lab.Row("rates", row, result.AchievedRate, float64(lost), first, last, seen.pastDue.Max(), seen.readings/seen.updates,
-		spent.CPU/spent.Seconds, seen.brim.Seconds()/spent.Seconds, peak, seen.journal.Max(), seen.unseen.Max(), map[bool]float64{true: 1}[ok])
-	r.addTriggers(row, seen)
+	r.lab.Row("rates", row, result.AchievedRate, float64(lost), first, last, w.pastDue.Max(), updatesIn(&spent).Mean(),
+		spent.CPU/spent.Seconds, spent.Brim/spent.Seconds, peak, w.journal.Max(), w.unseen.Max(), map[bool]float64{true: 1}[ok])
+	r.addTriggers(row, &spent)
 	return ok
 }
 

@@ -305,12 +305,12 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 	})
 	expect(r.stored(ctx)-before, readings, "readings", "acknowledged")
 	n := float64(readings)
-	const mallocs, updates = "go_memstats_mallocs_total", "brim_store_update_readings"
+	const mallocs = "go_memstats_mallocs_total"
 	if table == "memory" {
 		r.lab.Add(table, row, rateOf, n/spent.Seconds)
 		return
 	}
-	r.lab.Row(table, row, n/spent.Seconds, spent.After.Histogram(updates, nil).Since(spent.Before.Histogram(updates, nil)).Mean(),
+	r.lab.Row(table, row, n/spent.Seconds, updatesIn(&spent).Mean(),
 		spent.Brim/n, spent.CPU/n, spent.Own/n, (spent.After.Value(mallocs, nil)-spent.Before.Value(mallocs, nil))/n)
 }
 
