@@ -27,14 +27,13 @@ func aTrial(name string, then func(ctx context.Context, lab *bench.Lab) error) *
 		Cells:  []bench.Cell{{Name: "push", What: "appends"}, {Name: "indexes", What: "further indexes", Slow: "it takes long"}},
 		Tables: []bench.Table{{Name: "found", Title: "What was found"}},
 		Claims: []bench.Claim{{Says: "it is " + name, Published: 1, PublishedAs: "one", Of: bench.Figure{Table: "found", Variant: name, Measure: "figure"}}},
-		Run: func(ctx context.Context, lab *bench.Lab) error {
+		Run: func(ctx context.Context, lab *bench.Lab) {
 			lab.Step("%d repeats", lab.Repeats)
 			lab.Add("found", name, "figure", 1)
 			lab.Step("the end")
-			if then == nil {
-				return nil
+			if then != nil {
+				bench.Check(then(ctx, lab))
 			}
-			return then(ctx, lab)
 		},
 	}
 }
@@ -89,7 +88,7 @@ func TestBenchAllContinuesAfterAFailure(t *testing.T) {
 	assert.Contains(t, got.stderr, "3 experiments: about 30 min\n")
 	_, table, found := strings.Cut(got.stdout, "## All experiments")
 	require.True(t, found)
-	for _, want := range []string{"| a          | it is a |", "| b          | it is b |", "| c          | it is c |", "3 claims: 3 confirmed.", "b failed: b: no more disk"} {
+	for _, want := range []string{"| a          | it is a |", "| b          | it is b |", "| c          | it is c |", "3 claims: 3 confirmed.", "b failed: b: the end: no more disk"} {
 		assert.Contains(t, table, want)
 	}
 	written, err := os.ReadFile(page)
@@ -101,7 +100,7 @@ func TestBenchAllContinuesAfterAFailure(t *testing.T) {
 	var results []bench.Result
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &results))
 	require.Len(t, results, 3)
-	assert.Equal(t, "b: no more disk", results[1].Error)
+	assert.Equal(t, "b: the end: no more disk", results[1].Error)
 }
 
 func TestBenchList(t *testing.T) {

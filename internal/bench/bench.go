@@ -1,7 +1,7 @@
 // Package bench runs experiments. An experiment compares what was published
 // about MongoDB as a store of telemetry with what the machine at hand shows. It
 // is data (variants in rows, measures in columns, claims about them) and one
-// function that measures; each is a package beneath this one:
+// script that measures, which a failed step ends; each is a package beneath this one:
 //
 //	             ┌ MongoDB   a mongod of its own in a scratch directory, or a scratch database of the user's ┐
 //	Config ─▶ Lab┤                                                                                          ├─▶ tables ─▶ claims ─▶ Result ─▶ report
@@ -29,6 +29,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
 // An Experiment answers one question.
@@ -45,8 +46,8 @@ type Experiment struct {
 	Cells  []Cell  // in the order in which they run
 	Tables []Table // that Run fills
 	Claims []Claim // about the figures in the tables
-	// Run measures. When it returns an error, what it measured until then is kept.
-	Run func(ctx context.Context, lab *Lab) error
+	// Run measures. It is a script: a step that fails ends it, see Check.
+	Run func(ctx context.Context, lab *Lab)
 }
 
 // A Cell is a part of an experiment that can be run without the others.
@@ -112,6 +113,7 @@ type Lab struct {
 	began      time.Time
 	expected   time.Duration
 	step       int
+	what       string      // the step does
 	open       []io.Closer // daemons and MongoDBs, in the order of their start
 }
 
@@ -156,7 +158,7 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	}
 	lab.Result = r
 	lab.leaveOutCells()
-	err = e.Run(ctx, lab)
+	err = lab.run(ctx)
 	r.conclude(e.Claims)
 	r.TookSeconds = time.Since(lab.began).Seconds()
 	switch {
@@ -169,6 +171,44 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 		r.Error = err.Error()
 	}
 	return r, err
+}
+
+// A failure is what ended an experiment.
+type failure struct{ error }
+
+// Check ends the experiment if a step has failed, as a failed requirement ends a test:
+// Run keeps what was measured, closes what is open and returns the error. It is for the
+// goroutine that Experiment.Run was called in; others return their errors.
+func Check(err error) {
+	if err != nil {
+		panic(failure{err}) //nolint:forbidigo // Lab.run recovers it
+	}
+}
+
+// Must returns what a step returned, or ends the experiment as Check does.
+func Must[T any](v T, err error) T {
+	Check(err)
+	return v
+}
+
+// run carries the experiment out. An error names the step that failed.
+func (l *Lab) run(ctx context.Context) (err error) {
+	defer func() {
+		switch ended := recover().(type) {
+		case nil:
+		case failure:
+			err = ended.error
+			if l.what != "" {
+				err = fmt.Errorf("%s: %w", l.what, err)
+			}
+		default:
+			panic(ended) //nolint:forbidigo // a defect, which is not hidden
+		}
+	}()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // what still runs in the background
+	l.experiment.Run(ctx, l)
+	return nil
 }
 
 // ScratchName is the name of a new database. Those that begin in the same second
@@ -193,53 +233,46 @@ func (e *Experiment) check(cells []string) error {
 
 // leaveOutCells notes which cells will not run.
 func (l *Lab) leaveOutCells() {
-	for _, c := range l.experiment.Cells {
-		switch {
-		case l.Has(c.Name):
-		case len(l.config.Cells) > 0 && !slices.Contains(l.config.Cells, c.Name):
-			l.LeaveOut(c.What, "not among the cells asked for")
-		case c.Own && !l.Own():
-			l.LeaveOut(c.What, OwnOnly)
-		case c.OnRequest:
-			l.LeaveOut(c.What, c.Slow+"; --cells "+c.Name+" asks for it")
-		default:
-			l.LeaveOut(c.What, "not in a quick run: "+c.Slow)
+	for i := range l.experiment.Cells {
+		if c := &l.experiment.Cells[i]; l.without(c) != "" {
+			l.LeaveOut(c.What, l.without(c))
 		}
 	}
+}
+
+// without says why a cell is not measured; empty: it is.
+func (l *Lab) without(c *Cell) string {
+	switch asked := l.Asked(c.Name); {
+	case len(l.config.Cells) > 0 && !asked:
+		return "not among the cells asked for"
+	case c.Own && !l.Own():
+		return OwnOnly
+	case c.OnRequest && !asked:
+		return c.Slow + "; --cells " + c.Name + " asks for it"
+	case l.Quick && c.Slow != "" && !asked:
+		return "not in a quick run: " + c.Slow
+	}
+	return ""
 }
 
 // Has reports whether a cell is to be measured.
 func (l *Lab) Has(cell string) bool {
-	for _, c := range l.experiment.Cells {
-		switch {
-		case c.Name != cell:
-		case c.Own && !l.Own():
-			return false
-		case len(l.config.Cells) > 0:
-			return slices.Contains(l.config.Cells, cell)
-		default:
-			return !c.OnRequest && (!l.Quick || c.Slow == "")
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.experiment.Cells, func(c Cell) bool { return c.Name == cell && l.without(&c) == "" })
 }
 
 // RunCells runs the cells that are to be measured, in the order of the experiment.
 // Each of its cells must have a function.
-func (l *Lab) RunCells(ctx context.Context, cells map[string]func(context.Context) error) error {
+func (l *Lab) RunCells(ctx context.Context, cells map[string]func(context.Context)) {
 	for _, c := range l.experiment.Cells {
 		if cells[c.Name] == nil {
-			return fmt.Errorf("cell %s has no function", c.Name)
+			Check(fmt.Errorf("cell %s has no function", c.Name))
 		}
 	}
 	for _, c := range l.experiment.Cells {
 		if l.Has(c.Name) {
-			if err := cells[c.Name](ctx); err != nil {
-				return err
-			}
+			cells[c.Name](ctx)
 		}
 	}
-	return nil
 }
 
 // Asked reports whether a cell was asked for by its name.
@@ -270,25 +303,20 @@ func (l *Lab) Row(table, variant string, values ...float64) {
 }
 
 // On measures on a MongoDB that is closed afterwards.
-func (l *Lab) On(ctx context.Context, s Setting, measure func(m *MongoDB) error) error {
-	m, err := l.Start(ctx, s)
-	if err != nil {
-		return err
-	}
-	return errors.Join(measure(m), m.Close())
+func (l *Lab) On(ctx context.Context, s Setting, measure func(m *MongoDB)) {
+	m := Must(l.Start(ctx, s))
+	measure(m)
+	Check(m.Close())
 }
 
 // InTurns gives each of n subjects some of the items, then the next ones, so that a
 // slow moment affects all.
-func InTurns[T any](n int, items []T, atOnce int, do func(subject int, some []T) error) error {
+func InTurns[T any](n int, items []T, atOnce int, do func(subject int, some []T)) {
 	for some := range slices.Chunk(items, max(atOnce, 1)) {
 		for subject := range n {
-			if err := do(subject, some); err != nil {
-				return err
-			}
+			do(subject, some)
 		}
 	}
-	return nil
 }
 
 // Every calls sample immediately and then at an interval, until stop is called, which
@@ -319,11 +347,12 @@ func Every(ctx context.Context, interval time.Duration, sample func(ctx context.
 // Step says what begins now.
 func (l *Lab) Step(format string, args ...any) {
 	l.step++
+	l.what = fmt.Sprintf(format, args...)
 	if l.config.Progress == nil {
 		return
 	}
 	l.config.Progress(Progress{
-		Experiment: l.experiment.Name, Step: l.step, What: fmt.Sprintf(format, args...),
+		Experiment: l.experiment.Name, Step: l.step, What: l.what,
 		Elapsed: time.Since(l.began), Expected: l.expected,
 	})
 }
@@ -410,6 +439,24 @@ func (l *Lab) Daemon(ctx context.Context, m *MongoDB, flags ...string) (*Daemon,
 // Load runs `brim load` against the daemon.
 func (d *Daemon) Load(ctx context.Context, flags ...string) (*load.Result, error) {
 	return launch.Load(ctx, d.lab.config.Brim, d.Daemon, flags...)
+}
+
+// DaemonSpent is what a daemon took for something, beside its MongoDB.
+type DaemonSpent struct {
+	Spent
+
+	Brim          float64 // seconds of the daemon's processor time
+	Before, After scrape.Sample
+}
+
+// Measure does something and returns what it took the daemon and its MongoDB.
+func (d *Daemon) Measure(ctx context.Context, m *MongoDB, do func(ctx context.Context) error) (s DaemonSpent) {
+	s.Before = Must(d.Look(ctx))
+	before := Must(machine.CPU(d.Pid()))
+	s.Spent = m.Measure(ctx, do)
+	s.Brim = (Must(machine.CPU(d.Pid())) - before).Seconds()
+	s.After = Must(d.Look(ctx))
+	return s
 }
 
 // Close stops the daemon, which stores what it has, and removes its directory.

@@ -27,7 +27,7 @@ func trial(run func(ctx context.Context, lab *Lab) error) *Experiment {
 		Name: "trial", Question: "Does it run?", Full: time.Minute, Quick: time.Second,
 		Cells:  []Cell{{Name: "a", What: "what is quick"}, {Name: "b", What: "what is slow", Slow: "it takes an hour"}},
 		Tables: []Table{{Name: "found", Variant: "what"}},
-		Run:    run,
+		Run:    func(ctx context.Context, lab *Lab) { Check(run(ctx, lab)) },
 	}
 }
 
@@ -174,14 +174,12 @@ func TestCellsAreChosen(t *testing.T) {
 func TestEveryCellNeedsAFunction(t *testing.T) {
 	t.Parallel()
 	ran := ""
-	cells := map[string]func(context.Context) error{}
+	cells := map[string]func(context.Context){}
 	for _, name := range []string{"a", "b"} {
-		cells[name] = func(context.Context) error {
-			ran += name
-			return nil
-		}
+		cells[name] = func(context.Context) { ran += name }
 	}
-	e := trial(func(ctx context.Context, lab *Lab) error { return lab.RunCells(ctx, cells) })
+	e := trial(nothing)
+	e.Run = func(ctx context.Context, lab *Lab) { lab.RunCells(ctx, cells) }
 	_, err := Run(t.Context(), e, Config{Dir: t.TempDir(), Quick: true})
 	require.NoError(t, err)
 	assert.Equal(t, "a", ran)
@@ -208,6 +206,28 @@ func TestFailedExperimentReturnsItsResult(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+func TestAFailedStepEndsTheExperiment(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("no answer")
+	ended := make(chan struct{})
+	e := trial(nothing)
+	e.Run = func(ctx context.Context, lab *Lab) {
+		context.AfterFunc(ctx, func() { close(ended) }) // as what runs in the background
+		lab.Step("ask %d times", 2)
+		assert.Equal(t, 3, Must(3, nil))
+		Check(nil)
+		Must(3, failed)
+		t.Error("it went on")
+	}
+	r, err := Run(t.Context(), e, Config{Dir: t.TempDir()})
+	require.ErrorIs(t, err, failed)
+	require.EqualError(t, err, "trial: ask 2 times: no answer", "which names the step")
+	assert.Equal(t, err.Error(), r.Error)
+	<-ended
+	e.Run = func(context.Context, *Lab) { panic("a defect") }
+	assert.PanicsWithValue(t, "a defect", func() { _, _ = Run(t.Context(), e, Config{Dir: t.TempDir()}) })
 }
 
 func TestEverySamplesUntilItIsStopped(t *testing.T) {

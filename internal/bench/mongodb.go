@@ -349,26 +349,15 @@ type Spent struct {
 }
 
 // Measure does something and returns what it took.
-func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context) error) (s Spent, err error) {
-	before, err := m.Counters(ctx)
-	if err != nil {
-		return s, err
-	}
-	own, err := machine.CPU(os.Getpid())
-	if err != nil {
-		return s, err
-	}
+func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context) error) (s Spent) {
+	before := Must(m.Counters(ctx))
+	own := Must(machine.CPU(os.Getpid()))
 	began := time.Now()
-	if err := do(ctx); err != nil {
-		return s, err
-	}
+	Check(do(ctx))
 	s.Seconds = time.Since(began).Seconds()
-	ownEnd, err := machine.CPU(os.Getpid())
-	if err != nil {
-		return s, err
-	}
-	after, err := m.Counters(ctx)
-	s.CPU, s.Own = CPU(after)-CPU(before), (ownEnd - own).Seconds()
+	s.Own = (Must(machine.CPU(os.Getpid())) - own).Seconds()
+	after := Must(m.Counters(ctx))
+	s.CPU = CPU(after) - CPU(before)
 	s.Since = func(counter string) float64 { return after.Since(before, counter) }
-	return s, err
+	return s
 }

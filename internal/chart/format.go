@@ -3,7 +3,8 @@ package chart
 import (
 	"math"
 	"strconv"
-	"strings"
+
+	"github.com/dustin/go-humanize"
 )
 
 // A Unit says what a value is measured in.
@@ -84,20 +85,8 @@ func threeDigits(v float64) float64 {
 
 // number writes v without needless zeros, and with commas from 1,000 on.
 func number(v float64) string {
-	text := strconv.FormatFloat(v, 'f', -1, 64)
 	if math.Abs(v) >= 1e15 {
 		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
-	whole, rest, found := strings.Cut(text, ".")
-	if digits := strings.TrimPrefix(whole, "-"); len(digits) > 3 {
-		sign := whole[:len(whole)-len(digits)]
-		for i := len(digits) - 3; i > 0; i -= 3 {
-			digits = digits[:i] + "," + digits[i:]
-		}
-		whole = sign + digits
-	}
-	if found {
-		return whole + "." + rest
-	}
-	return whole
+	return humanize.Commaf(v)
 }

@@ -44,9 +44,15 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 	var advice *Advice
 	e := &bench.Experiment{
 		Name: "advise", Question: "Which settings suit these sensors and queries?", Full: fullTime, Quick: quickTime,
-		Run: func(ctx context.Context, lab *bench.Lab) (err error) {
-			advice, err = run(ctx, lab, n, c.Follow)
-			return err
+		Run: func(ctx context.Context, lab *bench.Lab) {
+			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
+				s := newSession(lab, m, n)
+				advice = bench.Must(Choose(n, s.measure(ctx)))
+				if c.Follow {
+					bench.Check(m.Drop(ctx))
+					advice.Followed = s.follow(ctx, advice)
+				}
+			})
 		},
 	}
 	if c.Follow {
@@ -58,27 +64,6 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 	}
 	advice.Environment, advice.TookSeconds, advice.Quick = r.Environment, r.TookSeconds, r.Quick
 	advice.warnProcessors()
-	return advice, err
-}
-
-func run(ctx context.Context, lab *bench.Lab, n Needs, follow bool) (advice *Advice, err error) {
-	err = lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error {
-		s := newSession(lab, m, n)
-		figures, err := s.measure(ctx)
-		if err != nil {
-			return fmt.Errorf("measure: %w", err)
-		}
-		if advice, err = Choose(n, figures); err != nil || !follow {
-			return err
-		}
-		if err := m.Drop(ctx); err != nil {
-			return err
-		}
-		if advice.Followed, err = s.follow(ctx, advice); err != nil {
-			return fmt.Errorf("follow the advice: %w", err)
-		}
-		return nil
-	})
 	return advice, err
 }
 

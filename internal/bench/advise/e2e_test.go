@@ -3,7 +3,6 @@ package advise
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -25,18 +24,15 @@ func tiny() amounts {
 }
 
 // inLab runs f in a lab with a scratch database in the mongod of all tests.
-func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session) error) {
+func inLab(t *testing.T, n Needs, f func(ctx context.Context, s *session)) {
 	t.Helper()
 	uri := mongodtest.URI(t) // skips where there is none
-	e := &bench.Experiment{Name: "advise", Run: func(ctx context.Context, lab *bench.Lab) (err error) {
-		m, err := lab.Start(ctx, bench.Setting{})
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, m.Close()) }()
-		s := newSession(lab, m, n)
-		s.amounts = tiny()
-		return f(ctx, s)
+	e := &bench.Experiment{Name: "advise", Run: func(ctx context.Context, lab *bench.Lab) {
+		lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
+			s := newSession(lab, m, n)
+			s.amounts = tiny()
+			f(ctx, s)
+		})
 	}}
 	_, err := bench.Run(t.Context(), e, bench.Config{
 		Hasty: true, Brim: program.Path(t), URI: uri, Database: "advise_" + strings.ToLower(rand.Text()), Seed: 1, Quick: true, Dir: t.TempDir(),
@@ -58,26 +54,13 @@ func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inLab(t, c.needs, func(ctx context.Context, s *session) error {
-				sized, err := s.size(ctx, c.as)
-				if err != nil {
-					return err
-				}
-				a, err := Choose(c.needs, &Figures{Sizes: []Sized{sized}})
-				if err != nil {
-					return err
-				}
-				if err := s.m.Drop(ctx); err != nil {
-					return err
-				}
-				f, err := s.follow(ctx, a)
-				if err != nil {
-					return err
-				}
+			inLab(t, c.needs, func(ctx context.Context, s *session) {
+				a := bench.Must(Choose(c.needs, &Figures{Sizes: []Sized{s.size(ctx, c.as)}}))
+				bench.Check(s.m.Drop(ctx))
+				f := s.follow(ctx, a)
 				assert.InDelta(t, 0, f.Documents.Off(), 0.15, "documents %+v", f.Documents)
 				assert.InDelta(t, 0, f.Bytes.Off(), 0.15, "bytes %+v", f.Bytes)
 				t.Logf("documents %+.1f %%, bytes %+.1f %%", 100*f.Documents.Off(), 100*f.Bytes.Off())
-				return nil
 			})
 		})
 	}
@@ -87,15 +70,12 @@ func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
-	inLab(t, n, func(ctx context.Context, s *session) error {
+	inLab(t, n, func(ctx context.Context, s *session) {
 		s.candidates = []Candidate{
 			{store.Bucket, time.Minute, 1000, 256 << 10, store.Zstd},
 			{store.TimeSeries, time.Hour, 0, 0, store.Zstd},
 		}
-		f, err := s.measure(ctx)
-		if err != nil {
-			return err
-		}
+		f := s.measure(ctx)
 		assert.Len(t, f.Sizes, 2)
 		assert.Len(t, f.Updates, 2*1+2*2)
 		assert.Len(t, f.Rewrites, 2*2)
@@ -113,7 +93,6 @@ func TestMeasure(t *testing.T) {
 			assert.InEpsilon(t, float64(z.full(n.Interval)), z.perDocument(), 0.02, z)
 		}
 		assert.Positive(t, f.Ingest)
-		_, err = Choose(n, f)
-		return err
+		bench.Must(Choose(n, f))
 	})
 }

@@ -8,13 +8,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/load"
-	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -108,60 +106,41 @@ func (s *session) rewritten(of store.Storage) []int {
 }
 
 // measure carries all measurements out.
-func (s *session) measure(ctx context.Context) (*Figures, error) {
+func (s *session) measure(ctx context.Context) *Figures {
 	f := &Figures{}
 	for _, of := range storages {
 		for _, resident := range s.residents(of) {
 			for _, perUpdate := range s.perUpdates() {
 				s.lab.Step("an update of %d to a document of %d, %s", perUpdate, resident, of)
-				u, err := s.update(ctx, Update{Storage: of, Resident: float64(resident), PerUpdate: perUpdate}, manySensors)
-				if err != nil {
-					return nil, err
-				}
-				f.Updates = append(f.Updates, u)
+				f.Updates = append(f.Updates, s.update(ctx, Update{Storage: of, Resident: float64(resident), PerUpdate: perUpdate}, manySensors))
 			}
 		}
 	}
-	if err := s.command(ctx, f); err != nil {
-		return nil, err
-	}
+	s.command(ctx, f)
 	for _, of := range storages {
 		for _, resident := range s.rewritten(of) {
 			for _, compressor := range compressors {
 				s.lab.Step("a checkpoint of documents of %d, %s, %s", resident, of, compressor)
-				r, err := s.rewrite(ctx, Rewrite{Storage: of, Compressor: compressor, Resident: float64(resident)})
-				if err != nil {
-					return nil, err
-				}
-				f.Rewrites = append(f.Rewrites, r)
+				f.Rewrites = append(f.Rewrites, s.rewrite(ctx, Rewrite{Storage: of, Compressor: compressor, Resident: float64(resident)}))
 			}
 		}
 	}
 	for _, c := range s.candidates {
 		s.lab.Step("size and query: %s", c)
-		sized, err := s.size(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		f.Sizes = append(f.Sizes, sized)
+		f.Sizes = append(f.Sizes, s.size(ctx, c))
 	}
-	var err error
-	f.Ingest, err = s.ingest(ctx)
-	return f, err
+	f.Ingest = s.ingest(ctx)
+	return f
 }
 
 // command measures what a command costs beside the updates that it carries: it
 // has one, and that costs what it does in the company of others.
-func (s *session) command(ctx context.Context, f *Figures) error {
+func (s *session) command(ctx context.Context, f *Figures) {
 	s.lab.Step("a command of one update")
 	const of = store.Bucket
-	alone, err := s.update(ctx, Update{Storage: of, Resident: 1, PerUpdate: 1}, 1)
-	if err != nil {
-		return err
-	}
+	alone := s.update(ctx, Update{Storage: of, Resident: 1, PerUpdate: 1}, 1)
 	together, _ := f.update(of, alone.Resident, 1)
 	f.Command = CPU{max(0, alone.CPU.Mongod-together.Mongod), max(0, alone.CPU.Brim-together.Brim)}
-	return nil
 }
 
 // cpuOf is the processor time that was spent; 0 of a mongod that does not report its
@@ -175,51 +154,44 @@ func cpuOf(s bench.Spent) CPU {
 
 // ingest measures what it costs Brim to accept readings and to journal them: a
 // daemon that writes nothing meanwhile.
-func (s *session) ingest(ctx context.Context) (_ float64, err error) {
+func (s *session) ingest(ctx context.Context) float64 {
 	s.lab.Step("ingest, %d readings in a request", s.needs.Batch)
-	d, err := s.lab.Daemon(ctx, s.m, "--flush-interval", MaxMaxWait.String())
-	if err != nil {
-		return 0, err
+	d := bench.Must(s.lab.Daemon(ctx, s.m, "--flush-interval", MaxMaxWait.String()))
+	var r *load.Result
+	spent := d.Measure(ctx, s.m, func(ctx context.Context) (err error) {
+		r, err = d.Load(ctx, "--rate", "2000", "--batch", strconv.Itoa(s.needs.Batch), "--fields", strconv.Itoa(s.needs.Fields), "--duration", s.ingestTime.String())
+		return err
+	})
+	bench.Check(d.Close())
+	if r.Acked == 0 {
+		return 0
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	before, err := machine.CPU(d.Pid())
-	if err != nil {
-		return 0, err
-	}
-	r, err := d.Load(ctx, "--rate", "2000", "--batch", strconv.Itoa(s.needs.Batch), "--fields", strconv.Itoa(s.needs.Fields), "--duration", s.ingestTime.String())
-	if err != nil {
-		return 0, err
-	}
-	after, err := machine.CPU(d.Pid())
-	if err != nil || r.Acked == 0 {
-		return 0, err
-	}
-	return (after - before).Seconds() / float64(r.Acked), nil
+	return spent.Brim / float64(r.Acked)
 }
 
 // readings are those of a run of `brim load`, so many of each sensor.
-func (s *session) readings(sensors, count int, interval time.Duration) (shape.Readings, error) {
-	source, err := load.NewSensors(load.SensorsConfig{Count: sensors, Fields: s.needs.Fields, Seed: s.lab.Seed, Prefix: prefix})
+func (s *session) readings(sensors, count int, interval time.Duration) shape.Readings {
+	source := bench.Must(load.NewSensors(load.SensorsConfig{Count: sensors, Fields: s.needs.Fields, Seed: s.lab.Seed, Prefix: prefix}))
 	phase := func(sensor int) time.Duration { // in no order, and all different
 		part := math.Mod(float64(sensor)*math.Phi, 1)
 		return time.Duration(part * float64(interval)).Truncate(time.Millisecond)
 	}
-	return shape.Readings{Source: source, Sensors: sensors, Count: count, Begin: shape.Begin(), Interval: interval, Phase: phase}, err
+	return shape.Readings{Source: source, Sensors: sensors, Count: count, Begin: shape.Begin(), Interval: interval, Phase: phase}
 }
 
 // prefix of sensors is as long as that of a run.
 const prefix = "load-mi8dk3f2-"
 
 // collection makes an empty one.
-func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings, perUpdate int, expiry time.Duration) (*shape.Collection, error) {
+func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings, perUpdate int, expiry time.Duration) *shape.Collection {
 	kind := shape.Shape{Kind: shape.Buckets, Granularity: c.Granularity}
 	if c.Storage == store.TimeSeries {
 		kind.Kind = shape.TimeSeries
 	}
-	return shape.New(ctx, s.m, shape.Config{
+	return bench.Must(shape.New(ctx, s.m, shape.Config{
 		Name: "advise", Shape: kind, Compressor: c.Compressor, Readings: r, PerUpdate: perUpdate,
 		MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: expiry,
-	})
+	}))
 }
 
 const (
@@ -231,52 +203,36 @@ const (
 
 // update measures what it costs to add readings to documents that have some, of so
 // many sensors at most. All documents have as many, and all grow alike.
-func (s *session) update(ctx context.Context, u Update, sensors int) (_ Update, err error) {
+func (s *session) update(ctx context.Context, u Update, sensors int) Update {
 	resident, rounds := int(u.Resident), mostRounds
 	if sensors == 1 {
 		rounds = singleRounds
 	}
 	sensors = min(max(s.grownReadings/resident, fewSensors), sensors)
-	c, err := s.grown(ctx, Candidate{Storage: u.Storage, Compressor: store.Snappy}, sensors, resident, rounds*u.PerUpdate)
-	if err != nil {
-		return u, err
-	}
-	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
+	c := s.grown(ctx, Candidate{Storage: u.Storage, Compressor: store.Snappy}, sensors, resident, rounds*u.PerUpdate)
 	done := 0
-	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
+	spent := s.m.Measure(ctx, func(ctx context.Context) error {
 		for began := time.Now(); done < rounds && (done < 2 || time.Since(began) < s.updating); done++ {
-			if err := c.Write(ctx, shape.Portions(sensors, resident+done*u.PerUpdate, u.PerUpdate)); err != nil {
-				return err
-			}
+			bench.Check(c.Write(ctx, shape.Portions(sensors, resident+done*u.PerUpdate, u.PerUpdate)))
 		}
 		return nil
 	})
+	bench.Check(c.Drop(ctx))
 	n := 1 / float64(done*sensors)
 	u.Resident += float64((done-1)*u.PerUpdate) / 2
 	u.CPU, u.Seconds = cpuOf(spent).times(n), spent.Seconds*n
-	return u, err
+	return u
 }
 
 // grown makes documents with so many readings each, and room for further ones in
 // their window. The caller drops the collection.
-func (s *session) grown(ctx context.Context, of Candidate, sensors, resident, further int) (*shape.Collection, error) {
+func (s *session) grown(ctx context.Context, of Candidate, sensors, resident, further int) *shape.Collection {
 	of.Granularity, of.MaxReadings, of.MaxBytes = time.Hour, 1_000_000, mostBytes
 	interval := max(time.Millisecond, (time.Hour / time.Duration(resident+further+1)).Truncate(time.Millisecond))
-	r, err := s.readings(sensors, resident, interval)
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.collection(ctx, of, r, resident, 0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err = c.Load(ctx); err == nil {
-		err = s.m.Checkpoint(ctx)
-	}
-	if err != nil {
-		return nil, errors.Join(err, c.Drop(context.WithoutCancel(ctx)))
-	}
-	return c, nil
+	c := s.collection(ctx, of, s.readings(sensors, resident, interval), resident, 0)
+	bench.Must(c.Load(ctx))
+	bench.Check(s.m.Checkpoint(ctx))
+	return c
 }
 
 const (
@@ -287,84 +243,58 @@ const (
 
 // rewrite measures what a checkpoint writes after each document got a reading,
 // and what that costs.
-func (s *session) rewrite(ctx context.Context, out Rewrite) (_ Rewrite, err error) {
+func (s *session) rewrite(ctx context.Context, out Rewrite) Rewrite {
 	resident := int(out.Resident)
 	sensors := min(max(s.grownReadings/resident, fewestRewritten), rewrittenDocuments)
-	c, err := s.grown(ctx, Candidate{Storage: out.Storage, Compressor: out.Compressor}, sensors, resident, rewriteRounds)
-	if err != nil {
-		return out, err
-	}
-	defer func() { err = errors.Join(err, c.Drop(context.WithoutCancel(ctx))) }()
+	c := s.grown(ctx, Candidate{Storage: out.Storage, Compressor: out.Compressor}, sensors, resident, rewriteRounds)
 	n := float64(sensors * rewriteRounds)
 	for i := range rewriteRounds {
 		checkpoint := bench.Spent{}
-		written, err := s.m.Measure(ctx, func(ctx context.Context) (err error) {
-			if err := c.Write(ctx, shape.Portions(sensors, resident+i, 1)); err != nil {
-				return err
-			}
-			checkpoint, err = s.m.Measure(ctx, s.m.Checkpoint)
-			return err
+		written := s.m.Measure(ctx, func(ctx context.Context) error {
+			bench.Check(c.Write(ctx, shape.Portions(sensors, resident+i, 1)))
+			checkpoint = s.m.Measure(ctx, s.m.Checkpoint)
+			return nil
 		})
-		if err != nil {
-			return out, err
-		}
 		out.Bytes += written.Since("block_written_bytes_total") / n
 		out.Mongod += cpuOf(checkpoint).Mongod / n
 	}
-	return out, nil
+	bench.Check(c.Drop(ctx))
+	return out
 }
 
 // size measures what readings take on disk in one way to store them, and what a
 // query of them costs.
-func (s *session) size(ctx context.Context, c Candidate) (out Sized, err error) {
-	r, perUpdate, err := s.sample(c)
-	if err != nil {
-		return out, err
-	}
+func (s *session) size(ctx context.Context, c Candidate) Sized {
+	r, perUpdate := s.sample(c)
 	expiry := time.Duration(0)
 	if s.needs.Retention > 0 { // makes an index; here the readings stay
 		expiry = MaxRetention
 	}
-	coll, err := s.collection(ctx, c, r, perUpdate, expiry)
-	if err != nil {
-		return out, err
-	}
-	defer func() { err = errors.Join(err, coll.Drop(context.WithoutCancel(ctx))) }()
-	out = Sized{Candidate: c}
-	if err := s.fill(ctx, coll, &out); err != nil {
-		return out, err
-	}
-	out.Query, err = s.query(ctx, c, coll, out.perDocument())
-	return out, err
+	coll := s.collection(ctx, c, r, perUpdate, expiry)
+	out := Sized{Candidate: c}
+	s.fill(ctx, coll, &out)
+	out.Query = s.query(ctx, c, coll, out.perDocument())
+	bench.Check(coll.Drop(ctx))
+	return out
 }
 
 // fill writes the sample and notes what it takes.
-func (s *session) fill(ctx context.Context, coll *shape.Collection, out *Sized) error {
+func (s *session) fill(ctx context.Context, coll *shape.Collection, out *Sized) {
 	r := coll.Readings
 	for at := 0; at < r.Count; at += coll.PerUpdate {
-		if err := coll.Write(ctx, shape.Portions(r.Sensors, at, min(coll.PerUpdate, r.Count-at))); err != nil {
-			return err
-		}
+		bench.Check(coll.Write(ctx, shape.Portions(r.Sensors, at, min(coll.PerUpdate, r.Count-at))))
 	}
 	begun := 0
 	if out.Storage == store.TimeSeries {
 		// The next reading packs the bucket before it, as in the long run nearly all
 		// are.
-		if err := coll.Write(ctx, shape.Portions(r.Sensors, r.Count, 1)); err != nil {
-			return err
-		}
+		bench.Check(coll.Write(ctx, shape.Portions(r.Sensors, r.Count, 1)))
 		begun = r.Sensors
 	}
-	if err := s.m.Checkpoint(ctx); err != nil {
-		return err
-	}
-	size, err := coll.Size(ctx)
-	if err != nil {
-		return err
-	}
+	bench.Check(s.m.Checkpoint(ctx))
+	size := bench.Must(coll.Size(ctx))
 	out.Readings, out.Documents = r.Sensors*r.Count, max(1, size.Documents-int64(begun))
 	out.Data, out.Index = size.Data(), size.Index()
-	return nil
 }
 
 const (
@@ -381,7 +311,7 @@ const (
 
 // sample chooses the readings that a size is measured with: whole windows, or
 // full parts where a window holds too many.
-func (s *session) sample(c Candidate) (r shape.Readings, perUpdate int, err error) {
+func (s *session) sample(c Candidate) (r shape.Readings, perUpdate int) {
 	interval, document := s.needs.Interval, c.full(s.needs.Interval)
 	sensors := min(s.needs.Sensors, sampledSensors)
 	total := float64(s.sizeReadings) * min(max(usualFields/float64(s.needs.Fields), 0.2), 2)
@@ -400,8 +330,7 @@ func (s *session) sample(c Candidate) (r shape.Readings, perUpdate int, err erro
 	if interval < fastInterval {
 		perUpdate = min(document, int(time.Second/interval))
 	}
-	r, err = s.readings(min(max(most/count, 1), s.needs.Sensors), count, interval)
-	return r, perUpdate, err
+	return s.readings(min(max(most/count, 1), s.needs.Sensors), count, interval), perUpdate
 }
 
 const (
@@ -411,21 +340,19 @@ const (
 
 // query measures what it costs to read the span of a query, of random sensors at
 // random times; a shorter span, if the sample has not so much.
-func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection, perDocument float64) (q Queried, err error) {
+func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection, perDocument float64) (q Queried) {
 	r := coll.Readings
 	count := max(1, min(int(s.needs.QuerySpan/r.Interval), r.Count*4/5))
 	q.Span = time.Duration(count) * r.Interval
 	random := rand.New(rand.NewPCG(s.lab.Seed, 0)) //nolint:gosec // no secret
 	look := float64(reach(c.Storage)) / float64(r.Interval)
 	var took bench.Samples
-	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
+	spent := s.m.Measure(ctx, func(ctx context.Context) error {
 		began := time.Now()
 		for len(took) < mostQueries && (len(took) < 2 || time.Since(began) < queryingTime) {
 			span := shape.Portion{Sensor: random.IntN(r.Sensors), First: uint64(random.IntN(r.Count - count + 1)), Count: count} //nolint:gosec // counts from 0
 			start := time.Now()
-			if _, err := coll.Read(ctx, span); err != nil {
-				return err
-			}
+			bench.Must(coll.Read(ctx, span))
 			took = append(took, time.Since(start).Seconds())
 			q.Documents += (float64(count)+min(look, float64(span.First)))/perDocument + 1
 		}
@@ -434,7 +361,7 @@ func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection
 	n := 1 / float64(len(took))
 	q.Documents *= n
 	q.Seconds, q.CPU = took.Median(), cpuOf(spent).times(n)
-	return q, err
+	return q
 }
 
 // Followed is what a daemon with the advised settings stored of `brim load`.
@@ -527,37 +454,24 @@ var errLost = errors.New("not all readings of the load were taken: try again on 
 // follow starts a daemon as advised, puts the trial's load on it and looks at
 // what is stored, whose amount for a day of all sensors is held against the
 // prediction.
-func (s *session) follow(ctx context.Context, a *Advice) (_ *Followed, err error) {
+func (s *session) follow(ctx context.Context, a *Advice) *Followed {
 	t := a.trial(s.followReadings, s.followTime)
 	out := &Followed{Serve: a.Flags(), Load: a.LoadFlags(t), Trial: t}
 	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, Span(t.Event), Span(t.Time))
 	// The trial speeds up event time but not waiting, so readings must not wait for those
 	// of later windows.
-	d, err := s.lab.Daemon(ctx, s.m, append(slices.Clone(out.Serve), "--flush-interval", "1s", "--merge-readings", "1")...)
-	if err != nil {
-		return nil, fmt.Errorf("follow the advice with %s: %w", strings.Join(out.Serve, " "), err)
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	r, err := d.Load(ctx, out.Load...)
-	if err != nil {
-		return nil, fmt.Errorf("follow the advice: %w", err)
-	}
+	d := bench.Must(s.lab.Daemon(ctx, s.m, append(slices.Clone(out.Serve), "--flush-interval", "1s", "--merge-readings", "1")...))
+	r := bench.Must(d.Load(ctx, out.Load...))
 	if r.Failed > 0 || r.Dropped > 0 || r.Acked == 0 {
-		return nil, fmt.Errorf("follow the advice: %d failed, %d dropped: %w", r.Failed, r.Dropped, errLost)
+		bench.Check(fmt.Errorf("%d failed, %d dropped: %w", r.Failed, r.Dropped, errLost))
 	}
 	const patience = time.Minute
-	if err := d.Flush(ctx, patience); err != nil {
-		return nil, fmt.Errorf("follow the advice: %w", err)
-	}
-	if err := s.m.Checkpoint(ctx); err != nil {
-		return nil, err
-	}
-	size, err := shape.SizeOf(ctx, s.m.Database(), "readings", a.Chosen.Storage == store.TimeSeries)
-	if err != nil {
-		return nil, err
-	}
+	bench.Check(d.Flush(ctx, patience))
+	bench.Check(s.m.Checkpoint(ctx))
+	size := bench.Must(shape.SizeOf(ctx, s.m.Database(), "readings", a.Chosen.Storage == store.TimeSeries))
 	share := a.Needs.perDay() / float64(r.Acked)
 	out.Documents = Against{a.Chosen.Documents, float64(size.Documents) * share}
 	out.Bytes = Against{a.Chosen.Bytes(), float64(size.Data()+size.Index()) * share}
-	return out, nil
+	bench.Check(d.Close())
+	return out
 }

@@ -225,32 +225,24 @@ func (p *plan) forInserts() []time.Duration {
 	return slices.DeleteFunc(slices.Clone(p.intervals), func(d time.Duration) bool { return d == 12*time.Second })
 }
 
-func run(ctx context.Context, lab *bench.Lab) error {
+func run(ctx context.Context, lab *bench.Lab) {
 	p := planOf(lab)
 	p.tell(lab)
-	intervals := func(ctx context.Context) error {
+	intervals := func(ctx context.Context) {
 		appends, inserts := p.intervals, p.forInserts()
 		p.intervals = nil // the first of these cells measures those of all
-		if err := compare(ctx, lab, p.appends, appends); err != nil {
-			return err
-		}
-		return compare(ctx, lab, p.inserts, inserts)
+		compare(ctx, lab, p.appends, appends)
+		compare(ctx, lab, p.inserts, inserts)
 	}
-	return lab.RunCells(ctx, map[string]func(context.Context) error{
-		"settings": func(ctx context.Context) error { return settings(ctx, lab, p.settingsFor) },
+	lab.RunCells(ctx, map[string]func(context.Context){
+		"settings": func(ctx context.Context) { settings(ctx, lab, p.settingsFor) },
 		"interval": intervals, "interval-60": intervals, "interval-300": intervals,
-		"recovery": func(ctx context.Context) error { return recovery(ctx, lab, p) },
-		"journal": func(ctx context.Context) error {
-			for _, standalone := range []bool{false, true} {
-				if standalone && !lab.Own() {
-					return nil
-				}
-				err := lab.On(ctx, bench.Setting{Standalone: standalone}, func(m *bench.MongoDB) error { return journals(ctx, lab, m, p.batch) })
-				if err != nil {
-					return err
-				}
+		"recovery": func(ctx context.Context) { recovery(ctx, lab, p) },
+		"journal": func(ctx context.Context) {
+			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { journals(ctx, lab, m, p.batch) })
+			if lab.Own() {
+				lab.On(ctx, bench.Setting{Standalone: true}, func(m *bench.MongoDB) { journals(ctx, lab, m, p.batch) })
 			}
-			return nil
 		},
 	})
 }
@@ -277,7 +269,7 @@ func (p *plan) tell(lab *bench.Lab) {
 
 // settings counts the checkpoints of mongods side by side, which do next to
 // nothing else, for each way to ask for one every second.
-func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (err error) {
+func settings(ctx context.Context, lab *bench.Lab, length time.Duration) {
 	ways := []struct {
 		name    string
 		setting bench.Setting
@@ -290,21 +282,11 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (err er
 	}
 	lab.Step("start a mongod for each way to set the interval")
 	open := make([]*bench.MongoDB, 0, len(ways))
-	defer func() {
-		for _, m := range open {
-			err = errors.Join(err, m.Close())
-		}
-	}()
 	for _, w := range ways {
-		m, err := lab.Start(ctx, w.setting)
-		if err != nil {
-			return err
-		}
+		m := bench.Must(lab.Start(ctx, w.setting))
 		open = append(open, m)
 		if w.runtime != nil {
-			if err := m.Set(ctx, w.runtime); err != nil {
-				return err
-			}
+			bench.Check(m.Set(ctx, w.runtime))
 		}
 	}
 	lab.Step("count the checkpoints of each for %v", length)
@@ -312,21 +294,14 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (err er
 	samples := make([][]Sample, len(open))
 	for until := began.Add(length); ; {
 		for i, m := range open { // a mongod without writes has no checkpoint to make
-			c, err := m.Counters(ctx)
-			if err != nil {
-				return err
-			}
+			c := bench.Must(m.Counters(ctx))
 			samples[i] = append(samples[i], sampleOf(c, began))
-			if _, err := m.Database().Collection("documents").InsertOne(ctx, bson.D{{Key: "a", Value: 1}}); err != nil {
-				return err
-			}
+			bench.Must(m.Database().Collection("documents").InsertOne(ctx, bson.D{{Key: "a", Value: 1}}))
 		}
 		if time.Now().After(until) {
 			break
 		}
-		if err := machine.Pause(ctx, sampleEvery); err != nil {
-			return err
-		}
+		bench.Check(machine.Pause(ctx, sampleEvery))
 	}
 	for i, w := range ways {
 		n, in := counted(samples[i])
@@ -334,38 +309,29 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) (err er
 			first, last := samples[i][0], samples[i][len(samples[i])-1]
 			n, in = int(last.Checkpoints-first.Checkpoints), last.At-first.At
 		}
-		reported, err := parameter(ctx, open[i], "syncdelay")
-		if err != nil {
-			return err
-		}
+		reported := bench.Must(parameter(ctx, open[i], "syncdelay"))
 		lab.Row("settings", w.name, reported, float64(n), in, float64(n)/in)
 	}
-	return nil
+	for _, m := range open {
+		bench.Check(m.Close())
+	}
 }
 
 // compare writes a load with each checkpoint interval, the shortest first.
-func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Duration) (err error) {
+func compare(ctx context.Context, lab *bench.Lab, l Load, intervals []time.Duration) {
 	if len(intervals) == 0 {
-		return nil
+		return
 	}
-	s, err := newSubject(ctx, lab, l, intervals[0])
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.m.Close()) }()
+	s := newSubject(ctx, lab, l, intervals[0])
 	for i, interval := range intervals {
 		// The initial data was written by large updates, which are still in the last
 		// page of the oplog: a mongod that starts on them begins a new one.
 		if i > 0 || !l.Inserts {
-			if err := s.restart(ctx, interval); err != nil {
-				return err
-			}
+			s.restart(ctx, interval)
 		}
-		if err := s.observe(ctx, interval, intervals[0]); err != nil {
-			return fmt.Errorf("observe a checkpoint every %v: %w", interval, err)
-		}
+		s.observe(ctx, interval, intervals[0])
 	}
-	return nil
+	bench.Check(s.m.Close())
 }
 
 // addCost adds what a load costs with an interval.
@@ -399,60 +365,40 @@ const noCheckpoints = 10 * time.Minute
 var errCheckpoint = errors.New("mongod wrote a checkpoint before it was killed")
 
 // recovery kills a mongod right after a checkpoint, and late after one.
-func recovery(ctx context.Context, lab *bench.Lab, p *plan) (err error) {
-	s, err := newSubject(ctx, lab, p.appends, noCheckpoints)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.m.Close()) }()
+func recovery(ctx context.Context, lab *bench.Lab, p *plan) {
+	s := newSubject(ctx, lab, p.appends, noCheckpoints)
 	for n := range max(p.bare, lab.Repeats) {
 		if n < p.bare {
 			lab.Step("kill mongod right after a checkpoint")
-			if err := s.m.Checkpoint(ctx); err != nil {
-				return err
-			}
-			took, err := s.m.Kill(ctx)
-			if err != nil {
-				return err
-			}
+			bench.Check(s.m.Checkpoint(ctx))
+			took := bench.Must(s.m.Kill(ctx))
 			lab.Add("recovery", bareRow, "took", took.Seconds())
 		}
 		if n < lab.Repeats {
 			lab.Step("kill mongod %v after a checkpoint", p.writing)
-			if err := s.killLate(ctx, p.writing); err != nil {
-				return err
-			}
+			s.killLate(ctx, p.writing)
 		}
 	}
+	bench.Check(s.m.Close())
 	t := lab.Table("recovery")
 	written := t.Samples(lateRow, "writing since the checkpoint")
 	for i, late := range t.Samples(lateRow, "took") {
 		t.Add(lateRow, replayOf, max(0, late-t.Median(bareRow, "took"))/written[i])
 	}
-	return nil
 }
 
 // killLate writes for so long after a checkpoint, and then kills.
-func (s *subject) killLate(ctx context.Context, writing time.Duration) error {
-	if err := s.m.Checkpoint(ctx); err != nil {
-		return err
-	}
-	spent, err := s.m.Measure(ctx, func(ctx context.Context) error {
-		_, err := s.write(ctx, func(ctx context.Context, _ time.Time) error { return machine.Pause(ctx, writing) })
-		return err
+func (s *subject) killLate(ctx context.Context, writing time.Duration) {
+	bench.Check(s.m.Checkpoint(ctx))
+	spent := s.m.Measure(ctx, func(ctx context.Context) error {
+		s.write(ctx, func(ctx context.Context, _ time.Time) error { return machine.Pause(ctx, writing) })
+		return nil
 	})
-	if err != nil {
-		return err
-	}
 	if spent.Since("checkpoints_total") > 0 {
-		return fmt.Errorf("write for %v: %w", writing, errCheckpoint)
+		bench.Check(fmt.Errorf("write for %v: %w", writing, errCheckpoint))
 	}
-	took, err := s.m.Kill(ctx)
-	if err != nil {
-		return err
-	}
+	took := bench.Must(s.m.Kill(ctx))
 	s.lab.Row("recovery", lateRow, took.Seconds(), spent.Since("journal_written_bytes_total"), spent.Seconds)
-	return nil
 }
 
 // commitParameter has the commit interval in milliseconds.
@@ -468,15 +414,9 @@ func concernOf(name string) *writeconcern.WriteConcern {
 
 // journals measures a topology with each commit interval, the server's own among
 // them, and each write concern.
-func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.Duration) error {
-	own, err := parameter(ctx, m, commitParameter)
-	if err != nil {
-		return err
-	}
-	c, err := m.Counters(ctx)
-	if err != nil {
-		return err
-	}
+func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.Duration) {
+	own := bench.Must(parameter(ctx, m, commitParameter))
+	c := bench.Must(m.Counters(ctx))
 	tried, concerns := []int{10, 100, 300}, []string{relaxed, waiting}
 	if !lab.Own() {
 		tried = []int{int(own)}
@@ -487,14 +427,11 @@ func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.
 	for range lab.Repeats {
 		lab.Step("write journaled and not, by commit interval, %s", c.Topology)
 		for _, commit := range tried {
-			if err := m.Set(ctx, map[string]any{commitParameter: commit}); err != nil && !errors.Is(err, bench.ErrOwnOnly) {
-				return err
+			if lab.Own() {
+				bench.Check(m.Set(ctx, map[string]any{commitParameter: commit}))
 			}
 			for _, name := range concerns {
-				took, err := oneByOne(ctx, m.Database().Collection("documents", options.Collection().SetWriteConcern(concernOf(name))), batch)
-				if err != nil {
-					return fmt.Errorf("write with %s: %w", name, err)
-				}
+				took := oneByOne(ctx, m.Database().Collection("documents", options.Collection().SetWriteConcern(concernOf(name))), batch)
 				lab.Add("journal", fmt.Sprintf("%s, %d ms", c.Topology, commit), name, took.Median())
 				if name == waiting && float64(commit) == own && lab.Own() {
 					lab.Add("default", c.Topology, waiting, took.Median())
@@ -502,27 +439,22 @@ func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.
 			}
 		}
 	}
-	if !lab.Own() {
-		return nil
+	if lab.Own() {
+		lab.Add("default", c.Topology, commitOf, own/1000)
+		lab.Add("default", c.Topology, journalFileOf, bench.Must(journalFile(m)))
 	}
-	size, err := journalFile(m)
-	lab.Add("default", c.Topology, commitOf, own/1000)
-	lab.Add("default", c.Topology, journalFileOf, size)
-	return err
 }
 
 // oneByOne inserts small documents one after the other: nothing is merged, so
 // that each waits for its own journal.
-func oneByOne(ctx context.Context, coll *mongo.Collection, length time.Duration) (took bench.Samples, err error) {
+func oneByOne(ctx context.Context, coll *mongo.Collection, length time.Duration) (took bench.Samples) {
 	const least = 15 // make a median that one slow write does not move
 	for until := time.Now().Add(length); len(took) < least || time.Now().Before(until); {
 		began := time.Now()
-		if _, err := coll.InsertOne(ctx, bson.D{{Key: "a", Value: len(took)}}); err != nil {
-			return nil, err
-		}
+		bench.Must(coll.InsertOne(ctx, bson.D{{Key: "a", Value: len(took)}}))
 		took = append(took, time.Since(began).Seconds())
 	}
-	return took, nil
+	return took
 }
 
 // parameter reads a number that the server reports.

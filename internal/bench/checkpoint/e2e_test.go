@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -29,8 +28,8 @@ func TestCheckpointsUnderLoad(t *testing.T) {
 			t.Parallel()
 			l := tiny()
 			l.Inserts = inserts
-			r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
-				return compare(ctx, lab, l, []time.Duration{time.Second})
+			r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) {
+				compare(ctx, lab, l, []time.Duration{time.Second})
 			})
 			require.NoError(t, err)
 			row := rowOf(l.Name(), time.Second)
@@ -51,7 +50,7 @@ func TestWaysToSetTheInterval(t *testing.T) {
 	var counted func(way string) float64
 	// A slow machine needs longer until they differ.
 	for _, length := range []time.Duration{3 * time.Second, 15 * time.Second} {
-		r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error { return settings(ctx, lab, length) })
+		r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) { settings(ctx, lab, length) })
 		require.NoError(t, err)
 		counted = func(way string) float64 { return r.Table("settings").Median(way, "checkpoints") }
 		if counted(wayPeriod) > 0 && counted(wayEngine) > counted(wayRuntime) {
@@ -65,8 +64,8 @@ func TestWaysToSetTheInterval(t *testing.T) {
 
 func TestRecoveryAfterKill(t *testing.T) {
 	t.Parallel()
-	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
-		return recovery(ctx, lab, &plan{appends: tiny(), writing: 300 * time.Millisecond, bare: 1})
+	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) {
+		recovery(ctx, lab, &plan{appends: tiny(), writing: 300 * time.Millisecond, bare: 1})
 	})
 	require.NoError(t, err)
 	table := r.Table("recovery")
@@ -78,9 +77,10 @@ func TestRecoveryAfterKill(t *testing.T) {
 
 func TestJournaledWrites(t *testing.T) {
 	t.Parallel()
-	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) error {
-		measure := func(m *bench.MongoDB) error { return journals(ctx, lab, m, time.Millisecond) }
-		return errors.Join(lab.On(ctx, bench.Setting{}, measure), lab.On(ctx, bench.Setting{Standalone: true}, measure))
+	r, err := inLab(t, func(ctx context.Context, lab *bench.Lab) {
+		measure := func(m *bench.MongoDB) { journals(ctx, lab, m, time.Millisecond) }
+		lab.On(ctx, bench.Setting{}, measure)
+		lab.On(ctx, bench.Setting{Standalone: true}, measure)
 	})
 	require.NoError(t, err)
 	for _, topology := range []string{"replica_set", "standalone"} {
@@ -124,8 +124,8 @@ func TestInterruptionEndsTheExperiment(t *testing.T) {
 	l := tiny()
 	l.Inserts = true
 	e := Experiment()
-	e.Run = func(ctx context.Context, lab *bench.Lab) error {
-		return compare(ctx, lab, l, []time.Duration{time.Hour})
+	e.Run = func(ctx context.Context, lab *bench.Lab) {
+		compare(ctx, lab, l, []time.Duration{time.Hour})
 	}
 	r, err := bench.Run(ctx, e, bench.Config{
 		Hasty: true, Quick: true, Seed: 1, Dir: t.TempDir(), MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Progress: func(p bench.Progress) {

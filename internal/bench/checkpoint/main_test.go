@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
 
 // inLab runs a part of the experiment with mongods of its own.
-func inLab(t *testing.T, run func(ctx context.Context, lab *bench.Lab) error) (*bench.Result, error) {
+func inLab(t *testing.T, run func(ctx context.Context, lab *bench.Lab)) (*bench.Result, error) {
 	t.Helper()
 	mongodtest.URI(t) // skips where there is none
 	e := Experiment()

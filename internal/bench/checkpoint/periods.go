@@ -71,30 +71,22 @@ type subject struct {
 // newSubject starts a MongoDB and stores the initial data: of appends a bucket of
 // each sensor, which are filled evenly from empty to full, so that they are as full
 // on average from the first moment to the last.
-func newSubject(ctx context.Context, lab *bench.Lab, l Load, every time.Duration) (s *subject, err error) {
+func newSubject(ctx context.Context, lab *bench.Lab, l Load, every time.Duration) *subject {
 	lab.Step("%s: store the initial data", l.Name())
 	// The last pages of the oplog and of a collection of documents grow until they
 	// are split, and each checkpoint writes them again: the first few write less.
 	// After 15 s they have been split.
-	s = &subject{lab: lab, load: l, warmUp: min(2*every, 15*time.Second)}
-	sensors, err := load.NewSensors(load.SensorsConfig{Count: l.Sensors, Seed: lab.Seed, Prefix: "s-"})
-	if err != nil {
-		return nil, err
-	}
-	if s.m, err = lab.Start(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every}); err != nil {
-		return nil, err
-	}
+	s := &subject{lab: lab, load: l, warmUp: min(2*every, 15*time.Second)}
+	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: l.Sensors, Seed: lab.Seed, Prefix: "s-"}))
+	s.m = bench.Must(lab.Start(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every}))
 	of, source := shape.Shape{Kind: shape.Buckets, Granularity: granularity}, shape.Source(sensors)
 	if l.Inserts {
 		of, source = shape.Shape{Kind: shape.Plain}, shape.Untagged{Source: sensors}
 	}
-	c, err := shape.New(ctx, s.m, shape.Config{
+	c := bench.Must(shape.New(ctx, s.m, shape.Config{
 		Name: "readings", Shape: of, PerUpdate: l.ReadingsPerUpdate,
 		Readings: shape.Readings{Source: source, Sensors: l.Sensors, Begin: shape.Begin(), Interval: interval},
-	})
-	if err != nil {
-		return nil, errors.Join(err, s.m.Close())
-	}
+	}))
 	order := rand.New(rand.NewPCG(lab.Seed, 1)).Perm(l.Sensors) //nolint:gosec // the same by seed
 	s.fleet = c.Fleet(lanes, l.updatesPerCommand(), order)
 	if !l.Inserts {
@@ -105,56 +97,43 @@ func newSubject(ctx context.Context, lab *bench.Lab, l Load, every time.Duration
 				portions = append(portions, shape.Portion{Sensor: sensor, Count: begun})
 			}
 		}
-		err = c.Write(ctx, portions)
+		bench.Check(c.Write(ctx, portions))
 	}
-	if err = errors.Join(err, s.m.Checkpoint(ctx)); err != nil {
-		return nil, errors.Join(err, s.m.Close())
-	}
-	return s, nil
+	bench.Check(s.m.Checkpoint(ctx))
+	return s
 }
 
 // write writes until watch returns, and returns all writes in no order.
-func (s *subject) write(ctx context.Context, watch func(ctx context.Context, began time.Time) error) ([]shape.Operation, error) {
-	if err := s.fleet.Attach(ctx, s.m); err != nil {
-		return nil, err
-	}
+func (s *subject) write(ctx context.Context, watch func(ctx context.Context, began time.Time) error) []shape.Operation {
+	bench.Check(s.fleet.Attach(ctx, s.m))
 	perWrite := float64(s.fleet.PerCommand * s.fleet.PerUpdate)
 	traffic := s.fleet.Start(ctx, shape.Steadily(s.load.ReadingsPerSecond/perWrite))
 	watched := watch(traffic.Ctx, traffic.Began)
 	// A lane that fails ends the watch, and is the reason.
-	if err := traffic.Stop(); err != nil {
-		return nil, fmt.Errorf("write %s: %w", s.load.Name(), err)
-	}
-	return traffic.Operations(), watched
+	bench.Check(traffic.Stop())
+	bench.Check(watched)
+	return traffic.Operations()
 }
 
 // restart starts mongod with a checkpoint interval and reads all data into its
 // cache.
-func (s *subject) restart(ctx context.Context, every time.Duration) error {
+func (s *subject) restart(ctx context.Context, every time.Duration) {
 	s.lab.Step("%s: start mongod with a checkpoint every %v", s.load.Name(), every)
-	if err := s.m.Restart(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every}); err != nil {
-		return err
-	}
+	bench.Check(s.m.Restart(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every}))
 	// The key has no index, so that the documents are read.
-	if _, err := s.m.Database().Collection("readings").CountDocuments(ctx, bson.D{{Key: "absent", Value: true}}); err != nil {
-		return fmt.Errorf("read what is stored: %w", err)
-	}
-	return nil
+	bench.Must(s.m.Database().Collection("readings").CountDocuments(ctx, bson.D{{Key: "absent", Value: true}}))
 }
 
 // observe writes until enough whole periods have passed: of the shortest interval
 // one more, which does not take long.
-func (s *subject) observe(ctx context.Context, every, shortest time.Duration) error {
+func (s *subject) observe(ctx context.Context, every, shortest time.Duration) {
 	s.lab.Step("%s with a checkpoint every %v", s.load.Name(), every)
 	w := &watcher{m: s.m, interval: every, periods: s.lab.Repeats, warm: s.warmUp}
 	if every == shortest && every < time.Minute {
 		w.periods++
 	}
-	operations, err := s.write(ctx, w.watch)
-	if err == nil {
-		addCost(s.lab, s.load.Name(), every, seenBy{w.samples, operations, s.warmUp})
-	}
-	return err
+	operations := s.write(ctx, w.watch)
+	addCost(s.lab, s.load.Name(), every, seenBy{w.samples, operations, s.warmUp})
 }
 
 // A Sample is what the server's counters said at one moment.

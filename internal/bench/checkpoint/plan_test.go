@@ -15,10 +15,9 @@ import (
 func planned(t *testing.T, quick bool, cells ...string) (p *plan, r *bench.Result) {
 	t.Helper()
 	e := Experiment()
-	e.Run = func(_ context.Context, lab *bench.Lab) error {
+	e.Run = func(_ context.Context, lab *bench.Lab) {
 		p = planOf(lab)
 		p.tell(lab)
-		return nil
 	}
 	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Quick: quick, Seed: 1, Dir: t.TempDir(), Cells: cells})
 	require.NoError(t, err)

@@ -5,7 +5,6 @@ package compression
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -70,7 +69,7 @@ func Experiment() *bench.Experiment {
 		},
 		Tables: tables(),
 		Claims: claims(),
-		Run:    func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, scaleOf(lab.Quick)) },
+		Run:    func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, scaleOf(lab.Quick)) },
 	}
 }
 
@@ -166,11 +165,8 @@ type trial struct {
 	kept    [][]*shape.Collection   // by shape and compressor, for the reads; nil before they are loaded
 }
 
-func run(ctx context.Context, lab *bench.Lab, s scale) error {
-	walking, err := load.NewSensors(load.SensorsConfig{Count: 1000, Fields: fields, Signal: load.Walk, Seed: lab.Seed, Prefix: "s-"})
-	if err != nil {
-		return err
-	}
+func run(ctx context.Context, lab *bench.Lab, s scale) {
+	walking := bench.Must(load.NewSensors(load.SensorsConfig{Count: 1000, Fields: fields, Signal: load.Walk, Seed: lab.Seed, Prefix: "s-"}))
 	var names []string
 	for _, f := range walking.AppendFields(nil, 0, 0, shape.Begin()) {
 		names = append(names, f.Name)
@@ -185,9 +181,9 @@ func run(ctx context.Context, lab *bench.Lab, s scale) error {
 	if lab.Quick {
 		lab.Reduce("fewer readings of each kind, and a fixed rate into fewer shapes for half as long")
 	}
-	return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error {
+	lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
 		t := &trial{lab: lab, m: m, scale: s, sources: map[string]shape.Source{walk: shape.Untagged{Source: walking}, random: shape.Doubles(lab.Seed, names...)}}
-		return lab.RunCells(ctx, map[string]func(context.Context) error{"size": t.sizes, "read": t.reads, "write": t.writes})
+		lab.RunCells(ctx, map[string]func(context.Context){"size": t.sizes, "read": t.reads, "write": t.writes})
 	})
 }
 
@@ -199,42 +195,29 @@ func (t *trial) readings(values string, hours int) shape.Readings {
 
 // sizes loads every shape with each compressor and both kinds of values. Those
 // with a random walk are kept for the reads.
-func (t *trial) sizes(ctx context.Context) error {
+func (t *trial) sizes(ctx context.Context) {
 	for _, values := range []string{random, walk} {
 		for at := range shapes() {
-			if err := t.loadAll(ctx, at, values, true); err != nil {
-				return err
-			}
+			t.loadAll(ctx, at, values, true)
 		}
 	}
-	return nil
 }
 
 // loadAll loads a shape with each compressor.
-func (t *trial) loadAll(ctx context.Context, at int, values string, measure bool) error {
+func (t *trial) loadAll(ctx context.Context, at int, values string, measure bool) {
 	t.lab.Step("load %s of %s with each compressor", shapes()[at], values)
 	loaded := make([]*shape.Collection, len(compressors))
 	for i, compressor := range compressors {
-		c, err := shape.New(ctx, t.m, shape.Config{
+		c := bench.Must(shape.New(ctx, t.m, shape.Config{
 			Name: fmt.Sprintf("shape%d_%s", at, compressor), Shape: shapes()[at], Compressor: compressor, Readings: t.readings(values, t.scale.hours), PerUpdate: perUpdate,
-		})
-		if err != nil {
-			return err
-		}
-		if _, err = c.Load(ctx); err != nil {
-			return err
-		}
+		}))
+		bench.Must(c.Load(ctx))
 		loaded[i] = c
 	}
-	if err := t.m.Checkpoint(ctx); err != nil {
-		return err
-	}
+	bench.Check(t.m.Checkpoint(ctx))
 	for i, c := range loaded {
 		if measure {
-			size, err := c.Size(ctx)
-			if err != nil {
-				return err
-			}
+			size := bench.Must(c.Size(ctx))
 			table, name, n := "size, "+values, c.Shape.String(), float64(c.Readings.Sensors*c.Readings.Count)
 			if i == 0 {
 				t.lab.Add(table, name, "BSON", float64(size.Logical)/n)
@@ -243,41 +226,31 @@ func (t *trial) loadAll(ctx context.Context, at int, values string, measure bool
 			t.lab.Add(table, name, "indexes, "+string(c.Compressor), float64(size.Index())/n)
 		}
 		if values != walk {
-			if err := c.Drop(ctx); err != nil {
-				return err
-			}
+			bench.Check(c.Drop(ctx))
 		}
 	}
 	if values == walk {
 		t.kept = append(t.kept, loaded)
 	}
-	return nil
 }
 
 // reads reads from the disk, then the same again from the cache.
-func (t *trial) reads(ctx context.Context) error {
+func (t *trial) reads(ctx context.Context) {
 	for at := len(t.kept); at < len(shapes()); at++ {
-		if err := t.loadAll(ctx, at, walk, false); err != nil {
-			return err
-		}
+		t.loadAll(ctx, at, walk, false)
 	}
 	t.lab.LeaveOut("p99 of cold reads (published 8.0 → 6.5 ms)", "it needs thousands of reads, each of pages that no other touched")
 	cold := t.coldPossible()
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("read %d readings at a time, cold and warm, repeat %d", readCount, repeat+1)
 		if cold {
-			if err := t.restart(ctx); err != nil {
-				return err
-			}
+			t.restart(ctx)
 		}
 		spans := t.spans(repeat)
 		for _, collections := range t.kept {
-			if err := t.readAll(ctx, collections, spans, cold); err != nil {
-				return err
-			}
+			t.readAll(ctx, collections, spans, cold)
 		}
 	}
-	return nil
 }
 
 // coldPossible notes why, if it is not.
@@ -295,24 +268,17 @@ func (t *trial) coldPossible() bool {
 }
 
 // restart empties the server's cache.
-func (t *trial) restart(ctx context.Context) error {
-	err := t.m.Restart(ctx, bench.Setting{})
-	for _, row := range t.kept {
-		for _, c := range row {
-			if err == nil {
-				err = c.Attach(ctx, t.m)
-			}
-		}
+func (t *trial) restart(ctx context.Context) {
+	bench.Check(t.m.Restart(ctx, bench.Setting{}))
+	for _, c := range slices.Concat(t.kept...) {
+		bench.Check(c.Attach(ctx, t.m))
 	}
-	return err
 }
 
 // readAll reads a shape with each compressor.
-func (t *trial) readAll(ctx context.Context, collections []*shape.Collection, spans []shape.Portion, cold bool) error {
+func (t *trial) readAll(ctx context.Context, collections []*shape.Collection, spans []shape.Portion, cold bool) {
 	for _, c := range collections { // the first read opens the collection's files, and does not count
-		if _, err := read(ctx, c, spans[:1], ""); err != nil {
-			return err
-		}
+		read(ctx, c, spans[:1], "")
 	}
 	for _, pass := range []string{"cold", "warm"} {
 		dir := ""
@@ -321,20 +287,13 @@ func (t *trial) readAll(ctx context.Context, collections []*shape.Collection, sp
 		}
 		const turn = 6
 		took, bytes := make([]bench.Samples, len(collections)), make([]float64, len(collections))
-		err := bench.InTurns(len(collections), spans[1:], turn, func(i int, some []shape.Portion) error {
-			s, err := t.m.Measure(ctx, func(ctx context.Context) error {
-				more, err := read(ctx, collections[i], some, dir)
-				took[i] = append(took[i], more...)
-				return err
+		bench.InTurns(len(collections), spans[1:], turn, func(i int, some []shape.Portion) {
+			s := t.m.Measure(ctx, func(ctx context.Context) error {
+				took[i] = append(took[i], read(ctx, collections[i], some, dir)...)
+				return nil
 			})
-			if err == nil {
-				bytes[i] += s.Since("block_read_bytes_total")
-			}
-			return err
+			bytes[i] += s.Since("block_read_bytes_total")
 		})
-		if err != nil {
-			return err
-		}
 		if pass == "cold" && !cold {
 			continue
 		}
@@ -347,7 +306,6 @@ func (t *trial) readAll(ctx context.Context, collections []*shape.Collection, sp
 			}
 		}
 	}
-	return nil
 }
 
 // spans are places to read: two in every part of the time, of sensors that are
@@ -370,24 +328,19 @@ func (t *trial) spans(repeat int) []shape.Portion {
 // read reads the spans one after another and returns how long each took, in
 // seconds. Before each the page cache of a directory is dropped, unless it is
 // empty.
-func read(ctx context.Context, c *shape.Collection, spans []shape.Portion, dir string) (took bench.Samples, err error) {
+func read(ctx context.Context, c *shape.Collection, spans []shape.Portion, dir string) (took bench.Samples) {
 	for _, s := range spans {
 		if dir != "" {
-			if err := dropCache(dir); err != nil {
-				return nil, err
-			}
+			bench.Check(dropCache(dir))
 		}
 		began := time.Now()
-		n, err := c.Read(ctx, s)
-		if err != nil {
-			return nil, err
-		}
+		n := bench.Must(c.Read(ctx, s))
 		if n != s.Count {
-			return nil, fmt.Errorf("read %s: got %d readings, not %d", c.Shape, n, s.Count)
+			bench.Check(fmt.Errorf("read %s: got %d readings, not %d", c.Shape, n, s.Count))
 		}
 		took = append(took, time.Since(began).Seconds())
 	}
-	return took, nil
+	return took
 }
 
 // checkpointInterval is in seconds; 0: no checkpoint but those asked for.
@@ -395,92 +348,65 @@ const checkpointInterval, defaultInterval = "syncdelay", 60
 
 // writes writes at a fixed rate, and many readings for a checkpoint, compressor
 // by compressor in each repeat.
-func (t *trial) writes(ctx context.Context) (err error) {
+func (t *trial) writes(ctx context.Context) {
 	if t.lab.Own() {
-		if err := t.m.Set(ctx, map[string]any{checkpointInterval: 0}); err != nil {
-			return err
-		}
-		defer func() {
-			err = errors.Join(err, t.m.Set(context.WithoutCancel(ctx), map[string]any{checkpointInterval: defaultInterval}))
-		}()
+		bench.Check(t.m.Set(ctx, map[string]any{checkpointInterval: 0}))
 	}
 	for repeat := range t.lab.Repeats {
 		for _, c := range compressors {
 			t.lab.Step("write at %d readings/s, and a checkpoint, with %s, repeat %d", t.scale.rate, c, repeat+1)
 			for _, at := range t.scale.paced {
-				if err := t.pace(ctx, shapes()[at], c); err != nil {
-					return err
-				}
+				t.pace(ctx, shapes()[at], c)
 			}
-			if err := t.checkpoint(ctx, c); err != nil {
-				return err
-			}
+			t.checkpoint(ctx, c)
 		}
 	}
-	return nil
+	if t.lab.Own() {
+		bench.Check(t.m.Set(ctx, map[string]any{checkpointInterval: defaultInterval}))
+	}
 }
 
 // pace writes at the fixed rate: command n is due n ticks after the first.
-func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compressor) error {
+func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compressor) {
 	group := max(t.scale.rate*int(tick)/int(time.Second)/together, 1) // sensors in a command
 	ticks := int(t.scale.write / tick)
 	const rounds = 20 // commands until a sensor's turn comes again
 	readings := t.readings(walk, 0)
 	readings.Sensors = group * rounds
-	c, err := shape.New(ctx, t.m, shape.Config{Name: "paced", Shape: s, Compressor: compressor, Readings: readings, PerUpdate: together})
-	if err != nil {
-		return err
-	}
-	if err := t.m.Settle(ctx); err != nil {
-		return err
-	}
+	c := bench.Must(shape.New(ctx, t.m, shape.Config{Name: "paced", Shape: s, Compressor: compressor, Readings: readings, PerUpdate: together}))
+	bench.Check(t.m.Settle(ctx))
 	var took bench.Samples
 	var elapsed time.Duration
-	spent, err := t.m.Measure(ctx, func(ctx context.Context) error {
+	spent := t.m.Measure(ctx, func(ctx context.Context) error {
 		traffic := c.Fleet(1, group, nil).Start(ctx, func(n int) (time.Duration, bool) { return time.Duration(n) * tick, n < ticks })
-		if err := traffic.Wait(); err != nil {
-			return err
-		}
+		bench.Check(traffic.Wait())
 		elapsed = traffic.Now()
 		took = traffic.Between(0, elapsed)
 		return t.m.Checkpoint(ctx)
 	})
-	if err != nil {
-		return err
-	}
 	written := float64(ticks * group * together)
 	t.lab.Row("write", row(s, compressor), written/elapsed.Seconds(), took.Quantile(0.5), took.Quantile(0.99),
 		spent.CPU/written, spent.Since("block_written_bytes_total")/written, spent.Since("journal_written_bytes_total")/written)
-	return c.Drop(ctx)
+	bench.Check(c.Drop(ctx))
 }
 
 // checkpoint measures checkpoints that write nothing but readings which were just
 // stored, a document each: after every hour of them, so that the cache does not
 // fill before.
-func (t *trial) checkpoint(ctx context.Context, compressor store.Compressor) error {
+func (t *trial) checkpoint(ctx context.Context, compressor store.Compressor) {
 	readings := t.readings(walk, t.scale.checkpoint)
-	c, err := shape.New(ctx, t.m, shape.Config{
+	c := bench.Must(shape.New(ctx, t.m, shape.Config{
 		Name: "checkpointed", Shape: shapes()[documents], Compressor: compressor, Readings: readings, PerUpdate: perUpdate,
-	})
-	if err != nil {
-		return err
-	}
-	if err := t.m.Checkpoint(ctx); err != nil {
-		return err
-	}
+	}))
+	bench.Check(t.m.Checkpoint(ctx))
 	var seconds, cpu, bytes float64
 	for h := range t.scale.checkpoint {
 		for first := h * hour; first < (h+1)*hour; first += perUpdate {
-			if err := c.Write(ctx, shape.Portions(readings.Sensors, first, perUpdate)); err != nil {
-				return err
-			}
+			bench.Check(c.Write(ctx, shape.Portions(readings.Sensors, first, perUpdate)))
 		}
-		s, err := t.m.Measure(ctx, t.m.Checkpoint)
-		if err != nil {
-			return err
-		}
+		s := t.m.Measure(ctx, t.m.Checkpoint)
 		seconds, cpu, bytes = seconds+s.Seconds, cpu+s.CPU, bytes+s.Since("block_written_bytes_total")
 	}
 	t.lab.Row("checkpoint", string(compressor), seconds, cpu, cpu/float64(t.scale.checkpoint*hour*readings.Sensors), bytes)
-	return c.Drop(ctx)
+	bench.Check(c.Drop(ctx))
 }

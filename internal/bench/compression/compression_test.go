@@ -21,8 +21,8 @@ func tiny(t *testing.T, c bench.Config) *bench.Result {
 	t.Helper()
 	mongodtest.URI(t) // skips where there is none
 	e := Experiment()
-	e.Run = func(ctx context.Context, lab *bench.Lab) error {
-		return run(ctx, lab, scale{sensors: 2, hours: 1, rate: 500, write: 200 * time.Millisecond, checkpoint: 1, paced: []int{buckets5m}})
+	e.Run = func(ctx context.Context, lab *bench.Lab) {
+		run(ctx, lab, scale{sensors: 2, hours: 1, rate: 500, write: 200 * time.Millisecond, checkpoint: 1, paced: []int{buckets5m}})
 	}
 	c.Quick, c.Hasty, c.Dir, c.MongodBin = true, true, t.TempDir(), os.Getenv("BRIM_MONGOD_BIN")
 	r, err := bench.Run(t.Context(), e, c)
@@ -75,9 +75,8 @@ func TestUsersMongoDB(t *testing.T) {
 func TestColdReadsNeedAnOwnMongod(t *testing.T) {
 	t.Parallel()
 	e := Experiment()
-	e.Run = func(_ context.Context, lab *bench.Lab) error {
+	e.Run = func(_ context.Context, lab *bench.Lab) {
 		assert.False(t, (&trial{lab: lab}).coldPossible())
-		return nil
 	}
 	r, err := bench.Run(t.Context(), e, bench.Config{URI: "mongodb://nowhere", Dir: t.TempDir()})
 	require.NoError(t, err)

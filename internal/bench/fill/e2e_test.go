@@ -20,7 +20,7 @@ var tiny = plan{hour: 2 * time.Second, short: time.Second, repeats: 1, prefilled
 
 // inLab runs a part of the experiment as a separate experiment, in the mongod that
 // all tests share.
-func inLab(t *testing.T, cells []string, run func(ctx context.Context, lab *bench.Lab) error) (*bench.Result, error) {
+func inLab(t *testing.T, cells []string, run func(ctx context.Context, lab *bench.Lab)) (*bench.Result, error) {
 	t.Helper()
 	client := mongodtest.Database(t).Client() // skips where there is none
 	e := Experiment()
@@ -42,7 +42,7 @@ func inLab(t *testing.T, cells []string, run func(ctx context.Context, lab *benc
 func TestExperimentRunsInSmall(t *testing.T) {
 	t.Parallel()
 	cells := []string{"1h-merged", "5m-timeseries", "prefilled-5", "prefilled-95"}
-	r, err := inLab(t, cells, func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, tiny) })
+	r, err := inLab(t, cells, func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, tiny) })
 	require.NoError(t, err)
 	offered := float64(tiny.sensors()) * tiny.speedup() / interval.Seconds()
 	for _, cell := range cells[:2] {
@@ -65,34 +65,26 @@ func TestExperimentRunsInSmall(t *testing.T) {
 
 func TestWindowOfOneReadingPerUpdate(t *testing.T) {
 	t.Parallel()
-	_, err := inLab(t, []string{hourSingle}, func(ctx context.Context, lab *bench.Lab) error {
-		m, err := lab.Start(ctx, bench.Setting{})
-		if err != nil {
-			return err
-		}
+	_, err := inLab(t, []string{hourSingle}, func(ctx context.Context, lab *bench.Lab) {
+		m := bench.Must(lab.Start(ctx, bench.Setting{}))
 		// A minute of event time in a second: 12 readings of each sensor.
 		phase := Phase{Granularity: time.Minute, Sensors: 20, Speedup: 60, Duration: time.Second}
-		f, err := measure(ctx, lab, m, phase, ways[0].serve...)
-		if err != nil {
-			return err
-		}
+		f := measure(ctx, lab, m, phase, ways[0].serve...)
 		assert.InDelta(t, 240, f.readings(), 1)
 		assert.Equal(t, 1., f.updates().Mean())
 		assert.Equal(t, f.readings(), f.writes(0, 10).Count)
 		assert.Positive(t, f.window(0, 1).Count)
-		names, err := m.Database().ListCollectionNames(ctx, bson.D{})
-		assert.Empty(t, names, "nothing is left for the next")
-		return err
+		assert.Empty(t, bench.Must(m.Database().ListCollectionNames(ctx, bson.D{})), "nothing is left for the next")
 	})
 	require.NoError(t, err)
 }
 
 func TestInterruptedExperimentLeavesNothing(t *testing.T) {
 	t.Parallel()
-	r, err := inLab(t, []string{hourSingle}, func(ctx context.Context, lab *bench.Lab) error {
+	r, err := inLab(t, []string{hourSingle}, func(ctx context.Context, lab *bench.Lab) {
 		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond) // in the load, or before it on a slow machine
 		defer cancel()
-		return run(ctx, lab, plan{hour: time.Hour, short: time.Hour, repeats: 1, prefilledSensors: 1, slot: time.Second})
+		run(ctx, lab, plan{hour: time.Hour, short: time.Hour, repeats: 1, prefilledSensors: 1, slot: time.Second})
 	})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Empty(t, r.Rows)

@@ -6,9 +6,7 @@
 package fill
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -161,7 +159,7 @@ func Experiment() *bench.Experiment {
 		Quick:    165 * time.Second,
 		Tables:   tables(),
 		Claims:   claims(),
-		Run:      func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, newPlan(lab.Quick, lab.Repeats)) },
+		Run:      func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, newPlan(lab.Quick, lab.Repeats)) },
 	}
 	for _, w := range windows() {
 		e.Cells = append(e.Cells, bench.Cell{Name: w.cell, What: w.what(), Slow: w.slow})
@@ -318,36 +316,21 @@ func (p plan) rounds(all []window) [][]window {
 	return rounds
 }
 
-func run(ctx context.Context, lab *bench.Lab, p plan) error {
+func run(ctx context.Context, lab *bench.Lab, p plan) {
 	p.tell(lab)
 	chosen := slices.DeleteFunc(windows(), func(w window) bool { return !lab.Has(w.cell) })
 	percents := slices.DeleteFunc(slices.Clone(prefilledPercents[:]), func(percent int) bool { return !lab.Has(prefilledCell(percent)) })
-	return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error {
+	lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
 		for i, round := range p.rounds(chosen) {
 			for _, w := range round {
 				lab.Step("%s, round %d of %d", w.what(), i+1, p.repeats)
-				if err := w.measure(ctx, lab, m, p); err != nil {
-					return fmt.Errorf("%s: %w", w.cell, err)
-				}
+				add(lab, w.cell, measure(ctx, lab, m, p.phase(w), p.serve(w)...), true)
 			}
 		}
-		if len(percents) == 0 {
-			return nil
+		if len(percents) > 0 {
+			runPrefilled(ctx, lab, m, p, percents)
 		}
-		if err := runPrefilled(ctx, lab, m, p, percents); err != nil {
-			return fmt.Errorf("buckets filled beforehand: %w", err)
-		}
-		return nil
 	})
-}
-
-// measure runs a cell once.
-func (w window) measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) error {
-	o, err := measure(ctx, lab, m, p.phase(w), p.serve(w)...)
-	if err == nil {
-		add(lab, w.cell, o, true)
-	}
-	return err
 }
 
 // tell says what is held constant and what is smaller.
@@ -392,60 +375,39 @@ func (p plan) prefilledRepeats() int {
 }
 
 // runPrefilled fills all groups, then writes to each in turn, again and again.
-func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percents []int) (err error) {
+func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percents []int) {
 	groups := make([]*group, len(percents))
 	for i, percent := range percents {
-		if groups[i], err = newGroup(ctx, lab, m, p, percent); err != nil {
-			return err
-		}
+		groups[i] = newGroup(ctx, lab, m, p, percent)
 	}
-	d, err := lab.Daemon(ctx, m, append([]string{"--granularity", "1h"}, ways[0].serve...)...)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err = errors.Join(err, d.Close()); err == nil {
-			err = m.Drop(ctx)
-		}
-	}()
+	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", "1h"}, ways[0].serve...)...))
 	for i := range p.prefilledRepeats() {
 		for _, c := range groups {
 			lab.Step("hourly buckets filled to %d %%, round %d of %d", c.percent, i+1, p.prefilledRepeats())
-			o, err := c.next(p).run(ctx, lab, m, d)
-			if err != nil {
-				return err
-			}
-			add(lab, prefilledCell(c.percent), o, false)
-			rate, perProcessor, err := c.capacity(ctx, m, p.burst())
-			if err != nil {
-				return err
-			}
+			add(lab, prefilledCell(c.percent), c.next(p).run(ctx, lab, m, d), false)
+			rate, perProcessor := c.capacity(ctx, m, p.burst())
 			lab.Row("capacity", prefilledCell(c.percent), rate, perProcessor)
 		}
 	}
-	return nil
+	bench.Check(d.Close())
+	bench.Check(m.Drop(ctx))
 }
 
 // newGroup creates the buckets of a group in the daemon's collection.
-func newGroup(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percent int) (*group, error) {
+func newGroup(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percent int) *group {
 	c := &group{
 		percent: percent, prefix: fmt.Sprintf("p%d-", percent), begin: time.Now().Add(-2 * time.Hour).Truncate(time.Hour),
 		rows: percent * int(time.Hour/interval) / 100,
 	}
 	lab.Step("fill hourly buckets of %d sensors to %d %%", p.prefilledSensors, percent)
-	sensors, err := load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix})
-	if err != nil {
-		return nil, err
-	}
-	coll, err := shape.Open(ctx, m, shape.Config{
+	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix}))
+	coll := bench.Must(shape.Open(ctx, m, shape.Config{
 		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy,
 		Readings: shape.Readings{Source: sensors, Sensors: p.prefilledSensors, Begin: c.begin, Interval: interval},
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	c.fleet = coll.Fleet(lanes, perCommand, nil)
-	return c, c.fleet.Fill(ctx, c.rows, time.Time{})
+	bench.Check(c.fleet.Fill(ctx, c.rows, time.Time{}))
+	return c
 }
 
 // next is the phase that goes on where the group's buckets end.
@@ -473,12 +435,10 @@ func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.pr
 // stores them, and returns the rate, and that for each second that mongod used a
 // processor, in which other work on the machine does not count. The daemon is idle
 // meanwhile: lanes write to its collection.
-func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perProcessor float64, err error) {
-	if err := m.Settle(ctx); err != nil {
-		return 0, 0, err
-	}
+func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perProcessor float64) {
+	bench.Check(m.Settle(ctx))
 	readings := 0
-	spent, err := m.Measure(ctx, func(ctx context.Context) (err error) {
+	spent := m.Measure(ctx, func(ctx context.Context) (err error) {
 		for _, w := range c.fleet.Workers {
 			for i := range w.Next {
 				w.Next[i] = uint64(c.rows) //nolint:gosec // counts from 0
@@ -487,9 +447,6 @@ func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate,
 		readings, _, err = c.fleet.Run(ctx, func(w *shape.Worker, written int) bool { return written < rows*len(w.Sensors) })
 		return err
 	})
-	if err != nil {
-		return 0, 0, cmp.Or(context.Cause(ctx), err)
-	}
 	c.rows += rows
-	return float64(readings) / spent.Seconds, float64(readings) / spent.CPU, nil
+	return float64(readings) / spent.Seconds, float64(readings) / spent.CPU
 }

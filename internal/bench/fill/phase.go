@@ -60,34 +60,25 @@ const (
 
 // measure runs a phase on a daemon of its own, with further flags of `brim serve`,
 // and an empty database. The daemon is gone then, and the database empty.
-func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, serve ...string) (o *outcome, err error) {
-	d, err := lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err = errors.Join(err, d.Close()); err == nil {
-			err = m.Drop(ctx)
-		}
-	}()
-	return p.run(ctx, lab, m, d)
+func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, serve ...string) *outcome {
+	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...))
+	o := p.run(ctx, lab, m, d)
+	bench.Check(d.Close())
+	bench.Check(m.Drop(ctx))
+	return o
 }
 
 // run waits until MongoDB is quiet, puts the load on a daemon, samples both, and
 // returns when all is stored.
-func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) (*outcome, error) {
-	if err := m.Settle(ctx); err != nil {
-		return nil, err
-	}
+func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) *outcome {
+	bench.Check(m.Settle(ctx))
 	o := &outcome{phase: p}
 	sample := func(ctx context.Context) error {
 		s, err := sampleOf(ctx, m, d)
 		o.samples = append(o.samples, s)
 		return err
 	}
-	if err := sample(ctx); err != nil {
-		return nil, err
-	}
+	bench.Check(sample(ctx))
 	stop := bench.Every(ctx, sampleEvery, sample)
 	var err error
 	if o.load, err = d.Load(ctx, p.flags(lab.Seed)...); err == nil {
@@ -96,16 +87,12 @@ func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *ben
 		}
 	}
 	o.stored = time.Now()
-	if err = errors.Join(err, stop()); err == nil {
-		err = sample(ctx)
-	}
-	if err != nil {
-		return nil, cmp.Or(context.Cause(ctx), err)
-	}
+	bench.Check(errors.Join(err, stop()))
+	bench.Check(sample(ctx))
 	if o.load.Acked == 0 {
-		return nil, fmt.Errorf("measure writes: the daemon accepted none of %d readings: %v", o.load.Sent, o.load.FirstErrors)
+		bench.Check(fmt.Errorf("the daemon accepted none of %d readings: %v", o.load.Sent, o.load.FirstErrors))
 	}
-	return o, nil
+	return o
 }
 
 // An outcome is what a phase measured. What it did not measure is NaN, or a

@@ -26,9 +26,8 @@ func addRisen(lab *bench.Lab, cell string, times float64) {
 func pretend(t *testing.T, fill func(lab *bench.Lab)) *bench.Result {
 	t.Helper()
 	e := Experiment()
-	e.Run = func(_ context.Context, lab *bench.Lab) error {
+	e.Run = func(_ context.Context, lab *bench.Lab) {
 		fill(lab)
-		return nil
 	}
 	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Dir: t.TempDir()})
 	require.NoError(t, err)

@@ -97,11 +97,11 @@ func Experiment() *bench.Experiment {
 					"This is copying in memory, and on a standalone it goes through the journal; a checkpoint writes only what changed to the data files.",
 			},
 		},
-		Run: func(ctx context.Context, lab *bench.Lab) error {
+		Run: func(ctx context.Context, lab *bench.Lab) {
 			if lab.Quick {
 				lab.Reduce("fewer sizes of buckets and of appends, fewer appends for each, fewer sensors and hours in the run that documents are counted in")
 			}
-			return (&trial{lab: lab, numbers: *numbersOf(lab.Quick)}).run(ctx)
+			(&trial{lab: lab, numbers: *numbersOf(lab.Quick)}).run(ctx)
 		},
 	}
 	for _, on := range []string{"", standalone} {
@@ -221,7 +221,7 @@ type trial struct {
 	numbers
 }
 
-func (t *trial) run(ctx context.Context) error {
+func (t *trial) run(ctx context.Context) {
 	t.lab.Pin("a reading is {ts, t, h, p, v}: four doubles, by the seed; buckets of a stock are copies of one that the store wrote, and snappy compresses them")
 	t.lab.Pin("an append is Brim's own: guarded by its session and the part's caps, with statistics; the caps are out of reach")
 	t.lab.Pin("appends take turns over equal buckets, so that each gets at most 5 %% fuller; if one append is more than that, each bucket gets one")
@@ -232,28 +232,25 @@ func (t *trial) run(ctx context.Context) error {
 	}
 	var m *bench.MongoDB // of all cells with the same setting; the lab closes the last one
 	var has bench.Setting
-	on := func(s bench.Setting, measure func(context.Context, *bench.MongoDB) error) func(context.Context) error {
-		return func(ctx context.Context) (err error) {
+	on := func(s bench.Setting, measure func(context.Context, *bench.MongoDB)) func(context.Context) {
+		return func(ctx context.Context) {
 			if m != nil && has.Standalone != s.Standalone {
-				err, m = m.Close(), nil
+				bench.Check(m.Close())
+				m = nil
 			}
-			if m == nil && err == nil {
-				m, err = t.lab.Start(ctx, s)
-				has = s
+			if m == nil {
+				m, has = bench.Must(t.lab.Start(ctx, s)), s
 			}
-			if err != nil {
-				return err
-			}
-			return measure(ctx, m)
+			measure(ctx, m)
 		}
 	}
 	replicaSet := bench.Setting{}
-	return t.lab.RunCells(ctx, map[string]func(context.Context) error{
-		"append":     on(replicaSet, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.appends, "") }),
+	t.lab.RunCells(ctx, map[string]func(context.Context){
+		"append":     on(replicaSet, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.appends, "") }),
 		"indexes":    on(replicaSet, t.indexes),
 		"history":    on(replicaSet, t.history),
 		"sizes":      on(replicaSet, t.sizes),
-		"standalone": on(bench.Setting{Standalone: true}, func(ctx context.Context, m *bench.MongoDB) error { return t.curves(ctx, m, t.alone, standalone) }),
+		"standalone": on(bench.Setting{Standalone: true}, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.alone, standalone) }),
 	})
 }
 
@@ -318,22 +315,17 @@ type stock struct {
 }
 
 // newStock makes the buckets: the store writes one, the others are its copies.
-func newStock(ctx context.Context, c stockConfig) (*stock, error) {
-	sensors, err := load.NewSensors(load.SensorsConfig{Count: c.buckets(), Fields: publishedFields, Seed: c.seed, Prefix: c.collection + "-"})
-	if err != nil {
-		return nil, err
-	}
+func newStock(ctx context.Context, c stockConfig) *stock {
+	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: c.buckets(), Fields: publishedFields, Seed: c.seed, Prefix: c.collection + "-"}))
 	s := &stock{stockConfig: c}
-	s.Collection, err = shape.New(ctx, c.m, shape.Config{
+	s.Collection = bench.Must(shape.New(ctx, c.m, shape.Config{
 		Name: c.collection, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy,
 		Readings:  shape.Readings{Source: sensors, Sensors: c.buckets(), Begin: shape.Begin(), Interval: c.interval()},
 		PerUpdate: c.perUpdate, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: c.relaxed,
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	s.fleet = s.Fleet(1, 1, nil)
-	return s, s.fleet.Fill(ctx, c.residents, time.Time{})
+	bench.Check(s.fleet.Fill(ctx, c.residents, time.Time{}))
+	return s
 }
 
 // held is how many readings a bucket holds before the next append.
@@ -341,28 +333,32 @@ func (s *stock) held() float64 { return float64(s.fleet.Workers[0].Held()) }
 
 // single appends n times, one append a command, each when the one before it is
 // stored, and returns how long each took in seconds.
-func (s *stock) single(ctx context.Context, n int) (bench.Samples, error) {
+func (s *stock) single(ctx context.Context, n int) bench.Samples {
 	s.fleet.PerCommand = 1
 	s.Took()
 	for range n {
-		if _, _, err := s.fleet.Workers[0].Turn(ctx); err != nil {
-			return nil, err
-		}
+		_, _, err := s.fleet.Workers[0].Turn(ctx)
+		bench.Check(err)
 	}
-	return s.Took(), nil
+	return s.Took()
 }
 
 // bulk appends n times as a lane does that has many buckets to write.
-func (s *stock) bulk(ctx context.Context, n int) error {
+func (s *stock) bulk(ctx context.Context, n int) {
 	for n > 0 {
 		s.fleet.PerCommand = min(n, together)
 		done, _, err := s.fleet.Workers[0].Turn(ctx)
-		if err != nil {
-			return err
-		}
+		bench.Check(err)
 		n -= done
 	}
-	return nil
+}
+
+// measure appends n times in bulk, and returns what that took.
+func (s *stock) measure(ctx context.Context, n int) bench.Spent {
+	return s.m.Measure(ctx, func(ctx context.Context) error {
+		s.bulk(ctx, n)
+		return nil
+	})
 }
 
 // A point is two stocks of the same buckets, for appends that are timed and for
@@ -375,71 +371,52 @@ type point struct {
 }
 
 // curves measures what appends cost by the readings that their buckets hold.
-func (t *trial) curves(ctx context.Context, m *bench.MongoDB, g grid, on string) error {
+func (t *trial) curves(ctx context.Context, m *bench.MongoDB, g grid, on string) {
 	for _, k := range g.perUpdate {
-		if err := t.curve(ctx, m, g.residents, k, on); err != nil {
-			return err
-		}
+		t.curve(ctx, m, g.residents, k, on)
 	}
-	return nil
 }
 
-func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k int, on string) (err error) {
+func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k int, on string) {
 	t.lab.Step("%s an append%s: make buckets", readings(k), on)
 	slices := t.lab.Repeats * t.slices
 	points := make([]*point, len(residents))
 	for i, n := range residents {
 		c := stockConfig{m: m, residents: n, perUpdate: k, seed: t.lab.Seed, relaxed: true, collection: fmt.Sprintf("append_%d_%d_timed", n, k)}
 		points[i] = &point{residents: n}
-		if points[i].timed, err = newStock(ctx, t.fit(c, slices, t.single)); err != nil {
-			return err
-		}
+		points[i].timed = newStock(ctx, t.fit(c, slices, t.single))
 		c.relaxed, c.collection = false, fmt.Sprintf("append_%d_%d_bulk", n, k)
-		if points[i].bulk, err = newStock(ctx, t.fit(c, slices, t.bulk)); err != nil {
-			return err
-		}
+		points[i].bulk = newStock(ctx, t.fit(c, slices, t.bulk))
 		if t.lab.Table("journal"+on).Samples(strconv.Itoa(n), documentOf) == nil {
 			t.lab.Add("journal"+on, strconv.Itoa(n), documentOf, float64(points[i].timed.fleet.DocumentBytes))
 		}
 	}
-	if err := m.Settle(ctx); err != nil {
-		return err
-	}
+	bench.Check(m.Settle(ctx))
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("%s an append%s: repeat %d of %d", readings(k), on, repeat+1, t.lab.Repeats)
 		for range t.slices { // the points take turns, so that a slow moment hits all
 			for _, p := range points {
-				if err := p.measure(ctx, m, slices); err != nil {
-					return err
-				}
+				p.measure(ctx, slices)
 			}
 		}
 		t.conclude(points, k, on)
 	}
 	for _, p := range points {
-		err = errors.Join(err, p.timed.Drop(ctx), p.bulk.Drop(ctx))
+		bench.Check(errors.Join(p.timed.Drop(ctx), p.bulk.Drop(ctx)))
 	}
-	return err
 }
 
 // measure measures one of so many slices of all repeats.
-func (p *point) measure(ctx context.Context, m *bench.MongoDB, of int) error {
+func (p *point) measure(ctx context.Context, of int) {
 	held := p.timed.held()
-	times, err := p.timed.single(ctx, p.timed.appends/of)
-	if err != nil {
-		return err
-	}
+	times := p.timed.single(ctx, p.timed.appends/of)
 	p.held, p.times = append(p.held, (held+p.timed.held())/2), append(p.times, times...)
 	held = p.bulk.held()
 	n := p.bulk.appends / of
-	s, err := m.Measure(ctx, func(ctx context.Context) error { return p.bulk.bulk(ctx, n) })
-	if err != nil {
-		return err
-	}
+	s := p.bulk.measure(ctx, n)
 	each := float64(n)
 	p.heldBulk, p.cpuBulk = append(p.heldBulk, (held+p.bulk.held())/2), append(p.cpuBulk, s.CPU/each)
 	p.timeBulk, p.journals = append(p.timeBulk, s.Seconds/each), append(p.journals, s.Since("journal_written_bytes_total")/each)
-	return nil
 }
 
 // conclude adds a repeat to the tables, and the lines through it.
@@ -482,31 +459,26 @@ type variant struct {
 }
 
 // stocks makes one for each variant.
-func (t *trial) stocks(ctx context.Context, m *bench.MongoDB, variants []*variant, residents int) (err error) {
+func (t *trial) stocks(ctx context.Context, m *bench.MongoDB, variants []*variant, residents int) {
 	for i, v := range variants {
 		c := stockConfig{m: m, collection: fmt.Sprintf("variant_%d_%d", residents, i), residents: residents, perUpdate: 1, seed: t.lab.Seed}
-		if v.stock, err = newStock(ctx, t.fit(c, t.lab.Repeats*t.turns, t.varied)); err != nil {
-			return err
-		}
+		v.stock = newStock(ctx, t.fit(c, t.lab.Repeats*t.turns, t.varied))
 		for _, keys := range v.indexes {
-			if err := v.Index(ctx, keys); err != nil {
-				return err
-			}
+			bench.Check(v.Index(ctx, keys))
 		}
 	}
-	return m.Settle(ctx)
+	bench.Check(m.Settle(ctx))
 }
 
-func dropAll(ctx context.Context, variants []*variant) (err error) {
+func dropAll(ctx context.Context, variants []*variant) {
 	for _, v := range variants {
-		err = errors.Join(err, v.Drop(ctx))
+		bench.Check(v.Drop(ctx))
 	}
-	return err
 }
 
 // indexes measures appends with further indexes, whose keys an append leaves
 // alone, and with one on a field that every append changes.
-func (t *trial) indexes(ctx context.Context, m *bench.MongoDB) error {
+func (t *trial) indexes(ctx context.Context, m *bench.MongoDB) {
 	t.lab.Step("further secondary indexes")
 	unchanged := []bson.D{{{Key: "sensorId", Value: 1}}, {{Key: "bucketStart", Value: 1}}, {{Key: "tags.site", Value: 1}}}
 	var variants []*variant
@@ -514,18 +486,13 @@ func (t *trial) indexes(ctx context.Context, m *bench.MongoDB) error {
 		variants = append(variants, &variant{name: fmt.Sprintf("%d further indexes", n), indexes: unchanged[:n]})
 	}
 	variants = append(variants, &variant{name: `an index on "last", which appends change`, indexes: []bson.D{{{Key: "last", Value: 1}}}})
-	if err := t.stocks(ctx, m, variants, 60); err != nil {
-		return err
-	}
+	t.stocks(ctx, m, variants, 60)
 	for range t.lab.Repeats {
 		sums := make([]bench.Spent, len(variants))
 		for range t.turns {
 			for i, v := range variants {
 				n := v.appends / t.lab.Repeats / t.turns
-				s, err := m.Measure(ctx, func(ctx context.Context) error { return v.bulk(ctx, n) })
-				if err != nil {
-					return err
-				}
+				s := v.measure(ctx, n)
 				sums[i].CPU, sums[i].Seconds = sums[i].CPU+s.CPU/float64(n), sums[i].Seconds+s.Seconds/float64(n)
 			}
 		}
@@ -534,7 +501,7 @@ func (t *trial) indexes(ctx context.Context, m *bench.MongoDB) error {
 			t.lab.Add("indexes", v.name, timeOf, sums[i].Seconds/float64(t.turns))
 		}
 	}
-	return dropAll(ctx, variants)
+	dropAll(ctx, variants)
 }
 
 // windowParameter is how long old versions of documents are kept for readers of
@@ -543,79 +510,53 @@ const windowParameter = "minSnapshotHistoryWindowInSeconds"
 
 // history measures appends, and the checkpoint after them, which is when old
 // versions go to the history store.
-func (t *trial) history(ctx context.Context, m *bench.MongoDB) error {
+func (t *trial) history(ctx context.Context, m *bench.MongoDB) {
 	t.lab.Step("history windows of 300 s and 0 s")
 	variants := []*variant{{name: "300 s", window: 300}, {name: "0 s"}}
-	if err := t.stocks(ctx, m, variants, 180); err != nil {
-		return err
-	}
+	t.stocks(ctx, m, variants, 180)
 	for range t.lab.Repeats {
 		for _, v := range variants {
-			if err := m.Set(ctx, map[string]any{windowParameter: v.window}); err != nil {
-				return err
-			}
-			if err := m.Settle(ctx); err != nil {
-				return err
-			}
+			bench.Check(m.Set(ctx, map[string]any{windowParameter: v.window}))
+			bench.Check(m.Settle(ctx))
 			n := v.appends / t.lab.Repeats
 			began, took := time.Now(), time.Duration(0)
-			s, err := m.Measure(ctx, func(ctx context.Context) error {
-				if err := v.bulk(ctx, n); err != nil {
-					return err
-				}
+			s := m.Measure(ctx, func(ctx context.Context) error {
+				v.bulk(ctx, n)
 				took = time.Since(began)
 				return m.Checkpoint(ctx)
 			})
-			if err != nil {
-				return err
-			}
 			each := float64(n)
 			t.lab.Row("history", v.name, s.CPU/each, took.Seconds()/each, s.Since("history_store_inserts_total")/each, s.Since("block_written_bytes_total")/each)
 		}
 	}
-	return errors.Join(m.Set(ctx, map[string]any{windowParameter: 0}), dropAll(ctx, variants))
+	bench.Check(m.Set(ctx, map[string]any{windowParameter: 0}))
+	dropAll(ctx, variants)
 }
 
 // sizes stores the workload of some sensors for some hours with each granularity,
 // and scales it to all sensors and a day.
-func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) error {
+func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) {
 	t.lab.Step("documents and bytes of %d sensors in %d hours", t.sensors, t.hours)
 	scale := publishedSensors / float64(t.sensors) * 24 / float64(t.hours)
 	fiveMinutes := 0.0
-	sensors, err := load.NewSensors(load.SensorsConfig{Count: t.sensors, Fields: publishedFields, Seed: t.lab.Seed, Prefix: "sensor-"})
-	if err != nil {
-		return err
-	}
+	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: t.sensors, Fields: publishedFields, Seed: t.lab.Seed, Prefix: "sensor-"}))
 	for _, p := range published {
-		c, err := shape.New(ctx, m, shape.Config{
+		c := bench.Must(shape.New(ctx, m, shape.Config{
 			Name: "size", Shape: shape.Shape{Kind: shape.Buckets, Granularity: p.granularity}, Compressor: store.Snappy, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: true,
 			Readings:  shape.Readings{Source: sensors, Sensors: t.sensors, Count: t.hours * inWindow(time.Hour), Begin: shape.Begin(), Interval: publishedInterval},
 			PerUpdate: 60,
-		})
-		if err != nil {
-			return err
-		}
-		if _, err := c.Load(ctx); err != nil {
-			return err
-		}
+		}))
+		bench.Must(c.Load(ctx))
 		if t.lab.Own() { // what no checkpoint has written is not on disk
-			if err := m.Checkpoint(ctx); err != nil {
-				return err
-			}
+			bench.Check(m.Checkpoint(ctx))
 		}
-		seen, err := c.Size(ctx)
-		if err != nil {
-			return err
-		}
-		if err := c.Drop(ctx); err != nil {
-			return err
-		}
+		seen := bench.Must(c.Size(ctx))
+		bench.Check(c.Drop(ctx))
 		t.addSize(p.granularity, seen, scale, fiveMinutes)
 		if p.granularity == 5*time.Minute {
 			fiveMinutes = float64(seen.Logical)
 		}
 	}
-	return nil
 }
 
 func (t *trial) addSize(granularity time.Duration, seen shape.Size, scale, fiveMinutes float64) {

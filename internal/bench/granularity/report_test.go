@@ -17,7 +17,7 @@ import (
 func pretend(t *testing.T, each float64) *bench.Result {
 	t.Helper()
 	e := Experiment()
-	e.Run = func(_ context.Context, lab *bench.Lab) error {
+	e.Run = func(_ context.Context, lab *bench.Lab) {
 		x := &trial{lab: lab, numbers: *numbersOf(true)}
 		for _, slow := range []float64{1, 1.3, 0.99} {
 			var points []*point
@@ -40,7 +40,6 @@ func pretend(t *testing.T, each float64) *bench.Result {
 				fiveMinutes = float64(document * documents)
 			}
 		}
-		return nil
 	}
 	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Dir: t.TempDir(), Seed: 1})
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 )
 
 func someExperiments() []*bench.Experiment {
-	run := func(context.Context, *bench.Lab) error { return nil }
+	run := func(context.Context, *bench.Lab) {}
 	return []*bench.Experiment{
 		{
 			Name: "one", Question: "What does a reading cost that is stored beside many others, and what does it cost alone, in its own document?",

@@ -17,13 +17,8 @@ import (
 // inLab runs f as an experiment on the mongod that tests share.
 func inLab(t *testing.T, f func(ctx context.Context, m *bench.MongoDB)) {
 	t.Helper()
-	e := &bench.Experiment{Name: "test", Run: func(ctx context.Context, lab *bench.Lab) error {
-		m, err := lab.Start(ctx, bench.Setting{})
-		if err != nil {
-			return err
-		}
-		f(ctx, m)
-		return m.Close()
+	e := &bench.Experiment{Name: "test", Run: func(ctx context.Context, lab *bench.Lab) {
+		lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { f(ctx, m) })
 	}}
 	_, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, URI: mongodtest.URI(t), Database: "shape_" + t.Name(), Dir: t.TempDir()})
 	require.NoError(t, err)
@@ -80,10 +75,7 @@ func TestEveryShapeGivesTheSameAnswers(t *testing.T) {
 func ownLab(t *testing.T, f func(ctx context.Context, lab *bench.Lab)) {
 	t.Helper()
 	mongodtest.URI(t) // skips where there is none
-	e := &bench.Experiment{Name: "test", Run: func(ctx context.Context, lab *bench.Lab) error {
-		f(ctx, lab)
-		return nil
-	}}
+	e := &bench.Experiment{Name: "test", Run: f}
 	_, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, MongodBin: os.Getenv("BRIM_MONGOD_BIN"), Dir: t.TempDir()})
 	require.NoError(t, err)
 }

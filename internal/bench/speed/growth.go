@@ -65,23 +65,17 @@ func (g *grid) points() []point {
 // growth measures how the cost of what is stored grows: this process writes as
 // lanes do, so that every number is set exactly and neither ingest nor journal is
 // in the way.
-func (t *trial) growth(ctx context.Context) error { return t.grow(ctx, fullGrid()) }
+func (t *trial) growth(ctx context.Context) { t.grow(ctx, fullGrid()) }
 
-func (t *trial) grow(ctx context.Context, g grid) error {
+func (t *trial) grow(ctx context.Context, g grid) {
 	points := g.points()
-	err := t.onMongoDB(ctx, func(m *bench.MongoDB) error {
+	t.onMongoDB(ctx, func(m *bench.MongoDB) {
 		for i, s := range points {
 			t.lab.Step("growth %d of %d: %v", i+1, len(points), s)
-			if err := t.point(ctx, m, s, g.length); err != nil {
-				return fmt.Errorf("write %d readings an update for %d sensors: %w", s.perUpdate, s.sensors, err)
-			}
+			t.point(ctx, m, s, g.length)
 		}
-		return nil
 	})
-	if err == nil {
-		t.concludeGrowth(g)
-	}
-	return err
+	t.concludeGrowth(g)
 }
 
 // concludeGrowth computes what follows from the points.
@@ -129,15 +123,11 @@ func hostsFor(cores float64) float64 { return math.Ceil(cores/(16*0.60) - 1e-9) 
 const warmUp = 20
 
 // point writes a shape into a fresh collection, in which each sensor has a bucket.
-func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length time.Duration) error {
-	w, err := t.write(ctx, m, writing{s, shape.Buckets, interval, length})
-	if err != nil {
-		return err
-	}
+func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length time.Duration) {
+	w := t.write(ctx, m, writing{s, shape.Buckets, interval, length})
 	n, done := float64(w.readings), float64(w.updates)
 	t.lab.Row("growth", s.String(), n/w.spent.Seconds, done/w.spent.Seconds, w.spent.CPU/n, w.spent.CPU/done, w.spent.Own/n,
 		w.took.Quantile(0.5), w.took.Quantile(0.99), float64(min(w.created, s.sensors)))
-	return nil
 }
 
 // A writing describes what lanes write for a while.
@@ -159,22 +149,17 @@ type written struct {
 
 // write writes readings of percentages as lanes do. In a bucket collection each sensor
 // already has a bucket with one reading.
-func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w written, err error) {
-	c, err := shape.New(ctx, m, shape.Config{
+func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w written) {
+	c := bench.Must(shape.New(ctx, m, shape.Config{
 		Name: collection, Shape: shape.Shape{Kind: s.kind, Granularity: time.Hour}, Compressor: store.Snappy, PerUpdate: s.perUpdate,
 		Readings: shape.Readings{Source: t.percentages(s.fields), Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: s.interval},
-	})
-	if err != nil {
-		return w, err
-	}
+	}))
 	order := rand.New(rand.NewPCG(t.lab.Seed, 1)).Perm(s.sensors) //nolint:gosec // as lanes have sensors by hash
 	f := c.Fleet(s.writers, shape.PerCommand(s.perUpdate), order)
 	each := any(1)
 	if s.kind == shape.Buckets {
 		each = "$count"
-		if err := f.Fill(ctx, 1, time.Now().Add(warmUp*s.length)); err != nil {
-			return w, err
-		}
+		bench.Check(f.Fill(ctx, 1, time.Now().Add(warmUp*s.length)))
 		for _, one := range f.Workers {
 			w.created += len(one.Sensors)
 			for i := range one.Next {
@@ -182,28 +167,18 @@ func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w writt
 			}
 		}
 	}
-	if err := m.Settle(ctx); err != nil {
-		return w, err
-	}
+	bench.Check(m.Settle(ctx))
 	c.Took() // by filling
 	sensors := 0
-	w.spent, err = m.Measure(ctx, func(ctx context.Context) (err error) {
+	w.spent = m.Measure(ctx, func(ctx context.Context) (err error) {
 		until := time.Now().Add(s.length)
 		sensors, w.updates, err = f.Run(ctx, func(w *shape.Worker, _ int) bool { return time.Now().Before(until) && len(w.Sensors) > 0 })
 		return err
 	})
-	if err != nil {
-		return w, err
-	}
 	w.took, w.readings = c.Took(), sensors*s.perUpdate
-	stored, err := sumOf(ctx, m.Database().Collection(collection), each)
-	if sent := int64(w.readings + w.created); err == nil && stored != sent {
-		err = fmt.Errorf("MongoDB has %d readings of %d that were written", stored, sent)
-	}
-	if err != nil {
-		return w, err
-	}
-	return w, m.Drop(ctx)
+	expect(sumOf(ctx, m.Database().Collection(collection), each), int64(w.readings+w.created), "readings", "written")
+	bench.Check(m.Drop(ctx))
+	return w
 }
 
 // percentages returns a source of readings with a number of fields.
@@ -236,18 +211,12 @@ const bucketsOf, seriesOf = "buckets", "time series"
 
 // curve measures MongoDB's cost per reading by readings per update, and compares it with
 // that of a document per reading.
-func (t *trial) curve(ctx context.Context, b bend) error {
-	err := t.onMongoDB(ctx, func(m *bench.MongoDB) error {
+func (t *trial) curve(ctx context.Context, b bend) {
+	t.onMongoDB(ctx, func(m *bench.MongoDB) {
 		for i := range t.lab.Repeats {
-			if err := t.curveOnce(ctx, m, b, fmt.Sprintf("%d of %d", i+1, t.lab.Repeats)); err != nil {
-				return err
-			}
+			t.curveOnce(ctx, m, b, fmt.Sprintf("%d of %d", i+1, t.lab.Repeats))
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
 	table, k := t.lab.Table("curve"), make([]float64, len(b.perUpdate))
 	for _, of := range []string{bucketsOf, seriesOf} {
 		cost, raw := make([]float64, len(k)), math.NaN()
@@ -257,20 +226,14 @@ func (t *trial) curve(ctx context.Context, b bend) error {
 		}
 		t.lab.Add("crossing", of, perUpdateOf, crossing(k, cost, raw))
 	}
-	return nil
 }
 
 // curveOnce measures each point once, and the raw inserts, which are the same for all.
-func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round string) error {
+func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round string) {
 	t.lab.Step("curve %s: insertMany, a document per reading", round)
-	if err := m.Settle(ctx); err != nil {
-		return err
-	}
+	bench.Check(m.Settle(ctx))
 	in := inserts{source: t.percentages(b.fields), sensors: b.sensors, interval: bendInterval}
-	documents, raw, err := in.measure(ctx, m, b.length)
-	if err != nil {
-		return err
-	}
+	documents, raw := in.measure(ctx, m, b.length)
 	for _, perUpdate := range b.perUpdate {
 		row := strconv.Itoa(perUpdate)
 		for _, of := range []struct {
@@ -278,15 +241,11 @@ func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round s
 			kind shape.Kind
 		}{{bucketsOf, shape.Buckets}, {seriesOf, shape.TimeSeries}} {
 			t.lab.Step("curve %s: %d readings per update, %s", round, perUpdate, of.name)
-			w, err := t.write(ctx, m, writing{point{b.sensors, perUpdate, b.fields, b.writers}, of.kind, bendInterval, b.length})
-			if err != nil {
-				return fmt.Errorf("write %d readings per update, %s: %w", perUpdate, of.name, err)
-			}
+			w := t.write(ctx, m, writing{point{b.sensors, perUpdate, b.fields, b.writers}, of.kind, bendInterval, b.length})
 			t.lab.Add("curve", row, of.name, w.spent.CPU/float64(w.readings))
 		}
 		t.lab.Add("curve", row, insertedRaw, raw.CPU/float64(documents))
 	}
-	return nil
 }
 
 // crossing returns the x at which a falling cost crosses a level, interpolated between

@@ -34,28 +34,18 @@ type inserts struct {
 }
 
 // measure inserts into a collection that is dropped afterwards.
-func (in *inserts) measure(ctx context.Context, m *bench.MongoDB, length time.Duration) (documents int64, spent bench.Spent, err error) {
+func (in *inserts) measure(ctx context.Context, m *bench.MongoDB, length time.Duration) (documents int64, spent bench.Spent) {
 	coll := m.Database().Collection(rawCollection)
-	spent, err = m.Measure(ctx, func(ctx context.Context) (err error) {
-		if documents, err = in.run(ctx, coll, length); err != nil || !in.checkpointed {
-			return err
+	spent = m.Measure(ctx, func(ctx context.Context) error {
+		documents = bench.Must(in.run(ctx, coll, length))
+		if !in.checkpointed {
+			return nil
 		}
 		return m.Checkpoint(ctx)
 	})
-	if err != nil {
-		return 0, spent, err
-	}
-	stored, err := sumOf(ctx, coll, 1)
-	switch {
-	case err != nil:
-		return 0, spent, err
-	case stored != documents:
-		return 0, spent, fmt.Errorf("MongoDB has %d documents of %d that were inserted", stored, documents)
-	}
-	if err := coll.Drop(ctx); err != nil {
-		return 0, spent, fmt.Errorf("drop the raw collection: %w", err)
-	}
-	return documents, spent, nil
+	expect(sumOf(ctx, coll, 1), documents, "documents", "inserted")
+	bench.Check(coll.Drop(ctx))
+	return documents, spent
 }
 
 // run inserts for a duration, each call when it is due.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -43,18 +44,12 @@ func (unsynced) SyncDir(string) error { return nil }
 
 // journal measures what appending costs without the disk: in files whose Sync
 // does nothing.
-func (t *trial) journal(ctx context.Context) error {
-	readings, err := journalBatch(newHosts(linesOf))
-	if err != nil {
-		return err
-	}
+func (t *trial) journal(ctx context.Context) {
+	readings := bench.Must(journalBatch(newHosts(linesOf)))
 	for i := range t.lab.Repeats {
 		t.lab.Step("journal %d of %d", i+1, t.lab.Repeats)
-		if err := t.journalOnce(ctx, readings); err != nil {
-			return err
-		}
+		t.journalOnce(ctx, readings)
 	}
-	return nil
 }
 
 // journalBatch is a step as ingest hands it on.
@@ -78,25 +73,14 @@ func journalBatch(hosts []host) (*batch.Batch, error) {
 	return b.Batch(), nil
 }
 
-func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) (err error) {
-	dir, err := os.MkdirTemp(t.lab.Dir(), "journal-")
-	if err != nil {
-		return fmt.Errorf("make a directory for the journal: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	j, err := journal.Open(journal.Config{
+func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) {
+	dir := bench.Must(os.MkdirTemp(t.lab.Dir(), "journal-"))
+	j := bench.Must(journal.Open(journal.Config{
 		Dir: dir, Session: batch.NewSession(), Files: unsynced{journal.Disk()},
 		Streams: map[string]journal.Stream{collection: {Storage: "bucket", Target: collection, Granularity: time.Hour}},
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, j.Close()) }()
+	}))
 	runtime.GC() // of what the run before left
-	before, err := machine.CPU(os.Getpid())
-	if err != nil {
-		return err
-	}
+	before := bench.Must(machine.CPU(os.Getpid()))
 	begin, start, s := j.End(), time.Now(), newStretch(time.Now(), t.length)
 	writers, under := errgroup.WithContext(ctx)
 	for range journalWriters {
@@ -115,16 +99,11 @@ func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) (err err
 			}
 		})
 	}
-	if err := errors.Join(writers.Wait(), context.Cause(ctx)); err != nil {
-		return fmt.Errorf("append to the journal: %w", err)
-	}
+	err := errors.Join(writers.Wait(), context.Cause(ctx))
 	bytes, took := float64(j.End()-begin), time.Since(start).Seconds()
-	after, err := machine.CPU(os.Getpid())
-	if err != nil {
-		return err
-	}
+	after := bench.Must(machine.CPU(os.Getpid()))
+	bench.Check(errors.Join(err, j.Close(), os.RemoveAll(dir)))
 	n := float64(s.given() * linesOf)
 	const row = "page cache"
 	t.lab.Row("journal", row, bytes/took, n/took, bytes/n, (after-before).Seconds()/n)
-	return nil
 }

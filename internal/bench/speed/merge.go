@@ -94,130 +94,94 @@ const (
 // merge compares the cost of a course through Brim with that of raw inserts at the same
 // rate. Brim's daemon does not run during the inserts, because it reads mongod's
 // counters.
-func (t *trial) merge(ctx context.Context, c course) error {
+func (t *trial) merge(ctx context.Context, c course) {
 	for i := range t.lab.Repeats {
 		step := func(what string, takes time.Duration) {
 			t.lab.Step("%s, %d of %d: %s, %v", c.name, i+1, t.lab.Repeats, what, takes)
 		}
-		sides := [...]func(*bench.MongoDB) error{
-			func(m *bench.MongoDB) error {
+		sides := [...]func(*bench.MongoDB){
+			func(m *bench.MongoDB) {
 				step(insertedRaw, min(c.length(), mostRaw))
-				return t.mergeRaw(ctx, m, c)
+				t.mergeRaw(ctx, m, c)
 			},
-			func(m *bench.MongoDB) error {
+			func(m *bench.MongoDB) {
 				step(throughBrim, c.waits()+c.length())
-				return t.mergeBrim(ctx, m, c)
+				t.mergeBrim(ctx, m, c)
 			},
 		}
-		err := t.onMongoDB(ctx, func(m *bench.MongoDB) error {
+		t.onMongoDB(ctx, func(m *bench.MongoDB) {
 			if i == 0 {
 				step(nothingDone, t.length)
-				if err := t.idle(ctx, m, c); err != nil {
-					return err
-				}
+				t.idle(ctx, m, c)
 			}
-			if err := sides[i%2](m); err != nil {
-				return err
-			}
-			return sides[1-i%2](m)
+			sides[i%2](m)
+			sides[1-i%2](m)
 		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
 	}
-	return nil
 }
 
 // idle measures the CPU of an idle mongod, which is part of the cost of both sides.
-func (t *trial) idle(ctx context.Context, m *bench.MongoDB, c course) error {
-	if err := m.Settle(ctx); err != nil {
-		return err
-	}
-	spent, err := m.Measure(ctx, func(ctx context.Context) error { return machine.Pause(ctx, t.length) })
-	if err == nil {
-		t.lab.Add("merge", c.row(nothingDone), mongodOf, spent.CPU/(c.rate()*spent.Seconds))
-	}
-	return err
+func (t *trial) idle(ctx context.Context, m *bench.MongoDB, c course) {
+	bench.Check(m.Settle(ctx))
+	spent := m.Measure(ctx, func(ctx context.Context) error { return machine.Pause(ctx, t.length) })
+	t.lab.Add("merge", c.row(nothingDone), mongodOf, spent.CPU/(c.rate()*spent.Seconds))
 }
 
 // mergeRaw is the side of the raw inserts.
-func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) error {
-	sensors, err := load.NewSensors(load.SensorsConfig{Count: c.running(), Seed: t.lab.Seed, Prefix: rawPrefix})
-	if err != nil {
-		return err
-	}
-	if err := m.Settle(ctx); err != nil {
-		return err
-	}
+func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) {
+	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: c.running(), Seed: t.lab.Seed, Prefix: rawPrefix}))
+	bench.Check(m.Settle(ctx))
 	in := inserts{source: sensors, sensors: c.running(), interval: c.interval, rate: c.rate(), checkpointed: true}
-	documents, spent, err := in.measure(ctx, m, min(c.length(), mostRaw))
-	if err != nil {
-		return err
-	}
+	documents, spent := in.measure(ctx, m, min(c.length(), mostRaw))
 	n := float64(documents)
 	row := c.row(insertedRaw)
 	t.lab.Add("merge", row, rateOf, n/spent.Seconds)
 	t.lab.Add("merge", row, mongodOf, spent.CPU/n)
-	return nil
 }
 
 // mergeBrim is the side of Brim. The clock starts after the load has run for as long as
 // readings may wait, and stops when all are stored and a checkpoint is written.
-func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) error {
-	return t.rig(ctx, m, c.serve(), func(ctx context.Context, r *rig) error {
+func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) {
+	t.rig(ctx, m, c.serve(), func(ctx context.Context, r *rig) {
 		running := r.start(ctx, c.load(c.waits()+c.length())...)
 		defer running.stop()
-		if err := machine.Pause(ctx, c.waits()); err != nil {
-			return err
-		}
-		w, err := r.watch(ctx)
-		if err != nil {
-			return err
-		}
+		bench.Check(machine.Pause(ctx, c.waits()))
+		w := r.watch(ctx)
 		var result *load.Result
-		spent, err := m.Measure(ctx, func(ctx context.Context) error {
-			var err error
-			if result, err = running.wait(); err != nil {
-				return err
-			}
+		spent := r.Measure(ctx, m, func(ctx context.Context) error {
+			result = bench.Must(running.wait())
 			return errors.Join(r.Flush(ctx, storedTimeout), m.Checkpoint(ctx))
 		})
-		seen, lookErr := w.end(ctx)
-		if err := errors.Join(err, lookErr, r.allStored(ctx, result)); err != nil {
-			return err
-		}
-		n, row := seen.readings, c.row(throughBrim)
-		t.lab.Row("merge", row, result.AchievedRate, n/seen.updates, spent.CPU/n, seen.brim.Seconds()/n,
-			seen.memory.Max(), seen.journal.Max(), seen.unseen.Median(), seen.unseen.Max())
-		r.addTriggers(row, seen)
-		return nil
+		bench.Check(w.stop())
+		r.allStored(ctx, result)
+		updates, row := updatesIn(&spent), c.row(throughBrim)
+		n := updates.Sum
+		t.lab.Row("merge", row, result.AchievedRate, updates.Mean(), spent.CPU/n, spent.Brim/n,
+			w.memory.Max(), w.journal.Max(), w.unseen.Median(), w.unseen.Max())
+		r.addTriggers(row, &spent)
 	})
 }
 
 // allStored fails unless all readings of a load were acknowledged, and MongoDB has exactly
 // those.
-func (r *rig) allStored(ctx context.Context, sent *load.Result) error {
-	if sent == nil {
-		return nil // it failed, which is another error
-	}
+func (r *rig) allStored(ctx context.Context, sent *load.Result) {
 	if lost := sent.Dropped + sent.Failed + sent.Rejected; lost > 0 {
-		return fmt.Errorf("%d readings of the load were not acknowledged; this machine may be too busy: %v", lost, sent.FirstErrors)
+		bench.Check(fmt.Errorf("%d readings of the load were not acknowledged; this machine may be too busy: %v", lost, sent.FirstErrors))
 	}
-	stored, err := r.stored(ctx)
-	if err == nil && stored != sent.Acked {
-		err = fmt.Errorf("MongoDB has %d readings of %d that were acknowledged", stored, sent.Acked)
-	}
-	return err
+	expect(r.stored(ctx), sent.Acked, "readings", "acknowledged")
 }
 
-// addTriggers adds the share of the readings that each trigger sent.
-func (r *rig) addTriggers(row string, s *seen) {
-	all := 0.
-	for _, readings := range s.triggers {
-		all += readings
+// addTriggers adds the share of the readings that each trigger sent in a measurement.
+func (r *rig) addTriggers(row string, s *bench.DaemonSpent) {
+	sent, all := make([]float64, len(triggers)), 0.
+	for i, trigger := range triggers {
+		const carried = "brim_queue_updated_readings_total"
+		of := scrape.Labels{"trigger": trigger}
+		sent[i] = known(s.After.Value(carried, of)) - known(s.Before.Value(carried, of))
+		all += sent[i]
 	}
-	for _, trigger := range triggers {
-		r.lab.Add("triggers", row, trigger, s.triggers[trigger]/all)
+	for i, trigger := range triggers {
+		r.lab.Add("triggers", row, trigger, sent[i]/all)
 	}
 }
 
@@ -267,78 +231,34 @@ func known(v float64) float64 {
 	return v
 }
 
-// A watch samples a daemon's metrics at intervals.
+// A watch samples a daemon's metrics at intervals: bytes of memory and of the journal, the
+// age of the oldest reading that is not in MongoDB, and how late updates are, in seconds.
 type watch struct {
-	r     *rig
-	first scrape.Sample
-	brim  time.Duration
-	seen  seen
-	stop  func() error
-}
-
-// What a watch has seen.
-type seen struct {
-	brim              time.Duration // processor time
-	readings, updates float64       // that were stored, and sent
-	triggers          map[string]float64
-	// In each sample: bytes of memory and of the journal, the age of the oldest reading
-	// that is not in MongoDB, and how late updates are, in seconds.
 	memory, journal, unseen, pastDue bench.Samples
+	stop                             func() error
 }
 
-func (r *rig) watch(ctx context.Context) (*watch, error) {
-	w := &watch{r: r}
-	var err error
-	if w.brim, err = machine.CPU(r.Pid()); err != nil {
-		return nil, err
-	}
-	if w.first, err = r.Look(ctx); err != nil {
-		return nil, err
-	}
+func (r *rig) watch(ctx context.Context) *watch {
+	w := &watch{}
 	w.stop = bench.Every(ctx, watchEvery, func(ctx context.Context) error {
 		look, err := r.Look(ctx)
-		if err == nil {
-			err = w.note(look)
+		if err != nil {
+			return err
 		}
+		now, _, err := machine.Memory(r.Pid())
+		w.memory = append(w.memory, float64(now))
+		w.journal = append(w.journal, known(look.Value("brim_journal_bytes", nil)))
+		w.unseen = append(w.unseen, known(look.Value("brim_queue_oldest_seconds", nil)))
+		w.pastDue = append(w.pastDue, known(look.Value("brim_queue_past_due_seconds", nil)))
 		return err
 	})
-	return w, nil
+	return w
 }
 
-func (w *watch) note(look scrape.Sample) error {
-	now, _, err := machine.Memory(w.r.Pid())
-	s := &w.seen
-	s.memory = append(s.memory, float64(now))
-	s.journal = append(s.journal, known(look.Value("brim_journal_bytes", nil)))
-	s.unseen = append(s.unseen, known(look.Value("brim_queue_oldest_seconds", nil)))
-	s.pastDue = append(s.pastDue, known(look.Value("brim_queue_past_due_seconds", nil)))
-	return err
-}
-
-// end stops the watch and returns what it has seen.
-func (w *watch) end(ctx context.Context) (*seen, error) {
-	if err := w.stop(); err != nil {
-		return nil, err
-	}
-	brim, err := machine.CPU(w.r.Pid())
-	if err != nil {
-		return nil, err
-	}
-	last, err := w.r.Look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &w.seen
-	s.brim = brim - w.brim
-	const updates, carried = "brim_store_update_readings", "brim_queue_updated_readings_total"
-	sent := last.Histogram(updates, nil).Since(w.first.Histogram(updates, nil))
-	s.readings, s.updates = sent.Sum, sent.Count
-	s.triggers = make(map[string]float64)
-	for _, trigger := range triggers {
-		of := scrape.Labels{"trigger": trigger}
-		s.triggers[trigger] = known(last.Value(carried, of)) - known(w.first.Value(carried, of))
-	}
-	return s, nil
+// updatesIn are the updates that were stored in a measurement, by their readings.
+func updatesIn(s *bench.DaemonSpent) scrape.Histogram {
+	const updates = "brim_store_update_readings"
+	return s.After.Histogram(updates, nil).Since(s.Before.Histogram(updates, nil))
 }
 
 // sped is the longest time that a reading waits if time is sped up.

@@ -19,7 +19,7 @@ func few() course {
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	c := few()
-	r := inLab(t, func(ctx context.Context, x *trial) error { return x.merge(ctx, c) })
+	r := inLab(t, func(ctx context.Context, x *trial) { x.merge(ctx, c) })
 	merge := r.Table("merge")
 	require.Len(t, merge.Rows, 3)
 	for _, side := range []string{nothingDone, insertedRaw, throughBrim} {
@@ -49,8 +49,8 @@ func TestSpedUpCoursesKeepTheirRates(t *testing.T) {
 func TestRateIsTriedAndShown(t *testing.T) {
 	t.Parallel()
 	c := few()
-	r := inLab(t, func(ctx context.Context, x *trial) error {
-		return x.rate(ctx, climb{course: c, rates: []int{100}, length: time.Second})
+	r := inLab(t, func(ctx context.Context, x *trial) {
+		x.rate(ctx, climb{course: c, rates: []int{100}, length: time.Second})
 	})
 	row := c.row("100/s")
 	assert.Positive(t, r.Table("rates").Median(row, rateOf))
@@ -63,7 +63,7 @@ func TestRateIsTriedAndShown(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	b := backlog{sensors: 500, each: 3, queries: 5, listed: 2}
-	r := inLab(t, func(ctx context.Context, x *trial) error { return x.waiting(ctx, b) })
+	r := inLab(t, func(ctx context.Context, x *trial) { x.waiting(ctx, b) })
 	for _, query := range []string{pageQuery, latestQuery, summaryQuery, sensorsQuery} {
 		assert.Positive(t, r.Table("waiting").Median(query, p99Of), query)
 	}
@@ -73,8 +73,8 @@ func TestWaiting(t *testing.T) {
 
 func TestCurve(t *testing.T) {
 	t.Parallel()
-	r := inLab(t, func(ctx context.Context, x *trial) error {
-		return x.curve(ctx, bend{perUpdate: []int{1, 60}, sensors: 20, fields: 2, writers: 2, length: 200 * time.Millisecond})
+	r := inLab(t, func(ctx context.Context, x *trial) {
+		x.curve(ctx, bend{perUpdate: []int{1, 60}, sensors: 20, fields: 2, writers: 2, length: 200 * time.Millisecond})
 	})
 	curve := r.Table("curve")
 	require.Len(t, curve.Rows, 2)

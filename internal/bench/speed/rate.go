@@ -3,7 +3,6 @@ package speed
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -47,66 +46,46 @@ func climbing(c course, length time.Duration) climb {
 }
 
 // rate searches for the highest rate at which no update is late.
-func (t *trial) rate(ctx context.Context, c climb) error {
+func (t *trial) rate(ctx context.Context, c climb) {
 	highest := 0
 	for _, rate := range c.rates {
 		c.sensors = int(float64(rate) * c.interval.Seconds())
 		t.lab.Step("rate of %d readings/s, %v", rate, c.waits()+c.length)
 		ok := false
-		err := t.on(ctx, slices.Concat(c.serve(), []string{"--stop-timeout", "1s"}), func(ctx context.Context, r *rig) (err error) {
-			ok, err = r.hold(ctx, &c)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("hold %d readings/s: %w", rate, err)
-		}
+		t.on(ctx, slices.Concat(c.serve(), []string{"--stop-timeout", "1s"}), func(ctx context.Context, r *rig) { ok = r.hold(ctx, &c) })
 		if !ok {
 			break
 		}
 		highest = rate
 	}
 	t.lab.Add("highest", c.row(throughBrim), rateOf, float64(highest))
-	return nil
 }
 
 // hold puts a load on the daemon, and reports whether it keeps up.
-func (r *rig) hold(ctx context.Context, c *climb) (ok bool, err error) {
+func (r *rig) hold(ctx context.Context, c *climb) (ok bool) {
 	running := r.start(ctx, c.load(c.waits()+c.length, "--target", "grpc://"+r.GRPC, "--http", "http://"+r.HTTP)...)
 	defer running.stop()
-	if err := machine.Pause(ctx, c.waits()); err != nil {
-		return false, err
-	}
-	w, err := r.watch(ctx)
-	if err != nil {
-		return false, err
-	}
+	bench.Check(machine.Pause(ctx, c.waits()))
+	w := r.watch(ctx)
 	var result *load.Result
-	var seen *seen
-	spent, err := r.m.Measure(ctx, func(context.Context) (err error) {
-		if result, err = running.wait(); err == nil {
-			seen, err = w.end(ctx)
-		} else {
-			err = errors.Join(err, w.stop())
-		}
-		return err
+	spent := r.Measure(ctx, r.m, func(context.Context) (err error) {
+		result, err = running.wait()
+		return errors.Join(err, w.stop())
 	})
-	if err != nil {
-		return false, err
-	}
 	row := c.row(bench.PerSecond.Format(float64(c.sensors) / c.interval.Seconds()))
-	first, last, growing := grows(seen.pastDue)
+	first, last, growing := grows(w.pastDue)
 	lost := result.Dropped + result.Failed + result.Rejected
-	ok = lost == 0 && seen.pastDue.Max() <= mostPastDue && !growing
+	ok = lost == 0 && w.pastDue.Max() <= mostPastDue && !growing
 	if err := r.Flush(ctx, time.Minute); errors.Is(err, launch.ErrNotInTime) {
 		ok = false
-	} else if err != nil {
-		return false, err
+	} else {
+		bench.Check(err)
 	}
-	_, peak, err := machine.Memory(r.Pid())
-	r.lab.Row("rates", row, result.AchievedRate, float64(lost), first, last, seen.pastDue.Max(), seen.readings/seen.updates,
-		spent.CPU/spent.Seconds, seen.brim.Seconds()/spent.Seconds, float64(peak), seen.journal.Max(), seen.unseen.Max(), map[bool]float64{true: 1}[ok])
-	r.addTriggers(row, seen)
-	return ok, err
+	_, peak := r.memory()
+	r.lab.Row("rates", row, result.AchievedRate, float64(lost), first, last, w.pastDue.Max(), updatesIn(&spent).Mean(),
+		spent.CPU/spent.Seconds, spent.Brim/spent.Seconds, peak, w.journal.Max(), w.unseen.Max(), map[bool]float64{true: 1}[ok])
+	r.addTriggers(row, &spent)
+	return ok
 }
 
 func rateTables() []bench.Table {

@@ -85,13 +85,13 @@ func Experiment() *bench.Experiment {
 		},
 		Tables: tables(),
 		Claims: claims(),
-		Run: func(ctx context.Context, lab *bench.Lab) error {
+		Run: func(ctx context.Context, lab *bench.Lab) {
 			length := 10 * time.Second
 			if lab.Quick {
 				length = 2 * time.Second
 				lab.Reduce("each side of a pair sends for %v, not for 10s", length)
 			}
-			return (&trial{lab: lab, length: length}).run(ctx)
+			(&trial{lab: lab, length: length}).run(ctx)
 		},
 	}
 }
@@ -183,28 +183,24 @@ type trial struct {
 	m      *bench.MongoDB // of all rigs, which is emptied behind each; nil: each has its own
 }
 
-func (t *trial) run(ctx context.Context) error {
+func (t *trial) run(ctx context.Context) {
 	t.lab.Pin("the load of TSBS' use case cpu-only: hosts with ten tags report ten integers every 10 s of event time; daemon, mongod and generator on the same machine")
 	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings per request unless the table says otherwise")
 	t.lab.Pin("the cache is mongod's own default")
-	return t.lab.RunCells(ctx, map[string]func(context.Context) error{
+	t.lab.RunCells(ctx, map[string]func(context.Context){
 		"lines":      t.lines,
-		"grpc":       func(ctx context.Context) error { return t.beside(ctx, "grpc", compactGRPC) },
-		"ndjson":     func(ctx context.Context) error { return t.beside(ctx, "ndjson", ndjson) },
+		"grpc":       func(ctx context.Context) { t.beside(ctx, "grpc", compactGRPC) },
+		"ndjson":     func(ctx context.Context) { t.beside(ctx, "ndjson", ndjson) },
 		"timeseries": t.timeseries, "single": t.single, "fill": t.fill, "memory": t.memory, "journal": t.journal, "growth": t.growth,
-		"merge":   func(ctx context.Context) error { return t.merge(ctx, often().faster()) },
-		"minute":  func(ctx context.Context) error { return t.merge(ctx, eachMinute().faster()) },
-		"rate":    func(ctx context.Context) error { return t.rate(ctx, climbing(climbers().faster(), heldSped)) },
-		"waiting": func(ctx context.Context) error { return t.waiting(ctx, fullBacklog(t.lab.Quick)) },
-		"curve":   func(ctx context.Context) error { return t.curve(ctx, fullBend()) },
-		"real-time": func(ctx context.Context) error {
-			if err := t.merge(ctx, often()); err != nil {
-				return err
-			}
-			if err := t.merge(ctx, eachMinute()); err != nil {
-				return err
-			}
-			return t.rate(ctx, climbing(climbers(), held))
+		"merge":   func(ctx context.Context) { t.merge(ctx, often().faster()) },
+		"minute":  func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) },
+		"rate":    func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) },
+		"waiting": func(ctx context.Context) { t.waiting(ctx, fullBacklog(t.lab.Quick)) },
+		"curve":   func(ctx context.Context) { t.curve(ctx, fullBend()) },
+		"real-time": func(ctx context.Context) {
+			t.merge(ctx, often())
+			t.merge(ctx, eachMinute())
+			t.rate(ctx, climbing(climbers(), held))
 		},
 	})
 }
@@ -220,38 +216,32 @@ type rig struct {
 }
 
 // on measures on a fresh rig.
-func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context.Context, r *rig) error) error {
-	return t.onMongoDB(ctx, func(m *bench.MongoDB) error { return t.rig(ctx, m, flags, measure) })
+func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context.Context, r *rig)) {
+	t.onMongoDB(ctx, func(m *bench.MongoDB) { t.rig(ctx, m, flags, measure) })
 }
 
 // rig measures on a daemon that writes to a mongod.
-func (t *trial) rig(ctx context.Context, m *bench.MongoDB, flags []string, measure func(ctx context.Context, r *rig) error) (err error) {
-	d, err := t.lab.Daemon(ctx, m, flags...)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	client, err := mongo.Connect(options.Client().ApplyURI(m.URI()).SetWriteConcern(writeconcern.Majority()))
-	if err != nil {
-		return fmt.Errorf("connect to the experiment's mongod: %w", err)
-	}
+func (t *trial) rig(ctx context.Context, m *bench.MongoDB, flags []string, measure func(ctx context.Context, r *rig)) {
+	d := bench.Must(t.lab.Daemon(ctx, m, flags...))
+	client := bench.Must(mongo.Connect(options.Client().ApplyURI(m.URI()).SetWriteConcern(writeconcern.Majority())))
 	defer func() {
 		under, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		err = errors.Join(err, client.Disconnect(under))
+		_ = client.Disconnect(under) // nothing is in flight
 	}()
 	r := &rig{Daemon: d, lab: t.lab, m: m, client: client, each: "$count"}
-	if err := r.settle(ctx); err != nil {
-		return err
-	}
-	return measure(ctx, r)
+	r.settle(ctx)
+	measure(ctx, r)
+	bench.Check(d.Close())
 }
 
-func (t *trial) onMongoDB(ctx context.Context, measure func(m *bench.MongoDB) error) error {
+func (t *trial) onMongoDB(ctx context.Context, measure func(m *bench.MongoDB)) {
 	if t.m != nil {
-		return errors.Join(measure(t.m), t.m.Drop(ctx))
+		measure(t.m)
+		bench.Check(t.m.Drop(ctx))
+		return
 	}
-	return t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, measure)
+	t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, measure)
 }
 
 // begin returns where the event time of the next stretch begins: so far back that
@@ -266,148 +256,101 @@ func (r *rig) begin() time.Time {
 
 // settle makes mongod write its checkpoint and waits until it and the daemon are
 // quiet, so that one measurement does not pay for the one before.
-func (r *rig) settle(ctx context.Context) error {
-	if err := r.m.Checkpoint(ctx); err != nil || r.lab.Hasty() {
-		return err
+func (r *rig) settle(ctx context.Context) {
+	bench.Check(r.m.Checkpoint(ctx))
+	if r.lab.Hasty() {
+		return
 	}
 	_, err := machine.Quiet{Share: 0.16, Looks: 3, Most: quietTimeout}.Await(ctx, func() (time.Duration, error) {
-		brim, err := machine.CPU(r.Pid())
-		if err != nil {
-			return 0, err
-		}
+		brim := bench.Must(machine.CPU(r.Pid()))
 		mongod, err := r.m.CPU(ctx)
 		return brim + mongod, err
 	})
-	return err // the measurement begins all the same
+	bench.Check(err) // where it does not get quiet, the measurement begins all the same
 }
 
 // sumOf adds up an expression over all documents.
-func sumOf(ctx context.Context, coll *mongo.Collection, expression any) (n int64, err error) {
-	cursor, err := coll.Aggregate(ctx, bson.A{bson.D{{Key: "$group", Value: bson.D{
+func sumOf(ctx context.Context, coll *mongo.Collection, expression any) int64 {
+	cursor := bench.Must(coll.Aggregate(ctx, bson.A{bson.D{{Key: "$group", Value: bson.D{
 		{Key: "_id", Value: nil}, {Key: "n", Value: bson.D{{Key: "$sum", Value: expression}}},
-	}}}})
-	if err != nil {
-		return 0, fmt.Errorf("count the readings in MongoDB: %w", err)
-	}
+	}}}}))
 	var sums []struct{ N int64 }
-	if err := cursor.All(ctx, &sums); err != nil {
-		return 0, fmt.Errorf("count the readings in MongoDB: %w", err)
-	}
+	bench.Check(cursor.All(ctx, &sums))
 	if len(sums) == 0 {
-		return 0, nil
+		return 0
 	}
-	return sums[0].N, nil
+	return sums[0].N
+}
+
+// expect fails unless MongoDB has as many of a kind as were sent in some way.
+func expect(has, sent int64, what, how string) {
+	if has != sent {
+		bench.Check(fmt.Errorf("MongoDB has %d %s of %d that were %s", has, what, sent, how))
+	}
 }
 
 // stored counts the readings in the default stream.
-func (r *rig) stored(ctx context.Context) (int64, error) {
+func (r *rig) stored(ctx context.Context) int64 {
 	return sumOf(ctx, r.client.Database(r.m.Name()).Collection(collection), r.each)
 }
 
 // pass sends through Brim and lets the clock run until the daemon has stored all.
 // It fails unless MongoDB has what was sent.
-func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, row string) error {
-	before, err := r.stored(ctx)
-	if err != nil {
-		return err
-	}
-	look, err := r.Look(ctx)
-	if err != nil {
-		return err
-	}
-	brim, err := machine.CPU(r.Pid())
-	if err != nil {
-		return err
-	}
+func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, row string) {
+	before := r.stored(ctx)
 	readings := int64(0)
-	spent, err := r.m.Measure(ctx, func(ctx context.Context) error {
-		if readings, err = s.send(ctx, r.Daemon, newStretch(r.begin(), length)); err != nil {
-			return err
-		}
+	spent := r.Measure(ctx, r.m, func(ctx context.Context) error {
+		readings = bench.Must(s.send(ctx, r.Daemon, newStretch(r.begin(), length)))
 		return r.Flush(ctx, storedTimeout)
 	})
-	if err != nil {
-		return err
-	}
-	brimEnd, err := machine.CPU(r.Pid())
-	if err != nil {
-		return err
-	}
-	then, err := r.Look(ctx)
-	if err != nil {
-		return err
-	}
-	after, err := r.stored(ctx)
-	if err != nil {
-		return err
-	}
-	if after-before != readings {
-		return fmt.Errorf("MongoDB has %d readings of %d that were acknowledged", after-before, readings)
-	}
+	expect(r.stored(ctx)-before, readings, "readings", "acknowledged")
 	n := float64(readings)
-	const mallocs, updates = "go_memstats_mallocs_total", "brim_store_update_readings"
+	const mallocs = "go_memstats_mallocs_total"
 	if table == "memory" {
 		r.lab.Add(table, row, rateOf, n/spent.Seconds)
-		return nil
+		return
 	}
-	r.lab.Row(table, row, n/spent.Seconds, then.Histogram(updates, nil).Since(look.Histogram(updates, nil)).Mean(),
-		(brimEnd-brim).Seconds()/n, spent.CPU/n, spent.Own/n, (then.Value(mallocs, nil)-look.Value(mallocs, nil))/n)
-	return nil
+	r.lab.Row(table, row, n/spent.Seconds, updatesIn(&spent).Mean(),
+		spent.Brim/n, spent.CPU/n, spent.Own/n, (spent.After.Value(mallocs, nil)-spent.Before.Value(mallocs, nil))/n)
 }
 
 // raw inserts into a fresh collection, and drops it.
-func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, table, row string) error {
+func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, table, row string) {
 	coll := r.client.Database(r.m.Name()).Collection(rawCollection)
 	documents := int64(0)
-	spent, err := r.m.Measure(ctx, func(ctx context.Context) (err error) {
+	spent := r.m.Measure(ctx, func(ctx context.Context) (err error) {
 		documents, err = insert(ctx, coll, pages, newStretch(r.begin(), length))
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	stored, err := sumOf(ctx, coll, 1)
-	if err == nil && stored != documents {
-		err = fmt.Errorf("MongoDB has %d documents of %d that were inserted", stored, documents)
-	}
-	if err := errors.Join(err, coll.Drop(ctx)); err != nil {
-		return err
-	}
+	expect(sumOf(ctx, coll, 1), documents, "documents", "inserted")
+	bench.Check(coll.Drop(ctx))
 	n := float64(documents)
 	r.lab.Row(table, row, n/spent.Seconds, math.NaN(), math.NaN(), spent.CPU/n, spent.Own/n)
-	return nil
 }
 
 // A side is one of the two that are compared.
-type side func(ctx context.Context, r *rig) error
+type side func(ctx context.Context, r *rig)
 
 // pairs runs two sides, one after the other on a quiet rig, as often as there are
 // repeats, and then what follows them, which are checks. The two change places from
 // pair to pair.
-func (t *trial) pairs(ctx context.Context, table string, flags []string, sides ...side) error {
-	settle := func(ctx context.Context, r *rig) error { return r.settle(ctx) }
+func (t *trial) pairs(ctx context.Context, table string, flags []string, sides ...side) {
+	settle := func(ctx context.Context, r *rig) { r.settle(ctx) }
 	for i := range t.lab.Repeats {
 		t.lab.Step("%s %d of %d", table, i+1, t.lab.Repeats)
 		steps := append([]side{sides[i%2], settle, sides[1-i%2]}, sides[2:]...)
-		err := t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) error {
+		t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) {
 			for _, step := range steps {
-				if err := step(ctx, r); err != nil {
-					return err
-				}
+				step(ctx, r)
 			}
-			return nil
 		})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 // brim is the side that sends a format through Brim.
-func (t *trial) brim(table, format string, hosts []host) (side, error) {
-	s, err := newSender(format, hosts)
-	return func(ctx context.Context, r *rig) error { return r.pass(ctx, s, t.length, table, format) }, err
+func (t *trial) brim(table, format string, hosts []host) side {
+	s := bench.Must(newSender(format, hosts))
+	return func(ctx context.Context, r *rig) { r.pass(ctx, s, t.length, table, format) }
 }
 
 // pages makes one for each writer of raw inserts.
@@ -419,65 +362,46 @@ func pages(of func([]host) *page, hosts []host) (all []*page) {
 }
 
 // lines compares line protocol with raw inserts.
-func (t *trial) lines(ctx context.Context) error {
+func (t *trial) lines(ctx context.Context) {
 	hosts := newHosts(hostsOf)
-	brim, err := t.brim("lines", lineProtocol, hosts)
-	if err != nil {
-		return err
-	}
+	brim := t.brim("lines", lineProtocol, hosts)
 	documents := pages(documentPage, hosts)
-	raw := func(ctx context.Context, r *rig) error { return r.raw(ctx, documents, t.length, "lines", rawDocuments) }
-	return t.pairs(ctx, "lines", nil, raw, brim)
+	raw := func(ctx context.Context, r *rig) { r.raw(ctx, documents, t.length, "lines", rawDocuments) }
+	t.pairs(ctx, "lines", nil, raw, brim)
 }
 
 // beside compares a format with line protocol, through the same daemon.
-func (t *trial) beside(ctx context.Context, table, format string) error {
+func (t *trial) beside(ctx context.Context, table, format string) {
 	hosts := newHosts(hostsOf)
-	other, err := t.brim(table, format, hosts)
-	if err != nil {
-		return err
-	}
-	line, err := t.brim(table, lineProtocol, hosts)
-	if err != nil {
-		return err
-	}
-	return t.pairs(ctx, table, nil, other, line, func(ctx context.Context, r *rig) error { return r.sameSensors(ctx) })
+	sameSensors := func(ctx context.Context, r *rig) { r.sameSensors(ctx) }
+	t.pairs(ctx, table, nil, t.brim(table, format, hosts), t.brim(table, lineProtocol, hosts), sameSensors)
 }
 
 // sameSensors fails unless all formats gave the same ids to the sensors, so that
 // they stored the same.
-func (r *rig) sameSensors(ctx context.Context) error {
+func (r *rig) sameSensors(ctx context.Context) {
 	var ids []string
-	if err := r.client.Database(r.m.Name()).Collection(collection).Distinct(ctx, "sensorId", bson.D{}).Decode(&ids); err != nil {
-		return fmt.Errorf("list the sensors in MongoDB: %w", err)
-	}
+	bench.Check(r.client.Database(r.m.Name()).Collection(collection).Distinct(ctx, "sensorId", bson.D{}).Decode(&ids))
 	if len(ids) != hostsOf {
-		return fmt.Errorf("MongoDB has readings of %d sensors, and %d were sent", len(ids), hostsOf)
+		bench.Check(fmt.Errorf("MongoDB has readings of %d sensors, and %d were sent", len(ids), hostsOf))
 	}
-	return nil
 }
 
 // timeseries compares line protocol into a time-series collection with direct
 // inserts into one with the same options.
-func (t *trial) timeseries(ctx context.Context) error {
+func (t *trial) timeseries(ctx context.Context) {
 	hosts := newHosts(hostsOf)
-	poster, err := t.brim("timeseries", lineProtocol, hosts)
-	if err != nil {
-		return err
-	}
+	poster := t.brim("timeseries", lineProtocol, hosts)
 	documents := pages(groupedPage, hosts)
-	raw := func(ctx context.Context, r *rig) error {
-		_, err := shape.New(ctx, r.m, shape.Config{Name: rawCollection, Shape: shape.Shape{Kind: shape.TimeSeries, Granularity: time.Hour}, Compressor: store.Snappy})
-		if err != nil {
-			return err
-		}
-		return r.raw(ctx, documents, t.length, "timeseries", rawSeries)
+	raw := func(ctx context.Context, r *rig) {
+		bench.Must(shape.New(ctx, r.m, shape.Config{Name: rawCollection, Shape: shape.Shape{Kind: shape.TimeSeries, Granularity: time.Hour}, Compressor: store.Snappy}))
+		r.raw(ctx, documents, t.length, "timeseries", rawSeries)
 	}
-	brim := func(ctx context.Context, r *rig) error {
+	brim := func(ctx context.Context, r *rig) {
 		r.each = 1 // a document is a reading
-		return poster(ctx, r)
+		poster(ctx, r)
 	}
-	return t.pairs(ctx, "timeseries", []string{"--storage", "timeseries"}, raw, brim)
+	t.pairs(ctx, "timeseries", []string{"--storage", "timeseries"}, raw, brim)
 }
 
 const (
@@ -506,9 +430,9 @@ func grows(values bench.Samples) (first, last float64, grows bool) {
 }
 
 // single sends single readings at the rate that is promised.
-func (t *trial) single(ctx context.Context) error {
+func (t *trial) single(ctx context.Context) {
 	t.lab.Step("single readings for a minute")
-	return t.on(ctx, nil, func(ctx context.Context, r *rig) error {
+	t.on(ctx, nil, func(ctx context.Context, r *rig) {
 		var oldest, lag bench.Samples
 		var seen scrape.Histogram
 		until := time.Now().Add(time.Minute) // what comes after the load does not count
@@ -525,85 +449,66 @@ func (t *trial) single(ctx context.Context) error {
 			return err
 		})
 		result, err := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
-		if err := errors.Join(err, stop()); err != nil {
-			return err
-		}
+		bench.Check(errors.Join(err, stop()))
 		first, last, growing := grows(oldest)
 		_, _, later := grows(lag)
 		t.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing || later])
-		return nil
 	})
 }
 
 // fill compares writes into full and into empty buckets.
-func (t *trial) fill(ctx context.Context) error {
+func (t *trial) fill(ctx context.Context) {
 	for i := range t.lab.Repeats {
 		t.lab.Step("fill %d of %d, a minute", i+1, t.lab.Repeats)
-		err := t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) error {
-			result, err := r.Load(ctx, append(strings.Fields(fillFlags), "--admin", r.Admin)...)
-			if err != nil {
-				return err
-			}
+		t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) {
+			result := bench.Must(r.Load(ctx, append(strings.Fields(fillFlags), "--admin", r.Admin)...))
 			tenths := result.StoreByFill
 			if len(tenths) != 10 || tenths[0].Count == 0 || tenths[9].Count == 0 {
-				return errors.New("the daemon reports no writes in the first or the last tenth")
+				bench.Check(errors.New("the daemon reports no writes in the first or the last tenth"))
 			}
 			t.lab.Row("fill", hourly, tenths[0].P50, tenths[9].P50, tenths[0].P99, tenths[9].P99)
-			return nil
 		})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 // addPeak adds the most memory that the daemon ever had.
-func (r *rig) addPeak(row string) error {
-	_, peak, err := machine.Memory(r.Pid())
-	r.lab.Add("memory", row, peakOf, float64(peak))
-	return err
+func (r *rig) addPeak(row string) {
+	_, peak := r.memory()
+	r.lab.Add("memory", row, peakOf, peak)
+}
+
+// memory is the daemon's, now and at its most, in bytes.
+func (r *rig) memory() (now, peak float64) {
+	is, was, err := machine.Memory(r.Pid())
+	bench.Check(err)
+	return float64(is), float64(was)
 }
 
 // memory measures how much the daemon needs.
-func (t *trial) memory(ctx context.Context) error {
+func (t *trial) memory(ctx context.Context) {
 	const length = 20 * time.Second
 	t.lab.Step("memory at full rate, 10,000 hosts, %v", length)
-	poster, err := newSender(lineProtocol, newHosts(10_000))
-	if err != nil {
-		return err
-	}
-	err = t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) error {
-		err := r.pass(ctx, poster, length, "memory", fullRateRow)
-		return errors.Join(err, r.addPeak(fullRateRow))
+	poster := bench.Must(newSender(lineProtocol, newHosts(10_000)))
+	t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) {
+		r.pass(ctx, poster, length, "memory", fullRateRow)
+		r.addPeak(fullRateRow)
 	})
-	if err != nil {
-		return err
-	}
 	t.lab.Step("memory of a million sensors, 80 s")
-	return t.on(ctx, nil, func(ctx context.Context, r *rig) error {
+	t.on(ctx, nil, func(ctx context.Context, r *rig) {
 		start := time.Now()
-		result, err := r.Load(ctx, strings.Fields(millionFlags)...)
-		if err == nil {
-			err = r.Flush(ctx, time.Minute)
-		}
+		result := bench.Must(r.Load(ctx, strings.Fields(millionFlags)...))
 		left := 0.
-		if errors.Is(err, launch.ErrNotInTime) {
-			look, lookErr := r.Look(ctx)
-			left, err = look.Value("brim_queue_readings", nil), lookErr
+		if err := r.Flush(ctx, time.Minute); errors.Is(err, launch.ErrNotInTime) {
+			left = bench.Must(r.Look(ctx)).Value("brim_queue_readings", nil)
+		} else {
+			bench.Check(err)
 		}
 		took := time.Since(start)
-		if err := errors.Join(err, r.addPeak(millionRow)); err != nil {
-			return err
-		}
-		stored := result.Acked - int64(left)
+		r.addPeak(millionRow)
 		if left == 0 {
-			if stored, err = r.stored(ctx); err == nil && stored != result.Acked {
-				err = fmt.Errorf("MongoDB has %d readings of %d that were acknowledged", stored, result.Acked)
-			}
+			expect(r.stored(ctx), result.Acked, "readings", "acknowledged")
 		}
-		t.lab.Add("memory", millionRow, rateOf, float64(stored)/took.Seconds())
+		t.lab.Add("memory", millionRow, rateOf, (float64(result.Acked)-left)/took.Seconds())
 		t.lab.Add("memory", millionRow, lateOf, left)
-		return err
 	})
 }

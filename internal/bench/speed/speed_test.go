@@ -15,18 +15,14 @@ import (
 
 // inLab runs parts of the experiment, all in the mongod that all tests share, with
 // sides of a pair that are short.
-func inLab(t *testing.T, run func(ctx context.Context, x *trial) error, cells ...string) *bench.Result {
+func inLab(t *testing.T, run func(ctx context.Context, x *trial), cells ...string) *bench.Result {
 	t.Helper()
 	e := Experiment()
 	for i := range e.Cells {
 		e.Cells[i].Own = false
 	}
-	e.Run = func(ctx context.Context, lab *bench.Lab) error {
-		m, err := lab.Start(ctx, bench.Setting{})
-		if err != nil {
-			return err
-		}
-		return run(ctx, &trial{lab: lab, length: 200 * time.Millisecond, m: m})
+	e.Run = func(ctx context.Context, lab *bench.Lab) {
+		run(ctx, &trial{lab: lab, length: 200 * time.Millisecond, m: bench.Must(lab.Start(ctx, bench.Setting{}))})
 	}
 	dir := t.TempDir()
 	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Brim: program.Path(t), URI: mongodtest.URI(t), Dir: dir, Repeats: 1, Cells: cells})
@@ -39,7 +35,7 @@ func inLab(t *testing.T, run func(ctx context.Context, x *trial) error, cells ..
 
 func TestCheapCells(t *testing.T) {
 	t.Parallel()
-	r := inLab(t, func(ctx context.Context, x *trial) error { return x.run(ctx) }, "lines", "grpc", "ndjson", "timeseries", "journal")
+	r := inLab(t, func(ctx context.Context, x *trial) { x.run(ctx) }, "lines", "grpc", "ndjson", "timeseries", "journal")
 	require.Len(t, r.Rows, 8)
 	for _, row := range r.Rows {
 		assert.Positive(t, row.Measured, row.Claim)
@@ -62,8 +58,8 @@ func TestUsersMongoDBIsNotMeasured(t *testing.T) {
 // TestGrowth writes a few points with few sensors into a real mongod.
 func TestGrowth(t *testing.T) {
 	t.Parallel()
-	r := inLab(t, func(ctx context.Context, x *trial) error {
-		return x.grow(ctx, grid{
+	r := inLab(t, func(ctx context.Context, x *trial) {
+		x.grow(ctx, grid{
 			sensors: []int{20, 50}, perUpdate: []int{1, 60}, fields: []int{2}, writers: []int{1, 2},
 			centre: point{20, 60, 2, 2}, length: 200 * time.Millisecond,
 		})

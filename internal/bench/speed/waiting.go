@@ -16,7 +16,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/load"
-	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A backlog is readings that a daemon has acknowledged and not written yet, and the
@@ -47,37 +46,21 @@ const (
 )
 
 // waiting measures queries while readings wait.
-func (t *trial) waiting(ctx context.Context, b backlog) error {
-	return t.on(ctx, patient, func(ctx context.Context, r *rig) error {
+func (t *trial) waiting(ctx context.Context, b backlog) {
+	t.on(ctx, patient, func(ctx context.Context, r *rig) {
 		t.lab.Step("store a reading of each of %d sensors", b.sensors)
-		stored, err := r.post(ctx, b, 1, "--start", "-3h")
-		if err == nil {
-			err = r.Flush(ctx, storedTimeout)
-		}
-		if err != nil {
-			return err
-		}
-		before, _, err := machine.Memory(r.Pid())
-		if err != nil {
-			return err
-		}
+		stored := r.post(ctx, b, 1, "--start", "-3h")
+		bench.Check(r.Flush(ctx, storedTimeout))
+		before, _ := r.memory()
 		t.lab.Step("let %d readings wait", b.sensors*b.each)
-		waiting, err := r.post(ctx, b, b.each)
-		if err != nil {
-			return err
-		}
-		if err := r.addWaiting(ctx, b, float64(before)); err != nil {
-			return err
-		}
+		waiting := r.post(ctx, b, b.each)
+		r.addWaiting(ctx, b, before)
 		a := asker{r: r, client: &http.Client{Transport: &http.Transport{}}, from: stored.Setup.EventStart, to: waiting.Setup.EventEnd}
 		defer a.client.CloseIdleConnections()
 		for i := range t.lab.Repeats {
 			t.lab.Step("queries while readings wait, %d of %d", i+1, t.lab.Repeats)
-			if err := a.all(ctx, b, rand.New(rand.NewPCG(t.lab.Seed, uint64(i)))); err != nil { //nolint:gosec // which sensors
-				return err
-			}
+			a.all(ctx, b, rand.New(rand.NewPCG(t.lab.Seed, uint64(i)))) //nolint:gosec // which sensors
 		}
-		return nil
 	})
 }
 
@@ -85,33 +68,29 @@ func (t *trial) waiting(ctx context.Context, b backlog) error {
 const backlogRate = 20_000
 
 // post sends a number of readings of each sensor.
-func (r *rig) post(ctx context.Context, b backlog, each int, more ...string) (*load.Result, error) {
+func (r *rig) post(ctx context.Context, b backlog, each int, more ...string) *load.Result {
 	interval := time.Duration(b.sensors) * time.Second / backlogRate
-	result, err := r.Load(ctx, append([]string{
+	result := bench.Must(r.Load(ctx, append([]string{
 		"--target", "grpc://" + r.GRPC, "--http", "http://" + r.HTTP, "--sensor-prefix", waitingPrefix, "--batch", "1000",
 		"--sensors", strconv.Itoa(b.sensors), "--interval", interval.String(), "--duration", (time.Duration(each) * interval).String(),
-	}, more...)...)
-	if err == nil && result.Acked != int64(b.sensors*each) {
-		err = fmt.Errorf("%d of %d readings were acknowledged: %v", result.Acked, b.sensors*each, result.FirstErrors)
+	}, more...)...))
+	if result.Acked != int64(b.sensors*each) {
+		bench.Check(fmt.Errorf("%d of %d readings were acknowledged: %v", result.Acked, b.sensors*each, result.FirstErrors))
 	}
-	return result, err
+	return result
 }
 
 const waitingPrefix = "w-"
 
 // addWaiting checks that the readings wait, and adds how much memory they take.
-func (r *rig) addWaiting(ctx context.Context, b backlog, before float64) error {
-	look, err := r.Look(ctx)
-	if err != nil {
-		return err
-	}
+func (r *rig) addWaiting(ctx context.Context, b backlog, before float64) {
+	look := bench.Must(r.Look(ctx))
 	n := float64(b.sensors * b.each)
 	if waits := look.Value("brim_queue_readings", nil); waits < 0.99*n {
-		return fmt.Errorf("only %.0f of %.0f readings wait", waits, n)
+		bench.Check(fmt.Errorf("only %.0f of %.0f readings wait", waits, n))
 	}
-	now, _, err := machine.Memory(r.Pid())
-	r.lab.Row("backlog", fmt.Sprintf("%s readings of %s sensors", humanize.Comma(int64(n)), humanize.Comma(int64(b.sensors))), before, float64(now), (float64(now)-before)/n, known(look.Value("brim_journal_bytes", nil))/n)
-	return err
+	now, _ := r.memory()
+	r.lab.Row("backlog", fmt.Sprintf("%s readings of %s sensors", humanize.Comma(int64(n)), humanize.Comma(int64(b.sensors))), before, now, (now-before)/n, known(look.Value("brim_journal_bytes", nil))/n)
 }
 
 // An asker asks a daemon on one connection, one query after the other.
@@ -122,7 +101,7 @@ type asker struct {
 }
 
 // all asks each kind of query of random sensors, and adds how long the answers took.
-func (a *asker) all(ctx context.Context, b backlog, random *rand.Rand) error {
+func (a *asker) all(ctx context.Context, b backlog, random *rand.Rand) {
 	span := url.Values{"from": {a.from.Format(time.RFC3339Nano)}, "to": {a.to.Format(time.RFC3339Nano)}}.Encode()
 	for _, kind := range []struct {
 		name, of string // of is behind the sensor in the path
@@ -141,18 +120,14 @@ func (a *asker) all(ctx context.Context, b backlog, random *rand.Rand) error {
 				path = "/v1/sensors?limit=100"
 			}
 			began := time.Now()
-			entries, err := a.ask(ctx, path)
-			if err != nil {
-				return err
-			}
+			entries := bench.Must(a.ask(ctx, path))
 			took = append(took, time.Since(began).Seconds())
 			if entries != kind.entries {
-				return fmt.Errorf("%s has %d entries of %d", path, entries, kind.entries)
+				bench.Check(fmt.Errorf("%s has %d entries of %d", path, entries, kind.entries))
 			}
 		}
 		a.r.lab.Row("waiting", kind.name, took.Quantile(0.5), took.Quantile(0.99), took.Max(), float64(len(took)))
 	}
-	return nil
 }
 
 // ask returns how many entries the list in an answer has.

@@ -32,13 +32,13 @@ const cacheDirty = "cache_dirty"
 func rampOf(reached int, classes map[string][]doctor.Class) *ramp {
 	r := &ramp{idle: 2 * time.Second, bound: 0.1, reached: time.Duration(reached) * time.Second, checkpoint: signal(checkpointDuration, doctor.Healthy), traffic: &shape.Traffic{}}
 	for i := range classes[diskBusy] {
-		one := sample{at: time.Duration(i+1) * time.Second, p99: 0.01, processors: 1}
+		one := sample{at: time.Duration(i+1) * time.Second, p99: 0.01}
 		for _, name := range []string{diskBusy, diskAwait, cacheDirty, "cache_updates"} {
 			class := doctor.Healthy
 			if of := classes[name]; of != nil {
 				class = of[i]
 			}
-			one.signals = append(one.signals, signal(name, class))
+			one.Signals = append(one.Signals, signal(name, class))
 		}
 		r.samples = append(r.samples, one)
 	}

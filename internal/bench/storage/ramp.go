@@ -5,19 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/procfs"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
-	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -96,49 +91,37 @@ type ramp struct {
 	traffic    *shape.Traffic
 }
 
-// A sample is what MongoDB, its disk and the machine showed. Rates are since the
-// sample before.
+// A sample is what the doctor saw at one moment; its rates are since the sample before.
 type sample struct {
-	at                          time.Duration
-	p99                         float64 // of the writes of the last second
-	signals                     []doctor.Signal
-	processors, all             float64 // that mongod and all on this machine used
-	diskOperations, diskBytes   float64 // a second
-	diskBusyPart, diskAwaitTime float64
+	doctor.Seen
+
+	at  time.Duration
+	p99 float64 // of the writes of the last second
 }
 
 // climb makes one ramp on a MongoDB of its own.
-func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) (r *ramp, err error) {
+func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) *ramp {
 	setting := bench.Setting{}
 	if cache == small {
 		setting.CacheGB = smallCacheGB
 	}
-	m, err := lab.Start(ctx, setting)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, m.Close()) }()
-	fleet, err := newFleet(ctx, m, rampStream, writers{load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes, c.readings})
-	if err != nil {
-		return nil, err
-	}
-	if err := m.Settle(ctx); err != nil {
-		return nil, err
-	}
-	o, err := newObserver(m)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := o.sample(ctx); err != nil { // what rates are since
-		return nil, err
-	}
-	r = &ramp{plan: c.schedule(), reached: -1, bound: math.NaN(), traffic: fleet.Start(ctx, c.schedule().due)}
-	err = r.run(lab, o, c)
-	return r, errors.Join(err, r.traffic.Stop())
+	r := &ramp{plan: c.schedule(), reached: -1, bound: math.NaN()}
+	lab.On(ctx, setting, func(m *bench.MongoDB) {
+		fleet := newFleet(ctx, m, rampStream, writers{load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes, c.readings})
+		bench.Check(m.Settle(ctx))
+		monitor := bench.Must(doctor.New(doctor.Config{
+			Database: m.Database(), DBPath: m.DBPath(), Interval: time.Second, Streams: []doctor.Stream{{Name: rampStream, Storage: store.Bucket}},
+		}))
+		monitor.Sample(ctx) // what rates are since
+		r.traffic = fleet.Start(ctx, c.schedule().due)
+		err := r.run(lab, m, monitor, c)
+		bench.Check(errors.Join(err, r.traffic.Stop()))
+	})
+	return r
 }
 
 // run samples until the bound is reached or the schedule ends.
-func (r *ramp) run(lab *bench.Lab, o *observer, c rampConfig) error {
+func (r *ramp) run(lab *bench.Lab, m *bench.MongoDB, monitor *doctor.Monitor, c rampConfig) error {
 	t, above := r.traffic, 0 // samples in a row
 	for next := lookEvery; next <= r.plan.length() && above < steady; next = max(next, t.Now().Truncate(lookEvery)) + lookEvery {
 		if err := machine.Pause(t.Ctx, next-t.Now()); err != nil {
@@ -148,11 +131,8 @@ func (r *ramp) run(lab *bench.Lab, o *observer, c rampConfig) error {
 		if math.IsNaN(r.bound) && at >= c.idle {
 			r.idle, r.bound = at, boundFactor*t.Between(0, at).Quantile(0.99)
 		}
-		s, err := o.sample(t.Ctx)
-		if err != nil {
-			return err
-		}
-		s.at, s.p99 = at, t.Between(at-p99Over, at).Quantile(0.99)
+		monitor.Sample(t.Ctx)
+		s := sample{monitor.Seen(), at, t.Between(at-p99Over, at).Quantile(0.99)}
 		r.samples = append(r.samples, s)
 		if at > r.idle && s.p99 >= r.bound {
 			above++
@@ -170,15 +150,10 @@ func (r *ramp) run(lab *bench.Lab, o *observer, c rampConfig) error {
 	}
 	ctx, cancel := context.WithTimeout(t.Ctx, 30*time.Second)
 	defer cancel()
-	if err := o.mongodb.Checkpoint(ctx); err != nil {
-		return err
-	}
-	s, err := o.sample(ctx)
-	if err == nil {
-		if at := slices.IndexFunc(s.signals, func(s doctor.Signal) bool { return s.Name == checkpointDuration }); at >= 0 {
-			r.checkpoint = s.signals[at]
-		}
-	}
+	err := m.Checkpoint(ctx)
+	monitor.Sample(ctx)
+	seen := monitor.Seen()
+	r.checkpoint = seen.Signal(checkpointDuration)
 	return err
 }
 
@@ -210,7 +185,7 @@ func (r *ramp) crossings() []crossing {
 		return nil
 	}
 	last := r.boundSample()
-	out := make([]crossing, len(r.samples[0].signals))
+	out := make([]crossing, len(r.samples[0].Signals))
 	for i := range out {
 		out[i] = r.crossing(i, last)
 	}
@@ -229,11 +204,11 @@ func (r *ramp) crossings() []crossing {
 }
 
 func (r *ramp) crossing(i, last int) crossing {
-	c := crossing{signal: r.samples[last].signals[i], worst: math.NaN(), degrading: r.since(i, last)}
+	c := crossing{signal: r.samples[last].Signals[i], worst: math.NaN(), degrading: r.since(i, last)}
 	var before bench.Samples
 	bad := 0
 	for _, s := range r.samples[:last+1] {
-		one := s.signals[i]
+		one := s.Signals[i]
 		switch {
 		case math.IsNaN(one.Value):
 		case s.at <= r.idle:
@@ -258,7 +233,7 @@ func (r *ramp) since(i, last int) float64 {
 	const least = 2
 	first, count := math.NaN(), 0
 	for _, s := range r.samples[:last+1] {
-		signal := s.signals[i]
+		signal := s.Signals[i]
 		rate := signal.Name == diskBusy || signal.Name == diskAwait || strings.HasSuffix(signal.Unit, "/s")
 		switch {
 		case s.at <= r.idle:
@@ -342,93 +317,22 @@ func (r *ramp) addSteps(lab *bench.Lab, table string) {
 			return
 		}
 		took := r.traffic.Between(from, to)
-		mean := func(of func(sample) float64) float64 {
-			var s bench.Samples
-			for _, one := range r.samples {
-				if v := of(one); one.at > from && one.at <= to && !math.IsNaN(v) {
-					s = append(s, v)
+		mean := func(rates ...string) (sum float64) {
+			for _, name := range rates {
+				var s bench.Samples
+				for i := range r.samples {
+					if one := &r.samples[i]; one.at > from && one.at <= to && !math.IsNaN(one.Rate(name)) {
+						s = append(s, one.Rate(name))
+					}
 				}
+				sum += s.Mean()
 			}
-			return s.Mean()
+			return sum
 		}
 		lab.Row(table, fmt.Sprintf("%.0f", step.rate*readingsPerWrite),
 			float64(len(took)*readingsPerWrite)/(to-from).Seconds(), took.Quantile(0.5), took.Quantile(0.99),
-			mean(func(s sample) float64 { return s.processors }), mean(func(s sample) float64 { return s.all }),
-			mean(func(s sample) float64 { return s.diskBusyPart }), mean(func(s sample) float64 { return s.diskAwaitTime }),
-			mean(func(s sample) float64 { return s.diskOperations }), mean(func(s sample) float64 { return s.diskBytes }))
+			mean("mongod_processors"), mean("machine_busy")/100*float64(lab.Environment.Cores), mean("disk_busy")/100, mean("disk_await")/1000,
+			mean("disk_reads", "disk_writes"), 1e6*mean("disk_read_bytes", "disk_written_bytes"))
 		from += step.length
 	}
-}
-
-// An observer samples what the doctor sees.
-type observer struct {
-	mongodb  *bench.MongoDB
-	monitor  *doctor.Monitor
-	registry *prometheus.Registry
-
-	at      time.Time
-	cpu     float64 // of mongod, s
-	machine float64 // processor time of all, s
-	before  scrape.Sample
-}
-
-func newObserver(m *bench.MongoDB) (*observer, error) {
-	o := &observer{mongodb: m, registry: prometheus.NewRegistry()}
-	var err error
-	o.monitor, err = doctor.New(doctor.Config{
-		Database: m.Database(), DBPath: m.DBPath(), Interval: time.Second, Registerer: o.registry,
-		Streams: []doctor.Stream{{Name: rampStream, Storage: store.Bucket}},
-	})
-	return o, err
-}
-
-// sample takes one. Of the first one, the rates are not known.
-func (o *observer) sample(ctx context.Context) (s sample, err error) {
-	o.monitor.Sample(ctx)
-	if ctx.Err() != nil {
-		return s, context.Cause(ctx)
-	}
-	counters, err := o.mongodb.Counters(ctx)
-	if err != nil {
-		return s, err
-	}
-	cpu := bench.CPU(counters)
-	all := machineTime()
-	now, err := scrape.Gather(o.registry)
-	if err != nil {
-		return s, fmt.Errorf("gather the doctor's metrics: %w", err)
-	}
-	at := time.Now()
-	seconds := at.Sub(o.at).Seconds()
-	rate := func(name string) float64 { return (now.Value(name, nil) - o.before.Value(name, nil)) / seconds }
-	s = sample{
-		signals: o.monitor.Signals(), processors: (cpu - o.cpu) / seconds, all: (all - o.machine) / seconds,
-		diskOperations: rate("brim_disk_operations_total"), diskBytes: rate("brim_disk_read_bytes_total") + rate("brim_disk_written_bytes_total"),
-		diskBusyPart: math.NaN(), diskAwaitTime: math.NaN(),
-	}
-	for _, signal := range s.signals {
-		switch signal.Name {
-		case diskBusy:
-			s.diskBusyPart = signal.Value / 100
-		case diskAwait:
-			s.diskAwaitTime = signal.Value / 1000
-		}
-	}
-	o.at, o.cpu, o.machine, o.before = at, cpu, all, now
-	return s, nil
-}
-
-// machineTime is the processor time in seconds that was used on this machine
-// since its start; NaN if the system does not report it.
-func machineTime() float64 {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return math.NaN()
-	}
-	stat, err := fs.Stat()
-	if err != nil {
-		return math.NaN()
-	}
-	t := stat.CPUTotal
-	return t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ
 }

@@ -18,10 +18,7 @@ const h, d = doctor.Healthy, doctor.Degrading
 func pretend(t *testing.T, fill func(lab *bench.Lab)) (r *bench.Result, verdicts map[string]bench.Verdict) {
 	t.Helper()
 	e := Experiment()
-	e.Run = func(_ context.Context, lab *bench.Lab) error {
-		fill(lab)
-		return nil
-	}
+	e.Run = func(_ context.Context, lab *bench.Lab) { fill(lab) }
 	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Dir: t.TempDir()})
 	require.NoError(t, err)
 	verdicts = make(map[string]bench.Verdict)

@@ -53,7 +53,7 @@ func Experiment() *bench.Experiment {
 		},
 		Tables: tables(),
 		Claims: claims(),
-		Run:    func(ctx context.Context, lab *bench.Lab) error { return sizeOf(lab.Quick).run(ctx, lab) },
+		Run:    func(ctx context.Context, lab *bench.Lab) { sizeOf(lab.Quick).run(ctx, lab) },
 	}
 }
 
@@ -159,30 +159,30 @@ func sizeOf(quick bool) size {
 	return s
 }
 
-func (s size) run(ctx context.Context, lab *bench.Lab) error {
+func (s size) run(ctx context.Context, lab *bench.Lab) {
 	if lab.Quick {
 		lab.Reduce("one ramp with each cache, with steps of %s", s.ramp.step)
 		lab.Reduce("%d buckets to compact, and %s of writing before and after", s.compact.documents, s.compact.window)
 	}
-	return lab.RunCells(ctx, map[string]func(context.Context) error{
-		"ramp": func(ctx context.Context) error { return s.runRamp(ctx, lab) },
-		"compact": func(ctx context.Context) error {
-			return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error { return s.compact.run(ctx, lab, m) })
+	lab.RunCells(ctx, map[string]func(context.Context){
+		"ramp": func(ctx context.Context) { s.runRamp(ctx, lab) },
+		"compact": func(ctx context.Context) {
+			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { s.compact.run(ctx, lab, m) })
 		},
-		"status": func(ctx context.Context) error {
-			return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error { return status(ctx, lab, m, s.calls) })
+		"status": func(ctx context.Context) {
+			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { status(ctx, lab, m, s.calls) })
 		},
 	})
 }
 
 const smallCacheGB = 0.25 // the smallest that mongod takes
 
-func (s size) runRamp(ctx context.Context, lab *bench.Lab) error {
+func (s size) runRamp(ctx context.Context, lab *bench.Lab) {
 	caches := []string{ordinary, small}
 	if !lab.Own() {
 		if !lab.Asked("ramp") {
 			lab.LeaveOut("which signal crosses its threshold first while the load rises", "it would take a user's MongoDB to its limit; ask for it with --cells ramp")
-			return nil
+			return
 		}
 		lab.LeaveOut("the ramp with a small cache", bench.OwnOnly)
 		caches = caches[:1]
@@ -196,14 +196,9 @@ func (s size) runRamp(ctx context.Context, lab *bench.Lab) error {
 	for repeat := range repeats {
 		for _, cache := range caches {
 			lab.Step("ramp: raise the load until p99 is ten times idle, %s cache", cache)
-			r, err := climb(ctx, lab, s.ramp, cache)
-			if err != nil {
-				return err
-			}
-			r.add(lab, cache, repeat == 0)
+			climb(ctx, lab, s.ramp, cache).add(lab, cache, repeat == 0)
 		}
 	}
-	return nil
 }
 
 // Each paced write is a command of so many updates with so many readings each:
@@ -229,28 +224,21 @@ type writers struct {
 // newFleet opens or makes a collection of hourly buckets and returns lanes that
 // write to it. Each sensor has a bucket with so many readings, and each lane a
 // connection.
-func newFleet(ctx context.Context, m *bench.MongoDB, stream string, w writers) (*shape.Fleet, error) {
-	source, err := load.NewSensors(w.SensorsConfig)
-	if err != nil {
-		return nil, err
-	}
-	c, err := shape.Open(ctx, m, shape.Config{
+func newFleet(ctx context.Context, m *bench.MongoDB, stream string, w writers) *shape.Fleet {
+	source := bench.Must(load.NewSensors(w.SensorsConfig))
+	c := bench.Must(shape.Open(ctx, m, shape.Config{
 		Name: stream, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, PerUpdate: readingsPerUpdate,
 		Readings: shape.Readings{Source: source, Sensors: w.Count, Begin: time.Now().Truncate(time.Hour).Add(-24 * time.Hour), Interval: interval},
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	f := c.Fleet(w.lanes, updatesPerWrite, nil)
-	if err := f.Fill(ctx, w.readings, time.Time{}); err != nil {
-		return nil, err
-	}
-	_, _, err = f.Run(ctx, func(_ *shape.Worker, written int) bool { return written < 5*updatesPerWrite })
-	return f, err
+	bench.Check(f.Fill(ctx, w.readings, time.Time{}))
+	_, _, err := f.Run(ctx, func(_ *shape.Worker, written int) bool { return written < 5*updatesPerWrite })
+	bench.Check(err)
+	return f
 }
 
 // background are writers for a moderate load on a collection.
-func background(ctx context.Context, m *bench.MongoDB, stream string, seed uint64) (*shape.Fleet, error) {
+func background(ctx context.Context, m *bench.MongoDB, stream string, seed uint64) *shape.Fleet {
 	return newFleet(ctx, m, stream, writers{load.SensorsConfig{Count: writerSensors, Seed: seed, Prefix: "w-"}, writerLanes, readingsPerUpdate})
 }
 
@@ -268,7 +256,7 @@ const (
 )
 
 // run fills a collection, deletes a quarter and compacts, by each pattern in turn.
-func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB) error {
+func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB) {
 	lab.Pin("compaction: %d hourly buckets of %d readings, each in a collection of its own", c.documents, c.readings)
 	if !lab.Own() {
 		lab.LeaveOut("how much more disk compaction takes meanwhile", "the files of a MongoDB that is not the experiment's own cannot be seen")
@@ -279,70 +267,42 @@ func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB
 			err := c.once(ctx, lab, m, pattern, fmt.Sprintf("compact_%d_%d", i+1, j+1))
 			if errors.Is(err, errRefused) {
 				lab.LeaveOut("what compaction gives back", err.Error())
-				return nil
+				return
 			}
-			if err != nil {
-				return err
-			}
+			bench.Check(err)
 		}
 	}
-	return nil
 }
 
-// once compacts in the middle of a moderate load.
+// once compacts in the middle of a moderate load. It returns the error of the
+// compaction.
 func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, pattern, stream string) error {
-	if _, err := newFleet(ctx, m, stream, writers{load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes, c.readings}); err != nil {
-		return err
-	}
-	writers, err := background(ctx, m, stream, lab.Seed)
-	if err != nil {
-		return err
-	}
+	newFleet(ctx, m, stream, writers{load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes, c.readings})
+	writers := background(ctx, m, stream, lab.Seed)
 	coll := m.Database().Collection(stream)
 	if lab.Own() { // what no checkpoint has written is not in the sizes
-		if err := m.Checkpoint(ctx); err != nil {
-			return err
-		}
+		bench.Check(m.Checkpoint(ctx))
 	}
-	full, err := shape.SizeOf(ctx, m.Database(), stream, false)
-	if err != nil {
-		return err
-	}
-	if err := deleteQuarter(ctx, coll, pattern); err != nil {
-		return err
-	}
-	if err := m.Settle(ctx); err != nil { // only then is the space free for reuse
-		return err
-	}
-	deleted, err := shape.SizeOf(ctx, m.Database(), stream, false)
-	if err != nil {
-		return err
-	}
+	full := bench.Must(shape.SizeOf(ctx, m.Database(), stream, false))
+	bench.Check(deleteQuarter(ctx, coll, pattern))
+	bench.Check(m.Settle(ctx)) // only then is the space free for reuse
+	deleted := bench.Must(shape.SizeOf(ctx, m.Database(), stream, false))
 	lab.Row("compact", pattern, float64(full.File), float64(deleted.File), float64(deleted.Free))
 	if err := c.whileWriting(ctx, lab, &watch{m: m, coll: coll, before: deleted}, writers, pattern); err != nil {
 		return err
 	}
-	if err := m.Settle(ctx); err != nil {
-		return err
-	}
-	after, err := shape.SizeOf(ctx, m.Database(), stream, false)
-	if err != nil {
-		return err
-	}
+	bench.Check(m.Settle(ctx))
+	after := bench.Must(shape.SizeOf(ctx, m.Database(), stream, false))
 	lab.Add("compact", pattern, "after compaction", float64(after.File))
 	lab.Add("compact", pattern, leftOf, float64(after.File)/float64(deleted.File))
 	// Written as before the compaction: what it held up is over then.
 	t := writers.Start(ctx, shape.Steadily(moderate))
-	err = machine.Pause(t.Ctx, warm+c.window)
+	err := machine.Pause(t.Ctx, warm+c.window)
 	p99 := t.Between(warm, warm+c.window).Quantile(0.99)
-	if err := errors.Join(err, t.Stop()); err != nil {
-		return err
-	}
+	bench.Check(errors.Join(err, t.Stop()))
 	lab.Add("compact", pattern, p99Later, p99)
 	lab.Add("compact", bothPatterns, p99Later, p99)
-	if err := coll.Drop(ctx); err != nil {
-		return fmt.Errorf("drop a compacted collection: %w", err)
-	}
+	bench.Check(coll.Drop(ctx))
 	return nil
 }
 
@@ -481,11 +441,8 @@ func inQuarter(pattern string, i, n int) bool {
 }
 
 // status times serverStatus, each form in turn, idle and under load.
-func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) error {
-	writers, err := background(ctx, m, "status", lab.Seed)
-	if err != nil {
-		return err
-	}
+func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) {
+	writers := background(ctx, m, "status", lab.Seed)
 	ask := func(ctx context.Context, load string) error {
 		for range lab.Repeats {
 			for _, form := range []string{fullForm, doctorForm} {
@@ -512,13 +469,9 @@ func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) er
 		return nil
 	}
 	lab.Step("status: %d calls of serverStatus in two forms, idle", calls*lab.Repeats)
-	if err := m.Settle(ctx); err != nil {
-		return err
-	}
-	if err := ask(ctx, idle); err != nil {
-		return err
-	}
+	bench.Check(m.Settle(ctx))
+	bench.Check(ask(ctx, idle))
 	lab.Step("status: %d calls of serverStatus in two forms, under load", calls*lab.Repeats)
 	t := writers.Start(ctx, shape.Steadily(moderate))
-	return errors.Join(ask(t.Ctx, busy), t.Stop())
+	bench.Check(errors.Join(ask(t.Ctx, busy), t.Stop()))
 }

@@ -96,9 +96,9 @@ func TestFilesOfAnOwnMongodAreWatched(t *testing.T) {
 	t.Parallel()
 	mongodtest.URI(t) // skips where there is none
 	e := tiny()
-	e.Run = func(ctx context.Context, lab *bench.Lab) error {
+	e.Run = func(ctx context.Context, lab *bench.Lab) {
 		c := compactConfig{documents: 60, readings: 30, window: 100 * time.Millisecond, patterns: []string{scattered}}
-		return lab.On(ctx, bench.Setting{CacheGB: smallCacheGB}, func(m *bench.MongoDB) error { return c.run(ctx, lab, m) })
+		lab.On(ctx, bench.Setting{CacheGB: smallCacheGB}, func(m *bench.MongoDB) { c.run(ctx, lab, m) })
 	}
 	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Dir: t.TempDir(), Repeats: 1, MongodBin: os.Getenv("BRIM_MONGOD_BIN")})
 	require.NoError(t, err)
@@ -116,10 +116,10 @@ func TestInterruptionEndsTheWriters(t *testing.T) {
 	defer cancel()
 	e := tiny()
 	measure := e.Run
-	e.Run = func(ctx context.Context, lab *bench.Lab) error {
+	e.Run = func(ctx context.Context, lab *bench.Lab) {
 		stop := time.AfterFunc(time.Second, cancel) // in the ramp, or before it on a slow machine
 		defer stop.Stop()
-		return measure(ctx, lab)
+		measure(ctx, lab)
 	}
 	r, err := bench.Run(ctx, e, bench.Config{Hasty: true, Dir: t.TempDir(), Repeats: 1, URI: mongodtest.URI(t), Cells: []string{"ramp"}})
 	require.ErrorIs(t, err, bench.ErrInterrupted)

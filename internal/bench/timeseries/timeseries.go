@@ -92,7 +92,7 @@ func Experiment() *bench.Experiment {
 			},
 		},
 		Claims: claims(),
-		Run:    func(ctx context.Context, lab *bench.Lab) error { return run(ctx, lab, scaleOf(lab.Quick)) },
+		Run:    func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, scaleOf(lab.Quick)) },
 	}
 }
 
@@ -174,7 +174,7 @@ type subject struct {
 	coll *shape.Collection
 }
 
-func run(ctx context.Context, lab *bench.Lab, s scale) error {
+func run(ctx context.Context, lab *bench.Lab, s scale) {
 	lab.Pin("compressor %s for every collection, time series included (their default is zstd), except where compressors are compared", pinned)
 	lab.Pin("the same %d readings {ts, rating}, one a minute of one series, ratings 0.5 to 5.0 at random, by the seed", s.readings)
 	lab.Pin("%d readings a command, one client, write concern majority with journal; index prefix compression as by default", shape.CommandReadings)
@@ -184,62 +184,48 @@ func run(ctx context.Context, lab *bench.Lab, s scale) error {
 	if all := scaleOf(false); s != all {
 		lab.Reduce("%d readings, %d point finds and %d queries; a full run has %d, %d and %d", s.readings, s.finds, s.means, all.readings, all.finds, all.means)
 	}
-	return lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) error {
+	lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
 		t := &trial{lab: lab, m: m, scale: s}
 		for _, one := range shapes() {
 			t.subjects = append(t.subjects, &subject{Shape: one, name: "shape_" + string(one.Kind)})
 		}
-		return lab.RunCells(ctx, map[string]func(context.Context) error{
+		lab.RunCells(ctx, map[string]func(context.Context){
 			"load": t.loads, "finds": t.finds, "aggregate": t.means, "sort": t.sorts, "late": t.lates, "defaults": t.defaults,
 		})
 	})
 }
 
 // loads loads every shape as often as there are repeats, by turns.
-func (t *trial) loads(ctx context.Context) error {
+func (t *trial) loads(ctx context.Context) {
 	for repeat := range t.lab.Repeats {
 		for _, s := range t.subjects {
 			t.lab.Step("load %d readings as %s, repeat %d", t.scale.readings, s.Shape, repeat+1)
-			took, err := t.load(ctx, s)
-			if err != nil {
-				return err
-			}
-			size, err := t.size(ctx, s.coll)
-			if err != nil {
-				return err
-			}
+			took := t.load(ctx, s)
+			size := t.size(ctx, s.coll)
 			t.lab.Row("load", s.String(), took.Seconds(), float64(t.scale.readings)/took.Seconds(), float64(size.Documents),
 				float64(size.Logical), float64(size.Data()), float64(size.Index()), float64(size.Data()+size.Index()))
 		}
 	}
-	return nil
 }
 
 // loadOnce makes sure that the collections exist.
-func (t *trial) loadOnce(ctx context.Context) error {
+func (t *trial) loadOnce(ctx context.Context) {
 	for _, s := range t.subjects {
 		if s.coll == nil {
-			if _, err := t.load(ctx, s); err != nil {
-				return err
-			}
+			t.load(ctx, s)
 		}
 	}
-	return nil
 }
 
-func (t *trial) load(ctx context.Context, s *subject) (took time.Duration, err error) {
-	if s.coll, err = t.empty(ctx, s.name, s.Shape, pinned); err != nil {
-		return 0, err
-	}
-	if err := t.m.Settle(ctx); err != nil {
-		return 0, err
-	}
-	return s.coll.Load(ctx)
+func (t *trial) load(ctx context.Context, s *subject) (took time.Duration) {
+	s.coll = t.empty(ctx, s.name, s.Shape, pinned)
+	bench.Check(t.m.Settle(ctx))
+	return bench.Must(s.coll.Load(ctx))
 }
 
 // empty makes the collection for all readings.
-func (t *trial) empty(ctx context.Context, name string, of shape.Shape, c store.Compressor) (*shape.Collection, error) {
-	return shape.New(ctx, t.m, shape.Config{Name: name, Shape: of, Compressor: c, Readings: t.readings(t.scale.readings), PerUpdate: shape.CommandReadings})
+func (t *trial) empty(ctx context.Context, name string, of shape.Shape, c store.Compressor) *shape.Collection {
+	return bench.Must(shape.New(ctx, t.m, shape.Config{Name: name, Shape: of, Compressor: c, Readings: t.readings(t.scale.readings), PerUpdate: shape.CommandReadings}))
 }
 
 // readings are those of all shapes.
@@ -248,40 +234,27 @@ func (t *trial) readings(n int) shape.Readings {
 }
 
 // size returns that of a collection after a checkpoint.
-func (t *trial) size(ctx context.Context, c *shape.Collection) (size shape.Size, err error) {
-	if err := t.m.Checkpoint(ctx); err != nil {
-		return size, err
-	}
-	return c.Size(ctx)
+func (t *trial) size(ctx context.Context, c *shape.Collection) shape.Size {
+	bench.Check(t.m.Checkpoint(ctx))
+	return bench.Must(c.Size(ctx))
 }
 
 // defaults compares the pinned compressor with zstd, once: bytes do not change
 // from run to run.
-func (t *trial) defaults(ctx context.Context) error {
-	if err := t.loadOnce(ctx); err != nil {
-		return err
-	}
+func (t *trial) defaults(ctx context.Context) {
+	t.loadOnce(ctx)
 	base := 0.0
 	for _, s := range t.subjects {
 		t.lab.Step("load %d readings as %s with %s", t.scale.readings, s.Shape, store.Zstd)
-		packed, err := t.empty(ctx, "compressed", s.Shape, store.Zstd)
-		if err != nil {
-			return err
-		}
-		if _, err := packed.Load(ctx); err != nil {
-			return err
-		}
+		packed := t.empty(ctx, "compressed", s.Shape, store.Zstd)
+		bench.Must(packed.Load(ctx))
 		for _, c := range []*shape.Collection{s.coll, packed} {
-			size, err := t.size(ctx, c)
-			if err != nil {
-				return err
-			}
+			size := t.size(ctx, c)
 			data, index := float64(size.Data()), float64(size.Index())
 			base = cmp.Or(base, data+index)
 			t.lab.Row("defaults", compressed(s.Shape, c.Compressor), float64(size.Logical), data, index, data+index, (data+index)/base)
 		}
 	}
-	return nil
 }
 
 const (
@@ -293,7 +266,7 @@ const (
 
 // lates loads readings of which some come late, in order of arrival. Only buckets
 // and bytes are counted, so all shapes are loaded at once.
-func (t *trial) lates(ctx context.Context) error {
+func (t *trial) lates(ctx context.Context) {
 	t.lab.Step("load %d readings of which some come late", t.scale.late)
 	parts := []float64{0, 0.01, 0.10, 0.30}
 	subjects := slices.DeleteFunc(slices.Clone(t.subjects), func(s *subject) bool {
@@ -312,9 +285,7 @@ func (t *trial) lates(ctx context.Context) error {
 			})
 		}
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
+	bench.Check(group.Wait())
 	for i, s := range subjects {
 		for j, part := range parts {
 			size, none := sizes[i*len(parts)+j], sizes[i*len(parts)]
@@ -323,18 +294,20 @@ func (t *trial) lates(ctx context.Context) error {
 			t.lab.Add("late-bytes", row, s.String(), float64(size.Data())/float64(t.scale.late))
 		}
 	}
-	return nil
 }
 
 func (t *trial) late(ctx context.Context, c shape.Config) (size shape.Size, err error) {
 	coll, err := shape.New(ctx, t.m, c)
+	if err == nil {
+		_, err = coll.Load(ctx)
+	}
+	if err == nil {
+		err = t.m.Checkpoint(ctx)
+	}
+	if err == nil {
+		size, err = coll.Size(ctx)
+	}
 	if err != nil {
-		return size, err
-	}
-	if _, err := coll.Load(ctx); err != nil {
-		return size, err
-	}
-	if size, err = t.size(ctx, coll); err != nil {
 		return size, err
 	}
 	return size, coll.Drop(ctx)
@@ -346,36 +319,28 @@ const (
 )
 
 // finds looks up single readings by their time, the same in every shape.
-func (t *trial) finds(ctx context.Context) error {
-	if err := t.loadOnce(ctx); err != nil {
-		return err
-	}
+func (t *trial) finds(ctx context.Context) {
+	t.loadOnce(ctx)
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("find %d readings in every shape, repeat %d", t.scale.finds, repeat+1)
 		places := t.places(repeat, t.scale.finds, 1)
 		took := make([]float64, len(t.subjects))
-		find := func(i int, some []shape.Portion) error {
+		find := func(i int, some []shape.Portion) {
 			began := time.Now()
 			for _, at := range some {
 				if got, err := t.subjects[i].coll.Read(ctx, at); err != nil || got != 1 {
-					return errors.Join(err, fmt.Errorf("find reading %d in %s: got %d readings", at.First, t.subjects[i].Shape, got))
+					bench.Check(errors.Join(err, fmt.Errorf("find reading %d in %s: got %d readings", at.First, t.subjects[i].Shape, got)))
 				}
 			}
 			took[i] += time.Since(began).Seconds()
-			return nil
 		}
-		if err := bench.InTurns(len(t.subjects), places[:min(warmUp, len(places))], warmUp, find); err != nil {
-			return err
-		}
+		bench.InTurns(len(t.subjects), places[:min(warmUp, len(places))], warmUp, find)
 		clear(took)
-		if err := bench.InTurns(len(t.subjects), places, len(places)/turns, find); err != nil {
-			return err
-		}
+		bench.InTurns(len(t.subjects), places, len(places)/turns, find)
 		for i, s := range t.subjects {
 			t.lab.Add("reads", s.String(), findOf, took[i])
 		}
 	}
-	return nil
 }
 
 // places are random portions of so many readings.
@@ -399,10 +364,8 @@ type meanWay struct {
 
 // means queries the mean over random windows, the same in every shape, whose
 // answers must agree.
-func (t *trial) means(ctx context.Context) error {
-	if err := t.loadOnce(ctx); err != nil {
-		return err
-	}
+func (t *trial) means(ctx context.Context) {
+	t.loadOnce(ctx)
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("mean over %d windows of 6 hours in every shape, repeat %d", t.scale.means, repeat+1)
 		windows := t.places(repeat, t.scale.means, int(queryTime/interval))
@@ -414,43 +377,31 @@ func (t *trial) means(ctx context.Context) error {
 			}
 		}
 		for _, w := range ways {
-			if err := w.query(ctx, windows[:min(warmUp, len(windows))]); err != nil {
-				return err
-			}
+			w.query(ctx, windows[:min(warmUp, len(windows))])
 			w.took, w.got = 0, nil
 		}
-		err := bench.InTurns(len(ways), windows, len(windows)/turns, func(i int, some []shape.Portion) error {
+		bench.InTurns(len(ways), windows, len(windows)/turns, func(i int, some []shape.Portion) {
 			w := ways[i]
-			err := w.query(ctx, some)
+			w.query(ctx, some)
 			if measure := map[int]string{len(windows) / 10: tenthOf, len(windows) / 2: halfOf, len(windows): allOf}[len(w.got)]; measure != "" {
 				t.lab.Add("reads", w.name, measure, w.took)
 			}
-			return err
 		})
-		if err != nil {
-			return err
-		}
 		for _, w := range ways[1:] {
 			if err := agree(ways[0].got, w.got); err != nil {
-				return fmt.Errorf("compare the means of %s: %w", w.name, err)
+				bench.Check(fmt.Errorf("compare the means of %s: %w", w.name, err))
 			}
 		}
 	}
-	return nil
 }
 
 // query computes means one after another.
-func (w *meanWay) query(ctx context.Context, windows []shape.Portion) error {
+func (w *meanWay) query(ctx context.Context, windows []shape.Portion) {
 	began := time.Now()
 	for _, span := range windows {
-		mean, err := w.coll.Mean(ctx, span, shape.RatingField, w.way)
-		if err != nil {
-			return err
-		}
-		w.got = append(w.got, mean)
+		w.got = append(w.got, bench.Must(w.coll.Mean(ctx, span, shape.RatingField, w.way)))
 	}
 	w.took += time.Since(began).Seconds()
-	return nil
 }
 
 var errDisagree = errors.New("the shapes give different answers")
@@ -468,27 +419,18 @@ const sortLimit = "internalQueryMaxBlockingSortMemoryUsageBytes"
 
 // sorts sorts everything by time, with the server's limit of memory reduced as
 // the number of readings is.
-func (t *trial) sorts(ctx context.Context) (err error) {
-	if err := t.loadOnce(ctx); err != nil {
-		return err
-	}
+func (t *trial) sorts(ctx context.Context) {
+	t.loadOnce(ctx)
 	t.lab.Step("sort everything by time without an index")
 	limit := int(float64(serverSortLimit) * float64(t.scale.readings) / published)
-	if err := t.m.Set(ctx, map[string]any{sortLimit: limit}); err != nil {
-		return err
-	}
-	defer func() {
-		err = errors.Join(err, t.m.Set(context.WithoutCancel(ctx), map[string]any{sortLimit: serverSortLimit}))
-	}()
+	bench.Check(t.m.Set(ctx, map[string]any{sortLimit: limit}))
 	for _, s := range t.subjects {
 		for _, disk := range []bool{false, true} {
 			began := time.Now()
 			err := s.coll.Sort(ctx, disk)
 			failed := errors.Is(err, shape.ErrMemoryLimit)
-			switch {
-			case err != nil && !failed:
-				return err
-			case err == nil:
+			if !failed {
+				bench.Check(err)
 				t.lab.Add("sort", s.String(), fmt.Sprintf("allowDiskUse %v", disk), time.Since(began).Seconds())
 			}
 			if !disk {
@@ -500,5 +442,5 @@ func (t *trial) sorts(ctx context.Context) (err error) {
 			}
 		}
 	}
-	return nil
+	bench.Check(t.m.Set(ctx, map[string]any{sortLimit: serverSortLimit}))
 }

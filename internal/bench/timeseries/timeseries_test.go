@@ -20,8 +20,8 @@ func tiny(t *testing.T, c bench.Config) *bench.Result {
 	t.Helper()
 	mongodtest.URI(t) // skips where there is none
 	e := Experiment()
-	e.Run = func(ctx context.Context, lab *bench.Lab) error {
-		return run(ctx, lab, scale{readings: 6000, finds: 20, means: 20, late: 300})
+	e.Run = func(ctx context.Context, lab *bench.Lab) {
+		run(ctx, lab, scale{readings: 6000, finds: 20, means: 20, late: 300})
 	}
 	c.Quick, c.Hasty, c.Dir, c.MongodBin = true, true, t.TempDir(), os.Getenv("BRIM_MONGOD_BIN")
 	r, err := bench.Run(t.Context(), e, c)
