@@ -376,7 +376,7 @@ func (d *daemon) run(ctx context.Context) error {
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
 	}
 	// The console runs until stop has stored all accepted readings, when its metrics matter
-	// most. The history is in the data directory, which is locked by now.
+	// most.
 	d.endConsole = background(context.WithoutCancel(ctx), d.console.Run)
 	uri, err := d.findMongoDB(ctx)
 	if err != nil {
