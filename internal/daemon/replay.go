@@ -40,7 +40,7 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 		return done, config.Usage(errors.New("--journal off: there is no journal to replay"))
 	}
 	logger := newLogger(o.Stderr, logLevel(c.LogLevel), c.LogFormat)
-	running, stopping, release := watchSignals(ctx, logger, nil)
+	running, stopping, release := watchSignals(ctx, logger, stopSignals())
 	defer release()
 	injector, err := Faults(o.Env)
 	if err != nil {
