@@ -232,16 +232,10 @@ func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, fat
 // letter itself.
 func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reason string, err error) {
 	// Waiting for MongoDB shows whether it refuses the reading again.
-	address := r.remote.base + "/v1/streams/" + url.PathEscape(l.Stream) + "/readings?ack=stored"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(l.Reading))
+	resp, err := r.remote.ask(ctx, http.MethodPost, "/v1/streams/"+url.PathEscape(l.Stream)+"/readings?ack=stored",
+		map[string]string{"Content-Type": "application/json", "Idempotency-Key": "deadletter-" + l.ID}, bytes.NewReader(l.Reading))
 	if err != nil {
-		return "", "", fmt.Errorf("make request: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", "deadletter-"+l.ID)
-	resp, err := r.remote.client.Do(req)
-	if err != nil {
-		return "", "", explainCall(r.remote.base, r.remote.flag, fmt.Errorf("send letter %s: %w", l.ID, err))
+		return "", "", fmt.Errorf("send letter %s: %w", l.ID, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
@@ -249,7 +243,7 @@ func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reas
 		return "", "", fmt.Errorf("read the daemon's answer to letter %s: %w", l.ID, err)
 	}
 	if told, reason, err = judge(l, resp.StatusCode, body); err != nil {
-		err = fmt.Errorf("%w%s", err, r.remote.hint(resp.StatusCode))
+		err = fmt.Errorf("%w%s", err, r.remote.tokenHint(resp.StatusCode))
 	}
 	return told, reason, err
 }

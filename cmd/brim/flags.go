@@ -124,18 +124,6 @@ func printJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// decimal takes a number within bounds, both allowed.
-func decimal(place *float64, least, most float64) func(string) error {
-	return func(s string) error {
-		v, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(v >= least && v <= most) {
-			return fmt.Errorf("%q is not a number from %v to %v", s, least, most)
-		}
-		*place = v
-		return nil
-	}
-}
-
 // seed takes a whole number above 0.
 func seed(place *uint64) func(string) error {
 	return func(s string) error {

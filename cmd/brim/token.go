@@ -17,7 +17,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // newToken returns `brim token`, for the identities that may call a daemon:
@@ -207,10 +206,10 @@ func newTokenCreate(p *process) *cobra.Command {
 	scopes := flags.StringSlice("scope", nil, "what it may do: `SCOPE` of ingest, read and admin, which includes the others; can be repeated")
 	flags.StringVar(&e.SensorPrefix, "sensor-prefix", "", "`TEXT` that the ids of its sensors begin with; empty: all sensors")
 	add("expires", "", "TIME", "like 2027-11-21T10:00:00Z, or a duration from now like 90d; empty: never", parsed(&e.Expires, func(s string) (time.Time, error) { return parseExpiry(s, now) }))
-	add("requests-per-second", "", "N", "requests, and messages of gRPC streams, a second at most; 0: no limit; empty: as --quota-requests of the daemon", optional(daemon.Rate(&q.RequestsPerSecond)))
-	add("readings-per-second", "", "N", "readings a second at most; 0: no limit; empty: as --quota-readings", optional(daemon.Rate(&q.ReadingsPerSecond)))
-	add("new-sensors-per-second", "", "N", "new sensors a second at most; 0: no limit; empty: as --quota-new-sensors", optional(daemon.Rate(&q.NewSensorsPerSecond)))
-	add("active-sensors", "", "N", "sensors in an hour at most; 0: no limit; empty: as --quota-active-sensors", optional(daemon.Whole(&q.ActiveSensors, access.MaxActiveSensors)))
+	add("requests-per-second", "", "N", "requests, and messages of gRPC streams, a second at most; 0: no limit; empty: as --quota-requests of the daemon", optional(config.Number(&q.RequestsPerSecond, 0, access.MaxRate)))
+	add("readings-per-second", "", "N", "readings a second at most; 0: no limit; empty: as --quota-readings", optional(config.Number(&q.ReadingsPerSecond, 0, access.MaxRate)))
+	add("new-sensors-per-second", "", "N", "new sensors a second at most; 0: no limit; empty: as --quota-new-sensors", optional(config.Number(&q.NewSensorsPerSecond, 0, access.MaxRate)))
+	add("active-sensors", "", "N", "sensors in an hour at most; 0: no limit; empty: as --quota-active-sensors", optional(config.Count(&q.ActiveSensors, 0, access.MaxActiveSensors)))
 	flags.StringVar(&e.Certificate, "certificate", "", "`NAME` of a client certificate instead of a token: a common name, or cn:NAME, dns:NAME, uri:URI or email:ADDRESS")
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -246,22 +245,21 @@ func optional(set func(string) error) func(string) error {
 	}
 }
 
-// parseExpiry reads a time, or a duration from now; empty: never.
+// parseExpiry reads a time after now, or a duration from now; empty: never.
 func parseExpiry(s string, now time.Time) (at time.Time, err error) {
 	if s == "" {
 		return at, nil
 	}
-	if at, err = time.Parse(time.RFC3339, s); err != nil {
-		d, err := config.ParseDuration(s)
-		if err != nil || d <= 0 {
-			return at, fmt.Errorf("%q is neither a time like 2027-11-21T10:00:00Z nor a duration like 90d", s)
-		}
-		at = now.Add(d)
+	if at, err = config.ParseTime("+"+s, now); err != nil {
+		at, err = config.ParseTime(s, now)
 	}
-	if !at.After(now) {
+	switch {
+	case err != nil:
+		return at, fmt.Errorf("%q is neither a time like 2027-11-21T10:00:00Z nor a duration like 90d", s)
+	case !at.After(now):
 		return at, fmt.Errorf("%s is in the past", s)
 	}
-	return at.UTC().Truncate(time.Second), nil
+	return at.Truncate(time.Second), nil
 }
 
 // createToken writes the identity into the file; the token is empty where it

@@ -129,18 +129,10 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var err error
 	streams := c.cfg.Streams()
 	v := viewOf(r, streams)
-	switch {
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "the page is read-only; allowed are GET, HEAD", http.StatusMethodNotAllowed)
-		return
-	case r.URL.Path == "/":
-		html, err = c.renderPage(v, streams)
-	case r.URL.Path == "/console":
+	if r.URL.Path == "/console" {
 		html, err = c.render(v)
-	default:
-		http.NotFound(w, r)
-		return
+	} else {
+		html, err = c.renderPage(v, streams)
 	}
 	if err != nil {
 		c.log.Error("render the live page", "err", err)
