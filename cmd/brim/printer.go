@@ -353,7 +353,7 @@ type csvPrinter struct {
 
 func (c *csvPrinter) page(rows []row) (err error) {
 	if len(c.named) > 0 && c.kind.name == "readings" {
-		return c.rows(c.named, rows)
+		return errors.Join(c.rows(c.named, rows), c.out.Flush())
 	}
 	if c.aside == nil {
 		if c.aside, err = os.CreateTemp("", "brim-query-"); err != nil {
@@ -392,7 +392,7 @@ func (c *csvPrinter) end() error {
 			return err
 		}
 	}
-	return nil
+	return c.out.Flush()
 }
 
 // rows writes rows, after a header if they are the first.
@@ -422,7 +422,7 @@ func (c *csvPrinter) rows(columns []string, rows []row) error {
 			return err
 		}
 	}
-	return c.out.Flush()
+	return nil
 }
 
 // write ends a row with CR and LF, and leaves line ends inside cells as they are, which

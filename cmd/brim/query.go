@@ -47,9 +47,8 @@ const queryHelp = `Print a daemon's readings of a sensor, their summary, the new
 sensors themselves, or the sensors that stopped reporting.
 
 Text is a table, and on a terminal a drawing of each numeric field under it.
-CSV has a header and a column for every field that occurs; an answer of several
-pages is therefore kept in a temporary file until all columns are known, unless
---fields names them. It holds what sensors sent: a spreadsheet may take a value
+CSV has a header and a column for every field that occurs; an answer is therefore
+kept in a temporary file until all columns are known, unless --fields names them. It holds what sensors sent: a spreadsheet may take a value
 that begins with = + - or @ for a formula, so import it as text. JSON and NDJSON
 are as the daemon returns them.
 
