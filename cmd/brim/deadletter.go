@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -89,11 +88,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 		if limit > 0 && len(letters) > limit {
 			letters, more = letters[:limit], len(letters)-limit
 		}
-		if *output == "json" {
-			err = printJSON(p.stdout, append([]queue.KeptLetter{}, letters...))
-		} else {
-			err = printLetters(p.stdout, letters)
-		}
+		err = p.print(*output, append([]queue.KeptLetter{}, letters...), lettersText(letters))
 		switch {
 		case more > 0:
 			_, _ = fmt.Fprintf(p.stderr, "there are %d more letters; --limit 0 prints all\n", more)
@@ -105,22 +100,20 @@ func newDeadLetterList(p *process) *cobra.Command {
 	return cmd
 }
 
-// printLetters writes a table.
-func printLetters(w io.Writer, letters []queue.KeptLetter) error {
+// lettersText is a table.
+func lettersText(letters []queue.KeptLetter) string {
 	if len(letters) == 0 {
-		return nil
+		return ""
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "id\tat\tstream\tsensor\tts\treason") // Flush tells
+	rows := [][]string{{"id", "at", "stream", "sensor", "ts", "reason"}}
 	for _, l := range letters {
 		var reading struct{ SensorID, TS string }
 		if err := json.Unmarshal(l.Reading, &reading); err != nil {
 			reading.SensorID = "(unreadable)" // only the reading's own keys can be of another type
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n",
-			printable(l.ID), printable(l.At), printable(l.Stream), printable(reading.SensorID), printable(reading.TS), printable(l.Reason))
+		rows = append(rows, []string{printable(l.ID), printable(l.At), printable(l.Stream), printable(reading.SensorID), printable(reading.TS), printable(l.Reason)})
 	}
-	return table.Flush()
+	return tableText(rows)
 }
 
 // A letterReplay sends dead letters to a daemon, one request for each, so that each
@@ -168,7 +161,7 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 		if !*dryRun {
 			err = r.send(cmd.Context(), letters, fates)
 		}
-		return errors.Join(printFates(p.stdout, *output, fates), err)
+		return errors.Join(p.printFates(*output, fates), err)
 	}
 	return cmd
 }
@@ -283,7 +276,7 @@ type letterReplayed struct {
 }
 
 // printFates prints what became of the letters.
-func printFates(w io.Writer, output string, fates []fate) error {
+func (p *process) printFates(output string, fates []fate) error {
 	count := make(map[string]int)
 	var text strings.Builder
 	for _, f := range fates {
@@ -294,9 +287,7 @@ func printFates(w io.Writer, output string, fates []fate) error {
 		}
 		text.WriteString(printable(line) + "\n")
 	}
-	if output == "json" {
-		return printJSON(w, letterReplayed{count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending], fates})
-	}
-	_, err := fmt.Fprintf(w, "%saccepted %d, refused %d, refused again by MongoDB %d, not sent %d\n", text.String(), count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending])
-	return err
+	r := letterReplayed{count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending], fates}
+	fmt.Fprintf(&text, "accepted %d, refused %d, refused again by MongoDB %d, not sent %d\n", r.Accepted, r.Refused, r.RefusedAgain, r.Pending)
+	return p.print(output, r, text.String())
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -111,6 +112,28 @@ func outputFlag(cmd *cobra.Command, allowed ...string) *string {
 	output := allowed[0]
 	flagAdder(cmd.Flags())("output", output, strings.Join(allowed, "|"), "form of the result", config.Choice(&output, allowed...))
 	return &output
+}
+
+// print prints a command's result as --output says: as JSON, or else its text.
+func (p *process) print(output string, result any, text string) error {
+	if output == "json" {
+		return printJSON(p.stdout, result)
+	}
+	if _, err := io.WriteString(p.stdout, text); err != nil {
+		return fmt.Errorf("print the result: %w", err)
+	}
+	return nil
+}
+
+// tableText returns rows of cells as a table.
+func tableText(rows [][]string) string {
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, cells := range rows {
+		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // into memory
+	}
+	_ = table.Flush()
+	return b.String()
 }
 
 // printJSON prints a command's result.

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,13 +72,7 @@ func newTokenRevoke(p *process) *cobra.Command {
 		case err != nil:
 			return err
 		}
-		if *output == "json" {
-			return printJSON(p.stdout, struct {
-				Revoked string `json:"revoked"`
-			}{args[0]})
-		}
-		_, err = fmt.Fprintf(p.stdout, "%s is revoked; daemons that use %s refuse it within two seconds\n", printable(args[0]), path)
-		return err
+		return p.print(*output, map[string]string{"revoked": args[0]}, fmt.Sprintf("%s is revoked; daemons that use %s refuse it within two seconds\n", printable(args[0]), path))
 	}
 	return cmd
 }
@@ -107,14 +99,10 @@ func newTokenList(p *process) *cobra.Command {
 		for i := range entries {
 			list[i] = listed(&entries[i], now)
 		}
-		if *output == "json" {
-			return printJSON(p.stdout, list)
-		}
 		if len(list) == 0 {
-			_, err := fmt.Fprintf(p.stderr, "%s holds no identities; brim token create makes one\n", path)
-			return err
+			_, _ = fmt.Fprintf(p.stderr, "%s holds no identities; brim token create makes one\n", path)
 		}
-		return printIdentities(p.stdout, list)
+		return p.print(*output, list, identitiesText(list))
 	}
 	return cmd
 }
@@ -150,9 +138,11 @@ func listed(e *access.Entry, now time.Time) listedIdentity {
 	return out
 }
 
-func printIdentities(w io.Writer, list []listedIdentity) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "name\tshows\tscopes\tsensors\tcreated\texpires\trequests/s\treadings/s\tnew sensors/s\tactive sensors") // Flush tells
+func identitiesText(list []listedIdentity) string {
+	if len(list) == 0 {
+		return ""
+	}
+	rows := [][]string{{"name", "shows", "scopes", "sensors", "created", "expires", "requests/s", "readings/s", "new sensors/s", "active sensors"}}
 	for i := range list {
 		l := &list[i]
 		cells := []string{printable(l.Name), "token", joinScopes(l.Scopes), "all", absent, "never"}
@@ -181,9 +171,9 @@ func printIdentities(w io.Writer, list []listedIdentity) error {
 				cells = append(cells, fmt.Sprint(v))
 			}
 		}
-		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t"))
+		rows = append(rows, cells)
 	}
-	return table.Flush()
+	return tableText(rows)
 }
 
 func newTokenCreate(p *process) *cobra.Command {

@@ -406,7 +406,6 @@ func (d *daemon) run(ctx context.Context) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	s.logUnconfigured(ctx)
 	if ctx.Err() == nil {
 		d.ingest.SetReady(true)
 		d.supervisor.acceptsReadings()
