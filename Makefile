@@ -120,8 +120,9 @@ api-test: build ## a running daemon's answers against openapi.yaml, for a minute
 	@tools/schemathesis/run.sh bin/brim 60 $(SEED)
 
 .PHONY: generate
-generate: ## Go code from the .proto files; needs protoc 3.21 (Debian: protobuf-compiler)
+generate: ## Go code from the .proto files, dashboards, alerts; needs protoc 3.21 (Debian: protobuf-compiler)
 	$(GO) generate ./...
+	rule=deploy/kubernetes/monitoring/prometheusrule.yaml; { sed '/^spec:/q' $$rule; sed -n '/^groups:/,$$p' deploy/prometheus/alerts.yml | sed 's/^./  &/'; } >$$rule.new && mv $$rule.new $$rule
 
 .PHONY: release
 release: ## archives for Linux, macOS and Windows with their checksums, in dist/; VERSION=v1.2.0, ARGS='--platforms linux/arm64'

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	code := mongodtest.Run(m)
 	binary.Remove()
 	images.Remove()
 	os.Exit(code)

@@ -160,8 +160,66 @@ func explainCall(where, flag string, err error) error {
 	return err
 }
 
-// hint says what may help against a refusal.
-func (c *caller) hint(status int) string {
+// A remote is a listener of a daemon, as a flag names it.
+type remote struct {
+	*caller
+	client     *http.Client
+	base, flag string
+	hint       string // what may be wrong where something else answers
+}
+
+// ask makes a request and returns its answer, whatever its status.
+func (r *remote) ask(ctx context.Context, method, path string, header map[string]string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, r.base+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	where := config.MaskUser(r.base)
+	resp, err := r.client.Do(req)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("ask %s%s (%s): no answer came in time", where, path, r.flag)
+	case err != nil && send.SpeaksNoHTTP(err):
+		return nil, fmt.Errorf("%s: %s does not speak HTTP; %s", r.flag, where, r.hint)
+	case err != nil:
+		return nil, explainCall(r.base, r.flag, fmt.Errorf("ask the daemon at %s: %w", where, err))
+	}
+	return resp, nil
+}
+
+// accepted returns the answer to a request if it is 200; any other is an error.
+func (r *remote) accepted(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
+	resp, err := r.ask(ctx, method, path, header, http.NoBody)
+	if err != nil || resp.StatusCode == http.StatusOK {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	if resp.StatusCode == http.StatusBadRequest && strings.Contains(string(body), "HTTP request to an HTTPS server") {
+		return nil, config.Usage(fmt.Errorf("%s: %s speaks TLS; name it %s", r.flag, config.MaskUser(r.base), strings.Replace(config.MaskUser(r.base), "http://", "https://", 1)))
+	}
+	var problem struct{ Code, Message string }
+	if json.Unmarshal(body, &problem) != nil || problem.Message == "" {
+		return nil, fmt.Errorf("%s: the daemon answered %s without saying why; %s", r.flag, resp.Status, r.hint)
+	}
+	err = fmt.Errorf("%s (%s, HTTP %d)%s", problem.Message, problem.Code, resp.StatusCode, r.tokenHint(resp.StatusCode))
+	switch {
+	case problem.Code == "path_unknown":
+		err = fmt.Errorf("%s: %w; %s", r.flag, err, r.hint)
+	case resp.StatusCode == http.StatusBadRequest:
+		err = config.Usage(err)
+	}
+	return nil, err
+}
+
+// tokenHint says what may help against a refusal.
+func (c *caller) tokenHint(status int) string {
 	switch {
 	case status != http.StatusUnauthorized:
 		return ""
@@ -172,9 +230,20 @@ func (c *caller) hint(status int) string {
 	}
 }
 
-// wantsTLS reports whether an answer is that of a TLS listener to a plain request.
-func wantsTLS(status int, body []byte) bool {
-	return status == http.StatusBadRequest && strings.Contains(string(body), "HTTP request to an HTTPS server")
+// remoteFlags adds the flags of a command that calls a daemon's HTTP listener.
+func remoteFlags(flags *pflag.FlagSet, p *process) func() (*remote, error) {
+	base := flags.String("url", daemonURL(p), "`URL` of the daemon ("+daemon.EnvURL+")")
+	access := clientFlags(flags)
+	return func() (*remote, error) {
+		if u, err := url.Parse(*base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, config.Usage(fmt.Errorf("--url: %q is not the URL of a daemon, like %s", config.MaskUser(*base), localDaemon))
+		}
+		caller, err := access(p)
+		if err != nil {
+			return nil, err
+		}
+		return &remote{caller, caller.client(time.Minute), strings.TrimSuffix(*base, "/"), "--url", "is this its --http-addr?"}, nil
+	}
 }
 
 // An admin listener is named HOST:PORT, or https://HOST:PORT with TLS.
@@ -215,37 +284,18 @@ const adminHint = "is it a daemon's HTTP or gRPC listener? The admin listener is
 
 // askAdmin asks the admin listener and returns its answer.
 func (c *caller) askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, adminURL(admin)+path, http.NoBody)
+	r := &remote{c, c.client(0), adminURL(admin), "--admin", adminHint}
+	defer r.client.CloseIdleConnections() // there are only a few questions
+	resp, err := r.accepted(ctx, method, path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask the admin listener: %w", err)
-	}
-	req.Close = true // there are only a few questions
-	resp, err := c.client(0).Do(req)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("ask %s%s (--admin): no answer came in time", admin, path)
-	case err != nil && send.SpeaksNoHTTP(err):
-		return nil, fmt.Errorf("--admin: %s does not speak HTTP; %s", admin, adminHint)
-	case err != nil:
-		return nil, explainCall(admin, "--admin", fmt.Errorf("ask the admin listener: %w", err))
+		return nil, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("read the admin listener's answer: %w", err)
-	case resp.StatusCode == http.StatusOK:
-		return body, nil
-	case resp.StatusCode == http.StatusNotFound:
-		return nil, fmt.Errorf("--admin: %s does not know %s (404); %s", admin, path, adminHint)
-	case wantsTLS(resp.StatusCode, body):
-		return nil, fmt.Errorf("--admin: %s speaks TLS; name it https://%s", admin, hostPort(admin))
 	}
-	var problem struct{ Message string }
-	if json.Unmarshal(body, &problem) != nil || problem.Message == "" {
-		problem.Message = "it does not say why; is this the daemon's --admin-addr?"
-	}
-	return nil, fmt.Errorf("%s %s%s answered %s: %s%s", method, admin, path, resp.Status, problem.Message, c.hint(resp.StatusCode))
+	return body, nil
 }
 
 // askStatus asks a daemon about itself.

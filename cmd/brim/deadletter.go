@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -89,11 +88,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 		if limit > 0 && len(letters) > limit {
 			letters, more = letters[:limit], len(letters)-limit
 		}
-		if *output == "json" {
-			err = printJSON(p.stdout, append([]queue.KeptLetter{}, letters...))
-		} else {
-			err = printLetters(p.stdout, letters)
-		}
+		err = p.print(*output, append([]queue.KeptLetter{}, letters...), lettersText(letters))
 		switch {
 		case more > 0:
 			_, _ = fmt.Fprintf(p.stderr, "there are %d more letters; --limit 0 prints all\n", more)
@@ -105,22 +100,20 @@ func newDeadLetterList(p *process) *cobra.Command {
 	return cmd
 }
 
-// printLetters writes a table.
-func printLetters(w io.Writer, letters []queue.KeptLetter) error {
+// lettersText is a table.
+func lettersText(letters []queue.KeptLetter) string {
 	if len(letters) == 0 {
-		return nil
+		return ""
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "id\tat\tstream\tsensor\tts\treason") // Flush tells
+	rows := [][]string{{"id", "at", "stream", "sensor", "ts", "reason"}}
 	for _, l := range letters {
 		var reading struct{ SensorID, TS string }
 		if err := json.Unmarshal(l.Reading, &reading); err != nil {
 			reading.SensorID = "(unreadable)" // only the reading's own keys can be of another type
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n",
-			printable(l.ID), printable(l.At), printable(l.Stream), printable(reading.SensorID), printable(reading.TS), printable(l.Reason))
+		rows = append(rows, []string{printable(l.ID), printable(l.At), printable(l.Stream), printable(reading.SensorID), printable(reading.TS), printable(l.Reason)})
 	}
-	return table.Flush()
+	return tableText(rows)
 }
 
 // A letterReplay sends dead letters to a daemon, one request for each, so that each
@@ -168,7 +161,7 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 		if !*dryRun {
 			err = r.send(cmd.Context(), letters, fates)
 		}
-		return errors.Join(printFates(p.stdout, *output, fates), err)
+		return errors.Join(p.printFates(*output, fates), err)
 	}
 	return cmd
 }
@@ -232,16 +225,10 @@ func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, fat
 // letter itself.
 func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reason string, err error) {
 	// Waiting for MongoDB shows whether it refuses the reading again.
-	address := r.remote.base + "/v1/streams/" + url.PathEscape(l.Stream) + "/readings?ack=stored"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(l.Reading))
+	resp, err := r.remote.ask(ctx, http.MethodPost, "/v1/streams/"+url.PathEscape(l.Stream)+"/readings?ack=stored",
+		map[string]string{"Content-Type": "application/json", "Idempotency-Key": "deadletter-" + l.ID}, bytes.NewReader(l.Reading))
 	if err != nil {
-		return "", "", fmt.Errorf("make request: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", "deadletter-"+l.ID)
-	resp, err := r.remote.client.Do(req)
-	if err != nil {
-		return "", "", explainCall(r.remote.base, r.remote.flag, fmt.Errorf("send letter %s: %w", l.ID, err))
+		return "", "", fmt.Errorf("send letter %s: %w", l.ID, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
@@ -249,7 +236,7 @@ func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reas
 		return "", "", fmt.Errorf("read the daemon's answer to letter %s: %w", l.ID, err)
 	}
 	if told, reason, err = judge(l, resp.StatusCode, body); err != nil {
-		err = fmt.Errorf("%w%s", err, r.remote.hint(resp.StatusCode))
+		err = fmt.Errorf("%w%s", err, r.remote.tokenHint(resp.StatusCode))
 	}
 	return told, reason, err
 }
@@ -289,7 +276,7 @@ type letterReplayed struct {
 }
 
 // printFates prints what became of the letters.
-func printFates(w io.Writer, output string, fates []fate) error {
+func (p *process) printFates(output string, fates []fate) error {
 	count := make(map[string]int)
 	var text strings.Builder
 	for _, f := range fates {
@@ -300,9 +287,7 @@ func printFates(w io.Writer, output string, fates []fate) error {
 		}
 		text.WriteString(printable(line) + "\n")
 	}
-	if output == "json" {
-		return printJSON(w, letterReplayed{count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending], fates})
-	}
-	_, err := fmt.Fprintf(w, "%saccepted %d, refused %d, refused again by MongoDB %d, not sent %d\n", text.String(), count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending])
-	return err
+	r := letterReplayed{count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending], fates}
+	fmt.Fprintf(&text, "accepted %d, refused %d, refused again by MongoDB %d, not sent %d\n", r.Accepted, r.Refused, r.RefusedAgain, r.Pending)
+	return p.print(output, r, text.String())
 }

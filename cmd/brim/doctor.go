@@ -23,6 +23,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/report"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -489,17 +490,5 @@ func (t *doctorText) group(findings []doctor.Finding) {
 
 // wrapped writes words after a label, in as many lines as they need.
 func (t *doctorText) wrapped(label, words string) {
-	line := label
-	for i, word := range strings.Fields(words) {
-		switch {
-		case i == 0:
-			line += word
-		case t.width > 0 && len([]rune(line))+1+len([]rune(word)) > t.width:
-			t.line("%s", line)
-			line = strings.Repeat(" ", len(label)) + word
-		default:
-			line += " " + word
-		}
-	}
-	t.line("%s", line)
+	report.Wrap(&t.b, label, strings.Repeat(" ", len(label)), words, t.width)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -113,6 +114,28 @@ func outputFlag(cmd *cobra.Command, allowed ...string) *string {
 	return &output
 }
 
+// print prints a command's result as --output says: as JSON, or else its text.
+func (p *process) print(output string, result any, text string) error {
+	if output == "json" {
+		return printJSON(p.stdout, result)
+	}
+	if _, err := io.WriteString(p.stdout, text); err != nil {
+		return fmt.Errorf("print the result: %w", err)
+	}
+	return nil
+}
+
+// tableText returns rows of cells as a table.
+func tableText(rows [][]string) string {
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, cells := range rows {
+		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // into memory
+	}
+	_ = table.Flush()
+	return b.String()
+}
+
 // printJSON prints a command's result.
 func printJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
@@ -122,18 +145,6 @@ func printJSON(w io.Writer, v any) error {
 		return fmt.Errorf("print the result: %w", err)
 	}
 	return nil
-}
-
-// decimal takes a number within bounds, both allowed.
-func decimal(place *float64, least, most float64) func(string) error {
-	return func(s string) error {
-		v, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(v >= least && v <= most) {
-			return fmt.Errorf("%q is not a number from %v to %v", s, least, most)
-		}
-		*place = v
-		return nil
-	}
 }
 
 // seed takes a whole number above 0.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -47,11 +45,7 @@ func newJournalInspect(p *process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *output == "json" {
-			err = printJSON(p.stdout, report)
-		} else {
-			err = printJournal(p.stdout, &report)
-		}
+		err = p.print(*output, report, journalText(&report))
 		if err == nil && report.Damaged() {
 			err = errDamaged
 		}
@@ -60,10 +54,10 @@ func newJournalInspect(p *process) *cobra.Command {
 	return cmd
 }
 
-// printJournal writes a report as text.
-func printJournal(w io.Writer, r *journal.Report) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(format string, args ...any) { _, _ = fmt.Fprintf(t, format+"\n", args...) } // Flush tells
+// journalText is a report as text.
+func journalText(r *journal.Report) string {
+	var lines [][]string
+	line := func(format string, args ...any) { lines = append(lines, []string{fmt.Sprintf(format, args...)}) }
 	line("journal\t%s", r.Dir)
 	line("size\t%s in %d segments, positions to %d", humanize.IBytes(uint64(r.Bytes)), len(r.Segments), r.End)
 	line("stored\teverything before position %d", r.Applied)
@@ -100,7 +94,7 @@ func printJournal(w io.Writer, r *journal.Report) error {
 		}
 		line("\n%s, offset %d, position %d: %s (%s)", b.File, b.Offset, b.Position, b.Wrong, verdict)
 	}
-	return t.Flush()
+	return tableText(lines)
 }
 
 // newJournalReplay returns `brim journal replay`, a daemon without its
@@ -126,16 +120,13 @@ func newJournalReplay(p *process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *output == "json" {
-			return printJSON(p.stdout, done)
-		}
-		return printReplayed(p.stdout, &done)
+		return p.print(*output, done, replayedText(&done))
 	})
 	return cmd
 }
 
-// printReplayed prints what was done.
-func printReplayed(w io.Writer, r *daemon.Replayed) error {
+// replayedText says what was done.
+func replayedText(r *daemon.Replayed) string {
 	took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Millisecond)
 	lines := []string{fmt.Sprintf("%d readings stored in %v, %d left in the journal", r.Stored, took, r.Left)}
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -155,6 +146,5 @@ func printReplayed(w io.Writer, r *daemon.Replayed) error {
 	default:
 		add("Nothing in %s is needed any more.", r.Journal)
 	}
-	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
-	return err
+	return strings.Join(lines, "\n") + "\n"
 }

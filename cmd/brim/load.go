@@ -128,7 +128,7 @@ func (o *loadOptions) addLoad(add adder) {
 	c := &o.config
 	add("sensors", "1000", "N", "number of sensors", config.Count(&c.Sensors, 1, 1_000_000))
 	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", config.Duration(&c.Interval, time.Millisecond, 30*config.Day, false))
-	add("speedup", "1", "X", "event time runs so many times faster than the clock", decimal(&c.Speedup, 0.001, 1e9))
+	add("speedup", "1", "X", "event time runs so many times faster than the clock", config.Number(&c.Speedup, 0.001, 1e9))
 	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp. There are as many sensors as report each --interval at the highest rate, a whole number, to which the interval is adapted", parsed(&c.Rate, load.ParseRate))
 	add("steps", "0", "N", "the ramp goes in so many steps; 0: evenly", config.Count(&c.Steps, 2, 1000))
 	add("batch", "1", "N", "readings in a request", config.Count(&c.Batch, 1, 100_000))
@@ -456,7 +456,7 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (load.Stream, er
 	}
 	s, err := send.Discover(ctx, o.caller.client(0), base, o.stream)
 	if errors.Is(err, send.ErrUnauthorized) {
-		return s, fmt.Errorf("%s: %w%s", flag, err, o.caller.hint(http.StatusUnauthorized))
+		return s, fmt.Errorf("%s: %w%s", flag, err, o.caller.tokenHint(http.StatusUnauthorized))
 	}
 	if err != nil {
 		return s, explainTarget(base, flag, err)

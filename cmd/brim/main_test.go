@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if flag.Parse(); flag.Lookup("test.parallel").Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the value is a valid number
 	}
-	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	code := mongodtest.Run(m)
 	binary.Remove()
 	os.Exit(code)
 }

@@ -128,42 +128,27 @@ func softly(ctx context.Context, w *workplace, kind string, run func(context.Con
 	return run(both)
 }
 
-// endMove carries out --abort and --drop-old. It reports whether it was one of
-// them.
-func (o *maintainOptions) endMove(ctx context.Context, p *process, w *workplace, kind string) (bool, error) {
+// endMove carries out --abort and --drop-old.
+func (o *maintainOptions) endMove(ctx context.Context, p *process, w *workplace, kind string) error {
 	cfg := o.move(w, kind)
-	switch {
-	case o.abort:
+	if o.abort {
 		if err := maintain.Abort(ctx, cfg); err != nil {
-			return true, err
+			return err
 		}
 		w.line.end()
-		if *o.output == "json" {
-			return true, printJSON(p.stdout, map[string]any{"stream": w.stream.Name, "aborted": true})
-		}
-		_, err := fmt.Fprintf(p.stdout, "gave up `brim %s` of stream %s: daemons go on with the collection as it was, the copy is dropped\n", kind, w.stream.Name)
-		return true, err
-	case o.dropOld:
-		dropped, err := maintain.DropOld(ctx, cfg)
-		if err != nil {
-			return true, err
-		}
-		w.line.end()
-		return true, printDropped(p, *o.output, dropped)
+		return p.print(*o.output, map[string]any{"stream": w.stream.Name, "aborted": true},
+			fmt.Sprintf("gave up `brim %s` of stream %s: daemons go on with the collection as it was, the copy is dropped\n", kind, w.stream.Name))
 	}
-	return false, nil
-}
-
-func printDropped(p *process, output string, d *maintain.Dropped) error {
-	if output == "json" {
-		return printJSON(p.stdout, d)
+	dropped, err := maintain.DropOld(ctx, cfg)
+	if err != nil {
+		return err
 	}
-	text := fmt.Sprintf("dropped collection %s, which took %s on disk\n", d.Collection, roundSize(d.Bytes))
-	if d.Collection == "" {
+	w.line.end()
+	text := fmt.Sprintf("dropped collection %s, which took %s on disk\n", dropped.Collection, roundSize(dropped.Bytes))
+	if dropped.Collection == "" {
 		text = "there was no old collection any more\n"
 	}
-	_, err := fmt.Fprint(p.stdout, text)
-	return err
+	return p.print(*o.output, dropped, text)
 }
 
 // A moveProgress shows how far a move is: on a terminal in one line that changes,

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -170,7 +169,7 @@ func (o *migrateOptions) carryOut(ctx context.Context, p *process, w *workplace)
 	if err != nil {
 		return err
 	}
-	return r.print(p, *o.output)
+	return p.print(*o.output, r, r.text())
 }
 
 // moveAll moves, and says whether there are daemons to be restarted.
@@ -302,16 +301,6 @@ type migrateReport struct {
 func (r *migrateReport) again() string { return r.wordsToMove.command("--granularity", r.To) }
 func (r *migrateReport) drop() string {
 	return r.words.command("--granularity", r.To, "--drop-old")
-}
-
-func (r *migrateReport) print(p *process, output string) error {
-	if output == "json" {
-		return printJSON(p.stdout, r)
-	}
-	if _, err := io.WriteString(p.stdout, r.text()); err != nil {
-		return fmt.Errorf("print the result: %w", err)
-	}
-	return nil
 }
 
 func (r *migrateReport) text() string {
@@ -450,14 +439,16 @@ func (f *storageOptions) run(ctx context.Context, p *process, o *migrateOptions)
 				return err
 			}
 			w.line.end()
-			return printStorage(p, *o.output, &storageReport{Stream: cfg.Stream, Aborted: true})
+			aborted := &storageReport{Stream: cfg.Stream, Aborted: true}
+			return p.print(*o.output, aborted, aborted.text())
 		}
 		r, err := maintain.ChangeStorage(ctx, cfg)
 		if err != nil {
 			return err
 		}
 		w.line.end()
-		return printStorage(p, *o.output, &storageReport{Stream: cfg.Stream, SeriesResult: r, Granularity: config.FormatDuration(cfg.Parts.Granularity), words: o.words(cfg.Stream, true)})
+		done := &storageReport{Stream: cfg.Stream, SeriesResult: r, Granularity: config.FormatDuration(cfg.Parts.Granularity), words: o.words(cfg.Stream, true)}
+		return p.print(*o.output, done, done.text())
 	})
 }
 
@@ -605,16 +596,6 @@ type storageReport struct {
 	Granularity string `json:"-"` // of the buckets
 
 	words commandWords // of further commands
-}
-
-func printStorage(p *process, output string, r *storageReport) error {
-	if output == "json" {
-		return printJSON(p.stdout, r)
-	}
-	if _, err := io.WriteString(p.stdout, r.text()); err != nil {
-		return fmt.Errorf("print the result: %w", err)
-	}
-	return nil
 }
 
 func (r *storageReport) text() string {

@@ -84,7 +84,7 @@ func TestMigrateToAnotherGranularityAsAnOperatorDoes(t *testing.T) {
 	assert.Contains(t, third.stdout, "nothing was written with another granularity since")
 	lost := migrate(fresh, "--drop-old", "--admin", "127.0.0.1:1")
 	assert.Equal(t, exitFailed, lost.code)
-	require.ErrorContains(t, lost.err, "no daemon answers at 127.0.0.1:1")
+	require.ErrorContains(t, lost.err, "no daemon answers at http://127.0.0.1:1")
 	require.ErrorContains(t, lost.err, "say --no-daemon")
 	denied := migrate(fresh, "--drop-old", "--no-daemon")
 	assert.Equal(t, exitUsage, denied.code)

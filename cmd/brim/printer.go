@@ -337,8 +337,7 @@ func printable(name string) string {
 
 // csvPrinter writes RFC 4180: a header, and a row an item. All columns are known only
 // when the last item was read, and a field that occurs late must not be left out. So
-// pages wait in a temporary file, except the first: most answers have no other. Readings
-// whose columns are named are written at once.
+// items wait in a temporary file. Readings whose columns are named are written at once.
 type csvPrinter struct {
 	w        io.Writer
 	kind     kind
@@ -347,24 +346,18 @@ type csvPrinter struct {
 	seen     map[string]bool // columns that occur
 	terminal bool            // names that senders chose must not control it
 
-	columns []string
-	out     *bufio.Writer // nil before the header is written
-	first   []row
-	aside   *os.File // pages after the first, an item a line
-	lines   *bufio.Writer
+	out   *bufio.Writer // nil before the header is written
+	aside *os.File      // an item a line
+	lines *bufio.Writer
 }
 
 func (c *csvPrinter) page(rows []row) (err error) {
 	if len(c.named) > 0 && c.kind.name == "readings" {
-		return errors.Join(c.head(c.named), c.rows(rows))
-	}
-	if c.first == nil {
-		c.first = rows
-		return nil
+		return errors.Join(c.rows(c.named, rows), c.out.Flush())
 	}
 	if c.aside == nil {
 		if c.aside, err = os.CreateTemp("", "brim-query-"); err != nil {
-			return fmt.Errorf("keep an answer of several pages, whose columns --fields can name: %w", err)
+			return fmt.Errorf("keep the answer until its columns are known; --fields can name them: %w", err)
 		}
 		c.lines = bufio.NewWriter(c.aside)
 	}
@@ -373,13 +366,17 @@ func (c *csvPrinter) page(rows []row) (err error) {
 
 // end writes the rows that wait.
 func (c *csvPrinter) end() error {
-	if err := errors.Join(c.head(chosen(c.seen, c.named)), c.rows(c.first)); err != nil || c.aside == nil {
-		return err
+	if c.aside == nil {
+		return nil
 	}
 	if err := c.lines.Flush(); err != nil {
 		return err
 	}
 	if _, err := c.aside.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	columns := chosen(c.seen, c.named)
+	if err := c.rows(columns, nil); err != nil { // the header, also of no rows
 		return err
 	}
 	for decoder := json.NewDecoder(bufio.NewReader(c.aside)); decoder.More(); {
@@ -391,34 +388,28 @@ func (c *csvPrinter) end() error {
 		if err != nil {
 			return err
 		}
-		if err := c.rows([]row{one}); err != nil {
+		if err := c.rows(columns, []row{one}); err != nil {
 			return err
 		}
 	}
 	return c.out.Flush()
 }
 
-// head writes the header, once.
-func (c *csvPrinter) head(columns []string) error {
-	if c.out != nil {
-		return nil
-	}
-	c.out, c.columns = bufio.NewWriter(c.w), columns
-	var sensor []string
+// rows writes rows, after a header if they are the first.
+func (c *csvPrinter) rows(columns []string, rows []row) error {
+	var sensor, its []string
 	if c.sensor != "" {
-		sensor = []string{"sensorId"}
+		sensor, its = []string{"sensorId"}, []string{c.sensor}
 	}
-	return c.write(slices.Concat(sensor, c.kind.head, columns))
-}
-
-func (c *csvPrinter) rows(rows []row) error {
-	for _, r := range rows {
-		var cells []string
-		if c.sensor != "" {
-			cells = []string{c.sensor}
+	if c.out == nil {
+		c.out = bufio.NewWriter(c.w)
+		if err := c.write(slices.Concat(sensor, c.kind.head, columns)); err != nil {
+			return err
 		}
-		cells = append(cells, r.head...)
-		for _, name := range c.columns {
+	}
+	for _, r := range rows {
+		cells := slices.Concat(its, r.head)
+		for _, name := range columns {
 			cell := string(r.values[name])
 			if strings.HasPrefix(cell, `"`) { // a string goes without its JSON
 				if err := json.Unmarshal(r.values[name], &cell); err != nil {
@@ -431,10 +422,7 @@ func (c *csvPrinter) rows(rows []row) error {
 			return err
 		}
 	}
-	if c.aside != nil {
-		return nil // more follow
-	}
-	return c.out.Flush()
+	return nil
 }
 
 // write ends a row with CR and LF, and leaves line ends inside cells as they are, which
@@ -473,24 +461,14 @@ type drawing struct {
 	fields  map[string]*curve
 }
 
-// A curve is what is kept of one field.
+// A curve is the values of one field.
 type curve struct {
-	points          []point // bounded, however many values there are
-	low, high, last float64 // of what is drawn
-	min, max        float64 // of the readings
+	at       []time.Time
+	values   []float64 // that are drawn
+	min, max float64   // of the readings
 }
 
-// A point is the mean of consecutive values.
-type point struct {
-	at    time.Time // of the first
-	value float64
-}
-
-const (
-	maxPoints = 1024 // of a field
-	maxCurves = 64
-	maxDrawn  = 120
-)
+const maxDrawn = 120 // characters
 
 func newDrawing(k kind, columns int) *drawing {
 	return &drawing{kind: k, columns: columns, fields: make(map[string]*curve)}
@@ -510,23 +488,12 @@ func (d *drawing) add(r row) {
 		field, statistic := d.kind.split(column)
 		c := d.fields[field]
 		if c == nil {
-			if len(d.fields) == maxCurves {
-				continue
-			}
-			c = &curve{low: math.Inf(1), high: math.Inf(-1), min: math.Inf(1), max: math.Inf(-1)}
+			c = &curve{min: v, max: v}
 			d.fields[field] = c
 		}
 		c.min, c.max = min(c.min, v), max(c.max, v)
-		if statistic != "" && statistic != "mean" {
-			continue
-		}
-		c.low, c.high, c.last = min(c.low, v), max(c.high, v), v
-		if c.points = append(c.points, point{r.at, v}); len(c.points) == maxPoints {
-			for i := range maxPoints / 2 { // merge pairs
-				a, b := c.points[2*i], c.points[2*i+1]
-				c.points[i] = point{a.at, (a.value + b.value) / 2}
-			}
-			c.points = c.points[:maxPoints/2]
+		if statistic == "" || statistic == "mean" {
+			c.at, c.values = append(c.at, r.at), append(c.values, v)
 		}
 	}
 }
@@ -535,15 +502,16 @@ func (d *drawing) add(r row) {
 func (d *drawing) write(w io.Writer, named []string) error {
 	names := slices.Sorted(maps.Keys(d.fields))
 	if len(named) > 0 {
-		names = slices.DeleteFunc(slices.Clone(named), func(s string) bool { return d.fields[s] == nil })
+		names = slices.Clone(named)
 	}
+	names = slices.DeleteFunc(names, func(s string) bool { return d.fields[s] == nil || len(d.fields[s].values) == 0 })
 	if d.items < 2 || len(names) == 0 { // one value is no course
 		return nil
 	}
 	longest, room, bounds := 0, 0, make([]string, len(names))
 	for i, name := range names {
 		c := d.fields[name]
-		bounds[i] = fmt.Sprintf("min %s  max %s  %s %s", short(c.min), short(c.max), d.kind.last, short(c.last))
+		bounds[i] = fmt.Sprintf("min %s  max %s  %s %s", short(c.min), short(c.max), d.kind.last, short(c.values[len(c.values)-1]))
 		longest, room = max(longest, len([]rune(printable(name)))), max(room, len(bounds[i]))
 	}
 	width := min(d.columns-longest-room-4, maxDrawn, d.items)
@@ -568,15 +536,16 @@ func (d *drawing) write(w io.Writer, named []string) error {
 func (d *drawing) course(c *curve, width int) string {
 	levels, span := []rune("▁▂▃▄▅▆▇█"), max(d.end.Sub(d.begin), 1)
 	sums, ns := make([]float64, width), make([]float64, width)
-	for _, p := range c.points {
-		at := min(int(float64(width)*float64(p.at.Sub(d.begin))/float64(span)), width-1)
-		sums[max(at, 0)] += p.value
+	for i, v := range c.values {
+		at := min(int(float64(width)*float64(c.at[i].Sub(d.begin))/float64(span)), width-1)
+		sums[max(at, 0)] += v
 		ns[max(at, 0)]++
 	}
+	low, high := slices.Min(c.values), slices.Max(c.values)
 	out := make([]rune, width)
 	for i := range out {
 		if out[i] = ' '; ns[i] > 0 {
-			part := (sums[i]/ns[i] - c.low) / (c.high - c.low)
+			part := (sums[i]/ns[i] - low) / (high - low)
 			if math.IsNaN(part) || math.IsInf(part, 0) { // all values are alike
 				part = 0.5
 			}

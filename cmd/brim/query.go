@@ -47,9 +47,8 @@ const queryHelp = `Print a daemon's readings of a sensor, their summary, the new
 sensors themselves, or the sensors that stopped reporting.
 
 Text is a table, and on a terminal a drawing of each numeric field under it.
-CSV has a header and a column for every field that occurs; an answer of several
-pages is therefore kept in a temporary file until all columns are known, unless
---fields names them. It holds what sensors sent: a spreadsheet may take a value
+CSV has a header and a column for every field that occurs; an answer is therefore
+kept in a temporary file until all columns are known, unless --fields names them. It holds what sensors sent: a spreadsheet may take a value
 that begins with = + - or @ for a formula, so import it as text. JSON and NDJSON
 are as the daemon returns them.
 
@@ -395,7 +394,7 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 	if q.kind.lines {
 		accept = asLines
 	}
-	resp, err := r.get(ctx, q.path+"?"+q.query.Encode(), accept)
+	resp, err := r.accepted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
 	if err != nil {
 		return nil, "", err
 	}
@@ -445,60 +444,4 @@ func readLines(lines *json.Decoder) (items []json.RawMessage, err error) {
 		}
 		items = append(items, item)
 	}
-}
-
-// remoteFlags adds the flags of a command that calls a daemon's HTTP listener.
-func remoteFlags(flags *pflag.FlagSet, p *process) func() (*remote, error) {
-	base := flags.String("url", daemonURL(p), "`URL` of the daemon ("+daemon.EnvURL+")")
-	access := clientFlags(flags)
-	return func() (*remote, error) {
-		if u, err := url.Parse(*base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, config.Usage(fmt.Errorf("--url: %q is not the URL of a daemon, like %s", config.MaskUser(*base), localDaemon))
-		}
-		caller, err := access(p)
-		if err != nil {
-			return nil, err
-		}
-		return &remote{caller: caller, client: caller.client(time.Minute), base: strings.TrimSuffix(*base, "/"), flag: "--url"}, nil
-	}
-}
-
-// A remote is a daemon's HTTP listener, as a flag names it.
-type remote struct {
-	*caller
-	client     *http.Client
-	base, flag string
-}
-
-// get returns the answer to a request if it is 200; any other is an error.
-func (r *remote) get(ctx context.Context, path, accept string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+path, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
-	}
-	req.Header.Set("Accept", accept)
-	resp, err := r.client.Do(req)
-	if err != nil {
-		return nil, explainCall(r.base, r.flag, fmt.Errorf("ask the daemon at %s: %w", config.MaskUser(r.base), err))
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp, nil
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return nil, fmt.Errorf("read the daemon's answer: %w", err)
-	}
-	if wantsTLS(resp.StatusCode, body) {
-		return nil, config.Usage(fmt.Errorf("%s: %s speaks TLS; call it by https://", r.flag, config.MaskUser(r.base)))
-	}
-	var problem struct{ Code, Message string }
-	if err := json.Unmarshal(body, &problem); err != nil || problem.Message == "" {
-		return nil, fmt.Errorf("the daemon answered %s without saying why; is this its --http-addr?", resp.Status)
-	}
-	err = fmt.Errorf("%s (%s, HTTP %d)%s", problem.Message, problem.Code, resp.StatusCode, r.hint(resp.StatusCode))
-	if resp.StatusCode == http.StatusBadRequest {
-		return nil, config.Usage(err)
-	}
-	return nil, err
 }

@@ -213,6 +213,7 @@ func TestCSVKeepsTheLineEndsInsideValues(t *testing.T) {
 	var out strings.Builder
 	c := &csvPrinter{w: &out, kind: readingsKind(), seen: map[string]bool{"a": true, "b": true, "c": true}}
 	require.NoError(t, c.page(rowsOf(t, c.kind, json.RawMessage(`{"ts":"x","fields":{"a":"1\n2","b":"1\r2","c":"1\r\n2"}}`))))
+	t.Cleanup(c.close)
 	require.NoError(t, c.end())
 	assert.Equal(t, "ts,a,b,c\r\nx,\"1\n2\",\"1\r2\",\"1\r\n2\"\r\n", out.String())
 }

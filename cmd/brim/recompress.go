@@ -79,8 +79,7 @@ func (o *recompressOptions) run(ctx context.Context, p *process) error {
 
 func (o *recompressOptions) carryOut(ctx context.Context, p *process, w *workplace) error {
 	if o.abort || o.dropOld {
-		_, err := o.endMove(ctx, p, w, kindRecompress)
-		return err
+		return o.endMove(ctx, p, w, kindRecompress)
 	}
 	cfg := o.move(w, kindRecompress)
 	cfg.To, cfg.Compressor, cfg.SameDocuments = string(o.to), o.to, true
@@ -94,9 +93,6 @@ func (o *recompressOptions) carryOut(ctx context.Context, p *process, w *workpla
 
 // report says what the move came to, and what to do next.
 func (o *recompressOptions) report(p *process, r *maintain.Result) error {
-	if *o.output == "json" {
-		return printJSON(p.stdout, r)
-	}
 	var text strings.Builder
 	add := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
 	if r.AlreadyDone {
@@ -123,8 +119,7 @@ func (o *recompressOptions) report(p *process, r *maintain.Result) error {
 	if r.Kept != "" {
 		add("The old collection is kept as %s. When you are content: brim recompress --stream %s --drop-old", r.Kept, r.Stream)
 	}
-	_, err := fmt.Fprint(p.stdout, text.String())
-	return err
+	return p.print(*o.output, r, text.String())
 }
 
 // ofWhole writes what a part of the whole is.

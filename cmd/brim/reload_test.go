@@ -263,6 +263,6 @@ func TestHangupWithoutAFileEndsTheDaemon(t *testing.T) {
 	t.Parallel()
 	b := startBrim(t, "--storage", "memory", "--data-dir", t.TempDir()).awaitReady()
 	b.signal(syscall.SIGHUP)
-	assert.Equal(t, "there is no configuration file to read again (--config)", b.awaitLog("stopping")["why"])
+	assert.Equal(t, "hangup", b.awaitLog("stopping")["signal"])
 	assert.Equal(t, 0, b.wait())
 }

@@ -83,15 +83,11 @@ func newConfigCheck(p *process) *cobra.Command {
 			err = errors.Join(c.CheckOpen()...)
 		}
 		problems := daemon.SplitErrors(err)
-		var printed error
-		switch {
-		case *output == "json":
-			printed = printJSON(p.stdout, checked{args[0], err == nil, problems})
-		case err == nil:
-			_, printed = fmt.Fprintf(p.stdout, "%s is correct; streams: %s\n", args[0], strings.Join(c.Names(), ", "))
-		default:
-			_, printed = fmt.Fprintln(p.stdout, strings.Join(problems, "\n"))
+		text := strings.Join(problems, "\n") + "\n"
+		if err == nil {
+			text = fmt.Sprintf("%s is correct; streams: %s\n", args[0], strings.Join(c.Names(), ", "))
 		}
+		printed := p.print(*output, checked{args[0], err == nil, problems}, text)
 		if printed == nil && err != nil {
 			// The command itself did what was asked, so this is no wrong usage.
 			return fmt.Errorf("%s cannot be used: problems found: %d", args[0], len(problems))
@@ -116,10 +112,7 @@ func newConfigPrint(p *process) *cobra.Command {
 	}
 	output := outputFlag(cmd, "text", "json")
 	withSettings(cmd, p, func(_ context.Context, c *daemon.Config) error {
-		if *output == "json" {
-			return printJSON(p.stdout, c.Describe())
-		}
-		return c.Print(p.stdout)
+		return p.print(*output, c.Describe(), c.Text())
 	})
 	return cmd
 }

@@ -4,20 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
 // newToken returns `brim token`, for the identities that may call a daemon:
@@ -75,13 +72,7 @@ func newTokenRevoke(p *process) *cobra.Command {
 		case err != nil:
 			return err
 		}
-		if *output == "json" {
-			return printJSON(p.stdout, struct {
-				Revoked string `json:"revoked"`
-			}{args[0]})
-		}
-		_, err = fmt.Fprintf(p.stdout, "%s is revoked; daemons that use %s refuse it within two seconds\n", printable(args[0]), path)
-		return err
+		return p.print(*output, map[string]string{"revoked": args[0]}, fmt.Sprintf("%s is revoked; daemons that use %s refuse it within two seconds\n", printable(args[0]), path))
 	}
 	return cmd
 }
@@ -108,14 +99,10 @@ func newTokenList(p *process) *cobra.Command {
 		for i := range entries {
 			list[i] = listed(&entries[i], now)
 		}
-		if *output == "json" {
-			return printJSON(p.stdout, list)
-		}
 		if len(list) == 0 {
-			_, err := fmt.Fprintf(p.stderr, "%s holds no identities; brim token create makes one\n", path)
-			return err
+			_, _ = fmt.Fprintf(p.stderr, "%s holds no identities; brim token create makes one\n", path)
 		}
-		return printIdentities(p.stdout, list)
+		return p.print(*output, list, identitiesText(list))
 	}
 	return cmd
 }
@@ -151,9 +138,11 @@ func listed(e *access.Entry, now time.Time) listedIdentity {
 	return out
 }
 
-func printIdentities(w io.Writer, list []listedIdentity) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "name\tshows\tscopes\tsensors\tcreated\texpires\trequests/s\treadings/s\tnew sensors/s\tactive sensors") // Flush tells
+func identitiesText(list []listedIdentity) string {
+	if len(list) == 0 {
+		return ""
+	}
+	rows := [][]string{{"name", "shows", "scopes", "sensors", "created", "expires", "requests/s", "readings/s", "new sensors/s", "active sensors"}}
 	for i := range list {
 		l := &list[i]
 		cells := []string{printable(l.Name), "token", joinScopes(l.Scopes), "all", absent, "never"}
@@ -182,9 +171,9 @@ func printIdentities(w io.Writer, list []listedIdentity) error {
 				cells = append(cells, fmt.Sprint(v))
 			}
 		}
-		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t"))
+		rows = append(rows, cells)
 	}
-	return table.Flush()
+	return tableText(rows)
 }
 
 func newTokenCreate(p *process) *cobra.Command {
@@ -207,10 +196,10 @@ func newTokenCreate(p *process) *cobra.Command {
 	scopes := flags.StringSlice("scope", nil, "what it may do: `SCOPE` of ingest, read and admin, which includes the others; can be repeated")
 	flags.StringVar(&e.SensorPrefix, "sensor-prefix", "", "`TEXT` that the ids of its sensors begin with; empty: all sensors")
 	add("expires", "", "TIME", "like 2027-11-21T10:00:00Z, or a duration from now like 90d; empty: never", parsed(&e.Expires, func(s string) (time.Time, error) { return parseExpiry(s, now) }))
-	add("requests-per-second", "", "N", "requests, and messages of gRPC streams, a second at most; 0: no limit; empty: as --quota-requests of the daemon", optional(daemon.Rate(&q.RequestsPerSecond)))
-	add("readings-per-second", "", "N", "readings a second at most; 0: no limit; empty: as --quota-readings", optional(daemon.Rate(&q.ReadingsPerSecond)))
-	add("new-sensors-per-second", "", "N", "new sensors a second at most; 0: no limit; empty: as --quota-new-sensors", optional(daemon.Rate(&q.NewSensorsPerSecond)))
-	add("active-sensors", "", "N", "sensors in an hour at most; 0: no limit; empty: as --quota-active-sensors", optional(daemon.Whole(&q.ActiveSensors, access.MaxActiveSensors)))
+	add("requests-per-second", "", "N", "requests, and messages of gRPC streams, a second at most; 0: no limit; empty: as --quota-requests of the daemon", optional(config.Number(&q.RequestsPerSecond, 0, access.MaxRate)))
+	add("readings-per-second", "", "N", "readings a second at most; 0: no limit; empty: as --quota-readings", optional(config.Number(&q.ReadingsPerSecond, 0, access.MaxRate)))
+	add("new-sensors-per-second", "", "N", "new sensors a second at most; 0: no limit; empty: as --quota-new-sensors", optional(config.Number(&q.NewSensorsPerSecond, 0, access.MaxRate)))
+	add("active-sensors", "", "N", "sensors in an hour at most; 0: no limit; empty: as --quota-active-sensors", optional(config.Count(&q.ActiveSensors, 0, access.MaxActiveSensors)))
 	flags.StringVar(&e.Certificate, "certificate", "", "`NAME` of a client certificate instead of a token: a common name, or cn:NAME, dns:NAME, uri:URI or email:ADDRESS")
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -246,22 +235,21 @@ func optional(set func(string) error) func(string) error {
 	}
 }
 
-// parseExpiry reads a time, or a duration from now; empty: never.
+// parseExpiry reads a time after now, or a duration from now; empty: never.
 func parseExpiry(s string, now time.Time) (at time.Time, err error) {
 	if s == "" {
 		return at, nil
 	}
-	if at, err = time.Parse(time.RFC3339, s); err != nil {
-		d, err := config.ParseDuration(s)
-		if err != nil || d <= 0 {
-			return at, fmt.Errorf("%q is neither a time like 2027-11-21T10:00:00Z nor a duration like 90d", s)
-		}
-		at = now.Add(d)
+	if at, err = config.ParseTime("+"+s, now); err != nil {
+		at, err = config.ParseTime(s, now)
 	}
-	if !at.After(now) {
+	switch {
+	case err != nil:
+		return at, fmt.Errorf("%q is neither a time like 2027-11-21T10:00:00Z nor a duration like 90d", s)
+	case !at.After(now):
 		return at, fmt.Errorf("%s is in the past", s)
 	}
-	return at.UTC().Truncate(time.Second), nil
+	return at.Truncate(time.Second), nil
 }
 
 // createToken writes the identity into the file; the token is empty where it

@@ -26,11 +26,7 @@ func newVersion(p *process) *cobra.Command {
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		v := readVersion()
-		if *output == "json" {
-			return printJSON(p.stdout, v)
-		}
-		_, err := fmt.Fprintln(p.stdout, v.Line())
-		return err
+		return p.print(*output, v, v.Line()+"\n")
 	}
 	return cmd
 }

@@ -28,7 +28,7 @@ import (
 var binary brimtest.Binary
 
 func TestMain(m *testing.M) {
-	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	code := mongodtest.Run(m)
 	binary.Remove()
 	os.Exit(code)
 }

@@ -118,7 +118,7 @@ func TestConcurrentEditsLoseNothing(t *testing.T) {
 	entries, err := Load(path)
 	require.NoError(t, err)
 	assert.Len(t, entries, n)
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".access-*"))
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".new-*"))
 	require.NoError(t, err)
 	assert.Empty(t, left)
 }

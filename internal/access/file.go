@@ -25,6 +25,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // An Entry is an identity in the access file.
@@ -475,7 +476,12 @@ func edit(ctx context.Context, path string, change func(list *yaml.Node) error) 
 	if _, _, err := Parse(path, changed); err != nil {
 		return fmt.Errorf("not changed, because the access file would become invalid: %w", err)
 	}
-	return replaceFile(path, changed, info)
+	return machine.ReplaceFile(path, changed, func(f *os.File) error {
+		if info == nil { // there was none
+			return nil
+		}
+		return copyOwner(f, info)
+	})
 }
 
 // changedBy returns the content of a valid file with its list of identities changed.
@@ -561,35 +567,4 @@ func (e *Entry) node() *yaml.Node {
 		n.Content = append(n.Content, text(keyQuota), quota)
 	}
 	return n
-}
-
-// replaceFile replaces a file atomically. It keeps the mode and the owner of the old
-// file; a new one is accessible to its owner only.
-func replaceFile(path string, content []byte, before os.FileInfo) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".access-*") // with mode 0600
-	if err != nil {
-		return fmt.Errorf("write the access file: %w", err)
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // if it was not renamed
-	if before != nil {
-		err = copyOwner(f, before)
-	}
-	if err == nil {
-		_, err = f.Write(content)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write the access file: %w", err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("replace the access file: %w", err)
-	}
-	if d, err := os.Open(dir); err == nil { // not on every system
-		_ = d.Sync()
-		d.Close()
-	}
-	return nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }
 
 // trial is an experiment that does what a test wants.
 func trial(run func(ctx context.Context, lab *Lab) error) *Experiment {

@@ -45,13 +45,25 @@ func Choice[T ~string](place *T, allowed ...T) func(string) error {
 }
 
 // Count accepts a whole number from least to most.
-func Count(place *int, least, most int) func(string) error {
+func Count[T ~int | ~float64](place *T, least, most int) func(string) error {
 	return func(s string) error {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < least || n > most {
 			return fmt.Errorf("%q is not a whole number from %d to %d", s, least, most)
 		}
-		*place = n
+		*place = T(n)
+		return nil
+	}
+}
+
+// Number accepts a number from least to most, which may be a fraction.
+func Number(place *float64, least, most float64) func(string) error {
+	return func(s string) error {
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(v >= least && v <= most) {
+			return fmt.Errorf("%q is not a number from %s to %s", s, strconv.FormatFloat(least, 'f', -1, 64), strconv.FormatFloat(most, 'f', -1, 64))
+		}
+		*place = v
 		return nil
 	}
 }

@@ -75,7 +75,7 @@ func (a *adminPages) handler() http.Handler {
 		"GET /metrics": promhttp.HandlerFor(a.gatherer, promhttp.HandlerOpts{
 			EnableOpenMetrics: true, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 		}),
-		"GET /{$}": a.page, "GET /console": a.page, "GET /console/": a.page,
+		"GET /{$}": a.page, "GET /console": a.page,
 		"GET /status": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { a.write(w, http.StatusOK, a.status()) }),
 	} {
 		mux.Handle(pattern, a.checkHost(a.require(access.Read, a.allSensors(handler))))

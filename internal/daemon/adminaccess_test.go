@@ -75,7 +75,6 @@ func TestScopesOfTheAdminPages(t *testing.T) {
 		{watching, "GET", "/status"},
 		{watching, "GET", "/"},
 		{watching, "GET", "/console"},
-		{watching, "GET", "/console/live"},
 		{managing, "POST", "/flush"},
 		{managing, "POST", "/release?stream=readings"},
 		{managing, "POST", "/hold?stream=readings"},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"regexp"
@@ -391,10 +390,10 @@ func (e effective) shown() Shown {
 	return s
 }
 
-// Print writes a file that makes the same settings, each with its origin in a
+// Text is a file that makes the same settings, each with its origin in a
 // comment. A value with a masked secret is commented out, since the file would
 // not work with it.
-func (c *Config) Print(w io.Writer) error {
+func (c *Config) Text() string {
 	var b strings.Builder
 	for _, e := range c.effective {
 		c.printSetting(&b, e)
@@ -411,8 +410,7 @@ func (c *Config) Print(w io.Writer) error {
 			fmt.Fprintf(&b, "%-34s # %s\n", "    "+e.Name+": "+quoteYAML(e.text), e.origin)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 func (c *Config) printSetting(b *strings.Builder, e effective) {

@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,15 +60,20 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 	level := new(slog.LevelVar)
 	level.Set(logLevel(c.LogLevel))
 	log := newLogger(o.Stderr, level, c.LogFormat)
-	hups := newHangups(c.from)
-	running, stopping, release := watchSignals(ctx, log, hups)
+	stops, hangups := stopSignals(), make(chan os.Signal, 1)
+	if c.from.file() != "" {
+		stops = slices.DeleteFunc(stops, func(s os.Signal) bool { return s == syscall.SIGHUP })
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+	}
+	running, stopping, release := watchSignals(ctx, log, stops)
 	defer release()
 	d, err := newDaemon(c, log, o)
 	if err != nil {
 		return err
 	}
 	defer limitCollector(d.ingest.Memory)()
-	d.level, d.reloads = level, newReloader(d, c.from, hups.asked)
+	d.level, d.reloads = level, newReloader(d, c.from, hangups)
 	d.supervisor = newSupervisor(d, o.Env)
 	defer d.supervisor.start()()
 	serving, err := d.listen(running)
@@ -101,16 +107,14 @@ var ErrTwice = errors.New("a second signal ended the daemon at once")
 // not press a key twice that fast.
 const oneSignal = 100 * time.Millisecond
 
-// watchSignals is onSignalsBut that logs; hups may be nil.
-func watchSignals(ctx context.Context, log *slog.Logger, hups *hangups) (running, stopping context.Context, release func()) {
-	return onSignalsBut(ctx, hups,
-		func(s os.Signal) {
-			if hups != nil && s == syscall.SIGHUP {
-				log.Info("stopping", "signal", s.String(), "why", hups.why())
-				return
-			}
-			log.Info("stopping", "signal", s.String())
-		},
+// stopSignals end a command. A hangup ends a daemon only if it has no configuration file to
+// read again.
+func stopSignals() []os.Signal { return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} }
+
+// watchSignals is OnSignals for the given signals, and logs them.
+func watchSignals(ctx context.Context, log *slog.Logger, stops []os.Signal) (running, stopping context.Context, release func()) {
+	return onSignals(ctx, stops,
+		func(s os.Signal) { log.Info("stopping", "signal", s.String()) },
 		func(s os.Signal) { log.Warn("stopping at once", "signal", s.String()) })
 }
 
@@ -120,19 +124,15 @@ func watchSignals(ctx context.Context, log *slog.Logger, hups *hangups) (running
 // some supervisors signal both the process and its group. A closed output pipe ends
 // nothing, so that the process can shut down in order.
 func OnSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
-	return onSignalsBut(ctx, nil, soft, hard)
+	return onSignals(ctx, stopSignals(), soft, hard)
 }
 
-// onSignalsBut is OnSignals, except that hups handles hangups; it may be nil.
-func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
+func onSignals(ctx context.Context, stops []os.Signal, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
 	signals := make(chan os.Signal, 2)
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		if !signal.Ignored(s) { // a shell's background job
+	for _, s := range stops {
+		if !signal.Ignored(s) { // by nohup, or in a shell's background job
 			signal.Notify(signals, s)
 		}
-	}
-	if hups.wanted() {
-		signal.Notify(signals, syscall.SIGHUP)
 	}
 	broken := make(chan os.Signal, 1) // pipes: the write gets an error instead
 	signal.Notify(broken, syscall.SIGPIPE)
@@ -141,7 +141,7 @@ func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)
 	var watching sync.WaitGroup
 	done := make(chan struct{})
 	watching.Go(func() {
-		handleSignals(signals, done, hups,
+		handleSignals(signals, done,
 			func(s os.Signal) { soft(s); stop() },
 			func(s os.Signal) { hard(s); end(ErrTwice) })
 		signal.Stop(signals)
@@ -157,13 +157,13 @@ func onSignalsBut(ctx context.Context, hups *hangups, soft, hard func(os.Signal)
 }
 
 // handleSignals calls one act for each signal, until all were called or done is closed.
-func handleSignals(signals <-chan os.Signal, done <-chan struct{}, hups *hangups, acts ...func(os.Signal)) {
+func handleSignals(signals <-chan os.Signal, done <-chan struct{}, acts ...func(os.Signal)) {
 	var last os.Signal
 	var at time.Time // of last
 	for len(acts) > 0 {
 		select {
 		case s := <-signals:
-			if hups.takes(s) || s == last && time.Since(at) < oneSignal {
+			if s == last && time.Since(at) < oneSignal {
 				continue
 			}
 			last, at = s, time.Now()
@@ -368,7 +368,7 @@ func (d *daemon) run(ctx context.Context) error {
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
 	}
 	// The console runs until stop has stored all accepted readings, when its metrics matter
-	// most. The history is in the data directory, which is locked by now.
+	// most.
 	d.endConsole = background(context.WithoutCancel(ctx), d.console.Run)
 	uri, err := d.findMongoDB(ctx)
 	if err != nil {
@@ -398,7 +398,6 @@ func (d *daemon) run(ctx context.Context) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
-	s.logUnconfigured(ctx)
 	if ctx.Err() == nil {
 		d.ingest.SetReady(true)
 		d.supervisor.acceptsReadings()

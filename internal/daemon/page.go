@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/brim-telemetry/brim/internal/config"
@@ -42,15 +41,13 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 	return monitor, nil
 }
 
-// newConsole returns the live page, which answers from the start. Its history is in the
-// data directory.
+// newConsole returns the live page, which answers from the start.
 func (d *daemon) newConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Version: d.version.Version, Gatherer: d.registry, Logger: d.log,
 		Parts: d.parts, Streams: d.pageStreams, Signals: d.pageSignals, Diagnosis: d.pageDiagnosis,
 		HTTPAddr: func() string { return reachable(d.listeners.http) },
 		Scheme:   d.scheme(),
-		File:     filepath.Join(d.cfg.DataDir, "console-history"),
 	})
 }
 

@@ -7,12 +7,10 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"os/signal"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,7 +64,7 @@ type ConfigStatus struct {
 type reloader struct {
 	daemon  *daemon
 	from    Sources
-	asked   <-chan struct{}
+	asked   <-chan os.Signal
 	outcome map[string]prometheus.Counter
 
 	mu    sync.Mutex
@@ -82,7 +80,7 @@ type unapplied struct {
 	unable    string        // why retrying does not help; empty: it may
 }
 
-func newReloader(d *daemon, from Sources, asked <-chan struct{}) *reloader {
+func newReloader(d *daemon, from Sources, asked <-chan os.Signal) *reloader {
 	counters := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_config_reloads_total", Help: "Reloads of the configuration, by outcome.",
 	}, []string{"outcome"})
@@ -450,64 +448,4 @@ func (s Stream) change(of streamStore) error {
 		st.Change(timeseries.Settings{Retention: s.Retention, WriteConcern: s.WriteConcern})
 	}
 	return nil
-}
-
-// hangups decides what a SIGHUP means. With a configuration file it requests a reload.
-// Without one it ends the daemon, as it does most programs; so it does when the terminal
-// in which the daemon was started is gone, unless it was started with nohup.
-type hangups struct {
-	asked    chan struct{} // a reload is requested
-	file     bool          // there is a configuration file
-	ignored  bool          // since the start, as by nohup: it never ends the daemon
-	terminal bool          // there was one at the start
-	stopping bool          // a hangup has ended the daemon
-}
-
-func newHangups(from Sources) *hangups {
-	return &hangups{
-		asked: make(chan struct{}, 1), file: from.file() != "", ignored: signal.Ignored(syscall.SIGHUP), terminal: hasTerminal(),
-	}
-}
-
-// wanted reports whether SIGHUP is to be handled.
-func (h *hangups) wanted() bool { return h != nil && h.file || !signal.Ignored(syscall.SIGHUP) }
-
-// takes reports whether a signal does not end the daemon. A terminal that closes often
-// sends two, from the system and from the shell; they end it once.
-func (h *hangups) takes(s os.Signal) bool {
-	if h == nil || s != syscall.SIGHUP {
-		return false
-	}
-	if h.why() == "" {
-		select {
-		case h.asked <- struct{}{}:
-		default: // a reload that has not begun yet sees the current file
-		}
-		return true
-	}
-	before := h.stopping
-	h.stopping = true
-	return before
-}
-
-// why returns why a hangup ends the daemon, empty if it does not.
-func (h *hangups) why() string {
-	switch {
-	case !h.file:
-		return "there is no configuration file to read again (--config)"
-	case h.terminal && !h.ignored && !hasTerminal():
-		return "the terminal that the daemon was started on is gone"
-	default:
-		return ""
-	}
-}
-
-// hasTerminal reports whether this process has a controlling terminal.
-func hasTerminal() bool {
-	f, err := os.OpenFile("/dev/tty", os.O_RDONLY|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return false
-	}
-	_ = f.Close() // nothing was written
-	return true
 }

@@ -40,7 +40,7 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 		return done, config.Usage(errors.New("--journal off: there is no journal to replay"))
 	}
 	logger := newLogger(o.Stderr, logLevel(c.LogLevel), c.LogFormat)
-	running, stopping, release := watchSignals(ctx, logger, nil)
+	running, stopping, release := watchSignals(ctx, logger, stopSignals())
 	defer release()
 	d := &daemon{cfg: c, log: logger, stderr: o.Stderr, session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry()}
 	found, err := InspectJournal(c.JournalPath())

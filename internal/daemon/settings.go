@@ -474,19 +474,19 @@ func (c *accessSettings) all() []Setting {
 			Usage: "YAML with identities and their scopes, see brim token; reloaded when it changes; empty: no authentication",
 		},
 		{
-			Name: "quota-requests", live: true, Kind: "N", Initial: "0", set: Rate(&c.Quota.RequestsPerSecond),
+			Name: "quota-requests", live: true, Kind: "N", Initial: "0", set: config.Number(&c.Quota.RequestsPerSecond, 0, access.MaxRate),
 			Usage: "requests and messages of gRPC streams per second, of each identity without such a quota of its own, or of all clients without authentication; 0: no limit",
 		},
 		{
-			Name: "quota-readings", live: true, Kind: "N", Initial: "0", set: Rate(&c.Quota.ReadingsPerSecond),
+			Name: "quota-readings", live: true, Kind: "N", Initial: "0", set: config.Number(&c.Quota.ReadingsPerSecond, 0, access.MaxRate),
 			Usage: "likewise, readings per second; 0: no limit",
 		},
 		{
-			Name: "quota-new-sensors", live: true, Kind: "N", Initial: "0", set: Rate(&c.Quota.NewSensorsPerSecond),
+			Name: "quota-new-sensors", live: true, Kind: "N", Initial: "0", set: config.Number(&c.Quota.NewSensorsPerSecond, 0, access.MaxRate),
 			Usage: "likewise, sensors per second that sent nothing for an hour; 0: no limit",
 		},
 		{
-			Name: "quota-active-sensors", live: true, Kind: "N", Initial: "0", set: Whole(&c.Quota.ActiveSensors, access.MaxActiveSensors),
+			Name: "quota-active-sensors", live: true, Kind: "N", Initial: "0", set: config.Count(&c.Quota.ActiveSensors, 0, access.MaxActiveSensors),
 			Usage: "likewise, sensors per hour; 0: no limit",
 		},
 	}
@@ -499,30 +499,6 @@ func (d *daemon) openGuard() (*access.Guard, error) {
 		return nil, nil
 	}
 	return access.Open(access.Config{Path: c.AccessFile, Default: c.Quota, Logger: d.log, Registerer: d.registry, TLS: d.tls})
-}
-
-// Rate sets a number per second, which may be a fraction; 0 is no limit.
-func Rate(place *float64) func(string) error {
-	return func(s string) error {
-		v, err := strconv.ParseFloat(s, 64)
-		if err != nil || !(v >= 0 && v <= access.MaxRate) {
-			return fmt.Errorf("%q is not a number from 0 to %d", s, int64(access.MaxRate))
-		}
-		*place = v
-		return nil
-	}
-}
-
-// Whole sets a whole number.
-func Whole(place *float64, most int) func(string) error {
-	return func(s string) error {
-		var n int
-		if err := config.Count(&n, 0, min(most, math.MaxInt32))(s); err != nil {
-			return err
-		}
-		*place = float64(n)
-		return nil
-	}
 }
 
 // fieldAnswer is what to do with a reading with fields that its stream does not allow.

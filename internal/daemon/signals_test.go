@@ -29,7 +29,7 @@ func TestRepeatedSignalCountsOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				signals, done := make(chan os.Signal), make(chan struct{})
 				soft, hard := false, false
-				go handleSignals(signals, done, nil, func(os.Signal) { soft = true }, func(os.Signal) { hard = true })
+				go handleSignals(signals, done, func(os.Signal) { soft = true }, func(os.Signal) { hard = true })
 				signals <- syscall.SIGTERM
 				<-time.After(then.after) // of the bubble's clock
 				signals <- then.signal

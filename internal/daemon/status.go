@@ -8,6 +8,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/console"
 	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -78,7 +79,7 @@ type Status struct {
 	Mongod        *EmbeddedStatus `json:"mongod,omitempty"` // the embedded one
 	Streams       []StreamStatus  `json:"streams"`
 	Journal       *journal.Status `json:"journal,omitempty"` // absent while the daemon starts
-	Queue         *queueStatus    `json:"queue,omitempty"`   // absent until there is a MongoDB to try
+	Queue         *queue.Status   `json:"queue,omitempty"`   // absent until there is a MongoDB to try
 	Config        *ConfigStatus   `json:"config,omitempty"`
 }
 
@@ -134,15 +135,6 @@ type StreamStatus struct {
 	HeldUntil            string   `json:"held_until,omitempty"` // it accepts no readings until then
 }
 
-type queueStatus struct {
-	Readings int    `json:"readings"`  // accepted and not stored, in memory or only in the journal
-	Released uint64 `json:"released"`  // stored or put aside since the start
-	Bytes    int64  `json:"bytes"`     // of readings in memory
-	MaxBytes int64  `json:"max_bytes"` // of those
-	Buckets  int    `json:"buckets"`   // whose state is remembered
-	SetAside int    `json:"set_aside"` // buckets that cannot be written while others can
-}
-
 func (d *daemon) status() any {
 	out := Status{
 		Version: d.version.Version, Revision: d.version.Revision,
@@ -172,10 +164,8 @@ func (d *daemon) status() any {
 			p := part("", s.available())
 			out.MongoDB = &availability{Available: p.Ready, Reason: p.Reason}
 		}
-		q := s.queue.Status()
-		out.Queue = &queueStatus{
-			Readings: q.Readings, Released: q.Released, Bytes: q.Bytes, MaxBytes: q.MaxBytes, Buckets: q.Buckets, SetAside: q.SetAside,
-		}
+		queued := s.queue.Status()
+		out.Queue = &queued
 	}
 	if d.reloads != nil {
 		config := d.reloads.status()

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -396,29 +395,6 @@ func (s *storage) disconnect(ctx context.Context) error {
 		s.claims.Close(ctx)
 	}
 	return s.conn.Close(ctx)
-}
-
-// logUnconfigured logs which streams in the database this daemon does not have: those
-// that were removed from its file, or another daemon's. They are left as they are, and so
-// is their retention.
-func (s *storage) logUnconfigured(ctx context.Context) {
-	if s.conn == nil || ctx.Err() != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
-	defer cancel()
-	var known []string
-	for name := range s.stores {
-		known = append(known, name)
-	}
-	found, err := store.UnconfiguredStreams(ctx, s.conn.Database(), known)
-	if err != nil {
-		s.log.Debug("list streams that are not configured", "err", err)
-		return
-	}
-	if len(found) > 0 {
-		s.log.Info("the database has streams that are not configured here; their collections are left as they are", "streams", strings.Join(found, ", "))
-	}
 }
 
 // watchStaleness recalls the sensors of each stream once it is prepared.

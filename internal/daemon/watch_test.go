@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,20 +13,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 )
-
-func TestLivePageKeepsHistory(t *testing.T) {
-	t.Parallel()
-	flags := memoryFlags(t)
-	d := newTestDaemon(t, flags)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.NoError(t, d.run(ctx))
-	assert.NoFileExists(t, filepath.Join(flags["data-dir"], "console-history"), "samples are taken until stop")
-	require.NoError(t, d.stop(context.Background()))
-	assert.FileExists(t, filepath.Join(flags["data-dir"], "console-history"))
-	_, err := (&http.Client{Timeout: time.Second}).Get("http://" + d.listeners.admin.Addr().String())
-	assert.Error(t, err)
-}
 
 // TestRevocationCountsWhileStopping revokes a token when run has returned and the
 // listeners are still open.

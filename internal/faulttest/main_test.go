@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		_ = parallel.Value.Set(strconv.Itoa(2 * runtime.GOMAXPROCS(0)))
 	}
-	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	code := mongodtest.Run(m)
 	binary.Remove()
 	os.Exit(code)
 }

@@ -124,7 +124,7 @@ func TestAuthenticationRefusesUnknownUsers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, info.Mode().Perm(), name)
 	}
-	unfinished, err := filepath.Glob(filepath.Join(dir, "*.new"))
+	unfinished, err := filepath.Glob(filepath.Join(dir, ".new-*"))
 	require.NoError(t, err)
 	assert.Empty(t, unfinished)
 }

@@ -126,15 +126,14 @@ func TestCredentialsAreRepaired(t *testing.T) {
 		damage         func(f files)
 		newURI, newKey bool
 	}{
-		"nothing":                     {damage: func(files) {}},
-		"the URI is gone":             {damage: func(f files) { _ = os.Remove(f.uri) }, newURI: true},
-		"the URI is cut off":          {damage: func(f files) { _ = os.Truncate(f.uri, 30) }, newURI: true},
-		"the URI is open to others":   {damage: func(f files) { _ = os.Chmod(f.uri, 0o644) }, newURI: true},
-		"the key is gone":             {damage: func(f files) { _ = os.Remove(f.key) }, newKey: true},
-		"the key is empty":            {damage: func(f files) { _ = os.Truncate(f.key, 0) }, newKey: true},
-		"the key is open to others":   {damage: func(f files) { _ = os.Chmod(f.key, 0o644) }, newKey: true},
-		"a file that was not renamed": {damage: func(f files) { _ = os.WriteFile(f.uri+".new", []byte("mongodb://"), 0o644) }},
-		"the folder is open":          {damage: func(f files) { _ = os.Chmod(f.dir, 0o755) }},
+		"nothing":                   {damage: func(files) {}},
+		"the URI is gone":           {damage: func(f files) { _ = os.Remove(f.uri) }, newURI: true},
+		"the URI is cut off":        {damage: func(f files) { _ = os.Truncate(f.uri, 30) }, newURI: true},
+		"the URI is open to others": {damage: func(f files) { _ = os.Chmod(f.uri, 0o644) }, newURI: true},
+		"the key is gone":           {damage: func(f files) { _ = os.Remove(f.key) }, newKey: true},
+		"the key is empty":          {damage: func(f files) { _ = os.Truncate(f.key, 0) }, newKey: true},
+		"the key is open to others": {damage: func(f files) { _ = os.Chmod(f.key, 0o644) }, newKey: true},
+		"the folder is open":        {damage: func(f files) { _ = os.Chmod(f.dir, 0o755) }},
 	} {
 		f, err := openFiles(t.TempDir())
 		require.NoError(t, err)

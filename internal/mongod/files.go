@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/gofrs/flock"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // files are the paths below DataDir/mongod, absolute and without symbolic links, so
@@ -92,7 +94,7 @@ func (f files) remember(m memory) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", f.memory, err)
 	}
-	return replaceFile(f.memory, string(text), false)
+	return machine.ReplaceFile(f.memory, text, nil)
 }
 
 // readPid returns 0 if the file contains no pid.
@@ -172,7 +174,7 @@ func (f files) credentials() (credentials, error) {
 	}
 	if !keyForm.MatchString(c.key) {
 		c.key = hex.EncodeToString(random())
-		if err := replaceFile(f.key, c.key, true); err != nil {
+		if err := machine.ReplaceFile(f.key, []byte(c.key), nil); err != nil {
 			return credentials{}, err
 		}
 	}
@@ -200,39 +202,6 @@ func readSecret(path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// replaceFile replaces a file atomically, readable by this user only; if durable, it
-// survives a crash of the machine.
-func replaceFile(path, text string, durable bool) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write %s: %w", path, err)
-		}
-	}()
-	fresh := path + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	file, err := os.OpenFile(fresh, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(text + "\n")
-	if err == nil && durable {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(fresh, path)
-	}
-	if err != nil || !durable {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
 // writeURI puts the owner's URI where people and commands find it, unless it is
 // there already.
 func (s *Server) writeURI() error {
@@ -240,7 +209,7 @@ func (s *Server) writeURI() error {
 	if readSecret(s.files.uri) == uri {
 		return nil
 	}
-	return replaceFile(s.files.uri, uri, true)
+	return machine.ReplaceFile(s.files.uri, []byte(uri+"\n"), nil)
 }
 
 // uriOf is the URI for a user, who is in it only if mongod requires authentication.

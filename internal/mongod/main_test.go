@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	case out != "":
 		os.Exit(runParent(out))
 	}
-	mongodtest.Main(m, mongodtest.NoLeaks())
+	mongodtest.Main(m)
 }
 
 // runDaemon prints mongod's pid and URI and waits to be killed.

@@ -16,6 +16,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/gofrs/flock"
 
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -185,31 +186,12 @@ func (f *DeadLetterFile) Settle(outcomes map[string]Outcome) error {
 		left.WriteByte('\n')
 		return nil
 	}, func() error {
-		if err := f.replace(left.Bytes()); err != nil {
+		err := machine.ReplaceFile(f.Path, left.Bytes(), func(file *os.File) error { return file.Chmod(0o640) })
+		if err != nil {
 			return fmt.Errorf("replace dead letters: %w", err)
 		}
 		return nil
 	})
-}
-
-// replace replaces the file's content.
-func (f *DeadLetterFile) replace(content []byte) error {
-	temporary := f.Path + ".new"
-	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(temporary, f.Path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	return syncFolder(filepath.Dir(f.Path))
 }
 
 // eachLine calls visit for every line that is not empty, and then finish, if it is

@@ -20,7 +20,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }
 
 func TestAppendAnswersWhenAllIsStored(t *testing.T) {
 	t.Parallel()

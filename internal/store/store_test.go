@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }
 
 // TestEveryTimeHasOneWindow is what a bucket's key rests on.
 func TestEveryTimeHasOneWindow(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -105,35 +103,4 @@ func (i *Info) isCurrent() bool {
 	have, ok := i.Options.Lookup("pipeline").ArrayOK()
 	kind, want, err := bson.MarshalValue(viewPipeline())
 	return ok && err == nil && kind == bson.TypeArray && bytes.Equal(have, want)
-}
-
-// UnconfiguredStreams lists the streams that have a collection in the database and are
-// not among the known ones: buckets by their view, time series by their fields. It
-// reads only the catalog.
-func UnconfiguredStreams(ctx context.Context, db *mongo.Database, known []string) ([]string, error) {
-	cursor, err := db.ListCollections(ctx, bson.D{{Key: "type", Value: bson.D{{Key: "$in", Value: bson.A{"view", "timeseries"}}}}})
-	if err != nil {
-		return nil, fmt.Errorf("list the database's collections: %w", err)
-	}
-	var found []struct {
-		Name    string   `bson:"name"`
-		Type    string   `bson:"type"`
-		Options bson.Raw `bson:"options"`
-	}
-	if err := cursor.All(ctx, &found); err != nil {
-		return nil, fmt.Errorf("list the database's collections: %w", err)
-	}
-	var out []string
-	for _, f := range found {
-		info := Info{Type: f.Type, Options: f.Options}
-		stream, isView := strings.CutSuffix(f.Name, viewSuffix)
-		meta, _ := f.Options.Lookup("timeseries", "metaField").StringValueOK()
-		time, _ := f.Options.Lookup("timeseries", "timeField").StringValueOK()
-		ours := isView && info.ours(stream) || meta == "sensor" && time == TimeKey && !strings.Contains(f.Name, ".")
-		if ours && !slices.Contains(known, stream) {
-			out = append(out, stream)
-		}
-	}
-	slices.Sort(out)
-	return out, nil
 }

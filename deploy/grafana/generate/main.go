@@ -6,6 +6,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -58,4 +59,9 @@ type row struct {
 func (d dashboard) file() string { return d.name + ".json" }
 
 // write writes the dashboard as Grafana imports it.
-func (d dashboard) write(w io.Writer) error { return encode(w, d.model()) }
+func (d dashboard) write(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false) // so that < and > of queries stay readable
+	e.SetIndent("", "  ")
+	return e.Encode(d.model())
+}

@@ -1,10 +1,5 @@
 package main
 
-import (
-	"encoding/json"
-	"io"
-)
-
 // What follows is Grafana's JSON (schema 39, Grafana 10 and 11), as much of it
 // as is used.
 type (
@@ -122,11 +117,4 @@ func variables() []object {
 			"current": object{"text": []string{"All"}, "value": []string{"$__all"}},
 		},
 	}
-}
-
-func encode(w io.Writer, d jsonDashboard) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false) // so that < and > of queries stay readable
-	e.SetIndent("", "  ")
-	return e.Encode(d)
 }

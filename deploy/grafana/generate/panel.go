@@ -107,6 +107,7 @@ func (p panel) transformations() []object {
 	}
 }
 
+// defaults are the options of the values, where they are not Grafana's defaults.
 func (p panel) defaults() object {
 	d := object{"unit": p.unit, "thresholds": p.thresholds(), "color": object{"mode": "palette-classic"}}
 	if p.kind != states && p.kind != heatmap {
@@ -114,34 +115,23 @@ func (p panel) defaults() object {
 	}
 	switch p.kind {
 	case graph:
-		d["custom"] = p.lines()
-	case number:
+		lines := object{"showPoints": "never"}
+		if p.stack {
+			lines["stacking"], lines["fillOpacity"] = object{"mode": "normal", "group": "A"}, 30
+		}
+		if p.warn != 0 || p.alarm != 0 {
+			lines["thresholdsStyle"] = object{"mode": "dashed"}
+		}
+		d["custom"] = lines
+	case number, states:
 		d["color"] = object{"mode": "thresholds"}
+		if p.kind == states {
+			d["mappings"] = []object{{"type": "value", "options": classes()}}
+		}
 	case bars:
-		d["custom"] = object{"fillOpacity": 80, "lineWidth": 0, "axisSoftMin": 0}
-	case states:
-		d["color"] = object{"mode": "thresholds"}
-		d["custom"] = object{"fillOpacity": 80, "lineWidth": 0}
-		d["mappings"] = []object{{"type": "value", "options": classes()}}
-	case heatmap:
-		d["custom"] = object{"scaleDistribution": object{"type": "linear"}}
+		d["custom"] = object{"lineWidth": 0}
 	}
 	return d
-}
-
-// lines is how a graph draws.
-func (p panel) lines() object {
-	c := object{
-		"drawStyle": "line", "lineWidth": 1, "fillOpacity": 0, "showPoints": "never", "spanNulls": false,
-		"stacking": object{"mode": "none", "group": "A"}, "thresholdsStyle": object{"mode": "off"},
-	}
-	if p.stack {
-		c["stacking"], c["fillOpacity"] = object{"mode": "normal", "group": "A"}, 30
-	}
-	if p.warn != 0 || p.alarm != 0 {
-		c["thresholdsStyle"] = object{"mode": "dashed"}
-	}
-	return c
 }
 
 func (p panel) thresholds() object {
@@ -183,35 +173,23 @@ func (p panel) overrides() []object {
 	return out
 }
 
+// options are those of the drawing, where they are not Grafana's defaults.
 func (p panel) options() object {
-	legend := object{"displayMode": "list", "placement": "bottom", "showLegend": true, "calcs": []string{}}
-	tooltip := object{"mode": "multi", "sort": "desc"}
+	all := object{"mode": "multi", "sort": "desc"}
 	switch p.kind {
 	case number:
-		text := "value"
 		if p.name {
-			text = "name"
+			return object{"textMode": "name"}
 		}
-		return object{
-			"colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": text,
-			"reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false},
-		}
+		return object{"textMode": "value"}
 	case bars:
-		return object{
-			"xField": p.by, "orientation": "vertical", "stacking": "none", "showValue": "never",
-			"groupWidth": 0.7, "barWidth": 0.9, "legend": legend, "tooltip": tooltip,
-		}
+		return object{"xField": p.by, "orientation": "vertical", "showValue": "never", "tooltip": all}
 	case heatmap:
-		return object{
-			"calculate": false, "cellGap": 1, "showValue": "never", "legend": object{"show": true},
-			"yAxis":        object{"axisPlacement": "left", "unit": p.unit},
-			"color":        object{"mode": "scheme", "scheme": "Oranges", "scale": "exponential", "exponent": 0.5, "steps": 64, "reverse": false},
-			"filterValues": object{"le": 1e-9}, "rowsFrame": object{"layout": "auto"}, "tooltip": object{"mode": "single", "show": true, "yHistogram": true},
-		}
+		return object{"showValue": "never", "yAxis": object{"unit": p.unit}, "tooltip": object{"mode": "single", "yHistogram": true}}
 	case states:
-		return object{"mergeValues": true, "showValue": "never", "alignValue": "left", "rowHeight": 0.9, "legend": legend, "tooltip": object{"mode": "single"}}
+		return object{"showValue": "never"}
 	}
-	return object{"legend": legend, "tooltip": tooltip}
+	return object{"tooltip": all}
 }
 
 // classes are the values of brim_storage_health.

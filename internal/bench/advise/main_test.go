@@ -12,7 +12,7 @@ import (
 var program brimtest.Binary
 
 func TestMain(m *testing.M) {
-	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	code := mongodtest.Run(m)
 	program.Remove()
 	os.Exit(code)
 }

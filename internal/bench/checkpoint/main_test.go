@@ -11,7 +11,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }
 
 // inLab runs a part of the experiment with mongods of its own.
 func inLab(t *testing.T, run func(ctx context.Context, lab *bench.Lab)) (*bench.Result, error) {

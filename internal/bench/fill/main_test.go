@@ -13,7 +13,7 @@ import (
 var program = brimtest.Binary{Plain: true}
 
 func TestMain(m *testing.M) {
-	code := mongodtest.Run(m, mongodtest.NoLeaks())
+	code := mongodtest.Run(m)
 	program.Remove()
 	os.Exit(code)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }
 
 // tiny is the experiment so small that its figures mean nothing.
 func tiny(patterns ...string) *bench.Experiment {

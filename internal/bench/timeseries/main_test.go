@@ -6,4 +6,4 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }

@@ -26,7 +26,7 @@ type charts struct {
 // A timeline is the seconds as the charts need them.
 type timeline struct {
 	x       []float64 // seconds before now
-	marks   []float64 // starts of the daemon, except at the very beginning, and restarts of its mongod
+	marks   []float64 // restarts of the daemon's mongod
 	seconds []*second // nil where there is a gap
 	width   float64
 }
@@ -48,7 +48,7 @@ func newTimeline(seconds []second, now int64, step, width float64) timeline {
 				add(x, nil)
 			}
 		}
-		if s.First && i > 0 || s.Restarted {
+		if s.Restarted {
 			t.marks = append(t.marks, at(s))
 		}
 		add(at(s), s)
@@ -63,13 +63,11 @@ func newTimeline(seconds []second, now int64, step, width float64) timeline {
 // that a stream that is written every five seconds has a line.
 func (t *timeline) line(value func(*second) float32) []float64 {
 	out := make([]float64, len(t.seconds))
-	known := -1 // the last second with a value, of this process
+	known := -1 // the last second with a value, after the last gap
 	for i, s := range t.seconds {
 		out[i] = math.NaN()
-		if s == nil || s.First {
-			known = -1
-		}
 		if s == nil {
+			known = -1
 			continue
 		}
 		out[i] = float64(value(s))

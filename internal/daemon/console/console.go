@@ -2,7 +2,6 @@
 // buckets fill, backlog, refusals and storage health over the last 15 minutes.
 //
 //	registry ─▶ sample each second ─▶ history ─▶ page
-//	                                     └─▶ file, for after a restart
 //
 // It needs nothing but the process's own metrics, and all viewers together cost
 // one rendering a second.
@@ -65,22 +64,17 @@ type Config struct {
 	Diagnosis func() Diagnosis
 	HTTPAddr  func() string // host:port that accepts readings
 	Scheme    string        // of HTTPAddr; empty: http
-	File      string        // keeps the history across restarts; empty: it starts empty
 	Interval  time.Duration // between two samples; 0: 1 s, some six points for each tenth of a one-minute window
 	Logger    *slog.Logger
 	Now       func() time.Time // nil: time.Now
 }
 
-// saveInterval is how much of the history a crash loses.
-const saveInterval = 10 * time.Second
-
 // A Console keeps the history and serves the page at / and its live part at
 // /console.
 type Console struct {
-	cfg     Config
-	page    *page
-	log     *slog.Logger
-	unsaved bool // the last write of the file failed; only Run uses it
+	cfg  Config
+	page *page
+	log  *slog.Logger
 
 	mu      sync.Mutex
 	history *history
@@ -89,7 +83,7 @@ type Console struct {
 	rendered map[view]rendering
 }
 
-// New returns a console with the history in its file.
+// New returns a console.
 func New(cfg Config) (*Console, error) {
 	cfg.Interval = cmp.Or(cfg.Interval, time.Second)
 	cfg.Scheme = cmp.Or(cfg.Scheme, "http")
@@ -100,30 +94,18 @@ func New(cfg Config) (*Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the live page: %w", err)
 	}
-	c := &Console{cfg: cfg, page: p, log: cfg.Logger, history: newHistory(cfg.Interval), rendered: make(map[view]rendering)}
-	if cfg.File != "" {
-		c.load()
-	}
-	return c, nil
+	return &Console{cfg: cfg, page: p, log: cfg.Logger, history: newHistory(cfg.Interval), rendered: make(map[view]rendering)}, nil
 }
 
-// Run samples the metrics once per interval until ctx ends, and saves the history.
+// Run samples the metrics once per interval until ctx ends.
 func (c *Console) Run(ctx context.Context) {
 	ticker := time.NewTicker(c.cfg.Interval)
 	defer ticker.Stop()
-	saved := c.cfg.Now()
-	c.sample()
 	for {
+		c.sample()
 		select {
 		case <-ticker.C:
-			c.sample()
-			if now := c.cfg.Now(); now.Sub(saved) >= saveInterval {
-				c.save()
-				saved = now
-			}
 		case <-ctx.Done():
-			c.sample()
-			c.save()
 			return
 		}
 	}
@@ -147,18 +129,10 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var err error
 	streams := c.cfg.Streams()
 	v := viewOf(r, streams)
-	switch {
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "the page is read-only; allowed are GET, HEAD", http.StatusMethodNotAllowed)
-		return
-	case r.URL.Path == "/":
-		html, err = c.renderPage(v, streams)
-	case r.URL.Path == "/console":
+	if r.URL.Path == "/console" {
 		html, err = c.render(v)
-	default:
-		http.NotFound(w, r)
-		return
+	} else {
+		html, err = c.renderPage(v, streams)
 	}
 	if err != nil {
 		c.log.Error("render the live page", "err", err)

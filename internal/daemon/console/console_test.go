@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"math"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync"
@@ -170,16 +169,6 @@ func TestContentSecurityPolicy(t *testing.T) {
 	edition := regexp.MustCompile(`data-edition="([^"]+)"`).FindStringSubmatch(body)
 	require.NotNil(t, edition)
 	assert.Equal(t, resp.Header.Get("Brim-Page"), strings.ReplaceAll(edition[1], "&#43;", "+"))
-}
-
-func TestOtherPathsAndMethodsAreRefused(t *testing.T) {
-	t.Parallel()
-	c := newDaemon(t, noon).console(t, nil)
-	resp, _ := get(t, c, "/other")
-	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
-	w := httptest.NewRecorder()
-	c.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody))
-	assert.Equal(t, http.StatusMethodNotAllowed, w.Code)
 }
 
 func TestRenderingIsShared(t *testing.T) {

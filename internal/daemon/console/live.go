@@ -26,7 +26,7 @@ type live struct {
 	Figures  []figure
 	Charts   charts
 	Tenths   []tenthRow
-	Marks    bool // the charts show starts
+	Marks    bool // the charts show restarts
 	Signals  []signalRow
 	Causes   []cause
 	Note     string // see Diagnosis
@@ -71,7 +71,7 @@ type eventRow struct{ Name, Recent, Total, Meaning string }
 type glance struct {
 	seconds []second
 	totals  map[counter]float64 // since the process was started
-	recent  map[counter]float64 // within the span, over restarts; has every key that totals has
+	recent  map[counter]float64 // within the span
 	tenths  [len(store.Fills)]scrape.Histogram
 	stream  string
 	last    scrape.Sample
@@ -83,17 +83,17 @@ func (c *Console) glance(stream string) glance {
 	defer c.mu.Unlock()
 	h := c.history
 	g := glance{seconds: slices.Clone(h.seconds), totals: countersOf(h.last), recent: make(map[counter]float64), last: h.last, at: h.lastAt, stream: stream}
-	for c := range g.totals {
-		g.recent[c] = 0
+	var before scrape.Sample
+	if len(h.minutes) > 0 {
+		before = h.minutes[0].sample
 	}
-	for _, m := range h.minutes {
-		for c, n := range m.Counts {
-			g.recent[c] += n
-		}
-		for of, updates := range m.Writes {
-			if stream == "" || stream == of.Stream {
-				g.tenths[of.Tenth] = g.tenths[of.Tenth].Add(updates)
-			}
+	old := countersOf(before)
+	for c, n := range g.totals {
+		g.recent[c] = n - old[c]
+	}
+	for of, updates := range updatesBetween(before, h.last) {
+		if stream == "" || stream == of.Stream {
+			g.tenths[of.Tenth] = g.tenths[of.Tenth].Add(updates)
 		}
 	}
 	return g

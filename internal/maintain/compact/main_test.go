@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "6") // most tests wait for a checkpoint, or watch a server
-	mongodtest.Main(m, mongodtest.NoLeaks())
+	mongodtest.Main(m)
 }
 
 const (

@@ -1,7 +1,7 @@
 // Package mongodtest gives tests a real mongod: one that all tests of a
 // binary share, or one of a test's own.
 //
-//	func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+//	func TestMain(m *testing.M) { mongodtest.Main(m) }
 //
 //	func TestStore(t *testing.T) {
 //		db := mongodtest.Database(t)
@@ -55,28 +55,12 @@ var shared struct {
 	err    error
 }
 
-// Option of Run.
-type Option func(*settings)
-
-type settings struct {
-	leaks  bool
-	ignore []goleak.Option
-}
-
-// NoLeaks fails the binary if goroutines are left at the end.
-func NoLeaks(ignore ...goleak.Option) Option {
-	return func(s *settings) { s.leaks, s.ignore = true, ignore }
-}
-
 // Main runs the tests, stops the shared mongod and exits. TestMain needs nothing else.
-func Main(m *testing.M, opts ...Option) { os.Exit(Run(m, opts...)) }
+func Main(m *testing.M) { os.Exit(Run(m)) }
 
-// Run is Main without the exit: it returns the exit code.
-func Run(m *testing.M, opts ...Option) int {
-	var s settings
-	for _, opt := range opts {
-		opt(&s)
-	}
+// Run is Main without the exit: it returns the exit code, which is not 0 either if
+// goroutines are left.
+func Run(m *testing.M) int {
 	shared.mu.Lock()
 	shared.main = true
 	shared.mu.Unlock()
@@ -86,8 +70,8 @@ func Run(m *testing.M, opts ...Option) int {
 		fmt.Fprintln(os.Stderr, "mongodtest: stop the shared mongod:", err)
 		code = max(code, 1)
 	}
-	if s.leaks && code == 0 {
-		if err := goleak.Find(s.ignore...); err != nil {
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, "mongodtest: goroutines are left:", err)
 			return 1
 		}

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-func TestMain(m *testing.M) { Main(m, NoLeaks()) }
+func TestMain(m *testing.M) { Main(m) }
 
 func TestEachDatabaseIsEmptyAndAcceptsWrites(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ func connect(t *testing.T) *mongo.Database {
 	return c.Database()
 }
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }
 
 // open returns a prepared store; what cfg leaves out is as in production.
 func open(t *testing.T, db *mongo.Database, cfg Config) *Store {

@@ -22,7 +22,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }
 
 // process is one that uses sessions, with a clock of its own.
 type process struct {

@@ -21,7 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }
 
 // connect returns a fresh database with the concerns of production.
 func connect(t *testing.T) *mongo.Database {
