@@ -37,8 +37,11 @@ type line struct {
 	unit       chart.Unit
 	whose      whose
 	read       func(*probe) float64 // NaN: unknown now
-	free       bool                 // it may grow
+	least      float64              // a smaller rise does not count; infinite: it may grow
 }
+
+// segment is the size of a journal file, which is removed as a whole.
+const segment = 64 << 20
 
 // lines are what is measured. Whatever else should not grow is one more row.
 func lines() []line {
@@ -49,22 +52,22 @@ func lines() []line {
 		return func(p *probe) float64 { return slowest(p.took[workload], without) }
 	}
 	return []line{
-		{"Memory", "daemon", chart.Bytes, daemons, metric("process_resident_memory_bytes"), false},
-		{"Memory", "daemon's heap in use", chart.Bytes, daemons, metric("go_memstats_heap_inuse_bytes"), false},
-		{"Memory", "mongod", chart.Bytes, mongods, func(p *probe) float64 { return p.mongodMemory }, false},
-		{"Goroutines", "daemon", chart.Count, daemons, metric("go_goroutines"), false},
-		{"Descriptors", "daemon", chart.Count, daemons, metric("process_open_fds"), false},
-		{"Descriptors", "mongod", chart.Count, mongods, func(p *probe) float64 { return p.mongodFiles }, false},
-		{"Journal files", "files", chart.Count, nobodys, func(p *probe) float64 { return p.journalFiles }, false},
-		{"Journal bytes", "bytes", chart.Bytes, nobodys, func(p *probe) float64 { return p.journalBytes }, false},
-		{"Waiting readings", "readings", chart.Count, daemons, metric("brim_queue_readings"), false},
-		{"Response, stored", "median", chart.Seconds, nobodys, took(0, 0.5), false},
-		{"Response, stored", "99 %", chart.Seconds, nobodys, took(0, 0.01), false},
-		{"Response, journaled", "median", chart.Seconds, nobodys, took(1, 0.5), false},
-		{"Response, journaled", "99 %", chart.Seconds, nobodys, took(1, 0.01), false},
-		{"Stored", "collections and indexes", chart.Bytes, nobodys, func(p *probe) float64 { return p.storedBytes }, false},
-		{"Files of the data directory", "all, with the oplog of up to 1 GiB", chart.Bytes, nobodys, func(p *probe) float64 { return p.allBytes }, true},
-		{"Rate", "requests answered", chart.PerSecond, nobodys, func(p *probe) float64 { return p.rate }, true},
+		{"Memory", "daemon", chart.Bytes, daemons, metric("process_resident_memory_bytes"), 16 << 20},
+		{"Memory", "daemon's heap in use", chart.Bytes, daemons, metric("go_memstats_heap_inuse_bytes"), 16 << 20},
+		{"Memory", "mongod", chart.Bytes, mongods, func(p *probe) float64 { return p.mongodMemory }, 64 << 20},
+		{"Goroutines", "daemon", chart.Count, daemons, metric("go_goroutines"), 10},
+		{"Descriptors", "daemon", chart.Count, daemons, metric("process_open_fds"), 20},
+		{"Descriptors", "mongod", chart.Count, mongods, func(p *probe) float64 { return p.mongodFiles }, 40},
+		{"Journal files", "files", chart.Count, nobodys, func(p *probe) float64 { return p.journalFiles }, 3},
+		{"Journal bytes", "bytes", chart.Bytes, nobodys, func(p *probe) float64 { return p.journalBytes }, segment},
+		{"Waiting readings", "readings", chart.Count, daemons, metric("brim_queue_readings"), 5000},
+		{"Response, stored", "median", chart.Seconds, nobodys, took(0, 0.5), 0.005},
+		{"Response, stored", "99 %", chart.Seconds, nobodys, took(0, 0.01), 0.02},
+		{"Response, journaled", "median", chart.Seconds, nobodys, took(1, 0.5), 0.005},
+		{"Response, journaled", "99 %", chart.Seconds, nobodys, took(1, 0.01), 0.02},
+		{"Stored", "collections and indexes", chart.Bytes, nobodys, func(p *probe) float64 { return p.storedBytes }, 16 << 20},
+		{"Files of the data directory", "all, with the oplog of up to 1 GiB", chart.Bytes, nobodys, func(p *probe) float64 { return p.allBytes }, math.Inf(1)},
+		{"Rate", "requests answered", chart.PerSecond, nobodys, func(p *probe) float64 { return p.rate }, math.Inf(1)},
 	}
 }
 
@@ -89,7 +92,6 @@ type probe struct {
 type sample struct {
 	at     float64 // seconds of the run
 	life   [2]int  // which daemon, and which mongod
-	age    float64 // of the daemon, in seconds
 	values []float64
 }
 
@@ -129,7 +131,7 @@ func (s *soak) sample(ctx context.Context) sample {
 		p.took = append(p.took, one.Counts.Took())
 		answered += one.Counts.Answered.Load()
 	}
-	one := sample{at: now.Sub(s.began).Seconds(), life: s.life, age: now.Sub(s.started).Seconds()}
+	one := sample{at: now.Sub(s.began).Seconds(), life: s.life}
 	s.mu.Unlock()
 	p.rate = math.NaN()
 	if !s.lastSampled.IsZero() {
@@ -171,84 +173,86 @@ func filesIn(dir string) (files, size float64) {
 }
 
 // rule is how climbing lines are told, for the page.
-const rule = "A line climbs if, over the last three quarters of the run, the least-squares line through it rises by more than a tenth of its mean " +
-	"and by more than four standard errors. Values are averaged over forty-eighths of the run first. Where a process has begun anew, the line may have " +
-	"another level, and the first twentieth of the run after the start is left out."
+const rule = "A line climbs if its least-squares line over the last three quarters of the run rises by more than a tenth of the mean, by more than four " +
+	"standard errors, and by more than its least. A process that begins anew has a level of its own; its first twentieth of the run is left out, and its " +
+	"line rises over no longer than its longest life. Values are averaged over forty-eighths of the run."
 
 // A trend is how a line develops.
 type trend struct {
 	mean    float64
 	rise    float64 // over the last three quarters of the run
 	noise   float64 // standard error of the rise
-	points  int
 	climbs  bool
 	unknown bool // there are too few points
 }
 
 const (
-	slices48   = 48
-	fewest     = 12
-	tooSteep   = 0.1 // of the mean
-	certainty  = 4   // standard errors
-	skipped    = 0.25
-	youthShare = 0.05
+	pieces    = 48
+	fewest    = 12  // averages
+	steep     = 0.1 // of the mean
+	certain   = 4   // standard errors
+	skipped   = 0.25
+	childhood = 0.05
 )
 
-// trendOf fits parallel lines to the values of the processes' lives.
-func (s *soak) trendOf(i int) trend {
-	length := s.samples[len(s.samples)-1].at
-	type key struct{ life, slice int }
-	type sums struct{ x, y, n float64 }
-	averages := make(map[key]*sums)
-	first := make(map[int]float64) // sample of a life
-	whose := lines()[i].whose
-	for _, one := range s.samples {
-		life := 0
-		if whose != nobodys {
-			life = one.life[whose]
+// trendOf fits parallel lines, one for each life of the process.
+func (s *soak) trendOf(i int) (t trend) {
+	l := lines()[i]
+	var xx, xy, yy, points, longest float64
+	lives := s.averages(i)
+	for _, of := range lives {
+		var x, y float64 // means
+		for _, p := range of {
+			x, y = x+p.x/float64(len(of)), y+p.y/float64(len(of))
 		}
-		if _, seen := first[life]; !seen {
-			first[life] = one.at
+		for _, p := range of {
+			xx, xy, yy = xx+(p.x-x)*(p.x-x), xy+(p.x-x)*(p.y-y), yy+(p.y-y)*(p.y-y)
+			t.mean, points = t.mean+p.y, points+1
 		}
-		young := whose != nobodys && one.at-first[life] < youthShare*length
-		if one.at < skipped*length || young || math.IsNaN(one.values[i]) {
-			continue
-		}
-		k := key{life, int(one.at / length * slices48)}
-		if averages[k] == nil {
-			averages[k] = &sums{}
-		}
-		a := averages[k]
-		a.x, a.y, a.n = a.x+one.at, a.y+one.values[i], a.n+1
+		longest = max(longest, of[len(of)-1].x-of[0].x)
 	}
-	lives := make(map[int]*sums)
-	var t trend
-	for k, a := range averages {
-		a.x, a.y = a.x/a.n, a.y/a.n
-		if lives[k.life] == nil {
-			lives[k.life] = &sums{}
-		}
-		of := lives[k.life]
-		of.x, of.y, of.n = of.x+a.x, of.y+a.y, of.n+1
-		t.mean, t.points = t.mean+a.y, t.points+1
-	}
-	t.mean /= float64(max(t.points, 1))
-	var xx, xy, yy float64
-	for k, a := range averages {
-		of := lives[k.life]
-		dx, dy := a.x-of.x/of.n, a.y-of.y/of.n
-		xx, xy, yy = xx+dx*dx, xy+dx*dy, yy+dy*dy
-	}
-	free := float64(t.points - len(lives) - 1)
-	if t.unknown = t.points < fewest || free < fewest/2 || xx == 0; t.unknown {
+	t.mean /= max(points, 1)
+	free := points - float64(len(lives)) - 1
+	if t.unknown = points < fewest || free < fewest/2 || xx == 0; t.unknown {
 		return t
 	}
-	span := (1 - skipped) * length
 	slope := xy / xx
-	t.rise = slope * span
-	t.noise = math.Sqrt(max(0, yy-slope*xy)/free/xx) * span
-	t.climbs = !lines()[i].free && t.rise > tooSteep*t.mean && t.rise > certainty*t.noise
+	t.rise, t.noise = slope*longest, math.Sqrt(max(0, yy-slope*xy)/free/xx)*longest
+	t.climbs = t.rise > max(steep*t.mean, certain*t.noise, l.least)
 	return t
+}
+
+// A point is an average of values.
+type point struct {
+	x, y, n float64
+	piece   int
+}
+
+// averages returns those of the last three quarters of the run, by life.
+func (s *soak) averages(i int) map[int][]point {
+	length, l := s.samples[len(s.samples)-1].at, lines()[i]
+	born, lives := make(map[int]float64), make(map[int][]point)
+	for _, one := range s.samples {
+		life := 0
+		if l.whose != nobodys {
+			life = one.life[l.whose]
+		}
+		if _, seen := born[life]; !seen {
+			born[life] = one.at
+		}
+		child := l.whose != nobodys && one.at-born[life] < childhood*length
+		if one.at < skipped*length || child || math.IsNaN(one.values[i]) {
+			continue
+		}
+		of, piece := lives[life], int(one.at/length*pieces)
+		if len(of) == 0 || of[len(of)-1].piece != piece {
+			of = append(of, point{piece: piece})
+		}
+		p := &of[len(of)-1]
+		p.x, p.y, p.n = p.x+(one.at-p.x)/(p.n+1), p.y+(one.values[i]-p.y)/(p.n+1), p.n+1
+		lives[life] = of
+	}
+	return lives
 }
 
 // climbing names the lines that climb.

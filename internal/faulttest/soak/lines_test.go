@@ -25,7 +25,7 @@ func soakOf(memory func(at float64, life int) float64) *soak {
 		for i := range one.values {
 			one.values[i] = 100
 		}
-		one.values[0] = memory(at, one.life[daemons]) + 5*noise.NormFloat64()
+		one.values[0] = (memory(at, one.life[daemons]) + 5*noise.NormFloat64()) * (1 << 20)
 		s.samples = append(s.samples, one)
 	}
 	return s
@@ -37,15 +37,16 @@ func TestOnlyALineThatGrowsClimbs(t *testing.T) {
 		memory func(at float64, life int) float64
 		climbs bool
 	}{
-		"constant":                            {func(float64, int) float64 { return 100 }, false},
-		"growing":                             {func(at float64, _ int) float64 { return 100 + at/20 }, true},
-		"growing in each life":                {func(at float64, life int) float64 { return 100 + (at-250*float64(life))/10 }, true},
-		"growing by a twentieth":              {func(at float64, _ int) float64 { return 1000 + at/20 }, false},
-		"growing in the first quarter":        {func(at float64, _ int) float64 { return min(at, 240) }, false},
-		"growing when a process begins":       {func(at float64, life int) float64 { return min(at-250*float64(life), 40) }, false},
-		"on another level in each life":       {func(_ float64, life int) float64 { return 100 * float64(1+life) }, false},
-		"with gaps while the daemon was away": {func(at float64, _ int) float64 { return math.Sqrt(math.Sin(at/9)) * 0 }, false},
-		"falling":                             {func(at float64, _ int) float64 { return 200 - at/10 }, false},
+		"constant":                      {func(float64, int) float64 { return 100 }, false},
+		"growing":                       {func(at float64, _ int) float64 { return 100 + at/5 }, true},
+		"growing in each life":          {func(at float64, life int) float64 { return 100 + (at-250*float64(life))/5 }, true},
+		"growing by a twentieth":        {func(at float64, _ int) float64 { return 1000 + at/5 }, false},
+		"growing by less than counts":   {func(at float64, _ int) float64 { return 50 + at/20 }, false},
+		"growing in the first quarter":  {func(at float64, _ int) float64 { return min(at, 240) }, false},
+		"growing when a process begins": {func(at float64, life int) float64 { return min(at-250*float64(life), 40) }, false},
+		"on another level in each life": {func(_ float64, life int) float64 { return 100 * float64(1+life) }, false},
+		"constant, with gaps":           {func(at float64, _ int) float64 { return 100 + 0*math.Sqrt(math.Sin(at/9)) }, false},
+		"falling":                       {func(at float64, _ int) float64 { return 200 - at/10 }, false},
 	} {
 		s := soakOf(tt.memory)
 		assert.Equal(t, tt.climbs, s.trendOf(0).climbs, "%s: %+v", name, s.trendOf(0))

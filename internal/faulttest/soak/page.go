@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -35,7 +36,7 @@ func (s *soak) verdict() string {
 // writePage writes the page, also of a run that was cut short.
 func (s *soak) writePage(path string) error {
 	length := time.Duration(s.samples[len(s.samples)-1].at) * time.Second
-	trends := &report.Table{Head: []string{"line", "mean", "rise over the last three quarters", "standard error", "verdict"}, Tone: func(cell string) string {
+	trends := &report.Table{Head: []string{"line", "mean", "rise", "standard error", "least", "verdict"}, Tone: func(cell string) string {
 		return map[string]string{steady: "good", climbs: "bad", tooShort: "none", mayGrow: "none"}[cell]
 	}}
 	var plots []report.Plot
@@ -58,7 +59,7 @@ func (s *soak) writePage(path string) error {
 		if err != nil {
 			return fmt.Errorf("draw %s: %w", drawing.Title, err)
 		}
-		plots = append(plots, report.Plot{SVG: svg, Caption: caption(all[i-1])})
+		plots = append(plots, report.Plot{SVG: svg})
 	}
 	box := "good"
 	if s.wrong != "" || len(s.climbing()) > 0 {
@@ -78,7 +79,7 @@ func (s *soak) writePage(path string) error {
 		sent = append(sent, w.name)
 	}
 	d := report.Document{
-		Title: "Soak", Heading: "Soak of " + length.Round(time.Second).String(),
+		Title: "Soak", Heading: "Soak of " + chart.Format(chart.Seconds, length.Seconds()),
 		Intro: fmt.Sprintf("%s. %.0f readings a second, over %s; event time runs %d times as fast. MongoDB or the daemon is away for a tenth of the time.",
 			s.began.UTC().Format("2006-01-02 15:04 UTC"), s.rate, strings.Join(sent, "; "), speedup),
 		Overview: report.Block{Box: box, Text: []string{s.verdict()}},
@@ -106,7 +107,7 @@ func (s *soak) row(i int) []string {
 	l, t := lines()[i], s.trendOf(i)
 	verdict := steady
 	switch {
-	case l.free:
+	case math.IsInf(l.least, 1):
 		verdict = mayGrow
 	case t.unknown:
 		verdict = tooShort
@@ -115,15 +116,8 @@ func (s *soak) row(i int) []string {
 	}
 	format := func(v float64) string { return chart.Format(l.unit, v) }
 	name := l.plot + ": " + l.name
-	if t.unknown {
-		return []string{name, format(t.mean), "", "", verdict}
+	if t.unknown || verdict == mayGrow {
+		return []string{name, format(t.mean), "", "", "", verdict}
 	}
-	return []string{name, format(t.mean), format(t.rise), format(t.noise), verdict}
-}
-
-func caption(l line) string {
-	if l.free {
-		return l.plot + " over the run; it may grow."
-	}
-	return l.plot + " over the run."
+	return []string{name, format(t.mean), format(t.rise), format(t.noise), format(l.least), verdict}
 }

@@ -20,6 +20,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/brim-telemetry/brim/internal/chart"
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/machine"
@@ -29,7 +30,7 @@ import (
 // one more row.
 type workload struct {
 	name       string
-	stream     string // empty: the default one
+	stream     string
 	timeSeries bool
 	producer   faulttest.ProducerConfig // without what all have in common
 	grpc       bool
@@ -37,9 +38,9 @@ type workload struct {
 
 func workloads() []workload {
 	return []workload{
-		{name: "JSON, stored", producer: faulttest.ProducerConfig{Ack: "stored", Keys: true, Repeat: 0.05, Poison: 0.05}},
-		{name: "gRPC, journaled", grpc: true, producer: faulttest.ProducerConfig{Ack: "journaled", Keys: true, Repeat: 0.05, Poison: 0.05}},
-		{name: "line protocol, no keys", producer: faulttest.ProducerConfig{LineProtocol: true}},
+		{name: "JSON, stored", stream: readings, producer: faulttest.ProducerConfig{Ack: "stored", Keys: true, Repeat: 0.05, Poison: 0.05}},
+		{name: "gRPC, journaled", stream: readings, grpc: true, producer: faulttest.ProducerConfig{Ack: "journaled", Keys: true, Repeat: 0.05, Poison: 0.05}},
+		{name: "line protocol, no keys", stream: readings, producer: faulttest.ProducerConfig{LineProtocol: true}},
 		{name: "time series, journaled", stream: native, timeSeries: true, producer: faulttest.ProducerConfig{Ack: "journaled", Keys: true, Repeat: 0.05, Poison: 0.05}},
 	}
 }
@@ -63,7 +64,7 @@ const (
 // config of the daemon; the retention changes.
 const config = `granularity: %v
 retention: %v
-idempotency-window: 15m
+idempotency-window: 2m
 streams:
   readings: {storage: bucket}
   native: {storage: timeseries}
@@ -97,7 +98,6 @@ type soak struct {
 
 	mu        sync.Mutex
 	daemon    *launch.Daemon
-	started   time.Time
 	life      [2]int // how often the daemon and its mongod were started
 	producers []*faulttest.Producers
 	retired   int64 // requests answered to producers of earlier rounds
@@ -120,16 +120,9 @@ func newSoak(dir, brim string, length time.Duration, rate float64, out io.Writer
 		sampleEvery: within(length/480, 2*time.Second, time.Minute), kept: max(length*speedup/8, leastKept),
 	}
 	for _, w := range s.workloads {
-		s.logs[s.streamOf(w)] = faulttest.NewLog(nil)
+		s.logs[w.stream] = faulttest.NewLog(nil)
 	}
 	return s
-}
-
-func (s *soak) streamOf(w workload) string {
-	if w.stream == "" {
-		return readings
-	}
-	return w.stream
 }
 
 // eventTime is the present of the readings.
@@ -211,7 +204,7 @@ func (s *soak) start(ctx context.Context) error {
 	}})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.daemon, s.started = d, time.Now()
+	s.daemon = d
 	s.life[0]++
 	s.life[1]++
 	return err
@@ -255,7 +248,7 @@ func (s *soak) produce(now time.Time) {
 	s.producers = nil
 	for i, w := range s.workloads {
 		c := w.producer
-		c.Log, c.Number, c.Stream = s.logs[s.streamOf(w)], int64(s.rounds*len(s.workloads)+i+1), w.stream
+		c.Log, c.Number, c.Stream = s.logs[w.stream], int64(s.rounds*len(s.workloads)+i+1), w.stream
 		c.URL = "http://" + s.addresses[0]
 		if w.grpc {
 			c.URL = "grpc://" + s.addresses[1]
@@ -263,7 +256,7 @@ func (s *soak) produce(now time.Time) {
 		c.Batch, c.FirstSensor, c.Sensors, c.Rate, c.Timed = batch, int64(i*sensors), sensors, s.rate/float64(len(s.workloads)), true
 		c.Start, c.Step, c.Late = s.eventTime(now), time.Duration(speedup/c.Rate*float64(time.Second)), late
 		c.Seed = uint64(s.began.UnixNano()) //nolint:gosec // keys must be new in every run
-		s.epochs = append(s.epochs, epoch{s.streamOf(w), c.Number, c.Start.Add(-c.Late), c.Step})
+		s.epochs = append(s.epochs, epoch{w.stream, c.Number, c.Start.Add(-c.Late), c.Step})
 		s.producers = append(s.producers, faulttest.Produce(1, c))
 	}
 }
@@ -282,16 +275,17 @@ func (s *soak) stopProducers() (wronged int64) {
 	return wronged
 }
 
-// injectFaults makes MongoDB or the daemon be away for a tenth of the time. Of twenty
-// faults one kills the daemon and one its mongod; the others stop mongod.
+// injectFaults makes MongoDB or the daemon be away for a tenth of the time. Of sixty
+// faults one kills the daemon and two its mongod, so that both live long enough to show
+// whether they grow; the others stop mongod.
 func (s *soak) injectFaults(ctx context.Context, cancel func()) error {
 	for machine.Pause(ctx, s.faultEvery*9/10) == nil {
 		n := s.faults["mongod stopped"] + s.faults["mongod killed"] + s.faults["daemon killed"] + 1
 		what, fault := "mongod stopped", s.pauseMongod
-		switch n % 20 {
-		case 7:
+		switch n % 60 {
+		case 10, 40:
 			what, fault = "mongod killed", s.killMongod
-		case 14:
+		case 20:
 			what, fault = "daemon killed", s.killDaemon
 		}
 		s.faults[what]++
@@ -353,9 +347,9 @@ func (s *soak) check(ctx context.Context, since time.Time) error {
 	}
 	s.readings = make(map[string]*faulttest.Result)
 	for _, w := range s.workloads {
-		stream := s.streamOf(w)
+		stream := w.stream
 		if s.readings[stream] != nil {
-			continue
+			continue // of another workload
 		}
 		result, err := faulttest.Check(ctx, faulttest.CheckConfig{
 			Log: s.logs[stream], Database: s.mongo.Database("brim"), Stream: stream, TimeSeries: w.timeSeries, Since: since,
@@ -407,11 +401,10 @@ func (s *soak) say() {
 	if s.wrong != "" {
 		result = s.wrong
 	}
-	last := s.samples[max(0, len(s.samples)-1):]
-	var memory string
-	for _, one := range last {
-		memory = fmt.Sprintf(", %.0f MiB", one.values[0]/(1<<20))
+	memory := "?"
+	if n := len(s.samples); n > 0 {
+		memory = chart.Format(chart.Bytes, s.samples[n-1].values[0])
 	}
-	fmt.Fprintf(s.out, "%s of %s: %d acknowledged, %d of them stored now%s; %s\n",
-		time.Since(s.began).Round(time.Second), s.end.Sub(s.began), acked, stored, memory, result)
+	fmt.Fprintf(s.out, "%s of %s: %d acknowledged, %d of them stored now; %s of memory; %s\n",
+		time.Since(s.began).Round(time.Second), s.end.Sub(s.began).Round(time.Second), acked, stored, memory, result)
 }
