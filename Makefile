@@ -14,8 +14,11 @@ PKG     ?= ./...
 BENCH   ?= .
 FUZZTIME ?= 10s
 COUNT   ?= 1
+HOURS   ?= 8
 IMAGE       ?= brim:latest
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
+# What depends on how MongoDB answers.
+MONGO7_PKG  ?= ./cmd/brim ./deploy/mongodb ./examples ./internal/doctor ./internal/maintain/... ./internal/mongod/... ./internal/queue ./internal/store/...
 # The authorities that TLS trusts in the image are those of this machine.
 AUTHORITIES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
 FAULT_TESTS ?= FS|CRASH|DROP|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|MERGE|WAVE|LOAD|PROTOCOL|RECOMPRESS|MIGRATE|HOSTILE|SCALE|AReader|DoctorSituations
@@ -64,6 +67,11 @@ test-all: ## everything: race detector, Prometheus, nginx, systemd, fuzzing, fau
 	$(MAKE) fuzz
 	$(MAKE) test-fault
 
+.PHONY: test-mongo7
+test-mongo7: ## stores, commands, moves and doctor against MongoDB 7.0 under Wine, about 8 minutes; needs wine64
+	@mongod=$$(tools/mongo7/install) && \
+	  BRIM_MONGOD_BIN=$$mongod BRIM_REQUIRE_MONGOD=1 $(GOTESTSUM) -- -p 1 -shuffle=on -timeout 20m $(ARGS) $(MONGO7_PKG)
+
 .PHONY: test-fault
 test-fault: ## all fault tests in full, under 45 minutes; their table goes into docs/durability.md
 	@BRIM_FAULT_FULL=1 $(GO) test -json -count=1 -p 1 -timeout 60m -run '^Test($(FAULT_TESTS))' $(FAULT_PKG) | \
@@ -72,6 +80,10 @@ test-fault: ## all fault tests in full, under 45 minutes; their table goes into 
 .PHONY: sabotage
 sabotage: ## take one protection after another out of the source, and require that tests fail; NAMES='guard fence' for some, PKG=./internal/queue, ARGS=-short for fewer tests
 	@$(GO) run ./internal/sabotage -package $(PKG) $(ARGS) $(NAMES)
+
+.PHONY: soak
+soak: build ## the daemon for HOURS=8 (at least 0.1) under load and faults; ends with a page of plots, bin/soak.html
+	@$(GO) run ./internal/faulttest/soak --hours $(HOURS) --page bin/soak.html $(ARGS)
 
 .PHONY: lint
 lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says

@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	roles "github.com/brim-telemetry/brim/deploy/mongodb"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
 // lives are the configurations of one daemon after another: everything that a daemon
@@ -167,6 +168,7 @@ func withoutRights(t *testing.T, n *tenant) {
 		require.ErrorContains(t, err, "403", answer)
 		require.ErrorContains(t, err, "delete_not_granted", "and not that it is unknown")
 	}
+	mongodtest.Native(t, "the first that the doctor cannot measure is its disk")
 	n.grant(lessOf(t, roles.Serve)["serverStatus"])
 	said := d.AwaitLog("the doctor cannot measure")
 	assert.Contains(t, said["why"], "serverStatus")

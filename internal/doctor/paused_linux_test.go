@@ -44,6 +44,7 @@ func pause(t *testing.T, pid int) {
 // a sample times out, metrics can be read meanwhile, and the disk is still measured.
 func TestStoppedServer(t *testing.T) {
 	t.Parallel()
+	mongodtest.Native(t, "the disk is that of its data files")
 	server := mongodtest.Start(t, mongod.Config{})
 	db := mongodtest.DatabaseAt(t, server.URI())
 	insert(t, db, "readings", 10)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -28,6 +29,10 @@ type CheckConfig struct {
 	// Caps of a bucket's part; 0: not checked.
 	MaxReadings int
 	MaxBytes    int
+
+	// Since leaves out the documents of earlier readings, which retention may remove
+	// meanwhile. The log says which readings may be among them; see Log.Expire.
+	Since time.Time
 }
 
 // Result is what a check found.
@@ -75,7 +80,15 @@ func some[T any](b *strings.Builder, what string, all []T) {
 func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
 	coll := cfg.Database.Collection(cfg.Stream,
 		options.Collection().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
-	cursor, err := coll.Find(ctx, bson.D{})
+	filter := bson.D{}
+	if !cfg.Since.IsZero() {
+		field := "bucketStart"
+		if cfg.TimeSeries {
+			field = "ts"
+		}
+		filter = bson.D{{Key: field, Value: bson.D{{Key: "$gte", Value: cfg.Since}}}}
+	}
+	cursor, err := coll.Find(ctx, filter)
 	if err != nil {
 		return nil, fmt.Errorf("read collection %s: %w", cfg.Stream, err)
 	}

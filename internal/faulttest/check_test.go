@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -116,6 +117,26 @@ func TestCheckSeesWhatIsWrong(t *testing.T) {
 			assert.Contains(t, result.Report(), tt.want)
 		})
 	}
+}
+
+// TestExpiredReadingsAreAllowedToBeGone, those of the log before a number, and no others.
+func TestExpiredReadingsAreAllowedToBeGone(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	old, kept := part(7, false, 1), part(0, false, 3) // the old one cannot be right: it is not looked at
+	kept["bucketStart"] = bson.DateTime(60_000)
+	for _, doc := range []bson.M{old, kept} {
+		_, err := db.Collection("readings").InsertOne(t.Context(), doc)
+		require.NoError(t, err)
+	}
+	log := faulttest.NewLog(nil)
+	log.Note(faulttest.Entry{Event: "attempt", Producer: 1, From: 0, Count: 5})
+	log.Note(faulttest.Entry{Event: "answer", Producer: 1, From: 0, Count: 5, Code: 200})
+	log.Expire(1, 2)
+	log.Expire(2, 9)
+	result, err := faulttest.Check(t.Context(), faulttest.CheckConfig{Log: log, Database: db, Stream: "readings", Since: time.UnixMilli(60_000)})
+	require.NoError(t, err)
+	assert.Equal(t, []faulttest.Mark{{Producer: 1, Number: 2}, {Producer: 1, Number: 4}}, result.Lost)
 }
 
 func TestLogIsReadBackAsItWasWritten(t *testing.T) {

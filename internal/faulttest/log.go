@@ -162,6 +162,17 @@ func (l *Log) Forgive() {
 	}
 }
 
+// Expire allows a producer's readings before this number to be gone, and to be there, as
+// they are when retention removes them.
+func (l *Log) Expire(producer, before int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.state[producer]
+	for n := range of[:max(0, min(before, int64(len(of))))] {
+		of[n] |= forgiven
+	}
+}
+
 // Err returns why the log could not be written, if it could not.
 func (l *Log) Err() error {
 	l.mu.Lock()

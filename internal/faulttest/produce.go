@@ -11,12 +11,15 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/pkg/client"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // ProducerConfig describes simulated sensors that send readings over HTTP. Zero
@@ -24,7 +27,7 @@ import (
 type ProducerConfig struct {
 	Log    *Log
 	Number int64  // the producer in every Mark; several producers count up from it
-	URL    string // of the daemon's data listener
+	URL    string // of the daemon's data listener; grpc://host:port sends by pkg/client
 	Token  string // to show; empty: none
 	Stream string // empty: the default one
 
@@ -113,6 +116,11 @@ func Produce(n int, cfg ProducerConfig) *Producers {
 			cfg: one, counts: &all.Counts, rnd: rand.New(rand.NewPCG(cfg.Seed, uint64(one.Number))),
 			client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2}, Timeout: requestTimeout},
 		}
+		if strings.HasPrefix(cfg.URL, "grpc://") {
+			p.grpc, p.grpcErr = client.New(client.Config{
+				Addresses: []string{cfg.URL}, Stream: cfg.Stream, Ack: telemetry.Ack(cfg.Ack), Timeout: requestTimeout, RetryFor: client.Never,
+			})
+		}
 		all.done.Go(func() { p.run(ctx) })
 	}
 	return all
@@ -143,16 +151,23 @@ type producer struct {
 	rnd    *rand.Rand
 	client *http.Client
 	next   int64 // number of the next reading
+
+	grpc    *client.Client // nil: HTTP
+	grpcErr error          // why there is none
 }
 
 // request is a request that may be sent several times.
 type request struct {
-	entry Entry // attempt
-	body  []byte
+	entry    Entry // attempt
+	body     []byte
+	readings []telemetry.Reading // in place of the body, for gRPC
 }
 
 func (p *producer) run(ctx context.Context) {
 	defer p.client.CloseIdleConnections()
+	if p.grpc != nil {
+		defer p.grpc.Close()
+	}
 	began := time.Now()
 	for ctx.Err() == nil && (p.cfg.Most == 0 || p.next < p.cfg.Most) {
 		if p.cfg.Rate > 0 {
@@ -186,11 +201,21 @@ func (p *producer) make() request {
 		r.entry.Key = fmt.Sprintf("%d-%d-%d", p.cfg.Seed, p.cfg.Number, p.next)
 	}
 	for range n {
-		if p.rnd.Float64() < p.cfg.Poison {
+		bad := p.rnd.Float64() < p.cfg.Poison
+		if bad {
 			p.counts.Poisoned.Add(1)
 			r.entry.Bad = append(r.entry.Bad, p.next)
+		}
+		switch {
+		case p.grpc != nil:
+			reading := p.reading()
+			if bad {
+				reading.Sensor = ""
+			}
+			r.readings = append(r.readings, reading)
+		case bad:
 			r.body = append(r.body, badReadings[p.rnd.IntN(len(badReadings))]...)
-		} else {
+		default:
 			r.body = p.appendReading(r.body)
 		}
 		r.body = append(r.body, '\n')
@@ -199,19 +224,31 @@ func (p *producer) make() request {
 	return r
 }
 
-// appendReading appends the next reading. Its value is exact in binary, and so
-// are sums of it.
-func (p *producer) appendReading(dst []byte) []byte {
+// reading returns the next reading. Its value is exact in binary, and so are sums of it.
+func (p *producer) reading() telemetry.Reading {
 	at := p.cfg.Start.Add(time.Duration(p.next) * p.cfg.Step)
 	if p.cfg.Late > 0 && p.next%11 == 0 {
 		at = at.Add(-time.Duration(p.rnd.Int64N(int64(p.cfg.Late))))
 	}
-	sensor, value := p.cfg.FirstSensor+p.next%int64(p.cfg.Sensors), float64(p.next%1000)/8
-	if p.cfg.LineProtocol {
-		return fmt.Appendf(dst, "weather,station=s-%d producer=%di,number=%di,v=%g %d", sensor, p.cfg.Number, p.next, value, at.UnixNano())
+	return telemetry.Reading{
+		Sensor: fmt.Sprintf("s-%d", p.cfg.FirstSensor+p.next%int64(p.cfg.Sensors)), Time: at,
+		Tags: (Mark{p.cfg.Number, p.next}).Tags(""), // one, or none
+		Fields: []telemetry.Field{
+			{Name: "producer", Value: telemetry.IntValue(p.cfg.Number)}, {Name: "number", Value: telemetry.IntValue(p.next)},
+			{Name: "v", Value: telemetry.FloatValue(float64(p.next%1000) / 8)},
+		},
 	}
-	dst = fmt.Appendf(dst, `{"sensorId":"s-%d","ts":%d,"fields":{"producer":%d,"number":%d,"v":%g}`, sensor, at.UnixMilli(), p.cfg.Number, p.next, value)
-	for _, tag := range (Mark{p.cfg.Number, p.next}).Tags("") { // one, or none
+}
+
+// appendReading appends the next reading as a line.
+func (p *producer) appendReading(dst []byte) []byte {
+	r := p.reading()
+	value := r.Fields[2].Value.Float()
+	if p.cfg.LineProtocol {
+		return fmt.Appendf(dst, "weather,station=%s producer=%di,number=%di,v=%g %d", r.Sensor, p.cfg.Number, p.next, value, r.Time.UnixNano())
+	}
+	dst = fmt.Appendf(dst, `{"sensorId":%q,"ts":%d,"fields":{"producer":%d,"number":%d,"v":%g}`, r.Sensor, r.Time.UnixMilli(), p.cfg.Number, p.next, value)
+	for _, tag := range r.Tags {
 		dst = fmt.Appendf(dst, `,"tags":{%q:%q}`, tag.Name, tag.Value)
 	}
 	return append(dst, '}')
@@ -287,9 +324,36 @@ func (p *producer) answered(r request, code int, refused []int64) {
 	}
 }
 
+// sendGRPC is send over gRPC, with the status that HTTP would have.
+func (p *producer) sendGRPC(r request) (code int, refused []int64, err error) {
+	if p.grpc == nil {
+		return 0, nil, p.grpcErr
+	}
+	result, err := p.grpc.Send(context.Background(), client.Request{Readings: r.readings, Key: r.entry.Key})
+	var some *client.RefusedError
+	var failed *client.Error
+	switch {
+	case errors.As(err, &some):
+		for _, one := range result.Refused {
+			refused = append(refused, r.entry.From+int64(one.Index))
+		}
+		return http.StatusMultiStatus, refused, nil
+	case errors.As(err, &failed) && !failed.Unknown:
+		return http.StatusServiceUnavailable, nil, nil // nothing was taken
+	case err != nil:
+		return 0, nil, err
+	case result.Ack == telemetry.Journaled:
+		return http.StatusAccepted, nil, nil
+	}
+	return http.StatusOK, nil, nil
+}
+
 // send posts a request once. A reading that the answer refuses is named by its
 // number.
 func (p *producer) send(r request) (code int, refused []int64, err error) {
+	if strings.HasPrefix(p.cfg.URL, "grpc://") {
+		return p.sendGRPC(r)
+	}
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, p.cfg.url(), bytes.NewReader(r.body))
 	if err != nil {
 		return 0, nil, fmt.Errorf("make a request: %w", err)

@@ -91,13 +91,13 @@ type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }
 
-// awaitWritable waits until the mongod with that pid accepts writes. A member of a
+// awaitWritable waits until the mongod with those data files accepts writes. A member of a
 // replica set is first told of the set, or of its new port, if necessary.
-func (a *admin) awaitWritable(ctx context.Context, pid int, standalone bool) error {
+func (a *admin) awaitWritable(ctx context.Context, dbPath string, standalone bool) error {
 	var last error
 	err := poll(ctx, startInterval, func() (bool, error) {
 		var writable bool
-		if last = a.checkPid(ctx, pid); last == nil {
+		if last = a.checkOurs(ctx, dbPath); last == nil {
 			writable, last = a.writable(ctx)
 		}
 		if last == nil && !writable && !standalone {
@@ -114,19 +114,19 @@ func (a *admin) awaitWritable(ctx context.Context, pid int, standalone bool) err
 	return err
 }
 
-// checkPid makes sure that the started process answers: another mongod may have
-// taken the port in between.
-func (a *admin) checkPid(ctx context.Context, pid int) error {
-	var status struct {
-		Pid int `bson:"pid"`
+// checkOurs makes sure that the mongod with these data files answers: another one may
+// have taken the port in between. Its pid would not tell, because a mongod in an
+// emulator has another one than its process.
+func (a *admin) checkOurs(ctx context.Context, dbPath string) error {
+	var options struct {
+		Argv []string `bson:"argv"`
 	}
-	command := bson.D{{Key: "serverStatus", Value: 1}, {Key: "metrics", Value: 0}, {Key: "wiredTiger", Value: 0}, {Key: "repl", Value: 0}}
-	err := a.run(ctx, command, &status)
-	if hasCode(err, codeAuthenticationFailed) || err == nil && status.Pid != pid { // ours knows the key
+	err := a.run(ctx, bson.D{{Key: "getCmdLineOpts", Value: 1}}, &options)
+	if hasCode(err, codeAuthenticationFailed) || err == nil && !startedWith(options.Argv, "--dbpath", dbPath) { // ours knows the key
 		return permanentError{errPortTaken}
 	}
 	if err != nil {
-		return fmt.Errorf("ask mongod for its pid: %w", err)
+		return fmt.Errorf("ask mongod for its data files: %w", err)
 	}
 	return nil
 }

@@ -485,7 +485,7 @@ func (s *Server) awaitWritable(ctx context.Context, process *Process) error {
 		return err
 	}
 	defer admin.close()
-	if err := admin.awaitWritable(ctx, process.Pid, s.config.Standalone); err != nil || !s.config.Auth {
+	if err := admin.awaitWritable(ctx, s.files.db, s.config.Standalone); err != nil || !s.config.Auth {
 		return err
 	}
 	if err := admin.setUsers(ctx, s.credentials, s.config.Database); err != nil {

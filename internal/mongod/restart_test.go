@@ -25,6 +25,7 @@ import (
 // over the same data.
 func TestDataSurvivesEveryShutdown(t *testing.T) {
 	t.Parallel()
+	mongodtest.Native(t, "it is ended by signals, and locks its files")
 	dir := t.TempDir()
 	binary(t)
 	start := func(config mongod.Config) *mongod.Server {
@@ -168,6 +169,7 @@ func TestChildDiesWithItsParent(t *testing.T) {
 // another path.
 func TestForeignMongodOnTheFilesIsLeftAlone(t *testing.T) {
 	t.Parallel()
+	mongodtest.Native(t, "its lock file has its pid")
 	foreign, dir := mongodtest.Shared(t), t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "mongod"), 0o700))
 	require.NoError(t, os.Symlink(foreign.DBPath(), filepath.Join(dir, "mongod", "db")))

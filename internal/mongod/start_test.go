@@ -21,6 +21,7 @@ import (
 // TestSettingsReachMongod, and its log is rotated.
 func TestSettingsReachMongod(t *testing.T) {
 	t.Parallel()
+	mongodtest.Native(t, "it opens its log again when signalled")
 	dir, port := t.TempDir(), mongodtest.FreePort(t)
 	server := startServer(t, mongod.Config{
 		DataDir: dir, Port: port, Compressor: "zstd", CacheSizeGB: 0.5, OplogSizeMB: 32,

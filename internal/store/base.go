@@ -246,7 +246,7 @@ func (b *Base) target(info *Info, named bool) error {
 			return fmt.Errorf("add the collection's UUID to writes: %w", err)
 		}
 	} else {
-		b.Logger.Warn("this MongoDB does not accept the UUID of a collection in writes (6.0 and later do): if the collection is dropped while the daemon runs, "+
+		b.Logger.Warn("this MongoDB does not accept the UUID of this collection in writes (6.0 and later do, except that 7.0 does not for time series): if the collection is dropped while the daemon runs, "+
 			"writes create an ordinary one of its name until that is noticed", "stream", b.Stream)
 	}
 	p.Generation = b.generations.Add(1)

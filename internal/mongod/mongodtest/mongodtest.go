@@ -29,6 +29,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
@@ -240,6 +241,45 @@ func giveUp(t testing.TB, err error) {
 	}
 	fmt.Fprintf(os.Stderr, "SKIP: no mongod for %s: %v\n", t.Name(), err)
 	t.Skip("no mongod")
+}
+
+// Before skips a test of what mongods from this major release on do otherwise. The reason
+// says what they do.
+func Before(t testing.TB, major int, reason string) {
+	t.Helper()
+	version := Shared(t).Version()
+	if first, _, _ := strings.Cut(version, "."); first >= strconv.Itoa(major) { // both have one digit
+		skip(t, "MongoDB "+version+": "+reason)
+	}
+}
+
+// Native skips a test of the process of mongod, which is another one where it runs in an
+// emulator (make test-mongo7). The reason says what the test needs.
+func Native(t testing.TB, reason string) {
+	t.Helper()
+	if Emulated(t) {
+		skip(t, "mongod runs in an emulator: "+reason)
+	}
+}
+
+// Emulated reports whether mongod runs in an emulator: it does not know its pid.
+func Emulated(t testing.TB) bool {
+	t.Helper()
+	server := Shared(t)
+	var status struct {
+		Pid int `bson:"pid"`
+	}
+	err := shared.client.Database("admin").RunCommand(context.Background(), bson.D{{Key: "serverStatus", Value: 1}}).Decode(&status)
+	if err != nil {
+		t.Fatalf("ask mongod for its pid: %v", err)
+	}
+	return status.Pid != server.Pid()
+}
+
+func skip(t testing.TB, reason string) {
+	t.Helper()
+	fmt.Fprintf(os.Stderr, "SKIP: %s: %s\n", t.Name(), reason)
+	t.Skip(reason)
 }
 
 // FreePort returns a free TCP port of 127.0.0.1 that no other test of any process gets

@@ -464,6 +464,17 @@ func farSpans(t *testing.T, s Store) {
 		}
 		assert.Empty(t, collect(t, s.Readings(t.Context(), telemetry.Query{Sensor: "a", From: from, To: at})))
 	}
+	for sensor, at := range map[string]time.Time{"1970": time.UnixMilli(1), "1971": time.Unix(1<<25, 0), "2001": time.Unix(1_000_000_000, 0)} {
+		r := Reading(sensor, at.Sub(Base), 1)
+		write(t, s, r)
+		for _, from := range append(early, 1) {
+			for _, to := range []int64{at.UnixMilli() + 1, math.MaxInt64} {
+				q := telemetry.Query{Sensor: sensor, From: from, To: to}
+				assert.Equal(t, []telemetry.Reading{r}, collect(t, s.Readings(t.Context(), q)), "readings of %s from %d to %d", sensor, from, to)
+			}
+		}
+		assert.Empty(t, collect(t, s.Readings(t.Context(), telemetry.Query{Sensor: sensor, From: at.UnixMilli() + 1, To: math.MaxInt64})), sensor)
+	}
 	for _, from := range late[:len(late)-1] {
 		assert.Empty(t, collect(t, s.Readings(t.Context(), telemetry.Query{Sensor: "a", From: from, To: math.MaxInt64})), "from %d", from)
 	}

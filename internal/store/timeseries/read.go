@@ -87,26 +87,40 @@ func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.
 				yield(nil, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err))
 				return
 			}
-			if at, _ := doc.Lookup(timeField).DateTimeOK(); at >= q.To || !yield(doc, nil) {
+			at, _ := doc.Lookup(timeField).DateTimeOK()
+			if at < q.From {
+				continue
+			}
+			if at >= q.To || !yield(doc, nil) {
 				return
 			}
 		}
 	}
 }
 
-// lastBound is the latest end of a span that is sent to the server. The server
-// finds its buckets by _ids with seconds in 32 bits, so a later end would wrap
-// around, and nothing would be found.
-const lastBound = math.MaxInt32 * 1000
+// firstBound and lastBound are the earliest begin and the latest end of a span that are
+// sent to the server. The server finds its buckets, of a year at most, by _ids with seconds
+// in 32 bits, so that other bounds would wrap around: MongoDB 6.0 would find nothing.
+const (
+	firstBound = 366 * 24 * 3600 * 1000
+	lastBound  = math.MaxInt32 * 1000
+)
 
-// filter matches the stored readings of the query and, if that ends after
-// lastBound, later ones.
+// filter matches the stored readings of the query and, if that begins before firstBound or
+// ends after lastBound, also others.
 func filter(q telemetry.Query) bson.D {
-	span := bson.D{{Key: "$gte", Value: bson.DateTime(q.From)}}
+	match := bson.D{{Key: idField, Value: q.Sensor}}
+	var span bson.D
+	if q.From >= firstBound {
+		span = append(span, bson.E{Key: "$gte", Value: bson.DateTime(q.From)})
+	}
 	if q.To <= lastBound {
 		span = append(span, bson.E{Key: "$lt", Value: bson.DateTime(q.To)})
 	}
-	return bson.D{{Key: idField, Value: q.Sensor}, {Key: timeField, Value: span}}
+	if len(span) > 0 {
+		match = append(match, bson.E{Key: timeField, Value: span})
+	}
+	return match
 }
 
 // byName returns the reading with its fields sorted by name.

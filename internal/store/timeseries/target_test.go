@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 )
@@ -18,6 +19,7 @@ import (
 // would make, nor into an ordinary one of the name.
 func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	t.Parallel()
+	mongodtest.Before(t, 7, "an insert into a time series takes no UUID of a collection")
 	db := connect(t)
 	lost := make(chan struct{}, 1)
 	s := open(t, db, Config{Retention: 24 * time.Hour * 365 * 50, Lost: func() { lost <- struct{}{} }})

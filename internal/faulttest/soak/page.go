@@ -1,0 +1,123 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/chart"
+	"github.com/brim-telemetry/brim/internal/report"
+)
+
+// The verdicts on a line.
+const (
+	steady, climbs, tooShort, mayGrow = "steady", "climbs", "too short to tell", "may grow"
+)
+
+// verdict says how the run ended, in one sentence.
+func (s *soak) verdict() string {
+	climbing := s.climbing()
+	switch {
+	case s.wrong != "":
+		return "Failed: " + s.wrong
+	case len(climbing) > 0:
+		return "Nothing was lost or stored twice, but these lines climb: " + strings.Join(climbing, ", ") + "."
+	}
+	return "Nothing was lost, nothing was stored twice, and no line climbs."
+}
+
+// writePage writes the page, also of a run that was cut short.
+func (s *soak) writePage(path string) error {
+	length := time.Duration(s.samples[len(s.samples)-1].at) * time.Second
+	trends := &report.Table{Head: []string{"line", "mean", "rise", "standard error", "least", "verdict"}, Tone: func(cell string) string {
+		return map[string]string{steady: "good", climbs: "bad", tooShort: "none", mayGrow: "none"}[cell]
+	}}
+	var plots []report.Plot
+	var x []float64
+	for _, one := range s.samples {
+		x = append(x, one.at)
+	}
+	all := lines()
+	for i := 0; i < len(all); {
+		drawing := chart.Time{Title: all[i].plot, X: x, XLabel: "time of the run", Y: chart.Axis{Unit: all[i].unit}, Marks: s.outages, Width: 560, Height: 230}
+		for first := i; i < len(all) && all[i].plot == all[first].plot; i++ {
+			series := chart.Series{Name: all[i].name, Tone: chart.Tone(i - first)}
+			for _, one := range s.samples {
+				series.Y = append(series.Y, one.values[i])
+			}
+			drawing.Series = append(drawing.Series, series)
+			trends.Add(s.row(i)...)
+		}
+		svg, err := drawing.SVG()
+		if err != nil {
+			return fmt.Errorf("draw %s: %w", drawing.Title, err)
+		}
+		plots = append(plots, report.Plot{SVG: svg})
+	}
+	box := "good"
+	if s.wrong != "" || len(s.climbing()) > 0 {
+		box = "bad"
+	}
+	checked := &report.Table{Head: []string{"stream", "sent", "acknowledged", "stored now", "lost", "stored twice"}}
+	for _, stream := range slices.Sorted(maps.Keys(s.readings)) {
+		r := s.readings[stream]
+		checked.Add(stream, fmt.Sprint(r.Attempted), fmt.Sprint(r.Acked), fmt.Sprint(r.Stored), fmt.Sprint(len(r.Lost)), fmt.Sprint(len(r.Twice)))
+	}
+	var facts []report.Fact
+	for _, what := range slices.Sorted(maps.Keys(s.faults)) {
+		facts = append(facts, report.Fact{Name: what, Value: fmt.Sprint(s.faults[what])})
+	}
+	var sent []string
+	for _, w := range s.workloads {
+		sent = append(sent, w.name)
+	}
+	d := report.Document{
+		Title: "Soak", Heading: "Soak of " + chart.Format(chart.Seconds, length.Seconds()),
+		Intro: fmt.Sprintf("%s. %.0f readings a second, over %s; event time runs %d times as fast. MongoDB or the daemon is away for a tenth of the time.",
+			s.began.UTC().Format("2006-01-02 15:04 UTC"), s.rate, strings.Join(sent, "; "), speedup),
+		Overview: report.Block{Box: box, Text: []string{s.verdict()}},
+		Sections: []report.Section{
+			{ID: "lines", Title: "Lines", Blocks: []report.Block{{Table: trends, Plots: plots, Notes: []string{rule, "Upright lines: the daemon was killed."}}}},
+			{ID: "readings", Title: "Readings", Blocks: []report.Block{
+				{Table: checked, Notes: []string{fmt.Sprintf(
+					"%d rounds of %v, each followed by a flush and a check. Retention has removed the oldest readings, each of which earlier checks have seen. "+
+						"A time series may hold a reading of an unknown outcome twice.", s.rounds, s.round)}},
+				{Title: "Faults", Facts: facts},
+			}},
+		},
+	}
+	var b bytes.Buffer
+	if err := report.HTML(&b, &d); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil { //nolint:gosec // it has no secrets
+		return fmt.Errorf("write the page: %w", err)
+	}
+	return nil
+}
+
+func (s *soak) row(i int) []string {
+	l, t := lines()[i], s.trendOf(i)
+	verdict := steady
+	switch {
+	case math.IsInf(l.least, 1):
+		verdict = mayGrow
+	case t.unknown:
+		verdict = tooShort
+	case t.climbs:
+		verdict = climbs
+	}
+	format := func(v float64) string { return chart.Format(l.unit, v) }
+	name := l.plot + ": " + l.name
+	if t.unknown || verdict == mayGrow {
+		return []string{name, format(t.mean), "", "", "", verdict}
+	}
+	return []string{name, format(t.mean), format(t.rise), format(t.noise), format(l.least), verdict}
+}
