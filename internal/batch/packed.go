@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -153,7 +154,7 @@ func (p *Packed) first(to []uint64, shape *Shape) []uint64 {
 // appendText appends a text: 0 if it is that of the first reading, else its length plus 1, and
 // its bytes.
 func (p *Packed) appendText(to, text []byte, first uint64) []byte {
-	if n := uint32(first); n > 0 && string(text) == string(p.data[first>>32:][:n]) {
+	if n := uint32(first); n > 0 && bytes.Equal(text, p.data[first>>32:][:n]) {
 		return append(to, 0)
 	}
 	return append(binary.AppendUvarint(to, uint64(len(text))+1), text...)

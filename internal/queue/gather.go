@@ -88,8 +88,8 @@ func (l *lane) pack(b *bucket, p *parcel, r batch.Ref) bool {
 	}
 	to.position, to.arrived = p.position, l.sinceBegin(p.arrived)
 	if b.packs == 1 {
-		b.key.sensor = p.view.Series(r.Row()).Sensor // an equal text, which the packed rows keep in memory
-		l.buckets[b.key] = b                         // it replaces the text of the key, too
+		b.key.sensor = p.view.Series(b.rows[0].Row()).Sensor // an equal text, which the packed rows keep in memory
+		l.buckets[b.key] = b                                 // it replaces the text of the key, too
 		l.packed.insert(b)
 	}
 	return true
@@ -225,7 +225,11 @@ func (l *packs) insert(b *bucket) {
 	l.n++
 }
 
+// remove removes a bucket if it is listed.
 func (l *packs) remove(b *bucket) {
+	if b.before == nil && l.first != b {
+		return
+	}
 	if b.before == nil {
 		l.first = b.behind
 	} else {

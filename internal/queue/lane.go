@@ -375,8 +375,8 @@ func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.
 	now := time.Now()
 	p.arrived = now.Add(-max(0, now.Sub(b.Received)))
 	p.since = p.arrived
-	if b.Recovered { // their time starts again, or a restart would write everything at once
-		p.since = now
+	if b.Recovered { // or a restart would write at once what has waited for long
+		p.since = latest(p.arrived, now.Add(-beforeLast(l.longest())))
 	}
 	p.granularity = l.granularityOf(b)
 	list.insert(p)
@@ -392,6 +392,13 @@ func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.
 	whole := b.MemorySize()
 	list.charge(p, parcelBytes+rows*refBytes+whole*rows/int64(p.view.Len()), whole)
 	p.drop(1)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // granularityOf returns the granularity of the windows that a batch's rows belong to.

@@ -73,7 +73,7 @@ func runGathering(t *testing.T) (g gathered) {
 
 const gatherAtMost = 30 * time.Second
 
-// TestMERGE1Gathering lets readings gather and be copied. None may be lost, stored twice,
+// TestMERGE1Gathering lets readings gather and be packed. None may be lost, stored twice,
 // or wait for longer than --flush-max, although its bucket keeps getting readings.
 func TestMERGE1Gathering(t *testing.T) {
 	t.Parallel()

@@ -109,7 +109,7 @@ type Config struct {
 	Journal     Journal
 	Streams     map[string]Stream
 	Lanes       int   // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
-	MaxBytes    int64 // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields
+	MaxBytes    int64 // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields that are not packed yet
 	DeadLetters DeadLetters
 	// LimitAge returns the current upper limit for every Policy.Max; 0 or nil: none.
 	LimitAge   func() time.Duration

@@ -285,7 +285,7 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	saved := s.saved
 	for b := s.gathering.first; b != nil && room(1) && isReady(b); b = s.gathering.first {
 		switch {
-		case s.share > 0 && now.Sub(b.since) >= most-most/evenlyFor:
+		case s.share > 0 && now.Sub(b.since) >= beforeLast(most):
 			s.share--
 			pick(b, byAge)
 		case saved > 0:
@@ -301,6 +301,9 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	}
 	return chosen
 }
+
+// beforeLast returns the age from which on updates are spread evenly.
+func beforeLast(most time.Duration) time.Duration { return most - most/evenlyFor }
 
 // evenly returns how many buckets to send now, so that each is sent in time and never many
 // at once: the smallest number that, if sent in every interval from now on, meets the

@@ -308,8 +308,29 @@ func TestReplayIsPaced(t *testing.T) {
 	})
 }
 
-// Readings that wait for long are copied, so that they do not keep the rest of their
-// request in memory. The copies must be equal.
+// The age of readings counts from their arrival across restarts, so that many restarts do
+// not postpone an update again and again. What is almost due is written within the last
+// quarter of Max.
+func TestReplayKeepsTheAge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		q := start(t, store, withPolicy(Policy{Budget: -1, Max: 4 * time.Minute}))
+		for sensor, age := range map[string]time.Duration{"old": 3*time.Minute + 50*time.Second, "young": 2 * time.Minute} {
+			left := mixed(1, sensor)
+			left.Recovered, left.Received = true, time.Now().Add(-age)
+			q.add(left, nil)
+		}
+		pass(time.Minute + 5*time.Second)
+		assert.Equal(t, 1, store.count())
+		pass(time.Minute)
+		assert.Equal(t, 2, store.count())
+		q.Close(cancelled())
+	})
+}
+
+// Readings that wait for long are packed, so that they do not keep the rest of their
+// request in memory. They must stay the same.
 func TestGatheredReadingsAreTheSame(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -454,4 +475,65 @@ func TestWhatARepeatedRequestWaitsForIsWritten(t *testing.T) {
 		assert.GreaterOrEqual(t, q.Status().Rest, uint64(2))
 		q.Close(cancelled())
 	})
+}
+
+// A bucket may have more readings than are unpacked at once. They are written in order, each
+// once, however many writes fail in between, and queries see all of them.
+func TestManyPackedReadingsOfABucket(t *testing.T) {
+	t.Parallel()
+	for name, verdict := range map[string]func(n int) batch.Verdict{
+		"all succeed":   func(int) batch.Verdict { return batch.Stored },
+		"most fail":     func(n int) batch.Verdict { return []batch.Verdict{batch.Wait, batch.Unsent, batch.Stored}[n%3] },
+		"some at once":  func(n int) batch.Verdict { return []batch.Verdict{batch.Again, batch.Stored}[n%2] },
+		"set aside":     func(n int) batch.Verdict { return map[bool]batch.Verdict{true: batch.Hangs}[n < 3] },
+		"dead letters":  func(n int) batch.Verdict { return map[bool]batch.Verdict{true: batch.Poison}[n < 3] },
+		"again, failed": func(n int) batch.Verdict { return []batch.Verdict{batch.Again, batch.Wait, batch.Stored}[n%3] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store, letters := newFakeStore(t), &fakeLetters{}
+				writes := 0
+				store.verdict = func(pending *batch.Pending) (batch.Verdict, error) {
+					v := verdict(writes)
+					writes++
+					if v == batch.Again {
+						store.keepSome(pending, min(300, len(pending.Rows)))
+					}
+					if v == batch.Stored {
+						return v, nil
+					}
+					return v, errAway
+				}
+				cfg := withPolicy(Policy{Budget: -1, Readings: MaxMerge})
+				cfg.DeadLetters = letters
+				q := start(t, store, cfg)
+				const n = 3*chunkRows + 100
+				for i := range n / 100 {
+					q.add(mixed(i, slices.Repeat([]string{"a"}, 100)...), nil)
+				}
+				rest := n % 100
+				q.add(mixed(n, slices.Repeat([]string{"a"}, rest)...), nil)
+				pass(2 * gatherAfter)
+				q.add(mixed(n, "a", "a"), nil)
+				pass(time.Second)
+				l := q.lanes[0]
+				l.mu.Lock()
+				assert.Len(t, l.packed.first.more, 3)
+				l.mu.Unlock()
+				assert.Len(t, q.Waiting(stream, "a").Rows, n+2)
+				require.NoError(t, q.Flush(t.Context()))
+				assert.Equal(t, n+2, store.count()+len(letters.letters))
+				assert.True(t, slices.IsSorted(store.stored["a"]))
+				pass(time.Second)
+				assert.Zero(t, q.Status().Bytes)
+				assert.Empty(t, q.Waiting(stream, "a").Rows)
+				l.mu.Lock()
+				assert.Zero(t, l.packed.n)
+				assert.Nil(t, l.packed.first)
+				l.mu.Unlock()
+				q.Close(context.Background())
+			})
+		})
+	}
 }
