@@ -149,7 +149,7 @@ var notBuilt = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]$`)
 
 // test runs a test once, and returns why its end is no catch.
 func (r *runner) test(ctx context.Context, c check, overlay string) (missed, output string) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=3m", "-run", c.run, c.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=5m", "-run", c.run, c.pkg)
 	cmd.Dir = r.root
 	cmd.Env = append(os.Environ(), "BRIM_OVERLAY="+overlay)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
