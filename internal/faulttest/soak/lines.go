@@ -66,7 +66,7 @@ func lines() []line {
 		{"Response, journaled", "median", chart.Seconds, nobodys, took(1, 0.5), 0.005},
 		{"Response, journaled", "99 %", chart.Seconds, nobodys, took(1, 0.01), 0.02},
 		{"Stored", "collections and indexes", chart.Bytes, nobodys, func(p *probe) float64 { return p.storedBytes }, 16 << 20},
-		{"Files of the data directory", "all, with the oplog of up to 1 GiB", chart.Bytes, nobodys, func(p *probe) float64 { return p.allBytes }, math.Inf(1)},
+		{"Files of the data directory", "all", chart.Bytes, nobodys, func(p *probe) float64 { return p.allBytes }, math.Inf(1)},
 		{"Rate", "requests answered", chart.PerSecond, nobodys, func(p *probe) float64 { return p.rate }, math.Inf(1)},
 	}
 }
@@ -175,7 +175,8 @@ func filesIn(dir string) (files, size float64) {
 // rule is how climbing lines are told, for the page.
 const rule = "A line climbs if its least-squares line over the last three quarters of the run rises by more than a tenth of the mean, by more than four " +
 	"standard errors, and by more than its least. A process that begins anew has a level of its own; its first twentieth of the run is left out, and its " +
-	"line rises over no longer than its longest life. Values are averaged over forty-eighths of the run."
+	"line rises over no longer than its longest life. Values are averaged over forty-eighths of the run. In a run of less than an hour, a process that fills " +
+	"its caches climbs too."
 
 // A trend is how a line develops.
 type trend struct {
@@ -217,6 +218,9 @@ func (s *soak) trendOf(i int) (t trend) {
 		return t
 	}
 	slope := xy / xx
+	if math.Abs(slope*longest) < 1e-9*math.Abs(t.mean) {
+		slope = 0 // but for rounding
+	}
 	t.rise, t.noise = slope*longest, math.Sqrt(max(0, yy-slope*xy)/free/xx)*longest
 	t.climbs = t.rise > max(steep*t.mean, certain*t.noise, l.least)
 	return t

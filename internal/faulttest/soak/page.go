@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 
 // The verdicts on a line.
 const (
-	steady, climbs, tooShort, mayGrow = "steady", "climbs", "too short to tell", "may grow"
+	steady, climbs, tooShort, mayGrow = "steady", "climbs", "unknown", "not judged"
 )
 
 // verdict says how the run ended, in one sentence.
@@ -68,11 +69,11 @@ func (s *soak) writePage(path string) error {
 	checked := &report.Table{Head: []string{"stream", "sent", "acknowledged", "stored now", "lost", "stored twice"}}
 	for _, stream := range slices.Sorted(maps.Keys(s.readings)) {
 		r := s.readings[stream]
-		checked.Add(stream, fmt.Sprint(r.Attempted), fmt.Sprint(r.Acked), fmt.Sprint(r.Stored), fmt.Sprint(len(r.Lost)), fmt.Sprint(len(r.Twice)))
+		checked.Add(stream, strconv.Itoa(r.Attempted), strconv.Itoa(r.Acked), strconv.Itoa(r.Stored), strconv.Itoa(len(r.Lost)), strconv.Itoa(len(r.Twice)))
 	}
 	var facts []report.Fact
 	for _, what := range slices.Sorted(maps.Keys(s.faults)) {
-		facts = append(facts, report.Fact{Name: what, Value: fmt.Sprint(s.faults[what])})
+		facts = append(facts, report.Fact{Name: what, Value: strconv.Itoa(s.faults[what])})
 	}
 	var sent []string
 	for _, w := range s.workloads {
@@ -84,7 +85,7 @@ func (s *soak) writePage(path string) error {
 			s.began.UTC().Format("2006-01-02 15:04 UTC"), s.rate, strings.Join(sent, "; "), speedup),
 		Overview: report.Block{Box: box, Text: []string{s.verdict()}},
 		Sections: []report.Section{
-			{ID: "lines", Title: "Lines", Blocks: []report.Block{{Table: trends, Plots: plots, Notes: []string{rule, "Upright lines: the daemon was killed."}}}},
+			{ID: "lines", Title: "Lines", Blocks: []report.Block{{Table: trends, Plots: plots, Notes: []string{rule, "Upright lines: the daemon was killed. The data directory holds the oplog, of up to 1 GiB."}}}},
 			{ID: "readings", Title: "Readings", Blocks: []report.Block{
 				{Table: checked, Notes: []string{fmt.Sprintf(
 					"%d rounds of %v, each followed by a flush and a check. Retention has removed the oldest readings, each of which earlier checks have seen. "+

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -150,15 +152,8 @@ func (s *soak) dataDir() string    { return filepath.Join(s.dir, "data") }
 // run returns when the time is over, something was lost, or ctx ends; nothing that it
 // started is left.
 func (s *soak) run(ctx context.Context) (err error) {
-	var listen net.ListenConfig
-	for i := range s.addresses { // the same after each start
-		l, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return fmt.Errorf("find a free port: %w", err)
-		}
-		defer l.Close()
-		s.addresses[i] = l.Addr().String()
-		_ = l.Close()
+	if err := s.drawAddresses(ctx); err != nil {
+		return err
 	}
 	if s.log, err = os.Create(filepath.Join(s.dir, "brim.log")); err != nil {
 		return fmt.Errorf("make the log: %w", err)
@@ -189,6 +184,27 @@ func (s *soak) run(ctx context.Context) (err error) {
 	for ctx.Err() == nil && s.wrong == "" && time.Until(s.end) > time.Second {
 		if err := s.oneRound(ctx); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// drawAddresses draws ports that are free, and below those of outgoing connections: they
+// stay the same, and must not be taken while the daemon is away.
+func (s *soak) drawAddresses(ctx context.Context) error {
+	var listen net.ListenConfig
+	for i := 0; i < len(s.addresses); {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(10_000))
+		l, err := listen.Listen(ctx, "tcp", address)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil && !slices.Contains(s.addresses[:i], address) {
+			s.addresses[i] = address
+			i++
+		}
+		if err == nil {
+			_ = l.Close() // nothing was accepted
 		}
 	}
 	return nil
