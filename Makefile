@@ -68,6 +68,11 @@ test-fault: ## all fault tests in full, under 45 minutes; their table goes into 
 	@BRIM_FAULT_FULL=1 $(GO) test -json -count=1 -p 1 -timeout 60m -run '^Test($(FAULT_TESTS))' $(FAULT_PKG) | \
 	  $(GO) run ./internal/faulttest/table --into docs/durability.md
 
+.PHONY: simulate
+simulate: ## the write path in a simulated world: SEEDS=10000 of them in parallel, FIRST=1; SEED=4711 runs one alone and prints its story
+	@if [ -n "$(SEED)" ]; then BRIM_SEED=$(SEED) $(GO) test -count=1 -run '^TestSeed$$' ./internal/simulate; \
+	else BRIM_SEEDS=$(or $(SEEDS),10000) BRIM_FIRST_SEED=$(or $(FIRST),1) $(GO) test -count=1 -timeout 2h -run '^TestSeeds$$' ./internal/simulate; fi
+
 .PHONY: lint
 lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says
 	$(GO) vet ./...
