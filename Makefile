@@ -85,6 +85,11 @@ sabotage: ## take one protection after another out of the source, and require th
 soak: build ## the daemon for HOURS=8 (at least 0.1) under load and faults; ends with a page of plots, bin/soak.html
 	@$(GO) run ./internal/faulttest/soak --hours $(HOURS) --page bin/soak.html $(ARGS)
 
+.PHONY: simulate
+simulate: ## the write path in a simulated world: SEEDS=10000 of them in parallel, FIRST=1; SEED=4711 runs one alone and prints its story
+	@if [ -n "$(SEED)" ]; then BRIM_SEED=$(SEED) $(GO) test -count=1 -run '^TestSeed$$' ./internal/simulate; \
+	else BRIM_SEEDS=$(or $(SEEDS),10000) BRIM_FIRST_SEED=$(or $(FIRST),1) $(GO) test -count=1 -timeout 2h -run '^TestSeeds$$' ./internal/simulate; fi
+
 .PHONY: lint
 lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says
 	$(GO) vet ./...

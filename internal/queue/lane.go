@@ -27,6 +27,7 @@ type lane struct {
 	cfg    Stream
 	budget int64         // bytes of rows that it may hold
 	wake   chan struct{} // holds at most one wake-up
+	phase  time.Duration // differs for each lane, so that no two wake at one instant and their writes have an order
 
 	applied atomic.Uint64          // everything of this lane before this position is stored
 	flushTo atomic.Uint64          // a flush waits for everything before this position
@@ -236,7 +237,7 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	if l.hasRoom() && l.readAgain.IsZero() {
 		grown = l.queue.cfg.Journal.Grown(l.cursor.Position())
 	}
-	timer.Reset(d)
+	timer.Reset(d + l.phase)
 	// Without room for more the lane does not know what comes meanwhile.
 	if l.hasRoom() && l.readAgain.IsZero() {
 		l.knownUntil.Store(asleep)

@@ -30,6 +30,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -167,10 +168,12 @@ func New(cfg Config) (*Queue, error) {
 	}
 	from := cfg.Journal.Oldest()
 	q := &Queue{cfg: cfg, applied: from, turn: make(chan struct{}, 1), moved: make(chan struct{})}
-	for name, stream := range cfg.Streams {
+	for _, name := range slices.Sorted(maps.Keys(cfg.Streams)) {
 		last := &lastWrite{began: time.Now()}
 		for number := range cfg.Lanes {
-			q.lanes = append(q.lanes, newLane(q, name, number, stream, last))
+			l := newLane(q, name, number, cfg.Streams[name], last)
+			l.phase = time.Duration(len(q.lanes)) * time.Microsecond
+			q.lanes = append(q.lanes, l)
 		}
 	}
 	var err error

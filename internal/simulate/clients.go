@@ -73,8 +73,8 @@ func (r *request) last() *httptest.ResponseRecorder { return r.answers[len(r.ans
 
 // post writes some readings of one stream.
 func (w *world) post(h *host) {
-	stream := pick(w, streamNames[:])
-	r := &request{host: h, stream: stream, settle: w.posted, ack: pick(w, []string{"", "", "", "stored"})}
+	stream := choose(w, streamNames[:])
+	r := &request{host: h, stream: stream, settle: w.posted, ack: choose(w, []string{"", "", "", "stored"})}
 	n := 1 + w.intN(w.moods.batch)
 	sensors := w.moods.sensors
 	base := w.time()
@@ -138,7 +138,7 @@ func (w *world) repeat(h *host) {
 	if len(of) == 0 {
 		return
 	}
-	first := pick(w, of[max(0, len(of)-6):])
+	first := choose(w, of[max(0, len(of)-6):])
 	r := &request{host: h, stream: first.stream, settle: w.posted, ack: first.ack, readings: first.readings, body: first.body, key: first.key, first: first}
 	for _, one := range r.readings {
 		one.open++
@@ -228,7 +228,7 @@ func (w *world) mustBeStored(why string, readings []*reading) {
 		if has[one.stream] == nil {
 			has[one.stream] = storedIn(w.mongo.Documents(database, one.stream))
 		}
-		if one.acked && has[one.stream][one.mark] == 0 && !w.buried(one.mark) {
+		if one.acked && !one.forgiven && has[one.stream][one.mark] == 0 && !w.buried(one.mark) {
 			w.violate("%s, and reading %s %v is not in the majority's documents", why, one.stream, one.mark)
 		}
 	}
@@ -262,8 +262,8 @@ func (w *world) flushAll(h *host) {
 
 // query asks a daemon for what it knows of a sensor.
 func (w *world) query(h *host) {
-	r := &request{host: h, stream: pick(w, streamNames[:]), sensor: fmt.Sprintf("s-%d", w.intN(w.moods.sensors)), to: 1 << 50}
-	w.ask(r, pick(w, []string{"readings", "readings", "latest", "summary", "sensors"}), w.chance(0.3))
+	r := &request{host: h, stream: choose(w, streamNames[:]), sensor: fmt.Sprintf("s-%d", w.intN(w.moods.sensors)), to: 1 << 50}
+	w.ask(r, choose(w, []string{"readings", "readings", "latest", "summary", "sensors"}), w.chance(0.3))
 }
 
 // ask sends a query; some ask for a part of the time, or for small pages.
@@ -272,7 +272,7 @@ func (w *world) ask(r *request, what string, part bool) {
 	r.settle = []func(*request){w.gotReadings, w.gotLatest, w.gotSummary, w.gotSensors}[at]
 	values := url.Values{"stream": {r.stream}}
 	if of := w.ledger.acknowledged(r.stream, r.sensor); part && len(of) > 0 && (what == "readings" || what == "summary") {
-		a, b := pick(w, of).at.UnixMilli(), pick(w, of).at.UnixMilli()+int64(w.intN(2))
+		a, b := choose(w, of).at.UnixMilli(), choose(w, of).at.UnixMilli()+int64(w.intN(2))
 		r.from, r.to = min(a, b), max(a, b)
 		values.Set("from", strconv.FormatInt(r.from, 10))
 		values.Set("to", strconv.FormatInt(r.to, 10))
@@ -307,7 +307,7 @@ func (w *world) expect(r *request, what string) {
 	known := r.host.process.known.Load()
 	for _, one := range w.ledger.readings {
 		ms := one.at.UnixMilli()
-		if !one.acked || one.stream != r.stream || what != "sensors" && one.sensor != r.sensor || ms < r.from || ms >= r.to || w.buried(one.mark) {
+		if !one.acked || one.forgiven || one.stream != r.stream || what != "sensors" && one.sensor != r.sensor || ms < r.from || ms >= r.to || w.buried(one.mark) {
 			continue
 		}
 		switch {
@@ -337,6 +337,7 @@ func (w *world) answered(r *request) bool {
 		if missing == "" {
 			r.must = append(r.must, r.elsewhere...)
 		}
+		r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return one.forgiven })
 		if len(r.must) > 0 {
 			w.violate("request %d is answered with 404, and reading %v was acknowledged before", r.number, r.must[0].mark)
 		}
@@ -426,7 +427,7 @@ func (w *world) gotReadings(r *request) {
 		}
 	}
 	for _, one := range r.must {
-		if seen[one.mark] == 0 {
+		if seen[one.mark] == 0 && !one.forgiven {
 			w.violate("request %d misses reading %v, which %s acknowledged before", r.number, one.mark, one.home.name)
 			return
 		}
@@ -459,7 +460,7 @@ func (w *world) gotLatest(r *request) {
 	}
 	w.check(r, &s)
 	for _, one := range r.must {
-		if one.at.UnixMilli() > s.Time.UnixMilli() {
+		if one.at.UnixMilli() > s.Time.UnixMilli() && !one.forgiven {
 			w.violate("request %d shows reading %v as the latest; %v is later and was acknowledged before", r.number, s.mark(), one.mark)
 			return
 		}
@@ -490,6 +491,7 @@ func (w *world) gotSummary(r *request) {
 			most++
 		}
 	}
+	r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return one.forgiven })
 	count := 0
 	if len(got.Summary) == 1 {
 		count = got.Summary[0].Count
@@ -529,7 +531,7 @@ func (w *world) gotSensors(r *request) {
 		newest[s.Sensor] = s.Newest.UnixMilli()
 	}
 	for _, one := range r.must {
-		if newest[one.sensor] < one.at.UnixMilli() {
+		if newest[one.sensor] < one.at.UnixMilli() && !one.forgiven {
 			w.violate("request %d misses sensor %s, or its reading %v of %v, which was acknowledged before", r.number, one.sensor, one.mark, one.at)
 			return
 		}

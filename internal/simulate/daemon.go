@@ -243,7 +243,7 @@ func (p *process) openHandler(outside) error {
 	if err != nil {
 		return err
 	}
-	reader, err := read.New(read.Config{DefaultStream: bucketStream, Daemon: p.session, Problem: p.ingest.WriteProblem, Logger: p.log, Registerer: p.metrics})
+	reader, err := read.New(read.Config{DefaultStream: bucketStream, Daemon: p.session, MaxQueries: 1000, Problem: p.ingest.WriteProblem, Logger: p.log, Registerer: p.metrics})
 	if err != nil {
 		return err
 	}

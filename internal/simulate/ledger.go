@@ -20,9 +20,10 @@ type reading struct {
 	bad    bool // breaks a rule, so that it must be refused
 	home   *host
 
-	acked   bool
-	open    int  // attempts without an answer yet
-	unknown bool // an attempt has an unknown outcome
+	acked    bool
+	forgiven bool // its collection was dropped since it was sent
+	open     int  // attempts without an answer yet
+	unknown  bool // an attempt has an unknown outcome
 }
 
 // possible reports whether the reading may be stored.
