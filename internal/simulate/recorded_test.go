@@ -229,7 +229,8 @@ func (r *replay) text(m *message, reply bson.Raw) string {
 	command := bson.D{{Key: m.name(), Value: ""}}
 	out := normalized(reply, command)
 	for i, e := range out {
-		if e.Key == "n" && r.series && m.name() == "insert" { // 6.0.5 counts refused ones, too
+		// Of time series 6.0.5 counts refused documents as well, and buckets that it removed.
+		if e.Key == "n" && r.series {
 			out[i].Value = 0
 		}
 		docs, ok := e.Value.(bson.A)
