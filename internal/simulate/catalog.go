@@ -144,10 +144,11 @@ func (x *execution) createIndexes() (bson.D, *failure) {
 	if c.isSeries() {
 		always = 0
 	}
-	return bson.D{
-		{Key: "numIndexesBefore", Value: int32(before + always)}, {Key: "numIndexesAfter", Value: int32(len(c.indexes) + always)},
-		{Key: "createdCollectionAutomatically", Value: implicit},
-	}, nil
+	reply := bson.D{{Key: "numIndexesBefore", Value: int32(before + always)}, {Key: "numIndexesAfter", Value: int32(len(c.indexes) + always)}}
+	if before < len(c.indexes) {
+		reply = append(reply, bson.E{Key: "createdCollectionAutomatically", Value: implicit})
+	}
+	return reply, nil
 }
 
 // hasIndex reports whether there is such an index, or why there cannot be.
@@ -201,16 +202,14 @@ func (x *execution) collMod() (bson.D, *failure) {
 			if reply, err = modifyIndex(indexes, e.Value()); err != nil {
 				return nil, err
 			}
-		case e.Key() == "expireAfterSeconds" && text1(e.Value()) == "off":
+		case e.Key() == "expireAfterSeconds" && textOf(e.Value()) == "off":
 			options = without(options, [][]string{{"expireAfterSeconds"}})
 		case e.Key() == "timeseries":
 			panic(unknown("%s", x.message))
 		case !slices.Contains(strings.Fields(always), e.Key()):
-			one, v := &change{}, e.Value()
-			if err := one.add(e.Key(), func(value) value { return v }); err != nil {
+			if options, err = set(options, e.Key(), e.Value()); err != nil {
 				return nil, err
 			}
-			options = one.to(options)
 		}
 	}
 	name := c.name
@@ -226,25 +225,22 @@ func modifyIndex(indexes []document, spec value) (reply bson.D, err *failure) {
 	if n < 0 {
 		return nil, failed(indexNotFound, "cannot find index %v", at(spec.Data, "name"))
 	}
-	one, v := &change{}, at(spec.Data, "expireAfterSeconds")
+	v := at(spec.Data, "expireAfterSeconds")
 	if old, ok := whole(at(indexes[n], "expireAfterSeconds")); ok {
 		reply = append(reply, bson.E{Key: "expireAfterSeconds_old", Value: old})
 	}
 	if to, ok := whole(v); ok {
 		reply = append(reply, bson.E{Key: "expireAfterSeconds_new", Value: to})
 	}
-	if err := one.add("expireAfterSeconds", func(value) value { return v }); err != nil {
-		return nil, err
-	}
-	indexes[n] = one.to(indexes[n])
-	return reply, nil
+	indexes[n], err = set(indexes[n], "expireAfterSeconds", v)
+	return reply, err
 }
 
 // expired returns the documents that are too old at a time.
 func (c *collection) expired(now time.Time) (out []record) {
 	field, after, slack := "", value{}, int64(0)
 	if c.isSeries() {
-		field, after, slack = text1(at(c.options, "timeseries", "timeField")), at(c.options, "expireAfterSeconds"), 3600
+		field, after, slack = textOf(at(c.options, "timeseries", "timeField")), at(c.options, "expireAfterSeconds"), 3600
 	}
 	for _, i := range c.indexes {
 		if v := at(i, "expireAfterSeconds"); !missing(v) {

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,10 @@ type execution struct {
 	db    *MongoDB
 	host  int
 	now   time.Time
-	needs int64 // see Command
+	begun *cursor // of a find that has read something before
+	needs int64   // see Command
+
+	interrupted bool // it was sent to this primary in an earlier term, and ended with that
 }
 
 // kinds of commands, by what they need of a member.
@@ -90,11 +94,7 @@ func (x *execution) run() bson.D {
 	if !ok {
 		panic(unknown("the command %s", x.message))
 	}
-	for _, e := range elements(x.body)[1:] {
-		if !slices.Contains(strings.Fields(h.fields+" "+always), e.Key()) {
-			panic(unknown("the field %s of the command %s", e.Key(), x.message))
-		}
-	}
+	known(x.body, x.name()+" "+h.fields+" "+always)
 	reply, err := x.checked(h)
 	if err != nil {
 		return errorReply(err)
@@ -112,9 +112,11 @@ func (x *execution) checked(h handler) (reply bson.D, err *failure) {
 		return nil, failed(notPrimaryNoSecondaryOk, "not primary and secondaryOk=false")
 	case h.kind == writes && !writable:
 		return nil, failed(notPrimary, "not primary")
+	case h.kind != anyMember && x.interrupted:
+		return nil, failed(interruptedByElection, "operation was interrupted")
 	case h.kind == writes:
 		defer x.concern()
-		if err := x.begin(); err != nil {
+		if err := x.inTurn(); err != nil {
 			return nil, err
 		}
 	}
@@ -127,14 +129,14 @@ func (x *execution) concern() {
 	w := core(x.body.Lookup("writeConcern", "w"))
 	switch n, isNumber := whole(w); {
 	case isNumber && n == 1:
-	case missing(w), text1(w) == "majority", isNumber && n == 2:
+	case missing(w), textOf(w) == "majority", isNumber && n == 2:
 		x.needs = max(1, x.db.position)
 	default:
 		panic(unknown("the write concern of %s", x.message))
 	}
 }
 
-func text1(v value) string {
+func textOf(v value) string {
 	if v.Type != bsoncore.TypeString {
 		return ""
 	}
@@ -151,8 +153,8 @@ func (x *execution) number() int64 {
 
 func (x *execution) lsid() string { return string(x.body.Lookup("lsid").Value) }
 
-// begin refuses a write that is older than one that its session has sent since.
-func (x *execution) begin() *failure {
+// inTurn refuses a write that is older than one that its session has sent since.
+func (x *execution) inTurn() *failure {
 	if x.number() < 0 {
 		return nil
 	}
@@ -200,7 +202,7 @@ func (x *execution) database() string { return x.body.Lookup("$db").StringValue(
 
 // target is the name of the collection that the command is about.
 func (x *execution) target() string {
-	return x.database() + "." + text1(core(x.body.Index(0).Value()))
+	return x.database() + "." + textOf(core(x.body.Index(0).Value()))
 }
 
 // collection returns the collection to write to, nil if there is none; it checks its UUID
@@ -209,7 +211,7 @@ func (x *execution) collection() (*collection, *failure) {
 	c := x.own().collections[x.target()]
 	if want, ok := x.body.Lookup("collectionUUID").Value, x.body.Lookup("collectionUUID").Type != 0; ok {
 		_, id := bsoncore.Value{Type: bsoncore.TypeBinary, Data: want}.Binary()
-		if c == nil || string(c.uuid) != string(id) {
+		if c == nil || !bytes.Equal(c.uuid, id) {
 			return nil, failed(mismatchedUUID, "Collection UUID does not match that specified")
 		}
 	}
@@ -399,10 +401,12 @@ func (x *execution) update() (bson.D, *failure) {
 	}).reply(true), nil
 }
 
+// known panics if a command or statement has other fields.
 func known(s bson.Raw, fields string) {
+	names := strings.Fields(fields)
 	for _, e := range elements(s) {
-		if !slices.Contains(strings.Fields(fields), e.Key()) {
-			panic(unknown("the field %s of the statement %s", e.Key(), s))
+		if !slices.Contains(names, e.Key()) {
+			panic(unknown("the field %s of %s", e.Key(), s))
 		}
 	}
 }
@@ -534,9 +538,8 @@ func (x *execution) findAndModify() (bson.D, *failure) {
 	case len(found) == 0:
 		return bson.D{{Key: "lastErrorObject", Value: bson.D{{Key: "n", Value: int32(0)}, {Key: "updatedExisting", Value: false}}}, {Key: "value", Value: nil}}, nil
 	case remove:
-		result := bson.D{{Key: "lastErrorObject", Value: bson.D{{Key: "n", Value: int32(1)}}}, {Key: "value", Value: bson.Raw(shape(found[0].doc, x.now))}}
-		x.log(0, result, removal(c.name, found[0].serial))
-		return result, nil
+		x.log(0, foundAndModified(found[0].doc, true), removal(c.name, found[0].serial))
+		return foundAndModified(shape(found[0].doc, x.now), true), nil
 	}
 	doc, err := updated(found[0].doc, core(update), false, x.now)
 	if err == nil {
@@ -549,15 +552,21 @@ func (x *execution) findAndModify() (bson.D, *failure) {
 	if after {
 		shown = doc
 	}
-	result := bson.D{
-		{Key: "lastErrorObject", Value: bson.D{{Key: "n", Value: int32(1)}, {Key: "updatedExisting", Value: true}}},
-		{Key: "value", Value: bson.Raw(shape(shown, x.now))},
-	}
 	if string(doc) != string(found[0].doc) {
 		name := c.name
-		x.log(0, result, func(d *data) { d.collections[name].replace(doc) })
+		x.log(0, foundAndModified(shown, false), func(d *data) { d.collections[name].replace(doc) })
 	}
-	return result, nil
+	return foundAndModified(shape(shown, x.now), false), nil
+}
+
+// foundAndModified is the reply of findAndModify. A repetition gets the whole document,
+// whatever its projection.
+func foundAndModified(shown document, removed bool) bson.D {
+	last := bson.D{{Key: "n", Value: int32(1)}}
+	if !removed {
+		last = append(last, bson.E{Key: "updatedExisting", Value: true})
+	}
+	return bson.D{{Key: "lastErrorObject", Value: last}, {Key: "value", Value: bson.Raw(shown)}}
 }
 
 func (x *execution) hello() (bson.D, *failure) { return x.db.hello(x.host), nil }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"math"
+	"strconv"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -115,7 +116,23 @@ func elements(d []byte) (out []bsoncore.Element) {
 	return out
 }
 
-// numberKind reports whether v is a number, and whether a whole one.
+// valuesOf returns the values of a document or an array.
+func valuesOf(d []byte) (out []value) {
+	for _, e := range elements(d) {
+		out = append(out, e.Value())
+	}
+	return out
+}
+
+// array makes an array.
+func array(of []value) value {
+	body := []byte{0, 0, 0, 0}
+	for i, v := range of {
+		body = bsoncore.AppendValueElement(body, strconv.Itoa(i), v)
+	}
+	return value{Type: bsoncore.TypeArray, Data: finish(body)}
+}
+
 func numeric(v value) bool { return rank(v.Type) == 10 }
 
 func whole(v value) (int64, bool) {

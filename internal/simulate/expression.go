@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -95,14 +94,13 @@ func along(v value, path []string) value {
 		next, _ := lookup(v.Data, path[0])
 		return along(next, path[1:])
 	case bsoncore.TypeArray:
-		body, n := []byte{0, 0, 0, 0}, 0
-		for _, e := range elements(v.Data) {
-			if one := along(e.Value(), path); !missing(one) {
-				body = bsoncore.AppendValueElement(body, strconv.Itoa(n), one)
-				n++
+		var found []value
+		for _, one := range valuesOf(v.Data) {
+			if one = along(one, path); !missing(one) {
+				found = append(found, one)
 			}
 		}
-		return value{Type: bsoncore.TypeArray, Data: finish(body)}
+		return array(found)
 	}
 	return value{}
 }
@@ -110,10 +108,7 @@ func along(v value, path []string) value {
 func evaluateOperator(op string, operands value, d document, now time.Time) value {
 	args := []value{operands}
 	if operands.Type == bsoncore.TypeArray {
-		args = nil
-		for _, e := range elements(operands.Data) {
-			args = append(args, e.Value())
-		}
+		args = valuesOf(operands.Data)
 	}
 	arg := func(i int) value { return evaluate(args[i], d, now) }
 	switch op {

@@ -18,9 +18,9 @@ const (
 	badValue, failedToParse, typeMismatch, namespaceNotFound    = 2, 9, 14, 26
 	indexNotFound, pathNotViable, conflictingUpdate, cursorGone = 27, 28, 40, 43
 	namespaceExists, dollarPrefixed, emptyFieldName             = 48, 52, 56
-	immutableField, optionsConflict, notReplicated              = 66, 85, 76
+	immutableField, optionsConflict                             = 66, 85
 	validationFailed, transactionTooOld, mismatchedUUID         = 121, 225, 361
-	unsatisfiable, duplicateKey, tooLarge                       = 100, 11000, 17419
+	duplicateKey, tooLarge                                      = 11000, 17419
 	notPrimary, interruptedByElection, notPrimaryNoSecondaryOk  = 10107, 11602, 13435
 )
 

@@ -46,7 +46,7 @@ func next(t *testing.T, m *simulate.MongoDB) *simulate.Command {
 			require.Len(t, waiting, 1)
 			return waiting[0]
 		}
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 	}
 	require.Fail(t, "no command arrived")
 	return nil
@@ -152,5 +152,36 @@ func TestCommandMayLandAfterItsConnectionBroke(t *testing.T) {
 		assert.Empty(t, m.Waiting())
 		m.Replicate(10)
 		assert.EqualValues(t, 1, stored(m))
+	})
+}
+
+func TestQueryMaySeeTwoMoments(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, m *simulate.MongoDB, c *mongo.Collection) {
+		insert := func(ids ...int) {
+			docs := bson.A{}
+			for _, id := range ids {
+				docs = append(docs, bson.D{{Key: "_id", Value: id}})
+			}
+			m.Run("brim", bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: docs}})
+			m.Replicate(m.Unreplicated())
+		}
+		insert(2, 4)
+		found := make(chan []bson.M, 1)
+		go func() {
+			cursor, err := c.Find(t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+			var docs []bson.M
+			if err == nil {
+				err = cursor.All(t.Context(), &docs)
+			}
+			assert.NoError(t, err)
+			found <- docs
+		}()
+		cmd := next(t, m)
+		cmd.Yield(1)
+		insert(1, 3)
+		cmd.Execute()
+		cmd.Answer()
+		assert.Equal(t, []bson.M{{"_id": int32(2)}, {"_id": int32(3)}, {"_id": int32(4)}}, <-found)
 	})
 }

@@ -16,6 +16,7 @@ type history []bson.D
 type generator struct {
 	*rand.Rand
 
+	name string    // of the collection
 	sent [2]bson.D // the last command with a number, by logical session
 }
 
@@ -25,28 +26,34 @@ func pick[T any](g *generator, from ...T) T { return from[g.IntN(len(from))] }
 
 func (g *generator) one(in int) bool { return g.IntN(in) == 0 }
 
-const drawnName = "drawn"
+// Most histories begin by emptying one collection, which costs less than making one.
+const drawnName, droppedName = "drawn", "dropped"
 
 var local = bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}}
 
-// history begins with an empty collection, and ends with all that is in it.
+// history begins without documents, and ends with all that are there.
 func (g *generator) history() history {
-	h := history{{{Key: "drop", Value: drawnName}, local}}
-	if g.one(4) {
-		h = append(h, g.create())
+	g.name = drawnName
+	h := history{
+		{{Key: "insert", Value: g.name}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 0}}}}, local},
+		{{Key: "delete", Value: g.name}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}}, local},
+	}
+	if g.one(10) {
+		g.name = droppedName
+		h = history{{{Key: "drop", Value: g.name}, local}, g.create()}[:1+g.IntN(2)]
 	}
 	for range 5 + g.IntN(20) {
 		h = append(h, g.command())
 	}
-	return append(h, g.all(), bson.D{{Key: "listIndexes", Value: drawnName}})
+	return append(h, g.all(), bson.D{{Key: "listIndexes", Value: g.name}})
 }
 
 func (g *generator) all() bson.D {
-	return bson.D{{Key: "find", Value: drawnName}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "batchSize", Value: 10000}}
+	return bson.D{{Key: "find", Value: g.name}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "batchSize", Value: 10000}}
 }
 
 func (g *generator) create() bson.D {
-	c := bson.D{{Key: "create", Value: drawnName}, local}
+	c := bson.D{{Key: "create", Value: g.name}, local}
 	if g.one(3) {
 		c = append(c, bson.E{Key: "validator", Value: g.validator()})
 	}
@@ -61,27 +68,29 @@ func (g *generator) validator() bson.D {
 func (g *generator) command() bson.D {
 	switch n := g.IntN(100); {
 	case n < 30:
-		return g.retried(bson.D{{Key: "update", Value: drawnName}, {Key: "updates", Value: g.several(g.brimUpdate)}, {Key: "ordered", Value: g.one(4)}, local})
+		return g.retried(bson.D{{Key: "update", Value: g.name}, {Key: "updates", Value: g.several(g.brimUpdate)}, {Key: "ordered", Value: g.one(4)}, local})
 	case n < 50:
-		return g.retried(bson.D{{Key: "update", Value: drawnName}, {Key: "updates", Value: g.several(g.anyUpdate)}, {Key: "ordered", Value: g.one(3)}, local})
+		return g.retried(bson.D{{Key: "update", Value: g.name}, {Key: "updates", Value: g.several(g.anyUpdate)}, {Key: "ordered", Value: g.one(3)}, local})
 	case n < 60:
-		return g.retried(bson.D{{Key: "insert", Value: drawnName}, {Key: "documents", Value: g.several(g.inserted)}, {Key: "ordered", Value: g.one(3)}, local})
+		return g.retried(bson.D{{Key: "insert", Value: g.name}, {Key: "documents", Value: g.several(g.inserted)}, {Key: "ordered", Value: g.one(3)}, local})
 	case n < 66:
 		return g.retried(g.findAndModify())
 	case n < 71:
-		return bson.D{{Key: "delete", Value: drawnName}, {Key: "deletes", Value: g.several(func() bson.D { return bson.D{{Key: "q", Value: g.filter()}, {Key: "limit", Value: 0}} })}, local}
+		return bson.D{{Key: "delete", Value: g.name}, {Key: "deletes", Value: g.several(func() bson.D { return bson.D{{Key: "q", Value: g.filter()}, {Key: "limit", Value: 0}} })}, local}
 	case n < 85:
 		return g.find()
 	case n < 90:
-		return bson.D{{Key: "getMore", Value: int64(0)}, {Key: "collection", Value: drawnName}, {Key: "batchSize", Value: 1 + g.IntN(3)}}
+		return bson.D{{Key: "getMore", Value: int64(0)}, {Key: "collection", Value: g.name}, {Key: "batchSize", Value: 1 + g.IntN(3)}}
 	case n < 94:
-		return bson.D{{Key: "aggregate", Value: drawnName}, {Key: "cursor", Value: bson.D{}}, {Key: "pipeline", Value: bson.A{
+		return bson.D{{Key: "aggregate", Value: g.name}, {Key: "cursor", Value: bson.D{}}, {Key: "pipeline", Value: bson.A{
 			bson.D{{Key: "$match", Value: g.filter()}}, bson.D{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}},
 			bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: nil}, {Key: "readings", Value: bson.D{{Key: "$sum", Value: pick[any](g, "$count", 1)}}}, {Key: "f", Value: bson.D{{Key: "$first", Value: "$" + g.path()}}}}}},
 		}}}
-	default:
+	}
+	if g.name == droppedName {
 		return g.catalog()
 	}
+	return g.find()
 }
 
 // retried gives some commands a number in one of two logical sessions. Some of those are
@@ -212,7 +221,7 @@ func (g *generator) brimUpdate() bson.D {
 		{Key: "$min", Value: bson.D{{Key: "first", Value: bson.DateTime(g.IntN(1000))}, {Key: "stats." + field + ".min", Value: pick[any](g, int64(g.IntN(9)), g.Float64())}}},
 		{Key: "$max", Value: bson.D{{Key: "last", Value: bson.DateTime(g.IntN(1000))}, {Key: "stats." + field + ".max", Value: pick[any](g, int64(g.IntN(9)), g.Float64())}}},
 		{Key: "$set", Value: set},
-		{Key: "$setOnInsert", Value: bson.D{{Key: "sensorId", Value: "a"}, {Key: "bucketStart", Value: bson.DateTime(0)}}},
+		{Key: "$setOnInsert", Value: bson.D{{Key: "sensorId", Value: "a"}, {Key: "bucketStart", Value: bson.DateTime(4e12)}}},
 	}
 	return bson.D{{Key: "q", Value: g.brimFilter(id)}, {Key: "u", Value: u}, {Key: "upsert", Value: true}}
 }
@@ -326,7 +335,7 @@ func (g *generator) scalar1() any {
 }
 
 func (g *generator) find() bson.D {
-	f := bson.D{{Key: "find", Value: drawnName}, {Key: "filter", Value: g.filter()}}
+	f := bson.D{{Key: "find", Value: g.name}, {Key: "filter", Value: g.filter()}}
 	if g.one(2) {
 		f = append(f, bson.E{Key: "sort", Value: pick(g, bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: -1}})})
 	}
@@ -358,7 +367,7 @@ func (g *generator) projection() bson.D {
 }
 
 func (g *generator) findAndModify() bson.D {
-	f := bson.D{{Key: "findAndModify", Value: drawnName}, {Key: "query", Value: bson.D{{Key: "_id", Value: g.id()}}}, local}
+	f := bson.D{{Key: "findAndModify", Value: g.name}, {Key: "query", Value: bson.D{{Key: "_id", Value: g.id()}}}, local}
 	if g.one(4) {
 		f = append(f, bson.E{Key: "remove", Value: true})
 	} else {
@@ -375,19 +384,19 @@ func (g *generator) catalog() bson.D {
 	case 0:
 		return g.create()
 	case 1:
-		return bson.D{{Key: "collMod", Value: drawnName}, {Key: "validator", Value: g.validator()}, local}
+		return bson.D{{Key: "collMod", Value: g.name}, {Key: "validator", Value: g.validator()}, local}
 	case 2, 3:
 		index := bson.D{{Key: "key", Value: bson.D{{Key: pick(g, "bucketStart", "never"), Value: 1}}}, {Key: "name", Value: pick(g, "brim_retention", "other")}}
 		if !g.one(3) {
-			index = append(index, bson.E{Key: "expireAfterSeconds", Value: int32(1e9 + g.IntN(2))})
+			index = append(index, bson.E{Key: "expireAfterSeconds", Value: int32(2e9 + g.IntN(2))})
 		}
-		return bson.D{{Key: "createIndexes", Value: drawnName}, {Key: "indexes", Value: bson.A{index}}, local}
+		return bson.D{{Key: "createIndexes", Value: g.name}, {Key: "indexes", Value: bson.A{index}}, local}
 	case 4:
-		return bson.D{{Key: "dropIndexes", Value: drawnName}, {Key: "index", Value: pick(g, "brim_retention", "other", "none")}, local}
+		return bson.D{{Key: "dropIndexes", Value: g.name}, {Key: "index", Value: pick(g, "brim_retention", "other", "none")}, local}
 	case 5:
-		return bson.D{{Key: "collMod", Value: drawnName}, {Key: "index", Value: bson.D{{Key: "name", Value: pick(g, "brim_retention", "other")}, {Key: "expireAfterSeconds", Value: int32(2e9)}}}, local}
+		return bson.D{{Key: "collMod", Value: g.name}, {Key: "index", Value: bson.D{{Key: "name", Value: pick(g, "brim_retention", "other")}, {Key: "expireAfterSeconds", Value: int32(2.1e9)}}}, local}
 	}
-	return bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{drawnName, "x"}}}}}}}
+	return bson.D{{Key: "listCollections", Value: 1}, {Key: "filter", Value: bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{g.name, "x"}}}}}}}
 }
 
 func (h history) String() (s string) {

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,9 +57,9 @@ func compileClause(key string, v value) predicate {
 	return compileField(strings.Split(key, "."), v)
 }
 
-func compileEach(array value) (out []predicate) {
-	for _, e := range elements(array.Array()) {
-		out = append(out, compile(e.Value().Document()))
+func compileEach(list value) (out []predicate) {
+	for _, v := range valuesOf(list.Array()) {
+		out = append(out, compile(v.Document()))
 	}
 	return out
 }
@@ -81,7 +82,7 @@ func isOperators(v value) bool {
 
 func compileField(path []string, v value) predicate {
 	if !isOperators(v) {
-		return any1(path, comparison("$eq", v))
+		return anyAt(path, comparison("$eq", v))
 	}
 	var all []predicate
 	for _, e := range elements(v.Data) {
@@ -93,24 +94,24 @@ func compileField(path []string, v value) predicate {
 func compileOperator(path []string, op string, v value) predicate {
 	switch op {
 	case "$eq", "$gt", "$gte", "$lt", "$lte":
-		return any1(path, comparison(op, v))
+		return anyAt(path, comparison(op, v))
 	case "$ne":
-		return not(any1(path, comparison("$eq", v)))
+		return not(anyAt(path, comparison("$eq", v)))
 	case "$in":
-		return any1(path, oneOf(v))
+		return anyAt(path, oneOf(v))
 	case "$nin":
-		return not(any1(path, oneOf(v)))
+		return not(anyAt(path, oneOf(v)))
 	case "$not":
 		return not(compileField(path, v))
 	case "$exists":
-		exists := any1(path, func(v value) bool { return !missing(v) })
+		exists := anyAt(path, func(v value) bool { return !missing(v) })
 		if truth(v) {
 			return exists
 		}
 		return not(exists)
 	case "$type":
 		want := typeNamed(v)
-		return any1(path, func(v value) bool { return v.Type == want })
+		return anyAt(path, func(v value) bool { return v.Type == want })
 	}
 	panic(unknown("the operator %s: %v", op, v))
 }
@@ -129,10 +130,10 @@ func typeNamed(v value) bsoncore.Type {
 	panic(unknown("$type %v", v))
 }
 
-func oneOf(array value) func(value) bool {
+func oneOf(list value) func(value) bool {
 	var either []func(value) bool
-	for _, e := range elements(array.Array()) {
-		either = append(either, comparison("$eq", e.Value()))
+	for _, v := range valuesOf(list.Array()) {
+		either = append(either, comparison("$eq", v))
 	}
 	return func(v value) bool {
 		for _, is := range either {
@@ -151,8 +152,8 @@ func comparison(op string, with value) func(value) bool {
 		if missing(v) && within == rank(bsoncore.TypeNull) {
 			return op != "$gt" && op != "$lt"
 		}
-		if within != rank(v.Type) { // as odd as in MongoDB
-			return op != "$eq" && (with.Type == bsoncore.TypeMinKey || with.Type == bsoncore.TypeMaxKey)
+		if within != rank(v.Type) && with.Type != bsoncore.TypeMinKey && with.Type != bsoncore.TypeMaxKey {
+			return false
 		}
 		if op != "$eq" && within == 10 && isNaN(v) != isNaN(with) {
 			return false
@@ -174,8 +175,8 @@ func comparison(op string, with value) func(value) bool {
 
 func isNaN(v value) bool { return v.Type == bsoncore.TypeDouble && v.Double() != v.Double() }
 
-// any1 matches documents that have a value at the path for which the test is true.
-func any1(path []string, test func(value) bool) predicate {
+// anyAt matches documents that have a value at the path for which the test is true.
+func anyAt(path []string, test func(value) bool) predicate {
 	return func(d document, _ time.Time) bool { return reach(d, path, test) }
 }
 
@@ -186,10 +187,8 @@ func reach(d document, path []string, test func(value) bool) bool {
 	v, _ := lookup(d, path[0])
 	if len(path) == 1 {
 		if v.Type == bsoncore.TypeArray {
-			for _, e := range elements(v.Data) {
-				if test(e.Value()) {
-					return true
-				}
+			if slices.ContainsFunc(valuesOf(v.Data), test) {
+				return true
 			}
 		}
 		return test(v)

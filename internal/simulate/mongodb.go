@@ -1,22 +1,3 @@
-// Package simulate runs Brim's write path in a simulated world, to which MongoDB, the
-// disk, the clock and the clients belong.
-//
-// MongoDB is modelled as a replica set, to which the real driver speaks over pipes. What
-// is modelled is what Brim's promises depend on: guarded upserts, and how documents
-// compare, match and change; write and read concerns, elections with rollback, retryable
-// writes, commands that land late; cursors, which are no snapshots; expiry. Not modelled
-// are the storage engine, other members' reads, locks and transactions, shards,
-// authentication, change streams. What the model does not know it panics about.
-//
-//	a client ── pipe ── conn ──▶ Command ──▶ Waiting
-//	                                            │ Execute: on the member's data, into the log
-//	                                            │ Replicate: the majority follows the log
-//	                                            ▼
-//	a client ◀── pipe ── conn ◀── Answer, as soon as the write concern is met
-//
-// This file has the replica set, wire.go its protocol, commands.go what the commands do,
-// match.go, update.go and expression.go the languages of filters, updates and
-// aggregations, data.go what a member holds.
 package simulate
 
 import (
@@ -33,8 +14,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// MongoDB is a replica set. One of its members is the primary; another may still take
-// itself for it. Its methods may be called from any goroutine.
+// MongoDB is a model of a replica set, to which the real driver speaks over pipes. One
+// member is the primary; another may still take itself for it. Its methods may be called
+// from any goroutine.
+//
+//	a client ── pipe ── conn ──▶ Command ──▶ Waiting
+//	                                            │ Execute: on the member's data, into the log
+//	                                            │ Replicate: the majority follows the log
+//	                                            ▼
+//	a client ◀── pipe ── conn ◀── Answer, as soon as the write concern is met
+//
+// What Brim's promises depend on is modelled: how documents compare, match and change;
+// guarded upserts, validators and errors; write and read concerns, elections with
+// rollback, two primaries; retryable writes; commands that land late; cursors, which are
+// no snapshots; expiry. Not modelled are the storage engine, locks and transactions, reads
+// of other members, shards, authentication, change streams. A time series is a list of
+// documents. The model panics about what it does not know, and its tests compare it with
+// a real mongod.
+//
+// wire.go has the protocol, commands.go, read.go and catalog.go what the commands do,
+// match.go, update.go and expression.go the languages of filters, updates and
+// aggregations, data.go what a member holds.
 type MongoDB struct {
 	// MaxDocument is how large a document may get; 0: 16 MiB, as in MongoDB.
 	MaxDocument int
@@ -168,7 +168,9 @@ type Command struct {
 	conn     *conn
 	order    []byte
 	arrival  int64
+	term     int64 // when it arrived
 	executed bool
+	begun    *cursor // see Yield
 	reply    bson.D
 	needs    int64 // position in the log that the majority must reach before the reply
 	cut      bool  // an election came before that
@@ -188,7 +190,7 @@ func (m *MongoDB) arrived(c *conn, msg message) {
 		cmd.Collection = s
 	}
 	m.arrivals++
-	cmd.arrival, cmd.order = m.arrivals, cmd.sortKey()
+	cmd.arrival, cmd.term, cmd.order = m.arrivals, m.term, cmd.sortKey()
 	m.commands = append(m.commands, cmd)
 	switch {
 	case m.hosts[c.host].stopped:
@@ -285,7 +287,7 @@ func (c *Command) execute() {
 	if c.executed || db.hosts[c.conn.host].stopped {
 		panic(fmt.Sprintf("simulate: %s was executed, or is at a stopped member", c.Name))
 	}
-	x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now()}
+	x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now(), begun: c.begun, interrupted: c.conn.host == db.primary && c.term < db.term}
 	c.reply = x.run()
 	c.executed, c.needs = true, x.needs
 	if db.observe != nil {
@@ -293,6 +295,21 @@ func (c *Command) execute() {
 	}
 	if c.conn.closed {
 		c.forget()
+	}
+}
+
+// Yield has a find read its first n documents now, and the others when it is executed: a
+// query does not see all documents at one moment. It does nothing on a secondary.
+func (c *Command) Yield(n int) {
+	db := c.conn.db
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	switch {
+	case c.executed || c.begun != nil || c.Name != "find":
+		panic(fmt.Sprintf("simulate: %s is no find, or has begun", c.Name))
+	case c.conn.host == db.primary || c.conn.host == db.deposed:
+		x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now()}
+		c.begun = x.begin(n)
 	}
 }
 
@@ -502,7 +519,7 @@ func (m *MongoDB) Continue() {
 		switch {
 		case c.atOnce():
 			c.answerAtOnce()
-		case m.immediate:
+		case m.immediate && !c.executed:
 			c.execute()
 			m.replicate(len(m.tail))
 			c.answer()

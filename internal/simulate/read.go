@@ -3,7 +3,6 @@ package simulate
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +22,8 @@ type cursor struct {
 	shape    shape
 	left     int // documents to return; 0: all
 	last     *record
+	read     bson.A // read already, and not returned yet
+	ended    bool   // there are no others
 }
 
 // ordering is that of a query's documents: by what its sort names, and within that by _id
@@ -78,7 +79,8 @@ func (x *execution) majorityOnly() bool {
 	panic(unknown("the read concern of %s", x.message))
 }
 
-func (x *execution) find() (bson.D, *failure) {
+// query is what a find asks for.
+func (x *execution) query() *cursor {
 	q := &cursor{
 		host: x.host, majority: x.majorityOnly(), name: x.target(), filter: document(x.body.Lookup("filter").Value),
 		shape: compileProjection(core(x.body.Lookup("projection"))),
@@ -86,7 +88,28 @@ func (x *execution) find() (bson.D, *failure) {
 	q.order = order(core(x.body.Lookup("sort")), q.filter)
 	limit, _ := x.body.Lookup("limit").AsInt64OK()
 	q.left = int(limit)
-	return x.next(q, "firstBatch", x.batchSize(101))
+	return q
+}
+
+const firstBatch = 101 // documents, unless the command asks for another number
+
+func (x *execution) find() (bson.D, *failure) {
+	q := x.begun
+	if q == nil {
+		q = x.query()
+	}
+	return x.next(q, "firstBatch", x.batchSize(firstBatch))
+}
+
+// begin reads the first documents of a find.
+func (x *execution) begin(n int) *cursor {
+	q := x.query()
+	if c := x.db.dataOf(x.host, q.majority).collections[q.name]; c != nil {
+		var more bool
+		q.read, more = q.batch(c, min(n, x.batchSize(firstBatch)), x.now)
+		q.uuid, q.ended = string(c.uuid), !more
+	}
+	return q
 }
 
 func (x *execution) batchSize(otherwise int) int {
@@ -141,16 +164,16 @@ func cursorReply(id int64, name, batch string, docs bson.A) bson.D {
 }
 
 func (q *cursor) batch(c *collection, n int, now time.Time) (docs bson.A, more bool) {
-	docs = bson.A{}
+	docs, q.read = append(bson.A{}, q.read...), nil
+	if q.ended || len(docs) == n {
+		return docs, !q.ended
+	}
 	found := c.matching(q.filter, now)
 	q.order.sort(found)
 	if q.last != nil {
 		found = slices.DeleteFunc(found, func(r record) bool { return q.order.compare(r, *q.last) <= 0 })
 	}
 	size := 0
-	if n == 0 {
-		return docs, true
-	}
 	for i := range found {
 		doc := q.shape(found[i].doc, now)
 		if size += len(doc); len(docs) > 0 && size > maxBatch {
@@ -162,10 +185,17 @@ func (q *cursor) batch(c *collection, n int, now time.Time) (docs bson.A, more b
 			return docs, false
 		}
 		if len(docs) == n {
-			return docs, true
+			return docs, !q.isOne()
 		}
 	}
 	return docs, false
+}
+
+// isOne reports whether the query is for one _id, so that MongoDB knows that nothing
+// follows.
+func (q *cursor) isOne() bool {
+	of := elements(q.filter)
+	return len(of) == 1 && of[0].Key() == "_id" && !isOperators(of[0].Value())
 }
 
 func (x *execution) killCursors() (bson.D, *failure) {
@@ -273,14 +303,13 @@ func projected(v value, do func(document) document, keepScalars bool) value {
 	case bsoncore.TypeEmbeddedDocument:
 		return value{Type: v.Type, Data: do(v.Data)}
 	case bsoncore.TypeArray:
-		body, n := []byte{0, 0, 0, 0}, 0
-		for _, e := range elements(v.Data) {
-			if one := projected(e.Value(), do, keepScalars); !missing(one) {
-				body = bsoncore.AppendValueElement(body, strconv.Itoa(n), one)
-				n++
+		var kept []value
+		for _, one := range valuesOf(v.Data) {
+			if one = projected(one, do, keepScalars); !missing(one) {
+				kept = append(kept, one)
 			}
 		}
-		return value{Type: v.Type, Data: finish(body)}
+		return array(kept)
 	}
 	if keepScalars {
 		return v
@@ -308,7 +337,7 @@ func (x *execution) aggregate() (bson.D, *failure) {
 	}
 	records := slices.Clone(c.docs)
 	for _, stage := range x.batch("pipeline") {
-		e := bsoncore.Element(elements(stage)[0])
+		e := elements(stage)[0]
 		switch e.Key() {
 		case "$match":
 			matches := compile(e.Value().Data)

@@ -18,6 +18,8 @@ type change struct {
 	name     string
 	children []*change // in MongoDB's order, in which new fields are made
 	apply    leaf      // nil: there are children
+	removes  bool      // it makes nothing, as an $unset
+	creates  bool      // of the root: the document does not exist yet
 }
 
 // A leaf returns what a value becomes; a missing one means that it is removed.
@@ -30,7 +32,7 @@ func parseUpdate(u value, inserting bool, now time.Time) (root *change, err *fai
 	if u.Type != bsoncore.TypeEmbeddedDocument {
 		panic(unknown("the update %v", u))
 	}
-	root = &change{}
+	root = &change{creates: inserting}
 	for _, op := range elements(u.Data) {
 		if !isOperators(u) {
 			return nil, nil //nolint:nilnil // a replacement is no tree
@@ -44,15 +46,18 @@ func parseUpdate(u value, inserting bool, now time.Time) (root *change, err *fai
 				return nil, failed(emptyFieldName, "The update path '%s' contains an empty field name, which is not allowed.", f.Key())
 			}
 			do, err := leafOf(op.Key(), f.Key(), f.Value(), now)
-			if err == nil && op.Key() == "$setOnInsert" && !inserting {
-				do = func(old value) value { return old } // in the tree, for its conflicts
-			}
-			if err == nil {
-				err = root.add(f.Key(), do)
+			idle := op.Key() == "$setOnInsert" && !inserting // in the tree for its conflicts
+			if idle {
+				do = func(old value) value { return old }
 			}
 			if err != nil {
 				return nil, err
 			}
+			at, err := root.add(f.Key(), do)
+			if err != nil {
+				return nil, err
+			}
+			at.removes = idle || op.Key() == "$unset"
 		}
 	}
 	return root, nil
@@ -121,27 +126,17 @@ func pushes(path string, arg value) (leaf, *failure) {
 		if !ok || len(elements(arg.Data)) > 1 {
 			panic(unknown("$push: {%s: %v}", path, arg))
 		}
-		array, ok := each.ArrayOK()
+		list, ok := each.ArrayOK()
 		if !ok {
 			return nil, failed(badValue, "The argument to $each in $push must be an array but it was of type: %v", each.Type)
 		}
-		pushed = nil
-		for _, e := range elements(array) {
-			pushed = append(pushed, e.Value())
-		}
+		pushed = valuesOf(list)
 	}
 	return func(old value) value {
 		if !missing(old) && old.Type != bsoncore.TypeArray {
 			panic(failed(badValue, "The field '%s' must be an array but is of type %v in document", path, old.Type))
 		}
-		n, body := 0, []byte{0, 0, 0, 0}
-		if !missing(old) {
-			n, body = len(elements(old.Data)), slices.Clone(old.Data[:len(old.Data)-1])
-		}
-		for i, v := range pushed {
-			body = bsoncore.AppendValueElement(body, strconv.Itoa(n+i), v)
-		}
-		return value{Type: bsoncore.TypeArray, Data: finish(body)}
+		return array(append(valuesOf(old.Data), pushed...))
 	}, nil
 }
 
@@ -151,8 +146,8 @@ func finish(body []byte) []byte {
 	return body
 }
 
-// add puts a leaf at the end of a path.
-func (c *change) add(path string, do leaf) *failure {
+// add puts a leaf at the end of a path, and returns that end.
+func (c *change) add(path string, do leaf) (*change, *failure) {
 	names := strings.Split(path, ".")
 	for i, name := range names {
 		if name == "$" || strings.HasPrefix(name, "$[") {
@@ -161,7 +156,7 @@ func (c *change) add(path string, do leaf) *failure {
 		n, found := c.child(name)
 		last := i == len(names)-1
 		if found && (last || c.children[n].apply != nil) {
-			return failed(conflictingUpdate, "Updating the path '%s' would create a conflict at '%s'", path, strings.Join(names[:i+1], "."))
+			return nil, failed(conflictingUpdate, "Updating the path '%s' would create a conflict at '%s'", path, strings.Join(names[:i+1], "."))
 		}
 		if !found {
 			c.children = slices.Insert(c.children, n, &change{name: name})
@@ -169,7 +164,16 @@ func (c *change) add(path string, do leaf) *failure {
 		c = c.children[n]
 	}
 	c.apply = do
-	return nil
+	return c, nil
+}
+
+// set returns a document with a value at the end of a path.
+func set(d document, path string, v value) (document, *failure) {
+	c := &change{creates: true}
+	if _, err := c.add(path, func(value) value { return v }); err != nil {
+		return nil, err
+	}
+	return c.to(d), nil
 }
 
 // to returns a document after the change. It panics with a failure if the change cannot
@@ -179,8 +183,8 @@ func (c *change) to(d []byte) []byte {
 	for n, child := range c.children {
 		old, _ := lookup(d, child.name)
 		became[n] = child.of(old)
-		if missing(old) && !missing(became[n]) && strings.HasPrefix(child.name, "$") {
-			panic(failed(dollarPrefixed, "The dollar ($) prefixed field '%s' is not valid for storage.", child.name))
+		if c.name == "" {
+			c.check(child.name, old, became[n])
 		}
 	}
 	out := []byte{0, 0, 0, 0}
@@ -201,6 +205,16 @@ func (c *change) to(d []byte) []byte {
 		}
 	}
 	return finish(out)
+}
+
+// check panics with the failure of a field of a document that must not become a value.
+func (c *change) check(name string, old, v value) {
+	switch {
+	case name == "_id" && !missing(old) && (old.Type != v.Type || !bytes.Equal(old.Data, v.Data)):
+		panic(failed(immutableField, "Performing an update on the path '_id' would modify the immutable field '_id'"))
+	case strings.HasPrefix(name, "$") && !c.creates && missing(old) && !missing(v):
+		panic(failed(dollarPrefixed, "The dollar ($) prefixed field '%s' is not valid for storage.", name))
+	}
 }
 
 // child returns the place of a child, and whether it is there.
@@ -236,25 +250,44 @@ func (c *change) of(old value) value {
 		return value{Type: bsoncore.TypeEmbeddedDocument, Data: made}
 	case old.Type == bsoncore.TypeArray:
 		return value{Type: old.Type, Data: c.toArray(old.Data)}
+	case c.onlyRemoves():
+		return old
 	}
 	panic(failed(pathNotViable, "Cannot create field '%s' in element {%s: %v}", c.children[0].name, c.name, old))
 }
 
 // toArray is to for an array, of which new elements may be behind a gap.
 func (c *change) toArray(a []byte) []byte {
-	n := len(elements(a))
-	body := slices.Clone(a[:len(a)-1])
+	of := valuesOf(a)
 	for _, child := range c.children {
 		i, err := strconv.Atoi(child.name)
-		if err != nil || i < 0 || strconv.Itoa(i) != child.name {
+		inside := err == nil && isNumber(child.name)
+		switch {
+		case child.onlyRemoves() && (!inside || i >= len(of)):
+			continue
+		case !inside:
 			panic(failed(pathNotViable, "Cannot create field '%s' in element {%s: %v}", child.name, c.name, value{Type: bsoncore.TypeArray, Data: a}))
 		}
-		for ; n < i; n++ {
-			body = bsoncore.AppendNullElement(body, strconv.Itoa(n))
+		old := value{}
+		if i < len(of) {
+			old = of[i]
 		}
-		n = max(n, i+1)
+		for len(of) <= i {
+			of = append(of, null())
+		}
+		if of[i] = child.of(old); missing(of[i]) {
+			of[i] = null()
+		}
 	}
-	return c.to(finish(body))
+	return array(of).Data
+}
+
+// onlyRemoves reports whether the change makes nothing.
+func (c *change) onlyRemoves() bool {
+	if c.apply != nil {
+		return c.removes
+	}
+	return !slices.ContainsFunc(c.children, func(c *change) bool { return !c.onlyRemoves() })
 }
 
 // upsertBase is the document that an upsert applies its update to: what its filter
@@ -262,12 +295,10 @@ func (c *change) toArray(a []byte) []byte {
 func upsertBase(filter document) (document, *failure) {
 	d := document(finish([]byte{0, 0, 0, 0}))
 	for _, e := range equalities(filter) {
-		one := &change{}
-		v := e.Value()
-		if err := one.add(e.Key(), func(value) value { return v }); err != nil {
+		var err *failure
+		if d, err = set(d, e.Key(), e.Value()); err != nil {
 			return nil, err
 		}
-		d = one.to(d)
 	}
 	return d, nil
 }

@@ -175,7 +175,7 @@ func (c *conn) close() {
 	if !c.closed {
 		c.closed = true
 		close(c.out)
-		c.pipe.Close()
+		_ = c.pipe.Close()
 		c.db.gone(c)
 	}
 }
