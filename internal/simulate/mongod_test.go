@@ -17,7 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m, mongodtest.NoLeaks()) }
+func TestMain(m *testing.M) { mongodtest.Main(m) }
 
 // reference is a real mongod, spoken to without a driver.
 type reference struct {
