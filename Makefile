@@ -68,7 +68,7 @@ test-all: ## everything: race detector, Prometheus, nginx, systemd, fuzzing, fau
 	$(MAKE) test-fault
 
 .PHONY: test-mongo7
-test-mongo7: ## stores, commands, moves and doctor against MongoDB 7.0 under Wine, about 8 minutes; needs wine64
+test-mongo7: ## stores, commands, moves and doctor against MongoDB 7.0 under Wine, about 10 minutes on a quiet machine; needs wine64
 	@mongod=$$(tools/mongo7/install) && \
 	  BRIM_MONGOD_BIN=$$mongod BRIM_REQUIRE_MONGOD=1 $(GOTESTSUM) -- -p 1 -shuffle=on -timeout 20m $(ARGS) $(MONGO7_PKG)
 

@@ -174,9 +174,8 @@ func filesIn(dir string) (files, size float64) {
 
 // rule is how climbing lines are told, for the page.
 const rule = "A line climbs if its least-squares line over the last three quarters of the run rises by more than a tenth of the mean, by more than four " +
-	"standard errors, and by more than its least. A process that begins anew has a level of its own; its first twentieth of the run is left out, and its " +
-	"line rises over no longer than its longest life. Values are averaged over forty-eighths of the run. In a run of less than an hour, a process that fills " +
-	"its caches climbs too."
+	"standard errors, and by more than its least. A process that begins anew has a level of its own; its first quarter of an hour, in which it fills its " +
+	"caches, is left out, and its line rises over no longer than its longest life. Values are averaged over forty-eighths of the run."
 
 // A trend is how a line develops.
 type trend struct {
@@ -193,7 +192,7 @@ const (
 	steep     = 0.1 // of the mean
 	certain   = 4   // standard errors
 	skipped   = 0.25
-	childhood = 0.05
+	childhood = 15 * 60 // seconds
 )
 
 // trendOf fits parallel lines, one for each life of the process.
@@ -244,7 +243,7 @@ func (s *soak) averages(i int) map[int][]point {
 		if _, seen := born[life]; !seen {
 			born[life] = one.at
 		}
-		child := l.whose != nobodys && one.at-born[life] < childhood*length
+		child := l.whose != nobodys && one.at-born[life] < childhood
 		if one.at < skipped*length || child || math.IsNaN(one.values[i]) {
 			continue
 		}

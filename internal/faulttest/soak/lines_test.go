@@ -15,13 +15,13 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// soakOf returns a run of 1,000 s whose daemon was started anew each 250 s. The line of its
-// memory has the values of a function, with noise; all others are constant.
+// soakOf returns a run of 1,000 minutes whose daemon was started anew each 250. The line of
+// its memory has the values of a function, in MiB, with noise; all others are constant.
 func soakOf(memory func(at float64, life int) float64) *soak {
 	s := &soak{workloads: workloads()}
 	noise := rand.New(rand.NewPCG(1, 2))
 	for at := 2.0; at <= 1000; at += 2 {
-		one := sample{at: at, life: [2]int{int(at / 250), 0}, values: make([]float64, len(lines()))}
+		one := sample{at: 60 * at, life: [2]int{int(at / 250), 0}, values: make([]float64, len(lines()))}
 		for i := range one.values {
 			one.values[i] = 100
 		}
@@ -43,7 +43,7 @@ func TestOnlyALineThatGrowsClimbs(t *testing.T) {
 		"growing by a twentieth":        {func(at float64, _ int) float64 { return 1000 + at/5 }, false},
 		"growing by less than counts":   {func(at float64, _ int) float64 { return 50 + at/20 }, false},
 		"growing in the first quarter":  {func(at float64, _ int) float64 { return min(at, 240) }, false},
-		"growing when a process begins": {func(at float64, life int) float64 { return min(at-250*float64(life), 40) }, false},
+		"growing when a process begins": {func(at float64, life int) float64 { return 5 * min(at-250*float64(life), 15) }, false},
 		"on another level in each life": {func(_ float64, life int) float64 { return 100 * float64(1+life) }, false},
 		"constant, with gaps":           {func(at float64, _ int) float64 { return 100 + 0*math.Sqrt(math.Sin(at/9)) }, false},
 		"falling":                       {func(at float64, _ int) float64 { return 200 - at/10 }, false},
