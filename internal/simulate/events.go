@@ -94,6 +94,7 @@ func (w *world) others(h *host) {
 func (w *world) pass(d time.Duration) {
 	for w.rest(); len(w.waiting())+len(w.mongo.Waiting()) > 0; w.rest() {
 		w.carryOutAll()
+		time.Sleep(time.Millisecond) //nolint:forbidigo // fake time: an answer takes some
 	}
 	time.Sleep(d) //nolint:forbidigo // fake time
 }
