@@ -421,7 +421,7 @@ func (w *world) gotReadings(r *request) {
 				w.violate("request %d shows reading %v at a time that is out of order or range", r.number, s.mark())
 			}
 			last = ms
-			if seen[s.mark()]++; seen[s.mark()] == 2 && !w.twiceAllowed(r.stream) {
+			if seen[s.mark()]++; seen[s.mark()] == 2 && !w.shownTwice(r.stream) {
 				w.violate("request %d shows reading %v twice", r.number, s.mark())
 			}
 		}
@@ -496,7 +496,7 @@ func (w *world) gotSummary(r *request) {
 	if len(got.Summary) == 1 {
 		count = got.Summary[0].Count
 	}
-	if count < len(r.must) || count > most && !w.twiceAllowed(r.stream) {
+	if count < len(r.must) || count > most && !w.shownTwice(r.stream) {
 		w.violate("request %d counts %d readings; %d were acknowledged before, and %d are possible", r.number, count, len(r.must), most)
 		return
 	}

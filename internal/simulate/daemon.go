@@ -315,7 +315,7 @@ func (p *process) prepare(ctx context.Context) error {
 				return fmt.Errorf("prepare stream %s: %w", name, err)
 			}
 			if machine.Pause(ctx, pause) != nil {
-				return nil
+				return nil //nolint:nilerr // it was told to end
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func newLedger() *ledger {
 	return l
 }
 
-var streamNames = [...]string{bucketStream, seriesStream} //nolint:gochecknoglobals // a constant
+var streamNames = [...]string{bucketStream, seriesStream}
 
 // add makes a reading with the next number of its stream.
 func (l *ledger) add(stream, sensor string, at time.Time, bad bool, home *host) *reading {
@@ -109,7 +109,7 @@ func storedIn(documents []bson.Raw) map[faulttest.Mark]int {
 			}
 			continue
 		}
-		values, _ := bson.RawArray(list).Values() // the checker of documents names broken ones
+		values, _ := list.Values() // the checker of documents names broken ones
 		for _, v := range values {
 			if one, ok := v.DocumentOK(); ok {
 				if m, ok := markOf(one); ok {

@@ -100,7 +100,7 @@ func describe(c *Command) string {
 			fmt.Fprintf(&b, "%s %s ", name, shorten(d.String(), 400))
 		}
 	}
-	body := bson.Raw(c.body)
+	body := c.body
 	for _, name := range []string{"q", "query", "filter", "update", "pipeline"} {
 		if v, err := body.LookupErr(name); err == nil {
 			b.WriteString(name + " " + shorten(v.String(), 400) + " ")
@@ -108,7 +108,7 @@ func describe(c *Command) string {
 	}
 	for _, name := range []string{"updates", "documents", "deletes"} {
 		for _, d := range c.sequences[name] {
-			add("", bson.Raw(d))
+			add("", d)
 		}
 	}
 	return b.String()

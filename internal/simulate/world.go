@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -141,7 +140,7 @@ func newWorld(seed uint64) *world {
 	}
 	w.moods = drawMoods(w.random)
 	w.mongo = NewMongoDB([]string{"m1:27017", "m2:27017"}[:1+w.intN(2)]...)
-	time.Sleep(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Sub(time.Now())) //nolint:forbidigo // fake time
+	time.Sleep(time.Until(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))) //nolint:forbidigo // fake time
 	w.story = &story{began: time.Now()}
 	w.addHost("A", faulttest.NewFiles(w.random.Uint64()))
 	if w.chance(0.5) && w.moods.copyFolder == 0 {
@@ -150,10 +149,18 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-func (w *world) intN(n int) int             { return w.random.IntN(n) }
-func (w *world) chance(part float64) bool   { return w.random.Float64() < part }
-func choose[T any](w *world, of []T) T      { return of[w.random.IntN(len(of))] }
-func (w *world) twiceAllowed(s string) bool { return w.gap && s == seriesStream }
+func (w *world) intN(n int) int           { return w.random.IntN(n) }
+func (w *world) chance(part float64) bool { return w.random.Float64() < part }
+func choose[T any](w *world, of []T) T    { return of[w.random.IntN(len(of))] }
+
+// twiceAllowed reports whether readings of a stream may be stored twice.
+func (w *world) twiceAllowed(stream string) bool { return w.gap && stream == seriesStream }
+
+// shownTwice reports whether answers may show readings of a stream twice: a daemon on a copied
+// journal answers queries until it is refused, and both daemons have the same readings.
+func (w *world) shownTwice(stream string) bool {
+	return w.twiceAllowed(stream) || w.moods.copyFolder > 0
+}
 
 func (w *world) tell(from, to column, format string, args ...any) {
 	w.story.tell(from, to, format, args...)
@@ -298,7 +305,7 @@ func (w *world) start(h *host) {
 	}
 	p := &hosted{process: process{
 		name: name, session: "s" + strings.ToLower(name), settings: w.moods.settings, files: h.files, letters: h.letters,
-		log: slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 1})),
+		log: slog.New(slog.DiscardHandler),
 	}}
 	p.settings.granularity = h.granularity
 	h.process, h.failed = p, false
@@ -704,7 +711,7 @@ func (w *world) carryOutAll() {
 }
 
 // longestRest is how long it may take until everything is at rest after the last fault.
-const longestRest = 3 * time.Minute
+const longestRest = 5 * time.Minute
 
 // heal ends all faults, and waits until everything is stored.
 func (w *world) heal() {
@@ -759,7 +766,7 @@ func (w *world) settleAll(hosts []*host) {
 		if time.Now().After(until) {
 			w.violate("%v after the last fault: %s", longestRest, why)
 		}
-		w.pass(250 * time.Millisecond)
+		w.pass(50 * time.Millisecond)
 		w.rest()
 	}
 }
