@@ -103,7 +103,7 @@ func TestStatusIsJSON(t *testing.T) {
 func TestPageAndProfilesAreServed(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, nil)
-	for _, path := range []string{"/", "/console", "/console/part"} {
+	for _, path := range []string{"/", "/console"} {
 		_, body := call(t, h, http.MethodGet, path)
 		assert.Equal(t, "page "+path, body)
 	}
