@@ -729,7 +729,9 @@ func (w *world) heal() {
 		if h := w.hosts[0]; h.process != nil && h.process.serving.Load() && !h.process.stopping {
 			w.others(h)
 		}
-		w.refuseSensor("")
+	}
+	if w.moods.refuseSensor > 0 {
+		w.refuseSensor("") // also if it did before: that may have been rolled back
 	}
 	if w.moods.copyFolder == 0 {
 		w.settleAll(w.hosts)
