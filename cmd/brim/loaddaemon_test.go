@@ -120,7 +120,7 @@ func TestLoadReportsAWrongListener(t *testing.T) {
 		"target is admin":        {[]string{"--target", admin}, []string{"--target: ", "(404)", "admin listener?", localDaemon}, exitFailed},
 		"target is gRPC":         {[]string{"--target", "http://" + grpcSide}, []string{"--target: ", "does not speak HTTP", "grpc://HOST:PORT"}, exitFailed},
 		"gRPC target is HTTP":    {[]string{"--target", "grpc://" + httpSide, "--http", "http://" + httpSide}, []string{"--target: ", "does not speak gRPC", "http://HOST:PORT"}, exitFailed},
-		"admin is HTTP":          {[]string{"--target", "http://" + httpSide, "--admin", httpSide}, []string{"--admin: ", "path_unknown", "127.0.0.1:8432"}, exitFailed},
+		"admin is HTTP":          {[]string{"--target", "http://" + httpSide, "--admin", httpSide}, []string{"--admin: ", "404 Not Found without saying why", "127.0.0.1:8432"}, exitFailed},
 		"admin is gRPC":          {[]string{"--target", "http://" + httpSide, "--admin", grpcSide}, []string{"--admin: ", "does not speak HTTP", "127.0.0.1:8432"}, exitFailed},
 	} {
 		got := runBrim(t, nil, append([]string{"load", "--duration", "100ms"}, row.args...)...)

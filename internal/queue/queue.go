@@ -351,7 +351,7 @@ type Status struct {
 	MaxBytes int64  `json:"max_bytes"` // that those may be
 	Buckets  int    `json:"buckets"`   // that lanes remember
 	SetAside int    `json:"set_aside"` // buckets that cannot be written, while others can
-	Rest     uint64 `json:"rest"`      // everything before this position of the journal is stored
+	Rest     uint64 `json:"-"`         // everything before this position of the journal is stored
 	// PastDue is how late the most overdue update is, in seconds.
 	PastDue float64 `json:"past_due_seconds"`
 	// Oldest is the age of the oldest reading in memory, in seconds.

@@ -81,10 +81,18 @@ func deleteTarget(stream, sensor string) string {
 // withOthers returns what was found here and in other daemons.
 func (s *search) withOthers(q *question, collect func(func([]byte) error) []string) ([]telemetry.Unstored, error) {
 	var tooMuch error
+	known := make(map[identity]struct{}, len(s.found)) // a copied journal has the same readings
+	for i := range s.found {
+		known[identity{s.found[i].Session, s.found[i].Sequence}] = struct{}{}
+	}
 	q.lack(collect(func(body []byte) error {
 		waiting, err := s.parse(body)
 		for i := 0; i < len(waiting) && err == nil && tooMuch == nil; i++ {
-			ms := waiting[i].Reading.Time.UnixMilli()
+			ms, id := waiting[i].Reading.Time.UnixMilli(), identity{waiting[i].Session, waiting[i].Sequence}
+			if _, twice := known[id]; twice {
+				continue
+			}
+			known[id] = struct{}{}
 			if ms < s.from || ms >= s.to || s.latest && len(s.found) > 0 && ms < s.found[0].Reading.Time.UnixMilli() {
 				continue
 			}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -74,7 +75,7 @@ func statusOf(w http.ResponseWriter, err error) {
 func twoDaemons(t *testing.T, change ...func(*Config)) (here, there *Reader, o *others) {
 	t.Helper()
 	stored := fakeSource{readings: []telemetry.Reading{reading("a", 5*time.Second, 5), reading("c", 6*time.Second, 6)}}
-	mine, theirs := openJournal(t), openJournal(t)
+	mine, theirs := openJournal(t), openJournal(t, func(c *journal.Config) { c.Session = "s2" })
 	journaled(t, mine, readingsOf("readings", 0, "a"))
 	journaled(t, theirs, readingsOf("readings", 10, "a", "b"))
 	o = &others{daemons: make(map[string]http.Handler)}
@@ -175,7 +176,7 @@ func TestOthersStoreASensorBeforeItIsDeleted(t *testing.T) {
 func TestWaitingReadingsAreGivenWithTheirOrigin(t *testing.T) {
 	t.Parallel()
 	_, there, _ := twoDaemons(t)
-	const one = `{"sensorId":"a","ts":"2026-11-21T10:00:10.000Z","fields":{"v":10},"session":"s1","sequence":1,"granularity":300}`
+	const one = `{"sensorId":"a","ts":"2026-11-21T10:00:10.000Z","fields":{"v":10},"session":"s2","sequence":1,"granularity":300}`
 	got := get(there, "/v1/sensors/a/readings?unstored=only", typeLines)
 	assert.JSONEq(t, one, got.body, "although its MongoDB is away, and without asking other daemons")
 	assert.Equal(t, "there", got.header.Get(daemonHeader))
@@ -294,20 +295,22 @@ func TestOthersDoNotTakeSlotsOfQueries(t *testing.T) {
 func TestManyReadingsWaitInOtherDaemons(t *testing.T) {
 	t.Parallel()
 	here, _, o := twoDaemons(t)
-	j := openJournal(t)
-	b := batch.NewBuilder(base)
-	for i := range 4000 { // more than half of maxUnstoredBytes
-		b.Begin("readings", i, telemetry.TimeRange{Newest: math.MaxInt64})
-		b.Sensor([]byte("a"))
-		b.Time(base.Add(time.Minute + time.Duration(i)*time.Second).UnixMilli())
-		b.Text([]byte("v"), bytes.Repeat([]byte("x"), telemetry.MaxTextBytes))
-		require.Nil(t, b.End())
+	much := func(session string) http.Handler {
+		j := openJournal(t, func(c *journal.Config) { c.Session = session })
+		b := batch.NewBuilder(base)
+		for i := range 4000 { // more than half of maxUnstoredBytes
+			b.Begin("readings", i, telemetry.TimeRange{Newest: math.MaxInt64})
+			b.Sensor([]byte("a"))
+			b.Time(base.Add(time.Minute + time.Duration(i)*time.Second).UnixMilli())
+			b.Text([]byte("v"), bytes.Repeat([]byte("x"), telemetry.MaxTextBytes))
+			require.Nil(t, b.End())
+		}
+		journaled(t, j, b.Batch())
+		var rest atomic.Uint64
+		rest.Store(j.Oldest())
+		return newReader(t, fakeSource{}, func(c *Config, s *Stored) { s.Backlog, c.Problem = backlogOf(j, &rest), statusOf }).Handler()
 	}
-	journaled(t, j, b.Batch())
-	var rest atomic.Uint64
-	rest.Store(j.Oldest())
-	much := newReader(t, fakeSource{}, func(c *Config, s *Stored) { s.Backlog, c.Problem = backlogOf(j, &rest), statusOf })
-	o.daemons["much:8430"] = much.Handler()
+	o.daemons["much:8430"] = much("s3")
 	count := func(target string) int {
 		got := get(here, target)
 		require.Equal(t, http.StatusOK, got.status, "%.300s", got.body)
@@ -318,7 +321,9 @@ func TestManyReadingsWaitInOtherDaemons(t *testing.T) {
 	}
 	assert.Equal(t, 4003, count("/v1/sensors/a/readings?limit=100000"))
 	assert.Equal(t, 2000, count("/v1/sensors/a/readings?limit=2000"))
-	o.daemons["more:8430"] = much.Handler() // under another address
+	o.daemons["copy:8430"] = much("s3") // as from a copied journal
+	assert.Equal(t, 4003, count("/v1/sensors/a/readings?limit=100000"), "each once")
+	o.daemons["more:8430"] = much("s4")
 	assert.Equal(t, 1001, count("/v1/sensors/a/readings?limit=1001"), "three, and pairs with the same time")
 	got := get(here, "/v1/sensors/a/readings?limit=100000")
 	assert.Equal(t, http.StatusServiceUnavailable, got.status)
