@@ -202,7 +202,7 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 		return nil, fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	if resp.StatusCode == http.StatusBadRequest && strings.Contains(string(body), "HTTP request to an HTTPS server") {
-		return nil, config.Usage(fmt.Errorf("%s: %s speaks TLS; name it %s", r.flag, config.MaskUser(r.base), strings.Replace(config.MaskUser(r.base), "http://", "https://", 1)))
+		return nil, config.Usage(fmt.Errorf("%s: %s uses TLS; write %s", r.flag, config.MaskUser(r.base), strings.Replace(config.MaskUser(r.base), "http://", "https://", 1)))
 	}
 	var problem struct{ Code, Message string }
 	if json.Unmarshal(body, &problem) != nil || problem.Message == "" {

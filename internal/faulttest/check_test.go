@@ -119,8 +119,8 @@ func TestCheckSeesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestExpiredReadingsAreAllowedToBeGone, those of the log before a number, and no others.
-func TestExpiredReadingsAreAllowedToBeGone(t *testing.T) {
+// Only readings before the number that Expire names may be missing.
+func TestExpiredReadingsMayBeMissing(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	old, kept := part(7, false, 1), part(0, false, 3) // the old one cannot be right: it is not looked at

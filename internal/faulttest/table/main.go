@@ -29,7 +29,7 @@ func main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	patches := flags.String("sabotages", "internal/sabotage/testdata/sabotage", "folder of the patches that take protections away")
+	patches := flags.String("sabotages", "internal/sabotage/testdata/sabotage", "folder of the patches that remove protections")
 	into := flags.String("into", "", "Markdown file with the markers of the table; empty: only print it")
 	if err := flags.Parse(args); err != nil {
 		return err
