@@ -28,7 +28,7 @@ FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .PHONY: help
 help: ## list what can be made
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## bin/brim

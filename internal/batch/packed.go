@@ -12,8 +12,8 @@ import (
 // Packed holds the waiting readings of one sensor and session in a few bytes each. A
 // reading is encoded as:
 //
-//	sequence  difference from the previous reading. If the series or shape is not that of
-//	          the first reading, it is preceded by 0 and the numbers of series and shape
+//	sequence  difference from the previous reading. Unless series and shape are those of the
+//	          first reading, 0 and their numbers come before the difference
 //	time      difference from the previous reading
 //	values    differences from the first reading if both have the same shape
 //

@@ -114,9 +114,9 @@ func (s *scene) proxyTo(host string) (p *faulttest.Proxy, uri string) {
 	return p, "mongodb://" + p.Addr() + "/?directConnection=true&retryWrites=false"
 }
 
-// withoutClaims are faults of a proxy at which claims on sessions never arrive, although
-// the answers say so: nothing keeps a daemon from storing what another one is storing.
-// Others decides about all other commands.
+// withoutClaims are faults of a proxy that swallows claims on sessions and answers that they
+// succeeded: nothing keeps a daemon from storing what another one is storing. others decides
+// about all other commands.
 func withoutClaims(others func(faulttest.Command) faulttest.Fate) faulttest.Faults {
 	claims := func(c faulttest.Command) bool {
 		name, _ := c.Body.Index(0).Value().StringValueOK()

@@ -132,7 +132,7 @@ type world struct {
 
 	mu    sync.Mutex
 	ops   []*diskOp
-	count map[string]uint64 // of operations that were like one another
+	count map[string]uint64 // of operations of the same kind
 }
 
 func newWorld(seed uint64) *world {

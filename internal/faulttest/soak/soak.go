@@ -28,13 +28,13 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A workload is one way to send readings to one stream. A new input or kind of storage is
-// one more row.
+// A workload is one way to send readings to one stream. To cover another input or kind of
+// storage, add a row.
 type workload struct {
 	name       string
 	stream     string
 	timeSeries bool
-	producer   faulttest.ProducerConfig // without what all have in common
+	producer   faulttest.ProducerConfig // without the common settings
 	grpc       bool
 }
 
@@ -127,7 +127,7 @@ func newSoak(dir, brim string, length time.Duration, rate float64, out io.Writer
 	return s
 }
 
-// eventTime is the present of the readings.
+// eventTime returns the current event time.
 func (s *soak) eventTime(now time.Time) time.Time { return s.end.Add(-speedup * s.end.Sub(now)) }
 
 // setRetention keeps only the newest readings from now on, by event time, and returns
@@ -347,7 +347,7 @@ func (s *soak) killDaemon(ctx context.Context) error {
 	return s.start(context.WithoutCancel(ctx))
 }
 
-// check waits until everything accepted is stored, and compares what may not have been
+// check waits until everything accepted is stored, and compares what retention cannot have
 // removed yet.
 func (s *soak) check(ctx context.Context, since time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)

@@ -4,8 +4,8 @@
 //
 // It prints the table on stdout, progress on stderr. If every named test has a
 // row in which nothing is lost or stored twice, and no test failed, the table replaces the
-// one between the markers in the file; otherwise it exits with 1. Which tests fail without
-// a protection stands in the patches of internal/sabotage.
+// one between the markers in the file; otherwise it exits with 1. The patches
+// in internal/sabotage say which tests fail without a protection.
 package main
 
 import (

@@ -59,8 +59,8 @@ var shared struct {
 // Main runs the tests, stops the shared mongod and exits. TestMain needs nothing else.
 func Main(m *testing.M) { os.Exit(Run(m)) }
 
-// Run is Main without the exit: it returns the exit code, which is not 0 either if
-// goroutines are left.
+// Run is Main without the exit: it returns the exit code, which is also not 0 if goroutines
+// are left.
 func Run(m *testing.M) int {
 	shared.mu.Lock()
 	shared.main = true
