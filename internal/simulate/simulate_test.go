@@ -17,12 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// failedOnce are seeds that have found a defect. After a change of the simulation they run
-// something else, but are as good as any others.
+// failedOnce are seeds that found something once. They mean another history after each
+// change of the world, but remain as good as any.
 var failedOnce = []uint64{} //nolint:gochecknoglobals // a table
 
-// TestSeeds runs many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on. Each that fails
-// leaves its trace in a file; `make simulate SEED=n` runs one alone.
+// TestSeeds runs the world of many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on. Each
+// that fails leaves its story in a file; `make simulate SEED=n` runs one alone.
 func TestSeeds(t *testing.T) {
 	t.Parallel()
 	count, first := uint64(300), number(t, "BRIM_FIRST_SEED", 1)
