@@ -1,4 +1,4 @@
-// Package queue stands between the journal and the stores. It merges readings of
+// Package queue sits between the journal and the stores. It merges readings of
 // one bucket, so that one update carries many, and it keeps at most one operation of
 // a bucket in flight:
 //
@@ -6,7 +6,7 @@
 //	         ├─ cursor ─▶ lane 1: …             ▲                                                │
 //	         └─ cursor ─▶ lane n: …             └────────── what is left, after a back-off ──────┘
 //
-// A sensor always belongs to the same lane of its stream. Each lane walks along the
+// A sensor always belongs to the same lane of its stream. Each lane follows the
 // journal by itself and takes the rows of its sensors, as many as its memory may
 // hold; the rest stays in the journal until there is room. A Policy says how long
 // rows gather; acknowledged readings are safe meanwhile. A lane writes one flush at a
