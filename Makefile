@@ -17,7 +17,7 @@ COUNT   ?= 1
 HOURS   ?= 8
 IMAGE       ?= brim:latest
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
-# What depends on how MongoDB answers.
+# The packages whose tests depend on MongoDB's behaviour.
 MONGO7_PKG  ?= ./cmd/brim ./deploy/mongodb ./examples ./internal/doctor ./internal/maintain/... ./internal/mongod/... ./internal/queue ./internal/store/...
 # The authorities that TLS trusts in the image are those of this machine.
 AUTHORITIES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
@@ -28,7 +28,7 @@ FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .PHONY: help
 help: ## list what can be made
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## bin/brim
@@ -68,7 +68,7 @@ test-all: ## everything: race detector, Prometheus, nginx, systemd, fuzzing, fau
 	$(MAKE) test-fault
 
 .PHONY: test-mongo7
-test-mongo7: ## stores, commands, moves and doctor against MongoDB 7.0 under Wine, about 10 minutes on a quiet machine; needs wine64
+test-mongo7: ## tests of stores, commands, moves and doctor against MongoDB 7.0 under Wine; 10 minutes on an idle machine; needs wine64
 	@mongod=$$(tools/mongo7/install) && \
 	  BRIM_MONGOD_BIN=$$mongod BRIM_REQUIRE_MONGOD=1 $(GOTESTSUM) -- -p 1 -shuffle=on -timeout 20m $(ARGS) $(MONGO7_PKG)
 
@@ -78,15 +78,15 @@ test-fault: ## all fault tests in full, under 45 minutes; their table goes into 
 	  $(GO) run ./internal/faulttest/table --into docs/durability.md
 
 .PHONY: sabotage
-sabotage: ## take one protection after another out of the source, and require that tests fail; NAMES='guard fence' for some, PKG=./internal/queue, ARGS=-short for fewer tests
+sabotage: ## remove each protection in turn and require that tests fail; NAMES='guard fence' or PKG=./internal/queue for some, ARGS=-short leaves out tests that run daemons
 	@$(GO) run ./internal/sabotage -package $(PKG) $(ARGS) $(NAMES)
 
 .PHONY: soak
-soak: build ## the daemon for HOURS=8 (at least 0.1) under load and faults; ends with a page of plots, bin/soak.html
+soak: build ## run the daemon for HOURS=8 (at least 0.1) under load and faults; writes plots to bin/soak.html
 	@$(GO) run ./internal/faulttest/soak --hours $(HOURS) --page bin/soak.html $(ARGS)
 
 .PHONY: simulate
-simulate: ## the write path in a simulated world: SEEDS=10000 of them in parallel, FIRST=1; SEED=4711 runs one alone and prints its story
+simulate: ## simulate the write path: SEEDS=10000 seeds from FIRST=1; SEED=4711 runs one and prints its trace
 	@if [ -n "$(SEED)" ]; then BRIM_SEED=$(SEED) $(GO) test -count=1 -run '^TestSeed$$' ./internal/simulate; \
 	else BRIM_SEEDS=$(or $(SEEDS),10000) BRIM_FIRST_SEED=$(or $(FIRST),1) $(GO) test -count=1 -timeout 2h -run '^TestSeeds$$' ./internal/simulate; fi
 

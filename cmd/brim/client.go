@@ -165,7 +165,7 @@ type remote struct {
 	*caller
 	client     *http.Client
 	base, flag string
-	hint       string // what may be wrong where something else answers
+	hint       string // what may be wrong if the answer is not a daemon's
 }
 
 // ask makes a request and returns its answer, whatever its status.
@@ -190,7 +190,7 @@ func (r *remote) ask(ctx context.Context, method, path string, header map[string
 	return resp, nil
 }
 
-// accepted returns the answer to a request if it is 200; any other is an error.
+// accepted returns the answer to a request if its status is 200, otherwise an error.
 func (r *remote) accepted(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
 	resp, err := r.ask(ctx, method, path, header, http.NoBody)
 	if err != nil || resp.StatusCode == http.StatusOK {
@@ -202,7 +202,7 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 		return nil, fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	if resp.StatusCode == http.StatusBadRequest && strings.Contains(string(body), "HTTP request to an HTTPS server") {
-		return nil, config.Usage(fmt.Errorf("%s: %s speaks TLS; name it %s", r.flag, config.MaskUser(r.base), strings.Replace(config.MaskUser(r.base), "http://", "https://", 1)))
+		return nil, config.Usage(fmt.Errorf("%s: %s speaks TLS; use %s", r.flag, config.MaskUser(r.base), strings.Replace(config.MaskUser(r.base), "http://", "https://", 1)))
 	}
 	var problem struct{ Code, Message string }
 	if json.Unmarshal(body, &problem) != nil || problem.Message == "" {
@@ -218,7 +218,7 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 	return nil, err
 }
 
-// tokenHint says what may help against a refusal.
+// tokenHint says what may help if a request was refused.
 func (c *caller) tokenHint(status int) string {
 	switch {
 	case status != http.StatusUnauthorized:
@@ -285,7 +285,7 @@ const adminHint = "is it a daemon's HTTP or gRPC listener? The admin listener is
 // askAdmin asks the admin listener and returns its answer.
 func (c *caller) askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
 	r := &remote{c, c.client(0), adminURL(admin), "--admin", adminHint}
-	defer r.client.CloseIdleConnections() // there are only a few questions
+	defer r.client.CloseIdleConnections() // there are only a few requests
 	resp, err := r.accepted(ctx, method, path, nil)
 	if err != nil {
 		return nil, err

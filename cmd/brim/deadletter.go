@@ -100,7 +100,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 	return cmd
 }
 
-// lettersText is a table.
+// lettersText returns a table of dead letters.
 func lettersText(letters []queue.KeptLetter) string {
 	if len(letters) == 0 {
 		return ""

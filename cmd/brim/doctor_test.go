@@ -166,7 +166,7 @@ func TestDoctorFailsWithoutMongoDB(t *testing.T) {
 // not report the engine as healthy. Its mongod refuses the doctor's commands.
 func TestDoctorWithoutPermission(t *testing.T) {
 	t.Parallel()
-	mongodtest.Native(t, "its slow answers are a finding of their own")
+	mongodtest.Native(t, "its slow replies are a finding of their own")
 	server := mongodtest.Start(t, mongod.Config{})
 	admin := mongodtest.DatabaseAt(t, server.URI()).Client().Database("admin")
 	refuse := func(commands ...string) {
@@ -347,7 +347,7 @@ func TestDoctorWatchShowsChanges(t *testing.T) {
 // same signals against the same thresholds, which the configuration names.
 func TestDaemonAndDoctorAgree(t *testing.T) {
 	t.Parallel()
-	mongodtest.Native(t, "its slow answers are a finding of their own")
+	mongodtest.Native(t, "its slow replies are a finding of their own")
 	file := thresholdsFile(t, "cache_used: {degrading: 0, bottleneck: 0}\n")
 	config := filepath.Join(t.TempDir(), "brim.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("thresholds: "+file+"\n"), 0o600))

@@ -192,8 +192,8 @@ func TestQueryNamesDaemonsThatWereNotAsked(t *testing.T) {
 	assert.NotContains(t, got.stderr, "could not be asked")
 }
 
-// A deleted sensor does not come back from what another daemon had not stored yet, nor
-// from a journal that still has its readings when the daemon is killed.
+// A deleted sensor does not come back: neither from readings that another daemon had not
+// stored yet, nor from the journal of a daemon that is killed.
 func TestADeletedSensorStaysDeleted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, false)

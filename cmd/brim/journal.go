@@ -54,7 +54,7 @@ func newJournalInspect(p *process) *cobra.Command {
 	return cmd
 }
 
-// journalText is a report as text.
+// journalText returns a report as text.
 func journalText(r *journal.Report) string {
 	var lines [][]string
 	line := func(format string, args ...any) { lines = append(lines, []string{fmt.Sprintf(format, args...)}) }

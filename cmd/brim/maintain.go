@@ -137,7 +137,7 @@ func (o *maintainOptions) endMove(ctx context.Context, p *process, w *workplace,
 		}
 		w.line.end()
 		return p.print(*o.output, map[string]any{"stream": w.stream.Name, "aborted": true},
-			fmt.Sprintf("gave up `brim %s` of stream %s: daemons go on with the collection as it was, the copy is dropped\n", kind, w.stream.Name))
+			fmt.Sprintf("aborted `brim %s` of stream %s: daemons continue with the original collection; the copy was dropped\n", kind, w.stream.Name))
 	}
 	dropped, err := maintain.DropOld(ctx, cfg)
 	if err != nil {

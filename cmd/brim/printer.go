@@ -347,7 +347,7 @@ type csvPrinter struct {
 	terminal bool            // names that senders chose must not control it
 
 	out   *bufio.Writer // nil before the header is written
-	aside *os.File      // an item a line
+	aside *os.File      // one item per line
 	lines *bufio.Writer
 }
 
@@ -376,7 +376,7 @@ func (c *csvPrinter) end() error {
 		return err
 	}
 	columns := chosen(c.seen, c.named)
-	if err := c.rows(columns, nil); err != nil { // the header, also of no rows
+	if err := c.rows(columns, nil); err != nil { // the header, even without rows
 		return err
 	}
 	for decoder := json.NewDecoder(bufio.NewReader(c.aside)); decoder.More(); {

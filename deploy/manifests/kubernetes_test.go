@@ -349,7 +349,7 @@ func TestPodFitsTheDaemon(t *testing.T) {
 	require.NoError(t, err, out)
 }
 
-// The alerts of the operator are those of Prometheus; `make generate` copies them.
+// The Prometheus operator gets the same alerts as Prometheus; `make generate` copies them.
 func TestPrometheusRuleIsTheAlerts(t *testing.T) {
 	t.Parallel()
 	type rule struct {

@@ -10,6 +10,7 @@
 //	batch.go     Batch
 //	builder.go   Builder: the rules for readings
 //	series.go    sensors, lists of fields, Interner
+//	session.go   names of sessions, _ids of readings
 //	encoding.go  the form in the journal
 //	packed.go    a sensor's readings while they wait
 //	pending.go   what a lane hands to a store

@@ -9,14 +9,13 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Packed holds readings of one sensor and session in a few bytes each, for as long as they
-// wait. Each is encoded as:
+// Packed holds the waiting readings of one sensor and session in a few bytes each. A
+// reading is encoded as:
 //
-//	sequence  distance from that of the previous reading. 0 is followed by the numbers of
-//	          the reading's series and shape, and by the distance; without it they are those
-//	          of the first reading
-//	time      distance from that of the previous reading
-//	values    distances from those of the first reading if both have the same shape
+//	sequence  difference from the previous reading. Unless series and shape are those of the
+//	          first reading, 0 and their numbers come before the difference
+//	time      difference from the previous reading
+//	values    differences from the first reading if both have the same shape
 //
 // A sensor's values are close to each other and mostly decimals of a few digits, so that a
 // value takes two or three bytes instead of eight.
@@ -151,8 +150,8 @@ func (p *Packed) first(to []uint64, shape *Shape) []uint64 {
 	return to
 }
 
-// appendText appends a text: 0 if it is that of the first reading, else its length plus 1, and
-// its bytes.
+// appendText appends 0 if the text is that of the first reading, otherwise its length plus 1
+// and its bytes.
 func (p *Packed) appendText(to, text []byte, first uint64) []byte {
 	if n := uint32(first); n > 0 && bytes.Equal(text, p.data[first>>32:][:n]) {
 		return append(to, 0)
@@ -160,12 +159,12 @@ func (p *Packed) appendText(to, text []byte, first uint64) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))+1), text...)
 }
 
-// A decimal of up to len(powers)-1 digits behind the point is encoded as an integer.
+// A decimal with up to len(powers)-1 fractional digits is encoded as an integer.
 var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6}
 
 const (
 	exact = 1 << 53 // bounds the integers that a double represents exactly
-	near  = 1e-3    // a decimal that is scaled to an integer differs less from it
+	near  = 1e-3    // how far a scaled decimal may be from an integer
 )
 
 // appendFloat appends a double: a byte with its form and the number of bytes that follow.
@@ -180,7 +179,7 @@ func appendFloat(to []byte, word, first uint64) []byte {
 		if math.Abs(x-m) > near || math.Abs(m) >= exact { // saves most divisions
 			continue
 		}
-		if math.Float64bits(float64(int64(m))/power) == word { // not so for -0
+		if math.Float64bits(float64(int64(m))/power) == word { // false for -0
 			d := int64(m) - scaled(first, power)
 			form, rest = e, uint64(d)<<1^uint64(d>>63)
 			break
@@ -262,7 +261,7 @@ func refOf(encoded string) seriesRef {
 	return seriesRef{s, s.Hash}
 }
 
-// An unpacker reads from packed data, which is never broken.
+// An unpacker reads packed data, which is always valid.
 type unpacker struct {
 	data []byte
 	at   int
@@ -280,8 +279,8 @@ func (d *unpacker) varint() int64 {
 	return v
 }
 
-// value returns a word. That of a text refers to the data: its place, and its length in the
-// lower 32 bits. first is the value of the first reading.
+// value returns a word. A text's word has the text's offset in the data in the upper 32 bits,
+// and its length in the lower ones. first is the value of the first reading.
 func (d *unpacker) value(kind telemetry.Kind, first uint64) uint64 {
 	switch kind {
 	case telemetry.Float:

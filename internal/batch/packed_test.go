@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// drawField draws ordinary values, and those that an encoding may get wrong.
+// drawField draws ordinary values and edge cases of the encoding.
 func drawField(t *rapid.T, name string) telemetry.Field {
 	value := rapid.OneOf(
 		rapid.Map(rapid.Float64(), telemetry.FloatValue),
@@ -128,8 +128,7 @@ func TestPackedRefusesSequencesThatDoNotRise(t *testing.T) {
 	assert.Equal(t, uint64(100+1<<32-1), Ref{Batch: &b, Index: 1}.Seq())
 }
 
-// BenchmarkPacked measures what it takes to pack and unpack a reading of four fields,
-// sixty at once.
+// BenchmarkPacked measures packing and unpacking a reading of four fields, sixty at once.
 func BenchmarkPacked(b *testing.B) {
 	var refs []Ref
 	for i := range 60 {

@@ -1,7 +1,7 @@
 // Package bench runs experiments. An experiment compares what was published
 // about MongoDB as a store of telemetry with what the machine at hand shows. It
 // is data (variants in rows, measures in columns, claims about them) and one
-// script that measures, which a failed step ends; each is a package beneath this one:
+// script that measures, and that a failed step ends; each is a package below this one:
 //
 //	             ┌ MongoDB   a mongod of its own in a scratch directory, or a scratch database of the user's ┐
 //	Config ─▶ Lab┤                                                                                          ├─▶ tables ─▶ claims ─▶ Result ─▶ report
@@ -113,7 +113,7 @@ type Lab struct {
 	began      time.Time
 	expected   time.Duration
 	step       int
-	what       string      // the step does
+	what       string      // what the current step does
 	open       []io.Closer // daemons and MongoDBs, in the order of their start
 }
 
@@ -191,7 +191,7 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// run carries the experiment out. An error names the step that failed.
+// run runs the experiment. An error names the step that failed.
 func (l *Lab) run(ctx context.Context) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
@@ -441,7 +441,7 @@ func (d *Daemon) Load(ctx context.Context, flags ...string) (*load.Result, error
 	return launch.Load(ctx, d.lab.config.Brim, d.Daemon, flags...)
 }
 
-// DaemonSpent is what a daemon took for something, beside its MongoDB.
+// DaemonSpent is what something cost a daemon and its MongoDB.
 type DaemonSpent struct {
 	Spent
 
@@ -449,7 +449,7 @@ type DaemonSpent struct {
 	Before, After scrape.Sample
 }
 
-// Measure does something and returns what it took the daemon and its MongoDB.
+// Measure calls do and returns what it cost the daemon and its MongoDB.
 func (d *Daemon) Measure(ctx context.Context, m *MongoDB, do func(ctx context.Context) error) (s DaemonSpent) {
 	s.Before = Must(d.Look(ctx))
 	before := Must(machine.CPU(d.Pid()))

@@ -1,7 +1,7 @@
 //go:build !fault
 
 // Package crash ends the process where a fault test asks for it, in a program built
-// with the tag fault. In any other program it does nothing; this file is all of it.
+// with the tag fault. In any other program this file is the whole package, and does nothing.
 package crash
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
-// Variable is the environment variable that says where; this program has none.
+// Variable is the name of the environment variable; empty, because this program reads none.
 const Variable = ""
 
 // Files returns the files of a journal as they are.

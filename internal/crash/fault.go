@@ -17,9 +17,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/journal"
 )
 
-// Variable is the environment variable POINT or POINT:N. The process ends when it comes
-// to the point for the Nth time, 1 if it is left out. Points are at the boundaries of
-// the process:
+// Variable is the name of the environment variable, whose value is POINT or POINT:N. The
+// process ends when it reaches the point for the Nth time (default 1). Points are at the
+// boundaries of the process:
 //
 //	write.before    write.after    a write to a segment of the journal
 //	sync.before     sync.after     an fsync of one
@@ -28,7 +28,7 @@ import (
 //	COMMAND@COLLECTION.before|after  one to this collection
 //
 // before is when it is about to be done, after is when it has succeeded. A command's
-// collection is that of its first element; renameCollection has the one to be renamed.
+// collection is the value of its first element; for renameCollection, the old name.
 const Variable = "BRIM_CRASH"
 
 const segmentSuffix = ".journal" // of a journal's segments
@@ -91,7 +91,7 @@ func (p *point) at(what, when string) {
 	}
 }
 
-// around does something that has a point before and after it.
+// around calls do, with a point before and after it.
 func (p *point) around(what, file string, do func() error) error {
 	if filepath.Ext(file) != segmentSuffix {
 		return do()

@@ -27,7 +27,7 @@ func counted(t *testing.T, text string) (p *point, ended *int) {
 	return p, ended
 }
 
-func TestThePointsOfSegments(t *testing.T) {
+func TestPointsOfSegments(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]int{ // ends after each step
 		"write.before": {1, 1, 1, 1}, "write.after:2": {0, 1, 1, 1}, "write.after:3": {0, 0, 0, 0},
@@ -59,7 +59,7 @@ func TestThePointsOfSegments(t *testing.T) {
 	}
 }
 
-func TestThePointsOfCommands(t *testing.T) {
+func TestPointsOfCommands(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]int{ // ends after each step
 		"update.before": {1, 1, 1, 1, 1}, "update.after": {0, 1, 1, 1, 1}, "update.before:2": {0, 0, 1, 1, 1}, "update.after:2": {0, 0, 0, 0, 0},
@@ -93,7 +93,7 @@ func TestThePointsOfCommands(t *testing.T) {
 	}
 }
 
-func TestABadPointIsRefused(t *testing.T) {
+func TestBadPointIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
 		"write.after:0": `"0" is not a number of arrivals from 1`,

@@ -108,7 +108,7 @@ var ErrTwice = errors.New("a second signal ended the daemon at once")
 const oneSignal = 100 * time.Millisecond
 
 // stopSignals end a command. A hangup ends a daemon only if it has no configuration file to
-// read again.
+// reread.
 func stopSignals() []os.Signal { return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} }
 
 // watchSignals is OnSignals for the given signals, and logs them.

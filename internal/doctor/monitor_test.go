@@ -131,7 +131,7 @@ func TestSamplesOfARealServer(t *testing.T) {
 	emulated := mongodtest.Emulated(t)
 	for k, v := range b.seen.Load().last.server.figures {
 		if emulated && (k == cpuUser || k == cpuSystem) {
-			continue // Windows does not tell
+			continue // not reported on Windows
 		}
 		assert.False(t, math.IsNaN(v), "what is left out of the question has %s in it", k)
 	}

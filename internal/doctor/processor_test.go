@@ -96,7 +96,7 @@ func TestProcessorsOfTheMachineAreRead(t *testing.T) {
 // TestProcessorsAreAskedForOnce of one process, since they do not change.
 func TestProcessorsAreAskedForOnce(t *testing.T) {
 	t.Parallel()
-	mongodtest.Native(t, "processors are counted only of Linux")
+	mongodtest.Native(t, "processors are counted on Linux only")
 	var asked atomic.Int64
 	c := client(t, options.Client().ApplyURI(mongodtest.URI(t)).SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
 		if e.CommandName == "hostInfo" {

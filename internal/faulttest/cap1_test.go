@@ -27,10 +27,9 @@ func TestCAP1Bytes(t *testing.T) {
 	s.overfill("--bucket-max-bytes", "2KiB", "1KiB")
 }
 
-// overfill puts 20 times the cap into each of five buckets, while requests
-// are held back that arrive later, and the daemon is killed. Each process has
-// another cap than the one before: parts are closed that could take what is
-// still on its way.
+// overfill puts 20 times the cap into each of five buckets, while requests are
+// delayed and the daemon is killed. Each process has a different cap from the
+// one before, so parts are closed that still have room for a delayed update.
 func (s *scene) overfill(flag, most, less string) {
 	s.t.Helper()
 	s.shared()

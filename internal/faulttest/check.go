@@ -31,7 +31,7 @@ type CheckConfig struct {
 	MaxBytes    int
 
 	// Since leaves out the documents of earlier readings, which retention may remove
-	// meanwhile. The log says which readings may be among them; see Log.Expire.
+	// during the check. Log.Expire says which readings they may hold.
 	Since time.Time
 }
 

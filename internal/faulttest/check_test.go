@@ -119,11 +119,11 @@ func TestCheckSeesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestExpiredReadingsAreAllowedToBeGone, those of the log before a number, and no others.
-func TestExpiredReadingsAreAllowedToBeGone(t *testing.T) {
+// Only readings before the number that Expire names may be missing.
+func TestExpiredReadingsMayBeMissing(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
-	old, kept := part(7, false, 1), part(0, false, 3) // the old one cannot be right: it is not looked at
+	old, kept := part(7, false, 1), part(0, false, 3) // the old one is wrong, but is not checked
 	kept["bucketStart"] = bson.DateTime(60_000)
 	for _, doc := range []bson.M{old, kept} {
 		_, err := db.Collection("readings").InsertOne(t.Context(), doc)

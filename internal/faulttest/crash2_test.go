@@ -12,8 +12,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// crashPoints are the boundaries of the daemon on the write path, in order. answered is
-// not one of those that a daemon knows: a producer has an answer.
+// crashPoints are the boundaries of the daemon on the write path, in order. answered is not
+// a point of internal/crash: it is when a producer has its answer.
 var crashPoints = []string{
 	"write.before", "write.after", "sync.before", "sync.after", answered,
 	"update@readings.before", "update@readings.after",
@@ -59,8 +59,8 @@ func (s *scene) crashAt(d *daemon, p *faulttest.Producers, point string) {
 		d.kill()
 		return
 	case "findAndModify@readings.before", "findAndModify@readings.after":
-		// The daemon before must have left parts that are too full under the cap of the
-		// next, which has to close them by a command of its own. That is rare.
+		// The next daemon closes a part by a command of its own only if the previous one
+		// filled it beyond the new cap, which is rare.
 		require.NoError(s.t, d.flush(patience))
 		arrivals = 1
 	}
@@ -70,7 +70,7 @@ func (s *scene) crashAt(d *daemon, p *faulttest.Producers, point string) {
 	select {
 	case <-d.exited:
 	case <-time.After(patience):
-		assert.Fail(s.t, "the daemon never comes to "+point)
+		assert.Fail(s.t, "the daemon never reaches "+point)
 		d.kill()
 	}
 }

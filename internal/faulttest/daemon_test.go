@@ -37,7 +37,7 @@ type daemon struct {
 	Dir         string // data directory, with the journal in it
 	Token       string // to show to the admin listener; empty: none
 
-	// Crash is where the next process ends itself, as internal/crash says; empty: nowhere.
+	// Crash is the point, as in internal/crash, at which the next process ends; empty: none.
 	Crash string
 
 	t      testing.TB

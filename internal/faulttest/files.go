@@ -40,7 +40,7 @@ type Files struct {
 	around    func(op, name string, do func() error) error
 }
 
-// The operations that Around sees.
+// The operations that are passed to Around.
 const (
 	Create  = "create"
 	Write   = "write"
@@ -50,15 +50,15 @@ const (
 	SyncDir = "sync-dir"
 )
 
-// Around makes fn carry out each operation that changes the disk, by calling do. It may wait
-// before and after that, or return an error instead. It is called by several goroutines.
+// Around has fn called for each operation that changes the disk. fn calls do to carry it out,
+// may wait before and after that, or returns an error instead. Calls are concurrent.
 func (f *Files) Around(fn func(op, name string, do func() error) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.around = fn
 }
 
-// carryOut calls do with f locked, or has fn of Around do so.
+// carryOut calls do with f locked, by way of Around's fn if there is one.
 func (f *Files) carryOut(op, name string, do func() error) error {
 	f.mu.Lock()
 	around := f.around
@@ -77,9 +77,9 @@ func (f *Files) carryOut(op, name string, do func() error) error {
 	return around(op, name, locked)
 }
 
-// Kill ends the use of the disk by a process, as a kill does, and returns it to the next
-// one: with everything that was written, of which still only what was synced survives a
-// power cut.
+// Kill ends the use of the disk by a process, as a kill does, and returns the disk for the
+// next one. It has everything that was written; still only what was synced survives a power
+// cut.
 func (f *Files) Kill() *Files {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,7 +173,7 @@ func (f *Files) PowerCut() *Files {
 	for _, c := range f.changes[:f.random.IntN(len(f.changes)+1)] {
 		c.apply(names)
 	}
-	for _, name := range slices.Sorted(maps.Keys(names)) { // in this order, so that chance depends on the seed alone
+	for _, name := range slices.Sorted(maps.Keys(names)) { // sorted, so that chance depends on the seed alone
 		next.names[name] = &inode{}
 		next.names[name].reset(names[name].survive(f.random))
 	}
@@ -562,7 +562,7 @@ func (f *file) Sync() error {
 	return d.carryOut(Sync, f.name, func() error {
 		if err := d.failSync.take(); err != nil {
 			d.failed++
-			// The cache takes the pages for clean now; no later sync writes them.
+			// The cache now treats the pages as clean; no later sync writes them.
 			f.node.dirty = nil
 			return &os.PathError{Op: "sync", Path: f.name, Err: err}
 		}

@@ -8,8 +8,8 @@
 //
 // Every reading carries a Mark. Producers note in a Log, outside the daemon,
 // each attempt and its answer; after the faults, Check compares the log with the stored
-// documents. Patches in internal/sabotage take Brim's protections away, one at a time; their
-// headers name the tests that must then find something wrong.
+// documents. Patches in internal/sabotage remove Brim's protections, one at a time; their
+// headers name the tests that must fail then.
 package faulttest
 
 import (
@@ -162,8 +162,8 @@ func (l *Log) Forgive() {
 	}
 }
 
-// Expire allows a producer's readings before this number to be gone, and to be there, as
-// they are when retention removes them.
+// Expire allows a producer's readings before this number to be missing or present, since
+// retention may remove them at any time.
 func (l *Log) Expire(producer, before int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

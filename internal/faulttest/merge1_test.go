@@ -59,7 +59,7 @@ func TestMERGE1(t *testing.T) {
 var gatheringSensors = form(4000, 10_000)
 
 const (
-	// Sensors all of whose readings are known to be accepted, so that they can be read back.
+	// Sensors whose readings are all known to be accepted, so that they can be read back.
 	knownSensors  = 20
 	knownReadings = 5 // of each, between two kills
 	// longestStart is generous: a start takes a quarter of a second.

@@ -156,8 +156,8 @@ func (s *scene) afterDrop(before *faulttest.Result, to string) {
 	assert.Zero(s.t, after.Wrong(), after.Report())
 }
 
-// The boundaries of a process that changes the storage of readings, in the order of
-// either direction.
+// The boundaries of a process that changes the storage of readings, in order, for each
+// direction.
 const (
 	seriesFenced    = "collMod@readings.after:2"       // the buckets refuse writes; the first one lifts an older fence
 	seriesRenamed   = "renameCollection.after"         // the name is free
@@ -205,12 +205,12 @@ func TestMIGRATE3(t *testing.T) {
 	}
 	s.changed(d, "--storage", "bucket")
 	wait(form(300*time.Millisecond, 2*time.Second))                        // there is something to catch up with
-	kills += s.crashes(d, "bucket", form(nil, []string{seriesWritten})...) // all is compared anew
+	kills += s.crashes(d, "bucket", form(nil, []string{seriesWritten})...) // everything is compared again
 	// With answers that are lost, a time series takes long to know what it has.
 	lost := proxy.Counts().Faults()
 	proxy.Set(faulttest.Faults{})
 	kills += s.crashes(d, "bucket", seriesSwitching)
-	s.kill(d) // its hold ends with it, and it writes on
+	s.kill(d) // its hold ends with it, so it continues to write
 	d.start().ready()
 	wait(200 * time.Millisecond)
 	kills += s.crashes(d, "bucket", seriesDropped) + 1
@@ -262,7 +262,7 @@ func (s *scene) killChange(d *daemon, to string, after time.Duration) int {
 	return kills
 }
 
-// changed runs a change of storage to its end.
+// changed runs a change of storage to completion.
 func (s *scene) changed(d *daemon, args ...string) {
 	s.t.Helper()
 	var out bytes.Buffer

@@ -46,7 +46,7 @@ func TestMONGO6(t *testing.T) {
 	s.finish("MONGO-6", 1)
 }
 
-// maxGrowth is how much more memory an outage may take, in bytes: twice what
-// --queue-max-bytes is by default, for the garbage collector, and some. The race
-// detector needs several times as much for the same.
+// maxGrowth is how much more memory an outage may take, in bytes: twice the default of
+// --queue-max-bytes, for the garbage collector, and a margin. The race detector needs several
+// times as much.
 var maxGrowth = int64(320<<20) * map[bool]int64{false: 1, true: 6}[brimtest.Race]

@@ -27,7 +27,7 @@ import (
 type ProducerConfig struct {
 	Log    *Log
 	Number int64  // the producer in every Mark; several producers count up from it
-	URL    string // of the daemon's data listener; grpc://host:port sends by pkg/client
+	URL    string // of the daemon's data listener; with grpc://host:port, pkg/client sends
 	Token  string // to show; empty: none
 	Stream string // empty: the default one
 
@@ -224,7 +224,7 @@ func (p *producer) make() request {
 	return r
 }
 
-// reading returns the next reading. Its value is exact in binary, and so are sums of it.
+// reading returns the next reading. Its value and sums of such values are exact in binary.
 func (p *producer) reading() telemetry.Reading {
 	at := p.cfg.Start.Add(time.Duration(p.next) * p.cfg.Step)
 	if p.cfg.Late > 0 && p.next%11 == 0 {
@@ -339,7 +339,7 @@ func (p *producer) sendGRPC(r request) (code int, refused []int64, err error) {
 		}
 		return http.StatusMultiStatus, refused, nil
 	case errors.As(err, &failed) && !failed.Unknown:
-		return http.StatusServiceUnavailable, nil, nil // nothing was taken
+		return http.StatusServiceUnavailable, nil, nil // nothing was accepted
 	case err != nil:
 		return 0, nil, err
 	case result.Ack == telemetry.Journaled:

@@ -40,8 +40,8 @@ type Faults struct {
 	// Decide returns what happens to a command that writes; nil: it passes. It is
 	// called concurrently.
 	Decide func(Command) Fate
-	// Answer is what the client gets in place of an answer that is lost. Where it is nil, or
-	// returns nil, the connection is cut.
+	// Answer returns what the client gets instead of a lost answer. If it is nil or returns
+	// nil, the connection is cut.
 	Answer func(Command) bson.D
 
 	Delay          time.Duration // of every message, on the way back

@@ -15,16 +15,16 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// The boundaries of a process that moves the collection readings, in order. What it has done
-// before each, the state of the move does not say yet.
+// The boundaries of a process that moves the collection readings, in order. The state of the
+// move does not yet record what was done just before each of them.
 const (
 	moveCreated  = "create@readings.brim_new.after" // the new collection is there, and empty
 	moveCopied   = "insert@readings.brim_new.after" // some groups are written
 	moveFollowed = "update@readings.brim_new.after" // groups that changed meanwhile are copied again
 	moveVerified = "find@readings.brim_new.after:2" // some groups are compared; the first time they are read to be copied again
 	moveFenced   = "collMod@readings.after"         // daemons wait
-	moveSwapping = "applyOps.before"                // the names are about to be exchanged
-	moveSwapped  = "applyOps.after"                 // they are
+	moveSwapping = "applyOps.before"                // the names are about to be swapped
+	moveSwapped  = "applyOps.after"                 // they were swapped
 )
 
 var movePoints = []string{moveCreated, moveCopied, moveFollowed, moveVerified, moveFenced, moveSwapping, moveSwapped}
@@ -105,7 +105,7 @@ func (s *scene) recompressed(to string) {
 	require.NoError(s.t, err, out)
 }
 
-// brim runs a command on the scene's MongoDB to its end, or to a crash.
+// brim runs a command on the scene's MongoDB until it ends or crashes.
 func (s *scene) brim(crash string, args ...string) (output string, err error) {
 	s.t.Helper()
 	var out bytes.Buffer
@@ -126,7 +126,7 @@ func (s *scene) killMove(after time.Duration, to string) {
 	assert.Error(s.t, cmd.Wait(), out.String())
 }
 
-// commandName is what MongoDB knows commands by.
+// commandName is the application name of commands in MongoDB.
 func (s *scene) commandName() string { return s.db.Name() + "_command" }
 
 func (s *scene) brimCommand(crash string, out *bytes.Buffer, args ...string) *exec.Cmd {

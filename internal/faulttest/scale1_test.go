@@ -116,8 +116,8 @@ func (s *scene) sharedBuckets() {
 }
 
 // TestSCALE1Adoption loses one of two daemons while answers of MongoDB are lost, so that
-// its journal holds readings that are stored and ones that are not. A command replays that
-// journal; it refuses to while the daemon runs.
+// its journal holds both stored and unstored readings. A command replays that
+// journal; while the daemon runs, it refuses.
 func TestSCALE1Adoption(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

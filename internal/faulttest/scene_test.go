@@ -114,9 +114,9 @@ func (s *scene) proxyTo(host string) (p *faulttest.Proxy, uri string) {
 	return p, "mongodb://" + p.Addr() + "/?directConnection=true&retryWrites=false"
 }
 
-// withoutClaims are faults of a proxy at which claims on sessions never arrive, although
-// the answers say so: nothing keeps a daemon from storing what another one is storing.
-// Others decides about all other commands.
+// withoutClaims are faults of a proxy that swallows claims on sessions and answers that they
+// succeeded: nothing keeps a daemon from storing what another one is storing. others decides
+// about all other commands.
 func withoutClaims(others func(faulttest.Command) faulttest.Fate) faulttest.Faults {
 	claims := func(c faulttest.Command) bool {
 		name, _ := c.Body.Index(0).Value().StringValueOK()
@@ -150,16 +150,17 @@ func (s *scene) daemon(uri string, flags ...string) *daemon {
 	return d.start().ready()
 }
 
-// kill kills a daemon, and returns when MongoDB has read what it sent last. Nothing protects
-// a time series from what lies unread in a socket until the next process has looked.
+// kill kills a daemon, and returns when MongoDB has executed what it sent last. A time series
+// is not protected from a command that MongoDB reads from a socket only after the next
+// process has looked up what is stored.
 func (s *scene) kill(d *daemon) {
 	s.t.Helper()
 	d.kill()
 	s.allRead(s.db.Name())
 }
 
-// allRead waits until MongoDB has carried out all that processes of a name had sent, which
-// have ended: then it closes their connections.
+// allRead waits until MongoDB has executed everything that processes of a name, which have
+// ended, had sent: then it closes their connections.
 func (s *scene) allRead(app string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {

@@ -151,7 +151,7 @@ func (t *Table) Good() bool {
 	return len(t.Failed) == 0 && !slices.ContainsFunc(t.Rows, func(r Row) bool { return !r.good() })
 }
 
-// Markdown returns the table, and a line about the sabotages that no row of it notices.
+// Markdown returns the table, and a line about the sabotages that no row catches.
 func (t *Table) Markdown() string {
 	var b strings.Builder
 	b.WriteString("| test | faults injected | readings acknowledged | lost | twice | fails without |\n|---|--:|--:|--:|--:|---|\n")
@@ -181,7 +181,7 @@ func (t *Table) Markdown() string {
 	return b.String()
 }
 
-// A Sabotage is a patch of internal/sabotage that takes a protection away.
+// A Sabotage is a patch in internal/sabotage that removes a protection.
 type Sabotage struct {
 	Name  string
 	Tests []string // that fail then, as in the patch: a package and what go test -run takes

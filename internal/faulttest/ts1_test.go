@@ -45,7 +45,7 @@ func TestTS1Delayed(t *testing.T) {
 	for range form(1, 6) {
 		wait(500 * time.Millisecond)
 		proxy.Set(faulttest.Faults{Decide: func(faulttest.Command) faulttest.Fate {
-			wait(form(100*time.Millisecond, 0)) // the driver repeats it at once, on a new connection
+			wait(form(100*time.Millisecond, 0)) // the driver retries at once, on a new connection
 			return faulttest.Hold
 		}})
 		wait(writeTimeout + time.Second)

@@ -24,7 +24,7 @@ import (
 //	<20 digits>.journal.keys     idempotency keys of a deleted segment
 //	<20 digits>.journal.corrupt  a copy of a damaged segment
 //	mark                         how far the journal is durable and stored
-//	trimmed-sensors              sensors of which more is stored than the mark says (JSON)
+//	trimmed-sensors              sensors with more readings stored than the mark says (JSON)
 //	lost                         ranges that were given up because they were damaged (JSON)
 //	lost-sessions                sessions that another process uses, too (JSON)
 //	lock                         held by the process that has the journal open

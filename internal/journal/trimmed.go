@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// Before a sensor is deleted its readings are stored, while older ones of other sensors
-// still wait in the same part of the journal. A later process must not store those of the
-// deleted sensor again. So the journal keeps, in a file of its own, up to which position a
-// sensor's readings are stored, until everything before that position is.
+// Before a sensor is deleted, its readings are stored, while older readings of other sensors
+// may still be waiting. A later process must not store the deleted readings again. So a
+// separate file records up to which position the sensor's readings are stored, until
+// everything before that position is stored.
 
 // trimmedName is the file with the trimmed sensors.
 const trimmedName = "trimmed-sensors"
@@ -17,24 +17,24 @@ const trimmedName = "trimmed-sensors"
 // maxTrimmed bounds the file, which each call of TrimSensor rewrites.
 const maxTrimmed = 1000
 
-// trimmed are the sensors that were trimmed on their own.
+// trimmed has the sensors that were trimmed individually.
 type trimmed struct {
 	writing sync.Mutex
-	before  atomic.Pointer[map[sensorID]uint64] // never changed; nil: none
+	before  atomic.Pointer[map[sensorID]uint64] // maps are replaced, not changed; nil: none
 }
 
 type sensorID struct{ stream, sensor string }
 
-// A trimmedSensor is one of them in the file.
+// A trimmedSensor is an entry of the file.
 type trimmedSensor struct {
 	Stream string `json:"stream"`
 	Sensor string `json:"sensor"`
 	Before uint64 `json:"before"` // readings before this position are stored
 }
 
-// TrimSensor says that all readings of a sensor before the position are stored. When it
-// returns true, that is durable: no later process stores them again. It returns false if
-// it cannot remember more sensors until Trim has caught up.
+// TrimSensor records that all readings of a sensor before the position are stored. If it
+// returns true, the record is durable: no later process stores them again. It returns false
+// if it can record no more sensors until Trim has caught up.
 func (j *Journal) TrimSensor(stream, sensor string, before uint64) (bool, error) {
 	if j.cfg.Memory {
 		return true, nil
@@ -62,14 +62,14 @@ func (j *Journal) TrimSensor(stream, sensor string, before uint64) (bool, error)
 		list = append(list, trimmedSensor{id.stream, id.sensor, at})
 	}
 	if err := writeJSON(j.cfg.Files, j.path(trimmedName), list); err != nil {
-		return false, fmt.Errorf("record that the readings of a sensor are stored: %w", err)
+		return false, fmt.Errorf("record that a sensor's readings are stored: %w", err)
 	}
 	t.before.Store(&next)
 	return true, nil
 }
 
-// Trimmed reports whether TrimSensor said that a sensor's readings in the record at the
-// position are stored.
+// Trimmed reports whether TrimSensor has recorded that a sensor's readings at the position
+// are stored.
 func (j *Journal) Trimmed(stream, sensor string, position uint64) bool {
 	before := j.trimmed.before.Load()
 	return before != nil && position < (*before)[sensorID{stream, sensor}]
@@ -79,7 +79,7 @@ func (j *Journal) Trimmed(stream, sensor string, position uint64) bool {
 func (j *Journal) loadTrimmed() error {
 	var list []trimmedSensor
 	if err := readJSON(j.cfg.Files, j.path(trimmedName), &list); err != nil {
-		return fmt.Errorf("read which sensors of the journal are stored: %w", err)
+		return fmt.Errorf("read the list of sensors whose readings are stored: %w", err)
 	}
 	if len(list) == 0 {
 		return nil

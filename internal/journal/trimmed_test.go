@@ -10,8 +10,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// A later process, after a power failure too, knows which sensors are stored ahead of
-// others.
+// A later process knows which sensors are stored ahead of others, even after a power
+// failure.
 func TestTrimmedSensorsAreRemembered(t *testing.T) {
 	t.Parallel()
 	disk := faulttest.NewFiles(1)

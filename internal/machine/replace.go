@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// ReplaceFile replaces a file as a whole, durably, or leaves it as it is. The new one is
-// readable by this user only, unless prepare, which may be nil, changes that.
+// ReplaceFile replaces a file atomically and durably, or leaves it as it is. Only this user
+// can read the new file, unless prepare, which may be nil, changes that.
 func ReplaceFile(path string, content []byte, prepare func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // with mode 0600
 	if err != nil {
@@ -30,7 +30,7 @@ func ReplaceFile(path string, content []byte, prepare func(*os.File) error) erro
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if dir, err := os.Open(filepath.Dir(path)); err == nil { // not on every system
+	if dir, err := os.Open(filepath.Dir(path)); err == nil { // not possible on every system
 		_ = dir.Sync()
 		_ = dir.Close()
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
-// monitored is the same database, through a client whose commands a monitor sees.
+// monitored returns the same database through a client with a command monitor.
 func monitored(t *testing.T, db *mongo.Database, monitor *commands.CommandMonitor) *mongo.Database {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(mongodtest.URI(t)).SetTimeout(0).SetMonitor(monitor))
@@ -29,16 +29,15 @@ func monitored(t *testing.T, db *mongo.Database, monitor *commands.CommandMonito
 		SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}))
 }
 
-// A point is a moment in the work on a stream: right before a command is sent, or after
-// it has succeeded.
+// A point is a moment in a move: right before a command is sent, or after it has succeeded.
 type point struct {
 	name  string
 	after bool
-	// is reports whether a command is the one; was is the state that is stored when it is sent.
+	// is reports whether this is the command; was is the stored state when it is sent.
 	is func(e *commands.CommandStartedEvent, was *state) bool
 }
 
-// points of a move, in order.
+// The points of a move, in order.
 func points() []point {
 	return []point{created(), copied(), followed(), compared(), isFenced(), drained(), swapping(), swapped()}
 }
@@ -57,14 +56,14 @@ func created() point {
 	return saving("created", func(was, now *state) bool { return was.Phase == phaseStart && now.Phase == phaseCopy })
 }
 
-// copied is when some groups are written, and the state does not say so.
+// copied is when some groups are written, but the state does not say so yet.
 func copied() point {
 	return saving("copied", func(was, now *state) bool {
 		return was.Phase == phaseCopy && now.Phase == phaseCopy && now.Copied != nil
 	})
 }
 
-// followed is when changed groups are copied again, and the state does not say so.
+// followed is when changed groups are copied again, but the state does not say so yet.
 func followed() point {
 	return saving("followed", func(was, now *state) bool { return was.Phase == phaseFollow && now.Phase == phaseFollow })
 }
@@ -84,18 +83,18 @@ func isFenced() point {
 	}}
 }
 
-// drained is when both collections are equal, of which the number of documents is the
-// last sign.
+// drained is when both collections were found equal; their numbers of documents are compared
+// last.
 func drained() point {
 	return point{name: "drained", after: true, is: func(e *commands.CommandStartedEvent, was *state) bool {
 		return e.CommandName == "count" && on(e) == newName(testStream) && was.Phase == phaseFence
 	}}
 }
 
-// swapping is when the state says that the names are being exchanged, and they are not yet.
+// swapping is when the state says that the names are being swapped, but they are not yet.
 func swapping() point { return point{name: "swapping", is: exchanges} }
 
-// swapped is when they are exchanged, and the state does not say so.
+// swapped is when the names are swapped, but the state does not say so yet.
 func swapped() point { return point{name: "swapped", after: true, is: exchanges} }
 
 func exchanges(e *commands.CommandStartedEvent, was *state) bool {
@@ -123,12 +122,12 @@ func on(e *commands.CommandStartedEvent) string {
 	return name
 }
 
-// comingTo is the same database, for a process that does something when it first comes
-// to a point.
+// comingTo returns the same database, for a process that does something when it first
+// reaches a point.
 func comingTo(t *testing.T, db *mongo.Database, p point, do func()) *mongo.Database {
 	t.Helper()
 	var once sync.Once
-	var under sync.Map // requests that are under way
+	var under sync.Map // requests without a reply
 	return monitored(t, db, &commands.CommandMonitor{
 		Started: func(_ context.Context, e *commands.CommandStartedEvent) {
 			switch e.CommandName {

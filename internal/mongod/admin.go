@@ -115,8 +115,8 @@ func (a *admin) awaitWritable(ctx context.Context, dbPath string, standalone boo
 }
 
 // checkOurs makes sure that the mongod with these data files answers: another one may
-// have taken the port in between. Its pid would not tell, because a mongod in an
-// emulator has another one than its process.
+// have taken the port in between. Its pid cannot tell: in an emulator, mongod reports
+// a pid that is not that of its process.
 func (a *admin) checkOurs(ctx context.Context, dbPath string) error {
 	var options struct {
 		Argv []string `bson:"argv"`

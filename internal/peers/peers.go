@@ -52,7 +52,7 @@ const (
 	settling     = 10 * time.Second
 	// heldAge is how long readings may wait in a daemon that others cannot ask.
 	heldAge = 4 * time.Second
-	// deletePatience is how many times as long a DELETE may take as a GET: the peer writes to
+	// deletePatience is how many times longer a DELETE may take than a GET: the peer writes to
 	// MongoDB.
 	deletePatience = 10
 	// maxAnswers bounds the total size of all peers' answers to one query.
@@ -301,7 +301,7 @@ func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials str
 	}
 }
 
-// A request to a peer.
+// A request is what peers are asked.
 type request struct {
 	method, target, credentials string
 }

@@ -80,9 +80,9 @@ func cpuLines(interner *batch.Interner, n, rows, sensors int) *batch.Batch {
 	return b.Batch()
 }
 
-// BenchmarkWaiting measures the memory of readings that wait, a request of a thousand at a
-// time: four fields, two tags. heap is the memory in use after a collection, charged what
-// --queue-max-bytes counts.
+// BenchmarkWaiting measures the memory of waiting readings with four fields and two tags,
+// which arrive in requests of a thousand. heap is the memory in use after a garbage
+// collection, charged is what --queue-max-bytes counts.
 //
 //	go test -run '^$' -bench Waiting -benchtime 1x ./internal/queue
 func BenchmarkWaiting(b *testing.B) {
@@ -151,7 +151,7 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// waitingReadings is a request that arrived long ago, from a thousand sensors.
+// waitingReadings returns a request of a thousand sensors that arrived long ago.
 func waitingReadings(interner *batch.Interner, at, first int) *batch.Batch {
 	b := interner.Builder(time.Now().Add(-time.Minute))
 	for i := range 1000 {

@@ -141,13 +141,14 @@ type bucketKey struct {
 	session     string
 }
 
-// bucket is what a lane remembers of a bucket. Very many wait, so it is small: what is
-// known only while its rows are written, or since its writes fail, is in flight and trouble.
+// bucket is what a lane remembers of a bucket. There are very many, so it is small: what
+// matters only while its rows are written is in flight, and what matters only while its
+// writes fail is in trouble.
 type bucket struct {
 	key bucketKey
 
-	// Its pending rows are, in this order: unpacked ones, packed ones, and those of rows.
-	// A write takes the first of these; while it unpacks some, they are in rows, too.
+	// The pending rows are, in this order: unpacked ones, packed ones, and those in rows.
+	// A write takes the first of them. Unpacked rows are also in rows.
 	unpacked *parcel // nil: none
 	packed   chunk
 	more     []chunk // in a bucket with very many rows
@@ -161,7 +162,7 @@ type bucket struct {
 	maySent   bool  // the rows may have been sent before
 	state     state // changed by lane.move
 	why       trigger
-	since     time.Time     // when it began to gather; if it is idle: since when it is
+	since     time.Time     // when it began to gather; if it is idle, when it became idle
 	due       int64         // when it was due to be stored, in ns since the epoch; 0: it is not due
 	newest    int64         // time of its newest row that is not stored
 	noted     time.Duration // arrival that was last reported, since the queue began
@@ -190,7 +191,7 @@ type trouble struct {
 	dropped []uint64
 }
 
-// inTrouble makes sure that the bucket has a trouble.
+// inTrouble sets trouble if it is nil.
 func (b *bucket) inTrouble() {
 	if b.trouble == nil {
 		b.trouble = &trouble{}

@@ -218,7 +218,7 @@ type fakeJournal struct {
 	reads   int   // of records, by all of them
 	short   bool
 	hurried uint64
-	of      map[string]uint64 // sensors that were trimmed on their own, to this position
+	of      map[string]uint64 // sensors that were trimmed individually, up to this position
 }
 
 func newFakeJournal() *fakeJournal { return &fakeJournal{grown: make(chan struct{})} }

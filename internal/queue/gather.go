@@ -64,7 +64,7 @@ type chunk struct {
 	arrived  time.Duration // when that record did, since the queue began
 }
 
-// chunkRows bounds a chunk: unpacked, a row takes some ten times as much.
+// chunkRows bounds a chunk: an unpacked row takes about ten times as much memory.
 const chunkRows = 1024
 
 // pack packs the first row of a bucket; false if it does not fit.
@@ -95,7 +95,7 @@ func (l *lane) pack(b *bucket, p *parcel, r batch.Ref) bool {
 	return true
 }
 
-// dropFirst removes rows that are packed now. Nothing refers to their batches then.
+// dropFirst removes rows that are now packed, so that nothing refers to their batches.
 func (b *bucket) dropFirst(n int) {
 	if n == len(b.rows) {
 		b.rows = nil
@@ -125,7 +125,7 @@ func (l *lane) unpack(b *bucket) int {
 	return len(b.rows)
 }
 
-// repack packs the rows again that a write has left, unless the store has changed their
+// repack packs again the rows that a write has left, unless the store has changed their
 // order.
 func (l *lane) repack(b *bucket) {
 	p := b.unpacked
@@ -144,15 +144,14 @@ func (l *lane) repack(b *bucket) {
 	l.packed.bytes += packed.MemorySize() - p.size
 }
 
-// unpackedAreGone notes that all rows are stored that were unpacked. A query may be reading
-// the bucket.
+// unpackedAreGone notes that all unpacked rows are stored. A query may be reading the bucket.
 func (l *lane) unpackedAreGone(b *bucket) {
 	l.packed.bytes -= b.unpacked.size
 	l.packed.remove(b)
 	b.unpacked = nil
 }
 
-// nextChunk makes the next chunk the first if the first is stored.
+// nextChunk moves to the next chunk if the first one is stored.
 func (l *lane) nextChunk(b *bucket) {
 	if len(b.more) > 0 && b.packed.Len() == 0 && b.unpacked == nil {
 		b.packed, b.more = b.more[0], b.more[1:]
@@ -190,7 +189,7 @@ func appendAll(to []batch.Ref, rows *batch.Batch) []batch.Ref {
 	return to
 }
 
-// packs lists the buckets with packed or unpacked rows in the order of their positions.
+// packs lists the buckets with packed or unpacked rows, ordered by position.
 type packs struct {
 	first, last *bucket
 	n           int

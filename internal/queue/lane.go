@@ -27,7 +27,7 @@ type lane struct {
 	cfg    Stream
 	budget int64         // bytes of rows that it may hold
 	wake   chan struct{} // holds at most one wake-up
-	phase  time.Duration // differs for each lane, so that no two wake at one instant and their writes have an order
+	phase  time.Duration // differs for each lane, so that no two wake at the same instant
 
 	applied atomic.Uint64          // everything of this lane before this position is stored
 	flushTo atomic.Uint64          // a flush waits for everything before this position
@@ -376,7 +376,7 @@ func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.
 	now := time.Now()
 	p.arrived = now.Add(-max(0, now.Sub(b.Received)))
 	p.since = p.arrived
-	if b.Recovered { // or a restart would write at once what has waited for long
+	if b.Recovered { // otherwise a restart would write everything old at once
 		p.since = latest(p.arrived, now.Add(-beforeLast(l.longest())))
 	}
 	p.granularity = l.granularityOf(b)
@@ -654,7 +654,7 @@ func (f *flight) land() {
 	}
 }
 
-// wrote reports whether the write stored rows, beside those that it found stored.
+// wrote reports whether the write stored rows, not counting those that it found stored.
 func (f *flight) wrote() bool { return f.sent-len(f.pending.Rows) > f.pending.Found }
 
 // noteArrival reports a row to the stream's Arrivals, unless a row of the same bucket that
@@ -725,7 +725,7 @@ func (l *lane) firstArrived(b *bucket) time.Time {
 	return parcelOf(b.rows[0]).since
 }
 
-// sinceBegin returns when something was, since the queue began.
+// sinceBegin returns a time as a duration since the queue began.
 func (l *lane) sinceBegin(at time.Time) time.Duration { return at.Sub(l.lastWrite.began) }
 
 func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {

@@ -1,4 +1,4 @@
-// Package queue stands between the journal and the stores. It merges readings of
+// Package queue sits between the journal and the stores. It merges readings of
 // one bucket, so that one update carries many, and it keeps at most one operation of
 // a bucket in flight:
 //
@@ -6,7 +6,7 @@
 //	         ├─ cursor ─▶ lane 1: …             ▲                                                │
 //	         └─ cursor ─▶ lane n: …             └────────── what is left, after a back-off ──────┘
 //
-// A sensor always belongs to the same lane of its stream. Each lane walks along the
+// A sensor always belongs to the same lane of its stream. Each lane follows the
 // journal by itself and takes the rows of its sensors, as many as its memory may
 // hold; the rest stays in the journal until there is room. A Policy says how long
 // rows gather; acknowledged readings are safe meanwhile. A lane writes one flush at a
@@ -16,7 +16,7 @@
 //	schedule.go    when a bucket is sent
 //	lane.go        a lane: reading, merging, writing, backing off
 //	bucket.go      the states of a bucket; what a lane holds of a record
-//	gather.go      packing readings that wait for long
+//	gather.go      packing readings that wait long
 //	waiting.go     what is not stored yet, for queries
 //	aside.go       buckets that cannot be written while others can
 //	deadletter.go  readings that MongoDB refuses
@@ -58,7 +58,7 @@ type Journal interface {
 	// again.
 	Trim(position uint64)
 	// TrimSensor says the same of one sensor's readings, durably. It returns false if the
-	// journal cannot remember more sensors now.
+	// journal can record no more sensors now.
 	TrimSensor(stream, sensor string, before uint64) (bool, error)
 	// Trimmed reports whether TrimSensor said so, perhaps in an earlier process, of the
 	// sensor's readings in the record at the position.
@@ -225,8 +225,8 @@ func (q *Queue) Flush(ctx context.Context) error {
 }
 
 // FlushSensor returns when all readings of a sensor that were durable in the journal before
-// the call are stored or dead letters, or with ctx's error. If it returns true, they would
-// not be stored again after a crash; otherwise only Flush can make sure of that.
+// the call are stored or dead letters, or with ctx's error. If it returns true, they will
+// not be stored again after a crash; if it returns false, only Flush ensures that.
 func (q *Queue) FlushSensor(ctx context.Context, stream, sensor string) (durable bool, err error) {
 	before, hash := q.cfg.Journal.End(), batch.SeriesHash(stream, sensor)
 	l := q.laneOf(stream, hash)

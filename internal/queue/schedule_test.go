@@ -308,9 +308,8 @@ func TestReplayIsPaced(t *testing.T) {
 	})
 }
 
-// The age of readings counts from their arrival across restarts, so that many restarts do
-// not postpone an update again and again. What is almost due is written within the last
-// quarter of Max.
+// A restart does not reset the age of readings, so repeated restarts do not postpone an
+// update. Readings that are almost due are written within the last quarter of Max.
 func TestReplayKeepsTheAge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -329,7 +328,7 @@ func TestReplayKeepsTheAge(t *testing.T) {
 	})
 }
 
-// Readings that wait for long are packed, so that they do not keep the rest of their
+// Readings that wait long are packed, so that they do not keep the rest of their
 // request in memory. They must stay the same.
 func TestGatheredReadingsAreTheSame(t *testing.T) {
 	t.Parallel()

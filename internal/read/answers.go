@@ -141,8 +141,8 @@ func (q *question) delete(ctx context.Context) error {
 		return err
 	}
 	if len(failed) > 0 {
-		return telemetry.Errorf(telemetry.Unavailable, "not_flushed", "the sensor may have readings that are not stored yet in %s, which could not be asked to store them, "+
-			"and they would reappear; nothing was deleted, repeat the request once the daemon answers or has ended", strings.Join(failed, ", "))
+		return telemetry.Errorf(telemetry.Unavailable, "not_flushed", "%s could not be asked to store the sensor's waiting readings, which would reappear later; "+
+			"nothing was deleted; repeat the request once the daemon answers or has ended", strings.Join(failed, ", "))
 	}
 	n, err := q.params.source.Delete(ctx, sensor)
 	if telemetry.KindOf(err) == telemetry.Forbidden {
@@ -178,7 +178,7 @@ func (q *question) flushSensor(ctx context.Context) error {
 	}
 	return &telemetry.Error{
 		Kind: telemetry.Unavailable, Code: "not_flushed", Err: err,
-		Message: "readings acknowledged before could not be stored in time, and would reappear; nothing was deleted, repeat the request once GET /status shows no backlog",
+		Message: "the sensor's acknowledged readings could not be stored in time, and would reappear later; nothing was deleted; repeat the request once GET /status shows no backlog",
 	}
 }
 

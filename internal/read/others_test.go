@@ -141,8 +141,8 @@ func TestQueriesShowWhatWaitsInOtherDaemons(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(here, "/v1/sensors/absent/latest").status)
 }
 
-// What other daemons have not stored would reappear, so they store it before a sensor is
-// deleted.
+// Readings that other daemons have not stored would reappear, so they are stored before a
+// sensor is deleted.
 func TestOthersStoreASensorBeforeItIsDeleted(t *testing.T) {
 	t.Parallel()
 	var order []string

@@ -15,10 +15,10 @@ import (
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 )
 
-// A sabotage takes one protection out of the source.
+// A sabotage removes one protection from the source.
 type sabotage struct {
 	name       string
-	protection string // what is taken away, as a sentence
+	protection string // what is removed, as a sentence
 	tests      []check
 	files      []*gitdiff.File
 }
@@ -87,7 +87,7 @@ func parse(name, text string) (*sabotage, error) {
 	case len(s.tests) == 0:
 		return nil, errors.New(`the header has no line "Test: PACKAGE REGEXP"`)
 	case len(files) == 0:
-		return nil, errors.New("there is no diff behind the header")
+		return nil, errors.New("no diff follows the header")
 	}
 	for _, c := range s.tests {
 		if c.says == nil {
@@ -96,13 +96,13 @@ func parse(name, text string) (*sabotage, error) {
 	}
 	for _, f := range files {
 		if f.OldName != f.NewName || f.IsBinary || len(f.TextFragments) == 0 {
-			return nil, fmt.Errorf("%s: a sabotage only changes lines of text files", f.NewName)
+			return nil, fmt.Errorf("%s: a sabotage may only change lines of text files", f.NewName)
 		}
 	}
 	return s, nil
 }
 
-// header takes in a line of the header.
+// header parses a line of the header.
 func (s *sabotage) header(line string) error {
 	key, value, _ := strings.Cut(line, ": ")
 	value = strings.TrimSpace(value)
@@ -158,11 +158,11 @@ func (s *sabotage) apply(root string) (map[string]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("sabotage %s does not apply: %w", s.name, err)
 		}
-		text := "\n" + string(content) // so that a line begins behind a line break
+		text := "\n" + string(content) // so that every line follows a line break
 		for i, fragment := range f.TextFragments {
 			before, after := sides(fragment)
 			if n := strings.Count(text, before); n != 1 {
-				return nil, fmt.Errorf("sabotage %s does not apply: the lines of fragment %d of %s, with their context, are there %d times; they must be there once",
+				return nil, fmt.Errorf("sabotage %s does not apply: the lines of fragment %d of %s, with their context, occur %d times; they must occur once",
 					s.name, i+1, f.NewName, n)
 			}
 			text = strings.Replace(text, before, after, 1)
@@ -172,7 +172,7 @@ func (s *sabotage) apply(root string) (map[string]string, error) {
 	return changed, nil
 }
 
-// sides returns the lines of a fragment before and after the change, behind a line break.
+// sides returns the lines of a fragment before and after the change, after a line break.
 func sides(f *gitdiff.TextFragment) (before, after string) {
 	var from, to strings.Builder
 	from.WriteByte('\n')

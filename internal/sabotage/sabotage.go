@@ -1,5 +1,5 @@
-// Command sabotage shows that the tests can fail. Each patch in testdata/sabotage takes
-// one protection out of the source, and names the tests that must notice:
+// Command sabotage shows that the tests can fail. Each patch in testdata/sabotage removes
+// one protection from the source, and names the tests that must fail then:
 //
 //	Protection: readings that are sent again are not stored again.
 //	Test: ./internal/store/bucket ^TestGuard$
@@ -9,7 +9,7 @@
 //	…
 //
 // The output of a failing test must match Says, so that a test that fails for another
-// reason is no catch. Runs allows several runs of a test that needs luck. The source is
+// reason does not count. Runs allows several runs of a test that needs luck. The source is
 // not changed: `go test -overlay` reads the patched files from elsewhere, and tests that
 // start brim build it with the overlay in BRIM_OVERLAY. `make sabotage` runs it.
 package main
@@ -41,7 +41,7 @@ func main() {
 	r := runner{root: ".", dir: filepath.Join("internal", "sabotage", "testdata", "sabotage"), out: os.Stdout}
 	flag.StringVar(&r.pkg, "package", "./...", "run only the tests of this package, or of all below it: ./internal/store/...")
 	flag.BoolVar(&r.short, "short", false, "leave out the tests of "+processes+", which run daemons")
-	flag.BoolVar(&r.verbose, "v", false, "print what caught tests say, too")
+	flag.BoolVar(&r.verbose, "v", false, "also print the output of tests that caught a sabotage")
 	flag.Parse()
 	err := r.run(ctx, flag.Args()...)
 	stop()
@@ -62,23 +62,23 @@ type runner struct {
 	out  io.Writer
 
 	short   bool // leave out the tests in processes
-	verbose bool // print what every test says
+	verbose bool // print the output of every test
 
 	mu   sync.Mutex // guards out, done
 	done int
 }
 
-// A result is what became of one test of a sabotage.
+// A result is the result of one test of a sabotage.
 type result struct {
 	sabotage *sabotage
 	check    check
 	seconds  float64
-	missed   string // why it is no catch; empty: it is one
+	missed   string // why the sabotage was not caught; empty: it was
 	output   string // of the test
 }
 
-// run runs the tests of these sabotages, or of all. It returns an error unless each
-// test fails, and says what it should.
+// run runs the tests of the named sabotages, or of all. It returns an error unless each
+// test fails and its output matches.
 func (r *runner) run(ctx context.Context, names ...string) error {
 	sabotages, err := load(r.dir, names...)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *runner) run(ctx context.Context, names ...string) error {
 	return r.report(results, time.Since(began))
 }
 
-// sabotage runs the tests of one.
+// sabotage runs the tests of one sabotage.
 func (r *runner) sabotage(ctx context.Context, s *sabotage, total int) ([]result, error) {
 	dir, err := os.MkdirTemp("", "brim-sabotage-")
 	if err != nil {
@@ -147,7 +147,7 @@ func (r *runner) sabotage(ctx context.Context, s *sabotage, total int) ([]result
 // binary.
 var notBuilt = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]$`)
 
-// test runs a test once, and returns why its end is no catch.
+// test runs a test once, and returns why it did not catch the sabotage, if so.
 func (r *runner) test(ctx context.Context, c check, overlay string) (missed, output string) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=5m", "-run", c.run, c.pkg)
 	cmd.Dir = r.root

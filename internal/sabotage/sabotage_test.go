@@ -182,9 +182,9 @@ func TestAPatchThatDoesNotApplyFails(t *testing.T) {
 	t.Parallel()
 	const header = "Protection: a tank does not overflow.\nTest: . ^TestFull$\nSays: it overflows"
 	for name, one := range map[string]struct{ from, to, says string }{
-		"other lines":       {"return 10", "return 11", "the lines of fragment 1 of tank.go, with their context, are there 0 times"},
-		"other context":     {"func Fill(level int)", "func Fill(l int)", "are there 0 times"},
-		"part of a line":    {" func Fill", " unc Fill", "are there 0 times"},
+		"other lines":       {"return 10", "return 11", "the lines of fragment 1 of tank.go, with their context, occur 0 times"},
+		"other context":     {"func Fill(level int)", "func Fill(l int)", "occur 0 times"},
+		"part of a line":    {" func Fill", " unc Fill", "occur 0 times"},
 		"no such file":      {"tank.go", "basin.go", "basin.go: no such file"},
 		"a wrong line head": {"-33,6", "-33,5", "read the diff"},
 	} {
@@ -195,10 +195,10 @@ func TestAPatchThatDoesNotApplyFails(t *testing.T) {
 			assert.ErrorContains(t, err, one.says)
 		})
 	}
-	t.Run("lines that are there twice", func(t *testing.T) {
+	t.Run("lines that occur several times", func(t *testing.T) {
 		t.Parallel()
 		_, err := sabotaged(t, header, "diff --git a/tank_test.go b/tank_test.go\n--- a/tank_test.go\n+++ b/tank_test.go\n@@ -1,2 +1,1 @@\n-\t}\n }\n")
-		assert.ErrorContains(t, err, "are there 3 times; they must be there once")
+		assert.ErrorContains(t, err, "occur 3 times; they must occur once")
 	})
 }
 

@@ -375,7 +375,7 @@ func (w *world) check(r *request, s *shown) {
 	one := w.ledger.of[s.mark()]
 	switch {
 	case one == nil || one.stream != r.stream || !one.possible():
-		w.violate("request %d shows reading %v, which nobody sent or which was refused", r.number, s.mark())
+		w.violate("request %d shows reading %v, which was never sent, or was refused", r.number, s.mark())
 	case one.sensor != s.Sensor || !one.at.Truncate(time.Millisecond).Equal(s.Time):
 		w.violate("request %d shows reading %v as of %s at %v; it was sent as of %s at %v", r.number, one.mark, s.Sensor, s.Time, one.sensor, one.at)
 	case s.Fields.V != float64(one.mark.Number%17-8)+sign(one.mark.Number%17-8)*0.5:

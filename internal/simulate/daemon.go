@@ -99,7 +99,7 @@ type streamStore interface {
 	Stands(ctx context.Context) error
 }
 
-// outside is what a process shares with the world.
+// outside is what a process shares with the simulation.
 type outside struct {
 	address   string
 	uri       string

@@ -37,7 +37,7 @@ func TestSeeds(t *testing.T) { //nolint:tparallel // the group of workers waits 
 	explore(t, seeds)
 }
 
-// sabotaged reports whether a protection is taken out of the source, see internal/sabotage.
+// sabotaged reports whether a protection was removed from the source, see internal/sabotage.
 // Then the first seed that fails is enough.
 func sabotaged() bool { return os.Getenv("BRIM_OVERLAY") != "" }
 
@@ -88,7 +88,7 @@ func runWatched(t *testing.T, seed uint64) Result {
 	return Run(t, seed, false)
 }
 
-// report fails the test with a seed, and writes its story to a file.
+// report fails the test with a seed, and writes its trace to a file.
 func report(t *testing.T, r Result) {
 	for range 10 { // see TestSameSeedSameStory
 		if again := Run(t, r.Seed, true); again.Violated == r.Violated {
@@ -100,10 +100,10 @@ func report(t *testing.T, r Result) {
 	if err := os.WriteFile(name, []byte(r.String()), 0o600); err != nil {
 		name = err.Error()
 	}
-	assert.Failf(t, "a seed failed", "seed %d: %s\n`make simulate SEED=%d` runs it again; its story: %s", r.Seed, r.Violated, r.Seed, name)
+	assert.Failf(t, "a seed failed", "seed %d: %s\n`make simulate SEED=%d` runs it again; its trace: %s", r.Seed, r.Violated, r.Seed, name)
 }
 
-// progress tells a terminal how far the seeds are.
+// progress prints to a terminal how many seeds are done.
 func progress(of int, done *atomic.Int64, ended <-chan struct{}) {
 	terminal, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0)
 	if err != nil || os.Getenv("BRIM_SEEDS") == "" {
@@ -124,7 +124,7 @@ func progress(of int, done *atomic.Int64, ended <-chan struct{}) {
 	}
 }
 
-// TestSeed runs one seed, BRIM_SEED, and prints its story.
+// TestSeed runs one seed, BRIM_SEED, and prints its trace.
 func TestSeed(t *testing.T) {
 	text := os.Getenv("BRIM_SEED")
 	if text == "" {

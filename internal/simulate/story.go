@@ -9,7 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A column of a story.
+// A column of a trace.
 type column int
 
 const (
@@ -23,7 +23,7 @@ const (
 
 var columnNames = [columns]string{"clients", "A", "B", "disk", "mongod"}
 
-// A story is what happened in a run, one line a step, as a sequence diagram:
+// A story is the trace of a run as a sequence diagram, with a line for each step:
 //
 //	        clients   A         B         disk      mongod
 //	0.000s  ├────────▶│         │         │         │        POST 1: bucket s-1 ×3
@@ -45,7 +45,7 @@ func (s *story) tell(from, to column, format string, args ...any) {
 	s.lines = append(s.lines, line{time.Since(s.began), from, to, fmt.Sprintf(format, args...)})
 }
 
-// hash identifies a story.
+// hash identifies a trace.
 func (s *story) hash() uint64 {
 	h := fnv.New64a()
 	for _, l := range s.lines {

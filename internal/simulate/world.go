@@ -21,7 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/queue"
 )
 
-// moods are what one seed draws for its run. Weights are relative to each other; 0: never.
+// moods are the settings of a run, drawn from its seed. Weights are relative; 0: never.
 type moods struct {
 	steps   int
 	batch   int // readings in a request at most
@@ -44,7 +44,7 @@ type moods struct {
 	settings                            settings
 }
 
-// drawMoods draws what is likely in a run.
+// drawMoods draws the settings of a run.
 func drawMoods(r *rand.Rand) moods {
 	some := func(base float64) float64 { return base * []float64{0, 0.3, 1, 3}[r.IntN(4)] }
 	oneOf := func(of ...float64) float64 { return of[r.IntN(len(of))] }
@@ -97,7 +97,7 @@ type host struct {
 	failed        bool // its disk has failed a sync since the last start
 }
 
-// hosted is a process with what the world knows about it.
+// hosted is a process with what the simulation knows about it.
 type hosted struct {
 	process
 
@@ -105,7 +105,7 @@ type hosted struct {
 	stopping bool
 }
 
-// A world is one run.
+// A world is the simulation of one run.
 type world struct {
 	random  *rand.Rand
 	moods   moods
@@ -115,7 +115,7 @@ type world struct {
 	story   *story
 	stop    bool // MongoDB is stopped
 	healing bool // all faults have ended
-	verbose bool // the story describes commands
+	verbose bool // the trace describes commands
 
 	ended    []*hosted // processes that run no more, or soon
 	open     []*request
@@ -131,7 +131,7 @@ type world struct {
 
 	mu    sync.Mutex
 	ops   []*diskOp
-	count map[string]uint64 // of operations that were like one another
+	count map[string]uint64 // of operations of the same kind
 }
 
 func newWorld(seed uint64) *world {

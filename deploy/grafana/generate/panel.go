@@ -107,7 +107,7 @@ func (p panel) transformations() []object {
 	}
 }
 
-// defaults are the options of the values, where they are not Grafana's defaults.
+// defaults returns the options of the values that differ from Grafana's defaults.
 func (p panel) defaults() object {
 	d := object{"unit": p.unit, "thresholds": p.thresholds(), "color": object{"mode": "palette-classic"}}
 	if p.kind != states && p.kind != heatmap {
@@ -173,7 +173,7 @@ func (p panel) overrides() []object {
 	return out
 }
 
-// options are those of the drawing, where they are not Grafana's defaults.
+// options returns the options of the panel that differ from Grafana's defaults.
 func (p panel) options() object {
 	all := object{"mode": "multi", "sort": "desc"}
 	switch p.kind {

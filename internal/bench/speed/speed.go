@@ -266,7 +266,7 @@ func (r *rig) settle(ctx context.Context) {
 		mongod, err := r.m.CPU(ctx)
 		return brim + mongod, err
 	})
-	bench.Check(err) // where it does not get quiet, the measurement begins all the same
+	bench.Check(err) // the measurement begins even if MongoDB stays busy
 }
 
 // sumOf adds up an expression over all documents.
@@ -282,7 +282,7 @@ func sumOf(ctx context.Context, coll *mongo.Collection, expression any) int64 {
 	return sums[0].N
 }
 
-// expect fails unless MongoDB has as many of a kind as were sent in some way.
+// expect fails unless MongoDB has as many as were sent. what and how are for the error.
 func expect(has, sent int64, what, how string) {
 	if has != sent {
 		bench.Check(fmt.Errorf("MongoDB has %d %s of %d that were %s", has, what, sent, how))
@@ -477,7 +477,7 @@ func (r *rig) addPeak(row string) {
 	r.lab.Add("memory", row, peakOf, peak)
 }
 
-// memory is the daemon's, now and at its most, in bytes.
+// memory returns the daemon's memory in bytes, now and at its peak.
 func (r *rig) memory() (now, peak float64) {
 	is, was, err := machine.Memory(r.Pid())
 	bench.Check(err)

@@ -191,8 +191,8 @@ func countersOf(sample scrape.Sample) map[counter]float64 {
 	return out
 }
 
-// updatesBetween returns the updates between two samples. Most of the histograms have not
-// changed in a second, and are not opened.
+// updatesBetween returns the updates between two samples. Histograms that have not changed
+// are skipped.
 func updatesBetween(before, now scrape.Sample) map[bucketFill]scrape.Histogram {
 	fillOf := func(m *dto.Metric) bucketFill {
 		return bucketFill{scrape.Label(m, "stream"), max(0, slices.Index(store.Fills[:], scrape.Label(m, "fill")))}

@@ -22,13 +22,13 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// whose says with which process a value begins anew.
+// whose says which process a value belongs to: it starts over with that process.
 type whose int
 
 const (
 	daemons whose = iota
 	mongods
-	nobodys // it outlives them
+	independent // of both
 )
 
 // A line is a value over time.
@@ -37,13 +37,13 @@ type line struct {
 	unit       chart.Unit
 	whose      whose
 	read       func(*probe) float64 // NaN: unknown now
-	least      float64              // a smaller rise does not count; infinite: it may grow
+	least      float64              // the smallest rise that counts; infinite: it may grow
 }
 
-// segment is the size of a journal file, which is removed as a whole.
+// segment is the size of a journal file; files are removed whole.
 const segment = 64 << 20
 
-// lines are what is measured. Whatever else should not grow is one more row.
+// lines returns what is measured. To watch something else, add a row.
 func lines() []line {
 	metric := func(name string) func(*probe) float64 {
 		return func(p *probe) float64 { return p.metrics.Value(name, nil) }
@@ -58,16 +58,16 @@ func lines() []line {
 		{"Goroutines", "daemon", chart.Count, daemons, metric("go_goroutines"), 10},
 		{"Descriptors", "daemon", chart.Count, daemons, metric("process_open_fds"), 20},
 		{"Descriptors", "mongod", chart.Count, mongods, func(p *probe) float64 { return p.mongodFiles }, 40},
-		{"Journal files", "files", chart.Count, nobodys, func(p *probe) float64 { return p.journalFiles }, 3},
-		{"Journal bytes", "bytes", chart.Bytes, nobodys, func(p *probe) float64 { return p.journalBytes }, segment},
+		{"Journal files", "files", chart.Count, independent, func(p *probe) float64 { return p.journalFiles }, 3},
+		{"Journal bytes", "bytes", chart.Bytes, independent, func(p *probe) float64 { return p.journalBytes }, segment},
 		{"Waiting readings", "readings", chart.Count, daemons, metric("brim_queue_readings"), 5000},
-		{"Response, stored", "median", chart.Seconds, nobodys, took(0, 0.5), 0.005},
-		{"Response, stored", "99 %", chart.Seconds, nobodys, took(0, 0.01), 0.02},
-		{"Response, journaled", "median", chart.Seconds, nobodys, took(1, 0.5), 0.005},
-		{"Response, journaled", "99 %", chart.Seconds, nobodys, took(1, 0.01), 0.02},
-		{"Stored", "collections and indexes", chart.Bytes, nobodys, func(p *probe) float64 { return p.storedBytes }, 16 << 20},
-		{"Files of the data directory", "all", chart.Bytes, nobodys, func(p *probe) float64 { return p.allBytes }, math.Inf(1)},
-		{"Rate", "requests answered", chart.PerSecond, nobodys, func(p *probe) float64 { return p.rate }, math.Inf(1)},
+		{"Response, stored", "median", chart.Seconds, independent, took(0, 0.5), 0.005},
+		{"Response, stored", "99 %", chart.Seconds, independent, took(0, 0.01), 0.02},
+		{"Response, journaled", "median", chart.Seconds, independent, took(1, 0.5), 0.005},
+		{"Response, journaled", "99 %", chart.Seconds, independent, took(1, 0.01), 0.02},
+		{"Stored", "collections and indexes", chart.Bytes, independent, func(p *probe) float64 { return p.storedBytes }, 16 << 20},
+		{"Files of the data directory", "all", chart.Bytes, independent, func(p *probe) float64 { return p.allBytes }, math.Inf(1)},
+		{"Rate", "requests answered", chart.PerSecond, independent, func(p *probe) float64 { return p.rate }, math.Inf(1)},
 	}
 }
 
@@ -78,7 +78,7 @@ func slowest(took []time.Duration, without float64) float64 {
 	return faulttest.Slowest(took, without).Seconds()
 }
 
-// A probe is what is read at one moment.
+// A probe has the figures read at one moment.
 type probe struct {
 	metrics                    scrape.Sample
 	mongodMemory, mongodFiles  float64
@@ -107,7 +107,7 @@ func (s *soak) sample(ctx context.Context) sample {
 	defer cancel()
 	now := time.Now()
 	p := probe{mongodMemory: math.NaN(), mongodFiles: math.NaN(), storedBytes: math.NaN()}
-	p.metrics, _ = scrape.Get(ctx, http.DefaultClient, "http://"+s.addresses[2]+"/metrics") // it may be away
+	p.metrics, _ = scrape.Get(ctx, http.DefaultClient, "http://"+s.addresses[2]+"/metrics") // it may be down
 	if pid := s.mongod(); pid != 0 {
 		if memory, _, err := machine.Memory(pid); err == nil {
 			p.mongodMemory = float64(memory)
@@ -144,7 +144,7 @@ func (s *soak) sample(ctx context.Context) sample {
 	return one
 }
 
-// mongod is the process of the embedded mongod, 0 if none is known.
+// mongod returns the pid of the embedded mongod, 0 if it is unknown.
 func (s *soak) mongod() int {
 	var memory struct{ Pid int }
 	text, err := os.ReadFile(filepath.Join(s.dataDir(), "mongod", "brim.json"))
@@ -153,12 +153,12 @@ func (s *soak) mongod() int {
 	}
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", memory.Pid))
 	if !strings.Contains(string(line), s.dataDir()) {
-		return 0 // it has ended, and another process may have its number
+		return 0 // it has ended, and another process may have its pid
 	}
 	return memory.Pid
 }
 
-// filesIn counts the files below a directory, and the bytes in them.
+// filesIn returns the number of files below a directory, and their size in bytes.
 func filesIn(dir string) (files, size float64) {
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -172,10 +172,10 @@ func filesIn(dir string) (files, size float64) {
 	return files, size
 }
 
-// rule is how climbing lines are told, for the page.
-const rule = "A line climbs if its least-squares line over the last three quarters of the run rises by more than a tenth of the mean, by more than four " +
-	"standard errors, and by more than its least. A process that begins anew has a level of its own; its first quarter of an hour, in which it fills its " +
-	"caches, is left out, and its line rises over no longer than its longest life. Values are averaged over forty-eighths of the run."
+// rule explains to readers of the page when a line climbs.
+const rule = "A line climbs if a least-squares fit over the last three quarters of the run rises by more than a tenth of the mean, by more than four " +
+	"standard errors, and by more than the threshold. Each new process has its own level; its first 15 minutes, in which it fills its " +
+	"caches, are left out, and the rise is taken over the longest life of a process. Values are averaged over forty-eighths of the run."
 
 // A trend is how a line develops.
 type trend struct {
@@ -187,12 +187,12 @@ type trend struct {
 }
 
 const (
-	pieces    = 48
-	fewest    = 12  // averages
-	steep     = 0.1 // of the mean
-	certain   = 4   // standard errors
-	skipped   = 0.25
-	childhood = 15 * 60 // seconds
+	pieces  = 48
+	fewest  = 12  // averages
+	steep   = 0.1 // of the mean
+	certain = 4   // standard errors
+	skipped = 0.25
+	warmUp  = 15 * 60 // seconds
 )
 
 // trendOf fits parallel lines, one for each life of the process.
@@ -218,7 +218,7 @@ func (s *soak) trendOf(i int) (t trend) {
 	}
 	slope := xy / xx
 	if math.Abs(slope*longest) < 1e-9*math.Abs(t.mean) {
-		slope = 0 // but for rounding
+		slope = 0 // a rounding error
 	}
 	t.rise, t.noise = slope*longest, math.Sqrt(max(0, yy-slope*xy)/free/xx)*longest
 	t.climbs = t.rise > max(steep*t.mean, certain*t.noise, l.least)
@@ -231,20 +231,20 @@ type point struct {
 	piece   int
 }
 
-// averages returns those of the last three quarters of the run, by life.
+// averages returns the averages over the last three quarters of the run, by life.
 func (s *soak) averages(i int) map[int][]point {
 	length, l := s.samples[len(s.samples)-1].at, lines()[i]
 	born, lives := make(map[int]float64), make(map[int][]point)
 	for _, one := range s.samples {
 		life := 0
-		if l.whose != nobodys {
+		if l.whose != independent {
 			life = one.life[l.whose]
 		}
 		if _, seen := born[life]; !seen {
 			born[life] = one.at
 		}
-		child := l.whose != nobodys && one.at-born[life] < childhood
-		if one.at < skipped*length || child || math.IsNaN(one.values[i]) {
+		warming := l.whose != independent && one.at-born[life] < warmUp
+		if one.at < skipped*length || warming || math.IsNaN(one.values[i]) {
 			continue
 		}
 		of, piece := lives[life], int(one.at/length*pieces)

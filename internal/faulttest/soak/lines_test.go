@@ -15,7 +15,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// soakOf returns a run of 1,000 minutes whose daemon was started anew each 250. The line of
+// soakOf returns a run of 1,000 minutes whose daemon was restarted every 250. The line of
 // its memory has the values of a function, in MiB, with noise; all others are constant.
 func soakOf(memory func(at float64, life int) float64) *soak {
 	s := &soak{workloads: workloads()}
@@ -37,16 +37,16 @@ func TestOnlyALineThatGrowsClimbs(t *testing.T) {
 		memory func(at float64, life int) float64
 		climbs bool
 	}{
-		"constant":                      {func(float64, int) float64 { return 100 }, false},
-		"growing":                       {func(at float64, _ int) float64 { return 100 + at/5 }, true},
-		"growing in each life":          {func(at float64, life int) float64 { return 100 + (at-250*float64(life))/5 }, true},
-		"growing by a twentieth":        {func(at float64, _ int) float64 { return 1000 + at/5 }, false},
-		"growing by less than counts":   {func(at float64, _ int) float64 { return 50 + at/20 }, false},
-		"growing in the first quarter":  {func(at float64, _ int) float64 { return min(at, 240) }, false},
-		"growing when a process begins": {func(at float64, life int) float64 { return 5 * min(at-250*float64(life), 15) }, false},
-		"on another level in each life": {func(_ float64, life int) float64 { return 100 * float64(1+life) }, false},
-		"constant, with gaps":           {func(at float64, _ int) float64 { return 100 + 0*math.Sqrt(math.Sin(at/9)) }, false},
-		"falling":                       {func(at float64, _ int) float64 { return 200 - at/10 }, false},
+		"constant":                           {func(float64, int) float64 { return 100 }, false},
+		"growing":                            {func(at float64, _ int) float64 { return 100 + at/5 }, true},
+		"growing in each life":               {func(at float64, life int) float64 { return 100 + (at-250*float64(life))/5 }, true},
+		"growing by a twentieth":             {func(at float64, _ int) float64 { return 1000 + at/5 }, false},
+		"growing by less than the threshold": {func(at float64, _ int) float64 { return 50 + at/20 }, false},
+		"growing in the first quarter":       {func(at float64, _ int) float64 { return min(at, 240) }, false},
+		"growing when a process begins":      {func(at float64, life int) float64 { return 5 * min(at-250*float64(life), 15) }, false},
+		"on another level in each life":      {func(_ float64, life int) float64 { return 100 * float64(1+life) }, false},
+		"constant, with gaps":                {func(at float64, _ int) float64 { return 100 + 0*math.Sqrt(math.Sin(at/9)) }, false},
+		"falling":                            {func(at float64, _ int) float64 { return 200 - at/10 }, false},
 	} {
 		s := soakOf(tt.memory)
 		assert.Equal(t, tt.climbs, s.trendOf(0).climbs, "%s: %+v", name, s.trendOf(0))

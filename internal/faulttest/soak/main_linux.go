@@ -1,5 +1,5 @@
 // Command soak runs a daemon with its embedded mongod for hours, under load and faults, and
-// writes a page that says whether anything was lost, stored twice, or grows:
+// writes a page that says whether readings were lost or stored twice, and what grows:
 //
 //	make soak HOURS=8
 //
@@ -44,11 +44,11 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error) {
 	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
 	var (
-		hours = flags.Float64("hours", 8, "how long, in hours; 0.1 is the shortest")
-		brim  = flags.String("brim", "bin/brim", "the program")
-		rate  = flags.Float64("rate", 400, "readings a second of all workloads")
+		hours = flags.Float64("hours", 8, "hours to run, at least 0.1")
+		brim  = flags.String("brim", "bin/brim", "path of the brim binary")
+		rate  = flags.Float64("rate", 400, "readings per second, all workloads together")
 		page  = flags.String("page", "soak.html", "file for the page")
-		keep  = flags.Bool("keep", false, "keep the data, as after a failure")
+		keep  = flags.Bool("keep", false, "keep the data even if the run succeeds")
 	)
 	if err := flags.Parse(args); err != nil {
 		return errors.Is(err, flag.ErrHelp), err

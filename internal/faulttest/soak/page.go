@@ -38,7 +38,7 @@ func (s *soak) verdict() string {
 		}
 	}
 	if unknown > 0 {
-		return fmt.Sprintf("Nothing was lost, nothing was stored twice, and no line climbs; %d cannot be judged in a run so short.", unknown)
+		return fmt.Sprintf("Nothing was lost, nothing was stored twice, and no line climbs; %d cannot be judged in such a short run.", unknown)
 	}
 	return "Nothing was lost, nothing was stored twice, and no line climbs."
 }
@@ -46,7 +46,7 @@ func (s *soak) verdict() string {
 // writePage writes the page, also of a run that was cut short.
 func (s *soak) writePage(path string) error {
 	length := time.Duration(s.samples[len(s.samples)-1].at) * time.Second
-	trends := &report.Table{Head: []string{"line", "mean", "rise", "standard error", "least", "verdict"}, Tone: func(cell string) string {
+	trends := &report.Table{Head: []string{"line", "mean", "rise", "standard error", "threshold", "verdict"}, Tone: func(cell string) string {
 		return map[string]string{steady: "good", climbs: "bad", tooShort: "none", mayGrow: "none"}[cell]
 	}}
 	var plots []report.Plot
@@ -90,15 +90,15 @@ func (s *soak) writePage(path string) error {
 	}
 	d := report.Document{
 		Title: "Soak", Heading: "Soak of " + chart.Format(chart.Seconds, length.Seconds()),
-		Intro: fmt.Sprintf("%s. %.0f readings a second, over %s; event time runs %d times as fast. MongoDB or the daemon is away for a tenth of the time.",
+		Intro: fmt.Sprintf("%s. %.0f readings a second, over %s; event time runs %d times as fast. MongoDB or the daemon is unavailable for a tenth of the time.",
 			s.began.UTC().Format("2006-01-02 15:04 UTC"), s.rate, strings.Join(sent, "; "), speedup),
 		Overview: report.Block{Box: box, Text: []string{s.verdict()}},
 		Sections: []report.Section{
-			{ID: "lines", Title: "Lines", Blocks: []report.Block{{Table: trends, Plots: plots, Notes: []string{rule, "Upright lines: the daemon was killed. The data directory holds the oplog, of up to 1 GiB."}}}},
+			{ID: "lines", Title: "Lines", Blocks: []report.Block{{Table: trends, Plots: plots, Notes: []string{rule, "Vertical lines: the daemon was killed. The data directory includes the oplog, up to 1 GiB."}}}},
 			{ID: "readings", Title: "Readings", Blocks: []report.Block{
 				{Table: checked, Notes: []string{fmt.Sprintf(
-					"%d rounds of %v, each followed by a flush and a check. Retention has removed the oldest readings, each of which earlier checks have seen. "+
-						"A time series may hold a reading of an unknown outcome twice.", s.rounds, s.round)}},
+					"%d rounds of %v, each followed by a flush and a check. Retention has removed the oldest readings; earlier checks saw each of them. "+
+						"A time series may hold a reading twice if the outcome of its write was unknown.", s.rounds, s.round)}},
 				{Title: "Faults", Facts: facts},
 			}},
 		},

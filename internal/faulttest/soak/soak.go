@@ -28,13 +28,13 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A workload is one way to send readings to one stream. A new input or kind of storage is
-// one more row.
+// A workload is one way to send readings to one stream. To cover another input or kind of
+// storage, add a row.
 type workload struct {
 	name       string
 	stream     string
 	timeSeries bool
-	producer   faulttest.ProducerConfig // without what all have in common
+	producer   faulttest.ProducerConfig // without the common settings
 	grpc       bool
 }
 
@@ -127,10 +127,10 @@ func newSoak(dir, brim string, length time.Duration, rate float64, out io.Writer
 	return s
 }
 
-// eventTime is the present of the readings.
+// eventTime returns the current event time.
 func (s *soak) eventTime(now time.Time) time.Time { return s.end.Add(-speedup * s.end.Sub(now)) }
 
-// setRetention keeps the readings of the last while of event time from now on, and returns
+// setRetention keeps only the newest readings from now on, by event time, and returns
 // the oldest event time that is safe from removal.
 func (s *soak) setRetention(now time.Time) (safe time.Time, err error) {
 	retention := (now.Sub(s.eventTime(now)) + s.kept).Round(time.Second)
@@ -149,8 +149,8 @@ func (s *soak) setRetention(now time.Time) (safe time.Time, err error) {
 func (s *soak) configFile() string { return filepath.Join(s.dir, "brim.yaml") }
 func (s *soak) dataDir() string    { return filepath.Join(s.dir, "data") }
 
-// run returns when the time is over, something was lost, or ctx ends; nothing that it
-// started is left.
+// run returns when the time is over, a check fails, or ctx ends. Everything that it started
+// has then ended.
 func (s *soak) run(ctx context.Context) (err error) {
 	if err := s.drawAddresses(ctx); err != nil {
 		return err
@@ -189,8 +189,8 @@ func (s *soak) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// drawAddresses draws ports that are free, and below those of outgoing connections: they
-// stay the same, and must not be taken while the daemon is away.
+// drawAddresses picks free ports below those of outgoing connections: the daemon keeps them,
+// and no other socket may take them while it is down.
 func (s *soak) drawAddresses(ctx context.Context) error {
 	var listen net.ListenConfig
 	for i := 0; i < len(s.addresses); {
@@ -230,7 +230,7 @@ func (s *soak) start(ctx context.Context) error {
 func (s *soak) oneRound(ctx context.Context) error {
 	began := time.Now()
 	limit := began.Add(s.round)
-	if s.end.Sub(limit) < s.round/2 { // no short one at the end
+	if s.end.Sub(limit) < s.round/2 { // no short round at the end
 		limit = s.end
 	}
 	safe, err := s.setRetention(began)
@@ -291,9 +291,9 @@ func (s *soak) stopProducers() (wronged int64) {
 	return wronged
 }
 
-// injectFaults makes MongoDB or the daemon be away for a tenth of the time. Of sixty
-// faults one kills the daemon and two its mongod, so that both live long enough to show
-// whether they grow; the others stop mongod.
+// injectFaults makes MongoDB or the daemon unavailable for a tenth of the time. Of sixty
+// faults, one kills the daemon and two kill its mongod, so that both live long enough to show
+// whether they grow; the others pause mongod.
 func (s *soak) injectFaults(ctx context.Context, cancel func()) error {
 	for machine.Pause(ctx, s.faultEvery*9/10) == nil {
 		n := s.faults["mongod stopped"] + s.faults["mongod killed"] + s.faults["daemon killed"] + 1
@@ -347,7 +347,7 @@ func (s *soak) killDaemon(ctx context.Context) error {
 	return s.start(context.WithoutCancel(ctx))
 }
 
-// check waits until everything accepted is stored, and compares what may not have been
+// check waits until everything accepted is stored, and compares what retention cannot have
 // removed yet.
 func (s *soak) check(ctx context.Context, since time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
@@ -374,7 +374,7 @@ func (s *soak) check(ctx context.Context, since time.Time) error {
 			return fmt.Errorf("check stream %s: %w", stream, err)
 		}
 		if s.readings[stream] = result; w.timeSeries {
-			result.Twice = nil // not promised for the readings of an unknown outcome
+			result.Twice = nil // not promised for writes with an unknown outcome
 		}
 		if result.Wrong() > 0 && s.wrong == "" {
 			s.wrong = "stream " + stream + ": " + result.Report()
@@ -407,7 +407,7 @@ func (s *soak) flush(ctx context.Context) error {
 	}
 }
 
-// say prints what a round came to.
+// say prints the result of a round.
 func (s *soak) say() {
 	acked, stored := 0, 0
 	for _, r := range s.readings {

@@ -4,8 +4,8 @@
 //
 // It prints the table on stdout, progress on stderr. If every named test has a
 // row in which nothing is lost or stored twice, and no test failed, the table replaces the
-// one between the markers in the file; otherwise it exits with 1. Which tests fail without
-// a protection stands in the patches of internal/sabotage.
+// one between the markers in the file; otherwise it exits with 1. The patches
+// in internal/sabotage say which tests fail without a protection.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	patches := flags.String("sabotages", "internal/sabotage/testdata/sabotage", "folder of the patches that take protections away")
+	patches := flags.String("sabotages", "internal/sabotage/testdata/sabotage", "folder of the patches that remove protections")
 	into := flags.String("into", "", "Markdown file with the markers of the table; empty: only print it")
 	if err := flags.Parse(args); err != nil {
 		return err

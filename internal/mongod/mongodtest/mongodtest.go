@@ -59,8 +59,8 @@ var shared struct {
 // Main runs the tests, stops the shared mongod and exits. TestMain needs nothing else.
 func Main(m *testing.M) { os.Exit(Run(m)) }
 
-// Run is Main without the exit: it returns the exit code, which is not 0 either if
-// goroutines are left.
+// Run is Main without the exit: it returns the exit code, which is also not 0 if goroutines
+// are left.
 func Run(m *testing.M) int {
 	shared.mu.Lock()
 	shared.main = true
@@ -243,8 +243,8 @@ func giveUp(t testing.TB, err error) {
 	t.Skip("no mongod")
 }
 
-// Before skips a test of what mongods from this major release on do otherwise. The reason
-// says what they do.
+// Before skips a test of behaviour that this major release of MongoDB changed. The reason
+// says what later releases do.
 func Before(t testing.TB, major int, reason string) {
 	t.Helper()
 	version := Shared(t).Version()
@@ -253,8 +253,8 @@ func Before(t testing.TB, major int, reason string) {
 	}
 }
 
-// Native skips a test of the process of mongod, which is another one where it runs in an
-// emulator (make test-mongo7). The reason says what the test needs.
+// Native skips a test that needs mongod to be a native process if it runs in an emulator
+// (make test-mongo7). The reason says why.
 func Native(t testing.TB, reason string) {
 	t.Helper()
 	if Emulated(t) {
@@ -262,7 +262,8 @@ func Native(t testing.TB, reason string) {
 	}
 }
 
-// Emulated reports whether mongod runs in an emulator: it does not know its pid.
+// Emulated reports whether mongod runs in an emulator: the pid that it reports is not that
+// of its process.
 func Emulated(t testing.TB) bool {
 	t.Helper()
 	server := Shared(t)

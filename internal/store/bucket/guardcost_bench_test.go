@@ -95,7 +95,7 @@ func writeBare(s *Store, ctx context.Context, writes []*batch.Pending) { //nolin
 		}
 		bulk.left = n
 		_, err := s.Live.Load().Into.BulkWrite(ctx, models, to.Bulk)
-		_, _ = s.settle(ctx, ops[:n], reply{err: err}) // the verdicts say it
+		_, _ = s.settle(ctx, ops[:n], reply{err: err}) // the verdicts tell
 		ops = ops[n:]
 	}
 }

@@ -21,7 +21,7 @@ import (
 type encoder struct {
 	stats statistics
 	guard string // key of the write guard
-	of    string // session that guard is of
+	of    string // session that the guard belongs to
 }
 
 // document appends a sub-document, filled by fill.

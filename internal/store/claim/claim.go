@@ -143,7 +143,7 @@ type Claims struct {
 	held   atomic.Pointer[time.Time] // when the last successful renewal began; nil: none yet
 	lost   atomic.Pointer[map[string]*HeldError]
 
-	turn     chan struct{} // holds one while requests to MongoDB go on; guards what follows
+	turn     chan struct{} // holds a value while requests to MongoDB run; guards what follows
 	sessions map[string]*session
 	drawn    []string  // the newest beats of this process, whether known to be in a document or not
 	untold   []string  // lost, and Lose did not return nil yet
@@ -226,7 +226,7 @@ func (c *Claims) Ensure(ctx context.Context) error {
 	return c.renew(ctx)
 }
 
-// begin waits until no other caller talks to MongoDB about the claims.
+// begin waits until no other caller is sending requests about the claims.
 func (c *Claims) begin(ctx context.Context) error {
 	select {
 	case c.turn <- struct{}{}:

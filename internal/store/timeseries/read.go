@@ -98,9 +98,9 @@ func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.
 	}
 }
 
-// firstBound and lastBound are the earliest begin and the latest end of a span that are
-// sent to the server. The server finds its buckets, of a year at most, by _ids with seconds
-// in 32 bits, so that other bounds would wrap around: MongoDB 6.0 would find nothing.
+// firstBound and lastBound limit the span that is sent to the server. The server finds its
+// buckets, which span a year at most, by _ids that hold seconds in 32 bits. Bounds outside
+// these limits would wrap around: MongoDB 6.0 would find nothing.
 const (
 	firstBound = 366 * 24 * 3600 * 1000
 	lastBound  = math.MaxInt32 * 1000

@@ -377,7 +377,7 @@ func keyOf(pending *batch.Pending) pendingKey {
 
 // A session is a logical one with a command that may still be on its way.
 type session struct {
-	turn    chan struct{} // holds one while a command is sent: they are sent one at a time
+	turn    chan struct{} // holds a value while a command is sent: commands are sent one at a time
 	logical *mongo.Session
 	barred  bool // that command can no longer be executed
 }
