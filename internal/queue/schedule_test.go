@@ -315,8 +315,8 @@ func TestReplayKeepsTheAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		q := start(t, store, withPolicy(Policy{Budget: -1, Max: 4 * time.Minute}))
-		for sensor, age := range map[string]time.Duration{"old": 3*time.Minute + 50*time.Second, "young": 2 * time.Minute} {
-			left := mixed(1, sensor)
+		for i, age := range []time.Duration{3*time.Minute + 50*time.Second, 2 * time.Minute} {
+			left := mixed(1, names(2)[i])
 			left.Recovered, left.Received = true, time.Now().Add(-age)
 			q.add(left, nil)
 		}
