@@ -163,7 +163,7 @@ func handleSignals(signals <-chan os.Signal, done <-chan struct{}, acts ...func(
 	for len(acts) > 0 {
 		select {
 		case s := <-signals:
-			if s == last && time.Since(at) < oneSignal {
+			if s == last && (s == syscall.SIGHUP || time.Since(at) < oneSignal) { // a closed terminal hangs up twice
 				continue
 			}
 			last, at = s, time.Now()

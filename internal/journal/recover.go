@@ -229,6 +229,7 @@ func (j *Journal) adopt(segments []*scannedSegment, s *scan, last mark) error {
 	j.lostSessions = slices.DeleteFunc(j.lostSessions, func(session string) bool {
 		return !slices.ContainsFunc(j.unapplied, func(u Unapplied) bool { return u.Session == session })
 	})
+	j.forgetTrimmed(end)
 	j.nextPos, j.published.end, j.oldest = end, end, oldest
 	j.saved, j.deleted = oldest, oldest
 	if len(segments) > 0 {

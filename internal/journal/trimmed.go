@@ -2,6 +2,7 @@ package journal
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 )
@@ -47,7 +48,11 @@ func (j *Journal) TrimSensor(stream, sensor string, before uint64) (bool, error)
 	defer t.writing.Unlock()
 	next := map[sensorID]uint64{{stream, sensor}: before}
 	if now := t.before.Load(); now != nil {
+		// An entry may go once a mark that says as much is durable.
 		applied := j.applied.Load()
+		if err := j.writeMark(true); err != nil {
+			return false, err
+		}
 		for id, at := range *now {
 			if at > applied && next[id] < at {
 				next[id] = at
@@ -90,4 +95,11 @@ func (j *Journal) loadTrimmed() error {
 	}
 	j.trimmed.before.Store(&before)
 	return nil
+}
+
+// forgetTrimmed drops what cannot belong to this journal, whose other files were removed.
+func (j *Journal) forgetTrimmed(end uint64) {
+	if before := j.trimmed.before.Load(); before != nil {
+		maps.DeleteFunc(*before, func(_ sensorID, at uint64) bool { return at > end })
+	}
 }

@@ -62,10 +62,14 @@ type chunk struct {
 
 	position uint64        // of the record of the first row
 	arrived  time.Duration // when that record did, since the queue began
+	unpacked int           // bytes of the rows' values, unpacked
 }
 
-// chunkRows bounds a chunk: an unpacked row takes about ten times as much memory.
-const chunkRows = 1024
+// What a chunk has at most, since unpacked rows take much more memory.
+const (
+	chunkRows  = 1024
+	chunkBytes = 256 << 10
+)
 
 // pack packs the first row of a bucket; false if it does not fit.
 func (l *lane) pack(b *bucket, p *parcel, r batch.Ref) bool {
@@ -73,7 +77,7 @@ func (l *lane) pack(b *bucket, p *parcel, r batch.Ref) bool {
 	if to.Len() > 0 && len(b.more) > 0 {
 		to = &b.more[len(b.more)-1]
 	}
-	if to.Len() == chunkRows {
+	if to.Len() == chunkRows || to.unpacked >= chunkBytes {
 		b.more = append(b.more, chunk{})
 		to = &b.more[len(b.more)-1]
 	}
@@ -82,6 +86,7 @@ func (l *lane) pack(b *bucket, p *parcel, r batch.Ref) bool {
 		return false
 	}
 	l.packed.bytes += to.MemorySize() - before
+	to.unpacked += int(r.Row().Size)
 	b.packs++
 	if to.Len() > 1 {
 		return true
@@ -116,7 +121,7 @@ func (l *lane) unpack(b *bucket) int {
 		p.view.Tracker = p
 		rows := appendAll(make([]batch.Ref, 0, n+len(b.rows)), &p.view)
 		b.rows, b.unpacked = append(rows, b.rows...), p
-		b.packed.Packed = batch.Packed{}
+		b.packed.Packed, b.packed.unpacked = batch.Packed{}, 0
 		b.packs -= n
 	}
 	if len(b.more) > 0 {
@@ -138,6 +143,9 @@ func (l *lane) repack(b *bucket) {
 			return
 		}
 	}
+	for _, r := range b.rows[:p.left] {
+		b.packed.unpacked += int(r.Row().Size)
+	}
 	b.dropFirst(p.left)
 	b.packed.Packed, b.unpacked = packed, nil
 	b.packs += packed.Len()
@@ -154,7 +162,8 @@ func (l *lane) unpackedAreGone(b *bucket) {
 // nextChunk moves to the next chunk if the first one is stored.
 func (l *lane) nextChunk(b *bucket) {
 	if len(b.more) > 0 && b.packed.Len() == 0 && b.unpacked == nil {
-		b.packed, b.more = b.more[0], b.more[1:]
+		b.packed, b.more[0] = b.more[0], chunk{}
+		b.more = b.more[1:]
 		l.packed.insert(b)
 	}
 }
@@ -177,8 +186,9 @@ func (l *lane) dropPacked(b *bucket, drop func(position uint64, r batch.Ref)) {
 
 // unpackedRows returns the rows of a chunk.
 func (b *bucket) unpackedRows(c *chunk) batch.Batch {
-	rows := c.Unpack()
+	rows, granularity := c.Unpack(), b.key.granularity
 	rows.Session, rows.Recovered = b.key.session, b.recovered
+	rows.SetGranularity(func(string) time.Duration { return granularity })
 	return rows
 }
 

@@ -88,6 +88,7 @@ const (
 	// write of the store stays within a second of the server's work.
 	maxFlushBuckets = 1000
 	maxFlushRows    = 20_000
+	maxFlushBytes   = 16 << 20 // of values that were packed
 )
 
 func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *lane {

@@ -236,11 +236,13 @@ func (s *schedule) untilDue(now time.Time, short trigger) time.Duration {
 }
 
 // choose takes from the lists the buckets for one write, at most maxFlushBuckets with
-// maxFlushRows. most is how long readings of the stream may gather.
+// maxFlushRows, and not much more than maxFlushBytes to unpack. most is how long readings of the stream may gather.
 func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*bucket {
 	var chosen []*bucket
-	rows := 0
-	room := func(part int) bool { return len(chosen) < maxFlushBuckets/part && rows < maxFlushRows/part }
+	rows, bytes := 0, 0
+	room := func(part int) bool {
+		return len(chosen) < maxFlushBuckets/part && rows < maxFlushRows/part && bytes < maxFlushBytes/part
+	}
 	pick := func(b *bucket, why trigger) {
 		b.leave()
 		if b.why == byNothing {

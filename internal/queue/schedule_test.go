@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // withPolicy configures a queue of one lane.
@@ -308,6 +311,40 @@ func TestReplayIsPaced(t *testing.T) {
 	})
 }
 
+// Packed readings may take very much memory when they are unpacked, for a write or a query.
+func TestUnpackedReadingsAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		q := start(t, store, withPolicy(Policy{Budget: -1, Readings: 1000}))
+		const n = 600
+		for i := range n {
+			b := batch.NewBuilder(time.Now())
+			b.Begin(stream, 0, telemetry.TimeRange{Newest: math.MaxInt64})
+			b.Sensor([]byte("s"))
+			b.Time(base.UnixMilli() + int64(i))
+			b.Text([]byte("v"), bytes.Repeat([]byte("x"), telemetry.MaxTextBytes))
+			require.Nil(t, b.End())
+			q.add(b.Batch(), nil)
+		}
+		pass(10 * time.Second)
+		l := q.lanes[0]
+		l.mu.Lock()
+		for _, b := range l.buckets {
+			assert.Equal(t, n, b.packs)
+			assert.Len(t, b.more, n*telemetry.MaxTextBytes/chunkBytes)
+			for _, c := range append([]chunk{b.packed}, b.more...) {
+				assert.LessOrEqual(t, c.unpacked, chunkBytes+2*telemetry.MaxTextBytes)
+			}
+		}
+		l.mu.Unlock()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.Equal(t, n, store.count())
+		assert.Zero(t, l.packed.bytes)
+		q.Close(cancelled())
+	})
+}
+
 // A restart does not reset the age of readings, so repeated restarts do not postpone an
 // update. Readings that are almost due are written within the last quarter of Max.
 func TestReplayKeepsTheAge(t *testing.T) {
@@ -335,10 +372,14 @@ func TestGatheredReadingsAreTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeStore(t)
 		var got []string
+		packed := 0
 		store.before = func(_ context.Context, writes []*batch.Pending) {
 			for _, pending := range writes {
 				for _, r := range pending.Rows {
 					got = append(got, fmt.Sprint(r.Seq(), r.Batch.Reading(r.Index)))
+					if r.Batch.Granularity(stream) == 5*time.Minute { // which queries need
+						packed++
+					}
 				}
 			}
 		}
@@ -367,6 +408,7 @@ func TestGatheredReadingsAreTheSame(t *testing.T) {
 		require.NoError(t, q.Flush(t.Context()))
 		assert.Subset(t, got, want)
 		assert.Len(t, got, 121)
+		assert.Greater(t, packed, 100)
 		assert.Zero(t, q.Status().Bytes)
 		q.Close(context.Background())
 	})

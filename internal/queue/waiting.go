@@ -1,10 +1,6 @@
 package queue
 
-import (
-	"time"
-
-	"github.com/brim-telemetry/brim/internal/batch"
-)
+import "github.com/brim-telemetry/brim/internal/batch"
 
 // A Snapshot is the readings of a sensor that were not stored at one moment.
 type Snapshot struct {
@@ -45,13 +41,11 @@ func (l *lane) waitingOf(sensor string, hash uint64) Snapshot {
 
 // appendRows appends the rows of the bucket, including those that are in flight.
 func (b *bucket) appendRows(to []batch.Ref) []batch.Ref {
-	granularity := b.key.granularity
 	add := func(c *chunk) {
 		if c.Len() == 0 {
 			return
 		}
 		rows := b.unpackedRows(c)
-		rows.SetGranularity(func(string) time.Duration { return granularity })
 		to = appendAll(to, &rows)
 	}
 	add(&b.packed)

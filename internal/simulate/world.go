@@ -841,6 +841,7 @@ func (w *world) judge() {
 			return
 		}
 		w.carryOutAll()
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // fake time, for queries that wait for a slot
 	}
 	w.violate("request %d is not answered", w.open[0].number)
 }
