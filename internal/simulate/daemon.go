@@ -402,7 +402,7 @@ func (p *process) call(r *http.Request) (answer *httptest.ResponseRecorder, ok b
 	defer func() {
 		if why := recover(); why != nil {
 			if why != http.ErrAbortHandler { //nolint:errorlint // a panic's value
-				panic(why) //nolint:forbidigo // a defect
+				panic(why)
 			}
 			ok = false
 		}
