@@ -20,45 +20,9 @@
 // At the end all faults are healed, and everything must become idle: each acknowledged
 // reading is stored once, documents describe their readings, and queries return them.
 //
-// world.go has the scheduler, daemon.go the daemons, clients.go the clients and what answers
-// must say, ledger.go what clients know of their readings, story.go the trace of a run;
-// mongodb.go and the files beside it are the model of MongoDB.
+// All of it is in test files. run_test.go runs a seed: world_test.go has the scheduler,
+// daemon_test.go the daemons, clients_test.go the clients and what answers must say,
+// ledger_test.go what clients know of their readings, story_test.go the trace.
+// replicaset_test.go and the files beside it are the model of MongoDB, history_test.go and
+// recorded_test.go compare it with a real one.
 package simulate
-
-import (
-	"fmt"
-	"testing"
-	"testing/synctest"
-	"time"
-)
-
-// A Result is what a run of one seed found.
-type Result struct {
-	Seed     uint64
-	Violated string // the first thing that went wrong; empty: nothing did
-	Story    string // the trace: what happened, as a sequence diagram
-	Hash     uint64 // of the story
-	Steps    int
-	Readings int
-	Took     time.Duration // of simulated time
-}
-
-// String returns the trace, and what went wrong.
-func (r Result) String() string {
-	return fmt.Sprintf("%s\nseed %d: %s\n", r.Story, r.Seed, r.Violated)
-}
-
-// Run runs the simulation of a seed in a bubble of t. A verbose trace describes commands.
-func Run(t *testing.T, seed uint64, verbose bool) (result Result) {
-	t.Helper()
-	synctest.Test(t, func(*testing.T) {
-		w := newWorld(seed)
-		w.verbose = verbose
-		w.run()
-		result = Result{
-			Seed: seed, Violated: w.violated, Story: w.story.String(), Hash: w.story.hash(), Steps: w.steps, Readings: len(w.ledger.readings),
-			Took: time.Since(w.story.began),
-		}
-	})
-	return result
-}
