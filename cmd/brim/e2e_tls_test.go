@@ -53,6 +53,6 @@ func TestCommandsSendATokenOverTLS(t *testing.T) {
 	got = runBrim(t, []string{"BRIM_CA=" + ca}, "doctor", "--admin", admin)
 	require.ErrorContains(t, got.err, "give a token by BRIM_TOKEN or --token-file")
 	got = runBrim(t, nil, "doctor", "--admin", strings.TrimPrefix(admin, "https://"))
-	require.ErrorContains(t, got.err, "name it "+admin)
+	require.ErrorContains(t, got.err, "speaks TLS; use "+admin)
 	assert.NotContains(t, got.err.Error(), token)
 }
