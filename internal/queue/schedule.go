@@ -177,10 +177,12 @@ func (s *schedule) add(b *bucket) {
 	s.grew(b)
 }
 
-// grew is called when a bucket got another row.
+// grew is called when a bucket got another row. A full one is due from now on, unless it
+// has not gathered for long enough.
 func (s *schedule) grew(b *bucket) {
 	if b.in == &s.gathering && b.waits() >= s.policy.Readings {
 		b.leave()
+		b.isDue(latest(time.Now(), b.since.Add(s.pace.interval)))
 		s.full.push(b)
 	}
 }
@@ -248,11 +250,8 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 		if b.why == byNothing {
 			b.why = why
 		}
-		switch why {
-		case byAge:
+		if why == byAge {
 			b.isDue(b.since.Add(most))
-		case byReadings:
-			b.isDue(b.since.Add(s.pace.interval))
 		}
 		rows += b.ready()
 		chosen = append(chosen, b)
@@ -352,7 +351,7 @@ func (s *schedule) overdue(most time.Duration) (at time.Time) {
 		earliest(timeOf(b.due))
 	}
 	if b := s.full.first; b != nil {
-		earliest(b.since.Add(s.pace.interval))
+		earliest(timeOf(b.due))
 	}
 	if b := s.gathering.first; b != nil {
 		earliest(b.since.Add(most))

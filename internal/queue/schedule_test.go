@@ -311,6 +311,25 @@ func TestReplayIsPaced(t *testing.T) {
 	})
 }
 
+// A bucket that becomes full after long is due then, and not since its first reading.
+func TestABucketIsDueWhenItIsFull(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeStore(t)
+		q := start(t, store, withPolicy(Policy{Budget: -1, Readings: 3}))
+		late := -1.
+		store.before = func(context.Context, []*batch.Pending) { late = max(late, q.Status().PastDue) }
+		for i := range 3 {
+			q.add(mixed(i, "a"), nil)
+			pass(99500 * time.Millisecond) // between two assessments
+		}
+		require.Equal(t, 1, sent(q, byReadings))
+		assert.LessOrEqual(t, late, 1.)
+		assert.Equal(t, 3, store.count())
+		q.Close(cancelled())
+	})
+}
+
 // Packed readings may take very much memory when they are unpacked, for a write or a query.
 func TestUnpackedReadingsAreBounded(t *testing.T) {
 	t.Parallel()
