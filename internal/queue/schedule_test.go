@@ -321,7 +321,7 @@ func TestABucketIsDueWhenItIsFull(t *testing.T) {
 		store.before = func(context.Context, []*batch.Pending) { late = max(late, q.Status().PastDue) }
 		for i := range 3 {
 			q.add(mixed(i, "a"), nil)
-			pass(99500 * time.Millisecond) // between two assessments
+			pass(99700 * time.Millisecond) // between two assessments
 		}
 		require.Equal(t, 1, sent(q, byReadings))
 		assert.LessOrEqual(t, late, 1.)
