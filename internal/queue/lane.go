@@ -4,15 +4,13 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -782,15 +780,10 @@ func (l *lane) backOff(f *flight, now time.Time, full bool) {
 	l.move(b, e)
 }
 
-// jitter returns less than d, different for each bucket and attempt.
+// jitter returns less than d, different for each bucket and attempt, and the same each time.
 func (b *bucket) jitter(d time.Duration) time.Duration {
-	var attempt [16]byte
-	binary.BigEndian.PutUint64(attempt[:], uint64(b.key.start))
-	binary.BigEndian.PutUint64(attempt[8:], uint64(b.attempts+b.unsent))
-	h := xxhash.New()
-	_, _ = h.WriteString(b.key.session + b.key.sensor) // never fails, nor does Write
-	_, _ = h.Write(attempt[:])
-	return time.Duration(h.Sum64() % uint64(d))
+	seed := rand.NewPCG(batch.SeriesHash(b.key.session, b.key.sensor), uint64(b.key.start)+uint64(b.attempts+b.unsent))
+	return time.Duration(rand.New(seed).Int64N(int64(d)))
 }
 
 // bury turns the first pending reading into a dead letter.
