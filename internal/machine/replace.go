@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"syscall"
 )
 
-// ReplaceFile replaces a file atomically and durably, or leaves it as it is. Only this user
-// can read the new file, unless prepare, which may be nil, changes that.
+// ReplaceFile replaces a file atomically. When it returns nil, the change is durable where
+// the file system can sync folders. Only this user can read the new file, unless prepare,
+// which may be nil, changes that.
 func ReplaceFile(path string, content []byte, prepare func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // with mode 0600
 	if err != nil {
@@ -30,9 +33,20 @@ func ReplaceFile(path string, content []byte, prepare func(*os.File) error) erro
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if dir, err := os.Open(filepath.Dir(path)); err == nil { // not possible on every system
-		_ = dir.Sync()
-		_ = dir.Close()
+	if err := SyncFolder(filepath.Dir(path)); err != nil && !errors.Is(err, syscall.EINVAL) { // some network file systems cannot
+		return fmt.Errorf("replace %s durably: %w", path, err)
 	}
 	return nil
+}
+
+// SyncFolder makes the names in a folder durable.
+func SyncFolder(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil // NTFS journals names and has no such call
+	}
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
 }

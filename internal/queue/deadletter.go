@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 
@@ -99,7 +98,7 @@ func (f *DeadLetterFile) append(line []byte) (err error) {
 		return err
 	}
 	// Even if the file existed: an earlier process may have ended before this.
-	err = syncFolder(filepath.Dir(f.Path))
+	err = machine.SyncFolder(filepath.Dir(f.Path))
 	f.named = err == nil
 	return err
 }
@@ -118,18 +117,6 @@ func (f *DeadLetterFile) locked(do func() error) error {
 		err = fmt.Errorf("unlock dead letters: %w", unlockErr)
 	}
 	return err
-}
-
-// syncFolder makes a new name in a folder durable.
-func syncFolder(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil // NTFS journals names and has no such call
-	}
-	folder, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
 }
 
 // A BrokenLine is a line of the file that is not a letter.
