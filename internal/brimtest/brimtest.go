@@ -57,7 +57,7 @@ func (b *Binary) build(ctx context.Context) error {
 	}
 	all := filepath.Join(os.TempDir(), fmt.Sprintf("brim-test-%d", os.Getuid()))
 	flags := []string{"-tags", b.Tags}
-	if overlay := os.Getenv("BRIM_OVERLAY"); overlay != "" { // a sabotage: whoever made it removes its folder
+	if overlay := os.Getenv("BRIM_OVERLAY"); overlay != "" { // set by the sabotage runner, which also removes its folder
 		all, flags = filepath.Dir(overlay), append(flags, "-overlay", overlay)
 	}
 	if Race && !b.Plain {

@@ -260,7 +260,7 @@ func (h *host) adopt(w *world, files *faulttest.Files) {
 			}
 			return do()
 		case crashing:
-			_ = do() // nobody learns how it ended
+			_ = do() // its outcome is unknown
 			<-o.ended
 			return faulttest.ErrPower
 		}
