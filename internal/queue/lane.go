@@ -94,7 +94,7 @@ func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *
 	l := &lane{
 		queue: q, stream: stream, part: batch.Part{Stream: stream, Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
 		buckets: make(map[bucketKey]*bucket), sensors: make(map[uint64]*bucket), lacking: make(map[*bucket]struct{}),
-		remembered: maxRemembered / all, budget: q.cfg.MaxBytes / int64(all), lastWrite: last,
+		remembered: max(1, q.cfg.Remembered/all), budget: q.cfg.MaxBytes / int64(all), lastWrite: last,
 		swept: time.Now(), aside: asides{stale: true}, schedule: newSchedule(cfg.Policy, q.cfg.Lanes),
 	}
 	return l
@@ -557,6 +557,13 @@ func (l *lane) sweep(now time.Time) {
 	}
 }
 
+// forgetSurplus forgets a bucket that has become idle if the lane remembers too many.
+func (l *lane) forgetSurplus(b *bucket) {
+	if len(l.buckets) > l.remembered {
+		l.forget(b)
+	}
+}
+
 func (l *lane) forget(b *bucket) {
 	delete(l.buckets, b.key)
 	l.unlink(b, batch.SeriesHash(l.stream, b.key.sensor))
@@ -690,9 +697,7 @@ func (l *lane) settle(f *flight, now time.Time, others, full bool) {
 		}
 		if b.state == idle {
 			b.maySent, b.trouble = b.recovered, nil
-			if len(l.buckets) > l.remembered {
-				l.forget(b)
-			}
+			l.forgetSurplus(b)
 		}
 	case verdict == batch.Wait || verdict == batch.Hangs:
 		l.failed(f, now, others)
