@@ -428,6 +428,7 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 	}
 	b := l.bucketOf(p, r.Row(), true)
 	l.noteArrival(b, p)
+	l.noteSeries(b, p, r.Row())
 	switch {
 	case b.state.lacks(): // the row stays in the journal
 		b.newest = max(b.newest, r.Row().Time)
@@ -670,6 +671,19 @@ func (l *lane) noteArrival(b *bucket, p *parcel) {
 		b.noted = cmp.Or(at, 1)
 		l.cfg.Arrivals.Came(b.key.sensor, p.view.Received)
 	}
+}
+
+// noteSeries reports a row to the stream's Catalog, unless it is like the one before.
+func (l *lane) noteSeries(b *bucket, p *parcel, row *batch.Row) {
+	if l.cfg.Catalog == nil {
+		return
+	}
+	series, shape := p.view.Series(row), p.view.Shape(row)
+	if b.series == series && b.shape == shape || b.packs > 0 && b.packed.BeginsWith(series, shape) {
+		return
+	}
+	b.series, b.shape = series, shape
+	l.cfg.Catalog.Saw(series, shape, row.Time)
 }
 
 // noteAgain is the least time between two reported arrivals of a bucket. There may be

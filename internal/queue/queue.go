@@ -95,6 +95,13 @@ type Arrivals interface {
 	Came(sensor string, at time.Time)
 }
 
+// Catalog records which series there are, and their fields. Saw is called by several lanes
+// at once, and must not block: for each bucket when it gets its first row, and when the
+// series or the shape of its rows changes.
+type Catalog interface {
+	Saw(series *batch.Series, shape *batch.Shape, ms int64)
+}
+
 // Stream is one stream's place in the queue.
 type Stream struct {
 	Store       Store
@@ -103,6 +110,7 @@ type Stream struct {
 	// Prepared is closed when the store can be written to; nil: it can already.
 	Prepared <-chan struct{}
 	Arrivals Arrivals // may be nil
+	Catalog  Catalog  // may be nil
 }
 
 // Config configures a queue.
