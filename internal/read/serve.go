@@ -106,7 +106,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	defer w.hurry(r.cfg.Timeout + slowClient)()
 	err = endpoints[c].answer(q, ctx)
 	if err != nil {
-		err = q.explain(ctx, err)
+		err = q.Explain(ctx, err)
 	}
 	var known *telemetry.Error
 	if errors.As(err, &known) && known.Code == telemetry.CodeTooCostly {
@@ -134,8 +134,8 @@ func (r *Reader) sourceOf(stored *Stored, stream string) (string, Source, error)
 	return stream, source, nil
 }
 
-// explain turns an error into what the client should know.
-func (s *Session) explain(ctx context.Context, err error) error {
+// Explain turns an error of a source, or of the context, into what the client should know.
+func (s *Session) Explain(ctx context.Context, err error) error {
 	var known *telemetry.Error
 	if errors.As(err, &known) {
 		return err

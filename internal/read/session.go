@@ -130,7 +130,7 @@ func (s *Session) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[tel
 	return func(yield func(telemetry.Reading, error) bool) {
 		var err error
 		if q.Unstored, err = s.waiting(ctx, q); err != nil {
-			yield(telemetry.Reading{}, s.explain(ctx, err))
+			yield(telemetry.Reading{}, s.Explain(ctx, err))
 			return
 		}
 		passOn(s, ctx, s.source.Readings(ctx, q), yield)
@@ -144,7 +144,7 @@ func (s *Session) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Se
 		ask := q.Query
 		ask.Limit = 0
 		if q.Unstored, err = s.waiting(ctx, ask); err != nil {
-			yield(telemetry.Summary{}, s.explain(ctx, err))
+			yield(telemetry.Summary{}, s.Explain(ctx, err))
 			return
 		}
 		passOn(s, ctx, s.source.Summary(ctx, q), yield)
@@ -155,7 +155,7 @@ func (s *Session) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Se
 func passOn[T any](s *Session, ctx context.Context, from iter.Seq2[T, error], yield func(T, error) bool) { //nolint:revive // the session is like a receiver
 	for item, err := range from {
 		if err != nil {
-			err = s.explain(ctx, err)
+			err = s.Explain(ctx, err)
 		}
 		if !yield(item, err) || err != nil {
 			return
@@ -192,7 +192,7 @@ func (s *Session) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq
 			n := 0
 			for one, err := range s.sensors(ctx, page) {
 				if err != nil {
-					yield(one, s.explain(ctx, err))
+					yield(one, s.Explain(ctx, err))
 					return
 				}
 				if n == page.Limit {
@@ -234,7 +234,7 @@ func (s *Session) Latest(ctx context.Context, sensor string) (telemetry.Reading,
 	}
 	r, found, err := s.latest(ctx, sensor)
 	if err != nil {
-		err = s.explain(ctx, err)
+		err = s.Explain(ctx, err)
 	}
 	return r, found, err
 }
