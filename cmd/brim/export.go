@@ -183,7 +183,7 @@ type pace struct {
 func newPace() *pace { return &pace{} }
 
 func (p *pace) text(now time.Time, what string, n int64) string {
-	if what != p.what || n < p.from {
+	if p.since.IsZero() || what != p.what || n < p.from {
 		*p = pace{what, now, n}
 	}
 	took := now.Sub(p.since)
