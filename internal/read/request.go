@@ -122,7 +122,6 @@ func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 // params are what a request asks for.
 type params struct {
 	call   call
-	source Source
 	stream string
 	query  telemetry.Query // without Unstored
 	after  cursor
@@ -141,7 +140,7 @@ func invalid(format string, args ...any) error {
 	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
 }
 
-// parse reads what a request asks for, except for the source.
+// parse reads what a request asks for.
 func parse(c call, sensor string, r *http.Request) (params, error) {
 	p, e := params{call: c, query: telemetry.Query{Sensor: sensor}}, endpoints[c]
 	if c != callSensors {

@@ -259,6 +259,9 @@ func (c *Command) Executed() bool { return locked(c, func() bool { return c.exec
 // Gone reports whether its client will see no answer. It may still be executed.
 func (c *Command) Gone() bool { return locked(c, func() bool { return c.conn.closed }) }
 
+// Elected reports whether another primary was elected since the command arrived.
+func (m *MongoDB) Elected(c *Command) bool { return locked(c, func() bool { return c.term < m.term }) }
+
 // Answerable reports whether the command was executed and its write concern is met, or
 // can no longer be, which the answer then says.
 func (c *Command) Answerable() bool { return locked(c, c.answerable) }
@@ -564,6 +567,17 @@ func (m *MongoDB) Documents(database, name string) (out []bson.Raw) {
 		out = append(out, bson.Raw(r.doc))
 	}
 	return out
+}
+
+// Collection returns the kind and the options of a collection; the kind is empty if a majority
+// knows of none.
+func (m *MongoDB) Collection(database, name string) (kind string, options bson.Raw) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.majority.collections[database+"."+name]; c != nil {
+		kind, options = c.kind, bson.Raw(c.options)
+	}
+	return kind, options
 }
 
 // hello describes the set as a member sees it.
