@@ -27,8 +27,8 @@ import (
 //	cpu,host=a user=7 2000       ┘
 
 // heldValues is how many values of a series are held back; those beyond become readings
-// of their own. It is 30 days of three fields every 5 s, and some 200 MB.
-const heldValues = 1_500_000
+// of their own. It is a week of four fields every 5 s, and some 60 MB.
+const heldValues = 500_000
 
 // precisions are the units of timestamps, and how many nanoseconds they have.
 var precisions = map[string]lineprotocol.Precision{
