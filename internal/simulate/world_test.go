@@ -770,11 +770,6 @@ func (w *world) heal() {
 		h.cut = false
 		h.files.SetCapacity(0)
 	}
-	if w.refused != "" {
-		if h := w.hosts[0]; h.process != nil && h.process.serving.Load() && !h.process.stopping {
-			w.others(h)
-		}
-	}
 	if w.moods.refuseSensor > 0 {
 		w.refuseSensor("") // also if it did before: that may have been rolled back
 	}
@@ -782,7 +777,7 @@ func (w *world) heal() {
 		w.drains()
 		w.settleAll(w.hosts)
 		w.forgets()
-		for _, check := range []func(*host){w.gathers, w.divides} {
+		for _, check := range []func(*host){w.gathers, w.others, w.divides} {
 			if w.violated == "" {
 				check(w.hosts[0])
 				w.settleAll(w.hosts)
