@@ -162,11 +162,11 @@ func exportText(stream string, done transfer.Exported) string {
 	if done.Files == 0 {
 		return fmt.Sprintf("stream %s has no such readings; nothing was written\n", stream)
 	}
-	return fmt.Sprintf("%s readings of stream %s, from %s to %s, in %s (%s, %s)\n", humanize.Comma(done.Readings), stream, done.From, done.To,
+	return fmt.Sprintf("%s of stream %s, from %s to %s, in %s (%s, %s)\n", plural(done.Readings, "reading"), stream, done.From, done.To,
 		done.Folder, plural(done.Files, "file"), humanize.IBytes(uint64(done.Bytes)))
 }
 
-func plural(n int, what string) string {
+func plural[T int | int64](n T, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

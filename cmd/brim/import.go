@@ -176,7 +176,7 @@ func refusedText(n int64) string {
 
 func importText(done transfer.Imported) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s readings of %s imported", humanize.Comma(done.Readings), plural(done.Files, "file"))
+	fmt.Fprintf(&b, "%s of %s imported", plural(done.Readings, "reading"), plural(done.Files, "file"))
 	if done.Stream != "" {
 		fmt.Fprintf(&b, " into stream %s", done.Stream)
 	}
