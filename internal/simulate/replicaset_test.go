@@ -568,6 +568,17 @@ func (m *MongoDB) Documents(database, name string) (out []bson.Raw) {
 	return out
 }
 
+// Collection returns the kind and the options of a collection; the kind is empty if a majority
+// knows of none.
+func (m *MongoDB) Collection(database, name string) (kind string, options bson.Raw) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.majority.collections[database+"."+name]; c != nil {
+		kind, options = c.kind, bson.Raw(c.options)
+	}
+	return kind, options
+}
+
 // hello describes the set as a member sees it.
 func (m *MongoDB) hello(host int) bson.D {
 	hosts := bson.A{}
