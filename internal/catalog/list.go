@@ -23,7 +23,7 @@ import (
 func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
 	return func(yield func(telemetry.Sensor, error) bool) {
 		// Before MongoDB is queried: what is written meanwhile is in at least one of both.
-		waiting := s.waitingFor(&q)
+		waiting := s.Unwritten(&q)
 		left := q.Limit
 		give := func(one *telemetry.Sensor) bool {
 			if !one.Matches(&q) {
@@ -44,7 +44,7 @@ func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[te
 				waiting = waiting[1:]
 			}
 			if len(waiting) > 0 && waiting[0].ID == one.ID {
-				Merge(&one, &waiting[0])
+				one.Merge(&waiting[0])
 				waiting = waiting[1:]
 			}
 			if !give(&one) {
@@ -59,9 +59,9 @@ func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[te
 	}
 }
 
-// waitingFor returns the sensors of unwritten entries that have an id that is asked for,
-// sorted by id.
-func (s *Stream) waitingFor(q *telemetry.SensorQuery) []telemetry.Sensor {
+// Unwritten returns what this daemon has not written yet of the sensors that a query may
+// ask for, sorted by id.
+func (s *Stream) Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor {
 	now := time.Now()
 	found := make(map[string]*telemetry.Sensor)
 	s.mu.Lock()
@@ -72,7 +72,7 @@ func (s *Stream) waitingFor(q *telemetry.SensorQuery) []telemetry.Sensor {
 		f := e.fact(now)
 		one := f.asSensor()
 		if before := found[one.ID]; before != nil {
-			Merge(before, &one)
+			before.Merge(&one)
 		} else {
 			found[one.ID] = &one
 		}
