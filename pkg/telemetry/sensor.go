@@ -150,6 +150,9 @@ func ParseMatcher(s string) (Matcher, error) {
 	return Matcher{}, errMatcher
 }
 
+// String returns the form that ParseMatcher reads.
+func (m Matcher) String() string { return m.Name + m.Kind.String() + m.Value }
+
 // Matches reports whether the value passes.
 func (m *Matcher) Matches(value string) bool {
 	switch m.Kind {
