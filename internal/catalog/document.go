@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -67,13 +68,14 @@ const (
 )
 
 // spanOf returns the span to write for readings between two times. It ends at different
-// times for different sensors, so that they are not all written in the same minute.
+// times for different sensors, so that they are not all written in the same minute. For
+// sets of one sensor, it ends in the order of their newest readings.
 func spanOf(hash uint64, first, last int64, now time.Time) written {
 	by := ahead
 	if now.UnixMilli()-last > aheadOld.Milliseconds() {
 		by = aheadOld
 	}
-	jitter := int64(hash % uint64(by.Milliseconds()))
+	jitter := int64(hash % uint64(ahead.Milliseconds()))
 	return written{from: minutes(first - first%day.Milliseconds()), to: minutes(last+by.Milliseconds()+jitter) + 1}
 }
 
@@ -152,6 +154,7 @@ func decode(doc bson.Raw) (telemetry.Sensor, error) {
 		s.Sets = append(s.Sets, telemetry.TagSet{Tags: store.TagsOf(raw.Lookup("tags")), From: from, To: to})
 		return nil
 	})
+	slices.SortStableFunc(s.Sets, func(a, b telemetry.TagSet) int { return cmp.Compare(a.To, b.To) })
 	return s, err
 }
 

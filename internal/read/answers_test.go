@@ -155,7 +155,7 @@ func TestMethodNotAllowed(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, fakeSource{readings: []telemetry.Reading{reading("a", 0, 1)}})
 	for target, allow := range map[string]string{
-		"/v1/sensors": "GET, HEAD", "/v1/sensors/a": "DELETE", "/v1/sensors/a/readings": "GET, HEAD", "/v1/sensors/a/latest": "GET, HEAD",
+		"/v1/sensors": "GET, HEAD, DELETE", "/v1/sensors/a": "DELETE", "/v1/sensors/a/readings": "GET, HEAD", "/v1/sensors/a/latest": "GET, HEAD",
 	} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodOptions, http.MethodTrace} {
 			got := ask(r, method, target)

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -32,7 +33,7 @@ func (s *Sensor) Tags() []Tag {
 	return s.Sets[len(s.Sets)-1].Tags
 }
 
-// Merge adds what is known of the sensor from elsewhere, which is newer.
+// Merge adds what is known of the sensor from elsewhere.
 func (s *Sensor) Merge(more *Sensor) {
 	for _, set := range more.Sets {
 		at := slices.IndexFunc(s.Sets, func(have TagSet) bool { return slices.Equal(have.Tags, set.Tags) })
@@ -42,6 +43,7 @@ func (s *Sensor) Merge(more *Sensor) {
 		}
 		s.Sets = append(s.Sets, set)
 	}
+	slices.SortStableFunc(s.Sets, func(a, b TagSet) int { return cmp.Compare(a.To, b.To) })
 	s.Fields, s.Texts = union(s.Fields, more.Fields), union(s.Texts, more.Texts)
 }
 
