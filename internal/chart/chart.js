@@ -23,7 +23,7 @@ export function format(unit, value, digits = 3, like = value) {
   const size = Math.max(Math.abs(like), Math.abs(rounded(like, digits)));
   const [, factor, suffix] = scales[unit].find(([from]) => size >= from);
   const scaled = value / factor;
-  if (Math.abs(scaled) >= 1e15 || (unit === "plain" && Math.abs(scaled) < 1e-4)) return scaled.toExponential(digits - 1) + suffix;
+  if (Math.abs(scaled) >= 1e15 || (unit === "plain" && scaled !== 0 && Math.abs(scaled) < 1e-4)) return scaled.toExponential(digits - 1) + suffix;
   return rounded(scaled, digits).toLocaleString("en", { maximumFractionDigits: 15 }) + suffix;
 }
 
