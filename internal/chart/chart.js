@@ -238,7 +238,7 @@ export function draw(holder, chart, options = {}) {
     const names = chart.x.kind === "names";
     const u = new uPlot({
       width: Math.max(box.clientWidth, 120), height: height + (last ? 24 : 0), pxAlign: 1, series, bands, legend: { show: false },
-      padding: [8, 16, last ? null : 4, 0],
+      padding: [8, 16, last ? null : 10, 0],
       scales: {
         x: {
           time: false, distr: chart.x.log || chart.x.kind === "percentile" ? 3 : 1,
