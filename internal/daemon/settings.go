@@ -63,7 +63,7 @@ type Settings struct {
 	SensorTag                      string
 
 	QueryTimeout                   time.Duration
-	MaxQueries                     int
+	MaxQueries, QueryMaxSamples    int
 	QueryMaxBytes, QueryMaxBacklog int64
 
 	ServerStatusInterval time.Duration

@@ -24,7 +24,7 @@ const maxPageBytes = 8 << 20
 
 // readings answers GET …/readings.
 func (q *question) readings(ctx context.Context) error {
-	unstored, err := q.unstored(ctx)
+	unstored, err := q.waitingReadings(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,9 +38,9 @@ func (q *question) readings(ctx context.Context) error {
 	limit := ask.Limit
 	ask.Limit = limit + skip + 1
 	ask.Unstored = unstored
-	out := q.newWriter(`{"readings":[`)
+	out := q.newPage()
 	n, last, next := 0, q.params.after, cursor{}
-	for r, err := range q.params.source.Readings(ctx, ask) {
+	for r, err := range q.source.Readings(ctx, ask) {
 		if err != nil {
 			return err
 		}
@@ -50,16 +50,14 @@ func (q *question) readings(ctx context.Context) error {
 			continue
 		}
 		if n == limit || out.full() {
-			next = out.cut(last, ms)
+			next = cut(out, last, ms)
 			break
 		}
 		if n > 0 && ms != last.ms {
 			out.hold()
 		}
 		last = last.past(ms)
-		out.next()
-		out.body = r.AppendJSON(out.body)
-		if err := out.flush(); err != nil {
+		if err := out.add(&r); err != nil {
 			return err
 		}
 		n++
@@ -69,14 +67,14 @@ func (q *question) readings(ctx context.Context) error {
 
 // summary answers GET …/summary.
 func (q *question) summary(ctx context.Context) error {
-	unstored, err := q.unstored(ctx)
+	unstored, err := q.waitingReadings(ctx)
 	if err != nil {
 		return err
 	}
 	ask := telemetry.SummaryQuery{Query: q.params.query, Every: q.params.every}
 	ask.Unstored = unstored
 	out, steps := q.newWriter(`{"summary":[`), 0
-	for s, err := range q.params.source.Summary(ctx, ask) {
+	for s, err := range q.source.Summary(ctx, ask) {
 		if err != nil {
 			return err
 		}
@@ -98,17 +96,14 @@ func (q *question) summary(ctx context.Context) error {
 
 // latest answers GET …/latest.
 func (q *question) latest(ctx context.Context) error {
-	unstored, err := q.unstored(ctx)
-	if err != nil {
-		return err
-	}
 	sensor := q.params.query.Sensor
-	r, found, err := q.params.source.Latest(ctx, sensor, newest(unstored))
+	r, found, err := q.Session.latest(ctx, sensor)
+	q.showMissing()
 	if err != nil {
 		return err
 	}
 	if !found {
-		return telemetry.Errorf(telemetry.NotFound, "sensor_unknown", "stream %s has no readings of sensor %s", q.params.stream, telemetry.Quote([]byte(sensor)))
+		return telemetry.Errorf(telemetry.NotFound, "sensor_unknown", "stream %s has no readings of sensor %s", q.stream, telemetry.Quote([]byte(sensor)))
 	}
 	q.w.Header().Set("Content-Type", typeJSON)
 	_, err = q.w.Write(append(r.AppendJSON(nil), '\n'))
@@ -134,7 +129,7 @@ func newest(unstored []telemetry.Unstored) []telemetry.Unstored {
 // deletion.
 func (q *question) delete(ctx context.Context) error {
 	sensor := q.params.query.Sensor
-	others := q.askOthers(ctx, http.MethodDelete, deleteTarget(q.params.stream, sensor))
+	others := q.askOthers(ctx, http.MethodDelete, deleteTarget(q.stream, sensor))
 	err := q.flushSensor(ctx)
 	failed := others(func([]byte) error { return nil })
 	if err != nil {
@@ -144,9 +139,9 @@ func (q *question) delete(ctx context.Context) error {
 		return telemetry.Errorf(telemetry.Unavailable, "not_flushed", "%s could not be asked to store the sensor's waiting readings, which would reappear later; "+
 			"nothing was deleted; repeat the request once the daemon answers or has ended", strings.Join(failed, ", "))
 	}
-	n, err := q.params.source.Delete(ctx, sensor)
+	n, err := q.source.Delete(ctx, sensor)
 	if telemetry.KindOf(err) == telemetry.Forbidden {
-		q.reader.cfg.Logger.Warn("a sensor may not be deleted", "stream", q.params.stream, "sensor", sensor, "by", q.by(), "err", err)
+		q.reader.cfg.Logger.Warn("a sensor may not be deleted", "stream", q.stream, "sensor", sensor, "by", q.by(), "err", err)
 		return err
 	}
 	var known *telemetry.Error
@@ -154,13 +149,13 @@ func (q *question) delete(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		q.reader.cfg.Logger.Warn("delete a sensor", "stream", q.params.stream, "sensor", sensor, "by", q.by(), "err", err)
+		q.reader.cfg.Logger.Warn("delete a sensor", "stream", q.stream, "sensor", sensor, "by", q.by(), "err", err)
 		return &telemetry.Error{
 			Kind: telemetry.UnknownOutcome, Code: "outcome_unknown", Err: err,
 			Message: "it is not known whether all readings of the sensor were deleted; repeat the request, which is harmless",
 		}
 	}
-	q.reader.cfg.Logger.Info("deleted a sensor", "stream", q.params.stream, "sensor", sensor, "readings", n, "by", q.by())
+	q.reader.cfg.Logger.Info("deleted a sensor", "stream", q.stream, "sensor", sensor, "readings", n, "by", q.by())
 	return q.writeDeleted(n)
 }
 
@@ -172,7 +167,7 @@ func (q *question) writeDeleted(n int64) error {
 
 // flushSensor stores the sensor's readings that were acknowledged before.
 func (q *question) flushSensor(ctx context.Context) error {
-	err := q.stored.FlushSensor(ctx, q.params.stream, q.params.query.Sensor)
+	err := q.stored.FlushSensor(ctx, q.stream, q.params.query.Sensor)
 	if err == nil {
 		return nil
 	}
@@ -185,17 +180,16 @@ func (q *question) flushSensor(ctx context.Context) error {
 // MaxSensors is how many sensors one page lists at most.
 const MaxSensors = 10_000
 
-// sensors answers GET /v1/sensors. The journal is searched before MongoDB is queried,
-// as for readings: what leaves it in between is stored.
+// sensors answers GET /v1/sensors.
 func (q *question) sensors(ctx context.Context) error {
 	ask := q.params.list
 	limit := ask.Limit
 	ask.Limit++
 	out := q.newWriter(`{"sensors":[`)
 	next, last := "", ""
-	if narrow(access.From(q.r.Context()), &ask) {
+	if narrow(q.who, &ask) {
 		pending, err := q.pendingSensors(ctx, ask)
-		if err != nil {
+		if q.showMissing(); err != nil {
 			return err
 		}
 		n := 0

@@ -71,31 +71,48 @@ type identity struct {
 	sequence uint64
 }
 
-// unstored gathers the readings in question that may not be stored yet.
-func (q *question) unstored(ctx context.Context) ([]telemetry.Unstored, error) {
-	b := &q.stored.Backlog
-	if b.Journal == nil || q.params.storedOnly {
+// newSearch is a search for the readings of a query.
+func (s *Session) newSearch(q telemetry.Query) search {
+	return search{
+		stream: s.stream, sensor: q.Sensor, hash: batch.SeriesHash(s.stream, q.Sensor), from: q.From, to: q.To, backlog: &s.stored.Backlog,
+	}
+}
+
+// newestSearch is a search for a sensor's newest reading.
+func (s *Session) newestSearch(sensor string) search {
+	find := s.newSearch(telemetry.Query{Sensor: sensor, To: maxTime + 1})
+	find.latest = true
+	return find
+}
+
+// unstored gathers the readings that may not be stored yet, here and in other daemons.
+func (s *Session) unstored(ctx context.Context, find search) ([]telemetry.Unstored, error) {
+	if s.stored.Backlog.Journal == nil || s.storedOnly {
 		return nil, nil
 	}
-	p := &q.params
-	s := search{
-		stream: p.stream, sensor: p.query.Sensor, hash: batch.SeriesHash(p.stream, p.query.Sensor),
-		from: p.query.From, to: p.query.To, backlog: b,
-	}
-	if p.call == callLatest {
-		s.to, s.latest = maxTime+1, true
-	}
-	if p.call == callReadings {
-		s.most = p.query.Limit + p.after.seen + 1
-	}
-	if p.after.set {
-		s.from = max(s.from, p.after.ms)
-	}
-	others := q.askOthers(ctx, http.MethodGet, s.target())
-	if err := s.run(ctx, uint64(q.reader.cfg.MaxBacklog)); err != nil {
+	others := s.askOthers(ctx, http.MethodGet, find.target())
+	if err := find.run(ctx, uint64(s.reader.cfg.MaxBacklog)); err != nil {
 		return nil, err
 	}
-	return s.withOthers(q, others)
+	return find.withOthers(s, others)
+}
+
+// waitingReadings gathers the readings in question that may not be stored yet.
+func (q *question) waitingReadings(ctx context.Context) ([]telemetry.Unstored, error) {
+	p := &q.params
+	find := q.newSearch(p.query)
+	if p.call == callLatest {
+		find = q.newestSearch(p.query.Sensor)
+	}
+	if p.call == callReadings {
+		find.most = p.query.Limit + p.after.seen + 1
+	}
+	if p.after.set {
+		find.from = max(find.from, p.after.ms)
+	}
+	found, err := q.unstored(ctx, find)
+	q.showMissing()
+	return found, err
 }
 
 // run searches memory, then the part of the journal that is not in memory.
@@ -318,13 +335,13 @@ func (p *pending) sorted() []telemetry.SensorSeen {
 }
 
 // pendingSensors returns the sensors of a page that have readings in the backlog.
-func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery) ([]telemetry.SensorSeen, error) {
-	b, stream := &q.stored.Backlog, q.params.stream
-	if b.Journal == nil || q.params.storedOnly {
+func (s *Session) pendingSensors(ctx context.Context, ask telemetry.SensorQuery) ([]telemetry.SensorSeen, error) {
+	b, stream := &s.stored.Backlog, s.stream
+	if b.Journal == nil || s.storedOnly {
 		return nil, nil
 	}
 	p := pending{ask: ask, newest: make(map[string]int64)}
-	others := q.askOthers(ctx, http.MethodGet, sensorsTarget(stream, ask))
+	others := s.askOthers(ctx, http.MethodGet, sensorsTarget(stream, ask))
 	end := b.Journal.End()
 	from, unread := b.WaitingSensors(stream, p.add)
 	trimmed := func(sensor string, r *batch.Record) bool {
@@ -334,13 +351,13 @@ func (q *question) pendingSensors(ctx context.Context, ask telemetry.SensorQuery
 		at, unread = b.WaitingSensors(stream, p.add)
 		return at, nil
 	}
-	for record, err := range b.records(ctx, batch.Part{Stream: stream}, span{from, end, uint64(q.reader.cfg.MaxBacklog), again}) {
+	for record, err := range b.records(ctx, batch.Part{Stream: stream}, span{from, end, uint64(s.reader.cfg.MaxBacklog), again}) {
 		if err != nil {
 			return nil, err
 		}
 		p.take(stream, record, unread, trimmed)
 	}
-	p.addOthers(q, others)
+	p.addOthers(s, others)
 	return p.sorted(), nil
 }
 

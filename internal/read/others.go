@@ -43,17 +43,17 @@ const (
 
 // askOthers asks the other daemons, unless the request comes from one of them. It asks
 // nothing if target is empty.
-func (q *question) askOthers(ctx context.Context, method, target string) (collect func(take func([]byte) error) (failed []string)) {
-	if q.stored.Others == nil || q.params.waitingOnly || target == "" {
+func (s *Session) askOthers(ctx context.Context, method, target string) (collect func(take func([]byte) error) (failed []string)) {
+	if s.stored.Others == nil || s.waitingOnly || target == "" {
 		return func(func([]byte) error) []string { return nil }
 	}
-	return q.stored.Others.Ask(ctx, method, q.params.stream, target, q.r.Header.Get("Authorization"))
+	return s.stored.Others.Ask(ctx, method, s.stream, target, s.credentials)
 }
 
-// lack notes which daemons could not be asked.
-func (q *question) lack(daemons []string) {
-	if q.w.missing = daemons; len(daemons) > 0 {
-		q.w.Header().Set(incompleteHeader, strings.Join(daemons, ", "))
+// showMissing says in the answer which daemons could not be asked.
+func (q *question) showMissing() {
+	if q.w.missing = q.Missing(); len(q.w.missing) > 0 {
+		q.w.Header().Set(incompleteHeader, strings.Join(q.w.missing, ", "))
 	}
 }
 
@@ -79,13 +79,13 @@ func deleteTarget(stream, sensor string) string {
 }
 
 // withOthers returns what was found here and in other daemons.
-func (s *search) withOthers(q *question, collect func(func([]byte) error) []string) ([]telemetry.Unstored, error) {
+func (s *search) withOthers(of *Session, collect func(func([]byte) error) []string) ([]telemetry.Unstored, error) {
 	var tooMuch error
 	known := make(map[identity]struct{}, len(s.found)) // a copied journal has the same readings
 	for i := range s.found {
 		known[identity{s.found[i].Session, s.found[i].Sequence}] = struct{}{}
 	}
-	q.lack(collect(func(body []byte) error {
+	of.lack(collect(func(body []byte) error {
 		waiting, err := s.parse(body)
 		for i := 0; i < len(waiting) && err == nil && tooMuch == nil; i++ {
 			ms, id := waiting[i].Reading.Time.UnixMilli(), identity{waiting[i].Session, waiting[i].Sequence}
@@ -187,8 +187,8 @@ func sensorsTarget(stream string, ask telemetry.SensorQuery) string {
 }
 
 // addOthers adds the sensors that have unstored readings in other daemons.
-func (p *pending) addOthers(q *question, collect func(func([]byte) error) []string) {
-	q.lack(collect(func(body []byte) error {
+func (p *pending) addOthers(of *Session, collect func(func([]byte) error) []string) {
+	of.lack(collect(func(body []byte) error {
 		var seen []telemetry.SensorSeen
 		for line, err := range lines(body) {
 			var one struct {
@@ -225,19 +225,19 @@ func (r *Reader) answerWaiting(q *question) error {
 	defer q.w.hurry(r.cfg.Timeout + slowClient)()
 	switch q.params.call {
 	case callSensors:
-		return q.end(q.sensors(ctx))
+		return q.finish(q.sensors(ctx))
 	case callDelete: // the daemon that asks deletes what is stored now
 		if err := q.flushSensor(ctx); err != nil {
 			return err
 		}
 		return q.writeDeleted(0)
 	}
-	return q.end(q.ownReadings(ctx))
+	return q.finish(q.ownReadings(ctx))
 }
 
 // ownReadings answers …/readings and …/latest with unstored=only.
 func (q *question) ownReadings(ctx context.Context) error {
-	found, err := q.unstored(ctx)
+	found, err := q.waitingReadings(ctx)
 	if err != nil {
 		return err
 	}
@@ -262,9 +262,9 @@ func (q *question) ownReadings(ctx context.Context) error {
 }
 
 // storedSensors are the sensors in MongoDB, unless they were not asked for.
-func (q *question) storedSensors(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	if q.params.waitingOnly {
+func (s *Session) storedSensors(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
+	if s.waitingOnly {
 		return func(func(telemetry.SensorSeen, error) bool) {}
 	}
-	return q.params.source.Sensors(ctx, ask)
+	return s.source.Sensors(ctx, ask)
 }

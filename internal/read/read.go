@@ -8,9 +8,9 @@
 // reading that leaves a backlog in between is found in MongoDB, and one that is in both is
 // recognized by its session and sequence. Each is returned once.
 //
-// request.go reads what a request asks for, serve.go carries it out within its limits,
-// answers.go has the answer to each kind of request, backlog.go the journal, others.go
-// the other daemons, write.go the output.
+// session.go answers callers in this process. request.go reads what a request asks for,
+// serve.go carries it out within its limits, answers.go has the answer to each kind of
+// request, backlog.go the journal, others.go the other daemons, write.go the output.
 package read
 
 import (

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,8 @@ import (
 
 // A question is one request that is being answered.
 type question struct {
-	reader *Reader
-	stored *Stored
+	*Session
+
 	params params
 	w      *answer
 	r      *http.Request
@@ -59,63 +60,63 @@ func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor 
 	}
 }
 
+// opened returns where the answers come from, or an error before Open.
+func (r *Reader) opened() (*Stored, error) {
+	if stored := r.stored.Load(); stored != nil {
+		return stored, nil
+	}
+	e := telemetry.Errorf(telemetry.Unavailable, "starting", "the daemon is starting; nothing can be read yet, send the request again")
+	e.RetryAfter = time.Second
+	return nil, e
+}
+
 // answer answers, or returns an error and has written nothing.
 func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) error {
-	stored := r.stored.Load()
-	if stored == nil {
-		e := telemetry.Errorf(telemetry.Unavailable, "starting", "the daemon is starting; nothing can be read yet, send the request again")
-		e.RetryAfter = time.Second
-		return e
+	stored, err := r.opened()
+	if err != nil {
+		return err
 	}
 	p, wrong := parse(c, sensor, req)
 	if w.waiting = p.waitingOnly; w.waiting {
 		w.Header().Set(daemonHeader, r.cfg.Daemon)
 	}
-	var err error
-	if p.source, err = r.sourceOf(stored, &p); err != nil {
+	q := &question{params: p, w: w, r: req, Session: &Session{
+		reader: r, stored: stored, who: access.From(req.Context()),
+		credentials: req.Header.Get("Authorization"), storedOnly: p.storedOnly, waitingOnly: p.waitingOnly,
+	}}
+	if q.stream, q.source, err = r.sourceOf(stored, p.stream); err != nil {
 		return err // even if a parameter is wrong too: the rest depends on the stream
 	}
 	if wrong != nil {
 		return wrong
 	}
 	if sensor != "" {
-		if err := access.From(req.Context()).RequireSensor(sensor); err != nil {
+		if err := q.who.RequireSensor(sensor); err != nil {
 			return err
 		}
 	}
 	if p.waitingOnly {
-		return r.answerWaiting(&question{reader: r, stored: stored, params: p, w: w, r: req})
+		return r.answerWaiting(q)
 	}
-	if err := stored.Available(p.stream); err != nil {
-		return away(err)
-	}
-	present, goAway := context.WithCancelCause(req.Context())
-	defer goAway(nil)
-	if stored.Up != nil {
-		defer context.AfterFunc(stored.Up(p.stream), func() { goAway(errAway) })()
-	}
-	leave, err := r.slots.enter(present, access.From(req.Context()))
+	ctx, err := q.enter(req.Context())
 	if err != nil {
-		if cause := stored.Available(p.stream); cause != nil {
-			err = away(cause)
-		}
 		return err
 	}
-	defer leave()
-	ctx, cancel := context.WithTimeoutCause(present, r.cfg.Timeout, errTimeout)
-	defer cancel()
+	defer q.End()
 	defer w.hurry(r.cfg.Timeout + slowClient)()
-	q := &question{reader: r, stored: stored, params: p, w: w, r: req}
-	budget := telemetry.NewBudget(r.cfg.MaxBytes)
-	err = endpoints[c].answer(q, telemetry.WithBudget(ctx, budget))
+	err = endpoints[c].answer(q, ctx)
 	if err != nil {
-		err = q.explain(ctx, err, budget.Spent() == 0)
+		err = q.Explain(ctx, err)
 	}
-	return q.end(err)
+	var known *telemetry.Error
+	if errors.As(err, &known) && known.Code == telemetry.CodeTooCostly {
+		err = &telemetry.Error{Kind: known.Kind, Code: known.Code, Message: known.Message + "; " + askForLess}
+	}
+	return q.finish(err)
 }
 
-// end breaks an answer off that has begun and failed, unless the client is gone.
-func (q *question) end(err error) error {
+// finish breaks an answer off that has begun and failed, unless the client is gone.
+func (q *question) finish(err error) error {
 	if err == nil || !q.w.begun || q.r.Context().Err() != nil || errors.Is(err, errGone) {
 		return err
 	}
@@ -123,32 +124,26 @@ func (q *question) end(err error) error {
 	return errCut
 }
 
-// sourceOf returns the stream to query, and fills in the default's name.
-func (r *Reader) sourceOf(stored *Stored, p *params) (Source, error) {
-	if p.stream == "" {
-		p.stream = r.cfg.DefaultStream
-	}
-	source := stored.Sources[p.stream]
+// sourceOf returns a stream to query; an empty name is the default's.
+func (r *Reader) sourceOf(stored *Stored, stream string) (string, Source, error) {
+	stream = cmp.Or(stream, r.cfg.DefaultStream)
+	source := stored.Sources[stream]
 	if source == nil {
-		return nil, telemetry.Errorf(telemetry.NotFound, "stream_unknown", "stream %s does not exist; GET /v1/streams lists those that do", telemetry.Quote([]byte(p.stream)))
+		return "", nil, telemetry.Errorf(telemetry.NotFound, "stream_unknown", "stream %s does not exist; GET /v1/streams lists those that do", telemetry.Quote([]byte(stream)))
 	}
-	return source, nil
+	return stream, source, nil
 }
 
-// explain turns an error into what the client should know; nothing says that MongoDB
-// sent no document.
-func (q *question) explain(ctx context.Context, err error, nothing bool) error {
+// Explain turns an error of a source, or of the context, into what the client should know.
+func (s *Session) Explain(ctx context.Context, err error) error {
 	var known *telemetry.Error
 	if errors.As(err, &known) {
-		if known.Code == telemetry.CodeTooCostly {
-			return &telemetry.Error{Kind: known.Kind, Code: known.Code, Message: known.Message + "; " + askForLess}
-		}
 		return err
 	}
-	if cause := q.stored.Available(q.params.stream); cause != nil {
+	if cause := s.stored.Available(s.stream); cause != nil {
 		return away(errors.Join(cause, err))
 	}
-	timeout := q.reader.cfg.Timeout
+	timeout, nothing := s.reader.cfg.Timeout, s.budget.Spent() == 0 // MongoDB sent no document
 	switch {
 	case errors.Is(context.Cause(ctx), errTimeout) && nothing: // a smaller query would not help
 		return &telemetry.Error{
