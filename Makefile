@@ -41,8 +41,8 @@ run: build ## build and run the daemon with its own mongod; ARGS='--granularity 
 	@exec ./bin/brim serve $(ARGS)
 
 .PHONY: demo
-demo: build ## write latency as hourly buckets fill, with single and merged updates and a time-series collection; about a minute and a half
-	@exec ./bin/brim bench fill --quick --cells 1h-single,1h-merged,1h-timeseries $(ARGS)
+demo: build ## write latency as hourly buckets fill, with single and merged updates and a time-series collection, with plots in bin/demo.html; about a minute and a half
+	@exec ./bin/brim bench fill --quick --cells 1h-single,1h-merged,1h-timeseries --report bin/demo.html $(ARGS)
 
 .PHONY: test
 test: ## all tests, in random order; what needs a program that is missing is skipped and listed; PKG=./internal/queue narrows it

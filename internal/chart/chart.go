@@ -22,17 +22,16 @@ type Chart struct {
 	X      X         `json:"x"`
 	Panels []Panel   `json:"panels"`
 	Marks  []float64 `json:"marks,omitempty"` // places of X that get a vertical line
-	Small  bool      `json:"small,omitempty"` // one of many beside each other
 }
 
 // A Kind says what the places of an X axis are.
 type Kind string
 
-// The kinds.
+// The kinds. The live page has a further one, clock: seconds since the epoch, shown as the
+// reader's time of day.
 const (
 	Number     Kind = "number"
 	Elapsed    Kind = "elapsed"    // seconds
-	Clock      Kind = "clock"      // seconds since the epoch, shown as the reader's time of day
 	Names      Kind = "names"      // 0, 1, 2 …, with a name for each
 	Percentile Kind = "percentile" // each nine after the point takes as much room as the one before
 )
@@ -66,7 +65,6 @@ type Series struct {
 	Dashed bool   `json:"dashed,omitempty"`
 	Filled bool   `json:"filled,omitempty"` // down to the lower end of the axis
 	Points bool   `json:"points,omitempty"` // a point at each value; false: only at values without neighbours
-	Alone  bool   `json:"alone,omitempty"`  // no line through the points
 	Bridge bool   `json:"bridge,omitempty"` // the line goes on over missing values
 }
 
@@ -90,15 +88,6 @@ func (v Values) MarshalJSON() ([]byte, error) {
 		}
 	}
 	return append(out, ']'), nil
-}
-
-// Float32s returns them as values.
-func Float32s(v []float32) Values {
-	out := make(Values, len(v))
-	for i, x := range v {
-		out[i] = float64(x)
-	}
-	return out
 }
 
 // Rarity is the place of a percentile, from 0 to below 100, on an axis of that kind: how

@@ -1,5 +1,11 @@
 // Draws charts with uPlot, which is loaded before. A chart is described as in chart.go:
-// panels above each other with one X axis.
+// panels above each other with one X axis. The live page uses some more:
+//
+//   small   one of many beside each other
+//   empty   what it says when there is nothing to draw
+//   x.kind  clock; x.range: both ends of the axis
+//   panels  bounds: least and greatest value, in common with other charts; free: the axis need
+//           not begin at 0; digits of values that are read out; unit plain
 
 // The multiples of each unit: [least value written in it, factor, suffix], the largest first.
 const scales = {
@@ -23,7 +29,7 @@ export function format(unit, value, digits = 3, like = value) {
   const size = Math.max(Math.abs(like), Math.abs(rounded(like, digits)));
   const [, factor, suffix] = scales[unit].find(([from]) => size >= from);
   const scaled = value / factor;
-  if (Math.abs(scaled) >= 1e15 || (unit === "plain" && Math.abs(scaled) < 1e-4)) return scaled.toExponential(digits - 1) + suffix;
+  if (Math.abs(scaled) >= 1e15 || (unit === "plain" && scaled !== 0 && Math.abs(scaled) < 1e-4)) return scaled.toExponential(digits - 1) + suffix;
   return rounded(scaled, digits).toLocaleString("en", { maximumFractionDigits: 15 }) + suffix;
 }
 
@@ -123,14 +129,17 @@ const yRange = (current) => (u, least, greatest) => {
   return uPlot.rangeNum(Math.min(0, low), Math.max(high, low < 0 ? 0 : high || 1), { min: { pad: low < 0 ? 0.1 : 0 }, max: { pad: 0.1 } });
 };
 
-// A bar of each series stands at each place, beside those of the others.
-const bars = (series, of) => (u, i, from, to) => {
+// A bar of each series stands at each place, beside those of the others. A thin line goes up
+// to the greatest of the repeats.
+const bars = (series, of, ranged) => (u, i, from, to) => {
   const path = new Path2D(), group = u.bbox.width / (u.scales.x.max - u.scales.x.min) * 0.76;
   const width = Math.min(group / of, 28 * devicePixelRatio), bottom = u.bbox.top + u.bbox.height;
   for (let j = from; j <= to; j++) {
     if (u.data[i][j] == null) continue;
     const left = u.valToPos(u.data[0][j], "x", true) + (series - of / 2) * width, top = Math.min(u.valToPos(u.data[i][j], "y", true), bottom);
     path.rect(left + width * 0.05, top, width * 0.9, bottom - top);
+    const high = ranged ? u.data[i + 2][j] : null;
+    if (high > u.data[i][j]) path.rect(left + width / 2 - 1, u.valToPos(high, "y", true), 2, top - u.valToPos(high, "y", true));
   }
   return { stroke: null, fill: path };
 };
@@ -164,13 +173,12 @@ function seriesOf(panel) {
     const line = { label: s.name ?? "", stroke: colour, width: 1.6, spanGaps: Boolean(s.bridge), points: { show: Boolean(s.points), size: 6, width: 0, fill: colour, filter: s.points ? undefined : isolated } };
     if (s.dashed) line.dash = [5, 4];
     if (s.filled) line.fill = fill;
-    if (s.alone) line.paths = () => null;
-    if (panel.bars) Object.assign(line, { paths: bars(at, panel.series.length), fill: colour, points: { show: false } });
+    if (panel.bars) Object.assign(line, { paths: bars(at, panel.series.length, Boolean(s.low)), fill: colour, points: { show: false } });
     const i = out.push(line) - 1;
     if (s.low) {
-      const edge = { stroke: () => colour() + "66", width: panel.edges ? 1 : 0, points: { show: false }, spanGaps: Boolean(s.bridge) };
+      const edge = { width: 0, points: { show: false }, spanGaps: Boolean(s.bridge) };
       out.push({ ...edge }, { ...edge });
-      bands.push({ series: [i + 2, i + 1], fill });
+      if (!panel.bars) bands.push({ series: [i + 2, i + 1], fill });
     }
   });
   return { series: out, bands };
@@ -238,7 +246,7 @@ export function draw(holder, chart, options = {}) {
     const names = chart.x.kind === "names";
     const u = new uPlot({
       width: Math.max(box.clientWidth, 120), height: height + (last ? 24 : 0), pxAlign: 1, series, bands, legend: { show: false },
-      padding: [8, 16, last ? null : 4, 0],
+      padding: [8, 16, last ? null : 10, 0],
       scales: {
         x: {
           time: false, distr: chart.x.log || chart.x.kind === "percentile" ? 3 : 1,

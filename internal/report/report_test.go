@@ -93,3 +93,28 @@ func TestHTML(t *testing.T) {
 	assert.Contains(t, b.String(), "<h2>x</h2>")
 	assert.Contains(t, b.String(), `<a href="#x">x</a>`)
 }
+
+func TestWideTablesAreStackedOnNarrowScreens(t *testing.T) {
+	t.Parallel()
+	narrow := &Table{Head: []string{"part", "readings"}, Rows: [][]string{{"0–10 %", "12,024"}}}
+	assert.False(t, narrow.Stacked())
+	wide := &Table{Head: []string{"claim", "why"}, Rows: [][]string{{"it grows", strings.Repeat("because ", 6)}}}
+	assert.True(t, wide.Stacked())
+	var b strings.Builder
+	require.NoError(t, HTML(&b, &Document{Overview: Block{Table: wide}}))
+	assert.Contains(t, b.String(), `<table class="stacked">`)
+}
+
+func TestMeasuredFiguresBesidePublishedOnes(t *testing.T) {
+	t.Parallel()
+	for times, want := range map[float64]string{1: "50.0%", 10: "100.0%", 0.1: "0.0%", 1e9: "100.0%", 0.5: "34.9%"} {
+		assert.Equal(t, want, Comparison{}.At(times))
+	}
+	d := &Document{Overview: Block{Compared: []Comparison{{What: "an append", Published: "85 µs", Measured: "170 µs", Times: 2, Low: 1, High: 3, Tone: "fair"}}}}
+	var page, text strings.Builder
+	require.NoError(t, HTML(&page, d))
+	assert.Contains(t, page.String(), `<div class="claim fair"><p>an append</p>`)
+	assert.Contains(t, page.String(), `<line class="range" x1="50.0%" x2="73.9%" y1="50%" y2="50%"/><circle cx="65.1%"`)
+	require.NoError(t, Text(&text, 0, d))
+	assert.Empty(t, text.String(), "on the page only")
+}

@@ -22,7 +22,8 @@ func TestPageHasClaimsPlotsTablesAndFindings(t *testing.T) {
 	t.Parallel()
 	page := htmlOf(t, aResult())
 	for _, want := range []string{
-		"<h1>Experiment granularity</h1>", `<span class="verdict good">confirmed</span>`, `<span class="verdict fair">direction holds, size differs</span>`,
+		"<h1>Experiment granularity</h1>", "<div class=\"box good\">\n<p>Use 5m, because it is so.</p>", "docs/experiments.md",
+		`<line class="range" x1="37.1%" x2="37.1%" y1="50%" y2="50%"/><circle cx="37.1%"`, `<span class="verdict good">confirmed</span>`, `<span class="verdict fair">direction holds, size differs</span>`,
 		`<span class="verdict none">not seen here</span>`, `<span class="verdict bad">opposite</span>`, "<figcaption>It rises.</figcaption>",
 		"<h3>Round trip of an append</h3>", `<td class="left" title="readings">12</td><td>115 µs (111 µs to 119 µs)</td>`, "a|b &lt;b&gt;", "<figcaption>Dirty data.</figcaption>",
 		"<h3>Held constant</h3>", "<li>compressor snappy</li>", "<th>mongod</th><td>8.0.4, replica set and standalone", "prefers-color-scheme: dark", `name="viewport"`,

@@ -74,7 +74,8 @@ func Table(w io.Writer, width int, results []*bench.Result) error {
 func HTML(w io.Writer, results ...*bench.Result) error {
 	d := report.Document{
 		Heading: "Experiments",
-		Intro:   "Published figures about MongoDB as a telemetry store, beside those measured on this machine. Figures are medians, with the range of the repeats.",
+		Intro: "Figures that articles about MongoDB as a telemetry store repeat, mostly without machine, version or settings (docs/experiments.md lists them), beside those measured on this machine. " +
+			"Figures are medians, with the range of the repeats.",
 	}
 	if len(results) == 1 {
 		d.Heading = "Experiment " + results[0].Experiment
@@ -108,8 +109,11 @@ func section(r *bench.Result, plots bool) report.Section {
 	if why := trouble(r); why != "" {
 		add(report.Block{Box: "bad", Text: []string{why}})
 	}
+	if r.Answer != "" {
+		add(report.Block{Box: "good", Text: []string{r.Answer}})
+	}
 	if len(r.Rows) > 0 {
-		add(report.Block{Title: "Published and measured", Table: &report.Table{Head: claimHead, Rows: claimCells(r.Rows), Tone: tone}, Notes: []string{score(r.Rows)}})
+		add(report.Block{Title: "Published and measured", Compared: compared(r.Rows), Table: &report.Table{Head: claimHead, Rows: claimCells(r.Rows), Tone: tone}, Notes: []string{score(r.Rows)}})
 	}
 	drawn := report.Block{}
 	for _, t := range r.Tables {
@@ -140,6 +144,21 @@ func section(r *bench.Result, plots bool) report.Section {
 	add(report.Block{Title: "Left out", List: left})
 	add(report.Block{Title: "Environment", Facts: facts(r)})
 	return s
+}
+
+// compared are the rows whose published figure is a number.
+func compared(rows []bench.Row) (all []report.Comparison) {
+	for i := range rows {
+		r := &rows[i]
+		if !(r.Measured/r.Published > 0) || math.IsInf(r.Measured/r.Published, 0) {
+			continue
+		}
+		all = append(all, report.Comparison{
+			What: r.Claim, Published: r.PublishedAs, Measured: r.MeasuredAs, Tone: tone(string(r.Verdict)),
+			Times: r.Measured / r.Published, Low: cmp.Or(r.Min, r.Measured) / r.Published, High: cmp.Or(r.Max, r.Measured) / r.Published,
+		})
+	}
+	return all
 }
 
 // gridOf returns a table's cells: the median of each, with the range.

@@ -85,7 +85,7 @@ func byFill(title, of string, rows []load.FillRow) chart.Chart {
 		c.X.At = append(c.X.At, float64(i))
 		p50.Y, p99.Y = append(p50.Y, orGap(row.P50)), append(p99.Y, orGap(row.P99))
 	}
-	c.Panels = []chart.Panel{{Unit: chart.Seconds, Bars: true, Series: []chart.Series{p50, p99}}}
+	c.Panels = []chart.Panel{{Unit: chart.Seconds, Log: true, Bars: true, Series: []chart.Series{p50, p99}}}
 	return c
 }
 

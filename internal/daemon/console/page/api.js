@@ -25,9 +25,10 @@ async function ask({ path, signal }) {
   throw Object.assign(new Error(told.message ?? "the daemon answered " + answer.status), { status: answer.status });
 }
 
-// get returns the answer to GET path, with parameters that are not empty.
+// get returns the answer to GET path, with parameters that are not empty; a list is a
+// parameter that is repeated.
 export function get(path, parameters = {}, signal = undefined) {
-  const query = new URLSearchParams(Object.entries(parameters).filter(([, v]) => v != null && v !== ""));
+  const query = new URLSearchParams(Object.entries(parameters).flatMap(([name, v]) => [v].flat().map((one) => [name, one])).filter(([, v]) => v != null && v !== ""));
   return new Promise((resolve, reject) => {
     waiting.push({ path: path + "?" + query, signal, resolve, reject });
     next();

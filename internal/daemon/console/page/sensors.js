@@ -6,7 +6,7 @@ import { showSensor } from "./sensor.js";
 
 const page = 50; // sensors that are listed at a time
 const box = document.getElementById("list"), note = document.getElementById("list-note"), more = document.getElementById("more");
-const select = document.getElementById("sensors-stream"), prefix = document.getElementById("prefix"), field = document.getElementById("field");
+const select = document.getElementById("sensors-stream"), prefix = document.getElementById("prefix"), tags = document.getElementById("tags"), field = document.getElementById("field");
 const pressed = choose(document.getElementById("range"), "range", { from: null, to: null });
 const fallback = [...select.options].find((o) => "default" in o.dataset) ?? select.options[0];
 
@@ -21,7 +21,7 @@ export function chosen() {
   const option = [...select.options].find((o) => o.value === s.stream) ?? fallback;
   return {
     stream: option?.value ?? "", storage: option?.dataset.storage, window: Number(option?.dataset.window ?? 0), granularity: option?.dataset.granularity,
-    prefix: s.prefix ?? "", sensor: s.sensor ?? "", field: s.field ?? "", range: milliseconds(s.range ?? "1h") || 3600e3,
+    prefix: s.prefix ?? "", tags: s.tags ?? "", sensor: s.sensor ?? "", field: s.field ?? "", range: milliseconds(s.range ?? "1h") || 3600e3,
     from: Date.parse(s.from), to: Date.parse(s.to),
   };
 }
@@ -31,13 +31,15 @@ export function showSensors() {
   const c = chosen();
   select.value = c.stream;
   if (document.activeElement !== prefix) prefix.value = c.prefix;
+  if (document.activeElement !== tags) tags.value = c.tags;
   pressed(state().from ? "" : state().range ?? "1h");
-  if (listed !== JSON.stringify([c.stream, c.prefix])) list(true);
+  if (listed !== listKey(c)) list(true);
   else if (drawn !== sparkKey(c)) redraw();
   mark(c.sensor);
   showSensor(c);
 }
 
+const listKey = (c) => JSON.stringify([c.stream, c.prefix, c.tags]);
 const sparkKey = (c) => JSON.stringify([c.range, c.field]);
 
 // mark shows which sensor is chosen; its link is where the keyboard enters the list.
@@ -54,7 +56,7 @@ async function list(anew) {
   if (anew) {
     asked.abort();
     asked = new AbortController();
-    listed = JSON.stringify([c.stream, c.prefix]);
+    listed = listKey(c);
     drawn = sparkKey(c);
     after = "";
     box.replaceChildren();
@@ -65,13 +67,13 @@ async function list(anew) {
   note.className = "note";
   note.textContent = "Searching …";
   try {
-    const answer = await get("/v1/sensors", { stream: c.stream, prefix: c.prefix, after, limit: page }, signal);
+    const answer = await get("/v1/sensors", { stream: c.stream, prefix: c.prefix, tag: c.tags.trim().split(/\s+/), after, limit: page }, signal);
     box.append(...answer.sensors.map(row));
     mark(chosen().sensor);
     after = answer.after ?? "";
     more.hidden = !after;
     const n = box.children.length;
-    note.textContent = n === 0 ? (c.prefix ? "No sensor begins with this." : "No sensors yet.") : after ? n + " sensors shown; there are more." : n + (n === 1 ? " sensor." : " sensors.");
+    note.textContent = n === 0 ? (c.prefix || c.tags ? "No sensor is like this." : "No sensors yet.") : after ? n + " sensors shown; there are more." : n + (n === 1 ? " sensor." : " sensors.");
   } catch (e) {
     if (signal.aborted) return;
     listed = "";
@@ -89,7 +91,8 @@ function row(sensor) {
   id.className = "id";
   id.textContent = sensor.sensorId;
   const newest = Date.parse(sensor.newest), today = Date.now() - newest < 12 * 3600e3;
-  age.textContent = (today ? clock : date)(newest / 1000);
+  age.textContent = [(today ? clock : date)(newest / 1000), ...Object.entries(sensor.tags ?? {}).map((t) => t.join("="))].join(" · ");
+  sensor.fields?.forEach(know);
   age.title = "time of its newest reading: " + sensor.newest;
   id.append(age);
   value.className = "n";
@@ -169,14 +172,16 @@ select.addEventListener("change", () => set({ stream: select.value, sensor: null
 field.addEventListener("change", () => set({ field: field.value }));
 more.addEventListener("click", () => list(false));
 let typing = 0;
+const search = () => set({ prefix: prefix.value, tags: tags.value.trim() }, { replace: true });
 prefix.addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(() => set({ prefix: prefix.value }, { replace: true }), 250);
+  typing = setTimeout(search, 250);
 });
+tags.addEventListener("change", search);
 document.getElementById("find").addEventListener("submit", (e) => {
   e.preventDefault();
   clearTimeout(typing);
-  set({ prefix: prefix.value }, { replace: true });
+  search();
 });
 
 // Arrows go through the list; Enter opens, as with every link.

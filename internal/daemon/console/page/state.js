@@ -1,7 +1,7 @@
 // What the page shows is in the fragment of its address, so that it can be shared:
 //
 //   #tab=overview&stream=readings&last=5m
-//   #tab=sensors&stream=readings&prefix=plant-&sensor=plant-1&range=24h
+//   #tab=sensors&stream=readings&prefix=plant-&tags=site%3Dnorth&sensor=plant-1&range=24h
 //   #tab=sensors&sensor=plant-1&from=2026-11-23T08:00:00.000Z&to=2026-11-23T09:00:00.000Z
 const watchers = [];
 
