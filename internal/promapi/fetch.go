@@ -5,7 +5,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"sort"
 	"sync"
 
 	"github.com/prometheus/prometheus/model/histogram"
@@ -111,19 +110,31 @@ func (t *task) spans() [][2]int64 {
 
 func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
 	for _, span := range c.task.spans() {
-		for r, err := range c.querier.exchange.session.Readings(ctx, telemetry.Query{Sensor: c.task.sensor, From: span[0], To: span[1]}) {
-			if err != nil {
-				return err
-			}
-			c.add(&r)
-			if c.fresh >= 10_000 {
-				if err := c.count(mu); err != nil {
-					return err
-				}
-			}
+		if err := c.readSpan(ctx, mu, span); err != nil {
+			return err
+		}
+	}
+	if c.querier.lookback.auto {
+		if err := c.lookBack(ctx, mu); err != nil {
+			return err
 		}
 	}
 	return c.count(mu)
+}
+
+func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
+	for r, err := range c.querier.exchange.session.Readings(ctx, telemetry.Query{Sensor: c.task.sensor, From: span[0], To: span[1]}) {
+		if err != nil {
+			return err
+		}
+		c.add(&r)
+		if c.fresh >= 10_000 {
+			if err := c.count(mu); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // count adds the new samples to those of the query.
@@ -231,13 +242,19 @@ func (c *collector) give() {
 				if !set.wanted[i] || !s.matchers.wantsName(col.name) {
 					continue
 				}
-				from, to := sort.Search(len(col.times), func(i int) bool { return col.times[i] >= s.from }), sort.Search(len(col.times), func(i int) bool { return col.times[i] >= s.to })
-				if from < to {
-					s.found = append(s.found, &series{labels: full, times: col.times[from:to], values: col.values[from:to]})
+				if one := s.seriesOf(full, col); len(one.times) > 0 {
+					s.found = append(s.found, one)
 				}
 			}
 		}
 	}
+}
+
+// between returns the samples from a time to before another one.
+func (c *column) between(from, to int64) ([]int64, []float64) {
+	first, _ := slices.BinarySearch(c.times, from)
+	last, _ := slices.BinarySearch(c.times, to)
+	return c.times[first:max(first, last)], c.values[first:max(first, last)]
 }
 
 // A series is a storage.Series in memory.
@@ -291,7 +308,8 @@ func (i *iterator) Seek(t millis) chunkenc.ValueType {
 			step *= 2
 		}
 		rest := times[from:min(len(times), from+step+1)]
-		from += sort.Search(len(rest), func(n int) bool { return rest[n] >= t })
+		n, _ := slices.BinarySearch(rest, t)
+		from += n
 	}
 	if i.at = from; from >= len(times) {
 		return chunkenc.ValNone
