@@ -38,6 +38,11 @@ type kinds struct {
 // Len returns the number of readings.
 func (p *Packed) Len() int { return p.n }
 
+// BeginsWith reports whether the first reading has this series and shape.
+func (p *Packed) BeginsWith(series *Series, shape *Shape) bool {
+	return p.n > 0 && p.shape == shape && p.series == series.encoded
+}
+
 // MemorySize estimates the bytes of heap that the readings take, without p itself.
 func (p *Packed) MemorySize() int64 {
 	n := cap(p.data) + len(p.series)

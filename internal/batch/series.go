@@ -156,6 +156,12 @@ func (s *Series) memory() int { return 128 + len(s.encoded) + len(s.packed) + 32
 
 func (s *Shape) memory() int { return 64 + len(s.key) + 24*len(s.Fields) }
 
+// Identity returns a hash of the series with its tags, which Hash leaves out.
+func (s *Series) Identity() uint64 { return xxhash.Sum64String(s.encoded) }
+
+// Identity returns a hash of the fields' names and kinds.
+func (s *Shape) Identity() uint64 { return xxhash.Sum64String(s.key) }
+
 // sortTags returns the encoded series with its tags in the order of their
 // names, and the tags, which are parts of pairs.
 func sortTags(stream string, sensor, pairs []byte) (encoded []byte, sorted []tagPair) {

@@ -166,6 +166,8 @@ type bucket struct {
 	due       int64         // when it was due to be stored, in ns since the epoch; 0: it is not due
 	newest    int64         // time of its newest row that is not stored
 	noted     time.Duration // arrival that was last reported, since the queue began
+	series    *batch.Series // that Catalog saw last; nil if rows were packed since
+	shape     *batch.Shape  // likewise
 	lastSeq   uint64        // of the newest row ever added
 	*trouble                // nil: its last write did not fail
 

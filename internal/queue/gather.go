@@ -88,6 +88,7 @@ func (l *lane) pack(b *bucket, p *parcel, r batch.Ref) bool {
 	l.packed.bytes += to.MemorySize() - before
 	to.unpacked += int(r.Row().Size)
 	b.packs++
+	b.series, b.shape = nil, nil // packed rows take less memory
 	if to.Len() > 1 {
 		return true
 	}

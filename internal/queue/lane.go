@@ -94,7 +94,7 @@ func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *
 	l := &lane{
 		queue: q, stream: stream, part: batch.Part{Stream: stream, Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
 		buckets: make(map[bucketKey]*bucket), sensors: make(map[uint64]*bucket), lacking: make(map[*bucket]struct{}),
-		remembered: maxRemembered / all, budget: q.cfg.MaxBytes / int64(all), lastWrite: last,
+		remembered: max(1, q.cfg.Remembered/all), budget: q.cfg.MaxBytes / int64(all), lastWrite: last,
 		swept: time.Now(), aside: asides{stale: true}, schedule: newSchedule(cfg.Policy, q.cfg.Lanes),
 	}
 	return l
@@ -428,6 +428,7 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 	}
 	b := l.bucketOf(p, r.Row(), true)
 	l.noteArrival(b, p)
+	l.noteSeries(b, p, r.Row())
 	switch {
 	case b.state.lacks(): // the row stays in the journal
 		b.newest = max(b.newest, r.Row().Time)
@@ -557,6 +558,13 @@ func (l *lane) sweep(now time.Time) {
 	}
 }
 
+// forgetSurplus forgets a bucket that has become idle if the lane remembers too many.
+func (l *lane) forgetSurplus(b *bucket) {
+	if len(l.buckets) > l.remembered {
+		l.forget(b)
+	}
+}
+
 func (l *lane) forget(b *bucket) {
 	delete(l.buckets, b.key)
 	l.unlink(b, batch.SeriesHash(l.stream, b.key.sensor))
@@ -665,6 +673,19 @@ func (l *lane) noteArrival(b *bucket, p *parcel) {
 	}
 }
 
+// noteSeries reports a row to the stream's Catalog, unless it is like the one before.
+func (l *lane) noteSeries(b *bucket, p *parcel, row *batch.Row) {
+	if l.cfg.Catalog == nil {
+		return
+	}
+	series, shape := p.view.Series(row), p.view.Shape(row)
+	if b.series == series && b.shape == shape || b.packs > 0 && b.packed.BeginsWith(series, shape) {
+		return
+	}
+	b.series, b.shape = series, shape
+	l.cfg.Catalog.Saw(series, shape, row.Time)
+}
+
 // noteAgain is the least time between two reported arrivals of a bucket. There may be
 // hundreds of thousands of readings a second, and arrivals are counted in seconds.
 const noteAgain = time.Second
@@ -690,9 +711,7 @@ func (l *lane) settle(f *flight, now time.Time, others, full bool) {
 		}
 		if b.state == idle {
 			b.maySent, b.trouble = b.recovered, nil
-			if len(l.buckets) > l.remembered {
-				l.forget(b)
-			}
+			l.forgetSurplus(b)
 		}
 	case verdict == batch.Wait || verdict == batch.Hangs:
 		l.failed(f, now, others)

@@ -95,6 +95,13 @@ type Arrivals interface {
 	Came(sensor string, at time.Time)
 }
 
+// Catalog records which series there are, and their fields. Saw is called by several lanes
+// at once, and must not block: for each bucket when it gets its first row, and when the
+// series or the shape of its rows changes.
+type Catalog interface {
+	Saw(series *batch.Series, shape *batch.Shape, ms int64)
+}
+
 // Stream is one stream's place in the queue.
 type Stream struct {
 	Store       Store
@@ -103,6 +110,7 @@ type Stream struct {
 	// Prepared is closed when the store can be written to; nil: it can already.
 	Prepared <-chan struct{}
 	Arrivals Arrivals // may be nil
+	Catalog  Catalog  // may be nil
 }
 
 // Config configures a queue.
@@ -111,6 +119,7 @@ type Config struct {
 	Streams     map[string]Stream
 	Lanes       int   // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
 	MaxBytes    int64 // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields that are not packed yet
+	Remembered  int   // buckets that lanes remember at most, except those with readings; 0: 50,000
 	DeadLetters DeadLetters
 	// LimitAge returns the current upper limit for every Policy.Max; 0 or nil: none.
 	LimitAge   func() time.Duration
@@ -121,6 +130,7 @@ type Config struct {
 func (c *Config) setDefaults() error {
 	c.Lanes = cmp.Or(c.Lanes, 4)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 32<<20)
+	c.Remembered = cmp.Or(c.Remembered, maxRemembered)
 	switch {
 	case c.Journal == nil:
 		return errors.New("a queue needs a journal")

@@ -54,6 +54,8 @@ type settings struct {
 	lanes        int
 	heartbeat    time.Duration // of the driver
 	pings        bool          // whether it notices that MongoDB has stopped answering
+	remembered   int           // buckets that the queue remembers; 0: its default
+	retention    time.Duration // of what is accepted; the collections keep all
 }
 
 // process is one process of a daemon: the write path and the queries, composed as
@@ -66,6 +68,7 @@ type process struct {
 	files    *faulttest.Files
 	letters  *letters
 	log      *slog.Logger
+	now      func() time.Time
 	metrics  *prometheus.Registry
 
 	journal *journal.Journal
@@ -158,7 +161,7 @@ func (p *process) openJournal(o outside) error {
 	var err error
 	p.journal, err = journal.Open(journal.Config{
 		Dir: journalDir, Session: p.session, Streams: streams, Files: p.files,
-		MaxBytes: c.journalBytes, SegmentBytes: c.segmentBytes, TailBytes: c.tailBytes,
+		MaxBytes: c.journalBytes, SegmentBytes: c.segmentBytes, TailBytes: c.tailBytes, Now: p.now,
 		Logger: p.log, Registerer: p.metrics,
 	})
 	return err
@@ -190,7 +193,7 @@ func (p *process) openStorage(o outside) error {
 		return err
 	}
 	of := store.Config{
-		Database: p.conn.Database(), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
+		Database: p.conn.Database(), Granularity: c.granularity, Compressor: store.Zstd, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
 		MaxReadingsPerUpdate: c.maxPerUpdate, Lost: p.recheckAll, Logger: p.log, Registerer: p.metrics,
 	}
 	of.Stream = bucketStream
@@ -209,7 +212,7 @@ func (p *process) openStorage(o outside) error {
 		streams[name] = queue.Stream{Store: p.claims.Guard(s), Granularity: c.granularity, Policy: c.policy, Prepared: p.ready[name]}
 	}
 	p.queue, err = queue.New(queue.Config{
-		Journal: p.journal, Streams: streams, Lanes: c.lanes, MaxBytes: c.queueBytes, LimitAge: p.peers.LimitAge,
+		Journal: p.journal, Streams: streams, Lanes: c.lanes, MaxBytes: c.queueBytes, Remembered: c.remembered, LimitAge: p.peers.LimitAge,
 		DeadLetters: p.letters, Logger: p.log, Registerer: p.metrics,
 	})
 	return err
@@ -232,18 +235,18 @@ func (p *process) live(ctx context.Context) ([]peers.Peer, error) {
 func (p *process) openHandler(outside) error {
 	c := &p.settings
 	in := []ingest.Stream{
-		{Name: bucketStream, Storage: string(store.Bucket), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: int64(c.maxBytes)},
-		{Name: seriesStream, Storage: string(store.TimeSeries), Granularity: c.granularity},
+		{Name: bucketStream, Storage: string(store.Bucket), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: int64(c.maxBytes), Retention: c.retention},
+		{Name: seriesStream, Storage: string(store.TimeSeries), Granularity: c.granularity, Retention: c.retention},
 	}
 	var err error
 	p.ingest, err = ingest.New(ingest.Config{
 		Streams: in, DefaultStream: bucketStream, Acks: []telemetry.Ack{telemetry.Journaled, telemetry.Stored},
-		Available: p.journal.Err, Logger: p.log, Registerer: p.metrics,
+		Available: p.journal.Err, Logger: p.log, Registerer: p.metrics, Now: p.now,
 	}, p.journal)
 	if err != nil {
 		return err
 	}
-	reader, err := read.New(read.Config{DefaultStream: bucketStream, Daemon: p.session, MaxQueries: 1000, Problem: p.ingest.WriteProblem, Logger: p.log, Registerer: p.metrics})
+	reader, err := read.New(read.Config{DefaultStream: bucketStream, Daemon: p.session, MaxQueries: 1000, MaxBacklog: 1 << 20, Problem: p.ingest.WriteProblem, Logger: p.log, Registerer: p.metrics})
 	if err != nil {
 		return err
 	}

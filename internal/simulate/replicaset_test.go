@@ -287,7 +287,9 @@ func (c *Command) execute() {
 	if c.executed || db.hosts[c.conn.host].stopped {
 		panic(fmt.Sprintf("simulate: %s was executed, or is at a stopped member", c.Name))
 	}
-	x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now(), begun: c.begun, interrupted: c.conn.host == db.primary && c.term < db.term}
+	x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now(), begun: c.begun}
+	// An election ends what a primary has begun, not what is still in its sockets.
+	x.interrupted = !c.conn.closed && c.conn.host == db.primary && c.term < db.term
 	c.reply = x.run()
 	c.executed, c.needs = true, x.needs
 	if db.observe != nil {
@@ -564,6 +566,17 @@ func (m *MongoDB) Documents(database, name string) (out []bson.Raw) {
 		out = append(out, bson.Raw(r.doc))
 	}
 	return out
+}
+
+// Collection returns the kind and the options of a collection; the kind is empty if a majority
+// knows of none.
+func (m *MongoDB) Collection(database, name string) (kind string, options bson.Raw) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.majority.collections[database+"."+name]; c != nil {
+		kind, options = c.kind, bson.Raw(c.options)
+	}
+	return kind, options
 }
 
 // hello describes the set as a member sees it.

@@ -54,6 +54,10 @@ type SensorQuery struct {
 	Prefix string // that ids begin with
 	After  string // ids behind this one only
 	Limit  int    // of sensors, a hint; 0: none
+
+	// Only what knows sensors by their tags observes these: see Sensor.Matches.
+	Tags   []Matcher // of tags
+	Sensor []Matcher // of ids
 }
 
 // A SensorSeen is a sensor, and the time of its newest reading in milliseconds

@@ -1,0 +1,239 @@
+// Package catalog keeps, for each stream in MongoDB, a collection of its sensors with
+// their tags and fields, so that sensors are found by tags without reading readings:
+//
+//	lane ── Saw, if new ──▶ unwritten ── every second ──▶ STREAM.sensors
+//	                           │                               ▲
+//	Writer ── before a bucket is written that has something new┘
+//	                           │
+//	List ◀── unwritten, then STREAM.sensors
+//
+// A sensor is in the catalog before its first reading is stored, so a crash between the
+// two loses nothing: the reading is still in the journal. The order costs one lookup in
+// memory for each update of a bucket. If the catalog cannot be written, readings are
+// stored all the same, and the entries are written later.
+//
+// A document is correct in whatever order several daemons write it: spans only grow, and
+// sets of tags and names of fields are only added.
+//
+//	document.go  the documents, and the updates of them
+//	known.go     what is known to be written
+//	write.go     writing
+//	list.go      finding sensors
+//	check.go     comparing the catalog with what is stored, and building it from that
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Source is a stream's store, from which its catalog is built and checked.
+type Source interface {
+	Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error]
+	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+	Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error)
+}
+
+// A StreamConfig describes a stream in MongoDB.
+type StreamConfig struct {
+	Source Source
+	// Retention is how long readings are kept; 0: forever. Sensors without readings
+	// leave the catalog some hours after their last reading.
+	Retention time.Duration
+	Ready     <-chan struct{} // closed when the stream can be read and written; nil: it can
+}
+
+// Config configures a Catalog.
+type Config struct {
+	Database *mongo.Database // with the concerns of store.Connection.Database
+	Daemon   string          // identifies this process
+	Streams  map[string]StreamConfig
+	// Known is how many combinations of a sensor, its tags and its fields are
+	// remembered as written, some 25 bytes each; 0: 2,000,000.
+	Known      int
+	Logger     *slog.Logger          // nil: nothing is logged
+	Registerer prometheus.Registerer // nil: metrics are kept and not registered
+}
+
+// A Catalog has the catalogs of all streams. A nil *Catalog has none.
+type Catalog struct {
+	cfg     Config
+	streams map[string]*Stream
+	metrics *metrics
+}
+
+// New returns a catalog; it does no I/O before Run.
+func New(cfg Config) (*Catalog, error) {
+	cfg.Known = cmp.Or(cfg.Known, 2_000_000)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Database == nil {
+		return nil, errors.New("a catalog needs a database")
+	}
+	c := &Catalog{cfg: cfg, streams: make(map[string]*Stream, len(cfg.Streams))}
+	for name, of := range cfg.Streams {
+		s := &Stream{
+			StreamConfig: of, name: name, catalog: c, log: cfg.Logger.With("stream", name),
+			collection: cfg.Database.Collection(store.SensorsName(name)), known: newKnown(cfg.Known / len(cfg.Streams)),
+			unwritten: make(map[uint64]*entry), wake: make(chan struct{}, 1), recheck: make(chan struct{}, 1),
+		}
+		s.state.Store(&state{})
+		s.retention.Store(int64(of.Retention))
+		c.streams[name] = s
+	}
+	var err error
+	if c.metrics, err = newMetrics(cfg.Registerer, c); err != nil {
+		return nil, fmt.Errorf("register metrics of the catalog: %w", err)
+	}
+	return c, nil
+}
+
+// Stream returns the catalog of a stream; nil if it has none.
+func (c *Catalog) Stream(name string) *Stream {
+	if c == nil {
+		return nil
+	}
+	return c.streams[name]
+}
+
+// Run writes the catalogs, and checks them, until ctx ends.
+func (c *Catalog) Run(ctx context.Context) {
+	if c == nil {
+		return
+	}
+	var running sync.WaitGroup
+	for _, name := range slices.Sorted(maps.Keys(c.streams)) {
+		s := c.streams[name]
+		running.Go(func() { s.write(ctx) })
+		running.Go(func() { s.check(ctx) })
+	}
+	running.Wait()
+}
+
+// A Stream is the catalog of one stream. Its methods may be called by several
+// goroutines, and those for the write path on nil.
+type Stream struct {
+	StreamConfig
+
+	name       string
+	catalog    *Catalog
+	log        *slog.Logger
+	collection *mongo.Collection
+	retention  atomic.Int64
+	known      *known
+	wake       chan struct{} // holds one: there is something to write
+	recheck    chan struct{} // holds one: compare with what is stored
+	prepared   atomic.Bool   // the collection has its indexes
+	refusing   atomic.Int64  // until when, in ns since 1970, writes before readings are not tried
+	state      atomic.Pointer[state]
+
+	mu        sync.Mutex
+	unwritten map[uint64]*entry
+	dropped   time.Time // when there was last no room in unwritten
+}
+
+// maxUnwritten bounds the entries that wait to be written, some 300 bytes each.
+const maxUnwritten = 100_000
+
+// An entry is a set of tags of a sensor, with fields, and the times of readings with them.
+type entry struct {
+	series      *batch.Series
+	shape       *batch.Shape
+	first, last int64 // milliseconds since 1970
+}
+
+// Saw notes a reading of a series with the fields of a shape. It does not block.
+func (s *Stream) Saw(series *batch.Series, shape *batch.Shape, ms int64) {
+	if s == nil {
+		return
+	}
+	key := s.known.key(series, shape)
+	if !s.known.covers(key, ms, ms) {
+		s.note(key, entry{series, shape, ms, ms})
+	}
+}
+
+// note remembers an entry to be written.
+func (s *Stream) note(key uint64, e entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before := s.unwritten[key]; before != nil {
+		before.first, before.last = min(before.first, e.first), max(before.last, e.last)
+		return
+	}
+	if len(s.unwritten) >= maxUnwritten {
+		s.dropped = time.Now()
+		return
+	}
+	s.unwritten[key] = &e
+	awake(s.wake)
+}
+
+// awake sends to a channel that holds one.
+func awake(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// waiting counts the entries that are not written.
+func (s *Stream) waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unwritten)
+}
+
+// incompleteFor is how long readings may wait before they are stored, and with them
+// sensors that Saw had no room for.
+const incompleteFor = time.Hour + time.Minute
+
+// Overflowed reports whether sensors whose readings are not stored yet may be missing.
+func (s *Stream) Overflowed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.dropped.IsZero() && time.Since(s.dropped) < incompleteFor
+}
+
+// SetRetention changes StreamConfig.Retention.
+func (s *Stream) SetRetention(d time.Duration) {
+	if s != nil && time.Duration(s.retention.Swap(int64(d))) != d {
+		s.prepared.Store(false)
+		awake(s.wake)
+	}
+}
+
+// Forget makes sensors enter again with their next reading, because another daemon
+// deletes them.
+func (s *Stream) Forget(sensors ...string) {
+	if s == nil || len(sensors) == 0 {
+		return
+	}
+	hashes := make([]uint64, len(sensors))
+	gone := make(map[uint64]bool, len(sensors))
+	for i, sensor := range sensors {
+		hashes[i] = batch.SeriesHash(s.name, sensor)
+		gone[hashes[i]] = true
+	}
+	s.known.forget(hashes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.unwritten, func(_ uint64, e *entry) bool { return gone[e.series.Hash] })
+}

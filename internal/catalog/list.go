@@ -1,0 +1,223 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// List yields the sensors that a query asks for in the order of their ids' bytes, each
+// with all its sets of tags. Those of this daemon whose entries are not written yet are
+// among them. Fetched documents count against the budget of ctx, see telemetry.Spend. It
+// ends with an error if one occurs.
+//
+// A sensor may be listed whose readings were removed since.
+func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
+	return func(yield func(telemetry.Sensor, error) bool) {
+		// Before MongoDB is queried: what is written meanwhile is in at least one of both.
+		waiting := s.waitingFor(&q)
+		left := q.Limit
+		give := func(one *telemetry.Sensor) bool {
+			if !one.Matches(&q) {
+				return true
+			}
+			left--
+			return yield(*one, nil) && left != 0
+		}
+		for one, err := range s.stored(ctx, &q) {
+			if err != nil {
+				yield(telemetry.Sensor{}, err)
+				return
+			}
+			for len(waiting) > 0 && waiting[0].ID < one.ID {
+				if !give(&waiting[0]) {
+					return
+				}
+				waiting = waiting[1:]
+			}
+			if len(waiting) > 0 && waiting[0].ID == one.ID {
+				Merge(&one, &waiting[0])
+				waiting = waiting[1:]
+			}
+			if !give(&one) {
+				return
+			}
+		}
+		for i := range waiting {
+			if !give(&waiting[i]) {
+				return
+			}
+		}
+	}
+}
+
+// waitingFor returns the sensors of unwritten entries that have an id that is asked for,
+// sorted by id.
+func (s *Stream) waitingFor(q *telemetry.SensorQuery) []telemetry.Sensor {
+	now := time.Now()
+	found := make(map[string]*telemetry.Sensor)
+	s.mu.Lock()
+	for _, e := range s.unwritten {
+		if !q.Wants(e.series.Sensor) {
+			continue
+		}
+		f := e.fact(now)
+		one := f.asSensor()
+		if before := found[one.ID]; before != nil {
+			Merge(before, &one)
+		} else {
+			found[one.ID] = &one
+		}
+	}
+	s.mu.Unlock()
+	out := make([]telemetry.Sensor, 0, len(found))
+	for _, one := range found {
+		out = append(out, *one)
+	}
+	slices.SortFunc(out, func(a, b telemetry.Sensor) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// mostListed is the largest batch of documents.
+const mostListed = 1000
+
+// stored yields the sensors in MongoDB whose documents may match.
+func (s *Stream) stored(ctx context.Context, q *telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
+	return func(yield func(telemetry.Sensor, error) bool) {
+		find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "pairs", Value: 0}})
+		size := int32(mostListed)
+		if q.Limit > 0 && q.Limit < mostListed {
+			size = int32(q.Limit)
+		}
+		cursor, err := s.collection.Find(ctx, filter(q), find.SetBatchSize(size))
+		if err != nil {
+			yield(telemetry.Sensor{}, fmt.Errorf("read the catalog of sensors: %w", err))
+			return
+		}
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for cursor.Next(ctx) {
+			err := telemetry.Spend(ctx, len(cursor.Current))
+			var one telemetry.Sensor
+			if err == nil {
+				one, err = decode(cursor.Current)
+			}
+			if !yield(one, err) || err != nil {
+				return
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(telemetry.Sensor{}, fmt.Errorf("read the catalog of sensors: %w", err))
+		}
+	}
+}
+
+// filter matches the documents that may match a query, by the indexes: ids and tags that
+// are asked for by their values. Regular expressions are not given to MongoDB, whose
+// engine has no bound of time.
+func filter(q *telemetry.SensorQuery) bson.D {
+	id := bson.D{{Key: "$gt", Value: q.After}} // at least "", which is the state
+	prefix := q.Prefix
+	var and bson.A
+	for i := range q.Sensor {
+		m := &q.Sensor[i]
+		if values, few := m.Values(); few {
+			and = append(and, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: values}}}})
+		} else if p := m.Prefix(); strings.HasPrefix(p, prefix) {
+			prefix = p
+		}
+	}
+	if from, _, _ := strings.Cut(strings.ToValidUTF8(prefix, "\xff"), "\xff"); from != "" { // it may end within a character
+		id = append(id, bson.E{Key: "$gte", Value: from})
+		if end := successor(from); end != "" {
+			id = append(id, bson.E{Key: "$lt", Value: end})
+		}
+	}
+	for i := range q.Tags {
+		values, few := q.Tags[i].Values()
+		if !few {
+			continue
+		}
+		pairs := make(bson.A, len(values))
+		for k, v := range values {
+			pairs[k] = pair(q.Tags[i].Name, v)
+		}
+		and = append(and, bson.D{{Key: "pairs", Value: bson.D{{Key: "$in", Value: pairs}}}})
+	}
+	out := bson.D{{Key: "_id", Value: id}}
+	if len(and) > 0 {
+		out = append(out, bson.E{Key: "$and", Value: and})
+	}
+	return out
+}
+
+// successor returns the first valid text behind all that begin with a prefix; empty if
+// there is none.
+func successor(prefix string) string {
+	r := []rune(prefix)
+	for len(r) > 0 {
+		last := &r[len(r)-1]
+		switch {
+		case *last == 0xD7FF: // surrogates follow, which are not valid
+			*last = 0xE000
+			return string(r)
+		case *last < 0x10FFFF:
+			*last++
+			return string(r)
+		}
+		r = r[:len(r)-1]
+	}
+	return ""
+}
+
+// absent returns those of the ids that are not in the catalog.
+func (s *Stream) absent(ctx context.Context, ids []string) (map[string]struct{}, error) {
+	absent := make(map[string]struct{}, len(ids))
+	for _, id := range ids {
+		absent[id] = struct{}{}
+	}
+	cursor, err := s.collection.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return nil, fmt.Errorf("read the catalog of sensors: %w", err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx))
+	for cursor.Next(ctx) {
+		if id, ok := cursor.Current.Lookup("_id").StringValueOK(); ok {
+			delete(absent, id)
+		}
+	}
+	if err := cursor.Err(); err != nil {
+		return nil, fmt.Errorf("read the catalog of sensors: %w", err)
+	}
+	return absent, nil
+}
+
+// Delete removes sensors, whose readings were deleted, from the catalog. Then it makes
+// sensors enter again that have new readings. Other daemons must have forgotten them.
+func (s *Stream) Delete(ctx context.Context, sensors ...string) error {
+	if s == nil || len(sensors) == 0 {
+		return nil
+	}
+	_, err := s.collection.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: sensors}}}})
+	s.Forget(sensors...)
+	if err != nil {
+		return fmt.Errorf("remove sensors from the catalog: %w", err)
+	}
+	return nil
+}
+
+// Restore enters a sensor again that has readings although it was deleted.
+func (s *Stream) Restore(ctx context.Context, sensor string) error {
+	f, found, err := s.describe(ctx, sensor)
+	if err != nil || !found {
+		return err
+	}
+	return s.record(ctx, f)
+}

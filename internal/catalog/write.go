@@ -1,0 +1,321 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+const (
+	gatherFor    = 500 * time.Millisecond // entries are written together
+	bulkSize     = 1000
+	writeTimeout = 10 * time.Second
+	// beforeReadings is how long readings wait for the catalog at most, and refusedFor how
+	// long they do not after that was too short or failed.
+	beforeReadings = 2 * time.Second
+	refusedFor     = 10 * time.Second
+	// After a bulk the writer pauses for as many times its duration, so that MongoDB has
+	// time for readings.
+	restTimes = 3
+	maxRest   = 2 * time.Second
+	lastPause = 10 * time.Second // after failures
+)
+
+// Store is where lanes write.
+type Store interface {
+	Write(ctx context.Context, writes []*batch.Pending)
+}
+
+// A Writer writes what is new to the catalog before readings are stored.
+type Writer struct {
+	stream *Stream
+	store  Store
+}
+
+// Before returns a store that writes to the catalog, and then to the given store. On nil
+// it returns that store.
+func (s *Stream) Before(to Store) Store {
+	if s == nil {
+		return to
+	}
+	return &Writer{s, to}
+}
+
+// Write implements Store. If the catalog cannot be written, the readings are stored all
+// the same.
+func (w *Writer) Write(ctx context.Context, writes []*batch.Pending) {
+	if missing := w.stream.missing(writes); len(missing) > 0 {
+		w.stream.enter(ctx, missing)
+	}
+	w.store.Write(ctx, writes)
+}
+
+// missing returns what of the writes is not known to be in the catalog.
+func (s *Stream) missing(writes []*batch.Pending) (out map[uint64]*entry) {
+	for _, p := range writes {
+		for i := 0; i < len(p.Rows); {
+			row := p.Rows[i].Row()
+			e := entry{p.Rows[i].Batch.Series(row), p.Rows[i].Batch.Shape(row), row.Time, row.Time}
+			for i++; i < len(p.Rows); i++ { // mostly all rows are alike
+				b, next := p.Rows[i].Batch, p.Rows[i].Row()
+				if b.Series(next) != e.series || b.Shape(next) != e.shape {
+					break
+				}
+				e.first, e.last = min(e.first, next.Time), max(e.last, next.Time)
+			}
+			key := s.known.key(e.series, e.shape)
+			if s.known.covers(key, e.first, e.last) {
+				continue
+			}
+			if out == nil {
+				out = make(map[uint64]*entry)
+			}
+			if before := out[key]; before != nil {
+				before.first, before.last = min(before.first, e.first), max(before.last, e.last)
+			} else {
+				out[key] = &e
+			}
+		}
+	}
+	return out
+}
+
+// enter writes entries before their readings are stored, or leaves them to the writer.
+func (s *Stream) enter(ctx context.Context, missing map[uint64]*entry) {
+	if time.Now().UnixNano() >= s.refusing.Load() {
+		ctx, cancel := context.WithTimeout(ctx, beforeReadings)
+		defer cancel()
+		err := s.bulk(ctx, missing)
+		if err == nil {
+			return
+		}
+		s.refusing.Store(time.Now().Add(refusedFor).UnixNano())
+		s.failed(err)
+	}
+	for key, e := range missing {
+		s.note(key, *e)
+	}
+}
+
+// failed counts and logs a failure.
+func (s *Stream) failed(err error) {
+	s.catalog.metrics.failed.WithLabelValues(s.name).Inc()
+	s.log.Warn("the catalog of sensors cannot be written or read; readings are stored all the same, and it is tried again", "err", err)
+}
+
+// bulk writes entries.
+func (s *Stream) bulk(ctx context.Context, entries map[uint64]*entry) error {
+	if err := s.recall(ctx, entries); err != nil {
+		return err
+	}
+	now := time.Now()
+	facts, keys := make([]fact, 0, len(entries)), make([]uint64, 0, len(entries))
+	for key, e := range entries {
+		if !s.known.covers(key, e.first, e.last) {
+			facts, keys = append(facts, e.fact(now)), append(keys, key)
+		}
+	}
+	for begin := 0; begin < len(facts); begin += bulkSize {
+		end := min(begin+bulkSize, len(facts))
+		if err := s.record(ctx, facts[begin:end]); err != nil {
+			return err
+		}
+		for i := begin; i < end; i++ {
+			s.known.put(keys[i], facts[i].span)
+		}
+	}
+	return nil
+}
+
+// recall reads which of the entries the catalog has, as after a restart: that costs a tenth
+// of writing them.
+func (s *Stream) recall(ctx context.Context, entries map[uint64]*entry) error {
+	of := make(map[string][]uint64, len(entries)) // keys by sensor
+	ids := make([]string, 0, len(entries))
+	for key, e := range entries {
+		if of[e.series.Sensor] == nil {
+			ids = append(ids, e.series.Sensor)
+		}
+		of[e.series.Sensor] = append(of[e.series.Sensor], key)
+	}
+	cursor, err := s.collection.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}},
+		options.Find().SetProjection(bson.D{{Key: "pairs", Value: 0}}))
+	if err != nil {
+		return fmt.Errorf("read the catalog of sensors: %w", err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx))
+	for cursor.Next(ctx) {
+		one, err := decode(cursor.Current)
+		if err != nil {
+			return err
+		}
+		for _, key := range of[one.ID] {
+			if w, has := entries[key].in(&one); has {
+				s.known.put(key, w)
+			}
+		}
+	}
+	if err := cursor.Err(); err != nil {
+		return fmt.Errorf("read the catalog of sensors: %w", err)
+	}
+	return nil
+}
+
+// in returns the span with which a sensor has the tags and fields of the entry, if it has
+// them.
+func (e *entry) in(s *telemetry.Sensor) (w written, has bool) {
+	for _, field := range e.shape.Fields {
+		names := s.Fields
+		if field.Kind == telemetry.Text {
+			names = s.Texts
+		}
+		if _, has := slices.BinarySearch(names, field.Name); !has {
+			return w, false
+		}
+	}
+	for _, set := range s.Sets {
+		if slices.Equal(set.Tags, e.series.Tags) {
+			return written{minutes(set.From), minutes(set.To)}, true
+		}
+	}
+	return w, false
+}
+
+// record writes facts. One that MongoDB refuses for its content is left out.
+func (s *Stream) record(ctx context.Context, facts []fact) error {
+	if err := s.prepare(ctx); err != nil {
+		return err
+	}
+	now := time.Now()
+	models := make([]mongo.WriteModel, len(facts))
+	for i := range facts {
+		models[i] = facts[i].update(now)
+	}
+	_, err := s.collection.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	var refused mongo.BulkWriteException
+	const duplicateKey = 11000 // another daemon entered the sensor at the same moment
+	if store.HasCode(err, duplicateKey) {
+		_, err = s.collection.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	}
+	if errors.As(err, &refused) && refused.WriteConcernError == nil && !store.Transient(err) && s.contents(&refused) {
+		s.log.Error("MongoDB refuses entries of the catalog of sensors; queries by tag do not find them", "entries", len(refused.WriteErrors), "err", refused.WriteErrors[0].Message)
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("write the catalog of sensors: %w", err)
+	}
+	s.catalog.metrics.written.WithLabelValues(s.name).Add(float64(len(facts)))
+	return nil
+}
+
+// contents reports whether all errors are about the documents themselves, which are too
+// large.
+func (*Stream) contents(e *mongo.BulkWriteException) bool {
+	const objectTooLarge, tooLarge, resultTooLarge = 10334, 17419, 17420
+	for _, one := range e.WriteErrors {
+		if !one.HasErrorCode(objectTooLarge) && !one.HasErrorCode(tooLarge) && !one.HasErrorCode(resultTooLarge) {
+			return false
+		}
+	}
+	return len(e.WriteErrors) > 0
+}
+
+// prepare makes the collection and its indexes.
+func (s *Stream) prepare(ctx context.Context) error {
+	if s.prepared.Load() {
+		return nil
+	}
+	c := store.Collection{Database: s.collection.Database(), Name: s.collection.Name()}
+	if err := c.CreateIndex(ctx, pairsIndex, bson.D{{Key: "pairs", Value: 1}, {Key: "_id", Value: 1}}); err != nil {
+		return fmt.Errorf("create the index of the catalog of sensors: %w", err)
+	}
+	if err := c.EnsureExpiry(ctx, "to", time.Duration(s.retention.Load())); err != nil {
+		return fmt.Errorf("set the retention of the catalog of sensors: %w", err)
+	}
+	s.prepared.Store(true)
+	return nil
+}
+
+// write writes the entries that Saw noted, until ctx ends.
+func (s *Stream) write(ctx context.Context) {
+	if !s.ready(ctx) {
+		return
+	}
+	var pause time.Duration
+	for {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return
+		}
+		for s.waiting() > 0 || !s.prepared.Load() {
+			if machine.Pause(ctx, max(pause, gatherFor)) != nil {
+				return
+			}
+			began := time.Now()
+			if err := s.writeSome(ctx); err != nil {
+				if ctx.Err() != nil {
+					return
+				}
+				pause = min(max(2*pause, gatherFor), lastPause)
+				s.failed(err)
+				continue
+			}
+			s.refusing.Store(0)
+			pause = min(restTimes*time.Since(began), maxRest)
+		}
+	}
+}
+
+// writeSome writes some of the entries.
+func (s *Stream) writeSome(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	some := make(map[uint64]*entry)
+	s.mu.Lock()
+	for key, e := range s.unwritten {
+		one := *e // it may change meanwhile
+		if some[key] = &one; len(some) == bulkSize {
+			break
+		}
+	}
+	s.mu.Unlock()
+	if len(some) == 0 {
+		return s.prepare(ctx)
+	}
+	if err := s.bulk(ctx, some); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, wrote := range some {
+		if now := s.unwritten[key]; now != nil && now.first >= wrote.first && now.last <= wrote.last {
+			delete(s.unwritten, key)
+		}
+	}
+	return nil
+}
+
+// ready waits until the stream can be read and written; false if ctx ended.
+func (s *Stream) ready(ctx context.Context) bool {
+	if s.Ready == nil {
+		return true
+	}
+	select {
+	case <-s.Ready:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

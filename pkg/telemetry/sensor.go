@@ -1,0 +1,186 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A Sensor is what is known about a sensor without reading its readings.
+type Sensor struct {
+	ID     string
+	Sets   []TagSet // the sets of tags that it was sent with, the newest last; at least one
+	Fields []string // names of fields with numbers or booleans, sorted
+	Texts  []string // names of fields with strings, sorted; a name may be in both
+}
+
+// A TagSet is a set of tags that a sensor was sent with. The readings with this set lie
+// in the span [From, To), in milliseconds since the epoch. The span may be longer than
+// necessary, by a day at either end.
+type TagSet struct {
+	Tags     []Tag // sorted by name; may be empty
+	From, To int64
+}
+
+// Tags returns the newest set of tags.
+func (s *Sensor) Tags() []Tag {
+	if len(s.Sets) == 0 {
+		return nil
+	}
+	return s.Sets[len(s.Sets)-1].Tags
+}
+
+// Matches reports whether a query asks for the sensor: whether one of its sets has all
+// the tags.
+func (s *Sensor) Matches(q *SensorQuery) bool {
+	return q.Wants(s.ID) && (len(q.Tags) == 0 || slices.ContainsFunc(s.Sets, func(set TagSet) bool { return MatchTags(set.Tags, q.Tags) }))
+}
+
+// Wants reports whether a query asks for sensors of that id.
+func (q *SensorQuery) Wants(id string) bool {
+	if id <= q.After || !strings.HasPrefix(id, q.Prefix) {
+		return false
+	}
+	for i := range q.Sensor {
+		if !q.Sensor[i].Matches(id) {
+			return false
+		}
+	}
+	return true
+}
+
+// MatchTags reports whether the tags fulfil all matchers. A tag that is missing has the
+// value "", as in Prometheus.
+func MatchTags(tags []Tag, matchers []Matcher) bool {
+	for i := range matchers {
+		value := ""
+		if at := slices.IndexFunc(tags, func(t Tag) bool { return t.Name == matchers[i].Name }); at >= 0 {
+			value = tags[at].Value
+		}
+		if !matchers[i].Matches(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// A MatchKind says how a Matcher compares.
+type MatchKind uint8
+
+// The kinds of matchers.
+const (
+	MatchEqual     MatchKind = iota // =
+	MatchNotEqual                   // !=
+	MatchRegexp                     // =~
+	MatchNotRegexp                  // !~
+)
+
+// String returns the operator.
+func (k MatchKind) String() string { return [...]string{"=", "!=", "=~", "!~"}[k&3] }
+
+// A Matcher tests the value of a tag, or the id of a sensor.
+type Matcher struct {
+	Name  string // of the tag; empty for the id
+	Kind  MatchKind
+	Value string // or regular expression, which must match the whole value
+
+	compiled *regexp.Regexp // nil unless Kind has a regular expression
+}
+
+// maxPattern bounds a regular expression.
+const maxPattern = 4 << 10
+
+// NewMatcher returns a matcher. Regular expressions have the syntax of Go (RE2), which
+// matches in linear time.
+func NewMatcher(name string, kind MatchKind, value string) (Matcher, error) {
+	m := Matcher{Name: name, Kind: kind, Value: value}
+	if kind != MatchRegexp && kind != MatchNotRegexp {
+		return m, nil
+	}
+	if len(value) > maxPattern {
+		return m, fmt.Errorf("the regular expression has %d bytes; at most %d are allowed", len(value), maxPattern)
+	}
+	var err error
+	if m.compiled, err = regexp.Compile("^(?s:" + value + ")$"); err != nil {
+		return m, fmt.Errorf("%s is not a regular expression: %w", Quote([]byte(value)), err)
+	}
+	return m, nil
+}
+
+var errMatcher = errors.New("it must be NAME=VALUE, NAME!=VALUE, NAME=~PATTERN or NAME!~PATTERN")
+
+// ParseMatcher reads a matcher for a tag like region=north, region!=north,
+// region=~north|south or region!~n.*. The name ends at the first operator.
+func ParseMatcher(s string) (Matcher, error) {
+	at := strings.IndexAny(s, "=!")
+	if at < 1 {
+		return Matcher{}, errMatcher
+	}
+	name, rest := s[:at], s[at:]
+	for _, kind := range []MatchKind{MatchNotEqual, MatchNotRegexp, MatchRegexp, MatchEqual} {
+		if value, ok := strings.CutPrefix(rest, kind.String()); ok {
+			return NewMatcher(name, kind, value)
+		}
+	}
+	return Matcher{}, errMatcher
+}
+
+// Matches reports whether the value passes.
+func (m *Matcher) Matches(value string) bool {
+	switch m.Kind {
+	case MatchEqual:
+		return value == m.Value
+	case MatchNotEqual:
+		return value != m.Value
+	case MatchRegexp:
+		return m.compiled.MatchString(value)
+	default:
+		return !m.compiled.MatchString(value)
+	}
+}
+
+// Values returns the only values that can pass, if these are few and none is empty.
+func (m *Matcher) Values() ([]string, bool) {
+	switch m.Kind {
+	case MatchEqual:
+		return []string{m.Value}, m.Value != ""
+	case MatchRegexp:
+		if regexp.QuoteMeta(strings.ReplaceAll(m.Value, "|", "")) != strings.ReplaceAll(m.Value, "|", "") {
+			return nil, false
+		}
+		values := strings.Split(m.Value, "|")
+		return values, !slices.Contains(values, "")
+	default:
+		return nil, false
+	}
+}
+
+// Prefix returns what all values that pass begin with; empty if unknown.
+func (m *Matcher) Prefix() string {
+	switch m.Kind {
+	case MatchEqual:
+		return m.Value
+	case MatchRegexp:
+		return literalPrefix(m.Value)
+	default:
+		return ""
+	}
+}
+
+// literalPrefix returns the text that a pattern begins with, up to its first
+// metacharacter.
+func literalPrefix(pattern string) string {
+	at := strings.IndexAny(pattern, `\.+*?()|[]{}^$`)
+	switch {
+	case strings.Contains(pattern, "|"):
+		return ""
+	case at < 0:
+		return pattern
+	case strings.IndexByte("*?{", pattern[at]) >= 0: // the character before may be missing
+		r := []rune(pattern[:at])
+		return string(r[:max(0, len(r)-1)])
+	}
+	return pattern[:at]
+}
