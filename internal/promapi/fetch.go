@@ -108,6 +108,27 @@ func (t *task) spans() [][2]int64 {
 	return out
 }
 
+// fields returns the names of all fields that are wanted, nil if they are not known.
+func (t *task) fields() []string {
+	out := []string{}
+	for _, s := range t.of {
+		names := s.matchers.fields()
+		if names == nil || len(names) > maxNamed {
+			return nil
+		}
+		for _, name := range names {
+			if telemetry.CheckFieldName([]byte(name)) == nil { // no field has another name
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// maxNamed is how many fields are worth naming: each is compared with each of a reading.
+const maxNamed = 16
+
 func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
 	for _, span := range c.task.spans() {
 		if err := c.readSpan(ctx, mu, span); err != nil {
@@ -123,7 +144,8 @@ func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
 }
 
 func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
-	for r, err := range c.querier.exchange.session.Readings(ctx, telemetry.Query{Sensor: c.task.sensor, From: span[0], To: span[1]}) {
+	q := telemetry.Query{Sensor: c.task.sensor, From: span[0], To: span[1], Fields: c.task.fields()}
+	for r, err := range c.querier.exchange.session.Readings(ctx, q) {
 		if err != nil {
 			return err
 		}
