@@ -181,58 +181,6 @@ func (s *Session) waiting(ctx context.Context, q telemetry.Query) ([]telemetry.U
 	return s.unstored(ctx, find)
 }
 
-// Sensors yields the sensors of q that the identity may access, in the order of their
-// ids' bytes; those with no stored reading too.
-func (s *Session) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return func(yield func(telemetry.SensorSeen, error) bool) {
-		if !narrow(s.who, &q) {
-			return
-		}
-		left := q.Limit
-		for {
-			page := q
-			page.Limit = sensorPage
-			if left > 0 {
-				page.Limit = min(left, sensorPage)
-			}
-			n := 0
-			for one, err := range s.sensors(ctx, page) {
-				if err != nil {
-					yield(one, s.explain(ctx, err))
-					return
-				}
-				if n == page.Limit {
-					break
-				}
-				n++
-				if q.After = one.Sensor; !yield(one, nil) {
-					return
-				}
-			}
-			if left -= n; left == 0 || n < page.Limit {
-				return
-			}
-		}
-	}
-}
-
-// sensorPage is how many sensors are listed at once: a page is searched for in memory and
-// in the journal, and is then held.
-const sensorPage = 1000
-
-// sensors yields a page of sensors, perhaps more than its limit. The journal is searched
-// before MongoDB is queried, as for readings: what leaves it in between is stored.
-func (s *Session) sensors(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return func(yield func(telemetry.SensorSeen, error) bool) {
-		pending, err := s.pendingSensors(ctx, ask)
-		if err != nil {
-			yield(telemetry.SensorSeen{}, err)
-			return
-		}
-		withPending(s.storedSensors(ctx, ask), pending)(yield)
-	}
-}
-
 // Latest returns the sensor's newest reading, and whether there is one.
 func (s *Session) Latest(ctx context.Context, sensor string) (telemetry.Reading, bool, error) {
 	if err := s.who.RequireSensor(sensor); err != nil {

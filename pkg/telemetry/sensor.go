@@ -32,6 +32,29 @@ func (s *Sensor) Tags() []Tag {
 	return s.Sets[len(s.Sets)-1].Tags
 }
 
+// Merge adds what is known of the sensor from elsewhere, which is newer.
+func (s *Sensor) Merge(more *Sensor) {
+	for _, set := range more.Sets {
+		at := slices.IndexFunc(s.Sets, func(have TagSet) bool { return slices.Equal(have.Tags, set.Tags) })
+		if at >= 0 {
+			set.From, set.To = min(set.From, s.Sets[at].From), max(set.To, s.Sets[at].To)
+			s.Sets = slices.Delete(s.Sets, at, at+1)
+		}
+		s.Sets = append(s.Sets, set)
+	}
+	s.Fields, s.Texts = union(s.Fields, more.Fields), union(s.Texts, more.Texts)
+}
+
+// union merges two sorted lists.
+func union(a, b []string) []string {
+	if len(b) == 0 {
+		return a
+	}
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Matches reports whether a query asks for the sensor: whether one of its sets has all
 // the tags.
 func (s *Sensor) Matches(q *SensorQuery) bool {
@@ -126,6 +149,9 @@ func ParseMatcher(s string) (Matcher, error) {
 	}
 	return Matcher{}, errMatcher
 }
+
+// String returns the form that ParseMatcher reads.
+func (m Matcher) String() string { return m.Name + m.Kind.String() + m.Value }
 
 // Matches reports whether the value passes.
 func (m *Matcher) Matches(value string) bool {
