@@ -51,7 +51,9 @@ func (d *daemon) newReader() (*read.Reader, error) {
 func (d *daemon) newPromAPI() (*promapi.API, error) {
 	c := &d.cfg.Settings
 	api, err := promapi.New(promapi.Config{
-		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples, Version: d.version.Version, Logger: d.log, Registerer: d.registry,
+		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples,
+		Lookback: func(stream string) time.Duration { return d.current().stream(stream).Lookback },
+		Version:  d.version.Version, Logger: d.log, Registerer: d.registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the Prometheus query API: %w", err)
