@@ -19,7 +19,7 @@ func (s *Session) Find(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[t
 	return func(yield func(telemetry.Sensor, error) bool) {
 		for one, err := range s.eachPage(ctx, q, s.found) {
 			if err != nil {
-				err = s.Explain(ctx, err)
+				err = s.explain(ctx, err)
 			}
 			if !yield(one.Sensor, err) || err != nil {
 				return
@@ -33,7 +33,7 @@ func (s *Session) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq
 	return func(yield func(telemetry.SensorSeen, error) bool) {
 		for one, err := range s.eachPage(ctx, q, s.listed) {
 			if err != nil {
-				err = s.Explain(ctx, err)
+				err = s.explain(ctx, err)
 			}
 			if !yield(telemetry.SensorSeen{Sensor: one.ID, Newest: one.Newest}, err) || err != nil {
 				return
