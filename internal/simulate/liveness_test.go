@@ -92,6 +92,7 @@ func (w *world) others(h *host) {
 	defer w.refuseSensor("")
 	for range 7 {
 		w.send(h, "", 20_000, 10, w.refused)
+		w.send(h, "", 0, 3, beside...)
 		w.pass(200 * time.Millisecond)
 	}
 	w.pass(3 * time.Second)
