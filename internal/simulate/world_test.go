@@ -431,9 +431,10 @@ func (w *world) rest() {
 			}
 		}
 	}
-	open := w.open
+	open, two := w.open, w.mongo.TwoPrimaries()
 	w.open = nil
 	for _, r := range open {
+		r.stale = r.stale || two
 		if r.done.Load() || r.process.killed {
 			r.settle(r)
 			continue
