@@ -42,7 +42,8 @@ type request struct {
 	from, to       int64
 	limit          int        // of readings on a page; 0: all are on one
 	must           []*reading // that the answer must not miss
-	elsewhere      []*reading // likewise, unless it says that it is incomplete
+	elsewhere      []*reading // likewise, unless it says that it is incomplete, or is stale
+	stale          bool       // there were two primaries: a majority read of the former shows nothing new
 }
 
 // begin sends a request.
@@ -186,7 +187,7 @@ func (w *world) posted(r *request) {
 			one.unknown = true
 		}
 	case code == http.StatusServiceUnavailable:
-		if strings.HasPrefix(string(a.Code), "journal_") && r.repeats(5) {
+		if strings.HasPrefix(a.Code, "journal_") && r.repeats(5) {
 			w.violate("request %d is answered with %s, and request %d, which may have been accepted, had the same key", r.number, a.Code, r.first.number)
 		}
 	case code == http.StatusBadRequest && !slices.ContainsFunc(r.readings, func(one *reading) bool { return !one.bad && !one.poison && !w.tooOld(one) }) && !r.repeats(2):
@@ -351,7 +352,7 @@ func (w *world) answered(r *request) bool {
 	switch code {
 	case http.StatusOK:
 	case http.StatusNotFound:
-		if missing == "" {
+		if missing == "" && !r.stale {
 			r.must = append(r.must, r.elsewhere...)
 		}
 		r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return one.forgiven })
@@ -365,7 +366,7 @@ func (w *world) answered(r *request) bool {
 		w.violate("request %d is answered with %d: %s", r.number, code, r.last().Body)
 		return false
 	}
-	if missing == "" {
+	if missing == "" && !r.stale {
 		r.must = append(r.must, r.elsewhere...)
 	}
 	return true

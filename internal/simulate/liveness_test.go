@@ -39,7 +39,7 @@ func (w *world) gathers(h *host) {
 	}
 	var first *reading
 	for until := time.Now().Add(within); time.Now().Before(until) && w.violated == ""; {
-		r := w.send(h, "", 0, 1, "gathering")
+		r := w.send(h, sending{each: 1}, "gathering")
 		if first == nil {
 			first = r.readings[0]
 		}
@@ -48,20 +48,27 @@ func (w *world) gathers(h *host) {
 	w.mustBeStored(fmt.Sprintf("%v after it was acknowledged, with a flush-max of %v", within, p.Max), []*reading{first})
 }
 
-// send writes readings of some sensors, as many of each.
-func (w *world) send(h *host, ack string, filler, each int, sensors ...string) *request {
-	r := &request{host: h, stream: bucketStream, settle: w.posted, ack: ack}
+// A sending is what send writes.
+type sending struct {
+	ack    string
+	each   int // readings of each sensor
+	filler int // bytes of text in each of them
+}
+
+// send writes readings of some sensors to a host.
+func (w *world) send(h *host, s sending, sensors ...string) *request {
+	r := &request{host: h, stream: bucketStream, settle: w.posted, ack: s.ack}
 	now := time.Now().Truncate(time.Millisecond)
 	for _, sensor := range sensors {
-		for n := range each {
-			// Of several buckets, unless there is one only.
+		for n := range s.each {
+			// Of up to three buckets.
 			one := w.ledger.add(bucketStream, sensor, now.Add(-time.Duration(n%3)*h.granularity), false, h)
 			one.open++
 			r.readings = append(r.readings, one)
-			r.body += one.line(filler)
+			r.body += one.line(s.filler)
 		}
 	}
-	w.sendPost(r, fmt.Sprintf("%v ×%d", sensors, each))
+	w.sendPost(r, fmt.Sprintf("%v ×%d", sensors, s.each))
 	return r
 }
 
@@ -86,16 +93,17 @@ func (w *world) others(h *host) {
 	if w.moods.refuseSensor == 0 {
 		return
 	}
-	w.send(h, "stored", 0, 1, beside...) // so that there is a collection
+	w.send(h, sending{ack: "stored", each: 1}, beside...) // so that there is a collection
 	w.settleAll(w.hosts)
 	w.refuseSensor("s-0")
 	defer w.refuseSensor("")
 	for range 7 {
-		w.send(h, "", 20_000, 10, w.refused)
+		w.send(h, sending{each: 10, filler: 20_000}, w.refused)
+		w.send(h, sending{each: 3}, beside...)
 		w.pass(200 * time.Millisecond)
 	}
 	w.pass(3 * time.Second)
-	r := w.send(h, "stored", 20_000, 1, beside...)
+	r := w.send(h, sending{ack: "stored", each: 1, filler: 20_000}, beside...)
 	w.isStored(r, 8*time.Second, "whose documents MongoDB refuses")
 	if w.violated != "" || r.code != http.StatusOK {
 		return
@@ -122,8 +130,8 @@ func (w *world) divides(h *host) {
 	w.settleAll(w.hosts)
 	w.locked = "locked"
 	for n := 0; n < 5 && w.violated == ""; n++ {
-		w.send(h, "", 0, 1, w.locked)
-		w.isStored(w.send(h, "stored", 0, 1, beside...), 5*time.Second, "whose document is locked")
+		w.send(h, sending{each: 1}, w.locked)
+		w.isStored(w.send(h, sending{ack: "stored", each: 1}, beside...), 5*time.Second, "whose document is locked")
 	}
 	w.locked = ""
 }

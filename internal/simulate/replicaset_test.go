@@ -455,6 +455,14 @@ func (m *MongoDB) Elect(survive int) {
 	m.elect(survive)
 }
 
+// TwoPrimaries reports whether a former primary does not know yet that it no longer is one. It
+// answers queries as well, from what a majority had when it was deposed.
+func (m *MongoDB) TwoPrimaries() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.deposed >= 0
+}
+
 // Notice tells a former primary that it no longer is one.
 func (m *MongoDB) Notice() {
 	m.mu.Lock()

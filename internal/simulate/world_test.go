@@ -100,9 +100,8 @@ func drawMoods(r *rand.Rand) moods {
 		m.ahead, m.settings.retention = 2*time.Hour, 0
 	case 4:
 		m.removeFolder = 0.3
-	}
-	if m.filler > 0 && m.filler < 20_000 {
-		m.poison = oneOf(0, 0.05)
+	case 5:
+		m.poison, m.filler = 0.1, 1000
 	}
 	if m.refuseSensor > 0 {
 		m.settings.journalBytes = 4 << 20 // more than a query searches
@@ -211,15 +210,15 @@ func (w *world) violate(format string, args ...any) {
 func (w *world) time() time.Time {
 	now := time.Now().Truncate(time.Millisecond)
 	edge := now.Truncate(w.moods.settings.granularity)
+	if old := w.moods.settings.retention; old > 0 && w.chance(0.3) { // too old soon
+		return now.Add(-old + time.Duration(w.intN(20_000))*time.Millisecond)
+	}
 	switch w.intN(10) {
 	case 0:
 		return edge
 	case 1:
 		return edge.Add(-time.Millisecond)
 	case 2:
-		if old := w.moods.settings.retention; old > 0 { // too old soon
-			return now.Add(-old + time.Duration(w.intN(20_000))*time.Millisecond)
-		}
 		return now.Add(-time.Duration(w.intN(7200)) * time.Second)
 	case 3:
 		return now.Add(time.Duration(w.intN(500)) * time.Second)
@@ -445,9 +444,10 @@ func (w *world) rest() {
 			}
 		}
 	}
-	open := w.open
+	open, two := w.open, w.mongo.TwoPrimaries()
 	w.open = nil
 	for _, r := range open {
+		r.stale = r.stale || two
 		if r.done.Load() || r.process.killed {
 			r.settle(r)
 			continue
@@ -553,6 +553,7 @@ func (w *world) hostActions(h *host, can func(float64, func())) {
 		})
 		if p.journal.Err() != nil && h.failed {
 			can(2, func() { w.kill(h, false) })
+			can(2, func() { w.repeat(h) }) // of which it does not know whether they were accepted
 		}
 	}
 	if len(w.open) > 30 {
@@ -786,14 +787,14 @@ func (w *world) heal() {
 	}
 	if w.moods.copyFolder == 0 {
 		w.drains()
-		w.settleAll(w.hosts)
-		w.forgets()
 		for _, check := range []func(*host){w.gathers, w.others, w.divides} {
+			w.settleAll(w.hosts)
 			if w.violated == "" {
 				check(w.hosts[0])
-				w.settleAll(w.hosts)
 			}
 		}
+		w.settleAll(w.hosts)
+		w.forgets()
 		return
 	}
 	for _, h := range append(slices.Clone(w.hosts), w.hosts[0]) { // one after the other: they may have the same sessions
