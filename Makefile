@@ -70,13 +70,13 @@ test-all: ## everything: race detector, Prometheus, nginx, systemd, fuzzing, fau
 	$(MAKE) test-fault
 
 .PHONY: test-mongo7
-test-mongo7: ## tests of stores, commands, moves and doctor against MongoDB 7.0 under Wine; 10 minutes on an idle machine; needs wine64
+test-mongo7: ## tests of stores, commands, moves and doctor against MongoDB 7.0 under Wine, one at a time; 20 minutes; needs wine64
 	@mongod=$$(tools/mongo7/install) && \
-	  BRIM_MONGOD_BIN=$$mongod BRIM_REQUIRE_MONGOD=1 $(GOTESTSUM) -- -p 1 -parallel 1 -shuffle=on -timeout 20m $(ARGS) $(MONGO7_PKG)
+	  BRIM_MONGOD_BIN=$$mongod BRIM_REQUIRE_MONGOD=1 $(GOTESTSUM) -- -p 1 -parallel 1 -shuffle=on -timeout 40m $(ARGS) $(MONGO7_PKG)
 
 .PHONY: test-fault
-test-fault: ## all fault tests in full, under 45 minutes; their table goes into docs/durability.md
-	@BRIM_FAULT_FULL=1 $(GO) test -json -count=1 -p 1 -timeout 60m -run '^Test($(FAULT_TESTS))' $(FAULT_PKG) | \
+test-fault: ## all fault tests in full, an hour on an idle machine; their table goes into docs/durability.md
+	@BRIM_FAULT_FULL=1 $(GO) test -json -count=1 -p 1 -timeout 2h -run '^Test($(FAULT_TESTS))' $(FAULT_PKG) | \
 	  $(GO) run ./internal/faulttest/table --into docs/durability.md
 
 .PHONY: sabotage

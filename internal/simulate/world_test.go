@@ -74,7 +74,7 @@ func drawMoods(r *rand.Rand) moods {
 	case 2:
 		m.copyFolder = 0.3
 	case 3: // elections, and commands that come after them
-		m.stepDown, m.cutOff, m.dropLate = 1, 3, false
+		m.stepDown, m.cutOff, m.late, m.while, m.dropLate = 2, 5, 0, 3, false
 		m.kill, m.power, m.stop, m.crashing = 0, 0, 0, 0
 	}
 	if r.IntN(8) == 0 {
