@@ -13,6 +13,7 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -128,7 +129,7 @@ func Read(f Format, r io.Reader, size int64, o Options) Rows {
 	if f == Parquet {
 		at, ok := r.(io.ReaderAt)
 		if !ok {
-			return failed(fmt.Errorf("parquet needs a file, not a stream"))
+			return failed(errors.New("parquet needs a file, not a stream"))
 		}
 		return readParquet(at, size, o)
 	}
