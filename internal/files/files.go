@@ -95,7 +95,7 @@ func NewWriter(f Format, w io.Writer, c *Columns) (Writer, error) {
 	case Parquet:
 		return newParquetWriter(w, columns), nil
 	case CSV:
-		return newCSVWriter(w, columns)
+		return newCSVWriter(w, columns), nil
 	}
 	return nil, fmt.Errorf("format %q cannot be written", f)
 }
