@@ -19,6 +19,8 @@ IMAGE       ?= brim:latest
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 # The packages whose tests depend on MongoDB's behaviour.
 MONGO7_PKG  ?= ./cmd/brim ./deploy/mongodb ./examples ./internal/doctor ./internal/maintain/... ./internal/mongod/... ./internal/queue ./internal/store/...
+# The version of uPlot that is committed; a new one needs new checksums.
+UPLOT       ?= 1.6.32
 # The authorities that TLS trusts in the image are those of this machine.
 AUTHORITIES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
 FAULT_TESTS ?= FS|CRASH|DROP|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|MERGE|WAVE|LOAD|PROTOCOL|RECOMPRESS|MIGRATE|HOSTILE|SCALE|AReader|DoctorSituations
@@ -89,6 +91,12 @@ soak: build ## run the daemon for HOURS=8 (at least 0.1) under load and faults; 
 simulate: ## simulate the write path: SEEDS=10000 seeds from FIRST=1; SEED=4711 runs one and prints its trace
 	@if [ -n "$(SEED)" ]; then BRIM_SEED=$(SEED) $(GO) test -count=1 -run '^TestSeed$$' ./internal/simulate; \
 	else BRIM_SEEDS=$(or $(SEEDS),10000) BRIM_FIRST_SEED=$(or $(FIRST),1) $(GO) test -count=1 -timeout 2h -run '^TestSeeds$$' ./internal/simulate; fi
+
+.PHONY: uplot
+uplot: ## fetch uPlot, which draws the charts of the live page and the reports, and check it against internal/chart/uplot/SHA256SUMS; needs npm
+	@rm -rf bin/uplot && mkdir -p bin/uplot && cd bin/uplot && npm pack --silent uplot@$(UPLOT) >/dev/null && tar -xzf uplot-$(UPLOT).tgz --strip-components=1
+	@cp bin/uplot/dist/uPlot.iife.min.js bin/uplot/dist/uPlot.min.css bin/uplot/LICENSE internal/chart/uplot/
+	@cd internal/chart/uplot && sha256sum --check --quiet SHA256SUMS
 
 .PHONY: lint
 lint: ## golangci-lint, go vet and gofmt, as .golangci.yml says

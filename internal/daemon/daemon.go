@@ -260,15 +260,15 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	if d.console, err = d.newConsole(); err != nil {
 		return nil, err
 	}
-	pages := adminPages{
-		gatherer: d.registry, page: d.console, parts: d.parts, status: d.status, flush: d.flush, hold: d.hold, release: d.release,
-		guard: d.guard, hosts: c.hosts(c.AdminAddr), log: log,
-	}
 	if d.reader, err = d.newReader(); err != nil {
 		return nil, err
 	}
 	if d.promapi, err = d.newPromAPI(); err != nil {
 		return nil, err
+	}
+	pages := adminPages{
+		gatherer: d.registry, page: d.console, sensors: d.reader.Answers(), parts: d.parts, status: d.status, flush: d.flush, hold: d.hold, release: d.release,
+		guard: d.guard, hosts: c.hosts(c.AdminAddr), log: log,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.hangUp = cancel

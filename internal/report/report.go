@@ -67,9 +67,10 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// A Plot is a drawing with a description of what it shows.
+// A Plot is a chart with a description of what it shows.
 type Plot struct {
-	SVG     template.HTML
+	chart.Chart
+
 	Caption string
 }
 
@@ -260,7 +261,7 @@ var pageSource string
 
 // HTML writes a document as one page.
 func HTML(w io.Writer, d *Document) error {
-	t, err := template.New("page").Funcs(template.FuncMap{"css": chart.PageCSS, "full": func(b Block) bool { return !b.empty() }}).Parse(pageSource)
+	t, err := template.New("page").Funcs(template.FuncMap{"css": chart.PageCSS, "scripts": chart.Scripts, "full": func(b Block) bool { return !b.empty() }}).Parse(pageSource)
 	var b bytes.Buffer
 	if err == nil {
 		err = t.Execute(&b, d)

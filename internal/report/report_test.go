@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/chart"
 )
 
 func aDocument() *Document {
@@ -17,7 +19,7 @@ func aDocument() *Document {
 		Title: "tab", Heading: "A page",
 		Sections: []Section{{ID: "x", Title: "x", Lead: "Why?", Blocks: []Block{
 			{Box: "bad", Text: []string{"It failed."}}, {Title: "Empty", Table: &Table{Head: []string{"a"}}},
-			{Title: "Times", Table: t, Notes: []string{"The median."}}, {Plots: []Plot{{"<svg></svg>", "It rises."}}},
+			{Title: "Times", Table: t, Notes: []string{"The median."}}, {Plots: []Plot{{chart.Chart{Title: "Up"}, "It rises."}}},
 			{Title: "Left out", List: []string{"much\x1b[2J\nmore"}}, {Title: "Where", Facts: []Fact{{"machine", "EPYC"}}},
 		}}},
 	}
@@ -78,7 +80,7 @@ func TestHTML(t *testing.T) {
 	for _, want := range []string{
 		"<title>tab</title>", "<h1>A page</h1>", `<p class="lead">Why?</p>`, "<div class=\"box bad\">\n<p>It failed.</p>", "<h3>Times</h3>",
 		`<td class="left" title="variant">one</td><td>115 µs (111 µs to 119 µs)</td><td class="left" title="why">a|b &lt;b&gt;</td>`,
-		`<span class="verdict good">good</span>`, "<figure><svg></svg><figcaption>It rises.</figcaption></figure>", `<p class="soft">The median.</p>`, "<th>machine</th><td>EPYC</td>",
+		`<span class="verdict good">good</span>`, `<figure><div class="plot"><script type="application/json">{"title":"Up"`, "<figcaption>It rises.</figcaption></figure>", `<p class="soft">The median.</p>`, "<th>machine</th><td>EPYC</td>",
 	} {
 		assert.Contains(t, b.String(), want)
 	}

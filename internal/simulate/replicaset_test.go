@@ -259,9 +259,6 @@ func (c *Command) Executed() bool { return locked(c, func() bool { return c.exec
 // Gone reports whether its client will see no answer. It may still be executed.
 func (c *Command) Gone() bool { return locked(c, func() bool { return c.conn.closed }) }
 
-// Elected reports whether another primary was elected since the command arrived.
-func (m *MongoDB) Elected(c *Command) bool { return locked(c, func() bool { return c.term < m.term }) }
-
 // Answerable reports whether the command was executed and its write concern is met, or
 // can no longer be, which the answer then says.
 func (c *Command) Answerable() bool { return locked(c, c.answerable) }
@@ -290,7 +287,9 @@ func (c *Command) execute() {
 	if c.executed || db.hosts[c.conn.host].stopped {
 		panic(fmt.Sprintf("simulate: %s was executed, or is at a stopped member", c.Name))
 	}
-	x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now(), begun: c.begun, interrupted: c.conn.host == db.primary && c.term < db.term}
+	x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now(), begun: c.begun}
+	// An election ends what a primary has begun, not what is still in its sockets.
+	x.interrupted = !c.conn.closed && c.conn.host == db.primary && c.term < db.term
 	c.reply = x.run()
 	c.executed, c.needs = true, x.needs
 	if db.observe != nil {

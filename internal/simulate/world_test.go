@@ -73,6 +73,9 @@ func drawMoods(r *rand.Rand) moods {
 		m.refuseSensor = 0.3
 	case 2:
 		m.copyFolder = 0.3
+	case 3: // elections, and commands that come after them
+		m.stepDown, m.cutOff, m.dropLate = 1, 3, false
+		m.kill, m.power, m.stop, m.crashing = 0, 0, 0, 0
 	}
 	if r.IntN(8) == 0 {
 		m.filler, m.fill = number(1000, 8000, 20000), some(0.3)
@@ -149,12 +152,11 @@ type world struct {
 	requests int
 	steps    int
 	violated string
-	// gap: a delayed insert into the time series was executed whose process was killed, or
-	// after an election. Then readings may be stored twice, see docs/durability.md.
-	gap       bool
-	elections int
-	refused   string // the sensor whose documents MongoDB refuses
-	locked    string // the sensor whose documents a transaction has locked
+	// gap: a delayed insert into the time series was executed whose process was killed. Then
+	// readings may be stored twice, see docs/durability.md.
+	gap     bool
+	refused string // the sensor whose documents MongoDB refuses
+	locked  string // the sensor whose documents a transaction has locked
 
 	mu    sync.Mutex
 	ops   []*diskOp
@@ -588,7 +590,6 @@ func (w *world) commandActions(can func(float64, func())) {
 		w.mongo.Replicate(1 + w.intN(3))
 	})
 	can(m.stepDown, func() {
-		w.elections++
 		survive := w.intN(1 + w.mongo.Unreplicated())
 		switch w.intN(4) {
 		case 0:
@@ -708,7 +709,7 @@ func (w *world) landLate(c *Command) {
 		c.Forget()
 		return
 	}
-	if c.Name == "insert" && c.Collection == seriesStream && (killed || w.mongo.Elected(c)) {
+	if c.Name == "insert" && c.Collection == seriesStream && killed {
 		w.gap = true
 	}
 	w.tellCommand(c, ", late")
@@ -769,11 +770,6 @@ func (w *world) heal() {
 		h.cut = false
 		h.files.SetCapacity(0)
 	}
-	if w.refused != "" {
-		if h := w.hosts[0]; h.process != nil && h.process.serving.Load() && !h.process.stopping {
-			w.others(h)
-		}
-	}
 	if w.moods.refuseSensor > 0 {
 		w.refuseSensor("") // also if it did before: that may have been rolled back
 	}
@@ -781,7 +777,7 @@ func (w *world) heal() {
 		w.drains()
 		w.settleAll(w.hosts)
 		w.forgets()
-		for _, check := range []func(*host){w.gathers, w.divides} {
+		for _, check := range []func(*host){w.gathers, w.others, w.divides} {
 			if w.violated == "" {
 				check(w.hosts[0])
 				w.settleAll(w.hosts)
