@@ -270,6 +270,15 @@ func TestExportOfSomeSensorsAndTimes(t *testing.T) {
 	}
 	assert.Equal(t, []string{"s-1", "s-1", "s-3", "s-3"}, ids)
 
+	late := t.TempDir() // begins with a day that has none
+	c = config(late, files.NDJSON)
+	c.From = start.AddDate(-20, 0, 0).UnixMilli()
+	s := newSource()
+	done, err = transfer.Export(t.Context(), s, c)
+	require.NoError(t, err)
+	assert.Equal(t, int64(200), done.Readings)
+	assert.Less(t, s.calls, 200, "twenty years are not asked for day by day")
+
 	none := t.TempDir()
 	c = config(none, files.Parquet)
 	c.From = start.AddDate(0, 6, 0).UnixMilli()
