@@ -12,6 +12,6 @@ SELECT count(*) AS readings, count(DISTINCT "sensorId") AS sensors, sum(t) AS su
 -- The mean of the field t by tag and day.
 SELECT site, day, count(t) AS n, round(avg(t), 3) AS mean FROM readings GROUP BY ALL ORDER BY ALL;
 
--- One sensor in steps of an hour.
-SELECT time_bucket(INTERVAL '1 hour', ts) AS hour, round(avg(t), 3) AS mean
+-- One sensor in steps of an hour, in UTC rather than in the time zone of the session.
+SELECT time_bucket(INTERVAL '1 hour', ts AT TIME ZONE 'UTC') AS hour, round(avg(t), 3) AS mean
 FROM readings WHERE "sensorId" = 's-1' GROUP BY ALL ORDER BY ALL LIMIT 3;

@@ -74,5 +74,6 @@ func TestDuckDB(t *testing.T) {
 	out := string(said)
 	assert.Contains(t, out, "1000 4 124881.25 499500\n") // 999 * 1000 / 2 / 4, with 7 for 0.75
 	assert.Contains(t, out, "north 2026-11-01 360 89.75\n")
+	assert.Contains(t, out, "2026-11-01 22:00:00 44.75\n") // (1 + 5 + … + 357) / 4
 	assert.Contains(t, out, "DOUBLE BIGINT BOOLEAN VARCHAR TIMESTAMP WITH TIME ZONE\n")
 }

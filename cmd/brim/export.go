@@ -272,7 +272,7 @@ func (s *exportSource) get(ctx context.Context, path, accept string, read func(*
 		if !s.answered.Load() || !passes(err) || time.Now().Add(wait).After(until) {
 			return err
 		}
-		if tried > 1 {
+		if tried == 2 {
 			s.line.say("trying again until %s: %v", until.Format(time.TimeOnly), err)
 		}
 		if machine.Pause(ctx, wait) != nil {

@@ -121,7 +121,7 @@ func (o *importOptions) run(ctx context.Context, p *process, r *remote, paths []
 	defer release()
 	pace, bad := newPace(), 0
 	done, err := transfer.Import(ctx, to, transfer.ImportConfig{
-		Paths: paths, Format: files.Format(o.format), Stream: o.stream, Daemon: r.base, StateDir: o.stateDir, Again: o.again,
+		Paths: paths, Format: files.Format(o.format), Stream: o.stream, Daemon: config.MaskUser(r.base), StateDir: o.stateDir, Again: o.again,
 		Options: files.Options{Tags: o.tags, SensorTag: o.sensorTag, Precision: o.precision},
 		Show: func(at transfer.ImportProgress) {
 			line.show(false, func(now time.Time) string {

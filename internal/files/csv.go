@@ -24,7 +24,7 @@ type csvWriter struct {
 	buf    []byte
 }
 
-func newCSVWriter(w io.Writer, columns []Column) (*csvWriter, error) {
+func newCSVWriter(w io.Writer, columns []Column) *csvWriter {
 	kept := columns[:0:0]
 	for _, c := range columns {
 		// A column shows by itself which of its numbers are integers.
@@ -39,7 +39,7 @@ func newCSVWriter(w io.Writer, columns []Column) (*csvWriter, error) {
 		c.buf = appendHead(append(c.buf, ','), one.Name)
 	}
 	c.buf = append(c.buf, '\n')
-	return c, nil
+	return c
 }
 
 func appendHead(dst []byte, name string) []byte {

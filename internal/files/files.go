@@ -13,6 +13,7 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -94,7 +95,7 @@ func NewWriter(f Format, w io.Writer, c *Columns) (Writer, error) {
 	case Parquet:
 		return newParquetWriter(w, columns), nil
 	case CSV:
-		return newCSVWriter(w, columns)
+		return newCSVWriter(w, columns), nil
 	}
 	return nil, fmt.Errorf("format %q cannot be written", f)
 }
@@ -128,7 +129,7 @@ func Read(f Format, r io.Reader, size int64, o Options) Rows {
 	if f == Parquet {
 		at, ok := r.(io.ReaderAt)
 		if !ok {
-			return failed(fmt.Errorf("parquet needs a file, not a stream"))
+			return failed(errors.New("parquet needs a file, not a stream"))
 		}
 		return readParquet(at, size, o)
 	}

@@ -124,7 +124,9 @@ func TestFilesAreReadBackAsTheyWereWritten(t *testing.T) {
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_123).UTC()
-	field := func(name string, v telemetry.Value) []telemetry.Field { return []telemetry.Field{{Name: name, Value: v}} }
+	field := func(name string, v telemetry.Value) []telemetry.Field {
+		return []telemetry.Field{{Name: name, Value: v}}
+	}
 	readings := []telemetry.Reading{
 		{Sensor: "a", Time: at, Fields: field("t", telemetry.IntValue(23)), Tags: []telemetry.Tag{{Name: "site", Value: "north"}}},
 		{Sensor: "a", Time: at, Fields: field("t", telemetry.FloatValue(23))},

@@ -42,12 +42,12 @@ type influxReader struct {
 	words     interner
 	schema    bool // between # DDL and # DML
 
-	series  []byte // of what is held, as text
-	sensor  string
-	tags    []telemetry.Tag
-	held    []Row
-	at      map[int64]int // place in held of the last reading of a time
-	values  int
+	series []byte // of what is held, as text
+	sensor string
+	tags   []telemetry.Tag
+	held   []Row
+	at     map[int64]int // place in held of the last reading of a time
+	values int
 }
 
 func readInflux(r io.Reader, o Options) Rows {

@@ -383,5 +383,6 @@ func (c *scanner) time() int64 {
 		c.ok = false
 	}
 	at := time.Date(100*two(0)+two(2), time.Month(month), day, hour, minute, second, 0, time.UTC)
+	c.ok = c.ok && at.Day() == day // a month may be shorter
 	return at.UnixMilli() + int64(100*digits[20]+two(21))
 }

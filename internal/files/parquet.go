@@ -1,20 +1,18 @@
 package files
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"reflect"
 	"slices"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/compress"
 	"github.com/parquet-go/parquet-go/compress/zstd"
 	"github.com/parquet-go/parquet-go/deprecated"
-	"github.com/parquet-go/parquet-go/encoding"
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -55,24 +53,11 @@ func (o ordered) Fields() []parquet.Field {
 	fields := o.Group.Fields() // sorted by name
 	out := make([]parquet.Field, 0, len(fields))
 	for _, name := range o.names {
-		i, _ := slices.BinarySearchFunc(fields, name, func(f parquet.Field, name string) int {
-			switch {
-			case f.Name() < name:
-				return -1
-			case f.Name() > name:
-				return 1
-			}
-			return 0
-		})
+		i, _ := slices.BinarySearchFunc(fields, name, func(f parquet.Field, name string) int { return cmp.Compare(f.Name(), name) })
 		out = append(out, fields[i])
 	}
 	return out
 }
-
-// The rest of parquet.Node, which an embedded map would not make comparable.
-func (o ordered) GoType() reflect.Type        { return o.Group.GoType() }
-func (o ordered) Encoding() encoding.Encoding { return nil }
-func (o ordered) Compression() compress.Codec { return nil }
 
 func newParquetWriter(w io.Writer, columns []Column) *parquetWriter {
 	group, names := parquet.Group{

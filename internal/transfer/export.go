@@ -111,7 +111,13 @@ func (e *export) begin(ctx context.Context) error {
 		}
 		return nil
 	}
-	first, last, err := e.span(ctx, e.cfg.From)
+	span := e.span
+	if e.cfg.From > 0 {
+		// Finding the first reading takes a request a sensor, about as long as reading a
+		// day does. If the first day is empty, that is done then.
+		span = e.roughSpan
+	}
+	first, last, err := span(ctx, e.cfg.From)
 	if err != nil {
 		return err
 	}
@@ -161,6 +167,16 @@ func (e *export) span(ctx context.Context, from int64) (first, last int64, err e
 		last = first - 1
 	}
 	return first, last, err
+}
+
+// roughSpan is like span, but returns from where readings are asked for.
+func (e *export) roughSpan(ctx context.Context, from int64) (first, last int64, err error) {
+	last = -1
+	err = e.eachSensor(ctx, "", func(s telemetry.SensorSeen) error {
+		last = max(last, s.Newest)
+		return nil
+	})
+	return from, last, err
 }
 
 // eachSensor calls visit for the sensors behind one in the order of their ids.

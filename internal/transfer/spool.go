@@ -118,7 +118,7 @@ func (f *folder) checkEmpty() error {
 // close ends the use of the folder. Its lock file stays if the export does not end here.
 func (f *folder) close() error {
 	if f.complete() {
-		_ = os.Remove(filepath.Join(f.path, spoolFolder)) // if it is empty
+		_ = os.RemoveAll(filepath.Join(f.path, spoolFolder)) // what stays does no harm
 		_ = os.Remove(filepath.Join(f.path, lockName))
 	}
 	return f.lock.Close()
