@@ -94,7 +94,7 @@ function xAxis(x, last) {
     const m = 60, h = 3600, d = 86400;
     axis.incrs = [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, m, 2 * m, 5 * m, 10 * m, 15 * m, 30 * m, h, 2 * h, 3 * h, 6 * h, 12 * h, d, 2 * d, 7 * d, 14 * d, 30 * d, 90 * d, 365 * d];
     axis.space = 64;
-    axis.size = 36;
+    axis.size = (u, labels) => (labels?.some((l) => l.includes("\n")) ? 36 : 22); // a second line has the date
   }
   if (x.kind === "percentile") axis.splits = (u) => [50, 90, 99, 99.9, 99.99, 99.999].map((p) => 1 / (1 - p / 100)).filter((v) => v <= u.scales.x.max * 1.01);
   if (x.kind === "percentile") axis.filter = (u, at) => at;
