@@ -72,7 +72,7 @@ test-all: ## everything: race detector, Prometheus, nginx, systemd, fuzzing, fau
 .PHONY: test-mongo7
 test-mongo7: ## tests of stores, commands, moves and doctor against MongoDB 7.0 under Wine; 10 minutes on an idle machine; needs wine64
 	@mongod=$$(tools/mongo7/install) && \
-	  BRIM_MONGOD_BIN=$$mongod BRIM_REQUIRE_MONGOD=1 $(GOTESTSUM) -- -p 1 -shuffle=on -timeout 20m $(ARGS) $(MONGO7_PKG)
+	  BRIM_MONGOD_BIN=$$mongod BRIM_REQUIRE_MONGOD=1 $(GOTESTSUM) -- -p 1 -parallel 1 -shuffle=on -timeout 20m $(ARGS) $(MONGO7_PKG)
 
 .PHONY: test-fault
 test-fault: ## all fault tests in full, under 45 minutes; their table goes into docs/durability.md

@@ -43,6 +43,15 @@ func (p *Packed) BeginsWith(series *Series, shape *Shape) bool {
 	return p.n > 0 && p.shape == shape && p.series == series.encoded
 }
 
+// Tags returns the tags of the first reading.
+func (p *Packed) Tags() []telemetry.Tag {
+	s, err := parseSeries(p.series)
+	if err != nil {
+		return nil // there is no reading
+	}
+	return s.Tags
+}
+
 // MemorySize estimates the bytes of heap that the readings take, without p itself.
 func (p *Packed) MemorySize() int64 {
 	n := cap(p.data) + len(p.series)

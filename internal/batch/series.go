@@ -156,6 +156,22 @@ func (s *Series) memory() int { return 128 + len(s.encoded) + len(s.packed) + 32
 
 func (s *Shape) memory() int { return 64 + len(s.key) + 24*len(s.Fields) }
 
+// Sensor returns what readings of a series with the fields of a shape, and times from
+// first to last, say about their sensor.
+func Sensor(series *Series, shape *Shape, first, last int64) telemetry.Sensor {
+	s := telemetry.Sensor{ID: strings.Clone(series.Sensor), Sets: []telemetry.TagSet{{Tags: series.Tags, From: first, To: last + 1}}}
+	for _, f := range shape.Fields {
+		to := &s.Fields
+		if f.Kind == telemetry.Text {
+			to = &s.Texts
+		}
+		*to = append(*to, f.Name)
+	}
+	slices.Sort(s.Fields)
+	slices.Sort(s.Texts)
+	return s
+}
+
 // Identity returns a hash of the series with its tags, which Hash leaves out.
 func (s *Series) Identity() uint64 { return xxhash.Sum64String(s.encoded) }
 

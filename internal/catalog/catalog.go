@@ -220,10 +220,11 @@ func (s *Stream) SetRetention(d time.Duration) {
 	}
 }
 
-// Forget makes sensors enter again with their next reading, because another daemon
-// deletes them.
+// Forget makes sensors enter again with their next reading, because they are deleted.
+// Without sensors it is all of them.
 func (s *Stream) Forget(sensors ...string) {
-	if s == nil || len(sensors) == 0 {
+	if len(sensors) == 0 {
+		s.known.forgetAll()
 		return
 	}
 	hashes := make([]uint64, len(sensors))

@@ -7,15 +7,18 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
@@ -189,4 +192,266 @@ func TestOrderOfWritesDoesNotMatter(t *testing.T) {
 		}
 		assert.Equal(t, want, got)
 	}
+}
+
+func TestSensorsAreFoundByTagsAndIDs(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), StreamConfig{})
+	all := []telemetry.Reading{
+		reading("a/1", 0, "region=north,room=1", "t"), reading("a/2", 0, "region=south,room=1", "t"), reading("a/3", 0, "room=2", "t"),
+		reading("b/é", 0, "region=north", "t"), reading("moved", 0, "region=north,room=9", "t"), reading("moved", time.Hour, "region=south,room=3", "t"),
+	}
+	see(t, s, all[:3]...)
+	require.NoError(t, s.writeSome(t.Context()))
+	see(t, s, all[3:]...) // these are not written
+	for round, what := range []string{"partly written", "written"} {
+		for _, tt := range []struct {
+			want     string
+			matchers []string
+		}{
+			{"a/1 a/2 a/3 b/é moved", nil},
+			{"a/1 b/é moved", []string{"region=north"}},
+			{"a/2 a/3 moved", []string{"region!=north"}},
+			{"a/3", []string{"region="}},
+			{"a/1 a/2 b/é moved", []string{"region=~north|south"}},
+			{"a/1 a/2 b/é moved", []string{"region=~.+"}},
+			{"a/2 moved", []string{"region=~s.*"}},
+			{"a/3", []string{"region!~.+"}},
+			{"a/1", []string{"region=north", "room=1"}},
+			{"", []string{"region=north", "room=3"}}, // it had these at different times
+			{"a/2 a/3", []string{"ID=~a/[23]"}},
+			{"a/2", []string{"ID=~a/2|b/3", "region!=north"}},
+			{"moved", []string{"ID=moved"}},
+			{"b/é", []string{"ID=~b/.*"}},
+		} {
+			var got []string
+			for one, err := range s.List(t.Context(), matching(t, tt.matchers...)) {
+				require.NoError(t, err)
+				got = append(got, one.ID)
+			}
+			assert.Equal(t, tt.want, strings.Join(got, " "), "%s: %v", what, tt.matchers)
+		}
+		for _, q := range []telemetry.SensorQuery{{Prefix: "a/", After: "a/1"}, {Prefix: "a/", After: "a/1", Limit: 1}} {
+			assert.Equal(t, []string{"a/2 {region=south,room=1} t |", "a/3 {room=2} t |"}, list(t, s, q), what)
+		}
+		assert.Equal(t, []string{"b/é {region=north} t |"}, list(t, s, telemetry.SensorQuery{Prefix: "b/\xc3"}), what)
+		if round == 0 {
+			require.NoError(t, s.writeSome(t.Context()))
+		}
+	}
+	assert.Equal(t, []string{"moved {region=north,room=9; region=south,room=3} t |"}, list(t, s, telemetry.SensorQuery{Prefix: "m"}), "the newest tags come last")
+}
+
+// check compares once with what is stored.
+func check(t testing.TB, s *Stream) {
+	t.Helper()
+	require.NoError(t, s.checkOnce(t.Context(), time.Now()))
+	require.NoError(t, s.Complete())
+}
+
+func TestCatalogIsBuiltFromStoredReadings(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []store.Storage{store.Bucket, store.TimeSeries} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			db := database(t)
+			from := openStore(t, db, kind)
+			var readings []telemetry.Reading
+			for i := range 3 * checkAtOnce / 2 { // more than one step
+				readings = append(readings, reading(fmt.Sprintf("s-%04d", i), 0, "region=north", "t"))
+			}
+			readings = append(readings, reading("s-0007", 24*time.Hour, "region=south", "h", "state"))
+			storetest.WriteAll(t, from, storetest.Pending(storetest.Batch(t, "s1", 1, readings...), 5*time.Minute))
+
+			s := open(t, db, StreamConfig{Source: from})
+			require.ErrorContains(t, s.Complete(), "is being built")
+			check(t, s)
+			got := list(t, s, telemetry.SensorQuery{})
+			assert.Len(t, got, 3*checkAtOnce/2)
+			assert.Equal(t, "s-0006 {region=north} t |", got[6])
+			assert.Equal(t, "s-0007 {region=north; region=south} h t | state", got[7])
+
+			other := open(t, db, StreamConfig{Source: from})
+			_, err := other.look(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, other.Complete(), "another daemon need not build it")
+
+			require.NoError(t, s.collection.Drop(t.Context()))
+			check(t, s)
+			assert.Equal(t, got, list(t, s, telemetry.SensorQuery{}), "it was dropped")
+		})
+	}
+}
+
+func TestCheckRemovesSensorsWithoutReadings(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	s := open(t, db, StreamConfig{Source: openStore(t, db, store.Bucket)})
+	see(t, s, reading("gone", 0, "", "t"), reading("new", 0, "", "t"))
+	require.NoError(t, s.writeSome(t.Context()))
+	_, err := s.collection.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "gone"}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: "written", Value: time.Now().Add(-2 * removeAfter)}}}})
+	require.NoError(t, err)
+	check(t, s)
+	assert.Equal(t, []string{"new {} t |"}, list(t, s, telemetry.SensorQuery{}))
+}
+
+// after is a store that calls a function in each write.
+type after func(writes []*batch.Pending)
+
+func (f after) Write(_ context.Context, writes []*batch.Pending) { f(writes) }
+
+func TestSensorIsInTheCatalogBeforeItsReadingsAreStored(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	s, other := open(t, db, StreamConfig{}), open(t, db, StreamConfig{})
+	wrote := 0
+	w := s.Before(after(func([]*batch.Pending) {
+		wrote++
+		assert.Equal(t, []string{"a {region=north; region=south} h t |", "b {} t |"}, list(t, other, telemetry.SensorQuery{}), "as another daemon sees it")
+	}))
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "region=north", "t"), reading("a", time.Second, "region=south", "t", "h"), reading("b", 0, "", "t")), 5*time.Minute)
+	w.Write(t.Context(), writes)
+	w.Write(t.Context(), writes)
+	assert.Equal(t, 2, wrote)
+	assert.Empty(t, s.missing(writes))
+	late := storetest.Pending(storetest.Batch(t, "s1", 9, reading("a", 72*time.Hour, "region=north", "t"), reading("b", -72*time.Hour, "", "t")), 5*time.Minute)
+	assert.Len(t, s.missing(late), 2, "the span does not cover them")
+}
+
+func TestReadingsAreStoredIfTheCatalogCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	s := open(t, db, StreamConfig{})
+	name := store.SensorsName(stream)
+	require.NoError(t, db.RunCommand(t.Context(), bson.D{{Key: "create", Value: name}, {Key: "viewOn", Value: "x"}, {Key: "pipeline", Value: bson.A{}}}).Err())
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "", "t")), 5*time.Minute)
+	wrote := 0
+	w := s.Before(after(func([]*batch.Pending) { wrote++ }))
+	w.Write(t.Context(), writes)
+	w.Write(t.Context(), writes)
+	assert.Equal(t, 2, wrote)
+	assert.Equal(t, 1, s.waiting(), "it is written later")
+	require.NoError(t, db.Collection(name).Drop(t.Context()))
+	require.NoError(t, s.writeSome(t.Context()))
+	assert.Equal(t, []string{"a {} t |"}, list(t, s, telemetry.SensorQuery{}))
+}
+
+func TestDeletedSensorEntersAgain(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	daemons := []*Stream{open(t, db, StreamConfig{}), open(t, db, StreamConfig{})}
+	one := storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "", "t")), 5*time.Minute)
+	for _, s := range daemons {
+		s.Before(after(func([]*batch.Pending) {})).Write(t.Context(), one)
+		assert.Empty(t, s.missing(one))
+	}
+	require.NoError(t, daemons[0].Delete(t.Context(), "a"))
+	assert.Empty(t, list(t, daemons[1], telemetry.SensorQuery{}))
+	assert.Len(t, daemons[0].missing(one), 1)
+	assert.Empty(t, daemons[1].missing(one), "it does not know yet")
+	for _, forget := range [][]string{{"a"}, nil} {
+		daemons[1].Forget(forget...)
+		assert.Len(t, daemons[1].missing(one), 1)
+		daemons[1].Before(after(func([]*batch.Pending) {})).Write(t.Context(), one)
+		assert.Empty(t, daemons[1].missing(one))
+		assert.Equal(t, []string{"a {} t |"}, list(t, daemons[0], telemetry.SensorQuery{}))
+	}
+}
+
+func TestNothingIsWrittenAgainAfterARestart(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	first := open(t, db, StreamConfig{})
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "region=north", "t", "state"), reading("b", 0, "", "t")), 5*time.Minute)
+	discard := after(func([]*batch.Pending) {})
+	first.Before(discard).Write(t.Context(), writes)
+	again := open(t, db, StreamConfig{})
+	again.Before(discard).Write(t.Context(), writes)
+	assert.Empty(t, again.missing(writes))
+	for s, want := range map[*Stream]float64{first: 2, again: 0} {
+		assert.InDelta(t, want, testutil.ToFloat64(s.catalog.metrics.written.WithLabelValues(stream)), 0)
+	}
+}
+
+func TestSetsOfASensorAreBounded(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), StreamConfig{})
+	for i := range maxSets + 5 {
+		see(t, s, reading("a", time.Duration(i)*time.Second, fmt.Sprintf("n=%d", i), "t"))
+		require.NoError(t, s.writeSome(t.Context()))
+	}
+	for one, err := range s.List(t.Context(), telemetry.SensorQuery{}) {
+		require.NoError(t, err)
+		require.Len(t, one.Sets, maxSets)
+		assert.Equal(t, "5", one.Sets[0].Tags[0].Value)
+		assert.Equal(t, fmt.Sprint(maxSets+4), one.Tags()[0].Value)
+	}
+}
+
+func TestUnwrittenEntriesAreBounded(t *testing.T) {
+	t.Parallel()
+	s := open(t, database(t), StreamConfig{})
+	series := storetest.Batch(t, "s1", 1, reading("a", 0, "", "t")).SeriesAt(0)
+	for i := range uint64(maxUnwritten) {
+		s.note(i, entry{series: series})
+	}
+	assert.False(t, s.Overflowed())
+	s.note(maxUnwritten, entry{series: series})
+	assert.True(t, s.Overflowed())
+	assert.Equal(t, maxUnwritten, s.waiting())
+}
+
+func TestKnownIsBounded(t *testing.T) {
+	t.Parallel()
+	k := newKnown(64 * 100)
+	var last uint64
+	for i := range uint64(100_000) {
+		last = i * 0x9E3779B97F4A7C15
+		k.put(last, written{1, 2})
+	}
+	entries := 0
+	for i := range k.shards {
+		entries += len(k.shards[i].young) + len(k.shards[i].old)
+	}
+	assert.LessOrEqual(t, entries, 64*100)
+	assert.True(t, k.covers(last, minute, minute))
+}
+
+// TestRunWritesWhatWasSeen runs a catalog as a daemon does.
+func TestRunWritesWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	s, other := open(t, db, StreamConfig{Source: openStore(t, db, store.Bucket)}), open(t, db, StreamConfig{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.catalog.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	see(t, s, reading("a", 0, "region=north", "t"))
+	require.Eventually(t, func() bool {
+		return len(list(t, other, telemetry.SensorQuery{})) == 1 && s.Complete() == nil
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// BenchmarkBefore measures what the catalog costs an update of 60 readings of a sensor
+// that is in it.
+func BenchmarkBefore(b *testing.B) {
+	var s Stream
+	s.known = newKnown(1000)
+	readings := make([]telemetry.Reading, 60)
+	for i := range readings {
+		readings[i] = reading("cpu,hostname=host_1,region=eu", time.Duration(i)*time.Second, "hostname=host_1,region=eu", "a", "b", "c", "d")
+	}
+	writes := storetest.Pending(storetest.Batch(b, "s1", 1, readings...), time.Hour)
+	for key, e := range s.missing(writes) {
+		s.known.put(key, e.fact(time.Now()).span)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if s.missing(writes) != nil {
+			b.Fatal("it is known")
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*60), "ns/reading")
 }

@@ -40,7 +40,7 @@ const (
 	// removeAfter is how long a sensor without readings stays: its first reading may still
 	// be on its way.
 	removeAfter = 24 * time.Hour
-	described   = 16 // readings that tell a sensor's fields
+	described   = 16                  // readings that tell a sensor's fields
 	endOfTime   = 253_402_300_800_000 // of the year 9999, in milliseconds since 1970
 )
 
@@ -223,7 +223,7 @@ func (s *Stream) step(ctx context.Context, after string) (last string, n, added 
 			return "", 0, 0, err
 		}
 		for id := range absent {
-			if err := s.Restore(ctx, id); err != nil {
+			if err := s.restore(ctx, id); err != nil {
 				return "", 0, 0, fmt.Errorf("enter sensor %q: %w", id, err)
 			}
 		}

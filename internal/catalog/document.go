@@ -1,16 +1,15 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -69,13 +68,14 @@ const (
 )
 
 // spanOf returns the span to write for readings between two times. It ends at different
-// times for different sensors, so that they are not all written in the same minute.
+// times for different sensors, so that they are not all written in the same minute. For
+// sets of one sensor, it ends in the order of their newest readings.
 func spanOf(hash uint64, first, last int64, now time.Time) written {
 	by := ahead
 	if now.UnixMilli()-last > aheadOld.Milliseconds() {
 		by = aheadOld
 	}
-	jitter := int64(hash % uint64(by.Milliseconds()))
+	jitter := int64(hash % uint64(ahead.Milliseconds()))
 	return written{from: minutes(first - first%day.Milliseconds()), to: minutes(last+by.Milliseconds()+jitter) + 1}
 }
 
@@ -154,6 +154,7 @@ func decode(doc bson.Raw) (telemetry.Sensor, error) {
 		s.Sets = append(s.Sets, telemetry.TagSet{Tags: store.TagsOf(raw.Lookup("tags")), From: from, To: to})
 		return nil
 	})
+	slices.SortStableFunc(s.Sets, func(a, b telemetry.TagSet) int { return cmp.Compare(a.To, b.To) })
 	return s, err
 }
 
@@ -183,35 +184,4 @@ func (f *fact) asSensor() telemetry.Sensor {
 	slices.Sort(s.Fields)
 	slices.Sort(s.Texts)
 	return s
-}
-
-// Merge adds to a sensor what is known of it from elsewhere, which is newer.
-func Merge(into *telemetry.Sensor, more *telemetry.Sensor) {
-	for _, set := range more.Sets {
-		at := slices.IndexFunc(into.Sets, func(s telemetry.TagSet) bool { return slices.Equal(s.Tags, set.Tags) })
-		if at >= 0 {
-			set.From, set.To = min(set.From, into.Sets[at].From), max(set.To, into.Sets[at].To)
-			into.Sets = slices.Delete(into.Sets, at, at+1)
-		}
-		into.Sets = append(into.Sets, set)
-	}
-	into.Fields, into.Texts = union(into.Fields, more.Fields), union(into.Texts, more.Texts)
-}
-
-// union merges two sorted lists.
-func union(a, b []string) []string {
-	if len(b) == 0 {
-		return a
-	}
-	out := slices.Concat(a, b)
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// SensorOf returns what readings with the tags and fields of a series and a shape say
-// about their sensor.
-func SensorOf(series *batch.Series, shape *batch.Shape, first, last int64) telemetry.Sensor {
-	f := (&entry{series, shape, first, last}).fact(time.Now())
-	f.sensor = strings.Clone(f.sensor)
-	return f.asSensor()
 }

@@ -16,22 +16,15 @@ import (
 
 // List yields the sensors that a query asks for in the order of their ids' bytes, each
 // with all its sets of tags. Those of this daemon whose entries are not written yet are
-// among them. Fetched documents count against the budget of ctx, see telemetry.Spend. It
+// among them. The limit is that of a batch of documents. Fetched documents count against the budget of ctx, see telemetry.Spend. It
 // ends with an error if one occurs.
 //
 // A sensor may be listed whose readings were removed since.
 func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
 	return func(yield func(telemetry.Sensor, error) bool) {
 		// Before MongoDB is queried: what is written meanwhile is in at least one of both.
-		waiting := s.waitingFor(&q)
-		left := q.Limit
-		give := func(one *telemetry.Sensor) bool {
-			if !one.Matches(&q) {
-				return true
-			}
-			left--
-			return yield(*one, nil) && left != 0
-		}
+		waiting := s.Unwritten(&q)
+		give := func(one *telemetry.Sensor) bool { return !one.Matches(&q) || yield(*one, nil) }
 		for one, err := range s.stored(ctx, &q) {
 			if err != nil {
 				yield(telemetry.Sensor{}, err)
@@ -44,7 +37,7 @@ func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[te
 				waiting = waiting[1:]
 			}
 			if len(waiting) > 0 && waiting[0].ID == one.ID {
-				Merge(&one, &waiting[0])
+				one.Merge(&waiting[0])
 				waiting = waiting[1:]
 			}
 			if !give(&one) {
@@ -59,9 +52,9 @@ func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[te
 	}
 }
 
-// waitingFor returns the sensors of unwritten entries that have an id that is asked for,
-// sorted by id.
-func (s *Stream) waitingFor(q *telemetry.SensorQuery) []telemetry.Sensor {
+// Unwritten returns what this daemon has not written yet of the sensors that a query may
+// ask for, sorted by id.
+func (s *Stream) Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor {
 	now := time.Now()
 	found := make(map[string]*telemetry.Sensor)
 	s.mu.Lock()
@@ -72,7 +65,7 @@ func (s *Stream) waitingFor(q *telemetry.SensorQuery) []telemetry.Sensor {
 		f := e.fact(now)
 		one := f.asSensor()
 		if before := found[one.ID]; before != nil {
-			Merge(before, &one)
+			before.Merge(&one)
 		} else {
 			found[one.ID] = &one
 		}
@@ -199,12 +192,8 @@ func (s *Stream) absent(ctx context.Context, ids []string) (map[string]struct{},
 	return absent, nil
 }
 
-// Delete removes sensors, whose readings were deleted, from the catalog. Then it makes
-// sensors enter again that have new readings. Other daemons must have forgotten them.
+// Delete removes sensors, whose readings are about to be deleted.
 func (s *Stream) Delete(ctx context.Context, sensors ...string) error {
-	if s == nil || len(sensors) == 0 {
-		return nil
-	}
 	_, err := s.collection.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: sensors}}}})
 	s.Forget(sensors...)
 	if err != nil {
@@ -213,8 +202,8 @@ func (s *Stream) Delete(ctx context.Context, sensors ...string) error {
 	return nil
 }
 
-// Restore enters a sensor again that has readings although it was deleted.
-func (s *Stream) Restore(ctx context.Context, sensor string) error {
+// restore enters a sensor that has readings and is not in the catalog.
+func (s *Stream) restore(ctx context.Context, sensor string) error {
 	f, found, err := s.describe(ctx, sensor)
 	if err != nil || !found {
 		return err

@@ -1,9 +1,11 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -120,11 +122,12 @@ func (s *Stream) bulk(ctx context.Context, entries map[uint64]*entry) error {
 		return err
 	}
 	now := time.Now()
-	facts, keys := make([]fact, 0, len(entries)), make([]uint64, 0, len(entries))
-	for key, e := range entries {
-		if !s.known.covers(key, e.first, e.last) {
-			facts, keys = append(facts, e.fact(now)), append(keys, key)
-		}
+	// The sets of a sensor in the order of their readings.
+	keys := slices.SortedFunc(maps.Keys(entries), func(a, b uint64) int { return cmp.Compare(entries[a].last, entries[b].last) })
+	keys = slices.DeleteFunc(keys, func(key uint64) bool { return s.known.covers(key, entries[key].first, entries[key].last) })
+	facts := make([]fact, len(keys))
+	for i, key := range keys {
+		facts[i] = entries[key].fact(now)
 	}
 	for begin := 0; begin < len(facts); begin += bulkSize {
 		end := min(begin+bulkSize, len(facts))

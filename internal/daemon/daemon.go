@@ -387,6 +387,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.openReader(j, s)
 	watching.Go(func() { watchReplay(watched, j, s.queue, d.log) })
 	watching.Go(func() { s.watchStaleness(watched) })
+	watching.Go(func() { s.catalog.Run(watched) })
 	watching.Go(func() { s.watch(watched) })
 	watching.Go(func() { s.watchReplies(watched) })
 	watching.Go(func() { s.keepClaims(watched) })

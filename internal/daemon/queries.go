@@ -51,7 +51,9 @@ func (d *daemon) newReader() (*read.Reader, error) {
 func (d *daemon) newPromAPI() (*promapi.API, error) {
 	c := &d.cfg.Settings
 	api, err := promapi.New(promapi.Config{
-		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples, Version: d.version.Version, Logger: d.log, Registerer: d.registry,
+		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples,
+		Lookback: func(stream string) time.Duration { return d.current().stream(stream).Lookback },
+		Version:  d.version.Version, Logger: d.log, Registerer: d.registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the Prometheus query API: %w", err)
@@ -66,10 +68,16 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 	for _, stream := range d.cfg.Streams {
 		granularities[stream.Name] = stream.Granularity
 	}
+	flush := func(ctx context.Context) error {
+		if err := s.queue.Flush(ctx); err != nil {
+			return err
+		}
+		return j.Secure()
+	}
 	stored := read.Stored{
-		Sources: s.sources(), Available: s.readable, Up: s.up,
+		Sources: s.sources(), Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
 		Backlog: read.Backlog{
-			Journal: j, WaitingSensors: s.queue.WaitingSensors,
+			Journal: j, WaitingSensors: s.queue.WaitingSensors, WaitingNewest: s.queue.WaitingNewest,
 			Waiting: func(stream, sensor string) ([]batch.Ref, uint64) {
 				w := s.queue.Waiting(stream, sensor)
 				return w.Rows, w.From
@@ -81,11 +89,9 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 			if err != nil || durable {
 				return err
 			}
-			if err := s.queue.Flush(ctx); err != nil {
-				return err
-			}
-			return j.Secure()
+			return flush(ctx)
 		},
+		Flush: flush,
 	}
 	if s.peers != nil {
 		stored.Others = s.peers

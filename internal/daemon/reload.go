@@ -209,6 +209,7 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 	storage := d.storage.Load()
 	for _, name := range changed {
 		err := to.stream(name).change(storage.stores[name])
+		storage.catalog.Stream(name).SetRetention(to.stream(name).Retention)
 		if err == nil {
 			err = storage.queue.SetPolicy(name, to.stream(name).policy())
 		}

@@ -13,6 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/brim-telemetry/brim/internal/catalog"
 	"github.com/brim-telemetry/brim/internal/crash"
 	"github.com/brim-telemetry/brim/internal/daemon/staleness"
 	"github.com/brim-telemetry/brim/internal/journal"
@@ -50,6 +51,7 @@ type storage struct {
 	claims *claim.Claims // likewise
 	peers  *peers.Peers  // likewise
 
+	catalog   *catalog.Catalog // likewise
 	staleness *staleness.Watch
 	recheck   chan struct{} // receives when a stream's collection may have been replaced
 
@@ -98,15 +100,19 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 	if s.staleness, err = staleness.New(staleness.Config{After: after, Logger: d.log, Registerer: d.registry}); err != nil {
 		return nil, fmt.Errorf("set up the detection of silent sensors: %w", err)
 	}
-	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
 		h, err := d.newStore(stream, database, s.recheckAll)
 		if err != nil {
 			return nil, fmt.Errorf("set up stream %s: %w", stream.Name, err)
 		}
-		ready := make(chan struct{})
-		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, ready
-		streams[stream.Name] = queue.Stream{Store: s.writer(h), Granularity: stream.Granularity, Policy: stream.policy(), Prepared: ready, Arrivals: s.staleness.Stream(stream.Name)}
+		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, make(chan struct{})
+	}
+	if s.catalog, err = d.newCatalog(s, database); err != nil {
+		return nil, fmt.Errorf("set up the catalog of sensors: %w", err)
+	}
+	streams := make(map[string]queue.Stream)
+	for _, stream := range c.Streams {
+		streams[stream.Name] = s.queueStream(stream)
 	}
 	_, lanes := c.queueParts()
 	s.queue, err = queue.New(queue.Config{
@@ -121,12 +127,43 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 	return s, nil
 }
 
-// writer returns what the queue writes a stream to.
-func (s *storage) writer(h streamStore) queue.Store {
-	if inMemory(h) {
-		return h
+// queueStream returns a stream as the queue has it.
+func (s *storage) queueStream(stream Stream) queue.Stream {
+	h := s.stores[stream.Name]
+	out := queue.Stream{
+		Store: h, Granularity: stream.Granularity, Policy: stream.policy(), Prepared: s.ready[stream.Name],
+		Arrivals: s.staleness.Stream(stream.Name),
 	}
-	return s.claims.Guard(h)
+	if !inMemory(h) {
+		sensors := s.catalog.Stream(stream.Name)
+		out.Catalog, out.Store = sensors, sensors.Before(s.claims.Guard(h))
+	}
+	return out
+}
+
+// newCatalog returns the catalog of sensors; nil if no stream is in MongoDB.
+func (d *daemon) newCatalog(s *storage, database *mongo.Database) (*catalog.Catalog, error) {
+	if database == nil {
+		return nil, nil //nolint:nilnil // a nil catalog has no streams
+	}
+	streams := make(map[string]catalog.StreamConfig)
+	for _, stream := range d.cfg.Streams {
+		if h := s.stores[stream.Name]; !inMemory(h) {
+			streams[stream.Name] = catalog.StreamConfig{Source: h, Retention: stream.Retention, Ready: s.ready[stream.Name]}
+		}
+	}
+	return catalog.New(catalog.Config{Database: database, Daemon: d.session, Streams: streams, Logger: d.log, Registerer: d.registry})
+}
+
+// catalogs returns the catalogs of the streams that have one.
+func (s *storage) catalogs() map[string]read.Catalog {
+	out := make(map[string]read.Catalog)
+	for name, h := range s.stores {
+		if !inMemory(h) {
+			out[name] = s.catalog.Stream(name)
+		}
+	}
+	return out
 }
 
 // holder describes this process to processes that want to claim its sessions, and to

@@ -95,6 +95,10 @@ type exchange struct {
 // maxForm is the most bytes that the parameters of a request may have.
 const maxForm = 256 << 10
 
+// maxWait is how long a request waits for a slot: a dashboard asks for all its panels at
+// once, and does not ask again.
+const maxWait = 10 * time.Second
+
 // run answers the request, and returns the code of its answer.
 func (x *exchange) run(e *endpoint) string {
 	x.r.Body = http.MaxBytesReader(x.w, x.r.Body, maxForm)
@@ -108,7 +112,7 @@ func (x *exchange) run(e *endpoint) string {
 	ctx := x.r.Context()
 	if !e.static {
 		var err error
-		if ctx, x.session, err = x.api.cfg.Reader.Begin(ctx, read.Ask{Stream: x.stream, Credentials: x.r.Header.Get("Authorization")}); err != nil {
+		if ctx, x.session, err = x.api.cfg.Reader.Begin(ctx, read.Ask{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait}); err != nil {
 			return x.refuse(x.r.Context(), err)
 		}
 		defer x.session.End()

@@ -73,7 +73,7 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 	case errors.Is(context.Cause(ctx), errOwnTimeout):
 		return kindTimeout, telemetry.Errorf(telemetry.Unavailable, "query_timed_out", "the query took longer than its parameter timeout")
 	case ctx.Err() != nil && x.session != nil && !errors.Is(err, errExplained):
-		return x.explain(ctx, errors.Join(errExplained, x.session.Explain(ctx, ctx.Err())))
+		return x.explain(ctx, errors.Join(errExplained, x.session.Explain(ctx)))
 	case ctx.Err() != nil:
 		return kind{statusGone, "canceled"}, telemetry.Errorf(telemetry.Unavailable, "canceled", "the query was canceled")
 	}

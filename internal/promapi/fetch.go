@@ -5,7 +5,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"sort"
 	"sync"
 
 	"github.com/prometheus/prometheus/model/histogram"
@@ -109,21 +108,55 @@ func (t *task) spans() [][2]int64 {
 	return out
 }
 
-func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
-	for _, span := range c.task.spans() {
-		for r, err := range c.querier.exchange.session.Readings(ctx, telemetry.Query{Sensor: c.task.sensor, From: span[0], To: span[1]}) {
-			if err != nil {
-				return err
-			}
-			c.add(&r)
-			if c.fresh >= 10_000 {
-				if err := c.count(mu); err != nil {
-					return err
-				}
+// fields returns the names of all fields that are wanted, nil if they are not known.
+func (t *task) fields() []string {
+	out := []string{}
+	for _, s := range t.of {
+		names := s.matchers.fields()
+		if names == nil || len(names) > maxNamed {
+			return nil
+		}
+		for _, name := range names {
+			if telemetry.CheckFieldName([]byte(name)) == nil { // no field has another name
+				out = append(out, name)
 			}
 		}
 	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// maxNamed is how many fields are worth naming: each is compared with each of a reading.
+const maxNamed = 16
+
+func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
+	for _, span := range c.task.spans() {
+		if err := c.readSpan(ctx, mu, span); err != nil {
+			return err
+		}
+	}
+	if c.querier.lookback.auto {
+		if err := c.lookBack(ctx, mu); err != nil {
+			return err
+		}
+	}
 	return c.count(mu)
+}
+
+func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
+	q := telemetry.Query{Sensor: c.task.sensor, From: span[0], To: span[1], Fields: c.task.fields()}
+	for r, err := range c.querier.exchange.session.Readings(ctx, q) {
+		if err != nil {
+			return err
+		}
+		c.add(&r)
+		if c.fresh >= 10_000 {
+			if err := c.count(mu); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // count adds the new samples to those of the query.
@@ -231,13 +264,19 @@ func (c *collector) give() {
 				if !set.wanted[i] || !s.matchers.wantsName(col.name) {
 					continue
 				}
-				from, to := sort.Search(len(col.times), func(i int) bool { return col.times[i] >= s.from }), sort.Search(len(col.times), func(i int) bool { return col.times[i] >= s.to })
-				if from < to {
-					s.found = append(s.found, &series{labels: full, times: col.times[from:to], values: col.values[from:to]})
+				if one := s.seriesOf(full, col); len(one.times) > 0 {
+					s.found = append(s.found, one)
 				}
 			}
 		}
 	}
+}
+
+// between returns the samples from a time to before another one.
+func (c *column) between(from, to int64) ([]int64, []float64) {
+	first, _ := slices.BinarySearch(c.times, from)
+	last, _ := slices.BinarySearch(c.times, to)
+	return c.times[first:max(first, last)], c.values[first:max(first, last)]
 }
 
 // A series is a storage.Series in memory.
@@ -275,8 +314,12 @@ func (i *iterator) Next() chunkenc.ValueType {
 	return chunkenc.ValFloat
 }
 
+// millis is a time in milliseconds since the epoch. With an int64, go vet takes Seek for
+// that of io.Seeker.
+type millis = int64
+
 // Seek implements chunkenc.Iterator.
-func (i *iterator) Seek(t int64) chunkenc.ValueType {
+func (i *iterator) Seek(t millis) chunkenc.ValueType {
 	times := i.series.times
 	from := max(0, i.at)
 	if from < len(times) && times[from] < t {
@@ -287,7 +330,8 @@ func (i *iterator) Seek(t int64) chunkenc.ValueType {
 			step *= 2
 		}
 		rest := times[from:min(len(times), from+step+1)]
-		from += sort.Search(len(rest), func(n int) bool { return rest[n] >= t })
+		n, _ := slices.BinarySearch(rest, t)
+		from += n
 	}
 	if i.at = from; from >= len(times) {
 		return chunkenc.ValNone

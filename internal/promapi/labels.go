@@ -99,9 +99,15 @@ func (m *matchers) wantsSensor(id string) bool {
 }
 
 // ids returns the sensors that a selector names, nil if it does not.
-func (m *matchers) ids() []string {
+func (m *matchers) ids() []string { return listed(m.sensor) }
+
+// fields returns the fields that a selector names, nil if it does not.
+func (m *matchers) fields() []string { return listed(m.name) }
+
+// listed returns the values that matchers of one label name, nil if they do not.
+func listed(ms []*labels.Matcher) []string {
 	var out []string
-	for _, one := range m.sensor {
+	for _, one := range ms {
 		set := one.SetMatches()
 		if one.Type == labels.MatchEqual {
 			set = []string{one.Value}

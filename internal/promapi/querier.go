@@ -42,7 +42,9 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 	s := &selection{querier: q, ctx: ctx, matchers: sortMatchers(ms), at: -1}
 	s.from, s.to = max(0, hints.Start), min(hints.End, maxTime-1)+1
 	s.labelsOnly = hints.Func == "series"
-	s.instants = hints.Range == 0 && !s.labelsOnly
+	if s.instants = hints.Range == 0 && !s.labelsOnly; s.instants && q.lookback.auto {
+		s.from += earlier.Milliseconds() // see lookBack
+	}
 	q.planned = append(q.planned, s)
 	return s
 }

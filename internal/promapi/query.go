@@ -98,31 +98,3 @@ func (x *exchange) missing() []string {
 	}
 	return out
 }
-
-// defaultLookback is how old a sample may be, as in Prometheus.
-const defaultLookback = 5 * time.Minute
-
-// longestLookback is how far Brim goes back by itself for sensors that send rarely: three
-// times an hour.
-const longestLookback = 3 * time.Hour
-
-// A lookback is how old a sample may be for an instant of a query.
-type lookback struct {
-	longest time.Duration // of any series
-	auto    bool          // a series may have less, by its interval
-}
-
-// lookback returns what the request or the stream asks for.
-func (x *exchange) lookback() (lookback, error) {
-	if text := x.r.FormValue("lookback_delta"); text != "" {
-		d, err := parseDuration(text)
-		if err != nil || d <= 0 {
-			return lookback{}, invalid("lookback_delta %s is not a positive duration", telemetry.Quote([]byte(text)))
-		}
-		return lookback{longest: d}, nil
-	}
-	if d := x.api.cfg.Lookback(x.session.Stream()); d > 0 {
-		return lookback{longest: d}, nil
-	}
-	return lookback{longest: longestLookback, auto: true}, nil
-}

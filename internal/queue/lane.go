@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -178,6 +179,9 @@ func (l *lane) isStored(p *parcel, series *batch.Series) bool {
 func (l *lane) run(ctx context.Context) {
 	defer l.close()
 	if l.cfg.Prepared != nil && !l.awaitStore(ctx) {
+		return
+	}
+	if l.phase > 0 && machine.Pause(ctx, l.phase) != nil {
 		return
 	}
 	timer := time.NewTimer(0)

@@ -1,6 +1,9 @@
 package queue
 
-import "github.com/brim-telemetry/brim/internal/batch"
+import (
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
 
 // A Snapshot is the readings of a sensor that were not stored at one moment.
 type Snapshot struct {
@@ -55,11 +58,30 @@ func (b *bucket) appendRows(to []batch.Ref) []batch.Ref {
 	return append(to, b.rows...)
 }
 
-// WaitingSensors calls visit for each sensor of a stream with readings that are not
-// stored, once for each of its buckets, with the time of the newest one in it. It
-// returns from where on to look in the journal for more: from for all sensors, and
+// WaitingNewest returns the time of the newest reading in memory of a sensor that is not
+// stored, in milliseconds since the epoch; false if there is none.
+func (q *Queue) WaitingNewest(stream, sensor string) (newest int64, found bool) {
+	hash := batch.SeriesHash(stream, sensor)
+	l := q.laneOf(stream, hash)
+	if l == nil {
+		return 0, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for b := l.sensors[hash]; b != nil; b = b.older {
+		if b.key.sensor == sensor && b.state != idle && (!found || b.newest > newest) {
+			newest, found = b.newest, true
+		}
+	}
+	return newest, found
+}
+
+// WaitingSensors calls visit, unless it is nil, for each sensor of a stream with readings
+// that are not stored, once for each of its buckets, with the time of the newest one in
+// it; tags returns those of one of them, nil if they are in the journal only. It returns
+// from where on to look in the journal for more: from for all sensors, and
 // unread for a sensor by its batch.SeriesHash.
-func (q *Queue) WaitingSensors(stream string, visit func(sensor string, newest int64)) (from uint64, unread func(hash uint64) uint64) {
+func (q *Queue) WaitingSensors(stream string, visit func(sensor string, newest int64, tags func() []telemetry.Tag)) (from uint64, unread func(hash uint64) uint64) {
 	from = q.cfg.Journal.End()
 	positions := make([]uint64, len(q.lanes))
 	for i, l := range q.lanes {
@@ -80,15 +102,33 @@ func (q *Queue) WaitingSensors(stream string, visit func(sensor string, newest i
 }
 
 // eachWaiting returns the position from which the lane has read nothing.
-func (l *lane) eachWaiting(visit func(sensor string, newest int64)) uint64 {
+func (l *lane) eachWaiting(visit func(sensor string, newest int64, tags func() []telemetry.Tag)) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, b := range l.sensors {
+	if visit == nil {
+		return l.cursor.Position()
+	}
+	var b *bucket
+	tags := func() []telemetry.Tag { return b.tags() }
+	for _, b = range l.sensors {
 		for ; b != nil; b = b.older {
 			if b.state != idle {
-				visit(b.key.sensor, b.newest)
+				visit(b.key.sensor, b.newest, tags)
 			}
 		}
 	}
 	return l.cursor.Position()
+}
+
+// tags returns the tags of one of the bucket's rows; nil if it has none.
+func (b *bucket) tags() []telemetry.Tag {
+	switch {
+	case b.series != nil:
+		return b.series.Tags
+	case b.packed.Len() > 0:
+		return b.packed.Tags()
+	case len(b.rows) > 0:
+		return b.rows[0].Batch.Series(b.rows[0].Row()).Tags
+	}
+	return nil
 }

@@ -51,11 +51,11 @@ func TestAnswers(t *testing.T) {
 		},
 		{
 			"sensors", "/v1/sensors", "",
-			`{"sensors":[{"sensorId":"a/b c","newest":"2026-11-21T10:00:01.000Z"},` + "\n" + `{"sensorId":"other","newest":"2026-11-21T10:00:00.000Z"}]}` + "\n",
+			`{"sensors":[{"sensorId":"a/b c","newest":"2026-11-21T10:00:01.000Z","fields":["v"]},` + "\n" + `{"sensorId":"other","newest":"2026-11-21T10:00:00.000Z","fields":["v"]}]}` + "\n",
 		},
-		{"sensors with a prefix", "/v1/sensors?prefix=o", "", `{"sensors":[{"sensorId":"other","newest":"2026-11-21T10:00:00.000Z"}]}` + "\n"},
-		{"the first sensors", "/v1/sensors?limit=1", "", `{"sensors":[{"sensorId":"a/b c","newest":"2026-11-21T10:00:01.000Z"}],"after":"a/b c"}` + "\n"},
-		{"the sensors behind", "/v1/sensors?after=a/b%20c", "", `{"sensors":[{"sensorId":"other","newest":"2026-11-21T10:00:00.000Z"}]}` + "\n"},
+		{"sensors with a prefix", "/v1/sensors?prefix=o", "", `{"sensors":[{"sensorId":"other","newest":"2026-11-21T10:00:00.000Z","fields":["v"]}]}` + "\n"},
+		{"the first sensors", "/v1/sensors?limit=1", "", `{"sensors":[{"sensorId":"a/b c","newest":"2026-11-21T10:00:01.000Z","fields":["v"]}],"after":"a/b c"}` + "\n"},
+		{"the sensors behind", "/v1/sensors?after=a/b%20c", "", `{"sensors":[{"sensorId":"other","newest":"2026-11-21T10:00:00.000Z","fields":["v"]}]}` + "\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestMethodNotAllowed(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, fakeSource{readings: []telemetry.Reading{reading("a", 0, 1)}})
 	for target, allow := range map[string]string{
-		"/v1/sensors": "GET, HEAD", "/v1/sensors/a": "DELETE", "/v1/sensors/a/readings": "GET, HEAD", "/v1/sensors/a/latest": "GET, HEAD",
+		"/v1/sensors": "GET, HEAD, DELETE", "/v1/sensors/a": "DELETE", "/v1/sensors/a/readings": "GET, HEAD", "/v1/sensors/a/latest": "GET, HEAD",
 	} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodOptions, http.MethodTrace} {
 			got := ask(r, method, target)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -38,7 +39,12 @@ type Backlog struct {
 	// memory, with the time of the newest. It returns the journal position from which on
 	// there may be more: from for all sensors, unread for a sensor by its
 	// batch.SeriesHash.
-	WaitingSensors func(stream string, visit func(sensor string, newest int64)) (from uint64, unread func(hash uint64) uint64)
+	// tags returns those of one of the readings, as far as they are in memory. If visit is
+	// nil, nothing is visited.
+	WaitingSensors func(stream string, visit func(sensor string, newest int64, tags func() []telemetry.Tag)) (from uint64, unread func(hash uint64) uint64)
+	// WaitingNewest returns the time of a sensor's newest reading in memory, in
+	// milliseconds since the epoch, and whether there is one.
+	WaitingNewest func(stream, sensor string) (newest int64, found bool)
 	// Granularity returns that of a stream, for readings that were journaled without
 	// one.
 	Granularity func(stream string) time.Duration
@@ -286,69 +292,102 @@ func weight(r *telemetry.Reading) int {
 	return n
 }
 
+// A Listed is a sensor in a list.
+type Listed struct {
+	telemetry.Sensor
+
+	Newest int64 // time of its newest reading, in milliseconds since the epoch; unknown: no reading
+}
+
+const unknown = math.MinInt64
+
 // pending gathers the sensors of a page from the backlog: the first of those asked
 // for in the order of their ids, as many as the page may hold.
 type pending struct {
-	ask    telemetry.SensorQuery
-	newest map[string]int64
-	last   string // ids after it are not in the page; empty: any may be
+	ask   telemetry.SensorQuery
+	found map[string]*Listed
+	last  string // ids after it are not in the page; empty: any may be
+}
+
+func newPending(ask telemetry.SensorQuery) *pending {
+	return &pending{ask: ask, found: make(map[string]*Listed)}
 }
 
 // wants reports whether a sensor may be in the page.
 func (p *pending) wants(sensor string) bool {
-	return sensor > p.ask.After && strings.HasPrefix(sensor, p.ask.Prefix) && (p.last == "" || sensor <= p.last)
+	return (p.last == "" || sensor <= p.last) && p.ask.Wants(sensor)
 }
 
-// add notes the time of a reading. It keeps at most twice the page; an id that was
-// left out stays out, since the page can only end earlier.
-func (p *pending) add(sensor string, at int64) {
-	if before, known := p.newest[sensor]; known {
-		p.newest[sensor] = max(before, at)
+// add notes the time of a reading, which may be unknown, and what it says about its sensor.
+// It keeps at most twice the page; an id that was left out stays out, since the page can
+// only end earlier.
+func (p *pending) add(sensor string, at int64, about func() telemetry.Sensor) {
+	before := p.found[sensor]
+	if before == nil && !p.wants(sensor) {
 		return
 	}
-	if !p.wants(sensor) {
+	more := about()
+	if len(p.ask.Tags) > 0 && !more.Matches(&p.ask) {
+		return // if another reading matches, both tell
+	}
+	if before != nil {
+		before.Newest = max(before.Newest, at)
+		before.Merge(&more)
 		return
 	}
-	p.newest[strings.Clone(sensor)] = at // the id itself may keep a whole batch in memory
-	if len(p.newest) >= 2*p.ask.Limit {
+	more.ID = strings.Clone(sensor) // the id itself may keep a whole batch in memory
+	p.found[more.ID] = &Listed{more, at}
+	if p.ask.Limit > 0 && len(p.found) >= 2*p.ask.Limit {
 		p.cut()
 	}
 }
 
 // cut drops the sensors after the page.
 func (p *pending) cut() {
-	ids := slices.Sorted(maps.Keys(p.newest))
+	ids := slices.Sorted(maps.Keys(p.found))
 	for _, id := range ids[p.ask.Limit:] {
-		delete(p.newest, id)
+		delete(p.found, id)
 	}
 	p.last = ids[p.ask.Limit-1]
 }
 
 // sorted returns the sensors of the page in order.
-func (p *pending) sorted() []telemetry.SensorSeen {
-	out := make([]telemetry.SensorSeen, 0, len(p.newest))
-	for id, newest := range p.newest {
-		out = append(out, telemetry.SensorSeen{Sensor: id, Newest: newest})
+func (p *pending) sorted() []Listed {
+	out := make([]Listed, 0, len(p.found))
+	for _, one := range p.found {
+		out = append(out, *one)
 	}
-	slices.SortFunc(out, func(a, b telemetry.SensorSeen) int { return strings.Compare(a.Sensor, b.Sensor) })
-	return out[:min(len(out), p.ask.Limit)]
+	slices.SortFunc(out, func(a, b Listed) int { return strings.Compare(a.ID, b.ID) })
+	if p.ask.Limit > 0 {
+		out = out[:min(len(out), p.ask.Limit)]
+	}
+	return out
 }
 
-// pendingSensors returns the sensors of a page that have readings in the backlog.
-func (s *Session) pendingSensors(ctx context.Context, ask telemetry.SensorQuery) ([]telemetry.SensorSeen, error) {
+// pendingSensors returns the sensors of a page that have readings in the backlog; with a
+// catalog only those that it does not have.
+func (s *Session) pendingSensors(ctx context.Context, ask telemetry.SensorQuery, catalog Catalog) ([]Listed, error) {
 	b, stream := &s.stored.Backlog, s.stream
 	if b.Journal == nil || s.storedOnly {
 		return nil, nil
 	}
-	p := pending{ask: ask, newest: make(map[string]int64)}
+	p := newPending(ask)
 	others := s.askOthers(ctx, http.MethodGet, sensorsTarget(stream, ask))
+	visit := func(sensor string, newest int64, tags func() []telemetry.Tag) {
+		p.add(sensor, newest, func() telemetry.Sensor {
+			return telemetry.Sensor{ID: sensor, Sets: []telemetry.TagSet{{Tags: tags(), From: newest, To: newest + 1}}}
+		})
+	}
+	if catalog != nil && !catalog.Overflowed() {
+		visit = nil
+	}
 	end := b.Journal.End()
-	from, unread := b.WaitingSensors(stream, p.add)
+	from, unread := b.WaitingSensors(stream, visit)
 	trimmed := func(sensor string, r *batch.Record) bool {
 		return r.Batch.Recovered && b.Journal.Trimmed(stream, sensor, r.Position)
 	}
 	again := func() (at uint64, err error) {
-		at, unread = b.WaitingSensors(stream, p.add)
+		at, unread = b.WaitingSensors(stream, visit)
 		return at, nil
 	}
 	for record, err := range b.records(ctx, batch.Part{Stream: stream}, span{from, end, uint64(s.reader.cfg.MaxBacklog), again}) {
@@ -366,8 +405,11 @@ func (s *Session) pendingSensors(ctx context.Context, ask telemetry.SensorQuery)
 func (p *pending) take(stream string, record *batch.Record, unread func(hash uint64) uint64, trimmed func(string, *batch.Record) bool) {
 	for i := range uint32(record.Batch.Len()) {
 		row := record.Batch.Row(i)
-		if series := record.Batch.Series(row); series.Stream == stream && unread(series.Hash) <= record.Position && !trimmed(series.Sensor, record) {
-			p.add(series.Sensor, row.Time)
+		series := record.Batch.Series(row)
+		if series.Stream == stream && unread(series.Hash) <= record.Position && !trimmed(series.Sensor, record) {
+			p.add(series.Sensor, row.Time, func() telemetry.Sensor {
+				return batch.Sensor(series, record.Batch.Shape(row), row.Time, row.Time)
+			})
 		}
 	}
 }

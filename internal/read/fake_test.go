@@ -114,6 +114,11 @@ func (s fakeSource) Sensors(_ context.Context, q telemetry.SensorQuery) iter.Seq
 	}
 }
 
+func (s fakeSource) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
+	r, found, err := s.Latest(ctx, sensor, nil)
+	return r.Time.UnixMilli(), found, err
+}
+
 func (s fakeSource) Latest(_ context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error) {
 	all := slices.Clone(s.readings)
 	for _, u := range unstored {
@@ -145,6 +150,7 @@ func newReader(t require.TestingT, source Source, change ...func(*Config, *Store
 	stored := Stored{
 		Sources: map[string]Source{"readings": source}, Available: func(string) error { return nil },
 		FlushSensor: func(context.Context, string, string) error { return nil },
+		Flush:       func(context.Context) error { return nil },
 	}
 	for _, c := range change {
 		c(&cfg, &stored)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -71,11 +72,6 @@ func (s *search) target() string {
 		query.Set("limit", strconv.Itoa(min(cmp.Or(s.most, MaxLimit), MaxLimit)))
 	}
 	return root + "/" + url.PathEscape(s.sensor) + "/" + what + "?" + query.Encode()
-}
-
-// deleteTarget is what to ask other daemons for before a sensor is deleted.
-func deleteTarget(stream, sensor string) string {
-	return root + "/" + url.PathEscape(sensor) + "?" + url.Values{"unstored": {"only"}, "stream": {stream}}.Encode()
 }
 
 // withOthers returns what was found here and in other daemons.
@@ -181,20 +177,45 @@ func lines(body []byte) iter.Seq2[[]byte, error] {
 // sensorsTarget is what to ask other daemons for a list of sensors.
 func sensorsTarget(stream string, ask telemetry.SensorQuery) string {
 	query := url.Values{
-		"unstored": {"only"}, "stream": {stream}, "prefix": {ask.Prefix}, "after": {ask.After}, "limit": {strconv.Itoa(ask.Limit)},
+		"unstored": {"only"}, "stream": {stream}, "prefix": {ask.Prefix}, "after": {ask.After}, "limit": {strconv.Itoa(cmp.Or(ask.Limit, MaxSensors))},
+	}
+	for _, m := range ask.Tags {
+		query.Add("tag", m.String())
 	}
 	return root + "?" + query.Encode()
+}
+
+// listedLine is a sensor as other daemons list it. Earlier releases tell no tags and
+// fields.
+type listedLine struct {
+	Sensor string              `json:"sensorId"`
+	Newest time.Time           `json:"newest"`
+	Tags   map[string]string   `json:"tags"`
+	Other  []map[string]string `json:"otherTags"`
+	Fields []string            `json:"fields"`
+	Texts  []string            `json:"textFields"`
+}
+
+// sensor returns the sensor of a line.
+func (l *listedLine) sensor() telemetry.Sensor {
+	s := telemetry.Sensor{ID: l.Sensor, Fields: l.Fields, Texts: l.Texts}
+	ms := l.Newest.UnixMilli()
+	for _, tags := range append(l.Other, l.Tags) {
+		set := telemetry.TagSet{From: ms, To: ms + 1}
+		for _, name := range slices.Sorted(maps.Keys(tags)) {
+			set.Tags = append(set.Tags, telemetry.Tag{Name: name, Value: tags[name]})
+		}
+		s.Sets = append(s.Sets, set)
+	}
+	return s
 }
 
 // addOthers adds the sensors that have unstored readings in other daemons.
 func (p *pending) addOthers(of *Session, collect func(func([]byte) error) []string) {
 	of.lack(collect(func(body []byte) error {
-		var seen []telemetry.SensorSeen
+		var seen []listedLine
 		for line, err := range lines(body) {
-			var one struct {
-				Sensor string    `json:"sensorId"`
-				Newest time.Time `json:"newest"`
-			}
+			var one listedLine
 			if err == nil {
 				err = json.Unmarshal(line, &one)
 			}
@@ -204,10 +225,10 @@ func (p *pending) addOthers(of *Session, collect func(func([]byte) error) []stri
 			if err != nil {
 				return fmt.Errorf("read sensor %d of the answer: %w", len(seen)+1, err)
 			}
-			seen = append(seen, telemetry.SensorSeen{Sensor: one.Sensor, Newest: one.Newest.UnixMilli()})
+			seen = append(seen, one)
 		}
-		for _, one := range seen {
-			p.add(one.Sensor, one.Newest)
+		for i := range seen {
+			p.add(seen[i].Sensor, seen[i].Newest.UnixMilli(), seen[i].sensor)
 		}
 		return nil
 	}))
@@ -215,7 +236,7 @@ func (p *pending) addOthers(of *Session, collect func(func([]byte) error) []stri
 
 // answerWaiting answers unstored=only, which needs no MongoDB.
 func (r *Reader) answerWaiting(q *question) error {
-	leave, err := r.waiting.enter(q.r.Context(), access.From(q.r.Context()))
+	leave, err := r.waiting.enter(q.r.Context(), access.From(q.r.Context()), slotWait)
 	if err != nil {
 		return err
 	}
@@ -227,10 +248,9 @@ func (r *Reader) answerWaiting(q *question) error {
 	case callSensors:
 		return q.finish(q.sensors(ctx))
 	case callDelete: // the daemon that asks deletes what is stored now
-		if err := q.flushSensor(ctx); err != nil {
-			return err
-		}
-		return q.writeDeleted(0)
+		return q.prepareDelete(ctx, q.params.query.Sensor)
+	case callDeleteMany:
+		return q.prepareDelete(ctx)
 	}
 	return q.finish(q.ownReadings(ctx))
 }
@@ -259,12 +279,4 @@ func (q *question) ownReadings(ctx context.Context) error {
 		}
 	}
 	return out.end("")
-}
-
-// storedSensors are the sensors in MongoDB, unless they were not asked for.
-func (s *Session) storedSensors(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	if s.waitingOnly {
-		return func(func(telemetry.SensorSeen, error) bool) {}
-	}
-	return s.source.Sensors(ctx, ask)
 }

@@ -184,7 +184,7 @@ func TestWaitingReadingsAreGivenWithTheirOrigin(t *testing.T) {
 	assert.JSONEq(t, `{"readings":[`+one+`]}`, get(there, "/v1/sensors/a/readings?unstored=only").body)
 	assert.JSONEq(t, `{"readings":[]}`, get(there, "/v1/sensors/a/readings?unstored=only&to=7").body)
 	assert.Equal(t, http.StatusNotFound, get(there, "/v1/sensors/x/latest?unstored=only").status)
-	assert.Contains(t, get(there, "/v1/sensors?unstored=only").body, `[{"sensorId":"a","newest":"2026-11-21T10:00:10.000Z"},`)
+	assert.Contains(t, get(there, "/v1/sensors?unstored=only").body, `[{"sensorId":"a","newest":"2026-11-21T10:00:10.000Z","fields":["v"]},`)
 	for target, want := range map[string]string{
 		"/v1/sensors/a/summary?unstored=only":          "allowed are on and off",
 		"/v1/sensors/a/readings?unstored=only&after=1": "after is not allowed",

@@ -45,11 +45,33 @@ type Source interface {
 	// Sensors yields the sensors that have stored readings, in the order of their
 	// ids' bytes.
 	Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error]
+	// Newest returns the time of the sensor's newest stored reading, in milliseconds
+	// since the epoch, and whether there is one.
+	Newest(ctx context.Context, sensor string) (ms int64, found bool, err error)
 	// Latest returns the newest reading of the sensor, unstored ones included.
 	Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error)
 	// Delete removes the sensor's readings and returns how many those were, -1
 	// where the server does not say.
 	Delete(ctx context.Context, sensor string) (int64, error)
+}
+
+// A Catalog knows the sensors of a stream, with their tags and fields.
+type Catalog interface {
+	// List yields the sensors that a query asks for in the order of their ids' bytes. One
+	// may be listed whose readings were removed since. Fetched documents count against
+	// the budget of ctx.
+	List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error]
+	// Unwritten returns what List knows from this daemon alone, sorted by id.
+	Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor
+	// Complete returns nil if List has all sensors whose readings are stored, or were
+	// read from the journal, and otherwise a *telemetry.Error.
+	Complete() error
+	// Overflowed reports whether those read from the journal may be missing.
+	Overflowed() bool
+	// Forget makes sensors, or all if there are none, enter again with their next reading.
+	// Delete removes sensors.
+	Forget(sensors ...string)
+	Delete(ctx context.Context, sensors ...string) error
 }
 
 // Config says how to answer.
@@ -80,6 +102,9 @@ type Config struct {
 // Stored is where the answers come from, once it is open.
 type Stored struct {
 	Sources map[string]Source // by stream
+	// Catalogs are the streams' catalogs; without one, the sensors are those of the
+	// source, and their tags and fields those of their newest readings.
+	Catalogs map[string]Catalog
 	// Available returns nil while a stream's database answers, or if it has none;
 	// otherwise requests end with 503.
 	Available func(stream string) error
@@ -91,6 +116,8 @@ type Stored struct {
 	// FlushSensor returns when all readings of a sensor accepted before the call are stored,
 	// and would not be stored again after a crash.
 	FlushSensor func(ctx context.Context, stream, sensor string) error
+	// Flush is the same for all sensors.
+	Flush func(ctx context.Context) error
 }
 
 // A Reader answers the requests for what is stored.

@@ -28,7 +28,10 @@ const (
 	callReadings call = "readings"
 	callSummary  call = "summary"
 	callDelete   call = "delete"
-	callWaiting  call = "waiting" // any call with unstored=only
+
+	callDeleteMany call = "delete_many"
+
+	callWaiting call = "waiting" // any call with unstored=only
 )
 
 // An endpoint describes the parameters of a call and how it is answered.
@@ -45,11 +48,12 @@ type endpoint struct {
 const root = "/v1/sensors"
 
 var endpoints = map[call]endpoint{
-	callSensors:  {"", http.MethodGet, []string{"after", "limit", "prefix", "stream", "unstored"}, (*params).parseList, true, (*question).sensors},
-	callDelete:   {"/{sensorId}", http.MethodDelete, []string{"stream", "unstored"}, nil, false, (*question).delete},
-	callLatest:   {"/{sensorId}/latest", http.MethodGet, []string{"stream", "unstored"}, nil, false, (*question).latest},
-	callReadings: {"/{sensorId}/readings", http.MethodGet, []string{"after", "from", "limit", "stream", "to", "unstored"}, (*params).parseReadings, true, (*question).readings},
-	callSummary:  {"/{sensorId}/summary", http.MethodGet, []string{"every", "from", "stream", "to", "unstored"}, (*params).parseSummary, true, (*question).summary},
+	callSensors:    {"", http.MethodGet, []string{"after", "limit", "prefix", "stream", "tag", "unstored"}, (*params).parseList, true, (*question).sensors},
+	callDelete:     {"/{sensorId}", http.MethodDelete, []string{"stream", "unstored"}, nil, false, (*question).delete},
+	callDeleteMany: {"", http.MethodDelete, []string{"after", "dry-run", "limit", "prefix", "stream", "tag", "unstored"}, (*params).parseDelete, false, (*question).deleteMany},
+	callLatest:     {"/{sensorId}/latest", http.MethodGet, []string{"stream", "unstored"}, nil, false, (*question).latest},
+	callReadings:   {"/{sensorId}/readings", http.MethodGet, []string{"after", "from", "limit", "stream", "to", "unstored"}, (*params).parseReadings, true, (*question).readings},
+	callSummary:    {"/{sensorId}/summary", http.MethodGet, []string{"every", "from", "stream", "to", "unstored"}, (*params).parseSummary, true, (*question).summary},
 }
 
 // parsePath returns what an escaped path asks for, and of which sensor. It does not use
@@ -78,7 +82,7 @@ func Serves(u *url.URL) bool {
 func Paths() map[string][]string {
 	paths := make(map[string][]string)
 	for _, e := range endpoints {
-		paths[root+e.path] = []string{e.method}
+		paths[root+e.path] = append(paths[root+e.path], e.method)
 	}
 	return paths
 }
@@ -113,6 +117,12 @@ func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 	if methods[0] == http.MethodGet {
 		methods = append(methods, http.MethodHead)
 	}
+	if c == callSensors {
+		methods = append(methods, http.MethodDelete)
+		if req.Method == http.MethodDelete {
+			c = callDeleteMany
+		}
+	}
 	if slices.Contains(methods, req.Method) {
 		r.serve(w, req, c, sensor)
 		return
@@ -132,6 +142,7 @@ type params struct {
 	after  cursor
 	every  int64 // milliseconds; 0: one step
 	list   telemetry.SensorQuery
+	dryRun bool
 	lines  bool         // NDJSON rather than JSON
 	table  files.Format // CSV or Parquet; empty: neither
 
@@ -140,7 +151,7 @@ type params struct {
 }
 
 // neverEmpty are the parameters that need a value.
-var neverEmpty = []string{"every", "from", "limit", "to", "unstored"}
+var neverEmpty = []string{"dry-run", "every", "from", "limit", "tag", "to", "unstored"}
 
 func invalid(format string, args ...any) error {
 	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
@@ -149,7 +160,7 @@ func invalid(format string, args ...any) error {
 // parse reads what a request asks for.
 func parse(c call, sensor string, r *http.Request) (params, error) {
 	p, e := params{call: c, query: telemetry.Query{Sensor: sensor}}, endpoints[c]
-	if c != callSensors {
+	if sensor != "" {
 		if refusal := telemetry.CheckSensor([]byte(sensor)); refusal != nil {
 			return params{}, invalid("%s", refusal.Message)
 		}
@@ -191,12 +202,12 @@ func (p *params) parseUnstored(s string) error {
 	switch p.call {
 	case callSummary:
 		allowed = "on and off"
-	case callDelete:
+	case callDelete, callDeleteMany:
 		allowed = "on and only"
 	}
 	switch {
 	case s == "", s == "on":
-	case s == "off" && p.call != callDelete:
+	case s == "off" && p.call != callDelete && p.call != callDeleteMany:
 		p.storedOnly = true
 	case s == "only" && p.call != callSummary:
 		p.waitingOnly = true
@@ -216,7 +227,7 @@ func parseQuery(raw string, allowed []string) (url.Values, error) {
 		if !slices.Contains(allowed, key) {
 			return nil, invalid("parameter %s is unknown; allowed are %s", telemetry.Quote([]byte(key)), strings.Join(allowed, ", "))
 		}
-		if len(given) > 1 {
+		if len(given) > 1 && key != "tag" {
 			return nil, invalid("parameter %s is given %d times; it is allowed once", key, len(given))
 		}
 		if given[0] == "" && slices.Contains(neverEmpty, key) {
@@ -297,12 +308,50 @@ func (p *params) parseList(values url.Values) error {
 		}
 	}
 	var err error
+	if p.list.Tags, err = parseTags(values["tag"]); err != nil {
+		return err
+	}
 	most := MaxSensors
 	if p.waitingOnly {
 		most++ // another daemon that lists so many also checks whether there are more
 	}
 	p.list.Limit, err = parseLimit(values, DefaultLimit, most)
 	return err
+}
+
+// parseDelete reads which sensors to delete. It refuses to delete all.
+func (p *params) parseDelete(values url.Values) error {
+	if err := p.parseList(values); err != nil {
+		return err
+	}
+	if p.list.Prefix == "" && len(p.list.Tags) == 0 {
+		return invalid("say which sensors to delete, with prefix=TEXT or tag=NAME=VALUE; to delete all, drop the stream's collection in MongoDB")
+	}
+	switch s := values.Get("dry-run"); s {
+	case "", "false":
+	case "true":
+		p.dryRun = true
+	default:
+		return invalid("dry-run %s is unknown; allowed are true and false", telemetry.Quote([]byte(s)))
+	}
+	return nil
+}
+
+// maxMatchers bounds the tags of one request.
+const maxMatchers = 32
+
+func parseTags(given []string) ([]telemetry.Matcher, error) {
+	if len(given) > maxMatchers {
+		return nil, invalid("parameter tag is given %d times; at most %d are allowed", len(given), maxMatchers)
+	}
+	out := make([]telemetry.Matcher, len(given))
+	for i, text := range given {
+		var err error
+		if out[i], err = telemetry.ParseMatcher(text); err != nil {
+			return nil, invalid("tag %s: %v", telemetry.Quote([]byte(text)), err)
+		}
+	}
+	return out, nil
 }
 
 func parseLimit(values url.Values, absent, most int) (int, error) {

@@ -59,9 +59,9 @@ func TestPendingSensorsAreListed(t *testing.T) {
 	r := newReader(t, stored, func(_ *Config, s *Stored) {
 		s.Sources["other"] = fakeSource{}
 		s.Backlog = Backlog{
-			Journal: j, WaitingSensors: func(stream string, visit func(string, int64)) (uint64, func(uint64) uint64) {
+			Journal: j, WaitingSensors: func(stream string, visit func(string, int64, func() []telemetry.Tag)) (uint64, func(uint64) uint64) {
 				if stream == "readings" {
-					visit("a", base.UnixMilli())
+					visit("a", base.UnixMilli(), func() []telemetry.Tag { return nil })
 				}
 				return j.Oldest(), func(hash uint64) uint64 {
 					if hash == batch.SeriesHash("readings", "given-up") {
@@ -157,12 +157,15 @@ func TestPendingSensorsAreSearchedWithinABound(t *testing.T) {
 	rest.Store(j.End())
 	assert.Contains(t, get(r, "/v1/sensors").body, `"a"`)
 
-	p := pending{ask: telemetry.SensorQuery{Limit: 10}, newest: make(map[string]int64)}
+	p := newPending(telemetry.SensorQuery{Limit: 10})
 	for i := range 100_000 {
-		p.add(fmt.Sprint(i), int64(i))
-		require.LessOrEqual(t, len(p.newest), 20)
+		p.add(fmt.Sprint(i), int64(i), func() telemetry.Sensor { return telemetry.Sensor{} })
+		require.LessOrEqual(t, len(p.found), 20)
 	}
-	assert.Equal(t, []telemetry.SensorSeen{{Sensor: "0"}, {Sensor: "1", Newest: 1}, {Sensor: "10", Newest: 10}}, p.sorted()[:3])
+	for i, want := range []string{"0", "1", "10"} {
+		assert.Equal(t, want, p.sorted()[i].ID)
+		assert.Equal(t, want, fmt.Sprint(p.sorted()[i].Newest))
+	}
 }
 
 // TestTrimmingMayOvertakeAListOfSensors trims a journal under the search: what is

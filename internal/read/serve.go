@@ -98,7 +98,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	if p.waitingOnly {
 		return r.answerWaiting(q)
 	}
-	ctx, err := q.enter(req.Context())
+	ctx, err := q.enter(req.Context(), slotWait)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	defer w.hurry(r.cfg.Timeout + slowClient)()
 	err = endpoints[c].answer(q, ctx)
 	if err != nil {
-		err = q.Explain(ctx, err)
+		err = q.explain(ctx, err)
 	}
 	var known *telemetry.Error
 	if errors.As(err, &known) && known.Code == telemetry.CodeTooCostly {
@@ -134,8 +134,8 @@ func (r *Reader) sourceOf(stored *Stored, stream string) (string, Source, error)
 	return stream, source, nil
 }
 
-// Explain turns an error of a source, or of the context, into what the client should know.
-func (s *Session) Explain(ctx context.Context, err error) error {
+// explain turns an error of a source, or of the context, into what the client should know.
+func (s *Session) explain(ctx context.Context, err error) error {
 	var known *telemetry.Error
 	if errors.As(err, &known) {
 		return err
@@ -210,7 +210,7 @@ func (p *slots) used() float64 {
 }
 
 // enter takes one of the slots for an identity, and waits a while for one.
-func (p *slots) enter(ctx context.Context, who *access.Identity) (leave func(), err error) {
+func (p *slots) enter(ctx context.Context, who *access.Identity, wait time.Duration) (leave func(), err error) {
 	name := who.Name
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +218,7 @@ func (p *slots) enter(ctx context.Context, who *access.Identity) (leave func(), 
 	if err == nil || p.waiting == p.all*waitersPerSlot {
 		return leave, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, slotWait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	p.waiting++
 	defer func() { p.waiting-- }()

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -18,6 +19,8 @@ type Ask struct {
 	// daemons get them.
 	Credentials string
 	StoredOnly  bool // leave out what is not stored yet
+	// Wait is how long to wait for a slot; 0: a second.
+	Wait time.Duration
 }
 
 // A Session reads a stream for one answer, as the requests over HTTP do: readings that
@@ -58,14 +61,14 @@ func (r *Reader) Begin(ctx context.Context, ask Ask) (context.Context, *Session,
 	if s.stream, s.source, err = r.sourceOf(stored, ask.Stream); err != nil {
 		return nil, nil, err
 	}
-	if ctx, err = s.enter(ctx); err != nil {
+	if ctx, err = s.enter(ctx, cmp.Or(ask.Wait, slotWait)); err != nil {
 		return nil, nil, err
 	}
 	return ctx, s, nil
 }
 
 // enter takes a slot, and begins the time and the budget of the session.
-func (s *Session) enter(ctx context.Context) (context.Context, error) {
+func (s *Session) enter(ctx context.Context, wait time.Duration) (context.Context, error) {
 	r := s.reader
 	if err := s.stored.Available(s.stream); err != nil {
 		return nil, away(err)
@@ -76,7 +79,7 @@ func (s *Session) enter(ctx context.Context) (context.Context, error) {
 		stop := context.AfterFunc(s.stored.Up(s.stream), func() { goAway(errAway) })
 		s.end = append(s.end, func() { stop() })
 	}
-	leave, err := r.slots.enter(present, s.who)
+	leave, err := r.slots.enter(present, s.who, wait)
 	if err != nil {
 		s.End()
 		if cause := s.stored.Available(s.stream); cause != nil {
@@ -105,6 +108,9 @@ func (s *Session) Stream() string { return s.stream }
 // Timeout is how long the session lasts at most.
 func (s *Session) Timeout() time.Duration { return s.reader.cfg.Timeout }
 
+// Explain returns what the client should know about the end of a context of the session.
+func (s *Session) Explain(ctx context.Context) error { return s.explain(ctx, ctx.Err()) }
+
 // Missing returns the addresses of the daemons that did not say what they have not
 // stored yet. Their stored readings are included.
 func (s *Session) Missing() []string {
@@ -130,7 +136,7 @@ func (s *Session) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[tel
 	return func(yield func(telemetry.Reading, error) bool) {
 		var err error
 		if q.Unstored, err = s.waiting(ctx, q); err != nil {
-			yield(telemetry.Reading{}, s.Explain(ctx, err))
+			yield(telemetry.Reading{}, s.explain(ctx, err))
 			return
 		}
 		passOn(s, ctx, s.source.Readings(ctx, q), yield)
@@ -144,7 +150,7 @@ func (s *Session) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Se
 		ask := q.Query
 		ask.Limit = 0
 		if q.Unstored, err = s.waiting(ctx, ask); err != nil {
-			yield(telemetry.Summary{}, s.Explain(ctx, err))
+			yield(telemetry.Summary{}, s.explain(ctx, err))
 			return
 		}
 		passOn(s, ctx, s.source.Summary(ctx, q), yield)
@@ -155,7 +161,7 @@ func (s *Session) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Se
 func passOn[T any](s *Session, ctx context.Context, from iter.Seq2[T, error], yield func(T, error) bool) { //nolint:revive // the session is like a receiver
 	for item, err := range from {
 		if err != nil {
-			err = s.Explain(ctx, err)
+			err = s.explain(ctx, err)
 		}
 		if !yield(item, err) || err != nil {
 			return
@@ -175,58 +181,6 @@ func (s *Session) waiting(ctx context.Context, q telemetry.Query) ([]telemetry.U
 	return s.unstored(ctx, find)
 }
 
-// Sensors yields the sensors of q that the identity may access, in the order of their
-// ids' bytes; those with no stored reading too.
-func (s *Session) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return func(yield func(telemetry.SensorSeen, error) bool) {
-		if !narrow(s.who, &q) {
-			return
-		}
-		left := q.Limit
-		for {
-			page := q
-			page.Limit = sensorPage
-			if left > 0 {
-				page.Limit = min(left, sensorPage)
-			}
-			n := 0
-			for one, err := range s.sensors(ctx, page) {
-				if err != nil {
-					yield(one, s.Explain(ctx, err))
-					return
-				}
-				if n == page.Limit {
-					break
-				}
-				n++
-				if q.After = one.Sensor; !yield(one, nil) {
-					return
-				}
-			}
-			if left -= n; left == 0 || n < page.Limit {
-				return
-			}
-		}
-	}
-}
-
-// sensorPage is how many sensors are listed at once: a page is searched for in memory and
-// in the journal, and is then held.
-const sensorPage = 1000
-
-// sensors yields a page of sensors, perhaps more than its limit. The journal is searched
-// before MongoDB is queried, as for readings: what leaves it in between is stored.
-func (s *Session) sensors(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return func(yield func(telemetry.SensorSeen, error) bool) {
-		pending, err := s.pendingSensors(ctx, ask)
-		if err != nil {
-			yield(telemetry.SensorSeen{}, err)
-			return
-		}
-		withPending(s.storedSensors(ctx, ask), pending)(yield)
-	}
-}
-
 // Latest returns the sensor's newest reading, and whether there is one.
 func (s *Session) Latest(ctx context.Context, sensor string) (telemetry.Reading, bool, error) {
 	if err := s.who.RequireSensor(sensor); err != nil {
@@ -234,7 +188,7 @@ func (s *Session) Latest(ctx context.Context, sensor string) (telemetry.Reading,
 	}
 	r, found, err := s.latest(ctx, sensor)
 	if err != nil {
-		err = s.Explain(ctx, err)
+		err = s.explain(ctx, err)
 	}
 	return r, found, err
 }

@@ -250,11 +250,6 @@ func appendTime(dst []byte, ms int64) []byte {
 	return append(append(append(dst, '"'), telemetry.FormatMillis(ms)...), '"')
 }
 
-func appendSensor(dst []byte, s telemetry.SensorSeen) []byte {
-	dst = append(append(dst, `{"sensorId":`...), quoted(s.Sensor)...)
-	return append(appendTime(append(dst, `,"newest":`...), s.Newest), '}')
-}
-
 // appendSummary appends a step with its fields in the order of their names.
 func appendSummary(dst []byte, s telemetry.Summary) []byte {
 	dst = appendTime(append(dst, `{"start":`...), s.Start)

@@ -221,7 +221,7 @@ func (w *world) accepted(r *request, a *answer) {
 	for i, one := range r.readings {
 		code, bad := refused[i]
 		switch {
-		case bad && !one.bad && (code != "store_refused" || !one.poison) && !w.tooOld(one):
+		case bad && !one.bad && (code != "store_refused" || !one.poison && w.moods.copyFolder == 0) && !w.tooOld(one):
 			w.violate("request %d: reading %v is good and refused: %s", r.number, one.mark, code)
 		case !bad && one.bad:
 			w.violate("request %d: reading %v breaks a rule and is accepted", r.number, one.mark)

@@ -139,17 +139,24 @@ func (p *process) run(ctx context.Context, o outside) (err error) {
 	watched, unwatch := context.WithCancel(ctx)
 	defer p.running.Wait()
 	defer unwatch()
-	p.running.Go(func() { p.watch(watched) })
-	p.running.Go(func() { p.claims.Run(watched) })
-	p.running.Go(func() { p.peers.Run(watched) })
-	if p.settings.pings {
-		p.running.Go(func() { p.conn.WatchReplies(watched) })
+	for i, do := range []func(context.Context){p.watch, p.claims.Run, p.peers.Run, p.pings} {
+		p.running.Go(func() {
+			if machine.Pause(watched, time.Duration(100*(i+1))) == nil { // one after the other: what begins at one instant has no order
+				do(watched)
+			}
+		})
 	}
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
+}
+
+func (p *process) pings(ctx context.Context) {
+	if p.settings.pings {
+		p.conn.WatchReplies(ctx)
+	}
 }
 
 func (p *process) openJournal(o outside) error {
@@ -345,6 +352,13 @@ func (p *process) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		if machine.Pause(ctx, time.Microsecond) != nil {
+			return
+		}
+		select {
+		case <-p.recheck: // several reasons at one instant
+		default:
+		}
 		timer.Reset(standsEvery)
 		for _, name := range []string{bucketStream, seriesStream} {
 			select {
@@ -384,6 +398,7 @@ func (p *process) stop() error {
 		p.queue.Close(ctx)
 	}
 	err := p.journal.Close()
+	time.Sleep(time.Nanosecond) //nolint:forbidigo // fake time: requests are answered, and not broken off
 	p.cut()
 	if p.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -38,6 +38,7 @@ func (w *world) copyFolder() {
 	of := w.hosts[0]
 	w.tell(daemonA, daemonB, "the journal's folder of A is copied to B")
 	w.addHost("B", of.files.Clone())
+	w.hosts[1].rotten = of.rotten
 }
 
 // removeFolder removes the folder of a journal that is in use, as an operator may. From a

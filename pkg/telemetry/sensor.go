@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -30,6 +31,30 @@ func (s *Sensor) Tags() []Tag {
 		return nil
 	}
 	return s.Sets[len(s.Sets)-1].Tags
+}
+
+// Merge adds what is known of the sensor from elsewhere.
+func (s *Sensor) Merge(more *Sensor) {
+	for _, set := range more.Sets {
+		at := slices.IndexFunc(s.Sets, func(have TagSet) bool { return slices.Equal(have.Tags, set.Tags) })
+		if at >= 0 {
+			set.From, set.To = min(set.From, s.Sets[at].From), max(set.To, s.Sets[at].To)
+			s.Sets = slices.Delete(s.Sets, at, at+1)
+		}
+		s.Sets = append(s.Sets, set)
+	}
+	slices.SortStableFunc(s.Sets, func(a, b TagSet) int { return cmp.Compare(a.To, b.To) })
+	s.Fields, s.Texts = union(s.Fields, more.Fields), union(s.Texts, more.Texts)
+}
+
+// union merges two sorted lists.
+func union(a, b []string) []string {
+	if len(b) == 0 {
+		return a
+	}
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // Matches reports whether a query asks for the sensor: whether one of its sets has all
@@ -126,6 +151,9 @@ func ParseMatcher(s string) (Matcher, error) {
 	}
 	return Matcher{}, errMatcher
 }
+
+// String returns the form that ParseMatcher reads.
+func (m Matcher) String() string { return m.Name + m.Kind.String() + m.Value }
 
 // Matches reports whether the value passes.
 func (m *Matcher) Matches(value string) bool {

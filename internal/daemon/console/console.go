@@ -46,8 +46,8 @@ type Part struct {
 // A Stream is one that readings can be sent to.
 type Stream struct {
 	Name        string
-	Storage     string // bucket, timeseries or memory
-	Granularity string // as in a flag: 5m
+	Storage     string        // bucket, timeseries or memory
+	Granularity string        // as in a flag: 5m
 	Window      time.Duration // of a bucket; 0: it has no buckets
 	Default     bool
 	Ready       bool

@@ -15,13 +15,14 @@ import (
 // ids' bytes, each with the time of its newest reading: the first key after the
 // last one of a sensor is the next sensor's. It ends with an error if one occurs.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return store.SensorIndex{
-		Next: s.nextSensor,
-		Newest: func(ctx context.Context, sensor string) (ms int64, found bool, err error) {
-			_, ms, found, err = s.newest(ctx, sensor)
-			return ms, found, err
-		},
-	}.Sensors(ctx, q)
+	return store.SensorIndex{Next: s.nextSensor, Newest: s.Newest}.Sensors(ctx, q)
+}
+
+// Newest returns the time of the sensor's newest stored reading, in milliseconds since
+// the epoch, and whether there is one.
+func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
+	_, ms, found, err = s.newest(ctx, sensor)
+	return ms, found, err
 }
 
 // nextSensor is Next of store.SensorIndex.

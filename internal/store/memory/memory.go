@@ -165,6 +165,19 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 	}
 }
 
+// Newest returns the time of the sensor's newest reading, in milliseconds since the epoch,
+// and whether there is one.
+func (s *Store) Newest(_ context.Context, sensor string) (ms int64, found bool, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, r := range slices.Concat(s.old[sensor], s.young[sensor]) {
+		if at := r.Row().Time; !found || at > ms {
+			ms, found = at, true
+		}
+	}
+	return ms, found, nil
+}
+
 func (s *Store) seen(q telemetry.SensorQuery) []telemetry.SensorSeen {
 	newest := make(map[string]int64)
 	s.mu.RLock()

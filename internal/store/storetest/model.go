@@ -330,6 +330,14 @@ func (d *drawn) checkSensors(s Store) {
 		}
 	}
 	require.Equal(d.rt, want, collect(d.rt, s.Sensors(context.Background(), q)), "%+v", q)
+	for sensor, of := range d.sensors {
+		ms, found, err := s.Newest(context.Background(), sensor)
+		require.NoError(d.rt, err)
+		require.Equal(d.rt, len(of.stored) > 0, found, sensor)
+		if found {
+			require.Equal(d.rt, newest(of.stored), ms, sensor)
+		}
+	}
 }
 
 func (d *drawn) checkDelete(s Store) {

@@ -27,6 +27,7 @@ type Store interface {
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
 	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
 	Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error]
+	Newest(ctx context.Context, sensor string) (ms int64, found bool, err error)
 	Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error)
 	Delete(ctx context.Context, sensor string) (int64, error)
 }

@@ -40,6 +40,13 @@ const batchReserve = 10
 // stored yields what is stored for the query, in the order of Readings.
 func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.Stored, error] {
 	find := options.Find()
+	if q.Fields != nil { // the server unpacks only these
+		projection := bson.D{{Key: timeField, Value: 1}, {Key: metaField, Value: 1}}
+		for _, name := range q.Fields {
+			projection = append(projection, bson.E{Key: name, Value: 1})
+		}
+		find.SetProjection(projection)
+	}
 	if q.Limit > 0 {
 		find.SetBatchSize(int32(min(q.Limit, 10_000) + batchReserve))
 	}
@@ -59,7 +66,7 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 		for doc, err := range s.documents(ctx, q, find) {
 			var next store.Stored
 			if err == nil {
-				next.Reading, err = store.ReadingOf(doc, q.Sensor, nil, "_id")
+				next.Reading, err = store.ReadingWith(q.Fields, doc, q.Sensor, nil, "_id")
 			}
 			if err != nil {
 				yield(next, err)
@@ -180,7 +187,7 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 
 // latest is Latest of what is stored: its time first, then the last of that time.
 func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading, found bool, err error) {
-	at, found, err := s.newest(ctx, sensor)
+	at, found, err := s.Newest(ctx, sensor)
 	if err != nil || !found {
 		return r, false, err
 	}
@@ -197,10 +204,10 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 // send more often, and the index leads to that span.
 const recently = time.Hour
 
-// newest returns the time of the sensor's newest reading. To sort them by time
+// Newest returns the time of the sensor's newest reading. To sort them by time
 // MongoDB would unpack all that the sensor has. So it is asked for the last hour,
 // and then for the last bucket.
-func (s *Store) newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
+func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
 	mine := bson.E{Key: idField, Value: sensor}
 	since := bson.E{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(time.Now().Add(-recently))}}}
 	doc, found, err := s.One(ctx, bson.D{mine, since}, options.FindOne().
@@ -241,7 +248,7 @@ func lastBucket(sensor string) mongo.Pipeline {
 // unpacks one of them; grouping by sensor would unpack every bucket of the
 // collection. It ends with an error if one occurs.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return store.SensorIndex{Next: s.nextSensor, Newest: s.newest}.Sensors(ctx, q)
+	return store.SensorIndex{Next: s.nextSensor, Newest: s.Newest}.Sensors(ctx, q)
 }
 
 // nextSensor is Next of store.SensorIndex.

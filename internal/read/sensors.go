@@ -1,0 +1,400 @@
+package read
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Find yields the sensors of q that the identity may access, with their tags and fields,
+// in the order of their ids' bytes. Those with no stored reading are among them. A sensor
+// may be among them whose readings have expired.
+func (s *Session) Find(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
+	return func(yield func(telemetry.Sensor, error) bool) {
+		for one, err := range s.eachPage(ctx, q, s.found) {
+			if err != nil {
+				err = s.Explain(ctx, err)
+			}
+			if !yield(one.Sensor, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Sensors yields the same sensors as Find, with the times of their newest readings.
+func (s *Session) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
+	return func(yield func(telemetry.SensorSeen, error) bool) {
+		for one, err := range s.eachPage(ctx, q, s.listed) {
+			if err != nil {
+				err = s.Explain(ctx, err)
+			}
+			if !yield(telemetry.SensorSeen{Sensor: one.ID, Newest: one.Newest}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// sensorPage is how many sensors are listed at once: a page is searched for in memory and
+// in the journal, and is then held.
+const sensorPage = 1000
+
+// eachPage yields what pages yield, of the sensors that the identity may access.
+func (s *Session) eachPage(ctx context.Context, q telemetry.SensorQuery, page func(context.Context, telemetry.SensorQuery) iter.Seq2[Listed, error]) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		if !narrow(s.who, &q) {
+			return
+		}
+		for left := q.Limit; ; {
+			one := q
+			if one.Limit = sensorPage; left > 0 {
+				one.Limit = min(left, sensorPage)
+			}
+			n := 0
+			for found, err := range page(ctx, one) {
+				if n++; n > one.Limit && err == nil {
+					break
+				}
+				if q.After = found.ID; !yield(found, err) || err != nil {
+					return
+				}
+			}
+			if left -= min(n, one.Limit); left == 0 || n < one.Limit {
+				return
+			}
+		}
+	}
+}
+
+// found yields a page of sensors with their tags and fields, perhaps more than its limit.
+// The newest reading is known only of those that have none stored. The journal is searched
+// before MongoDB is queried, as for readings: what leaves it in between is stored.
+func (s *Session) found(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		catalog := s.stored.Catalogs[s.stream]
+		var err error
+		if catalog != nil {
+			err = catalog.Complete()
+		}
+		var pending []Listed
+		if err == nil {
+			pending, err = s.pendingSensors(ctx, ask, catalog)
+		}
+		if err != nil {
+			yield(Listed{}, err)
+			return
+		}
+		stored := s.described(ctx, ask)
+		if catalog != nil {
+			stored = s.cataloged(ctx, ask, catalog)
+		}
+		withPending(stored, pending)(yield)
+	}
+}
+
+// cataloged yields the sensors of the catalog.
+func (*Session) cataloged(ctx context.Context, ask telemetry.SensorQuery, catalog Catalog) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		for one, err := range catalog.List(ctx, ask) {
+			if !yield(Listed{one, unknown}, err) {
+				return
+			}
+		}
+	}
+}
+
+// described yields the stored sensors of a stream without a catalog.
+func (s *Session) described(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		all := ask
+		all.Limit = 0
+		for seen, err := range s.source.Sensors(ctx, all) {
+			if err != nil {
+				yield(Listed{}, err)
+				return
+			}
+			if !ask.Wants(seen.Sensor) {
+				continue
+			}
+			r, found, err := s.source.Latest(ctx, seen.Sensor, nil)
+			one := Listed{sensorOf(&r), seen.Newest}
+			one.ID = seen.Sensor
+			if err == nil && (!found || !one.Matches(&ask)) {
+				continue
+			}
+			if !yield(one, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// sensorOf returns what a reading says about its sensor.
+func sensorOf(r *telemetry.Reading) telemetry.Sensor {
+	ms := r.Time.UnixMilli()
+	s := telemetry.Sensor{ID: r.Sensor, Sets: []telemetry.TagSet{{Tags: r.Tags, From: ms, To: ms + 1}}}
+	for _, f := range r.Fields {
+		to := &s.Fields
+		if f.Value.Kind() == telemetry.Text {
+			to = &s.Texts
+		}
+		*to = append(*to, f.Name)
+	}
+	slices.Sort(s.Fields)
+	slices.Sort(s.Texts)
+	return s
+}
+
+// listed yields a page of sensors with the times of their newest readings. While the
+// catalog is being built, they have no tags and fields.
+func (s *Session) listed(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[Listed, error] {
+	catalog := s.stored.Catalogs[s.stream]
+	switch {
+	case s.waitingOnly:
+		return s.waitingSensors(ctx, ask, catalog)
+	case catalog == nil:
+		return s.found(ctx, ask)
+	case catalog.Complete() != nil && len(ask.Tags) == 0:
+		return s.seen(ctx, ask)
+	}
+	return s.withNewest(ctx, ask)
+}
+
+// seen yields a page of the sensors in MongoDB and in the backlog.
+func (s *Session) seen(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		pending, err := s.pendingSensors(ctx, ask, nil)
+		if err != nil {
+			yield(Listed{}, err)
+			return
+		}
+		withPending(func(yield func(Listed, error) bool) {
+			for one, err := range s.source.Sensors(ctx, ask) {
+				if !yield(Listed{telemetry.Sensor{ID: one.Sensor}, one.Newest}, err) {
+					return
+				}
+			}
+		}, pending)(yield)
+	}
+}
+
+// waitingSensors yields what another daemon asks for: the sensors of which readings wait in
+// this one, and those that only this one knows.
+func (s *Session) waitingSensors(ctx context.Context, ask telemetry.SensorQuery, catalog Catalog) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		var unwritten []telemetry.Sensor
+		if catalog != nil {
+			unwritten = catalog.Unwritten(&ask)
+		}
+		pending, err := s.pendingSensors(ctx, ask, nil)
+		if err != nil {
+			yield(Listed{}, err)
+			return
+		}
+		withPending(func(yield func(Listed, error) bool) {
+			for i := range unwritten {
+				one := Listed{unwritten[i], unknown}
+				if at, found := s.waitingNewest(one.ID); found {
+					one.Newest = at
+				}
+				if one.Newest != unknown && one.Matches(&ask) && !yield(one, nil) {
+					return
+				}
+			}
+		}, pending)(yield)
+	}
+}
+
+func (s *Session) waitingNewest(sensor string) (int64, bool) {
+	b := &s.stored.Backlog
+	if b.WaitingNewest == nil || s.storedOnly {
+		return 0, false
+	}
+	return b.WaitingNewest(s.stream, sensor)
+}
+
+const (
+	newestTogether = 256 // sensors
+	newestAtOnce   = 4   // queries
+)
+
+// withNewest yields what found does with the times of the newest readings, and leaves out
+// sensors that have none.
+func (s *Session) withNewest(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		page := make([]Listed, 0, max(1, min(ask.Limit, newestTogether)))
+		give := func() bool {
+			if err := s.addNewest(ctx, page); err != nil {
+				yield(Listed{}, err)
+				return false
+			}
+			for i := range page {
+				if page[i].Newest != unknown && !yield(page[i], nil) {
+					return false
+				}
+			}
+			page = page[:0]
+			return true
+		}
+		for one, err := range s.found(ctx, ask) {
+			if err != nil {
+				yield(Listed{}, err)
+				return
+			}
+			if page = append(page, one); len(page) == cap(page) && !give() {
+				return
+			}
+		}
+		give()
+	}
+}
+
+// addNewest adds the times of the newest readings, in memory and then in MongoDB.
+func (s *Session) addNewest(ctx context.Context, page []Listed) error {
+	asking, ctx := errgroup.WithContext(ctx)
+	asking.SetLimit(newestAtOnce)
+	for i := range page {
+		one := &page[i]
+		if at, found := s.waitingNewest(one.ID); found {
+			one.Newest = max(one.Newest, at)
+		}
+		asking.Go(func() error {
+			at, found, err := s.source.Newest(ctx, one.ID)
+			if found {
+				one.Newest = max(one.Newest, at)
+			}
+			return err
+		})
+	}
+	return asking.Wait()
+}
+
+// withPending merges two lists of sensors that are in the order of their ids.
+func withPending(stored iter.Seq2[Listed, error], pending []Listed) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		for s, err := range stored {
+			if err != nil {
+				yield(s, err)
+				return
+			}
+			for len(pending) > 0 && pending[0].ID < s.ID {
+				if !yield(pending[0], nil) {
+					return
+				}
+				pending = pending[1:]
+			}
+			if len(pending) > 0 && pending[0].ID == s.ID {
+				s.Newest = max(s.Newest, pending[0].Newest)
+				s.Merge(&pending[0].Sensor)
+				pending = pending[1:]
+			}
+			if !yield(s, nil) {
+				return
+			}
+		}
+		for _, s := range pending {
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
+// narrow restricts the query to the sensors of the identity; false if none of those
+// asked for belong to it.
+func narrow(id *access.Identity, ask *telemetry.SensorQuery) bool {
+	own := id.Prefix()
+	switch {
+	case strings.HasPrefix(ask.Prefix, own):
+	case strings.HasPrefix(own, ask.Prefix):
+		ask.Prefix = own
+	default:
+		return false
+	}
+	return true
+}
+
+// MaxSensors is how many sensors one page lists at most.
+const MaxSensors = 10_000
+
+// sensors answers GET /v1/sensors.
+func (q *question) sensors(ctx context.Context) error {
+	ask := q.params.list
+	limit := ask.Limit
+	ask.Limit++
+	out := q.newWriter(`{"sensors":[`)
+	next, last := "", ""
+	if narrow(q.who, &ask) {
+		n := 0
+		for one, err := range q.listed(ctx, ask) {
+			if n == 0 {
+				q.showMissing()
+			}
+			if err != nil {
+				return err
+			}
+			if n == limit || out.full() {
+				next = last
+				break
+			}
+			n, last = n+1, one.ID
+			out.next()
+			out.body = appendSensor(out.body, &one)
+			if err := out.flush(); err != nil {
+				return err
+			}
+		}
+		q.showMissing()
+	}
+	return out.end(next)
+}
+
+// appendTags appends tags as a JSON object.
+func appendTags(dst []byte, tags []telemetry.Tag) []byte {
+	dst = append(dst, '{')
+	for i, t := range tags {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(append(dst, quoted(t.Name)...), ':'), quoted(t.Value)...)
+	}
+	return append(dst, '}')
+}
+
+// appendNames appends a key with a list of names, unless that is empty.
+func appendNames(dst []byte, key string, names []string) []byte {
+	if len(names) == 0 {
+		return dst
+	}
+	dst = append(append(append(dst, ',', '"'), key...), `":`...)
+	for i, name := range names {
+		dst = append(append(dst, "[,"[min(i, 1)]), quoted(name)...)
+	}
+	return append(dst, ']')
+}
+
+// appendSensor appends a sensor of a list.
+func appendSensor(dst []byte, s *Listed) []byte {
+	dst = append(append(dst, `{"sensorId":`...), quoted(s.ID)...)
+	dst = appendTime(append(dst, `,"newest":`...), s.Newest)
+	if tags := s.Tags(); len(tags) > 0 {
+		dst = appendTags(append(dst, `,"tags":`...), tags)
+	}
+	if n := len(s.Sets) - 1; n > 0 {
+		dst = append(dst, `,"otherTags":`...)
+		for i := range n {
+			dst = appendTags(append(dst, "[,"[min(i, 1)]), s.Sets[i].Tags)
+		}
+		dst = append(dst, ']')
+	}
+	dst = appendNames(dst, "fields", s.Fields)
+	dst = appendNames(dst, "textFields", s.Texts)
+	return append(dst, '}')
+}
