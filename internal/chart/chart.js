@@ -54,7 +54,7 @@ const style = (name) => getComputedStyle(document.documentElement).getPropertyVa
 const tone = (i) => style("--chart-" + "abcdef"[i % 6]);
 const font = () => "12px " + getComputedStyle(document.body).fontFamily;
 
-// ticks writes the labels of an axis from left to right. A time that begins a new day has
+// xLabels writes the labels of an axis from left to right. A time that begins a new day has
 // its date below it.
 function xLabels(x) {
   return (u, at, axis, space, step) => {
@@ -199,7 +199,6 @@ export function draw(holder, chart, options = {}) {
   const box = element("div", "", "chart");
   holder.replaceChildren(box);
   const plots = [], key = options.sync ?? uPlot.sync("chart" + Math.random()).key;
-  let resize;
   const stepOf = () => {
     const at = chart.x.at, n = at.length;
     return n > 1 ? Math.min(1, (at[n - 1] - at[0]) / (n - 1)) || 1 : 1;
@@ -300,7 +299,7 @@ export function draw(holder, chart, options = {}) {
   };
   chart.panels.forEach((panel, i) => plots.push(build(panel, i)));
 
-  resize = new ResizeObserver(() => {
+  const resize = new ResizeObserver(() => {
     for (const u of plots) if (box.clientWidth > 0 && box.clientWidth !== u.width) u.setSize({ width: box.clientWidth, height: u.height });
   });
   resize.observe(box);
