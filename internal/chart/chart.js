@@ -54,7 +54,7 @@ const style = (name) => getComputedStyle(document.documentElement).getPropertyVa
 const tone = (i) => style("--chart-" + "abcdef"[i % 6]);
 const font = () => "12px " + getComputedStyle(document.body).fontFamily;
 
-// ticks writes the labels of an axis from left to right. A time that begins a new day has
+// xLabels writes the labels of an axis from left to right. A time that begins a new day has
 // its date below it.
 function xLabels(x) {
   return (u, at, axis, space, step) => {
@@ -94,7 +94,7 @@ function xAxis(x, last) {
     const m = 60, h = 3600, d = 86400;
     axis.incrs = [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, m, 2 * m, 5 * m, 10 * m, 15 * m, 30 * m, h, 2 * h, 3 * h, 6 * h, 12 * h, d, 2 * d, 7 * d, 14 * d, 30 * d, 90 * d, 365 * d];
     axis.space = 64;
-    axis.size = 36;
+    axis.size = (u, labels) => (labels?.some((l) => l.includes("\n")) ? 36 : 22); // a second line has the date
   }
   if (x.kind === "percentile") axis.splits = (u) => [50, 90, 99, 99.9, 99.99, 99.999].map((p) => 1 / (1 - p / 100)).filter((v) => v <= u.scales.x.max * 1.01);
   if (x.kind === "percentile") axis.filter = (u, at) => at;
@@ -199,7 +199,6 @@ export function draw(holder, chart, options = {}) {
   const box = element("div", "", "chart");
   holder.replaceChildren(box);
   const plots = [], key = options.sync ?? uPlot.sync("chart" + Math.random()).key;
-  let resize;
   const stepOf = () => {
     const at = chart.x.at, n = at.length;
     return n > 1 ? Math.min(1, (at[n - 1] - at[0]) / (n - 1)) || 1 : 1;
@@ -300,7 +299,7 @@ export function draw(holder, chart, options = {}) {
   };
   chart.panels.forEach((panel, i) => plots.push(build(panel, i)));
 
-  resize = new ResizeObserver(() => {
+  const resize = new ResizeObserver(() => {
     for (const u of plots) if (box.clientWidth > 0 && box.clientWidth !== u.width) u.setSize({ width: box.clientWidth, height: u.height });
   });
   resize.observe(box);

@@ -49,9 +49,9 @@ type Block struct {
 	Compared []Comparison
 	Plots    []Plot
 	Notes    []string
-	List  []string
-	Facts []Fact
-	Code  string // in the text only
+	List     []string
+	Facts    []Fact
+	Code     string // in the text only
 }
 
 func (b *Block) empty() bool {

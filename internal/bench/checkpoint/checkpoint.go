@@ -48,7 +48,7 @@ const bytesOfAppends = "appends: bytes written to the files an hour are the same
 // Experiment returns it.
 func Experiment() *bench.Experiment {
 	return &bench.Experiment{
-		Name:     "checkpoint",
+		Name: "checkpoint",
 		Answers: []bench.Answer{
 			{Claim: bytesOfAppends + ", 1 s → 4 s", AtMost: 0.9, Says: "Leave the interval at MongoDB's own 60 s, because four times the interval writes only %s of the bytes."},
 			{Claim: bytesOfAppends + ", 1 s → 4 s", Says: "The interval does not decide here, because four times the interval writes %s of the bytes."},

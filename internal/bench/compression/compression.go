@@ -59,7 +59,7 @@ const zstdOfSnappy = "zstd makes them half of what snappy does" // a claim
 // Experiment returns it.
 func Experiment() *bench.Experiment {
 	return &bench.Experiment{
-		Name:     "compression",
+		Name: "compression",
 		Answers: []bench.Answer{
 			{Claim: zstdOfSnappy, AtMost: 0.9, Says: "Use zstd where space costs more than CPU, because it leaves %s of what snappy leaves."},
 			{Claim: zstdOfSnappy, Says: "Use snappy, because zstd leaves %s of what snappy leaves."},

@@ -165,7 +165,7 @@ func Experiment() *bench.Experiment {
 			{Claim: afterHour, AtMost: 1.25, Says: "Buckets of an hour are fine here, because a write of one reading after 55 minutes takes only %s as long as at the start (p50)."},
 			{Claim: afterHour, Says: "Merge readings, or use buckets of 5m, because a write of one reading into an hourly bucket takes %s as long after 55 minutes as at the start (p50)."},
 		},
-		Run:      func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, newPlan(lab.Quick, lab.Repeats)) },
+		Run: func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, newPlan(lab.Quick, lab.Repeats)) },
 	}
 	for _, w := range windows() {
 		e.Cells = append(e.Cells, bench.Cell{Name: w.cell, What: w.what(), Slow: w.slow})

@@ -43,7 +43,7 @@ const afterCompaction = "write p99 falls when a collection was compacted" // a c
 // Experiment returns it.
 func Experiment() *bench.Experiment {
 	return &bench.Experiment{
-		Name:     "storage",
+		Name: "storage",
 		Answers: []bench.Answer{
 			{Claim: afterCompaction, AtMost: 0.9, Says: "Compact after large deletions, because the p99 of writes is then %s of what it was."},
 			{Claim: afterCompaction, Says: "Do not compact for speed, because the p99 of writes is then %s of what it was."},

@@ -50,7 +50,7 @@ const spaceInAll = "data and indexes take 70 % less in all" // a claim
 func Experiment() *bench.Experiment {
 	sizes := bench.In(bench.Bytes, bsonOf, dataOf, indexOf, totalOf)
 	return &bench.Experiment{
-		Name:     "timeseries",
+		Name: "timeseries",
 		Answers: []bench.Answer{
 			{Claim: spaceInAll, AtMost: 0.75, Says: "Use a time-series collection where duplicates may be stored, because it takes %s of the space of a document per reading."},
 			{Claim: spaceInAll, Says: "Do not choose a time-series collection for its size, because it takes %s of the space of a document per reading."},

@@ -1,6 +1,6 @@
 // The sensor that was chosen: a plot of each field, its latest reading, its buckets.
 import { clock, date, draw, format } from "./chart.js";
-import { set, state } from "./state.js";
+import { again, set, state } from "./state.js";
 import { ofSteps } from "./timeline.js";
 import { iso, get, pathOf, spanOf, summary } from "./api.js";
 
@@ -164,5 +164,5 @@ async function showBuckets(c, to, signal) {
 setInterval(() => {
   if (document.hidden || charts.length === 0 || document.getElementById("sensors").hidden || state().from) return;
   loaded = "";
-  dispatchEvent(new PopStateEvent("popstate"));
+  again();
 }, 10e3);

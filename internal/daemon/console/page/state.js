@@ -23,12 +23,15 @@ export function set(changes, { replace = false } = {}) {
   const hash = link(changes);
   if (hash === location.hash) return;
   history[replace ? "replaceState" : "pushState"](null, "", hash);
-  for (const tell of watchers) tell();
+  again();
 }
 
 // watch calls a function after each change.
 export const watch = (tell) => watchers.push(tell);
-addEventListener("popstate", () => watchers.forEach((tell) => tell()));
+addEventListener("popstate", () => again());
+
+// again tells all watchers, as if something had changed.
+export const again = () => watchers.forEach((tell) => tell());
 
 // choose makes the buttons of a fieldset select a parameter, and returns a function that
 // shows which one is selected.
