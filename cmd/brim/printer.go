@@ -130,11 +130,11 @@ func sensorsKind(now time.Time) kind {
 			return row{}, err
 		}
 		out := row{item: item, at: s.Newest, head: []string{s.SensorID, s.Newest.UTC().Format("2006-01-02T15:04:05.000Z")}}
-		out.values = make(map[string]json.RawMessage)
-		if !whole {
-			out.head[0] = printable(s.SensorID)
-			out.values["age"] = json.RawMessage(formatAge(now.Sub(s.Newest)))
+		if whole {
+			return out, nil
 		}
+		out.head[0] = printable(s.SensorID)
+		out.values = map[string]json.RawMessage{"age": json.RawMessage(formatAge(now.Sub(s.Newest)))}
 		for name, value := range s.Tags {
 			out.values["tags."+name], _ = json.Marshal(value) // a string always can be
 		}
