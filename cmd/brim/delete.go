@@ -72,7 +72,10 @@ func newDelete(p *process) *cobra.Command {
 			return err
 		}
 		d, err := o.run(cmd.Context(), p, r)
-		return errors.Join(err, o.print(p.stdout, d))
+		if err != nil && d.Sensors == 0 {
+			return err
+		}
+		return errors.Join(err, o.print(p.stdout, d)) // what was deleted before an error, too
 	}
 	return cmd
 }
@@ -181,9 +184,6 @@ func (d *deletion) String() string {
 }
 
 func (o *deleteOptions) print(w io.Writer, d *deletion) error {
-	if d == nil {
-		return nil
-	}
 	if *o.output == "json" {
 		return json.NewEncoder(w).Encode(d)
 	}
