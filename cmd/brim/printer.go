@@ -120,16 +120,27 @@ func summaryKind() kind {
 func sensorsKind(now time.Time) kind {
 	return kind{name: "sensors", item: "sensor", paged: true, head: []string{"sensorId", "newest"}, decode: func(item json.RawMessage, whole bool) (row, error) {
 		var s struct {
-			SensorID string
-			Newest   time.Time
+			SensorID   string
+			Newest     time.Time
+			Tags       map[string]string
+			Fields     []string
+			TextFields []string
 		}
 		if err := json.Unmarshal(item, &s); err != nil {
 			return row{}, err
 		}
 		out := row{item: item, at: s.Newest, head: []string{s.SensorID, s.Newest.UTC().Format("2006-01-02T15:04:05.000Z")}}
-		if !whole {
-			out.head[0] = printable(s.SensorID)
-			out.values = map[string]json.RawMessage{"age": json.RawMessage(formatAge(now.Sub(s.Newest)))}
+		if whole {
+			return out, nil
+		}
+		out.head[0] = printable(s.SensorID)
+		out.values = map[string]json.RawMessage{"age": json.RawMessage(formatAge(now.Sub(s.Newest)))}
+		for name, value := range s.Tags {
+			out.values["tags."+name], _ = json.Marshal(value) // a string always can be
+		}
+		if fields := append(s.Fields, s.TextFields...); len(fields) > 0 {
+			slices.Sort(fields)
+			out.values["fields"], _ = json.Marshal(strings.Join(slices.Compact(fields), " ")) // likewise
 		}
 		return out, nil
 	}}

@@ -34,6 +34,7 @@ type queryOptions struct {
 	latest   bool
 	sensors  bool
 	prefix   string
+	tags     []string
 	silent   string // age of the newest reading from which a sensor is printed; empty: all
 	fields   []string
 	unstored daemon.SwitchPosition
@@ -58,7 +59,7 @@ silent sensors is not a failure, the exit code is 0; in a script:
   silent=$(brim query --silent-for 10m --output ndjson) || exit
   test -z "$silent" || echo "some are silent"
 
-This command removes nothing; DELETE /v1/sensors/SENSOR does.`
+This command removes nothing; brim delete does.`
 
 // newQuery returns `brim query`, which asks a running daemon over HTTP:
 //
@@ -77,6 +78,7 @@ func newQuery(p *process) *cobra.Command {
 			"  brim query s-1 --every 1h\n" +
 			"  brim query s-1 --latest\n" +
 			"  brim query --sensors --prefix north/\n" +
+			"  brim query --sensors --tag site=north\n" +
 			"  brim query --silent-for 10m",
 	}
 	o.flags = cmd.Flags()
@@ -85,9 +87,10 @@ func newQuery(p *process) *cobra.Command {
 	o.flags.StringVar(&o.to, "to", "", "end `TIME`, exclusive")
 	o.flags.StringVar(&o.every, "every", "", "summary in steps of this `DURATION`; of the last day, unless --from says otherwise")
 	o.flags.BoolVar(&o.latest, "latest", false, "the newest reading")
-	o.flags.BoolVar(&o.sensors, "sensors", false, "the sensors, with the times of their newest readings")
+	o.flags.BoolVar(&o.sensors, "sensors", false, "the sensors, with the times of their newest readings, their tags and fields")
 	o.flags.StringVar(&o.silent, "silent-for", "", "sensors whose newest reading is older than this `DURATION`")
 	o.flags.StringVar(&o.prefix, "prefix", "", "sensors whose ids begin with this `TEXT`")
+	tagFlag(o.flags, &o.tags)
 	o.flags.StringSliceVar(&o.fields, "fields", nil, "`NAMES` of the fields to print, as columns in this order; empty: all")
 	add := flagAdder(o.flags)
 	add("limit", "1000", "N", "readings, steps or sensors to print; 0: all, which is the default with --silent-for", config.Count(&o.limit, 0, math.MaxInt32))
@@ -154,14 +157,20 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 	var allowed []string // of the flags that not all questions have
 	switch {
 	case o.aboutAll():
-		about, allowed = "sensors", []string{"sensors", "silent-for", "prefix"}
+		about, allowed = "sensors", []string{"sensors", "silent-for", "prefix", "tag"}
 		q.path, q.kind = "/v1/sensors", sensorsKind(now)
 		q.searched = inStream + " has no sensors"
 		if o.prefix != "" {
 			q.query.Set("prefix", o.prefix)
 			q.searched += fmt.Sprintf(" whose ids begin with %q", o.prefix)
 		}
-		err = o.askSilent(q, now)
+		if len(o.tags) > 0 {
+			q.query["tag"] = o.tags
+			q.searched += " with " + strings.Join(o.tags, " and ")
+		}
+		if err = checkTags(o.tags); err == nil {
+			err = o.askSilent(q, now)
+		}
 	case o.latest:
 		about, allowed = "the newest reading", []string{"latest", "fields"}
 		q.path, q.kind = q.path+"/latest", latestKind()
@@ -174,7 +183,7 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 		q.path, q.kind = q.path+"/readings", readingsKind()
 		err = o.setSpan(q.query, now)
 	}
-	for _, name := range []string{"from", "to", "every", "latest", "sensors", "silent-for", "prefix", "fields"} {
+	for _, name := range []string{"from", "to", "every", "latest", "sensors", "silent-for", "prefix", "tag", "fields"} {
 		if f := o.flags.Lookup(name); f.Changed && f.Value.String() != "false" && !slices.Contains(allowed, name) && err == nil {
 			err = fmt.Errorf("--%s has no meaning where %s is asked for; leave it out, or see brim query --help", name, about)
 		}

@@ -43,13 +43,22 @@ func (p *Packed) BeginsWith(series *Series, shape *Shape) bool {
 	return p.n > 0 && p.shape == shape && p.series == series.encoded
 }
 
-// Tags returns the tags of the first reading.
-func (p *Packed) Tags() []telemetry.Tag {
-	s, err := parseSeries(p.series)
-	if err != nil {
-		return nil // there is no reading
+// AppendTags appends the sets of tags of the readings; one may be listed twice.
+func (p *Packed) AppendTags(to [][]telemetry.Tag) [][]telemetry.Tag {
+	add := func(encoded string) {
+		if s, err := parseSeries(encoded); err == nil { // it was a series
+			to = append(to, s.Tags)
+		}
 	}
-	return s.Tags
+	if p.n > 0 {
+		add(p.series)
+	}
+	if p.others != nil {
+		for _, series := range p.others.series {
+			add(series)
+		}
+	}
+	return to
 }
 
 // MemorySize estimates the bytes of heap that the readings take, without p itself.

@@ -143,6 +143,7 @@ type Stream struct {
 	prepared   atomic.Bool   // the collection has its indexes
 	refusing   atomic.Int64  // until when, in ns since 1970, writes before readings are not tried
 	state      atomic.Pointer[state]
+	logged     atomic.Int64 // when a failure was last logged, in ns since 1970
 
 	mu        sync.Mutex
 	unwritten map[uint64]*entry

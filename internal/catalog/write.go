@@ -110,9 +110,16 @@ func (s *Stream) enter(ctx context.Context, missing map[uint64]*entry) {
 	}
 }
 
-// failed counts and logs a failure.
+// logEvery is the least time between two logs of failures.
+const logEvery = int64(time.Minute)
+
+// failed counts a failure, and logs it unless one was logged just before.
 func (s *Stream) failed(err error) {
 	s.catalog.metrics.failed.WithLabelValues(s.name).Inc()
+	now, before := time.Now().UnixNano(), s.logged.Load()
+	if now-before < logEvery || !s.logged.CompareAndSwap(before, now) {
+		return
+	}
 	s.log.Warn("the catalog of sensors cannot be written or read; readings are stored all the same, and it is tried again", "err", err)
 }
 

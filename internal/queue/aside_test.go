@@ -593,7 +593,7 @@ func TestWaitingWhileABucketIsSetAside(t *testing.T) {
 		assert.Less(t, q.Waiting(stream, "stuck").From, uint64(2), "its oldest reading")
 		assert.Equal(t, q.End(), q.Waiting(stream, "well").From, "what is set aside for another sensor does not count")
 		seen := make(map[string]int64)
-		from, _ := q.WaitingSensors(stream, func(sensor string, newest int64, _ func() []telemetry.Tag) { seen[sensor] = newest })
+		from, _ := q.WaitingSensors(stream, func(sensor string, newest int64, _ func() [][]telemetry.Tag) { seen[sensor] = newest })
 		assert.Equal(t, q.End(), from)
 		assert.Equal(t, map[string]int64{"stuck": base.Add(199 * time.Millisecond).UnixMilli()}, seen)
 		heal()

@@ -78,10 +78,10 @@ func (q *Queue) WaitingNewest(stream, sensor string) (newest int64, found bool) 
 
 // WaitingSensors calls visit, unless it is nil, for each sensor of a stream with readings
 // that are not stored, once for each of its buckets, with the time of the newest one in
-// it; tags returns those of one of them, nil if they are in the journal only. It returns
+// it; tags returns the sets of tags of those in memory. It returns
 // from where on to look in the journal for more: from for all sensors, and
 // unread for a sensor by its batch.SeriesHash.
-func (q *Queue) WaitingSensors(stream string, visit func(sensor string, newest int64, tags func() []telemetry.Tag)) (from uint64, unread func(hash uint64) uint64) {
+func (q *Queue) WaitingSensors(stream string, visit func(sensor string, newest int64, tags func() [][]telemetry.Tag)) (from uint64, unread func(hash uint64) uint64) {
 	from = q.cfg.Journal.End()
 	positions := make([]uint64, len(q.lanes))
 	for i, l := range q.lanes {
@@ -102,14 +102,14 @@ func (q *Queue) WaitingSensors(stream string, visit func(sensor string, newest i
 }
 
 // eachWaiting returns the position from which the lane has read nothing.
-func (l *lane) eachWaiting(visit func(sensor string, newest int64, tags func() []telemetry.Tag)) uint64 {
+func (l *lane) eachWaiting(visit func(sensor string, newest int64, tags func() [][]telemetry.Tag)) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if visit == nil {
 		return l.cursor.Position()
 	}
 	var b *bucket
-	tags := func() []telemetry.Tag { return b.tags() }
+	tags := func() [][]telemetry.Tag { return b.tags() }
 	for _, b = range l.sensors {
 		for ; b != nil; b = b.older {
 			if b.state != idle {
@@ -120,15 +120,17 @@ func (l *lane) eachWaiting(visit func(sensor string, newest int64, tags func() [
 	return l.cursor.Position()
 }
 
-// tags returns the tags of one of the bucket's rows; nil if it has none.
-func (b *bucket) tags() []telemetry.Tag {
-	switch {
-	case b.series != nil:
-		return b.series.Tags
-	case b.packed.Len() > 0:
-		return b.packed.Tags()
-	case len(b.rows) > 0:
-		return b.rows[0].Batch.Series(b.rows[0].Row()).Tags
+// tags returns the sets of tags of the bucket's rows; one may be listed twice.
+func (b *bucket) tags() (sets [][]telemetry.Tag) {
+	sets = b.packed.AppendTags(sets)
+	for i := range b.more {
+		sets = b.more[i].AppendTags(sets)
 	}
-	return nil
+	var last *batch.Series
+	for _, r := range b.rows {
+		if series := r.Batch.Series(r.Row()); series != last {
+			sets, last = append(sets, series.Tags), series
+		}
+	}
+	return sets
 }

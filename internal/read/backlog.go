@@ -39,9 +39,8 @@ type Backlog struct {
 	// memory, with the time of the newest. It returns the journal position from which on
 	// there may be more: from for all sensors, unread for a sensor by its
 	// batch.SeriesHash.
-	// tags returns those of one of the readings, as far as they are in memory. If visit is
-	// nil, nothing is visited.
-	WaitingSensors func(stream string, visit func(sensor string, newest int64, tags func() []telemetry.Tag)) (from uint64, unread func(hash uint64) uint64)
+	// tags returns their sets of tags. If visit is nil, nothing is visited.
+	WaitingSensors func(stream string, visit func(sensor string, newest int64, tags func() [][]telemetry.Tag)) (from uint64, unread func(hash uint64) uint64)
 	// WaitingNewest returns the time of a sensor's newest reading in memory, in
 	// milliseconds since the epoch, and whether there is one.
 	WaitingNewest func(stream, sensor string) (newest int64, found bool)
@@ -373,9 +372,13 @@ func (s *Session) pendingSensors(ctx context.Context, ask telemetry.SensorQuery,
 	}
 	p := newPending(ask)
 	others := s.askOthers(ctx, http.MethodGet, sensorsTarget(stream, ask))
-	visit := func(sensor string, newest int64, tags func() []telemetry.Tag) {
+	visit := func(sensor string, newest int64, tags func() [][]telemetry.Tag) {
 		p.add(sensor, newest, func() telemetry.Sensor {
-			return telemetry.Sensor{ID: sensor, Sets: []telemetry.TagSet{{Tags: tags(), From: newest, To: newest + 1}}}
+			one := telemetry.Sensor{ID: sensor}
+			for _, set := range tags() {
+				one.Merge(&telemetry.Sensor{Sets: []telemetry.TagSet{{Tags: set, From: newest, To: newest + 1}}})
+			}
+			return one
 		})
 	}
 	if catalog != nil && !catalog.Overflowed() {

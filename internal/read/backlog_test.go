@@ -63,7 +63,7 @@ func backlogOf(j Journal, rest *atomic.Uint64) Backlog {
 		Journal:     j,
 		Waiting:     func(string, string) ([]batch.Ref, uint64) { return nil, rest.Load() },
 		Granularity: func(string) time.Duration { return granularity },
-		WaitingSensors: func(string, func(string, int64, func() []telemetry.Tag)) (uint64, func(uint64) uint64) {
+		WaitingSensors: func(string, func(string, int64, func() [][]telemetry.Tag)) (uint64, func(uint64) uint64) {
 			return rest.Load(), func(uint64) uint64 { return rest.Load() }
 		},
 	}

@@ -59,9 +59,9 @@ func TestPendingSensorsAreListed(t *testing.T) {
 	r := newReader(t, stored, func(_ *Config, s *Stored) {
 		s.Sources["other"] = fakeSource{}
 		s.Backlog = Backlog{
-			Journal: j, WaitingSensors: func(stream string, visit func(string, int64, func() []telemetry.Tag)) (uint64, func(uint64) uint64) {
+			Journal: j, WaitingSensors: func(stream string, visit func(string, int64, func() [][]telemetry.Tag)) (uint64, func(uint64) uint64) {
 				if stream == "readings" {
-					visit("a", base.UnixMilli(), func() []telemetry.Tag { return nil })
+					visit("a", base.UnixMilli(), func() [][]telemetry.Tag { return nil })
 				}
 				return j.Oldest(), func(hash uint64) uint64 {
 					if hash == batch.SeriesHash("readings", "given-up") {
