@@ -1,11 +1,11 @@
 package main
 
 import (
-	"maps"
 	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"

@@ -187,7 +187,7 @@ func grouped(planned []*selection) (groups [][]*selection) {
 func (s *selection) overlaps(set *telemetry.TagSet) bool {
 	from := s.from
 	if s.instants && s.querier.lookback.auto {
-		from -= earlier.Milliseconds()
+		from -= deepest.Milliseconds()
 	}
 	return set.To > from
 }
