@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
+	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
 )
 
@@ -36,7 +38,9 @@ func description(t *testing.T) *openapi3.T {
 func TestEveryPathIsDescribed(t *testing.T) {
 	t.Parallel()
 	want := []string{"GET " + openapi.Path, "GET /"}
-	for path, methods := range read.Paths() {
+	paths := read.Paths()
+	maps.Copy(paths, promapi.Paths())
+	for path, methods := range paths {
 		for _, m := range methods {
 			want = append(want, m+" "+path)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
 
 	jsoniter "github.com/json-iterator/go"
 	"github.com/prometheus/prometheus/model/labels"
@@ -32,10 +33,17 @@ func (a *API) write(w http.ResponseWriter, status int, v any) {
 	_ = e.Encode(v) // fails only if the client is gone
 }
 
+// slowClient is how long a client may take to read an answer, which holds a slot.
+const slowClient = 10 * time.Second
+
 // succeed writes the answer, and returns the code for the metrics.
 func (x *exchange) succeed(got answer) string {
 	if x.session != nil {
 		got.warnings = append(got.warnings, x.missing()...)
+	}
+	control := http.NewResponseController(x.w)
+	if control.SetWriteDeadline(time.Now().Add(slowClient)) == nil {
+		defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // it could be set before
 	}
 	x.w.Header().Set("Content-Type", "application/json")
 	const piece = 64 << 10

@@ -31,9 +31,9 @@ type endpoint struct {
 
 func (e *endpoint) methods() string {
 	if e.post {
-		return "GET, POST"
+		return "GET, HEAD, POST"
 	}
-	return "GET"
+	return "GET, HEAD"
 }
 
 const callLabelValues = "label_values"
@@ -76,7 +76,10 @@ func find(rest string) (e *endpoint, label string) {
 func Paths() map[string][]string {
 	paths := make(map[string][]string)
 	for _, e := range append(slices.Clone(endpoints), endpoint{name: "label/{name}/values"}) {
-		paths[root+version+e.name] = strings.Split(e.methods(), ", ")
+		paths[root+version+e.name] = []string{http.MethodGet}
+		if e.post {
+			paths[root+version+e.name] = []string{http.MethodGet, http.MethodPost}
+		}
 	}
 	return paths
 }
@@ -152,9 +155,6 @@ func invalid(format string, args ...any) error {
 
 // MaxSteps is how many steps a range query may have, as in Prometheus.
 const MaxSteps = 11_000
-
-// limits of series, labels and values.
-const maxListed = 100_000
 
 // parseTime reads seconds since the epoch, or RFC 3339.
 func parseTime(s string) (time.Time, error) {

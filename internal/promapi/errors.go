@@ -57,6 +57,8 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 	)
 	errors.As(err, &known)
 	switch {
+	case errors.Is(context.Cause(ctx), errOwnTimeout):
+		return kindTimeout, telemetry.Errorf(telemetry.Unavailable, "query_timed_out", "the query took longer than its parameter timeout")
 	case known != nil && known.Code == telemetry.CodeTooCostly:
 		return kindExecution, &telemetry.Error{Code: known.Code, Message: known.Message + askForLess}
 	case known != nil:
@@ -70,8 +72,6 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 		return k, known
 	case errors.As(err, &samples):
 		return kindExecution, x.tooManySamples()
-	case errors.Is(context.Cause(ctx), errOwnTimeout):
-		return kindTimeout, telemetry.Errorf(telemetry.Unavailable, "query_timed_out", "the query took longer than its parameter timeout")
 	case ctx.Err() != nil && x.session != nil && !errors.Is(err, errExplained):
 		return x.explain(ctx, errors.Join(errExplained, x.session.Explain(ctx)))
 	case ctx.Err() != nil:

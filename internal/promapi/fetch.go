@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -24,11 +23,6 @@ const (
 
 // readers is how many sensors of a query are read at once.
 func readers() int { return min(8, 2*runtime.GOMAXPROCS(0)) }
-
-// allowed reports whether the identity may read the sensor: others do not exist for it.
-func (q *querier) allowed(sensor string) bool {
-	return access.From(q.exchange.r.Context()).Allows(sensor)
-}
 
 // read reads what some selections need, and gives each its series.
 func (q *querier) read(ctx context.Context, planned []*selection) error {
@@ -51,10 +45,10 @@ func (q *querier) read(ctx context.Context, planned []*selection) error {
 			mu.Lock()
 			defer mu.Unlock()
 			c.give()
+			q.exchange.api.metrics.sensors.WithLabelValues(c.source).Inc()
 			return nil
 		})
 	}
-	q.exchange.api.metrics.sources.WithLabelValues(sourceReadings).Add(float64(len(planned)))
 	err = group.Wait()
 	q.exchange.api.metrics.samples.Add(float64(q.loaded))
 	return err
@@ -67,7 +61,8 @@ type collector struct {
 
 	builder labels.ScratchBuilder
 	sets    []*tagSet
-	fresh   int // samples since count
+	fresh   int    // samples since count
+	source  string // value of the label
 }
 
 // A tagSet has the readings with the same tags.
@@ -130,6 +125,17 @@ func (t *task) fields() []string {
 const maxNamed = 16
 
 func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
+	if c.source = sourceStatistics; c.summarized() {
+		exact, err := c.summarize(ctx)
+		if err != nil {
+			return err
+		}
+		if exact {
+			return c.count(mu)
+		}
+		c.sets, c.fresh = nil, 0
+	}
+	c.source = sourceReadings
 	for _, span := range c.task.spans() {
 		if err := c.readSpan(ctx, mu, span); err != nil {
 			return err

@@ -2,6 +2,7 @@ package promapi
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -88,19 +89,6 @@ func (m *matchers) wantsName(name string) bool {
 	return !slices.ContainsFunc(m.name, func(one *labels.Matcher) bool { return !one.Matches(name) })
 }
 
-// wantsSensor reports whether readings of a sensor may be selected. Without a label of
-// its own its id does not matter.
-func (m *matchers) wantsSensor(id string) bool {
-	matches, unlabeled := true, true
-	for _, one := range m.sensor {
-		matches, unlabeled = matches && one.Matches(id), unlabeled && one.Matches("")
-	}
-	return matches || unlabeled
-}
-
-// ids returns the sensors that a selector names, nil if it does not.
-func (m *matchers) ids() []string { return listed(m.sensor) }
-
 // fields returns the fields that a selector names, nil if it does not.
 func (m *matchers) fields() []string { return listed(m.name) }
 
@@ -124,13 +112,38 @@ func listed(ms []*labels.Matcher) []string {
 	return slices.Compact(out)
 }
 
-// prefix returns what the ids of the sensors begin with that a selector asks for.
-func (m *matchers) prefix() string {
-	longest := ""
+// query returns what to look for among the sensors. It may find more than is selected.
+func (m *matchers) query() (q telemetry.SensorQuery) {
 	for _, one := range m.sensor {
-		if p := one.Prefix(); one.Type == labels.MatchRegexp && len(p) > len(longest) && !one.Matches("") {
-			longest = p
+		if !one.Matches("") { // others also match sensors without a label of their own
+			q.Sensor = appendMatcher(q.Sensor, "", one)
 		}
 	}
-	return longest
+	for _, one := range m.tags {
+		q.Tags = appendMatcher(q.Tags, one.Name, one)
+	}
+	return q
+}
+
+// appendMatcher appends a matcher, unless it is too long for the catalog.
+func appendMatcher(to []telemetry.Matcher, name string, m *labels.Matcher) []telemetry.Matcher {
+	kinds := map[labels.MatchType]telemetry.MatchKind{
+		labels.MatchEqual: telemetry.MatchEqual, labels.MatchNotEqual: telemetry.MatchNotEqual,
+		labels.MatchRegexp: telemetry.MatchRegexp, labels.MatchNotRegexp: telemetry.MatchNotRegexp,
+	}
+	one, err := telemetry.NewMatcher(name, kinds[m.Type], m.Value)
+	if err != nil {
+		return to
+	}
+	return append(to, one)
+}
+
+// key is the same for selectors of the same sensors.
+func (m *matchers) key() string {
+	var words []string
+	for _, one := range slices.Concat(m.sensor, m.tags) {
+		words = append(words, one.String())
+	}
+	slices.Sort(words)
+	return strings.Join(words, ",")
 }

@@ -51,8 +51,12 @@ func (x *exchange) lookback() (lookback, error) {
 // earlier is how much longer longestLookback is than the default.
 const earlier = longestLookback - defaultLookback
 
+// deepest is how far lookBack goes back at most: where the newest sample is as old as it
+// may be, there are one or two before it that tell the interval.
+const deepest = earlier + 2*longestLookback/missedIntervals
+
 // reaches are how far lookBack goes back, one after the other.
-var reaches = [...]time.Duration{15 * time.Minute, time.Hour, earlier}
+var reaches = [...]time.Duration{15 * time.Minute, time.Hour, deepest} //nolint:gochecknoglobals // a constant
 
 // knownSamples are enough samples to know the interval of a sensor.
 const knownSamples = 3
@@ -141,7 +145,7 @@ func (s *selection) seriesOf(l labels.Labels, col *column) *series {
 	from := s.from
 	own := s.instants && s.querier.lookback.auto
 	if own {
-		from -= earlier.Milliseconds()
+		from -= deepest.Milliseconds()
 	}
 	out := &series{labels: l}
 	if out.times, out.values = col.between(from, s.to); own {

@@ -21,7 +21,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	samples  prometheus.Counter
-	sources  *prometheus.CounterVec
+	sensors  *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -38,11 +38,11 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 	}, []string{"call"})
 	m.samples = factory.NewCounter(prometheus.CounterOpts{Name: "brim_promql_samples_total", Help: "Samples read for queries."})
-	m.sources = factory.NewCounterVec(prometheus.CounterOpts{
-		Name: "brim_promql_selects_total", Help: "Selectors of queries, by what answered them: readings, or the statistics of buckets.",
+	m.sensors = factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "brim_promql_sensors_total", Help: "Sensors read for queries, by what was read: readings, or statistics of buckets and readings that those do not cover.",
 	}, []string{"source"})
 	for _, name := range []string{sourceReadings, sourceStatistics} {
-		m.sources.WithLabelValues(name)
+		m.sensors.WithLabelValues(name)
 	}
 	for _, e := range append(slices.Clone(endpoints), labelValues) {
 		m.seconds.WithLabelValues(e.name)

@@ -128,7 +128,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 			"the path %s does not exist; the Prometheus query API has query, query_range, series, labels, label/{name}/values and metadata under %s%s", telemetry.Quote([]byte(r.URL.Path)), root, version))
 		return
 	}
-	if r.Method != http.MethodGet && (r.Method != http.MethodPost || !e.post) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && (r.Method != http.MethodPost || !e.post) {
 		w.Header().Set("Allow", e.methods())
 		a.write(w, http.StatusMethodNotAllowed, problem{Status: "error", Type: "bad_data", Error: "this method is not allowed here; allowed are " + e.methods()})
 		return

@@ -3,7 +3,6 @@ package promapi
 import (
 	"cmp"
 	"context"
-	"iter"
 	"slices"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -15,13 +14,14 @@ import (
 
 // queryable is a storage.Queryable of one exchange.
 type queryable struct {
-	exchange *exchange
-	lookback lookback
+	exchange   *exchange
+	lookback   lookback
+	subqueries bool // the query has some
 }
 
 // Querier implements storage.Queryable.
 func (q queryable) Querier(int64, int64) (storage.Querier, error) {
-	return &querier{exchange: q.exchange, lookback: q.lookback}, nil
+	return &querier{exchange: q.exchange, lookback: q.lookback, subqueries: q.subqueries}, nil
 }
 
 // A querier reads for one query. The engine first calls Select for each selector, and then
@@ -30,11 +30,13 @@ func (q queryable) Querier(int64, int64) (storage.Querier, error) {
 //
 //	Select Select Select │ Next ─▶ sensors ─▶ read each once ─▶ series of all selectors
 type querier struct {
-	exchange *exchange
-	lookback lookback
+	exchange   *exchange
+	lookback   lookback
+	subqueries bool
 
 	planned []*selection // that were not read yet
 	loaded  int          // samples in memory
+	builder labels.ScratchBuilder
 }
 
 // Select implements storage.Querier.
@@ -42,6 +44,7 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 	s := &selection{querier: q, ctx: ctx, matchers: sortMatchers(ms), at: -1}
 	s.from, s.to = max(0, hints.Start), min(hints.End, maxTime-1)+1
 	s.labelsOnly = hints.Func == "series"
+	s.statistic = q.statisticOf(hints)
 	if s.instants = hints.Range == 0 && !s.labelsOnly; s.instants && q.lookback.auto {
 		s.from += earlier.Milliseconds() // see lookBack
 	}
@@ -73,7 +76,8 @@ type selection struct {
 
 	from, to   int64 // milliseconds since the epoch, without to
 	labelsOnly bool  // no samples are wanted
-	instants   bool  // the newest sample of each instant is wanted, rather than all of a range
+	statistic  statistic
+	instants   bool // the newest sample of each instant is wanted, rather than all of a range
 
 	done   bool
 	found  []*series
@@ -120,61 +124,101 @@ func (q *querier) run(ctx context.Context) {
 type task struct {
 	sensor string
 	of     []*selection
+	// oneSet says that all readings to be read have the same tags, tags.
+	oneSet bool
+	tags   []telemetry.Tag
 }
 
 // tasks lists the sensors of some selections, each with those that may select it.
+// Selections of labels alone get their series.
 func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, error) {
 	tasks := make(map[string]*task)
-	add := func(id string, s *selection) {
-		t := tasks[id]
-		if t == nil {
-			t = &task{sensor: id}
-			tasks[id] = t
-		}
-		if !slices.Contains(t.of, s) {
-			t.of = append(t.of, s)
-		}
-	}
-	var open []*selection // that select among all sensors
-	for _, s := range planned {
-		ids := s.matchers.ids()
-		for _, id := range ids {
-			add(id, s)
-		}
-		if ids == nil {
-			open = append(open, s)
-		}
-	}
-	for one, err := range q.sensors(ctx, open) {
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range open {
-			if s.matchers.wantsSensor(one.Sensor) {
-				add(one.Sensor, s)
+	for _, group := range grouped(planned) {
+		for one, err := range q.exchange.session.Find(ctx, group[0].matchers.query()) {
+			if err != nil {
+				return nil, err
+			}
+			for _, s := range group {
+				if s.labelsOnly {
+					if err := s.describe(&one); err != nil {
+						return nil, err
+					}
+					continue
+				}
+				if !s.mayHave(&one) {
+					continue
+				}
+				t := tasks[one.ID]
+				if t == nil {
+					t = &task{sensor: one.ID, oneSet: len(one.Sets) == 1 && one.Sets[0].To-one.Sets[0].From > 1, tags: one.Tags()}
+					tasks[one.ID] = t
+				}
+				t.of = append(t.of, s)
 			}
 		}
 	}
 	out := make([]task, 0, len(tasks))
 	for _, t := range tasks {
-		if q.allowed(t.sensor) {
-			out = append(out, *t)
-		}
+		out = append(out, *t)
 	}
 	slices.SortFunc(out, func(a, b task) int { return cmp.Compare(a.sensor, b.sensor) })
 	return out, nil
 }
 
-// sensors lists the sensors that some selections may need.
-func (q *querier) sensors(ctx context.Context, open []*selection) iter.Seq2[telemetry.SensorSeen, error] {
-	if len(open) == 0 {
-		return func(func(telemetry.SensorSeen, error) bool) {}
+// grouped puts selections together that select the same sensors.
+func grouped(planned []*selection) (groups [][]*selection) {
+	places := make(map[string]int)
+	for _, s := range planned {
+		key := s.matchers.key()
+		at, known := places[key]
+		if !known {
+			at = len(groups)
+			places[key] = at
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], s)
 	}
-	prefix := open[0].matchers.prefix()
-	for _, s := range open[1:] {
-		if s.matchers.prefix() != prefix {
-			prefix = ""
+	return groups
+}
+
+// overlaps reports whether readings with a set of tags may be in the selection. Of a
+// sensor that is not in a catalog only the newest reading is known, so the beginning of a
+// set does not matter.
+func (s *selection) overlaps(set *telemetry.TagSet) bool {
+	from := s.from
+	if s.instants && s.querier.lookback.auto {
+		from -= deepest.Milliseconds()
+	}
+	return set.To > from
+}
+
+// mayHave reports whether a sensor may have readings that are selected.
+func (s *selection) mayHave(one *telemetry.Sensor) bool {
+	if !slices.ContainsFunc(one.Fields, s.matchers.wantsName) {
+		return false
+	}
+	return slices.ContainsFunc(one.Sets, func(set telemetry.TagSet) bool {
+		return s.overlaps(&set) && s.matchers.matches(labelsOf(&s.querier.builder, one.ID, set.Tags))
+	})
+}
+
+// describe adds the series that a sensor may have, without samples.
+func (s *selection) describe(one *telemetry.Sensor) error {
+	q := s.querier
+	for i := range one.Sets {
+		l := labelsOf(&q.builder, one.ID, one.Sets[i].Tags)
+		if !s.overlaps(&one.Sets[i]) || !s.matchers.matches(l) {
+			continue
+		}
+		for _, name := range one.Fields {
+			if !s.matchers.wantsName(name) {
+				continue
+			}
+			if q.loaded++; q.loaded > q.exchange.api.cfg.MaxSamples {
+				return q.exchange.tooManySamples()
+			}
+			s.found = append(s.found, &series{labels: named(&q.builder, l, name)})
 		}
 	}
-	return q.exchange.session.Sensors(ctx, telemetry.SensorQuery{Prefix: prefix})
+	return nil
 }

@@ -53,15 +53,19 @@ func (x *exchange) evaluate(ctx context.Context, start, end time.Time, step time
 	if err != nil {
 		return answer{}, err
 	}
+	parsed, err := x.api.parser.ParseExpr(text)
+	if err != nil {
+		return answer{}, invalid("the query cannot be parsed: %v", err)
+	}
 	var q promql.Query
-	source, opts := queryable{x, own}, promql.NewPrometheusQueryOpts(false, own.longest)
+	source, opts := queryable{x, own, hasSubqueries(parsed)}, promql.NewPrometheusQueryOpts(false, own.longest)
 	if step == 0 {
 		q, err = x.api.engine.NewInstantQuery(ctx, source, opts, text, start)
 	} else {
 		q, err = x.api.engine.NewRangeQuery(ctx, source, opts, text, start, end, step)
 	}
 	if err != nil {
-		return answer{}, invalid("the query cannot be parsed: %v", err)
+		return answer{}, invalid("%v", err)
 	}
 	result := q.Exec(ctx)
 	out := answer{data: result.Value, close: q.Close}

@@ -46,7 +46,7 @@ func (s *Steps) Start(ms int64) int64 {
 	if every <= 0 {
 		return s.query.From
 	}
-	return ms - (ms%every+every)%every
+	return ms - ((ms-s.query.Offset)%every+every)%every
 }
 
 // Wants reports whether a reading of that time belongs to the answer.

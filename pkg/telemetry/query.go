@@ -31,7 +31,8 @@ type Unstored struct {
 // ignored.
 type SummaryQuery struct {
 	Query
-	Every int64 // length of a step in milliseconds; steps are aligned to the epoch
+	Every  int64 // length of a step in milliseconds; steps are aligned to the epoch
+	Offset int64 // by which steps begin later than that, from 0 to Every
 }
 
 // A Summary of the readings in one step. Steps without readings have none.

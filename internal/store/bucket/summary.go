@@ -53,7 +53,7 @@ func summaryProjection(q telemetry.SummaryQuery) bson.D {
 	if q.Every > 0 {
 		// The remainder tells steps apart: in one step, it grows with the time.
 		rest := func(field string) bson.D {
-			return op("$subtract", field, op("$mod", bson.D{{Key: "$toLong", Value: field}}, q.Every))
+			return op("$subtract", field, op("$mod", op("$subtract", bson.D{{Key: "$toLong", Value: field}}, q.Offset), q.Every))
 		}
 		whole = append(whole, op("$eq", rest("$first"), rest("$last")))
 	}

@@ -1,0 +1,104 @@
+package promapi
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A statistic is what a selection wants of its samples instead of the samples: the least
+// or the greatest value of each step. Steps are cut where a range of the query begins or
+// ends, so that each belongs to a range as a whole:
+//
+//	ranges  (────────────────]
+//	              (────────────────]
+//	steps   (─────](─────────](────]
+//
+// A step has one sample then, at its end. Sums, numbers and means are made of samples:
+// those of a bucket are added up in another order, and the last digits would differ.
+type statistic struct {
+	every    int64 // length of a step in milliseconds; 0: samples are wanted
+	greatest bool  // rather than the least
+}
+
+// shortestStep is the shortest step that is worth asking for statistics: no window of a
+// bucket is shorter.
+const shortestStep = int64(time.Minute / time.Millisecond)
+
+// statisticOf returns what a selection wants.
+func (q *querier) statisticOf(hints *storage.SelectHints) (s statistic) {
+	if hints.Range == 0 || hints.Start < 0 || q.subqueries || hints.Func != "min_over_time" && hints.Func != "max_over_time" {
+		return statistic{}
+	}
+	s = statistic{every: divisor(hints.Range, hints.Step), greatest: hints.Func == "max_over_time"}
+	if s.every < shortestStep {
+		return statistic{}
+	}
+	return s
+}
+
+// divisor returns the greatest common divisor.
+func divisor(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// hasSubqueries reports whether an expression has a subquery, whose instants are not
+// those of the query.
+func hasSubqueries(e parser.Expr) bool {
+	found := false
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		_, is := n.(*parser.SubqueryExpr)
+		found = found || is
+		return nil
+	})
+	return found
+}
+
+// summarized reports whether one selection wants statistics of readings with the same
+// tags, and no other selection anything else.
+func (c *collector) summarized() bool {
+	return c.task.oneSet && len(c.task.of) == 1 && c.task.of[0].statistic.every > 0
+}
+
+// summarize makes samples of statistics. It reports false where those do not tell what
+// the readings would: a field is a boolean, or a string, in some of the readings.
+func (c *collector) summarize(ctx context.Context) (exact bool, err error) {
+	s := c.task.of[0]
+	q := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: c.task.sensor, From: s.from, To: s.to}, Every: s.statistic.every}
+	q.Offset = s.from % q.Every
+	set := c.setOf(c.task.tags)
+	for step, err := range c.querier.exchange.session.Summary(ctx, q) {
+		if err != nil {
+			return false, err
+		}
+		wanted := 0
+		for i := range step.Fields {
+			f := &step.Fields[i]
+			if !s.matchers.wantsName(f.Name) {
+				continue
+			}
+			if wanted++; f.N != step.Count {
+				return false, nil
+			}
+			v := f.Min
+			if s.statistic.greatest {
+				v = f.Max
+			}
+			value, _ := sampleOf(v)
+			col := set.column(c, i, f.Name)
+			col.times, col.values = append(col.times, step.Start+q.Every-1), append(col.values, value)
+			c.fresh++
+		}
+		if wanted == 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
