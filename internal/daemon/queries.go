@@ -16,6 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/peers"
 	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -53,7 +54,13 @@ func (d *daemon) newPromAPI() (*promapi.API, error) {
 	api, err := promapi.New(promapi.Config{
 		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples,
 		Lookback: func(stream string) time.Duration { return d.current().stream(stream).Lookback },
-		Version:  d.version.Version, Logger: d.log, Registerer: d.registry,
+		Window: func(stream string) time.Duration {
+			if of := d.current().stream(stream); of.Storage == store.Bucket {
+				return of.Granularity
+			}
+			return 0
+		},
+		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the Prometheus query API: %w", err)

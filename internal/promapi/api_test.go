@@ -185,7 +185,7 @@ func north() []telemetry.Tag { return []telemetry.Tag{{Name: "site", Value: "nor
 
 func some() *stored {
 	return &stored{readings: []telemetry.Reading{
-		reading("s-1", 0, north(), "t", 20.5, "on", true, "note", "x", "temp °C", 7),
+		reading("s-1", 0, north(), "t", 20.5, "open", true, "note", "x", "temp °C", 7),
 		reading("s-2", 1, nil, "t", 3),
 		reading("instance=a:9100,job=node", 2, []telemetry.Tag{{Name: "instance", Value: "a:9100"}, {Name: "job", Value: "node"}}, "up", 1),
 		reading("s-1", 10, north(), "t", 21.5),
@@ -205,7 +205,7 @@ func TestReadingsAreSeries(t *testing.T) {
 	for query, want := range map[string]string{
 		`t{sensor="s-1"}`:            `{"metric":{"__name__":"t","sensor":"s-1","site":"north"},"value":[1700000120,"21.5"]}`,
 		`t{site=""}`:                 `{"metric":{"__name__":"t","sensor":"s-2"},"value":[1700000120,"3"]}`,
-		`on`:                         `{"metric":{"__name__":"on","sensor":"s-1","site":"north"},"value":[1700000120,"1"]}`,
+		`open`:                       `{"metric":{"__name__":"open","sensor":"s-1","site":"north"},"value":[1700000120,"1"]}`,
 		`{"temp °C"}`:                `{"metric":{"__name__":"temp °C","sensor":"s-1","site":"north"},"value":[1700000120,"7"]}`,
 		`{job="node"}`:               `{"metric":{"__name__":"up","instance":"a:9100","job":"node"},"value":[1700000120,"1"]}`,
 		`up{sensor=""}`:              `{"metric":{"__name__":"up","instance":"a:9100","job":"node"},"value":[1700000120,"1"]}`,
@@ -228,7 +228,7 @@ func TestLabelsAreListed(t *testing.T) {
 	a := newAPI(t, some())
 	for path, want := range map[string]string{
 		"/api/v1/labels":                `["__name__","instance","job","sensor","site"]`,
-		"/api/v1/label/__name__/values": `["on","t","temp °C","up"]`,
+		"/api/v1/label/__name__/values": `["open","t","temp °C","up"]`,
 		"/api/v1/label/site/values":     `["north"]`,
 		"/api/v1/label/U__site/values":  `["north"]`,
 		"/api/v1/query_exemplars":       `[]`,
@@ -238,7 +238,7 @@ func TestLabelsAreListed(t *testing.T) {
 		assert.JSONEq(t, `{"status":"success","data":`+want+`}`, body, path)
 	}
 	_, body := a.get("/api/v1/series", url.Values{"match[]": {`t`, `{site="north"}`}, "limit": {"2"}})
-	assert.JSONEq(t, `{"status":"success","data":[{"__name__":"on","sensor":"s-1","site":"north"},{"__name__":"t","sensor":"s-1","site":"north"}],"warnings":["results truncated due to limit"]}`, body)
+	assert.JSONEq(t, `{"status":"success","data":[{"__name__":"open","sensor":"s-1","site":"north"},{"__name__":"t","sensor":"s-1","site":"north"}],"warnings":["results truncated due to limit"]}`, body)
 	_, body = a.get("/api/v1/series", url.Values{"match[]": {`t`}, "start": {strconv.Itoa(epoch + 5)}})
 	assert.JSONEq(t, `{"status":"success","data":[{"__name__":"t","sensor":"s-1","site":"north"}]}`, body, "s-2 has sent nothing since")
 	_, body = a.get("/api/v1/metadata", url.Values{"metric": {"t"}})
@@ -401,7 +401,9 @@ func TestStatisticsAnswerAsReadings(t *testing.T) {
 	}
 	s.readings = append(s.readings, reading("s", 20_000, north(), "v", 0.5, "mixed", true))
 	registry := prometheus.NewRegistry()
-	a := newAPI(t, s, func(_ *read.Config, c *promapi.Config) { c.Registerer = registry })
+	a := newAPI(t, s, func(_ *read.Config, c *promapi.Config) {
+		c.Registerer, c.Window = registry, func(string) time.Duration { return time.Minute }
+	})
 	for range 100 {
 		step := 60 * (1 + random.IntN(10))
 		width := 60 * (1 + random.IntN(60))

@@ -38,7 +38,7 @@ var binary brimtest.Binary
 func TestMain(m *testing.M) {
 	code := mongodtest.Run(m)
 	binary.Remove()
-	os.Exit(code)
+	os.Exit(code) //nolint:forbidigo // how a test binary ends
 }
 
 // The samples are an hour of two machines, scraped every 15 s, and the queries ask for
@@ -327,7 +327,7 @@ type reply struct {
 // askFor sends a form to a path of an API.
 func askFor(api, path string, form url.Values) (reply, error) {
 	var got reply
-	resp, err := http.PostForm(api+path, form) //nolint:noctx // the test ends the server
+	resp, err := http.PostForm(api+path, form)
 	if err != nil {
 		return got, err
 	}

@@ -52,14 +52,17 @@ var endpoints = []endpoint{
 	{"alerts", false, true, (*exchange).noAlerts},
 }
 
-var labelValues = endpoint{callLabelValues, false, false, (*exchange).labelValues}
+// labelValues is the call label/{name}/values.
+func labelValues() *endpoint {
+	return &endpoint{callLabelValues, false, false, (*exchange).labelValues}
+}
 
 // find returns the endpoint of a path after /api/v1/, nil if there is none.
 func find(rest string) (e *endpoint, label string) {
 	if name, ok := strings.CutPrefix(rest, "label/"); ok {
 		if name, ok = strings.CutSuffix(name, "/values"); ok {
 			if label, err := url.PathUnescape(name); err == nil {
-				return &labelValues, label
+				return labelValues(), label
 			}
 		}
 		return nil, ""
@@ -100,7 +103,7 @@ const maxForm = 256 << 10
 
 // maxWait is how long a request waits for a slot: a dashboard asks for all its panels at
 // once, and does not ask again.
-const maxWait = 10 * time.Second
+const maxWait = 30 * time.Second
 
 // run answers the request, and returns the code of its answer.
 func (x *exchange) run(e *endpoint) string {

@@ -37,11 +37,9 @@ var kinds = map[telemetry.ErrorKind]kind{
 	telemetry.Unavailable:     {http.StatusServiceUnavailable, "unavailable"},
 }
 
-// Kinds of errors that only queries have.
-var (
-	kindExecution = kind{http.StatusUnprocessableEntity, "execution"}
-	kindTimeout   = kind{http.StatusServiceUnavailable, "timeout"}
-)
+// executionKind and timeoutKind are kinds of errors that only queries have.
+func executionKind() kind { return kind{http.StatusUnprocessableEntity, "execution"} }
+func timeoutKind() kind   { return kind{http.StatusServiceUnavailable, "timeout"} }
 
 // statusGone is what proxies log where the client went away.
 const statusGone = 499
@@ -58,26 +56,26 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 	errors.As(err, &known)
 	switch {
 	case errors.Is(context.Cause(ctx), errOwnTimeout):
-		return kindTimeout, telemetry.Errorf(telemetry.Unavailable, "query_timed_out", "the query took longer than its parameter timeout")
+		return timeoutKind(), telemetry.Errorf(telemetry.Unavailable, "query_timed_out", "the query took longer than its parameter timeout")
 	case known != nil && known.Code == telemetry.CodeTooCostly:
-		return kindExecution, &telemetry.Error{Code: known.Code, Message: known.Message + askForLess}
+		return executionKind(), &telemetry.Error{Code: known.Code, Message: known.Message + askForLess}
 	case known != nil:
 		k, ok := kinds[known.Kind]
 		if !ok {
 			k = kinds[telemetry.Internal]
 		}
 		if known.Code == "query_timed_out" {
-			k = kindTimeout
+			k = timeoutKind()
 		}
 		return k, known
 	case errors.As(err, &samples):
-		return kindExecution, x.tooManySamples()
+		return executionKind(), x.tooManySamples()
 	case ctx.Err() != nil && x.session != nil && !errors.Is(err, errExplained):
 		return x.explain(ctx, errors.Join(errExplained, x.session.Explain(ctx)))
 	case ctx.Err() != nil:
 		return kind{statusGone, "canceled"}, telemetry.Errorf(telemetry.Unavailable, "canceled", "the query was canceled")
 	}
-	return kindExecution, telemetry.Errorf(telemetry.Invalid, "execution", "%v", err)
+	return executionKind(), telemetry.Errorf(telemetry.Invalid, "execution", "%v", err)
 }
 
 // errExplained says that the session has explained an error.

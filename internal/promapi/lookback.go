@@ -56,7 +56,7 @@ const earlier = longestLookback - defaultLookback
 const deepest = earlier + 2*longestLookback/missedIntervals
 
 // reaches are how far lookBack goes back, one after the other.
-var reaches = [...]time.Duration{15 * time.Minute, time.Hour, deepest} //nolint:gochecknoglobals // a constant
+var reaches = [...]time.Duration{15 * time.Minute, time.Hour, deepest}
 
 // knownSamples are enough samples to know the interval of a sensor.
 const knownSamples = 3
@@ -171,7 +171,7 @@ func withMarkers(times []int64, values []float64, end int64) ([]int64, []float64
 	for i, at := range times {
 		outTimes, outValues = append(outTimes, at), append(outValues, values[i])
 		if following(times, i, end)-at > lasts {
-			outTimes, outValues = append(outTimes, at+lasts), append(outValues, staleMarker)
+			outTimes, outValues = append(outTimes, at+lasts), append(outValues, staleMarker())
 		}
 	}
 	return outTimes, outValues
@@ -185,8 +185,8 @@ func following(times []int64, i int, end int64) int64 {
 	return end
 }
 
-// staleMarker ends a series for instants.
-var staleMarker = math.Float64frombits(value.StaleNaN)
+// staleMarker returns the value that ends a series for instants.
+func staleMarker() float64 { return math.Float64frombits(value.StaleNaN) }
 
 // lookbackOf returns the look-back of a series: missedIntervals times its usual interval,
 // the median, from defaultLookback to longestLookback.

@@ -44,7 +44,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	for _, name := range []string{sourceReadings, sourceStatistics} {
 		m.sensors.WithLabelValues(name)
 	}
-	for _, e := range append(slices.Clone(endpoints), labelValues) {
+	for _, e := range append(slices.Clone(endpoints), *labelValues()) {
 		m.seconds.WithLabelValues(e.name)
 		for _, code := range codes {
 			m.requests.WithLabelValues(e.name, code)

@@ -47,6 +47,9 @@ type Config struct {
 	// Lookback returns how old a sample may be for an instant of a query; 0: five minutes,
 	// or three times the interval of a sensor that sends less often.
 	Lookback func(stream string) time.Duration
+	// Window returns how long the windows of a stream's buckets are; 0: it has no buckets.
+	// Nil: no stream has.
+	Window func(stream string) time.Duration
 	// MaxSamples is how many samples a query may hold in memory; 0: DefaultMaxSamples.
 	MaxSamples int
 	Version    string // of the daemon
@@ -70,6 +73,9 @@ func New(cfg Config) (*API, error) {
 	cfg.MaxSamples = cmp.Or(cfg.MaxSamples, DefaultMaxSamples)
 	if cfg.Lookback == nil {
 		cfg.Lookback = func(string) time.Duration { return 0 }
+	}
+	if cfg.Window == nil {
+		cfg.Window = func(string) time.Duration { return 0 }
 	}
 	switch {
 	case cfg.Reader == nil:

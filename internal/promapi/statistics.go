@@ -2,7 +2,6 @@ package promapi
 
 import (
 	"context"
-	"time"
 
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
@@ -25,18 +24,14 @@ type statistic struct {
 	greatest bool  // rather than the least
 }
 
-// shortestStep is the shortest step that is worth asking for statistics: no window of a
-// bucket is shorter.
-const shortestStep = int64(time.Minute / time.Millisecond)
-
 // statisticOf returns what a selection wants.
 func (q *querier) statisticOf(hints *storage.SelectHints) (s statistic) {
 	if hints.Range == 0 || hints.Start < 0 || q.subqueries || hints.Func != "min_over_time" && hints.Func != "max_over_time" {
 		return statistic{}
 	}
 	s = statistic{every: divisor(hints.Range, hints.Step), greatest: hints.Func == "max_over_time"}
-	if s.every < shortestStep {
-		return statistic{}
+	if window := q.exchange.api.cfg.Window(q.exchange.session.Stream()); window == 0 || s.every < window.Milliseconds() {
+		return statistic{} // hardly a bucket would lie within a step
 	}
 	return s
 }
