@@ -138,7 +138,9 @@ func python(t *testing.T, modules ...string) string {
 	if len(modules) == 0 {
 		return path
 	}
-	if err := exec.CommandContext(t.Context(), path, "-c", "import "+strings.Join(modules, ", ")).Run(); err != nil {
+	try := exec.CommandContext(t.Context(), path, "-c", "import "+strings.Join(modules, ", "))
+	try.Dir = t.TempDir() // here is a file pandas.py
+	if err := try.Run(); err != nil {
 		notRun(t, "Python's "+strings.Join(modules, ", "))
 	}
 	return path

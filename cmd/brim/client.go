@@ -206,7 +206,7 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 	}
 	var problem struct{ Code, Message string }
 	if json.Unmarshal(body, &problem) != nil || problem.Message == "" {
-		return nil, fmt.Errorf("%s: the daemon answered %s without saying why; %s", r.flag, resp.Status, r.hint)
+		return nil, &answerError{resp.StatusCode, fmt.Errorf("%s: the daemon answered %s without saying why; %s", r.flag, resp.Status, r.hint)}
 	}
 	err = fmt.Errorf("%s (%s, HTTP %d)%s", problem.Message, problem.Code, resp.StatusCode, r.tokenHint(resp.StatusCode))
 	switch {
@@ -215,8 +215,17 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 	case resp.StatusCode == http.StatusBadRequest:
 		err = config.Usage(err)
 	}
-	return nil, err
+	return nil, &answerError{resp.StatusCode, err}
 }
+
+// An answerError is an answer whose status is not 200.
+type answerError struct {
+	status int
+	err    error
+}
+
+func (e *answerError) Error() string { return e.err.Error() }
+func (e *answerError) Unwrap() error { return e.err }
 
 // tokenHint says what may help if a request was refused.
 func (c *caller) tokenHint(status int) string {

@@ -239,8 +239,11 @@ func (x *examination) sample(ctx context.Context) error {
 	case server.Refused:
 		err = fmt.Errorf("%w: it rejects the user, the password or the authSource of --mongo-uri: %s", errRefused, server.Away)
 	case !server.Answered:
-		if err = x.conn.Available(); err == nil || errors.Is(err, store.ErrNoneFound) {
+		switch err = x.conn.Available(); {
+		case err == nil || errors.Is(err, store.ErrNoneFound):
 			err = fmt.Errorf("%w: %s", errAway, server.Away)
+		case errors.Is(err, store.ErrRefused): // by a server that is too slow to say so in time
+			err = fmt.Errorf("%w: %w", errRefused, err)
 		}
 		if full := x.fullDisk(ctx); full != "" { // which may have ended MongoDB
 			err = fmt.Errorf("%w; disk full: %s", err, full)

@@ -46,6 +46,8 @@ type Experiment struct {
 	Cells  []Cell  // in the order in which they run
 	Tables []Table // that Run fills
 	Claims []Claim // about the figures in the tables
+	// Answers to the question: the first one that holds is that of the result.
+	Answers []Answer
 	// Run measures. It is a script: a step that fails ends it, see Check.
 	Run func(ctx context.Context, lab *Lab)
 }
@@ -160,6 +162,7 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	lab.leaveOutCells()
 	err = lab.run(ctx)
 	r.conclude(e.Claims)
+	r.Answer = answer(e.Answers, r.Rows)
 	r.TookSeconds = time.Since(lab.began).Seconds()
 	switch {
 	case err == nil:

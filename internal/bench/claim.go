@@ -67,6 +67,25 @@ type Claim struct {
 	Because     string  // why this machine may differ; one sentence
 }
 
+// An Answer is a sentence that the figure of a claim decides on.
+type Answer struct {
+	Claim  string  // what it says
+	AtMost float64 // the answer holds if the measured figure is at most this; 0: always
+	Says   string  // %s is the figure
+}
+
+// answer returns the first that holds; empty if none does, or its claim was not checked.
+func answer(all []Answer, rows []Row) string {
+	for _, a := range all {
+		for i := range rows {
+			if r := &rows[i]; r.Claim == a.Claim && (a.AtMost == 0 || r.Measured <= a.AtMost) {
+				return fmt.Sprintf(a.Says, r.Unit.Format(r.Measured))
+			}
+		}
+	}
+	return ""
+}
+
 // The sentences of a row, unless the claim has its own.
 const (
 	whyAgrees    = "The measured figure agrees with the published one."

@@ -172,3 +172,15 @@ func TestUnitFormat(t *testing.T) {
 	assert.Equal(t, "2 s", Seconds.Spread(Samples{2}))
 	assert.Equal(t, "2 s (1 s to 3 s)", Seconds.Spread(Samples{3, 1, 2}))
 }
+
+func TestFirstAnswerThatHolds(t *testing.T) {
+	t.Parallel()
+	answers := []Answer{
+		{Claim: "hour", AtMost: 1.25, Says: "Use 1h (%s)."}, {Claim: "five", AtMost: 1.25, Says: "Use 5m (%s)."}, {Claim: "five", Says: "Use 1m (%s)."},
+	}
+	for want, measured := range map[string][2]float64{"Use 1h (1.10x).": {1.1, 9}, "Use 5m (1.20x).": {3, 1.2}, "Use 1m (2.00x).": {3, 2}} {
+		rows := []Row{{Claim: "hour", Unit: Times, Measured: measured[0]}, {Claim: "five", Unit: Times, Measured: measured[1]}}
+		assert.Equal(t, want, answer(answers, rows))
+	}
+	assert.Empty(t, answer(answers, nil), "no claim was checked")
+}

@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,6 +48,10 @@ func TestClaimsAreAboutDeclaredFigures(t *testing.T) {
 				dynamic := len(table.Measures) == 0 || table.Unit != ""
 				assert.True(t, dynamic || slices.ContainsFunc(table.Measures, func(m bench.Measure) bool { return m.Name == f.Measure }), "%s: %q", c.Says, f.Measure)
 			}
+		}
+		for _, a := range e.Answers {
+			assert.True(t, says[a.Claim], "%s: an answer rests on %q, which is no claim", e.Name, a.Claim)
+			assert.Equal(t, 1, strings.Count(a.Says, "%s"), a.Says)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 type Result struct {
 	Experiment  string      `json:"experiment"`
 	Question    string      `json:"question"`
+	Answer      string      `json:"answer,omitempty"`
 	Environment Environment `json:"environment"`
 	Quick       bool        `json:"quick"`
 	Repeats     int         `json:"repeats"`

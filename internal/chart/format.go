@@ -7,7 +7,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// A Unit says what a value is measured in.
+// A Unit says what a value is measured in. chart.js writes them likewise.
 type Unit int
 
 // The units.
@@ -19,6 +19,11 @@ const (
 	Count
 	DecimalBytes // in powers of ten, as sizes are published
 )
+
+// MarshalText returns the name that chart.js knows the unit by.
+func (u Unit) MarshalText() ([]byte, error) {
+	return []byte([...]string{"seconds", "perSecond", "ratio", "bytes", "count", "decimalBytes"}[u]), nil
+}
 
 // A scale is a multiple of a unit that people read.
 type scale struct {

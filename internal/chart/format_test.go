@@ -55,31 +55,3 @@ func TestFormat(t *testing.T) {
 		assert.Equal(t, c.want, Format(c.unit, c.v), "%v", c.v)
 	}
 }
-
-func TestTicksAreRoundAndInOneScale(t *testing.T) {
-	t.Parallel()
-	labels := func(u Unit, log bool, lo, hi float64) (out []string) {
-		for _, tick := range (unitTicks{u, log}).Ticks(lo, hi) {
-			out = append(out, tick.Label)
-		}
-		return out
-	}
-	assert.Equal(t, []string{"0 ms", "0.5 ms", "1 ms", "1.5 ms"}, labels(Seconds, false, 0, 0.0015))
-	assert.Equal(t, []string{"0 µs", "100 µs", "200 µs", "300 µs", "400 µs"}, labels(Seconds, false, 0, 0.0004))
-	assert.Equal(t, []string{"0 %", "50 %", "100 %"}, labels(Ratio, false, 0, 1))
-	assert.Equal(t, []string{"0k/s", "5k/s", "10k/s"}, labels(PerSecond, false, 0, 10000))
-	assert.Equal(t, []string{"0 MiB", "0.5 MiB", "1 MiB", "1.5 MiB", "2 MiB"}, labels(Bytes, false, 0, 2<<20))
-	assert.Equal(t, []string{"1 ms", "10 ms", "100 ms", "1 s"}, labels(Seconds, true, 1e-3, 1))
-	assert.LessOrEqual(t, len(labels(Count, true, 1e-300, 1e300)), 8)
-
-	var times []string
-	for _, tick := range (timeTicks{wanted: 4}).Ticks(-900, 0) {
-		times = append(times, tick.Label)
-	}
-	assert.Equal(t, []string{"−15 min", "−10 min", "−5 min", "now"}, times)
-	times = nil
-	for _, tick := range (timeTicks{wanted: 4}).Ticks(0, 60) {
-		times = append(times, tick.Label)
-	}
-	assert.Equal(t, []string{"0 s", "15 s", "30 s", "45 s", "60 s"}, times)
-}

@@ -27,15 +27,17 @@ import (
 
 // adminPages is the handler of the admin listener:
 //
-//	/healthz /readyz                    without authentication
-//	/metrics /status / /console         scope read for all sensors, or admin
-//	/flush /hold /release /debug/pprof  scope admin
+//	/healthz /readyz                         without authentication
+//	/metrics /status / /page /console        scope read for all sensors, or admin
+//	/v1/sensors, which the live page asks    scope read for all sensors, or admin
+//	/flush /hold /release /debug/pprof       scope admin
 //
 // Its functions are called concurrently. Those without a context do no I/O: probes call
 // them every few seconds and must not hang with what they probe.
 type adminPages struct {
 	gatherer prometheus.Gatherer
 	page     http.Handler // the live page
+	sensors  http.Handler // the reading API, without access control; only GET reaches it
 	parts    func() []console.Part
 	status   func() any
 	// flush returns when all readings accepted before the call are stored, or ctx ends.
@@ -75,7 +77,8 @@ func (a *adminPages) handler() http.Handler {
 		"GET /metrics": promhttp.HandlerFor(a.gatherer, promhttp.HandlerOpts{
 			EnableOpenMetrics: true, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 		}),
-		"GET /{$}": a.page, "GET /console": a.page,
+		"GET /{$}": a.page, "GET /page/": a.page, "GET /console": a.page, "GET /console/seconds": a.page,
+		"GET /v1/sensors": a.sensors, "GET /v1/sensors/": a.sensors,
 		"GET /status": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { a.write(w, http.StatusOK, a.status()) }),
 	} {
 		mux.Handle(pattern, a.checkHost(a.require(access.Read, a.allSensors(handler))))

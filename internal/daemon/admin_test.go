@@ -28,6 +28,7 @@ func samplePages(t *testing.T, change func(*adminPages)) http.Handler {
 	pages := adminPages{
 		gatherer: registry,
 		page:     http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "page "+r.URL.Path) }),
+		sensors:  http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "sensors "+r.URL.EscapedPath()) }),
 		parts:    func() []console.Part { return []console.Part{{Name: "daemon", Ready: true}} },
 		status:   func() any { return map[string]int{"answer": 42} },
 		flush:    func(context.Context) error { return nil },
@@ -103,9 +104,15 @@ func TestStatusIsJSON(t *testing.T) {
 func TestPageAndProfilesAreServed(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, nil)
-	for _, path := range []string{"/", "/console"} {
+	for _, path := range []string{"/", "/console", "/console/seconds", "/page/main.js"} {
 		_, body := call(t, h, http.MethodGet, path)
 		assert.Equal(t, "page "+path, body)
+	}
+	for _, path := range []string{"/v1/sensors", "/v1/sensors/s-1/latest", "/v1/sensors/a%2F%2F..%2Fb/summary"} {
+		_, body := call(t, h, http.MethodGet, path)
+		assert.Equal(t, "sensors "+path, body)
+		resp, _ := call(t, h, http.MethodDelete, path)
+		assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode, path)
 	}
 	for _, path := range []string{"/status", "/readyz", "/healthz", "/metrics", "/debug/pprof/"} {
 		resp, _ := call(t, h, http.MethodGet, path)

@@ -75,6 +75,10 @@ func TestScopesOfTheAdminPages(t *testing.T) {
 		{watching, "GET", "/status"},
 		{watching, "GET", "/"},
 		{watching, "GET", "/console"},
+		{watching, "GET", "/console/seconds"},
+		{watching, "GET", "/page/main.js"},
+		{watching, "GET", "/v1/sensors"},
+		{watching, "GET", "/v1/sensors/north-1/latest"},
 		{managing, "POST", "/flush"},
 		{managing, "POST", "/release?stream=readings"},
 		{managing, "POST", "/hold?stream=readings"},
@@ -155,7 +159,7 @@ func TestOtherSitesCannotChangeAnything(t *testing.T) {
 func TestDNSRebindingIsRefused(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, func(c *adminPages) { c.hosts = access.NewHosts("127.0.0.1:8432") })
-	for _, path := range []string{"GET /metrics", "GET /status", "GET /", "GET /console", "POST /flush", "POST /hold", "POST /release", "GET /debug/pprof/"} {
+	for _, path := range []string{"GET /metrics", "GET /status", "GET /", "GET /console", "GET /v1/sensors", "POST /flush", "POST /hold", "POST /release", "GET /debug/pprof/"} {
 		method, target, _ := strings.Cut(path, " ")
 		w := as(t, h, "", method, "http://evil.example:8432"+target)
 		assert.Equal(t, http.StatusForbidden, w.Code, path)

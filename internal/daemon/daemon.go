@@ -44,6 +44,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
 )
 
@@ -216,6 +217,7 @@ type daemon struct {
 	ingest     *ingest.Server
 	inlet      inlet
 	reader     *read.Reader
+	promapi    *promapi.API
 	http       *http.Server
 	grpc       *http.Server
 	admin      *http.Server
@@ -258,12 +260,15 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	if d.console, err = d.newConsole(); err != nil {
 		return nil, err
 	}
-	pages := adminPages{
-		gatherer: d.registry, page: d.console, parts: d.parts, status: d.status, flush: d.flush, hold: d.hold, release: d.release,
-		guard: d.guard, hosts: c.hosts(c.AdminAddr), log: log,
-	}
 	if d.reader, err = d.newReader(); err != nil {
 		return nil, err
+	}
+	if d.promapi, err = d.newPromAPI(); err != nil {
+		return nil, err
+	}
+	pages := adminPages{
+		gatherer: d.registry, page: d.console, sensors: d.reader.Answers(), parts: d.parts, status: d.status, flush: d.flush, hold: d.hold, release: d.release,
+		guard: d.guard, hosts: c.hosts(c.AdminAddr), log: log,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.hangUp = cancel

@@ -55,10 +55,14 @@ func (d *daemon) pageStreams() []console.Stream {
 	s := d.storage.Load()
 	var out []console.Stream
 	for _, stream := range d.cfg.Streams {
-		out = append(out, console.Stream{
+		one := console.Stream{
 			Name: stream.Name, Storage: string(stream.Storage), Granularity: config.FormatDuration(stream.Granularity),
 			Default: stream.Name == d.cfg.Default.Name, Ready: s != nil && s.reason(stream.Name) == nil,
-		})
+		}
+		if stream.hasBuckets() {
+			one.Window = stream.Granularity
+		}
+		out = append(out, one)
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/peers"
+	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -24,6 +25,7 @@ func (c *Settings) queries() []Setting {
 		{Name: "query-timeout", Kind: "DURATION", Initial: "30s", set: config.Duration(&c.QueryTimeout, time.Millisecond, time.Hour, false), Usage: "how long one answer to a query may take"},
 		{Name: "max-queries", Kind: "N", Initial: strconv.Itoa(read.DefaultQueries()), set: config.Count(&c.MaxQueries, 1, 10_000), Usage: "concurrent queries, by default two for each processor, at least 4; others wait a second, and then get 503"},
 		{Name: "query-max-bytes", Kind: "SIZE", Initial: "256MiB", set: config.Size(&c.QueryMaxBytes, 1<<20, 1<<40, false), Usage: "bytes of documents that one answer may read"},
+		{Name: "query-max-samples", Kind: "N", Initial: strconv.Itoa(promapi.DefaultMaxSamples), set: config.Count(&c.QueryMaxSamples, 1, 1_000_000_000), Usage: "samples that one PromQL query may hold in memory, 16 bytes each"},
 		{
 			Name: "query-max-backlog", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.QueryMaxBacklog, 1<<20, 1<<40, false),
 			Usage: "largest part of the journal to search for readings that are neither stored nor in memory; if it is longer, queries get 503",
@@ -43,6 +45,20 @@ func (d *daemon) newReader() (*read.Reader, error) {
 		return nil, fmt.Errorf("set up queries: %w", err)
 	}
 	return r, nil
+}
+
+// newPromAPI returns the Prometheus query API over the reader.
+func (d *daemon) newPromAPI() (*promapi.API, error) {
+	c := &d.cfg.Settings
+	api, err := promapi.New(promapi.Config{
+		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples,
+		Lookback: func(stream string) time.Duration { return d.current().stream(stream).Lookback },
+		Version:  d.version.Version, Logger: d.log, Registerer: d.registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the Prometheus query API: %w", err)
+	}
+	return api, nil
 }
 
 // openReader opens queries over the storage, and over what of the journal is not stored
@@ -86,12 +102,14 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 // dataHandler serves the data listener: queries, the description, and for other paths
 // ingest. A path that is not clean is unknown; http.ServeMux would redirect it.
 func (d *daemon) dataHandler() http.Handler {
-	in, out, description, links := d.ingest.Handler(), d.reader.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
+	in, out, prom, description, links := d.ingest.Handler(), d.reader.Handler(), d.promapi.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()
 		switch {
 		case read.Serves(r.URL):
 			out.ServeHTTP(w, r)
+		case promapi.Serves(r.URL):
+			prom.ServeHTTP(w, r)
 		case escaped == peers.ProbePath:
 			w.Header().Set(peers.DaemonHeader, d.session)
 			in.ServeHTTP(w, r)

@@ -63,7 +63,7 @@ type Settings struct {
 	SensorTag                      string
 
 	QueryTimeout                   time.Duration
-	MaxQueries                     int
+	MaxQueries, QueryMaxSamples    int
 	QueryMaxBytes, QueryMaxBacklog int64
 
 	ServerStatusInterval time.Duration
@@ -108,6 +108,7 @@ type Stream struct {
 	OtherFields          fieldAnswer
 	View                 SwitchPosition
 	SilentAfter          time.Duration
+	Lookback             time.Duration
 }
 
 // A Setting is a flag, a variable and a key of the file, with a function that sets its
@@ -252,6 +253,10 @@ func (s *Stream) all() []Setting {
 		{
 			Name: "silent-after", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.SilentAfter, time.Second, 3650*config.Day, true),
 			Usage: "how long after its last reading a sensor counts as silent; 0: none does",
+		},
+		{
+			Name: "lookback", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.Lookback, time.Second, 365*config.Day, true),
+			Usage: "how old a reading may be to count as the present value in PromQL; 0: 5m, or three times the interval of a sensor that sends less often, up to 3h",
 		},
 	}
 }

@@ -154,6 +154,29 @@ func TestSeriesThatIsReplacedDuringTheCopy(t *testing.T) {
 	assert.Equal(t, n, documents(t, db, newName(cfg.Stream)))
 }
 
+// TestCopyWithReadingsTwiceIsMadeAnew has a part in the copy twice, as from a query that
+// met a bucket of the time series twice.
+func TestCopyWithReadingsTwiceIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	fillSeries(t, db, 60)
+	cfg := storageChange(db, store.Bucket)
+	_, err := ChangeStorage(t.Context(), cfg)
+	require.NoError(t, err)
+	copied := db.Collection(newName(cfg.Stream))
+	n := documents(t, db, copied.Name())
+	var one bson.M
+	require.NoError(t, copied.FindOne(t.Context(), bson.D{}).Decode(&one))
+	id := one["_id"].(bson.D)
+	id[len(id)-1].Value = int32(99) // its number in the bucket
+	_, err = copied.InsertOne(t.Context(), one)
+	require.NoError(t, err)
+	cfg.DropOld = true
+	_, err = ChangeStorage(t.Context(), cfg)
+	require.NoError(t, err)
+	assert.Equal(t, n, documents(t, db, cfg.Stream))
+}
+
 // TestCopyShrinksByAgeAlone lets a source lose readings of which the copy knows.
 func TestCopyShrinksByAgeAlone(t *testing.T) {
 	t.Parallel()

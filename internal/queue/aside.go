@@ -209,6 +209,7 @@ func (l *lane) catchUp(now time.Time) (busy bool) {
 			for _, b := range a.walkers {
 				if b.state == catchingUp {
 					l.caughtUp(b)
+					l.forgetSurplus(b)
 				}
 			}
 			return l.endWalk() && len(a.joining) > 0

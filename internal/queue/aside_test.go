@@ -534,9 +534,8 @@ func TestABucketThatHangsIsSetAsideAtOnce(t *testing.T) {
 func TestCatchingUpRemembersNoOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, q, heal := stuckLane(t, Config{Streams: map[string]Stream{stream: {Policy: Policy{Readings: 1}}}})
 		const sensors = 2000
-		q.lanes[0].remembered = sensors / 4
+		store, q, heal := stuckLane(t, Config{Streams: map[string]Stream{stream: {Policy: Policy{Readings: 1}}}, Remembered: sensors / 4})
 		feed(t, q, 200)
 		require.Equal(t, 1, q.Status().SetAside)
 		for i := range 10 {
@@ -557,6 +556,26 @@ func TestCatchingUpRemembersNoOthers(t *testing.T) {
 		heal()
 		require.NoError(t, q.Flush(t.Context()))
 		assert.LessOrEqual(t, max(most, q.Status().Buckets), sensors/4+1)
+		q.Close(context.Background())
+	})
+}
+
+// TestBucketsThatHaveCaughtUpAreForgotten has many buckets catch up together.
+func TestBucketsThatHaveCaughtUpAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, q, heal := stuckLane(t, Config{Remembered: 20})
+		for i := range 1000 {
+			q.add(windows("stuck", i*72, 72, 200), nil)
+		}
+		for i := range 1000 { // so that their rows are stored before the walk ends
+			q.add(mixed(i, "well"), nil)
+		}
+		pass(10 * time.Second)
+		require.Greater(t, q.Status().SetAside, 100)
+		heal()
+		require.NoError(t, q.Flush(t.Context()))
+		assert.LessOrEqual(t, q.Status().Buckets, 20)
 		q.Close(context.Background())
 	})
 }

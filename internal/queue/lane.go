@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -94,7 +95,7 @@ func newLane(q *Queue, stream string, number int, cfg Stream, last *lastWrite) *
 	l := &lane{
 		queue: q, stream: stream, part: batch.Part{Stream: stream, Number: uint64(number), Of: uint64(q.cfg.Lanes)}, cfg: cfg, wake: make(chan struct{}, 1),
 		buckets: make(map[bucketKey]*bucket), sensors: make(map[uint64]*bucket), lacking: make(map[*bucket]struct{}),
-		remembered: maxRemembered / all, budget: q.cfg.MaxBytes / int64(all), lastWrite: last,
+		remembered: max(1, q.cfg.Remembered/all), budget: q.cfg.MaxBytes / int64(all), lastWrite: last,
 		swept: time.Now(), aside: asides{stale: true}, schedule: newSchedule(cfg.Policy, q.cfg.Lanes),
 	}
 	return l
@@ -178,6 +179,9 @@ func (l *lane) isStored(p *parcel, series *batch.Series) bool {
 func (l *lane) run(ctx context.Context) {
 	defer l.close()
 	if l.cfg.Prepared != nil && !l.awaitStore(ctx) {
+		return
+	}
+	if l.phase > 0 && machine.Pause(ctx, l.phase) != nil {
 		return
 	}
 	timer := time.NewTimer(0)
@@ -558,6 +562,13 @@ func (l *lane) sweep(now time.Time) {
 	}
 }
 
+// forgetSurplus forgets a bucket that has become idle if the lane remembers too many.
+func (l *lane) forgetSurplus(b *bucket) {
+	if len(l.buckets) > l.remembered {
+		l.forget(b)
+	}
+}
+
 func (l *lane) forget(b *bucket) {
 	delete(l.buckets, b.key)
 	l.unlink(b, batch.SeriesHash(l.stream, b.key.sensor))
@@ -704,9 +715,7 @@ func (l *lane) settle(f *flight, now time.Time, others, full bool) {
 		}
 		if b.state == idle {
 			b.maySent, b.trouble = b.recovered, nil
-			if len(l.buckets) > l.remembered {
-				l.forget(b)
-			}
+			l.forgetSurplus(b)
 		}
 	case verdict == batch.Wait || verdict == batch.Hangs:
 		l.failed(f, now, others)

@@ -119,6 +119,7 @@ type Config struct {
 	Streams     map[string]Stream
 	Lanes       int   // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
 	MaxBytes    int64 // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields that are not packed yet
+	Remembered  int   // buckets that lanes remember at most, except those with readings; 0: 50,000
 	DeadLetters DeadLetters
 	// LimitAge returns the current upper limit for every Policy.Max; 0 or nil: none.
 	LimitAge   func() time.Duration
@@ -129,6 +130,7 @@ type Config struct {
 func (c *Config) setDefaults() error {
 	c.Lanes = cmp.Or(c.Lanes, 4)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 32<<20)
+	c.Remembered = cmp.Or(c.Remembered, maxRemembered)
 	switch {
 	case c.Journal == nil:
 		return errors.New("a queue needs a journal")

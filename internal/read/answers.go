@@ -33,7 +33,7 @@ func (q *question) readings(ctx context.Context) error {
 	limit := ask.Limit
 	ask.Limit = limit + skip + 1
 	ask.Unstored = unstored
-	out := q.newWriter(`{"readings":[`)
+	out := q.newPage()
 	n, last, next := 0, q.params.after, cursor{}
 	for r, err := range q.source.Readings(ctx, ask) {
 		if err != nil {
@@ -45,16 +45,14 @@ func (q *question) readings(ctx context.Context) error {
 			continue
 		}
 		if n == limit || out.full() {
-			next = out.cut(last, ms)
+			next = cut(out, last, ms)
 			break
 		}
 		if n > 0 && ms != last.ms {
 			out.hold()
 		}
 		last = last.past(ms)
-		out.next()
-		out.body = r.AppendJSON(out.body)
-		if err := out.flush(); err != nil {
+		if err := out.add(&r); err != nil {
 			return err
 		}
 		n++

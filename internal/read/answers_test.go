@@ -143,11 +143,11 @@ func TestAcceptHeader(t *testing.T) {
 		"application/x-ndjson;q=nan, text/css": {refused: true},
 	}
 	for accept, want := range tests {
-		lines, err := wantsLines([]string{accept}, true)
-		assert.Equal(t, want.lines, lines, accept)
+		media, err := wantedForm([]string{accept}, []string{typeJSON, typeLines})
+		assert.Equal(t, want.lines, media == typeLines, accept)
 		assert.Equal(t, want.refused, err != nil, accept)
 	}
-	_, err := wantsLines([]string{asLines}, false)
+	_, err := wantedForm([]string{asLines}, []string{typeJSON})
 	assert.Error(t, err, "of one reading there are no lines")
 }
 

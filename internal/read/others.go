@@ -236,7 +236,7 @@ func (p *pending) addOthers(of *Session, collect func(func([]byte) error) []stri
 
 // answerWaiting answers unstored=only, which needs no MongoDB.
 func (r *Reader) answerWaiting(q *question) error {
-	leave, err := r.waiting.enter(q.r.Context(), access.From(q.r.Context()))
+	leave, err := r.waiting.enter(q.r.Context(), access.From(q.r.Context()), slotWait)
 	if err != nil {
 		return err
 	}

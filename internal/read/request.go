@@ -15,6 +15,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/files"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -99,6 +100,10 @@ func (r *Reader) Handler() http.Handler {
 	})
 }
 
+// Answers is Handler without access control, for a listener that has its own: the identity,
+// if any, is in the request's context.
+func (r *Reader) Answers() http.Handler { return http.HandlerFunc(r.route) }
+
 // route answers a request that is allowed.
 func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -138,7 +143,8 @@ type params struct {
 	every  int64 // milliseconds; 0: one step
 	list   telemetry.SensorQuery
 	dryRun bool
-	lines  bool // NDJSON rather than JSON
+	lines  bool         // NDJSON rather than JSON
+	table  files.Format // CSV or Parquet; empty: neither
 
 	storedOnly  bool // unstored=off
 	waitingOnly bool // unstored=only: another daemon asks, for what this one has not stored yet
@@ -172,7 +178,22 @@ func parse(c call, sensor string, r *http.Request) (params, error) {
 			return p, err
 		}
 	}
-	p.lines, err = wantsLines(r.Header.Values("Accept"), e.lines)
+	forms := []string{typeJSON}
+	if e.lines {
+		forms = append(forms, typeLines)
+	}
+	if c == callReadings && !p.waitingOnly {
+		forms = append(forms, files.CSV.MediaType(), files.Parquet.MediaType())
+	}
+	media, err := wantedForm(r.Header.Values("Accept"), forms)
+	switch media {
+	case typeLines:
+		p.lines = true
+	case files.CSV.MediaType():
+		p.table = files.CSV
+	case files.Parquet.MediaType():
+		p.table = files.Parquet
+	}
 	return p, err
 }
 
@@ -384,11 +405,11 @@ const (
 	typeLines = "application/x-ndjson"
 )
 
-// wantsLines chooses between JSON, the default, and NDJSON, if possible: the first
-// that is accepted.
-func wantsLines(accept []string, possible bool) (bool, error) {
+// wantedForm chooses one of the media types that are possible: the first that is
+// accepted, and JSON if it does not matter.
+func wantedForm(accept, possible []string) (string, error) {
 	if len(accept) == 0 || len(accept) == 1 && accept[0] == "" {
-		return false, nil
+		return typeJSON, nil
 	}
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		media, given, err := mime.ParseMediaType(part)
@@ -399,18 +420,14 @@ func wantsLines(accept []string, possible bool) (bool, error) {
 			continue // explicitly refused
 		}
 		switch {
-		case media == typeLines && possible:
-			return true, nil
-		case media == typeJSON, media == "application/*", media == "*/*":
-			return false, nil
+		case slices.Contains(possible, media):
+			return media, nil
+		case media == "application/*", media == "*/*":
+			return typeJSON, nil
 		}
 	}
-	forms := typeJSON
-	if possible {
-		forms += " and " + typeLines
-	}
-	return false, telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "no type of Accept %s is available; available are %s",
-		telemetry.Quote([]byte(strings.Join(accept, ", "))), forms)
+	return "", telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "no type of Accept %s is available; available are %s",
+		telemetry.Quote([]byte(strings.Join(accept, ", "))), strings.Join(possible, ", "))
 }
 
 // cursor says where a page begins: a time, and how many readings of that time were
@@ -443,11 +460,11 @@ func (c cursor) String() string {
 
 // cut ends a page that has no room for a reading of the time ms, and returns where
 // the next one begins; last points after the readings on this one.
-func (o *writer) cut(last cursor, ms int64) cursor {
+func cut(p page, last cursor, ms int64) cursor {
 	switch {
 	case ms != last.ms:
 		return cursor{set: true, ms: last.ms + 1}
-	case o.takeBack():
+	case p.takeBack():
 		return cursor{set: true, ms: ms}
 	default:
 		return last

@@ -98,7 +98,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	if p.waitingOnly {
 		return r.answerWaiting(q)
 	}
-	ctx, err := q.enter(req.Context())
+	ctx, err := q.enter(req.Context(), slotWait)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (r *Reader) sourceOf(stored *Stored, stream string) (string, Source, error)
 	return stream, source, nil
 }
 
-// explain turns an error into what the client should know.
+// explain turns an error of a source, or of the context, into what the client should know.
 func (s *Session) explain(ctx context.Context, err error) error {
 	var known *telemetry.Error
 	if errors.As(err, &known) {
@@ -210,7 +210,7 @@ func (p *slots) used() float64 {
 }
 
 // enter takes one of the slots for an identity, and waits a while for one.
-func (p *slots) enter(ctx context.Context, who *access.Identity) (leave func(), err error) {
+func (p *slots) enter(ctx context.Context, who *access.Identity, wait time.Duration) (leave func(), err error) {
 	name := who.Name
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,7 +218,7 @@ func (p *slots) enter(ctx context.Context, who *access.Identity) (leave func(), 
 	if err == nil || p.waiting == p.all*waitersPerSlot {
 		return leave, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, slotWait)
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	p.waiting++
 	defer func() { p.waiting-- }()

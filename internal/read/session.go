@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -18,6 +19,8 @@ type Ask struct {
 	// daemons get them.
 	Credentials string
 	StoredOnly  bool // leave out what is not stored yet
+	// Wait is how long to wait for a slot; 0: a second.
+	Wait time.Duration
 }
 
 // A Session reads a stream for one answer, as the requests over HTTP do: readings that
@@ -58,14 +61,14 @@ func (r *Reader) Begin(ctx context.Context, ask Ask) (context.Context, *Session,
 	if s.stream, s.source, err = r.sourceOf(stored, ask.Stream); err != nil {
 		return nil, nil, err
 	}
-	if ctx, err = s.enter(ctx); err != nil {
+	if ctx, err = s.enter(ctx, cmp.Or(ask.Wait, slotWait)); err != nil {
 		return nil, nil, err
 	}
 	return ctx, s, nil
 }
 
 // enter takes a slot, and begins the time and the budget of the session.
-func (s *Session) enter(ctx context.Context) (context.Context, error) {
+func (s *Session) enter(ctx context.Context, wait time.Duration) (context.Context, error) {
 	r := s.reader
 	if err := s.stored.Available(s.stream); err != nil {
 		return nil, away(err)
@@ -76,7 +79,7 @@ func (s *Session) enter(ctx context.Context) (context.Context, error) {
 		stop := context.AfterFunc(s.stored.Up(s.stream), func() { goAway(errAway) })
 		s.end = append(s.end, func() { stop() })
 	}
-	leave, err := r.slots.enter(present, s.who)
+	leave, err := r.slots.enter(present, s.who, wait)
 	if err != nil {
 		s.End()
 		if cause := s.stored.Available(s.stream); cause != nil {
@@ -104,6 +107,9 @@ func (s *Session) Stream() string { return s.stream }
 
 // Timeout is how long the session lasts at most.
 func (s *Session) Timeout() time.Duration { return s.reader.cfg.Timeout }
+
+// Explain returns what the client should know about the end of a context of the session.
+func (s *Session) Explain(ctx context.Context) error { return s.explain(ctx, ctx.Err()) }
 
 // Missing returns the addresses of the daemons that did not say what they have not
 // stored yet. Their stored readings are included.

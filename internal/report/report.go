@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -43,15 +45,17 @@ type Block struct {
 	Box   string   // "good" or "bad": the page shows Text in a box
 	Text  []string // paragraphs
 	Table *Table
-	Plots []Plot // on the page only
-	Notes []string
-	List  []string
-	Facts []Fact
-	Code  string // in the text only
+	// Compared figures and plots are on the page only.
+	Compared []Comparison
+	Plots    []Plot
+	Notes    []string
+	List     []string
+	Facts    []Fact
+	Code     string // in the text only
 }
 
 func (b *Block) empty() bool {
-	return len(b.Text)+len(b.Plots)+len(b.Notes)+len(b.List)+len(b.Facts)+len(b.Code) == 0 && (b.Table == nil || len(b.Table.Rows) == 0)
+	return len(b.Text)+len(b.Compared)+len(b.Plots)+len(b.Notes)+len(b.List)+len(b.Facts)+len(b.Code) == 0 && (b.Table == nil || len(b.Table.Rows) == 0)
 }
 
 // A Table has figures or words in its cells.
@@ -67,10 +71,23 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// A Plot is a drawing with a description of what it shows.
+// A Plot is a chart with a description of what it shows.
 type Plot struct {
-	SVG     template.HTML
+	chart.Chart
+
 	Caption string
+}
+
+// A Comparison is a measured figure beside the published one.
+type Comparison struct {
+	What, Published, Measured string
+	Times, Low, High          float64 // the measured figure and its range, as multiples of the published one
+	Tone                      string
+}
+
+// At returns the place of a multiple, in percent, on an axis from a tenth to ten times.
+func (Comparison) At(times float64) string {
+	return strconv.FormatFloat(50+50*min(max(math.Log10(times), -1), 1), 'f', 1, 64) + "%"
 }
 
 // A Fact is a name with its value.
@@ -106,7 +123,7 @@ type text struct {
 
 func (t *text) block(b *Block) {
 	shown := *b
-	if shown.Plots = nil; shown.empty() {
+	if shown.Plots, shown.Compared = nil, nil; shown.empty() {
 		return
 	}
 	if b.Title != "" {
@@ -199,6 +216,21 @@ func (t *Table) paragraphs(b *bytes.Buffer, width int) {
 	}
 }
 
+// Stacked reports whether each row of the page's table becomes a list on a narrow screen,
+// because it is too wide for one.
+func (t *Table) Stacked() bool {
+	const most = 48 // characters
+	total := 0
+	for i := range t.Head {
+		widest := 0
+		for _, row := range t.Rows {
+			widest = max(widest, utf8.RuneCountInString(row[i]))
+		}
+		total += widest
+	}
+	return total > most
+}
+
 // Words reports which columns have words; the others have figures, which are aligned to
 // the right.
 func (t *Table) Words() []bool {
@@ -260,7 +292,7 @@ var pageSource string
 
 // HTML writes a document as one page.
 func HTML(w io.Writer, d *Document) error {
-	t, err := template.New("page").Funcs(template.FuncMap{"css": chart.PageCSS, "full": func(b Block) bool { return !b.empty() }}).Parse(pageSource)
+	t, err := template.New("page").Funcs(template.FuncMap{"css": chart.PageCSS, "scripts": chart.Scripts, "full": func(b Block) bool { return !b.empty() }}).Parse(pageSource)
 	var b bytes.Buffer
 	if err == nil {
 		err = t.Execute(&b, d)

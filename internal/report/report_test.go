@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/chart"
 )
 
 func aDocument() *Document {
@@ -17,7 +19,7 @@ func aDocument() *Document {
 		Title: "tab", Heading: "A page",
 		Sections: []Section{{ID: "x", Title: "x", Lead: "Why?", Blocks: []Block{
 			{Box: "bad", Text: []string{"It failed."}}, {Title: "Empty", Table: &Table{Head: []string{"a"}}},
-			{Title: "Times", Table: t, Notes: []string{"The median."}}, {Plots: []Plot{{"<svg></svg>", "It rises."}}},
+			{Title: "Times", Table: t, Notes: []string{"The median."}}, {Plots: []Plot{{chart.Chart{Title: "Up"}, "It rises."}}},
 			{Title: "Left out", List: []string{"much\x1b[2J\nmore"}}, {Title: "Where", Facts: []Fact{{"machine", "EPYC"}}},
 		}}},
 	}
@@ -78,7 +80,7 @@ func TestHTML(t *testing.T) {
 	for _, want := range []string{
 		"<title>tab</title>", "<h1>A page</h1>", `<p class="lead">Why?</p>`, "<div class=\"box bad\">\n<p>It failed.</p>", "<h3>Times</h3>",
 		`<td class="left" title="variant">one</td><td>115 µs (111 µs to 119 µs)</td><td class="left" title="why">a|b &lt;b&gt;</td>`,
-		`<span class="verdict good">good</span>`, "<figure><svg></svg><figcaption>It rises.</figcaption></figure>", `<p class="soft">The median.</p>`, "<th>machine</th><td>EPYC</td>",
+		`<span class="verdict good">good</span>`, `<figure><div class="plot"><script type="application/json">{"title":"Up"`, "<figcaption>It rises.</figcaption></figure>", `<p class="soft">The median.</p>`, "<th>machine</th><td>EPYC</td>",
 	} {
 		assert.Contains(t, b.String(), want)
 	}
@@ -90,4 +92,29 @@ func TestHTML(t *testing.T) {
 	require.NoError(t, HTML(&b, d))
 	assert.Contains(t, b.String(), "<h2>x</h2>")
 	assert.Contains(t, b.String(), `<a href="#x">x</a>`)
+}
+
+func TestWideTablesAreStackedOnNarrowScreens(t *testing.T) {
+	t.Parallel()
+	narrow := &Table{Head: []string{"part", "readings"}, Rows: [][]string{{"0–10 %", "12,024"}}}
+	assert.False(t, narrow.Stacked())
+	wide := &Table{Head: []string{"claim", "why"}, Rows: [][]string{{"it grows", strings.Repeat("because ", 6)}}}
+	assert.True(t, wide.Stacked())
+	var b strings.Builder
+	require.NoError(t, HTML(&b, &Document{Overview: Block{Table: wide}}))
+	assert.Contains(t, b.String(), `<table class="stacked">`)
+}
+
+func TestMeasuredFiguresBesidePublishedOnes(t *testing.T) {
+	t.Parallel()
+	for times, want := range map[float64]string{1: "50.0%", 10: "100.0%", 0.1: "0.0%", 1e9: "100.0%", 0.5: "34.9%"} {
+		assert.Equal(t, want, Comparison{}.At(times))
+	}
+	d := &Document{Overview: Block{Compared: []Comparison{{What: "an append", Published: "85 µs", Measured: "170 µs", Times: 2, Low: 1, High: 3, Tone: "fair"}}}}
+	var page, text strings.Builder
+	require.NoError(t, HTML(&page, d))
+	assert.Contains(t, page.String(), `<div class="claim fair"><p>an append</p>`)
+	assert.Contains(t, page.String(), `<line class="range" x1="50.0%" x2="73.9%" y1="50%" y2="50%"/><circle cx="65.1%"`)
+	require.NoError(t, Text(&text, 0, d))
+	assert.Empty(t, text.String(), "on the page only")
 }

@@ -29,6 +29,8 @@ type check struct {
 	run  string         // as its flag -run
 	says *regexp.Regexp // must match the output
 	runs int            // at most, for a test that needs luck
+
+	short bool // it is part of a short run, although its package takes long
 }
 
 const suffix = ".patch"
@@ -107,7 +109,7 @@ func (s *sabotage) header(line string) error {
 	key, value, _ := strings.Cut(line, ": ")
 	value = strings.TrimSpace(value)
 	if key != "Protection" && key != "Test" && len(s.tests) == 0 {
-		return errors.New(`allowed are "Protection: SENTENCE" and "Test: PACKAGE REGEXP", and then, for each test, "Says: REGEXP" and "Runs: NUMBER"`)
+		return errors.New(`allowed are "Protection: SENTENCE" and "Test: PACKAGE REGEXP", and then, for each test, "Says: REGEXP", "Runs: NUMBER" and "Short: yes"`)
 	}
 	switch key {
 	case "Protection":
@@ -133,8 +135,13 @@ func (s *sabotage) header(line string) error {
 			return fmt.Errorf("%q is not a number from 1", value)
 		}
 		s.tests[len(s.tests)-1].runs = n
+	case "Short":
+		if value != "yes" {
+			return fmt.Errorf("%q is not allowed; allowed is yes", value)
+		}
+		s.tests[len(s.tests)-1].short = true
 	default:
-		return errors.New("allowed are Protection, Test, Says and Runs")
+		return errors.New("allowed are Protection, Test, Says, Runs and Short")
 	}
 	return nil
 }

@@ -9,8 +9,8 @@
 //	…
 //
 // The output of a failing test must match Says, so that a test that fails for another
-// reason does not count. Runs allows several runs of a test that needs luck. The source is
-// not changed: `go test -overlay` reads the patched files from elsewhere, and tests that
+// reason does not count. Runs allows several runs of a test that needs luck. Tests of the
+// simulation run seeds until one fails; the table has their number. The source is not changed: `go test -overlay` reads the patched files from elsewhere, and tests that
 // start brim build it with the overlay in BRIM_OVERLAY. `make sabotage` runs it.
 package main
 
@@ -40,7 +40,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	r := runner{root: ".", dir: filepath.Join("internal", "sabotage", "testdata", "sabotage"), out: os.Stdout}
 	flag.StringVar(&r.pkg, "package", "./...", "run only the tests of this package, or of all below it: ./internal/store/...")
-	flag.BoolVar(&r.short, "short", false, "leave out the tests of "+processes+", which run daemons")
+	flag.BoolVar(&r.short, "short", false, "leave out the tests of "+strings.Join(long, " and ")+", which take long, except a few")
 	flag.BoolVar(&r.verbose, "v", false, "also print the output of tests that caught a sabotage")
 	flag.Parse()
 	err := r.run(ctx, flag.Args()...)
@@ -51,8 +51,8 @@ func main() {
 	}
 }
 
-// processes is the package whose tests run whole daemons, which takes long.
-const processes = "./internal/faulttest"
+// long are the packages whose tests run whole daemons, and many of them.
+var long = []string{"./internal/faulttest", "./internal/simulate"}
 
 // A runner runs the tests of sabotages.
 type runner struct {
@@ -61,7 +61,7 @@ type runner struct {
 	pkg  string // whose tests are run; with /... at its end also those below it
 	out  io.Writer
 
-	short   bool // leave out the tests in processes
+	short   bool // leave out the tests in long, except those for short runs
 	verbose bool // print the output of every test
 
 	mu   sync.Mutex // guards out, done
@@ -77,6 +77,17 @@ type result struct {
 	output   string // of the test
 }
 
+// ranSeeds matches what a test of the simulation says in the end.
+var ranSeeds = regexp.MustCompile(`: (\d+) seeds\n`)
+
+// seeds returns how many seeds the test has run; empty if it has none.
+func (one *result) seeds() string {
+	if m := ranSeeds.FindStringSubmatch(one.output); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
 // run runs the tests of the named sabotages, or of all. It returns an error unless each
 // test fails and its output matches.
 func (r *runner) run(ctx context.Context, names ...string) error {
@@ -89,7 +100,7 @@ func (r *runner) run(ctx context.Context, names ...string) error {
 		if _, err := s.apply(r.root); err != nil {
 			return err
 		}
-		s.tests = slices.DeleteFunc(s.tests, func(c check) bool { return !c.in(r.pkg) || r.short && c.in(processes) })
+		s.tests = slices.DeleteFunc(s.tests, func(c check) bool { return !c.in(r.pkg) || r.short && !c.short && slices.ContainsFunc(long, c.in) })
 		total += len(s.tests)
 	}
 	sabotages = slices.DeleteFunc(sabotages, func(s *sabotage) bool { return len(s.tests) == 0 })
@@ -149,7 +160,7 @@ var notBuilt = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]$`)
 
 // test runs a test once, and returns why it did not catch the sabotage, if so.
 func (r *runner) test(ctx context.Context, c check, overlay string) (missed, output string) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=5m", "-run", c.run, c.pkg)
+	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=10m", "-run", c.run, c.pkg)
 	cmd.Dir = r.root
 	cmd.Env = append(os.Environ(), "BRIM_OVERLAY="+overlay)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -202,10 +213,10 @@ func (r *runner) report(results [][]result, took time.Duration) error {
 	missed := 0
 	_, _ = fmt.Fprintln(r.out)
 	table := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "SABOTAGE\tTEST\tSECONDS\t")
+	_, _ = fmt.Fprintln(table, "SABOTAGE\tTEST\tSECONDS\tSEEDS\t")
 	for _, all := range results {
 		for _, one := range all {
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%s\n", one.sabotage.name, one.check, one.seconds, one.verdict())
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%s\t%s\n", one.sabotage.name, one.check, one.seconds, one.seeds(), one.verdict())
 			if one.missed != "" {
 				missed++
 			}

@@ -213,7 +213,8 @@ func TestABadHeaderIsRefused(t *testing.T) {
 		"Protection: p\nTest: . ^TestFull$\nSays: x*":             "it matches any output",
 		"Protection: p\nTest: . ^TestFull$\nSays: (":              "missing closing )",
 		"Protection: p\nTest: . ^TestFull$\nSays: x\nRuns: never": `"never" is not a number from 1`,
-		"Protection: p\nTest: . ^TestFull$\nHears: x":             "allowed are Protection, Test, Says and Runs",
+		"Protection: p\nTest: . ^TestFull$\nHears: x":             "allowed are Protection, Test, Says, Runs and Short",
+		"Protection: p\nTest: . ^TestFull$\nSays: x\nShort: no":   `"no" is not allowed; allowed is yes`,
 	} {
 		_, err := parse("limit", header+"\n\n"+overflow)
 		assert.ErrorContains(t, err, says, header)

@@ -42,7 +42,8 @@ type request struct {
 	from, to       int64
 	limit          int        // of readings on a page; 0: all are on one
 	must           []*reading // that the answer must not miss
-	elsewhere      []*reading // likewise, unless it says that it is incomplete
+	elsewhere      []*reading // likewise, unless it says that it is incomplete, or is stale
+	stale          bool       // there were two primaries: a majority read of the former shows nothing new
 }
 
 // begin sends a request.
@@ -88,6 +89,7 @@ func (w *world) post(h *host) {
 		}
 		one := w.ledger.add(stream, sensor, at, w.chance(w.moods.bad), h)
 		one.open++
+		one.poison = !one.bad && w.chance(w.moods.poison)
 		r.readings = append(r.readings, one)
 		b.WriteString(one.line(w.moods.filler))
 		names[i] = sensor + "@" + strconv.FormatInt(one.mark.Number, 10)
@@ -185,13 +187,29 @@ func (w *world) posted(r *request) {
 			one.unknown = true
 		}
 	case code == http.StatusServiceUnavailable:
-	case code == http.StatusBadRequest && !slices.ContainsFunc(r.readings, func(one *reading) bool { return !one.bad }):
+		if strings.HasPrefix(a.Code, "journal_") && r.repeats(5) {
+			w.violate("request %d is answered with %s, and request %d, which may have been accepted, had the same key", r.number, a.Code, r.first.number)
+		}
+	case code == http.StatusBadRequest && !slices.ContainsFunc(r.readings, func(one *reading) bool { return !one.bad && !one.poison && !w.tooOld(one) }) && !r.repeats(2):
 	default:
 		w.violate("request %d was answered with %d: %s", r.number, code, r.last().Body)
 	}
 	if f := r.first; f != nil && f.code/100 == 2 && code/100 == 2 && f.accepted != a.Accepted {
 		w.violate("request %d repeats request %d, which accepted %d readings, and accepts %d", r.number, f.number, f.accepted, a.Accepted)
 	}
+}
+
+// repeats reports whether the request repeats one to the same process whose answer had a code
+// of a hundred: 2 stands for those that accept something, 5 for an unknown outcome.
+func (r *request) repeats(hundred int) bool {
+	f := r.first
+	return f != nil && f.process == r.process && f.code/100 == hundred && f.code != http.StatusServiceUnavailable
+}
+
+// tooOld reports whether a reading may be refused by now because of the retention.
+func (w *world) tooOld(one *reading) bool {
+	old := w.moods.settings.retention
+	return old > 0 && one.at.Before(time.Now().Add(-old))
 }
 
 // accepted notes the readings that an answer acknowledges.
@@ -204,7 +222,7 @@ func (w *world) accepted(r *request, a *answer) {
 	for i, one := range r.readings {
 		code, bad := refused[i]
 		switch {
-		case bad && !one.bad && code != "store_refused":
+		case bad && !one.bad && (code != "store_refused" || !one.poison && w.moods.copyFolder == 0) && !w.tooOld(one):
 			w.violate("request %d: reading %v is good and refused: %s", r.number, one.mark, code)
 		case !bad && one.bad:
 			w.violate("request %d: reading %v breaks a rule and is accepted", r.number, one.mark)
@@ -334,7 +352,7 @@ func (w *world) answered(r *request) bool {
 	switch code {
 	case http.StatusOK:
 	case http.StatusNotFound:
-		if missing == "" {
+		if missing == "" && !r.stale {
 			r.must = append(r.must, r.elsewhere...)
 		}
 		r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return one.forgiven })
@@ -348,7 +366,7 @@ func (w *world) answered(r *request) bool {
 		w.violate("request %d is answered with %d: %s", r.number, code, r.last().Body)
 		return false
 	}
-	if missing == "" {
+	if missing == "" && !r.stale {
 		r.must = append(r.must, r.elsewhere...)
 	}
 	return true

@@ -54,6 +54,8 @@ type settings struct {
 	lanes        int
 	heartbeat    time.Duration // of the driver
 	pings        bool          // whether it notices that MongoDB has stopped answering
+	remembered   int           // buckets that the queue remembers; 0: its default
+	retention    time.Duration // of what is accepted; the collections keep all
 }
 
 // process is one process of a daemon: the write path and the queries, composed as
@@ -66,6 +68,7 @@ type process struct {
 	files    *faulttest.Files
 	letters  *letters
 	log      *slog.Logger
+	now      func() time.Time
 	metrics  *prometheus.Registry
 
 	journal *journal.Journal
@@ -136,17 +139,24 @@ func (p *process) run(ctx context.Context, o outside) (err error) {
 	watched, unwatch := context.WithCancel(ctx)
 	defer p.running.Wait()
 	defer unwatch()
-	p.running.Go(func() { p.watch(watched) })
-	p.running.Go(func() { p.claims.Run(watched) })
-	p.running.Go(func() { p.peers.Run(watched) })
-	if p.settings.pings {
-		p.running.Go(func() { p.conn.WatchReplies(watched) })
+	for i, do := range []func(context.Context){p.watch, p.claims.Run, p.peers.Run, p.pings} {
+		p.running.Go(func() {
+			if machine.Pause(watched, time.Duration(100*(i+1))) == nil { // one after the other: what begins at one instant has no order
+				do(watched)
+			}
+		})
 	}
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
 	<-ctx.Done()
 	return nil
+}
+
+func (p *process) pings(ctx context.Context) {
+	if p.settings.pings {
+		p.conn.WatchReplies(ctx)
+	}
 }
 
 func (p *process) openJournal(o outside) error {
@@ -158,7 +168,7 @@ func (p *process) openJournal(o outside) error {
 	var err error
 	p.journal, err = journal.Open(journal.Config{
 		Dir: journalDir, Session: p.session, Streams: streams, Files: p.files,
-		MaxBytes: c.journalBytes, SegmentBytes: c.segmentBytes, TailBytes: c.tailBytes,
+		MaxBytes: c.journalBytes, SegmentBytes: c.segmentBytes, TailBytes: c.tailBytes, Now: p.now,
 		Logger: p.log, Registerer: p.metrics,
 	})
 	return err
@@ -190,7 +200,7 @@ func (p *process) openStorage(o outside) error {
 		return err
 	}
 	of := store.Config{
-		Database: p.conn.Database(), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
+		Database: p.conn.Database(), Granularity: c.granularity, Compressor: store.Zstd, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
 		MaxReadingsPerUpdate: c.maxPerUpdate, Lost: p.recheckAll, Logger: p.log, Registerer: p.metrics,
 	}
 	of.Stream = bucketStream
@@ -209,7 +219,7 @@ func (p *process) openStorage(o outside) error {
 		streams[name] = queue.Stream{Store: p.claims.Guard(s), Granularity: c.granularity, Policy: c.policy, Prepared: p.ready[name]}
 	}
 	p.queue, err = queue.New(queue.Config{
-		Journal: p.journal, Streams: streams, Lanes: c.lanes, MaxBytes: c.queueBytes, LimitAge: p.peers.LimitAge,
+		Journal: p.journal, Streams: streams, Lanes: c.lanes, MaxBytes: c.queueBytes, Remembered: c.remembered, LimitAge: p.peers.LimitAge,
 		DeadLetters: p.letters, Logger: p.log, Registerer: p.metrics,
 	})
 	return err
@@ -232,18 +242,18 @@ func (p *process) live(ctx context.Context) ([]peers.Peer, error) {
 func (p *process) openHandler(outside) error {
 	c := &p.settings
 	in := []ingest.Stream{
-		{Name: bucketStream, Storage: string(store.Bucket), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: int64(c.maxBytes)},
-		{Name: seriesStream, Storage: string(store.TimeSeries), Granularity: c.granularity},
+		{Name: bucketStream, Storage: string(store.Bucket), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: int64(c.maxBytes), Retention: c.retention},
+		{Name: seriesStream, Storage: string(store.TimeSeries), Granularity: c.granularity, Retention: c.retention},
 	}
 	var err error
 	p.ingest, err = ingest.New(ingest.Config{
 		Streams: in, DefaultStream: bucketStream, Acks: []telemetry.Ack{telemetry.Journaled, telemetry.Stored},
-		Available: p.journal.Err, Logger: p.log, Registerer: p.metrics,
+		Available: p.journal.Err, Logger: p.log, Registerer: p.metrics, Now: p.now,
 	}, p.journal)
 	if err != nil {
 		return err
 	}
-	reader, err := read.New(read.Config{DefaultStream: bucketStream, Daemon: p.session, MaxQueries: 1000, Problem: p.ingest.WriteProblem, Logger: p.log, Registerer: p.metrics})
+	reader, err := read.New(read.Config{DefaultStream: bucketStream, Daemon: p.session, MaxQueries: 1000, MaxBacklog: 1 << 20, Problem: p.ingest.WriteProblem, Logger: p.log, Registerer: p.metrics})
 	if err != nil {
 		return err
 	}
@@ -342,6 +352,13 @@ func (p *process) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		if machine.Pause(ctx, time.Microsecond) != nil {
+			return
+		}
+		select {
+		case <-p.recheck: // several reasons at one instant
+		default:
+		}
 		timer.Reset(standsEvery)
 		for _, name := range []string{bucketStream, seriesStream} {
 			select {
@@ -381,6 +398,7 @@ func (p *process) stop() error {
 		p.queue.Close(ctx)
 	}
 	err := p.journal.Close()
+	time.Sleep(time.Nanosecond) //nolint:forbidigo // fake time: requests are answered, and not broken off
 	p.cut()
 	if p.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -22,7 +22,8 @@
 //
 // All of it is in test files. run_test.go runs a seed: world_test.go has the scheduler,
 // daemon_test.go the daemons, clients_test.go the clients and what answers must say,
-// ledger_test.go what clients know of their readings, story_test.go the trace.
+// ledger_test.go what clients know of their readings, events_test.go what operators and other
+// programs do, liveness_test.go what must happen soon, story_test.go the trace.
 // replicaset_test.go and the files beside it are the model of MongoDB, history_test.go and
 // recorded_test.go compare it with a real one.
 package simulate

@@ -1,7 +1,9 @@
 package simulate
 
 import (
-	"fmt"
+	"slices"
+	"strings"
+	"testing/synctest"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -36,63 +38,89 @@ func (w *world) copyFolder() {
 	of := w.hosts[0]
 	w.tell(daemonA, daemonB, "the journal's folder of A is copied to B")
 	w.addHost("B", of.files.Clone())
+	w.hosts[1].rotten = of.rotten
 }
 
-// gathers checks how long readings wait: new ones of a sensor must not delay the first.
-func (w *world) gathers(h *host) {
-	p := &w.moods.settings.policy
-	within := min(p.Max, h.granularity) + 4*p.Interval + 5*time.Second
-	if p.Max > 5*time.Second || w.moods.filler > 0 {
+// removeFolder removes the folder of a journal that is in use, as an operator may. From a
+// second later on, nothing more may be accepted.
+func (w *world) removeFolder() {
+	h := w.hosts[0]
+	if h.process == nil || !h.process.serving.Load() {
 		return
 	}
-	var first *reading
-	for until := time.Now().Add(within); time.Now().Before(until) && w.violated == ""; {
-		now := time.Now().Truncate(time.Millisecond)
-		one := w.ledger.add(bucketStream, "gathering", now, false, h)
-		one.open++
-		if first == nil {
-			first = one
-		}
-		r := &request{host: h, stream: bucketStream, settle: w.posted, readings: []*reading{one}, body: one.line(0)}
-		w.sendPost(r, fmt.Sprintf("gathering@%d", one.mark.Number))
-		w.pass(400 * time.Millisecond)
+	w.tell(h.column, disk, "the journal's folder of %s is removed", h.name)
+	h.files.RemoveAll()
+	h.failed = true
+	time.Sleep(1100 * time.Millisecond) //nolint:forbidigo // fake time
+	synctest.Wait()
+	for _, stream := range streamNames {
+		w.ledger.logs[stream].Forgive()
 	}
-	w.mustBeStored(fmt.Sprintf("%v after it was acknowledged, with a flush-max of %v", within, p.Max), []*reading{first})
+	for _, one := range w.ledger.readings {
+		one.forgiven = true
+	}
+	w.keyed = slices.DeleteFunc(w.keyed, func(r *request) bool { return r.host == h })
 }
 
-// others checks that readings of a sensor whose documents MongoDB refuses do not hold up
-// those of other sensors, even if they fill the memory of their lane.
-func (w *world) others(h *host) {
-	at := time.Now().Truncate(time.Millisecond)
-	send := func(sensor, ack string, n int) *request {
-		r := &request{host: h, stream: bucketStream, settle: w.posted, ack: ack}
-		for range n {
-			one := w.ledger.add(bucketStream, sensor, at, false, h)
-			one.open++
-			r.readings = append(r.readings, one)
-			r.body += one.line(20_000)
+// maxDocumentOfPoison is how large a document of MongoDB may be in runs with poison.
+const maxDocumentOfPoison = 64 << 10
+
+// A rotten segment has a wrong bit.
+type rotten struct {
+	name    string
+	content []byte // as it was written
+}
+
+// rots flips a bit of a complete segment, perhaps. The next process must refuse to start,
+// unless everything in the segment is stored.
+func (w *world) rots(h *host) {
+	if !w.moods.rot || w.healing || h.rotten != nil && h.files.Bytes(h.rotten.name) != nil {
+		return
+	}
+	segments := slices.DeleteFunc(h.files.Names(), func(name string) bool { return !strings.HasSuffix(name, ".journal") })
+	if len(segments) < 2 {
+		return
+	}
+	name := choose(w, segments[:len(segments)-1])
+	h.rotten = &rotten{name, h.files.Bytes(name)}
+	offset := w.intN(len(h.rotten.content))
+	w.tell(h.column, disk, "a bit of %s flips, at %d", name, offset)
+	h.files.Flip(name, int64(offset), uint(w.intN(8)))
+}
+
+// restore replaces a rotten segment by a copy, as the refusal of a start advises.
+func (w *world) restore(h *host) {
+	w.tell(h.column, disk, "%s is restored", h.rotten.name)
+	h.files.SetBytes(h.rotten.name, h.rotten.content)
+	h.rotten = nil
+}
+
+// isLocked reports whether a command changes a document that another program's transaction
+// has locked.
+func (w *world) isLocked(c *Command) bool {
+	of := func(filter bson.RawValue) bool {
+		id, ok := filter.DocumentOK()
+		if !ok {
+			return false
 		}
-		w.sendPost(r, fmt.Sprintf("%s ×%d", sensor, n))
-		return r
+		sensor, ok := id.Lookup("_id", "s").StringValueOK()
+		return ok && sensor == w.locked
 	}
-	for range 7 {
-		send(w.refused, "", 5)
-		w.pass(200 * time.Millisecond)
-	}
-	w.pass(3 * time.Second)
-	sensor := "beside"
-	r := send(sensor, "stored", 1)
-	for range 80 {
-		w.pass(100 * time.Millisecond)
-	}
-	if !r.done.Load() || r.code == 202 {
-		w.violate("request %d, for another sensor than the one that MongoDB refuses, is not stored within 8s", r.number)
+	return w.locked != "" && (of(c.body.Lookup("query")) || slices.ContainsFunc(c.batch("updates"), func(u bson.Raw) bool { return of(u.Lookup("q")) }))
+}
+
+// stands checks that a collection is as the daemons make it.
+func (w *world) stands(stream string) {
+	kind, options := w.mongo.Collection(database, stream)
+	_, err := options.LookupErr("storageEngine")
+	if want := map[string]string{bucketStream: "collection", seriesStream: "timeseries"}[stream]; kind != want || kind == "collection" && err != nil {
+		w.violate("%s is a collection of the kind %q with the options %v, and was not made by a daemon", stream, kind, options)
 	}
 }
 
 // pass lets time pass while everything is carried out.
 func (w *world) pass(d time.Duration) {
-	for w.rest(); len(w.waiting())+len(w.mongo.Waiting()) > 0; w.rest() {
+	for w.rest(); len(w.waiting())+len(slices.DeleteFunc(w.mongo.Waiting(), w.isLocked)) > 0; w.rest() {
 		w.carryOutAll()
 		time.Sleep(time.Millisecond) //nolint:forbidigo // fake time: an answer takes some
 	}

@@ -18,6 +18,7 @@ type reading struct {
 	sensor string
 	at     time.Time
 	bad    bool // breaks a rule, so that it must be refused
+	poison bool // is too large for a document of MongoDB
 	home   *host
 
 	acked    bool
@@ -76,6 +77,9 @@ func (l *ledger) acknowledged(stream, sensor string) (out []*reading) {
 func (r *reading) line(filler int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"sensorId":%q,"ts":%d,"fields":{"producer":%d,"number":%d,"v":%d.5`, r.sensor, r.at.UnixMilli(), r.mark.Producer, r.mark.Number, r.mark.Number%17-8)
+	if r.poison {
+		filler = maxDocumentOfPoison
+	}
 	switch {
 	case filler > 0:
 		for n := range filler / 1000 {

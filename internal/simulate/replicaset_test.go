@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -129,6 +130,10 @@ func (m *MongoDB) Dialer(client string) options.ContextDialer {
 	})
 }
 
+// far is how long a member takes to answer. It differs, since what comes
+// from two of them at one instant has no order.
+func far(host int) time.Duration { return time.Duration(1+host) * 100 * time.Nanosecond }
+
 // Kill closes the connections of a client, which can make no others. Commands that it
 // sent may still be executed.
 func (m *MongoDB) Kill(client string) {
@@ -217,15 +222,16 @@ func (c *Command) answerAtOnce() {
 	c.answer()
 }
 
+// beat is the name of a heartbeat of a session, which is drawn by chance.
+var beat = regexp.MustCompile("[0-9A-V]{26}")
+
 // sortKey leaves out what the driver draws by chance.
 func (c *Command) sortKey() []byte {
 	key := []byte(c.Client + "\x00" + c.Name + "\x00" + c.Collection + "\x00")
-	if c.Collection == "brim_sessions" {
-		return key // its heartbeats are drawn by chance
-	}
 	for _, e := range elements(c.body) {
 		switch e.Key() {
 		case "lsid", "txnNumber", "$clusterTime":
+		case "documents": // in a command with sequences these are few, with an _id drawn by chance
 		default:
 			key = append(key, e...)
 		}
@@ -234,6 +240,9 @@ func (c *Command) sortKey() []byte {
 		for _, d := range c.sequences[name] {
 			key = append(key, d...)
 		}
+	}
+	if c.Collection == "brim_sessions" {
+		key = beat.ReplaceAllLiteral(key, nil)
 	}
 	return key
 }
@@ -287,7 +296,9 @@ func (c *Command) execute() {
 	if c.executed || db.hosts[c.conn.host].stopped {
 		panic(fmt.Sprintf("simulate: %s was executed, or is at a stopped member", c.Name))
 	}
-	x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now(), begun: c.begun, interrupted: c.conn.host == db.primary && c.term < db.term}
+	x := &execution{db: db, host: c.conn.host, message: &c.message, now: time.Now(), begun: c.begun}
+	// An election ends what a primary has begun, not what is still in its sockets.
+	x.interrupted = !c.conn.closed && c.conn.host == db.primary && c.term < db.term
 	c.reply = x.run()
 	c.executed, c.needs = true, x.needs
 	if db.observe != nil {
@@ -444,6 +455,14 @@ func (m *MongoDB) Elect(survive int) {
 	m.elect(survive)
 }
 
+// TwoPrimaries reports whether a former primary does not know yet that it no longer is one. It
+// answers queries as well, from what a majority had when it was deposed.
+func (m *MongoDB) TwoPrimaries() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.deposed >= 0
+}
+
 // Notice tells a former primary that it no longer is one.
 func (m *MongoDB) Notice() {
 	m.mu.Lock()
@@ -564,6 +583,17 @@ func (m *MongoDB) Documents(database, name string) (out []bson.Raw) {
 		out = append(out, bson.Raw(r.doc))
 	}
 	return out
+}
+
+// Collection returns the kind and the options of a collection; the kind is empty if a majority
+// knows of none.
+func (m *MongoDB) Collection(database, name string) (kind string, options bson.Raw) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.majority.collections[database+"."+name]; c != nil {
+		kind, options = c.kind, bson.Raw(c.options)
+	}
+	return kind, options
 }
 
 // hello describes the set as a member sees it.

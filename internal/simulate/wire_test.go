@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -164,6 +165,7 @@ func (c *conn) read() {
 // write sends replies until the connection is closed.
 func (c *conn) write() {
 	for b := range c.out {
+		time.Sleep(far(c.host)) //nolint:forbidigo // fake time
 		if _, err := c.pipe.Write(b); err != nil {
 			continue
 		}

@@ -39,8 +39,14 @@ type moods struct {
 	failSync, failWrite, fill, crashing float64 // of those that wait
 	cutPeers                            float64
 	drop, refuseSensor, copyFolder      float64
-	dropLate                            bool // commands of killed processes are never executed
-	regrain                             bool // a restart may change the granularity
+	land                                float64       // commands whose connection broke: they are executed after all
+	removeFolder                        float64       // of a journal
+	poison                              float64       // part of the readings that are too large for a document
+	rot                                 bool          // a disk may flip a bit while no process runs
+	lock                                bool          // in the end, a transaction locks documents
+	ahead                               time.Duration // how far the clock of a host is ahead until its first restart
+	dropLate                            bool          // commands of killed processes are never executed
+	regrain                             bool          // a restart may change the granularity
 	settings                            settings
 }
 
@@ -67,6 +73,9 @@ func drawMoods(r *rand.Rand) moods {
 		m.refuseSensor = 0.3
 	case 2:
 		m.copyFolder = 0.3
+	case 3: // elections, and commands that come after them
+		m.stepDown, m.cutOff, m.late, m.while, m.dropLate = 2, 5, 0, 3, false
+		m.kill, m.power, m.stop, m.crashing = 0, 0, 0, 0
 	}
 	if r.IntN(8) == 0 {
 		m.filler, m.fill = number(1000, 8000, 20000), some(0.3)
@@ -78,7 +87,24 @@ func drawMoods(r *rand.Rand) moods {
 			Max: duration(50*time.Millisecond, 5*time.Second, time.Minute, 5*time.Minute), Budget: oneOf(-1, 0, 1),
 		},
 		queueBytes: 1 << 20, journalBytes: 1 << 20, segmentBytes: int64(number(4<<10, 16<<10, 64<<10)), tailBytes: int64(number(1, 8<<10, 8<<20)),
-		lanes: number(1, 2, 4), heartbeat: duration(time.Second, 10*time.Second, 10*time.Second), pings: r.IntN(8) == 0,
+		lanes: number(1, 2, 4), heartbeat: duration(1009*time.Millisecond, 10007*time.Millisecond, 10007*time.Millisecond), pings: r.IntN(8) == 0,
+		remembered: number(0, 8), retention: duration(0, 0, 0, time.Hour),
+	}
+	m.land = oneOf(2, 2, 0.1)
+	switch r.IntN(12) {
+	case 0:
+		m.rot, m.keys = true, 0 // a key may rot unnoticed once its readings are stored
+	case 1:
+		m.lock = true
+	case 2, 3:
+		m.ahead, m.settings.retention = 2*time.Hour, 0
+	case 4:
+		m.removeFolder = 0.3
+	case 5:
+		m.poison, m.filler = 0.1, 1000
+	}
+	if m.refuseSensor > 0 {
+		m.settings.journalBytes = 4 << 20 // more than a query searches
 	}
 	return m
 }
@@ -95,6 +121,7 @@ type host struct {
 	cut           bool // other daemons cannot reach it
 	full          bool // its disk
 	failed        bool // its disk has failed a sync since the last start
+	rotten        *rotten
 }
 
 // hosted is a process with what the simulation knows about it.
@@ -114,6 +141,7 @@ type world struct {
 	ledger  *ledger
 	story   *story
 	stop    bool // MongoDB is stopped
+	flushes bool // once all faults have ended, clients flush what waits
 	healing bool // all faults have ended
 	verbose bool // the trace describes commands
 
@@ -122,12 +150,13 @@ type world struct {
 	keyed    []*request
 	requests int
 	steps    int
+	ticks    int
 	violated string
-	// gap: a delayed insert into the time series was executed whose process was killed, or
-	// after an election. Then readings may be stored twice, see docs/durability.md.
-	gap       bool
-	elections int
-	refused   string // the sensor whose documents MongoDB refuses
+	// gap: a delayed insert into the time series was executed whose process was killed. Then
+	// readings may be stored twice, see docs/durability.md.
+	gap     bool
+	refused string // the sensor whose documents MongoDB refuses
+	locked  string // the sensor whose documents a transaction has locked
 
 	mu    sync.Mutex
 	ops   []*diskOp
@@ -140,6 +169,9 @@ func newWorld(seed uint64) *world {
 	}
 	w.moods = drawMoods(w.random)
 	w.mongo = NewMongoDB([]string{"m1:27017", "m2:27017"}[:1+w.intN(2)]...)
+	if w.moods.poison > 0 {
+		w.mongo.MaxDocument = maxDocumentOfPoison
+	}
 	time.Sleep(time.Until(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))) //nolint:forbidigo // fake time
 	w.story = &story{began: time.Now()}
 	w.addHost("A", faulttest.NewFiles(w.random.Uint64()))
@@ -178,6 +210,9 @@ func (w *world) violate(format string, args ...any) {
 func (w *world) time() time.Time {
 	now := time.Now().Truncate(time.Millisecond)
 	edge := now.Truncate(w.moods.settings.granularity)
+	if old := w.moods.settings.retention; old > 0 && w.chance(0.3) { // too old soon
+		return now.Add(-old + time.Duration(w.intN(20_000))*time.Millisecond)
+	}
 	switch w.intN(10) {
 	case 0:
 		return edge
@@ -193,6 +228,13 @@ func (w *world) time() time.Time {
 
 // buried reports whether a reading is among the dead letters.
 func (w *world) buried(m faulttest.Mark) bool {
+	found := false
+	w.letters(func(of faulttest.Mark, _ error) { found = found || of == m })
+	return found
+}
+
+// letters calls visit for each dead letter.
+func (w *world) letters(visit func(m faulttest.Mark, why error)) {
 	for _, h := range w.hosts {
 		h.letters.mu.Lock()
 		for _, l := range h.letters.all {
@@ -205,14 +247,10 @@ func (w *world) buried(m faulttest.Mark) bool {
 					of.Number = f.Value.Int()
 				}
 			}
-			if of == m {
-				h.letters.mu.Unlock()
-				return true
-			}
+			visit(of, l.Reason)
 		}
 		h.letters.mu.Unlock()
 	}
-	return false
 }
 
 // A diskOp is an operation of a disk that waits for the scheduler.
@@ -308,6 +346,9 @@ func (w *world) start(h *host) {
 		log: slog.New(slog.DiscardHandler),
 	}}
 	p.settings.granularity = h.granularity
+	if p.now = time.Now; h.starts == 1 && w.moods.ahead > 0 {
+		p.now = func() time.Time { return time.Now().Add(w.moods.ahead).Round(0) }
+	}
 	h.process, h.failed = p, false
 	w.tell(h.column, h.column, "%s starts, granularity %v", name, h.granularity)
 	start(context.Background(), &p.process, outside{
@@ -330,6 +371,7 @@ func (w *world) kill(h *host, power bool) {
 	w.mongo.Kill(p.name)
 	old := h.files
 	h.adopt(w, left)
+	w.rots(h)
 	for _, o := range w.waiting() {
 		if o.files == old {
 			w.decide(o, proceed) // and learns that the disk is gone
@@ -381,9 +423,18 @@ func (w *world) run() {
 	w.end()
 }
 
+// tick lets some nanoseconds pass, each time another number of them: what begins at two
+// steps and takes equally long must not end at one instant, for then the runtime chooses what
+// comes first.
+func (w *world) tick() {
+	w.ticks++
+	time.Sleep(time.Duration(10_000 + w.ticks*7919%9973)) //nolint:forbidigo // fake time
+	synctest.Wait()
+}
+
 // rest waits until nothing can go on without the scheduler, and looks at what happened.
 func (w *world) rest() {
-	synctest.Wait()
+	w.tick()
 	for _, h := range w.hosts {
 		if p := h.process; p != nil {
 			select {
@@ -393,9 +444,10 @@ func (w *world) rest() {
 			}
 		}
 	}
-	open := w.open
+	open, two := w.open, w.mongo.TwoPrimaries()
 	w.open = nil
 	for _, r := range open {
+		r.stale = r.stale || two
 		if r.done.Load() || r.process.killed {
 			r.settle(r)
 			continue
@@ -413,6 +465,8 @@ func (w *world) endedByItself(h *host) {
 	switch {
 	case p.err == nil:
 		w.tell(h.column, h.column, "%s has ended", p.name)
+	case errors.As(p.err, &damaged) && h.rotten != nil:
+		w.restore(h)
 	case errors.As(p.err, &damaged):
 		w.violate("%s does not start: %v", p.name, p.err)
 	default:
@@ -499,6 +553,7 @@ func (w *world) hostActions(h *host, can func(float64, func())) {
 		})
 		if p.journal.Err() != nil && h.failed {
 			can(2, func() { w.kill(h, false) })
+			can(2, func() { w.repeat(h) }) // of which it does not know whether they were accepted
 		}
 	}
 	if len(w.open) > 30 {
@@ -546,7 +601,6 @@ func (w *world) commandActions(can func(float64, func())) {
 		w.mongo.Replicate(1 + w.intN(3))
 	})
 	can(m.stepDown, func() {
-		w.elections++
 		survive := w.intN(1 + w.mongo.Unreplicated())
 		switch w.intN(4) {
 		case 0:
@@ -568,6 +622,7 @@ func (w *world) commandActions(can func(float64, func())) {
 		can(m.copyFolder, w.copyFolder)
 	}
 	can(m.drop, func() { w.drop(choose(w, streamNames[:])) })
+	can(m.removeFolder, w.removeFolder)
 	can(m.refuseSensor, func() {
 		if w.refused == "" {
 			w.refuseSensor("s-0")
@@ -595,7 +650,7 @@ func (w *world) commandActions(can func(float64, func())) {
 	c := choose(w, commands)
 	switch {
 	case c.Gone():
-		can(2, func() { w.landLate(c) })
+		can(m.land, func() { w.landLate(c) })
 	case c.Executed():
 		if c.Answerable() {
 			can(10, func() { w.reply(c) })
@@ -665,7 +720,7 @@ func (w *world) landLate(c *Command) {
 		c.Forget()
 		return
 	}
-	if c.Name == "insert" && c.Collection == seriesStream && (killed || w.elections > 0) {
+	if c.Name == "insert" && c.Collection == seriesStream && killed {
 		w.gap = true
 	}
 	w.tellCommand(c, ", late")
@@ -685,14 +740,16 @@ func (w *world) timeActions(can func(float64, func())) {
 
 // carryOutAll does all that waits, in order.
 func (w *world) carryOutAll() {
+	m := &w.moods
 	for _, o := range w.waiting() {
 		w.decide(o, proceed)
+		w.tick()
 	}
 	if w.stop {
 		return
 	}
 	for _, c := range w.mongo.Waiting() {
-		if !c.Executed() && !c.Gone() {
+		if !c.Executed() && !c.Gone() && !w.isLocked(c) {
 			w.execute(c)
 		}
 	}
@@ -703,10 +760,10 @@ func (w *world) carryOutAll() {
 			w.reply(c)
 		case c.Executed() && !c.Gone(): // by a primary that was deposed
 			w.refuse(c, 189)
-		case w.healing && c.Gone() && !c.Executed():
+		case w.healing && c.Gone() && !c.Executed() && !w.isLocked(c) && w.chance(min(1, m.land)):
 			w.landLate(c)
 		}
-		synctest.Wait() // so that what two answers cause has an order
+		w.tick()
 	}
 }
 
@@ -725,20 +782,19 @@ func (w *world) heal() {
 		h.cut = false
 		h.files.SetCapacity(0)
 	}
-	if w.refused != "" {
-		if h := w.hosts[0]; h.process != nil && h.process.serving.Load() && !h.process.stopping {
-			w.others(h)
-		}
-	}
 	if w.moods.refuseSensor > 0 {
 		w.refuseSensor("") // also if it did before: that may have been rolled back
 	}
 	if w.moods.copyFolder == 0 {
-		w.settleAll(w.hosts)
-		if w.violated == "" {
-			w.gathers(w.hosts[0])
+		w.drains()
+		for _, check := range []func(*host){w.gathers, w.others, w.divides} {
 			w.settleAll(w.hosts)
+			if w.violated == "" {
+				check(w.hosts[0])
+			}
 		}
+		w.settleAll(w.hosts)
+		w.forgets()
 		return
 	}
 	for _, h := range append(slices.Clone(w.hosts), w.hosts[0]) { // one after the other: they may have the same sessions
@@ -759,14 +815,20 @@ func (w *world) heal() {
 // settleAll waits until everything that hosts have is stored. It restarts what has ended,
 // and what its disk has failed.
 func (w *world) settleAll(hosts []*host) {
-	until := time.Now().Add(longestRest)
+	w.flushes = true
+	w.await(hosts, longestRest)
+}
+
+// await waits until nothing is left to do.
+func (w *world) await(hosts []*host, most time.Duration) {
+	until := time.Now().Add(most)
 	for w.violated == "" {
 		why := w.unrest(hosts)
 		if why == "" {
 			return
 		}
 		if time.Now().After(until) {
-			w.violate("%v after the last fault: %s", longestRest, why)
+			w.violate("%v after the last fault: %s", most, why)
 		}
 		w.pass(50 * time.Millisecond)
 		w.rest()
@@ -794,7 +856,9 @@ func (w *world) unrest(hosts []*host) string {
 	}
 	for _, h := range hosts {
 		if s := h.process.queue.Status(); s.Readings > 0 {
-			w.flushAll(h)
+			if w.flushes {
+				w.flushAll(h)
+			}
 			return fmt.Sprintf("%d readings wait in %s", s.Readings, h.name)
 		}
 	}
@@ -803,13 +867,19 @@ func (w *world) unrest(hosts []*host) string {
 
 // judge checks what is stored in the end.
 func (w *world) judge() {
+	w.letters(func(m faulttest.Mark, why error) {
+		if one := w.ledger.of[m]; (one == nil || !one.poison) && w.moods.copyFolder == 0 {
+			w.violate("reading %v is a dead letter, and MongoDB has not refused it: %v", m, why)
+		}
+	})
 	for _, stream := range streamNames {
 		log := w.ledger.logs[stream]
 		documents := w.mongo.Documents(database, stream)
 		r := faulttest.CheckDocuments(faulttest.CheckConfig{
-			Log: log, Stream: stream, TimeSeries: stream == seriesStream, MaxReadings: w.moods.settings.maxReadings,
+			Log: log, Stream: stream, TimeSeries: stream == seriesStream, MaxReadings: w.moods.settings.maxReadings, MaxBytes: w.moods.settings.maxBytes,
 		}, slices.Values(documents))
 		r.Lost = slices.DeleteFunc(r.Lost, w.buried)
+		w.stands(stream)
 		if w.twiceAllowed(stream) {
 			r.Twice = nil
 		}

@@ -80,16 +80,18 @@ func (e *ConcernError) Error() string {
 		e.Stream, e.Members, e.There, e.There)
 }
 
-// fenceName is a collection that is never created: updates of it match nothing.
+// fenceName is a collection with one document, which counts fences.
 const fenceName = "brim_fence"
 
 // Fence waits until everything that the primary has applied so far is confirmed as w
-// says: a write that changes nothing waits for the newest entry of the oplog.
+// says. It changes a document, so that in a logical session its number is in the oplog:
+// a primary that is elected later knows it, and refuses older writes of the session.
 func (w WriteConcern) Fence(ctx context.Context, db *mongo.Database) error {
 	_, err := w.Writes(db, fenceName).UpdateOne(ctx,
-		bson.D{{Key: "_id", Value: 0}}, bson.D{{Key: "$set", Value: bson.D{{Key: "never", Value: true}}}})
+		bson.D{{Key: "_id", Value: "fences"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "count", Value: int64(1)}}}},
+		options.UpdateOne().SetUpsert(true))
 	if err != nil {
-		return fmt.Errorf("wait for the write concern %s: %w", w, err)
+		return fmt.Errorf("wait for the write concern %s: update collection %s: %w", w, fenceName, err)
 	}
 	return nil
 }

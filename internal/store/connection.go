@@ -169,9 +169,9 @@ func (c *Connection) connectionUsed(e *event.PoolEvent) {
 	}
 }
 
-// errRefused says that MongoDB refuses the user that the URI names. Writes wait, as
+// ErrRefused says that MongoDB refuses the user that the URI names. Writes wait, as
 // if MongoDB were away, until it accepts the user.
-var errRefused = errors.New("MongoDB refuses the user of its URI: authentication failed; check the user, the password and authSource")
+var ErrRefused = errors.New("MongoDB refuses the user of its URI: authentication failed; check the user, the password and authSource")
 
 // ErrAway says that no MongoDB server accepts writes at present.
 var ErrAway = errors.New("MongoDB is away")
@@ -193,7 +193,7 @@ func (c *Connection) available() error {
 	case c.mute && (c.writable || mongo.IsTimeout(c.lastErr)):
 		return errNoReply
 	case c.refused && (c.writable || c.lastErr == nil):
-		return errRefused
+		return ErrRefused
 	case c.writable:
 		return nil
 	case c.lastErr != nil:

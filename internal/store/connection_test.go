@@ -60,7 +60,7 @@ func TestRefusedUserIsLogged(t *testing.T) {
 		require.NoError(t, err)
 		for range 3 {
 			if err = c.Client().Ping(t.Context(), nil); err != nil {
-				require.ErrorIs(t, c.Available(), errRefused, "also while the driver connects anew")
+				require.ErrorIs(t, c.Available(), ErrRefused, "also while the driver connects anew")
 			}
 		}
 		require.NoError(t, c.Close(context.Background())) // which waits for the monitors

@@ -98,25 +98,45 @@ func SameTags(a, b []telemetry.Tag) bool {
 // ReadingOf turns a stored document back into a reading of the sensor, with the
 // given tags unless it has its own. Keys in skip are not fields.
 func ReadingOf(doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string) (telemetry.Reading, error) {
+	return ReadingWith(nil, doc, sensor, tags, skip...)
+}
+
+// ReadingWith is ReadingOf with the wanted fields alone; nil: all.
+func ReadingWith(wanted []string, doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string) (telemetry.Reading, error) {
 	r := telemetry.Reading{Sensor: sensor, Tags: tags}
+	if wanted != nil {
+		r.Fields = make([]telemetry.Field, 0, len(wanted))
+	}
 	err := EachElement(doc, func(_ int, e bsoncore.Element) error {
-		key, v := e.Key(), e.Value()
-		if slices.Contains(skip, key) {
+		key := e.KeyBytes()
+		if slices.ContainsFunc(skip, func(name string) bool { return string(key) == name }) {
 			return nil
 		}
-		if at, ok := v.DateTimeOK(); ok && key == TimeKey {
-			r.Time = time.UnixMilli(at).UTC()
+		if string(key) == TimeKey {
+			if at, ok := e.Value().DateTimeOK(); ok {
+				r.Time = time.UnixMilli(at).UTC()
+				return nil
+			}
+		}
+		if string(key) == SensorKey {
+			if of, ok := e.Value().DocumentOK(); ok {
+				r.Tags = TagsOf(bson.Raw(of).Lookup(tagsKey))
+				return nil
+			}
+		}
+		name := ""
+		if wanted == nil {
+			name = string(key)
+		} else if at := slices.IndexFunc(wanted, func(name string) bool { return string(key) == name }); at >= 0 {
+			name = wanted[at]
+		} else {
 			return nil
 		}
-		if of, ok := v.DocumentOK(); ok && key == SensorKey {
-			r.Tags = TagsOf(bson.Raw(of).Lookup(tagsKey))
-			return nil
-		}
-		value, err := valueOf(v)
+		value, err := valueOf(e.Value())
 		if err != nil {
-			return fmt.Errorf("read stored field %q of sensor %q: %w", key, sensor, err)
+			return fmt.Errorf("read stored field %q of sensor %q: %w", name, sensor, err)
 		}
-		r.Fields = append(r.Fields, telemetry.Field{Name: key, Value: value})
+		r.Fields = append(r.Fields, telemetry.Field{Name: name, Value: value})
 		return nil
 	})
 	return r, err

@@ -8,6 +8,9 @@ type Query struct {
 	Sensor   string
 	From, To int64
 	Limit    int // of readings, a hint; 0: none
+	// Fields are the names of the fields that are needed, a hint: others may be missing in
+	// readings. Nil: all.
+	Fields []string
 	// Unstored are readings of the sensor that were acknowledged and may not be
 	// stored yet, in the order of their sequences. The answer has those that are not
 	// stored among the others, each once. They are collected before MongoDB is asked,

@@ -15,3 +15,16 @@ func AppendSeriesWord[S string | []byte](dst []byte, word S, tag bool) []byte {
 	}
 	return dst
 }
+
+// AppendTagsKey appends the series key of tags alone, which are sorted by name: for each
+// its name, an equals sign and its value, with commas in between. A sensor with this id
+// is a series of Prometheus, whose labels are its tags.
+func AppendTagsKey(dst []byte, tags []Tag) []byte {
+	for i, t := range tags {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendSeriesWord(append(AppendSeriesWord(dst, t.Name, true), '='), t.Value, true)
+	}
+	return dst
+}

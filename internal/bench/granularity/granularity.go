@@ -126,16 +126,36 @@ func Experiment() *bench.Experiment {
 				Name: "fit" + on, Title: "An append of one reading, by the line through each repeat" + on, Variant: "readings in the bucket", Unit: bench.Seconds,
 			})
 	}
-	e.Claims = claims()
+	e.Claims, e.Answers = claims(), answers()
 	return e
+}
+
+// answers recommend the longest window whose appends cost little more than those of the
+// shortest.
+func answers() (all []bench.Answer) {
+	const littleMore = 1.25
+	for i := len(published) - 1; i > 0; i-- {
+		p := published[i]
+		all = append(all, bench.Answer{
+			Claim: timeClaim(i), AtMost: littleMore,
+			Says: "Use " + config.FormatDuration(p.granularity) + ", because an append into such a bucket takes only %s as long as into one of 1m, and longer windows have fewer documents.",
+		})
+	}
+	return append(all, bench.Answer{Claim: timeClaim(1), Says: "Use 1m, because an append into a bucket of 5m already takes %s as long."})
+}
+
+// timeClaim is about the time of an append, from the first published granularity to another.
+func timeClaim(i int) string {
+	first, to := published[0], published[i]
+	return fmt.Sprintf("time of an append, %s to %s (%d to %d readings in the bucket)", config.FormatDuration(first.granularity), config.FormatDuration(to.granularity), first.held, to.held)
 }
 
 func claims() (all []bench.Claim) {
 	first, hour := published[0], published[len(published)-1]
 	fit := func(held int, measure string) bench.Figure { return bench.At("fit", strconv.Itoa(held), measure) }
-	for _, to := range published[1:] {
+	for i, to := range published[1:] {
 		all = append(all, bench.Claim{
-			Says:      fmt.Sprintf("time of an append, %s to %s (%d to %d readings in the bucket)", config.FormatDuration(first.granularity), config.FormatDuration(to.granularity), first.held, to.held),
+			Says:      timeClaim(i + 1),
 			Published: to.seconds / first.seconds, PublishedAs: first.latency + " → " + to.latency, Unit: bench.Seconds,
 			Rule: bench.PairedFactor, From: fit(first.held, timeOf), Of: fit(to.held, timeOf), Because: becauseFixed,
 		})

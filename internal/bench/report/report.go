@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
 	"slices"
@@ -55,11 +54,7 @@ func writeJSON(w io.Writer, v any) error {
 // Text writes a result as Markdown. With a width above 0, lines are wrapped for a
 // terminal.
 func Text(w io.Writer, width int, r *bench.Result) error {
-	s, err := section(r, false)
-	if err != nil {
-		return err
-	}
-	return report.Text(w, width, &report.Document{Sections: []report.Section{s}})
+	return report.Text(w, width, &report.Document{Sections: []report.Section{section(r, false)}})
 }
 
 // Table writes the claims of several results as one table.
@@ -79,7 +74,8 @@ func Table(w io.Writer, width int, results []*bench.Result) error {
 func HTML(w io.Writer, results ...*bench.Result) error {
 	d := report.Document{
 		Heading: "Experiments",
-		Intro:   "Published figures about MongoDB as a telemetry store, beside those measured on this machine. Figures are medians, with the range of the repeats.",
+		Intro: "Figures that articles about MongoDB as a telemetry store repeat, mostly without machine, version or settings (docs/experiments.md lists them), beside those measured on this machine. " +
+			"Figures are medians, with the range of the repeats.",
 	}
 	if len(results) == 1 {
 		d.Heading = "Experiment " + results[0].Experiment
@@ -88,11 +84,7 @@ func HTML(w io.Writer, results ...*bench.Result) error {
 	}
 	d.Title = "brim bench: " + d.Heading
 	for _, r := range results {
-		s, err := section(r, true)
-		if err != nil {
-			return err
-		}
-		d.Sections = append(d.Sections, s)
+		d.Sections = append(d.Sections, section(r, true))
 	}
 	return report.HTML(w, &d)
 }
@@ -111,14 +103,17 @@ func overview(results []*bench.Result) report.Block {
 }
 
 // section shows one result, with plots if they are wanted.
-func section(r *bench.Result, plots bool) (report.Section, error) {
+func section(r *bench.Result, plots bool) report.Section {
 	s := report.Section{ID: r.Experiment, Title: r.Experiment, Lead: r.Question}
 	add := func(b report.Block) { s.Blocks = append(s.Blocks, b) }
 	if why := trouble(r); why != "" {
 		add(report.Block{Box: "bad", Text: []string{why}})
 	}
+	if r.Answer != "" {
+		add(report.Block{Box: "good", Text: []string{r.Answer}})
+	}
 	if len(r.Rows) > 0 {
-		add(report.Block{Title: "Published and measured", Table: &report.Table{Head: claimHead, Rows: claimCells(r.Rows), Tone: tone}, Notes: []string{score(r.Rows)}})
+		add(report.Block{Title: "Published and measured", Compared: compared(r.Rows), Table: &report.Table{Head: claimHead, Rows: claimCells(r.Rows), Tone: tone}, Notes: []string{score(r.Rows)}})
 	}
 	drawn := report.Block{}
 	for _, t := range r.Tables {
@@ -126,11 +121,7 @@ func section(r *bench.Result, plots bool) (report.Section, error) {
 			if !plots {
 				break
 			}
-			svg, err := draw(t, each)
-			if err != nil {
-				return s, fmt.Errorf("draw the report of %s: %w", r.Experiment, err)
-			}
-			drawn.Plots = append(drawn.Plots, report.Plot{SVG: svg, Caption: each.Caption})
+			drawn.Plots = append(drawn.Plots, report.Plot{Chart: draw(t, each), Caption: each.Caption})
 		}
 	}
 	add(drawn)
@@ -152,7 +143,22 @@ func section(r *bench.Result, plots bool) (report.Section, error) {
 	add(report.Block{Title: "Smaller than in a full run", List: r.Reduced})
 	add(report.Block{Title: "Left out", List: left})
 	add(report.Block{Title: "Environment", Facts: facts(r)})
-	return s, nil
+	return s
+}
+
+// compared are the rows whose published figure is a number.
+func compared(rows []bench.Row) (all []report.Comparison) {
+	for i := range rows {
+		r := &rows[i]
+		if !(r.Measured/r.Published > 0) || math.IsInf(r.Measured/r.Published, 0) {
+			continue
+		}
+		all = append(all, report.Comparison{
+			What: r.Claim, Published: r.PublishedAs, Measured: r.MeasuredAs, Tone: tone(string(r.Verdict)),
+			Times: r.Measured / r.Published, Low: cmp.Or(r.Min, r.Measured) / r.Published, High: cmp.Or(r.Max, r.Measured) / r.Published,
+		})
+	}
+	return all
 }
 
 // gridOf returns a table's cells: the median of each, with the range.
@@ -180,53 +186,47 @@ func tone(cell string) string {
 	return map[bench.Verdict]string{bench.Confirmed: "good", bench.SizeDiffers: "fair", bench.Opposite: "bad", bench.NotSeen: "none"}[bench.Verdict(cell)]
 }
 
-// Size of a plot in CSS pixels.
-const plotWidth, plotHeight = 760, 320
-
 // draw draws a table as a plot says: a line or bars for each measure, over the
 // variants.
-func draw(t *bench.Table, p bench.Plot) (template.HTML, error) {
-	var labels []string
-	var x []float64
-	numbers := true
+func draw(t *bench.Table, p bench.Plot) chart.Chart {
+	x := chart.X{Kind: chart.Number, Label: t.Variant, Log: p.LogX}
 	for _, row := range t.Rows {
 		v, err := strconv.ParseFloat(row.Name, 64)
-		numbers = numbers && err == nil
-		labels, x = append(labels, row.Name), append(x, v)
+		if err != nil {
+			x.Kind, x.Label, x.Log = chart.Names, "", false
+		}
+		x.Names, x.At = append(x.Names, row.Name), append(x.At, v)
 	}
-	y := chart.Axis{Log: p.LogY}
-	var lines []chart.Series
+	if p.Bars {
+		x.Kind = chart.Names
+	}
+	if x.Kind == chart.Names {
+		for i := range x.At {
+			x.At[i] = float64(i)
+		}
+	} else {
+		x.Names = nil
+	}
+	panel := chart.Panel{Log: p.LogY, Bars: p.Bars}
 	for i, m := range t.Measures {
 		if len(p.Measures) > 0 && !slices.Contains(p.Measures, m.Name) {
 			continue
 		}
-		y.Unit = axisUnit(m.Unit)
-		line := chart.Series{Name: m.Name, Tone: chart.Tone(len(lines) % 6)}
-		for j, row := range t.Rows {
+		panel.Unit = axisUnit(m.Unit)
+		line := chart.Series{Name: m.Name, Tone: len(panel.Series), Points: !t.Hidden, Bridge: !t.Hidden}
+		for _, row := range t.Rows {
 			var s bench.Samples
 			if i < len(row.Samples) {
 				s = row.Samples[i]
 			}
-			line.Y, line.Low, line.High = append(line.Y, s.Median()), append(line.Low, s.Min()), append(line.High, s.Max())
-			if numbers {
-				line.X = append(line.X, x[j])
+			line.Y = append(line.Y, s.Median())
+			if !t.Hidden { // with few points
+				line.Low, line.High = append(line.Low, s.Min()), append(line.High, s.Max())
 			}
 		}
-		lines = append(lines, line)
+		panel.Series = append(panel.Series, line)
 	}
-	if p.Bars {
-		return chart.Bars{Title: p.Title, Labels: labels, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}.SVG()
-	}
-	out := chart.Lines{Title: p.Title, XLabel: t.Variant, LogX: p.LogX, Y: y, Series: lines, Width: plotWidth, Height: plotHeight}
-	if !numbers {
-		out.Labels = labels
-	}
-	if t.Hidden { // many points
-		for i := range out.Series {
-			out.Series[i].Bare, out.Series[i].Low, out.Series[i].High = true, nil, nil
-		}
-	}
-	return out.SVG()
+	return chart.Chart{Title: p.Title, X: x, Panels: []chart.Panel{panel}}
 }
 
 func axisUnit(u bench.Unit) chart.Unit {

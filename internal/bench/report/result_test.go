@@ -10,7 +10,7 @@ import (
 // aResult is what an experiment might have found.
 func aResult() *bench.Result {
 	r := &bench.Result{
-		Experiment: "granularity", Question: "What does an append cost as the bucket fills, and what do further indexes change?",
+		Experiment: "granularity", Answer: "Use 5m, because it is so.", Question: "What does an append cost as the bucket fills, and what do further indexes change?",
 		Environment: bench.Environment{
 			Time: time.Date(2026, 11, 21, 16, 49, 0, 0, time.UTC), Cores: 2, Processor: "EPYC", MemoryMiB: 24 << 10, FileSystem: "ext4", Disk: "nvme",
 			System: "linux/amd64", Brim: "v1.2.3", Driver: "v2.9.3", Mongod: "8.0.4", Topologies: []string{"replica_set", "standalone"},

@@ -1,10 +1,12 @@
 // Package console is the live page of a running daemon: throughput, write latency as
 // buckets fill, backlog, refusals and storage health over the last 15 minutes.
 //
-//	registry ─▶ sample each second ─▶ history ─▶ page
+//	registry ─▶ sample each second ─▶ history ─┬─▶ page, and its live parts (live.go)
+//	                                           └─▶ columns of the charts (seconds.go) ─▶ page/*.js
 //
 // It needs nothing but the process's own metrics, and all viewers together cost
-// one rendering a second.
+// one rendering a second. Its second tab shows sensors, which the browser asks the reading
+// API for.
 package console
 
 import (
@@ -12,13 +14,16 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	_ "embed" // the page's files
+	"embed"
 	"encoding/base64"
 	"fmt"
 	"html/template"
 	"log/slog"
+	"maps"
 	"net/http"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,8 +46,9 @@ type Part struct {
 // A Stream is one that readings can be sent to.
 type Stream struct {
 	Name        string
-	Storage     string // bucket, timeseries or memory
-	Granularity string // as in a flag: 5m
+	Storage     string        // bucket, timeseries or memory
+	Granularity string        // as in a flag: 5m
+	Window      time.Duration // of a bucket; 0: it has no buckets
 	Default     bool
 	Ready       bool
 }
@@ -69,8 +75,8 @@ type Config struct {
 	Now       func() time.Time // nil: time.Now
 }
 
-// A Console keeps the history and serves the page at / and its live part at
-// /console.
+// A Console keeps the history and serves the page at /, its files under /page/, and what
+// changes at /console and /console/seconds.
 type Console struct {
 	cfg  Config
 	page *page
@@ -80,7 +86,7 @@ type Console struct {
 	history *history
 
 	renderMu sync.Mutex
-	rendered map[view]rendering
+	rendered map[string]rendering // by stream
 }
 
 // New returns a console.
@@ -94,7 +100,7 @@ func New(cfg Config) (*Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("set up the live page: %w", err)
 	}
-	return &Console{cfg: cfg, page: p, log: cfg.Logger, history: newHistory(cfg.Interval), rendered: make(map[view]rendering)}, nil
+	return &Console{cfg: cfg, page: p, log: cfg.Logger, history: newHistory(cfg.Interval), rendered: make(map[string]rendering)}, nil
 }
 
 // Run samples the metrics once per interval until ctx ends.
@@ -123,48 +129,47 @@ func (c *Console) sample() {
 	c.history.add(now, sample)
 }
 
-// ServeHTTP answers GET / and GET /console.
+// ServeHTTP answers GET requests.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if name, ok := strings.CutPrefix(r.URL.Path, "/page/"); ok {
+		c.page.serveFile(w, r, name)
+		return
+	}
+	if r.URL.Path == "/console/seconds" {
+		c.serveSeconds(w, r)
+		return
+	}
 	var html []byte
 	var err error
 	streams := c.cfg.Streams()
-	v := viewOf(r, streams)
+	stream := streamOf(r, streams)
 	if r.URL.Path == "/console" {
-		html, err = c.render(v)
+		html, err = c.render(stream)
 	} else {
-		html, err = c.renderPage(v, streams)
+		html, err = c.renderPage(stream, streams)
 	}
 	if err != nil {
-		c.log.Error("render the live page", "err", err)
-		http.Error(w, "the page cannot be rendered; the daemon's log says why", http.StatusInternalServerError)
+		c.fail(w, err)
 		return
 	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	c.page.setHeaders(w.Header())
 	_, _ = w.Write(html) // fails only if the client is gone
 }
 
-// A view is what a client can ask for; there are few.
-type view struct {
-	stream string // empty: all
-	narrow bool
+func (c *Console) fail(w http.ResponseWriter, err error) {
+	c.log.Error("render the live page", "err", err)
+	http.Error(w, "the page cannot be rendered; the daemon's log says why", http.StatusInternalServerError)
 }
 
-func (v view) width() float64 {
-	if v.narrow {
-		return narrow
+// streamOf returns the stream that a request asks for; empty: all. An unknown stream means
+// all streams: a page that stays open for weeks should not break.
+func streamOf(r *http.Request, streams []Stream) string {
+	stream := r.URL.Query().Get("stream")
+	if !slices.ContainsFunc(streams, func(s Stream) bool { return s.Name == stream }) {
+		return ""
 	}
-	return wide
-}
-
-// viewOf returns the view that a request asks for. An unknown stream means all
-// streams: a page that stays open for weeks should not break.
-func viewOf(r *http.Request, streams []Stream) view {
-	query := r.URL.Query()
-	v := view{stream: query.Get("stream"), narrow: query.Has("narrow")}
-	if !slices.ContainsFunc(streams, func(s Stream) bool { return s.Name == v.stream }) {
-		v.stream = ""
-	}
-	return v
+	return stream
 }
 
 // A rendering is valid until the next sample.
@@ -173,91 +178,92 @@ type rendering struct {
 	html []byte
 }
 
-// render returns the live part. One is made at a time, and one per interval and
-// view, however many clients ask.
-func (c *Console) render(v view) ([]byte, error) {
+// render returns the live parts. One rendering is made at a time, and one per interval and
+// stream, however many clients ask.
+func (c *Console) render(stream string) ([]byte, error) {
 	c.renderMu.Lock()
 	defer c.renderMu.Unlock()
 	now := c.cfg.Now()
-	if r, found := c.rendered[v]; found && now.Sub(r.at).Abs() < c.cfg.Interval {
+	if r, found := c.rendered[stream]; found && now.Sub(r.at).Abs() < c.cfg.Interval {
 		return r.html, nil
 	}
-	shown, err := c.live(v)
+	html, err := c.page.execute("live", c.live(stream))
 	if err != nil {
 		return nil, err
 	}
-	html, err := c.page.execute("live", shown)
-	if err != nil {
-		return nil, err
-	}
-	c.rendered[v] = rendering{at: now, html: html}
+	c.rendered[stream] = rendering{at: now, html: html}
 	return html, nil
 }
 
-func (c *Console) renderPage(v view, streams []Stream) ([]byte, error) {
-	html, err := c.render(v)
-	if err != nil {
-		return nil, err
-	}
+func (c *Console) renderPage(stream string, streams []Stream) ([]byte, error) {
 	return c.page.execute("page", struct {
-		*page
+		*live
 
-		Version, Stream string
-		Streams         []Stream
-		Live            template.HTML
-	}{c.page, c.cfg.Version, v.stream, streams, template.HTML(html)}) //nolint:gosec // a template made it
+		Version, Edition string
+		Choices          []Stream
+	}{c.live(stream), c.cfg.Version, c.page.edition, streams})
 }
 
-//go:embed page/page.html
-var pageHTML string
+//go:embed page
+var files embed.FS
 
-//go:embed page/live.html
-var liveHTML string
-
-//go:embed page/page.css
-var pageCSS string
-
-//go:embed page/page.js
-var pageJS string
-
-// A page is the templates with their style and script.
+// A page is the templates with the files that they need.
 type page struct {
-	CSS     template.CSS
-	JS      template.JS
-	Edition string // changes with the page's files
-
 	templates *template.Template
-	policy    string // Content-Security-Policy
+	files     map[string]string
+	edition   string // changes with the page's files
 }
+
+// policy is the Content-Security-Policy of the page: everything comes from this daemon, and
+// nothing is inline.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 func newPage() (*page, error) {
-	templates, err := template.New("page").Parse(pageHTML)
+	p := &page{files: map[string]string{"uplot.js": chart.UPlot(), "chart.js": chart.Module(), "chart.css": chart.CSS()}}
+	entries, err := files.ReadDir("page")
 	if err != nil {
 		return nil, err
 	}
-	if _, err := templates.New("live").Parse(liveHTML); err != nil {
+	if p.templates, err = template.ParseFS(files, "page/*.html"); err != nil {
 		return nil, err
 	}
-	digest := func(text string) string {
-		sum := sha256.Sum256([]byte(text))
-		return base64.StdEncoding.EncodeToString(sum[:])
+	for _, e := range entries {
+		body, err := files.ReadFile("page/" + e.Name())
+		if err != nil {
+			return nil, err
+		}
+		p.files[e.Name()] = string(body)
 	}
-	css := chart.CSS + pageCSS
-	return &page{
-		templates: templates, CSS: template.CSS(css), JS: template.JS(pageJS), //nolint:gosec // files of this package
-		Edition: digest(pageHTML + css + pageJS)[:12],
-		policy: "default-src 'none'; style-src 'sha256-" + digest(css) + "'; script-src 'sha256-" + digest(pageJS) +
-			"'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-	}, nil
+	digest := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(p.files)) {
+		digest.Write([]byte(p.files[name]))
+	}
+	p.edition = base64.RawURLEncoding.EncodeToString(digest.Sum(nil))[:12]
+	return p, nil
+}
+
+// serveFile answers GET /page/NAME. Browsers ask whether their copy is still valid.
+func (p *page) serveFile(w http.ResponseWriter, r *http.Request, name string) {
+	body, found := p.files[name]
+	types := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+	kind := types[path.Ext(name)]
+	if !found || kind == "" {
+		http.NotFound(w, r)
+		return
+	}
+	p.setHeaders(w.Header())
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", `"`+p.edition+`"`)
+	http.ServeContent(w, r, name, time.Time{}, strings.NewReader(body))
 }
 
 func (p *page) setHeaders(h http.Header) {
-	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", p.policy)
+	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Brim-Page", p.Edition)
+	h.Set("Brim-Page", p.edition)
 }
 
 func (p *page) execute(name string, data any) ([]byte, error) {

@@ -2,11 +2,12 @@ package console
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
+	"encoding/json"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/chart"
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
@@ -46,8 +48,8 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"))
 	for _, text := range []string{
-		"v0.3.0", "Readings are accepted and stored", "at 12:01:01",
-		"<title>Write latency</title>", "<title>Write latency by bucket fill</title>", "<title>Journal</title>",
+		"v0.3.0", "Readings are accepted and stored", `<time datetime="2026-11-21T12:01:01Z">12:01:01</time>`,
+		"Write latency by bucket fill of all streams", `id="chart-journal"`, "2 healthy signals",
 		"Cache dirty", "17.3 %", "degrading from 50 %", "&lt; 0.01 %", "threads are made to evict", "bottleneck", "unknown",
 		"ts_out_of_range", "1,234", "http 404", "http 503", "grpc Unavailable", "Dead letters", "Unknown outcomes",
 		"timeseries", `<option value="readings">`,
@@ -61,6 +63,9 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 		found := strings.ReplaceAll(body, "http://www.w3.org/2000/svg", "")
 		assert.NotContains(t, found, text)
 	}
+	folded := body[strings.Index(body, `<details id="healthy">`):]
+	assert.Contains(t, folded, "Disk busy", "healthy signals are folded")
+	assert.NotContains(t, folded, "Cache dirty")
 }
 
 func TestEmptyPageShowsHowToSend(t *testing.T) {
@@ -69,7 +74,6 @@ func TestEmptyPageShowsHowToSend(t *testing.T) {
 	c := d.console(t, nil)
 	_, body := get(t, c, "/")
 	assert.Contains(t, body, `curl http://127.0.0.1:8430/v1/readings`)
-	assert.Contains(t, body, "no data yet")
 	assert.NotContains(t, body, "NaN")
 	c.sample()
 	d.run(c, 2)
@@ -95,11 +99,11 @@ func TestPageOfOneStream(t *testing.T) {
 	_, one := get(t, c, "/console?stream=readings")
 	assert.Contains(t, one, `<th scope="row">10-20 %</th><td class="n">2,000</td>`)
 	assert.Contains(t, one, `<th scope="row">90-100 %</th><td class="n">0</td><td class="n">–</td>`)
-	assert.Contains(t, one, "Writes to readings")
+	assert.Contains(t, one, "bucket fill of readings, in numbers")
 	_, whole := get(t, c, "/?stream=readings")
 	assert.Contains(t, whole, `<option value="readings" selected>`)
 	_, gone := get(t, c, "/console?stream=gone")
-	assert.Contains(t, gone, "Writes to all streams")
+	assert.Contains(t, gone, "of all streams, in numbers")
 	assert.LessOrEqual(t, len(c.rendered), 2, "what is asked for makes no room for itself")
 }
 
@@ -151,24 +155,96 @@ func TestNamesAreEscaped(t *testing.T) {
 	}
 }
 
-func TestContentSecurityPolicy(t *testing.T) {
+// TestPageNeedsOnlyItsOwnFiles allows no inline script or style, as the page's policy does.
+func TestPageNeedsOnlyItsOwnFiles(t *testing.T) {
 	t.Parallel()
-	resp, body := get(t, newDaemon(t, noon).console(t, nil), "/")
+	c := newDaemon(t, noon).console(t, nil)
+	resp, body := get(t, c, "/")
 	policy := resp.Header.Get("Content-Security-Policy")
-	assert.Contains(t, policy, "default-src 'none'")
-	assert.Contains(t, policy, "connect-src 'self'")
-	assert.NotContains(t, policy, "unsafe")
-	for _, element := range []string{"style", "script"} {
-		inline := regexp.MustCompile(`(?s)<`+element+`>(.*?)</`+element+`>`).FindAllStringSubmatch(body, -1)
-		require.Len(t, inline, 1)
-		sum := sha256.Sum256([]byte(inline[0][1]))
-		assert.Contains(t, policy, element+"-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+	for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"} {
+		assert.Contains(t, policy, want)
 	}
-	assert.NotRegexp(t, `\son\w+=`, body, "no inline handlers")
-	assert.NotRegexp(t, `\sstyle=`, body, "no inline styles")
-	edition := regexp.MustCompile(`data-edition="([^"]+)"`).FindStringSubmatch(body)
-	require.NotNil(t, edition)
-	assert.Equal(t, resp.Header.Get("Brim-Page"), strings.ReplaceAll(edition[1], "&#43;", "+"))
+	assert.NotContains(t, policy, "unsafe")
+	assert.NotRegexp(t, `<style|<script>|\son\w+=|\sstyle=`, body)
+	assert.Contains(t, body, `data-edition="`+resp.Header.Get("Brim-Page")+`"`)
+
+	wanted := regexp.MustCompile(`(?:src|href)="(/page/[^"]+)"`).FindAllStringSubmatch(body, -1)
+	require.NotEmpty(t, wanted)
+	seen := map[string]bool{}
+	for len(wanted) > 0 { // and what modules import
+		target := wanted[0][1]
+		wanted = wanted[1:]
+		if seen[target] {
+			continue
+		}
+		seen[target] = true
+		resp, file := get(t, c, target)
+		require.Equal(t, http.StatusOK, resp.StatusCode, target)
+		assert.NotEmpty(t, resp.Header.Get("ETag"), target)
+		if !strings.HasSuffix(target, ".js") {
+			assert.Equal(t, "text/css; charset=utf-8", resp.Header.Get("Content-Type"), target)
+			assert.NotRegexp(t, `url\(|@import`, file, target)
+			continue
+		}
+		assert.Equal(t, "text/javascript; charset=utf-8", resp.Header.Get("Content-Type"), target)
+		for _, imported := range regexp.MustCompile(`from "\./([^"]+)"`).FindAllStringSubmatch(file, -1) {
+			wanted = append(wanted, []string{"", "/page/" + imported[1]})
+		}
+	}
+	for _, file := range []string{"uplot.js", "chart.js", "chart.css", "page.css", "main.js", "overview.js", "sensors.js", "sensor.js", "timeline.js"} {
+		assert.True(t, seen["/page/"+file], file)
+	}
+	for _, none := range []string{"/page/page.html", "/page/", "/page/../console.go"} {
+		resp, _ := get(t, c, none)
+		assert.Equal(t, http.StatusNotFound, resp.StatusCode, none)
+	}
+}
+
+func TestFilesAreSentOnce(t *testing.T) {
+	t.Parallel()
+	c := newDaemon(t, noon).console(t, nil)
+	resp, _ := get(t, c, "/page/main.js")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/page/main.js", http.NoBody)
+	r.Header.Set("If-None-Match", resp.Header.Get("ETag"))
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, r)
+	assert.Equal(t, http.StatusNotModified, w.Code)
+	assert.Empty(t, w.Body.String())
+}
+
+// TestSecondsAreSentOnce: what a page has, it does not get again.
+func TestSecondsAreSentOnce(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, noon)
+	c := d.console(t, nil)
+	c.sample()
+	d.run(c, 3)
+	read := func(target string) (s seconds) {
+		resp, body := get(t, c, target)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.NoError(t, json.Unmarshal([]byte(body), &s), body)
+		return s
+	}
+	all := read("/console/seconds")
+	require.Len(t, all.At, 4)
+	assert.Equal(t, noon.Add(3*time.Second).UnixMilli(), all.Now)
+	assert.Equal(t, all.Now, all.At[3])
+	assert.InDelta(t, 2004, all.In[3], 1e-3)
+	require.Len(t, all.Streams, 2)
+	assert.Equal(t, "readings", all.Streams[0].Name)
+	for _, column := range []chart.Values{all.Stored, all.Lag, all.Queue, all.Journal, all.Streams[0].P50, all.Streams[1].Fill} {
+		assert.Len(t, column, 4)
+	}
+	assert.Len(t, all.Streams[0].ByFill.P99, 10)
+	assert.InEpsilon(t, 0.0009, all.Streams[1].ByFill.P50[0], 0.5)
+
+	d.run(c, 2)
+	next := read("/console/seconds?after=" + strconv.FormatInt(all.At[3], 10))
+	assert.Equal(t, []int64{noon.Add(4 * time.Second).UnixMilli(), noon.Add(5 * time.Second).UnixMilli()}, next.At)
+	assert.Empty(t, read("/console/seconds?after="+strconv.FormatInt(next.At[1], 10)).At)
+	resp, body := get(t, c, "/console/seconds?after=noon")
+	assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
+	assert.Contains(t, body, `after "noon" is not a time`)
 }
 
 func TestRenderingIsShared(t *testing.T) {

@@ -125,57 +125,9 @@ func TestSumsCoverFifteenMinutes(t *testing.T) {
 	g := c.glance("")
 	refused := g.counts(metricRejected)
 	require.Len(t, refused, 1)
-	assert.EqualValues(t, 1, g.tenths[1].Count, "earlier updates do not count")
+	assert.EqualValues(t, 1, g.tenths()[1].Count, "earlier updates do not count")
 	assert.InDelta(t, 870, refused[0].Recent, 30)
 	assert.InDelta(t, 2400, refused[0].Total, 0)
-}
-
-func TestGapsAndRestartsAreMarked(t *testing.T) {
-	t.Parallel()
-	at := func(s int64, restarted bool) second {
-		return second{At: s * 1000, Restarted: restarted, Queue: float32(s)}
-	}
-	line := newTimeline([]second{at(1, false), at(2, false), at(12, true), at(13, false)}, 14_000, 1, wide)
-	y := line.line(func(s *second) float32 { return s.Queue })
-	gaps := 0
-	for i, x := range line.x {
-		if x > -12 && x < -2 {
-			assert.True(t, math.IsNaN(y[i]), "at %v", x)
-			gaps++
-		}
-	}
-	assert.Equal(t, 9, gaps)
-	assert.Equal(t, []float64{-2}, line.marks, "MongoDB was restarted")
-	assert.Equal(t, -60.0, line.x[0])
-	assert.Zero(t, line.x[len(line.x)-1])
-}
-
-func TestShortPausesAreBridged(t *testing.T) {
-	t.Parallel()
-	nan := float32(math.NaN())
-	var seconds []second
-	for i, v := range []float32{1, nan, nan, 4, nan} {
-		seconds = append(seconds, second{At: int64(i+1) * 1000, Queue: v})
-	}
-	line := newTimeline(seconds, 5000, 1, wide)
-	y := line.line(func(s *second) float32 { return s.Queue })
-	assert.Equal(t, []float64{1, 2, 3, 4}, y[1:5])
-	assert.True(t, math.IsNaN(y[5]), "what comes next is unknown")
-}
-
-// TestLongPausesAreGaps from the eleventh second on.
-func TestLongPausesAreGaps(t *testing.T) {
-	t.Parallel()
-	for apart, bridged := range map[int]bool{9: true, 10: true, 11: false} {
-		seconds := make([]second, apart+1)
-		for i := range seconds {
-			seconds[i] = second{At: int64(i+1) * 1000, Queue: float32(math.NaN())}
-		}
-		seconds[0].Queue, seconds[apart].Queue = 1, 2
-		line := newTimeline(seconds, int64(apart+1)*1000, 1, wide)
-		y := line.line(func(s *second) float32 { return s.Queue })
-		assert.Equal(t, bridged, !math.IsNaN(y[2]), "%d seconds", apart)
-	}
 }
 
 func BenchmarkSample(b *testing.B) {
@@ -199,7 +151,7 @@ func BenchmarkRender(b *testing.B) {
 	size := 0
 	for b.Loop() {
 		clear(c.rendered)
-		html, err := c.render(view{})
+		html, err := c.render("")
 		require.NoError(b, err)
 		size = len(html)
 	}

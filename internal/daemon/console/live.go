@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -15,19 +14,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// live is what the live part of the page shows.
+// live is what the live parts of the page show.
 type live struct {
-	At       string // time of the last sample; empty before the first
+	At       time.Time // of the last sample; zero before the first
 	State    state
 	Empty    bool // no reading is known to have been ingested
 	Scheme   string
 	HTTPAddr string // that accepts readings
 	Stream   string // that is shown; empty: all
 	Figures  []figure
-	Charts   charts
 	Tenths   []tenthRow
 	Marks    bool // the charts show restarts
 	Signals  []signalRow
+	Healthy  []signalRow
 	Causes   []cause
 	Note     string // see Diagnosis
 	Streams  []streamRow
@@ -56,7 +55,7 @@ type cause struct {
 type streamRow struct {
 	Stream
 
-	Window       string // elapsed part
+	Elapsed      string // part of the window
 	WindowMeter  float64
 	Rate, P99    string
 	WindowIsSeen bool
@@ -72,7 +71,7 @@ type glance struct {
 	seconds []second
 	totals  map[counter]float64 // since the process was started
 	recent  map[counter]float64 // within the span
-	tenths  [len(store.Fills)]scrape.Histogram
+	byFill  map[bucketFill]scrape.Histogram
 	stream  string
 	last    scrape.Sample
 	at      time.Time
@@ -91,27 +90,19 @@ func (c *Console) glance(stream string) glance {
 	for c, n := range g.totals {
 		g.recent[c] = n - old[c]
 	}
-	for of, updates := range updatesBetween(before, h.last) {
-		if stream == "" || stream == of.Stream {
-			g.tenths[of.Tenth] = g.tenths[of.Tenth].Add(updates)
-		}
-	}
+	g.byFill = updatesBetween(before, h.last)
 	return g
 }
 
-func (c *Console) live(v view) (*live, error) {
-	g := c.glance(v.stream)
-	t := newTimeline(g.seconds, c.cfg.Now().UnixMilli(), c.cfg.Interval.Seconds(), v.width())
-	drawn, err := t.charts(v.stream, g.tenths)
-	if err != nil {
-		return nil, fmt.Errorf("draw the live page: %w", err)
-	}
+func (c *Console) live(stream string) *live {
+	g := c.glance(stream)
 	in := g.total(metricIngested)
 	out := &live{
-		State: g.state(c.cfg.Parts()), Stream: v.stream, Scheme: c.cfg.Scheme, HTTPAddr: c.cfg.HTTPAddr(),
-		Empty: in.Recent == 0 && in.Total == 0, Charts: drawn, Marks: len(t.marks) > 0,
-		Figures: g.figures(), Streams: g.streams(c.cfg.Streams()), Refused: g.refused(), Events: g.events(), Signals: signalRows(c.cfg.Signals()),
+		State: g.state(c.cfg.Parts()), Stream: stream, Scheme: c.cfg.Scheme, HTTPAddr: c.cfg.HTTPAddr(),
+		Empty: in.Recent == 0 && in.Total == 0, Marks: slices.ContainsFunc(g.seconds, func(s second) bool { return s.Restarted }),
+		Figures: g.figures(), Streams: g.streams(c.cfg.Streams()), Refused: g.refused(), Events: g.events(),
 	}
+	out.Signals, out.Healthy = signalRows(c.cfg.Signals())
 	found := c.cfg.Diagnosis()
 	out.Note = found.Note
 	for _, f := range found.Findings {
@@ -122,15 +113,15 @@ func (c *Console) live(v view) (*live, error) {
 		last.Actions = append(last.Actions, f)
 	}
 	if g.last != nil {
-		out.At = g.at.Format("15:04:05")
+		out.At = g.at
 	}
-	for i, h := range g.tenths {
+	for i, h := range g.tenths() {
 		out.Tenths = append(out.Tenths, tenthRow{
 			Fill: store.Fills[i] + " %", Count: chart.Format(chart.Count, h.Count),
 			P50: chart.Format(chart.Seconds, h.Quantile(0.5)), P99: chart.Format(chart.Seconds, h.Quantile(0.99)),
 		})
 	}
-	return out, nil
+	return out
 }
 
 // state is whether readings are accepted and stored, and what does not work.
@@ -208,30 +199,30 @@ func (g *glance) figures() []figure {
 		return g.newest(func(s *second) float32 { return value(s.of(g.stream)) })
 	}
 	journal := chart.Format(chart.Bytes, g.newest(func(s *second) float32 { return s.Journal }))
-	note := "on disk, or in memory without one"
+	note := "kept on disk, or in memory without one"
 	if limit := g.last.Value(metricJournalMax, nil); limit > 0 {
-		note = "of " + chart.Format(chart.Bytes, limit)
+		note = "kept, of at most " + chart.Format(chart.Bytes, limit)
 	}
 	return []figure{
 		{"Ingested", chart.Format(chart.PerSecond, g.mean(func(s *second) float32 { return s.In })), "readings"},
 		{"Stored", chart.Format(chart.PerSecond, g.mean(func(s *second) float32 { return s.Stored })), "readings"},
+		{"Lag", chart.Format(chart.Seconds, oldestOf(g.last, g.stream)), "age of the oldest reading not in MongoDB yet"},
+		{"Past due", chart.Format(chart.Seconds, g.newest(func(s *second) float32 { return s.PastDue })), "how late updates are"},
+		{"Pending", chart.Format(chart.Count, g.newest(func(s *second) float32 { return s.Queue })), "readings not stored yet"},
+		{"Journal", journal, note},
 		{"Write p50", chart.Format(chart.Seconds, of(func(w writes) float32 { return w.P50 })), "round trip to MongoDB"},
 		{"Write p99", chart.Format(chart.Seconds, of(func(w writes) float32 { return w.P99 })), "round trip to MongoDB"},
 		{"Fill", chart.Format(chart.Ratio, of(func(w writes) float32 { return w.Fill })), "of the buckets being written"},
 		{"Merging", chart.Format(chart.Count, g.newest((*second).merging)), "readings per update"},
-		{"Past due", chart.Format(chart.Seconds, g.newest(func(s *second) float32 { return s.PastDue })), "how late updates are"},
-		{"Pending", chart.Format(chart.Count, g.newest(func(s *second) float32 { return s.Queue })), "readings not stored yet"},
-		{"Oldest", chart.Format(chart.Seconds, oldestOf(g.last, g.stream)), "reading not in MongoDB yet"},
-		{"Journal", journal, note},
 	}
 }
 
 func (g *glance) streams(streams []Stream) []streamRow {
 	out := make([]streamRow, 0, len(streams))
 	for _, s := range streams {
-		row := streamRow{Stream: s, Window: "–"}
+		row := streamRow{Stream: s, Elapsed: "–"}
 		if ratio := g.last.Value(metricWindow, scrape.Labels{"stream": s.Name}); !math.IsNaN(ratio) {
-			row.Window, row.WindowMeter, row.WindowIsSeen = chart.Format(chart.Ratio, math.Floor(ratio*100)/100), ratio, true
+			row.Elapsed, row.WindowMeter, row.WindowIsSeen = chart.Format(chart.Ratio, math.Floor(ratio*100)/100), ratio, true
 		}
 		row.Rate = chart.Format(chart.PerSecond, g.mean(func(x *second) float32 { return x.of(s.Name).Rate }))
 		row.P99 = chart.Format(chart.Seconds, g.newest(func(x *second) float32 { return x.of(s.Name).P99 }))
@@ -321,21 +312,26 @@ func (g *glance) events() []eventRow {
 	return append(out, eventRow{"Set aside now", "", chart.Format(chart.Count, aside), "buckets that cannot be written while others can; they wait in the journal"})
 }
 
-// signalRows puts the worst first; what is unknown may be bad.
-func signalRows(signals []doctor.Signal) []signalRow {
-	order := []doctor.Class{doctor.Bottleneck, doctor.Degrading, doctor.Unknown, doctor.Healthy}
-	out := make([]signalRow, len(signals))
-	for i, s := range signals {
-		out[i] = signalRow{Signal: s, Shown: strings.TrimSpace(chart.Format(chart.Count, s.Value) + " " + s.Unit)}
+// signalRows returns those that are not healthy, the worst first (what is unknown may be
+// bad), and those that are.
+func signalRows(signals []doctor.Signal) (other, healthy []signalRow) {
+	for _, s := range signals {
+		row := signalRow{Signal: s, Shown: strings.TrimSpace(chart.Format(chart.Count, s.Value) + " " + s.Unit)}
 		switch {
 		case math.IsNaN(s.Value):
-			out[i].Shown = "–"
+			row.Shown = "–"
 		case s.Value > 0 && s.Value < 0.01:
-			out[i].Shown = strings.TrimSpace("< 0.01 " + s.Unit) // no threshold is that low
+			row.Shown = strings.TrimSpace("< 0.01 " + s.Unit) // no threshold is that low
+		}
+		if s.Class == doctor.Healthy {
+			healthy = append(healthy, row)
+		} else {
+			other = append(other, row)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b signalRow) int {
+	order := []doctor.Class{doctor.Bottleneck, doctor.Degrading, doctor.Unknown}
+	slices.SortStableFunc(other, func(a, b signalRow) int {
 		return cmp.Compare(slices.Index(order, a.Class), slices.Index(order, b.Class))
 	})
-	return out
+	return other, healthy
 }

@@ -90,7 +90,7 @@ func TestAgeThatDirectReadersSeeIsShown(t *testing.T) {
 	c.sample()
 	for query, want := range map[string]string{"": "90 s", "?stream=readings": "42 s"} {
 		_, body := get(t, c, "/console"+query)
-		assert.Contains(t, body, `<dt>Oldest</dt><dd>`+want+`</dd><dd class="note">reading not in MongoDB yet</dd>`, query)
+		assert.Contains(t, body, `<dt>Lag</dt><dd>`+want+`</dd><dd class="note">age of the oldest reading not in MongoDB yet</dd>`, query)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestTimeOfTheLastSampleIsShown(t *testing.T) {
 	c.sample()
 	d.sleep(42 * time.Second)
 	_, body = get(t, c, "/console")
-	assert.Contains(t, body, "at 12:00:01<")
+	assert.Contains(t, body, ">12:00:01<")
 }
 
 func TestRefusingStatusCodes(t *testing.T) {
@@ -146,7 +146,7 @@ func TestJournalLimitIsShown(t *testing.T) {
 	c := d.console(t, nil)
 	c.sample()
 	_, body := get(t, c, "/console")
-	assert.Contains(t, body, `<dt>Journal</dt><dd>5 MiB</dd><dd class="note">of 3 GiB</dd>`)
+	assert.Contains(t, body, `<dt>Journal</dt><dd>5 MiB</dd><dd class="note">kept, of at most 3 GiB</dd>`)
 }
 
 // TestRestartsOfMongoDBAreShown has an embedded mongod.

@@ -50,26 +50,23 @@ func (s *soak) writePage(path string) error {
 		return map[string]string{steady: "good", climbs: "bad", tooShort: "none", mayGrow: "none"}[cell]
 	}}
 	var plots []report.Plot
-	var x []float64
+	x := chart.X{Kind: chart.Elapsed, Label: "time of the run"}
 	for _, one := range s.samples {
-		x = append(x, one.at)
+		x.At = append(x.At, one.at)
 	}
 	all := lines()
 	for i := 0; i < len(all); {
-		drawing := chart.Time{Title: all[i].plot, X: x, XLabel: "time of the run", Y: chart.Axis{Unit: all[i].unit}, Marks: s.outages, Width: 560, Height: 230}
+		panel := chart.Panel{Unit: all[i].unit}
+		title := all[i].plot
 		for first := i; i < len(all) && all[i].plot == all[first].plot; i++ {
-			series := chart.Series{Name: all[i].name, Tone: chart.Tone(i - first)}
+			series := chart.Series{Name: all[i].name, Tone: i - first}
 			for _, one := range s.samples {
 				series.Y = append(series.Y, one.values[i])
 			}
-			drawing.Series = append(drawing.Series, series)
+			panel.Series = append(panel.Series, series)
 			trends.Add(s.row(i)...)
 		}
-		svg, err := drawing.SVG()
-		if err != nil {
-			return fmt.Errorf("draw %s: %w", drawing.Title, err)
-		}
-		plots = append(plots, report.Plot{SVG: svg})
+		plots = append(plots, report.Plot{Chart: chart.Chart{Title: title, X: x, Panels: []chart.Panel{panel}, Marks: s.outages}})
 	}
 	box := "good"
 	if s.wrong != "" || len(s.climbing()) > 0 {

@@ -428,14 +428,10 @@ func Text(w io.Writer, r *load.Result, x Extras) error {
 
 // HTML writes the report as one self-contained page.
 func HTML(w io.Writer, r *load.Result, x Extras) error {
-	drawn, err := plots(r, x)
-	if err != nil {
-		return err
-	}
 	return report.HTML(w, &report.Document{
 		Title: "brim load: " + r.Setup.Target, Heading: "Load on " + r.Setup.Target,
 		Intro:    "Response time counts from when a request was due, whether or not the previous one was answered. Service time counts from when it was sent, and covers answered requests only.",
-		Sections: []report.Section{{Blocks: blocks(r, x, drawn)}},
+		Sections: []report.Section{{Blocks: blocks(r, x, plots(r, x))}},
 	})
 }
 

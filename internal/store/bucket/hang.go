@@ -72,7 +72,7 @@ func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func
 	suspect := time.AfterFunc(s.patience(ops), func() {
 		defer close(asked)
 		sent := time.Now()
-		if s.changeNothing(ctx, ops[0].pending.Sensor) != nil {
+		if s.changeNothing(ctx, ops[0].pending) != nil {
 			return
 		}
 		select {
@@ -97,9 +97,10 @@ func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func
 }
 
 // changeNothing writes to the collection, where the sensor's documents are, and
-// matches none.
-func (s *Store) changeNothing(ctx context.Context, sensor string) error {
-	_, err := s.Live.Load().Into.UpdateOne(ctx, s.ofSensor(sensor, bson.D{{Key: "_id", Value: 0}}), changeNothing)
+// matches none: their _id has more fields.
+func (s *Store) changeNothing(ctx context.Context, pending *batch.Pending) error {
+	none := bson.D{{Key: "s", Value: pending.Sensor}, {Key: "b", Value: bson.DateTime(pending.Start)}}
+	_, err := s.Live.Load().Into.UpdateOne(ctx, s.ofSensor(pending.Sensor, bson.D{{Key: "_id", Value: none}}), changeNothing)
 	return err
 }
 

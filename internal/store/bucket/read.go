@@ -479,7 +479,7 @@ func unpack(doc bson.Raw, q telemetry.Query) ([]telemetry.Reading, error) {
 		if !ok || at < q.From || at >= q.To {
 			return nil
 		}
-		r, err := store.ReadingOf(m, q.Sensor, tags)
+		r, err := store.ReadingWith(q.Fields, m, q.Sensor, tags)
 		out = append(out, r)
 		return err
 	})

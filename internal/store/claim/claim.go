@@ -448,10 +448,11 @@ func (c *Claims) tell() {
 // removed does no harm.
 func (c *Claims) release(ctx context.Context, inUse []string) {
 	var deletes bson.A
-	for name, s := range c.sessions {
+	for _, name := range slices.Sorted(maps.Keys(c.sessions)) {
 		if slices.Contains(inUse, name) {
 			continue
 		}
+		s := c.sessions[name]
 		delete(c.sessions, name)
 		deletes = append(deletes, bson.D{
 			{Key: "q", Value: bson.D{{Key: "_id", Value: name}, {Key: "beat", Value: s.beat}}}, {Key: "limit", Value: 1},

@@ -40,6 +40,13 @@ const batchReserve = 10
 // stored yields what is stored for the query, in the order of Readings.
 func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.Stored, error] {
 	find := options.Find()
+	if q.Fields != nil { // the server unpacks only these
+		projection := bson.D{{Key: timeField, Value: 1}, {Key: metaField, Value: 1}}
+		for _, name := range q.Fields {
+			projection = append(projection, bson.E{Key: name, Value: 1})
+		}
+		find.SetProjection(projection)
+	}
 	if q.Limit > 0 {
 		find.SetBatchSize(int32(min(q.Limit, 10_000) + batchReserve))
 	}
@@ -59,7 +66,7 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 		for doc, err := range s.documents(ctx, q, find) {
 			var next store.Stored
 			if err == nil {
-				next.Reading, err = store.ReadingOf(doc, q.Sensor, nil, "_id")
+				next.Reading, err = store.ReadingWith(q.Fields, doc, q.Sensor, nil, "_id")
 			}
 			if err != nil {
 				yield(next, err)

@@ -63,6 +63,11 @@ func (s *Store) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Otherwise a missing right to it would be noticed when the outcome of an insert is
+	// unknown.
+	if err := (store.WriteConcern{}).Fence(ctx, s.Database); err != nil {
+		return err
+	}
 	ts := options.TimeSeries().SetTimeField(timeField).SetMetaField(metaField)
 	if custom {
 		ts.SetBucketMaxSpan(s.Granularity).SetBucketRounding(s.Granularity)

@@ -11,10 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
@@ -24,17 +28,23 @@ import (
 // readings have been looked up and inserted again.
 func TestDelayedInsertIsRefused(t *testing.T) {
 	t.Parallel()
+	shared := func(t *testing.T) string { t.Helper(); return mongodtest.URI(t) }
+	own := func(t *testing.T) string { t.Helper(); return mongodtest.Start(t, mongod.Config{}).URI() }
 	for _, tt := range []struct {
 		name   string
-		before func(pending *batch.Pending) // the second write
+		server func(t *testing.T) (uri string)
+		before func(pending *batch.Pending)              // the second write
+		after  func(t *testing.T, admin *mongo.Database) // it
 	}{
-		{"by the same pending rows", func(*batch.Pending) {}},
-		{"by rows that were set aside", func(s *batch.Pending) { s.State, s.Recovered = nil, true }},
+		{name: "by the same pending rows", server: shared},
+		{name: "by rows that were set aside", server: shared, before: func(s *batch.Pending) { s.State, s.Recovered = nil, true }},
+		{name: "after an election", server: own, after: stepDown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			db := mongodtest.Database(t)
-			proxy, err := faulttest.NewProxy(options.Client().ApplyURI(mongodtest.URI(t)).Hosts[0])
+			server := tt.server(t)
+			db := mongodtest.DatabaseAt(t, server)
+			proxy, err := faulttest.NewProxy(options.Client().ApplyURI(server).Hosts[0])
 			require.NoError(t, err)
 			t.Cleanup(func() { assert.NoError(t, proxy.Close()) })
 			c, err := store.Connect(store.ConnectionConfig{
@@ -53,10 +63,15 @@ func TestDelayedInsertIsRefused(t *testing.T) {
 			s.Write(t.Context(), writes)
 			for _, pending := range writes {
 				require.Equal(t, batch.Wait, pending.Verdict)
-				tt.before(pending)
+				if tt.before != nil {
+					tt.before(pending)
+				}
 			}
 			proxy.Set(faulttest.Faults{})
 			storetest.WriteAll(t, s, writes)
+			if tt.after != nil {
+				tt.after(t, db.Client().Database("admin"))
+			}
 			require.Positive(t, proxy.Release(rand.New(rand.NewPCG(1, 1))))
 
 			assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
@@ -65,4 +80,18 @@ func TestDelayedInsertIsRefused(t *testing.T) {
 			assert.Empty(t, s.unanswered.of)
 		})
 	}
+}
+
+// stepDown returns when the only member of a replica set has been elected again. Of the
+// numbers of sessions it then knows those that are in its oplog.
+func stepDown(t *testing.T, admin *mongo.Database) {
+	t.Helper()
+	require.NoError(t, admin.RunCommand(t.Context(), bson.D{{Key: "replSetStepDown", Value: 1}, {Key: "force", Value: true}}).Err())
+	require.Eventually(t, func() bool {
+		var hello struct {
+			Primary bool `bson:"isWritablePrimary"`
+		}
+		err := admin.RunCommand(t.Context(), bson.D{{Key: "hello", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Nearest())).Decode(&hello)
+		return err == nil && hello.Primary
+	}, time.Minute, 20*time.Millisecond)
 }

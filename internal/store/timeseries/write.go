@@ -352,10 +352,12 @@ func (in *insert) send(ctx context.Context, coll *mongo.Collection, readings []r
 // another write on the same session:
 //
 //	session S   insert, number 7 ──────── delayed ───────▶ refused: 7 is older than 8
-//	            no-op,  number 8 ──▶ carried out ──▶ lookup ──▶ insert what is missing
+//	            fence,  number 8 ──▶ carried out ──▶ lookup ──▶ insert what is missing
 //
 // The server executes one command of a session at a time. If the insert comes
-// first, the no-op waits until it has ended, and the lookup sees what it stored.
+// first, the fence waits until it has ended, and the lookup sees what it stored.
+// The number of the fence is in the oplog, see store.WriteConcern.Fence, so that
+// a primary that is elected later refuses the insert, too.
 
 // unanswered are the sessions of this process whose last command has no known
 // outcome, by the writes that it carried. It does not rely on Pending.State, which a

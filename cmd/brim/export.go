@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/files"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/transfer"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// exportOptions are the flags of `brim export`.
+type exportOptions struct {
+	from, to string
+	sensors  []string
+	prefix   string
+	format   files.Format
+	out      string
+	output   *string
+}
+
+const exportHelp = `Write the readings of a stream to files, one for each day (UTC) with readings:
+
+  DIR/day=2026-11-22/readings.parquet
+
+pandas, DuckDB and other programs read such a folder as one table, with a column
+day. Readings that the daemon has acknowledged and not stored yet are included.
+Within a file they are in the order of their sensors' ids, then of time.
+
+Parquet and CSV have the columns ts and sensorId, and one for each tag and field,
+the same in all files. A name that is taken twice becomes tags.NAME or fields.NAME.
+A field with values of several kinds has its numbers in NAME, as doubles if one is,
+and then repeats integers in NAME.int; booleans and strings are in NAME.bool and
+NAME.text. CSV quotes strings, and nothing else. NDJSON is as HTTP returns it.
+
+Memory does not grow with the number of readings. If the command is interrupted,
+run it again with the same flags: it continues. Until a day's file is complete,
+its readings are kept compressed in DIR/.brim-export.`
+
+// newExport returns `brim export`, which reads from a running daemon over HTTP.
+func newExport(p *process) *cobra.Command {
+	o := exportOptions{format: files.Parquet}
+	cmd := &cobra.Command{
+		Use: "export STREAM", Short: "Write the readings of a stream to Parquet, CSV or NDJSON", Long: exportHelp,
+		Example: "  brim export readings --out november --from 2026-11-01 --to 2026-12-01\n" +
+			"  brim export machines --out all --format csv\n" +
+			"  brim export readings --out two --sensor s-1 --sensor s-2 --from -7d",
+		Args: exactly("the name of a stream"),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.out, "out", "", "`DIR` to write to, new, empty, or of an export to continue")
+	add := flagAdder(flags)
+	add("format", string(o.format), "parquet|csv|ndjson", "form of the files", config.Choice(&o.format, files.Parquet, files.CSV, files.NDJSON))
+	flags.StringVar(&o.from, "from", "", "first `TIME`: RFC 3339, a date, milliseconds since 1970, or back from now like -7d; empty: the first reading")
+	flags.StringVar(&o.to, "to", "", "end `TIME`, exclusive; empty: the last reading")
+	flags.StringArrayVar(&o.sensors, "sensor", nil, "`ID` of a sensor; may be given several times; none: all")
+	flags.StringVar(&o.prefix, "prefix", "", "sensors whose ids begin with this `TEXT`")
+	o.output = outputFlag(cmd, "text", "json")
+	remote := remoteFlags(flags, p)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := o.config(args[0], time.Now())
+		if err != nil {
+			return config.Usage(err)
+		}
+		r, err := remote()
+		if err != nil {
+			return err
+		}
+		return o.run(cmd.Context(), p, r, args[0], c)
+	}
+	return cmd
+}
+
+// config is what the flags ask for.
+func (o *exportOptions) config(stream string, now time.Time) (transfer.ExportConfig, error) {
+	c := transfer.ExportConfig{Dir: o.out, Format: o.format, Sensors: o.sensors, Prefix: o.prefix, To: maxExportTime}
+	switch {
+	case o.out == "":
+		return c, errors.New("--out: a folder to write to is missing")
+	case len(o.sensors) > 0 && o.prefix != "":
+		return c, errors.New("--sensor and --prefix cannot be combined")
+	}
+	c.Asked = []string{"stream " + stream, "format " + string(o.format)}
+	for _, one := range []struct {
+		name, text string
+		place      *int64
+	}{{"from", o.from, &c.From}, {"to", o.to, &c.To}} {
+		if one.text == "" {
+			continue
+		}
+		at, err := config.ParseTime(one.text, now)
+		if err != nil {
+			return c, fmt.Errorf("--%s: %q: %w", one.name, one.text, err)
+		}
+		*one.place = at.UnixMilli()
+		c.Asked = append(c.Asked, one.name+" "+one.text)
+	}
+	if c.From >= c.To {
+		return c, fmt.Errorf("--from %s is not before --to %s", o.from, o.to)
+	}
+	for _, id := range o.sensors {
+		if refusal := telemetry.CheckSensor([]byte(id)); refusal != nil {
+			return c, fmt.Errorf("--sensor: %s", refusal.Message)
+		}
+		c.Asked = append(c.Asked, "sensor "+strconv.Quote(id))
+	}
+	if o.prefix != "" {
+		c.Asked = append(c.Asked, "prefix "+strconv.Quote(o.prefix))
+	}
+	return c, nil
+}
+
+// maxExportTime is the end of the year 9999.
+const maxExportTime = 253_402_300_800_000
+
+// run exports until it is done or interrupted.
+func (o *exportOptions) run(ctx context.Context, p *process, r *remote, stream string, c transfer.ExportConfig) error {
+	line := newProgressLine(p.stderr, 10*time.Second)
+	defer line.end()
+	ctx, _, release := daemon.OnSignals(ctx, func(os.Signal) { line.say("stopping") }, func(os.Signal) { line.say("stopping at once") })
+	defer release()
+	pace := newPace()
+	c.Show = func(at transfer.ExportProgress) {
+		line.show(false, func(now time.Time) string {
+			what, done := "read", at.Done
+			if at.Writing {
+				what = "writing files"
+			}
+			return fmt.Sprintf("%s, day %d of %d (%s): %s readings%s", what, done+1, at.Days, at.Day, humanize.Comma(at.Readings), pace.text(now, what, at.Readings))
+		})
+	}
+	done, err := transfer.Export(ctx, &exportSource{remote: r, stream: stream, line: line}, c)
+	line.end()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errors.New("interrupted; the same command continues the export")
+	case err != nil:
+		return fmt.Errorf("export stream %s: %w", stream, err)
+	}
+	return p.print(*o.output, done, exportText(stream, done))
+}
+
+func exportText(stream string, done transfer.Exported) string {
+	if done.Files == 0 {
+		return fmt.Sprintf("stream %s has no such readings; nothing was written\n", stream)
+	}
+	return fmt.Sprintf("%s of stream %s, from %s to %s, in %s (%s, %s)\n", plural(done.Readings, "reading"), stream, done.From, done.To,
+		done.Folder, plural(done.Files, "file"), humanize.IBytes(uint64(done.Bytes)))
+}
+
+func plural[T int | int64](n T, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return humanize.Comma(int64(n)) + " " + what + "s"
+}
+
+// A pace is how fast a number grows.
+type pace struct {
+	what  string // the number; another one begins anew
+	since time.Time
+	from  int64
+}
+
+func newPace() *pace { return &pace{} }
+
+func (p *pace) text(now time.Time, what string, n int64) string {
+	if p.since.IsZero() || what != p.what || n < p.from {
+		*p = pace{what, now, n}
+	}
+	took := now.Sub(p.since)
+	if took < time.Second {
+		return ""
+	}
+	return fmt.Sprintf(", %s/s", humanize.Comma(int64(float64(n-p.from)/took.Seconds())))
+}
+
+// exportSource asks a daemon over HTTP. Once it has answered, requests that fail are
+// repeated for a while.
+type exportSource struct {
+	*remote
+
+	stream   string
+	line     *progressLine
+	answered atomic.Bool
+}
+
+// How long a request is repeated, and the longest pause between two attempts.
+const (
+	exportPatience = 2 * time.Minute
+	exportPause    = 5 * time.Second
+	maxExportPage  = 32 << 20
+)
+
+// Sensors implements transfer.Source.
+func (s *exportSource) Sensors(ctx context.Context, prefix, after string) (page []telemetry.SensorSeen, next string, err error) {
+	query := url.Values{"stream": {s.stream}, "limit": {strconv.Itoa(pageSize)}}
+	for name, value := range map[string]string{"prefix": prefix, "after": after} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	var answer struct {
+		Sensors []struct {
+			SensorID string
+			Newest   time.Time
+		}
+		After string
+	}
+	err = s.get(ctx, "/v1/sensors?"+query.Encode(), asJSON, func(resp *http.Response) error {
+		answer.Sensors, answer.After = nil, ""
+		return json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&answer)
+	})
+	for _, one := range answer.Sensors {
+		page = append(page, telemetry.SensorSeen{Sensor: one.SensorID, Newest: one.Newest.UnixMilli()})
+	}
+	return page, answer.After, err
+}
+
+// Readings implements transfer.Source.
+func (s *exportSource) Readings(ctx context.Context, q transfer.PageQuery) (page transfer.Page, err error) {
+	query := url.Values{
+		"stream": {s.stream}, "limit": {strconv.Itoa(q.Limit)},
+		"from": {strconv.FormatInt(q.From, 10)}, "to": {strconv.FormatInt(q.To, 10)},
+	}
+	if q.After != "" {
+		query.Set("after", q.After)
+	}
+	err = s.get(ctx, "/v1/sensors/"+escapeSensor(q.Sensor)+"/readings?"+query.Encode(), asLines, func(resp *http.Response) error {
+		var body bytes.Buffer
+		n, err := io.Copy(&body, io.LimitReader(resp.Body, maxExportPage+1))
+		if err == nil && n > maxExportPage {
+			return transfer.ErrPageTooLarge
+		}
+		page = transfer.Page{Lines: body.Bytes(), Next: resp.Header.Get("Brim-After")}
+		if after := resp.Trailer.Get("Brim-After"); after != "" {
+			page.Next = after
+		}
+		return err
+	})
+	return page, err
+}
+
+// get asks until the daemon answers and read has read all of it.
+func (s *exportSource) get(ctx context.Context, path, accept string, read func(*http.Response) error) error {
+	until := time.Now().Add(exportPatience)
+	for tried := 0; ; tried++ {
+		err := s.try(ctx, path, accept, read)
+		if err == nil {
+			s.answered.Store(true)
+			return nil
+		}
+		wait := rand.N(min(exportPause, 100*time.Millisecond<<min(tried, 10)))
+		if !s.answered.Load() || !passes(err) || time.Now().Add(wait).After(until) {
+			return err
+		}
+		if tried == 2 {
+			s.line.say("trying again until %s: %v", until.Format(time.TimeOnly), err)
+		}
+		if machine.Pause(ctx, wait) != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (s *exportSource) try(ctx context.Context, path, accept string, read func(*http.Response) error) error {
+	resp, err := s.accepted(ctx, http.MethodGet, path, map[string]string{"Accept": accept})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if missing := resp.Header.Get("Brim-Incomplete"); missing != "" {
+		return fmt.Errorf("%s could not be asked for readings that it has acknowledged and not stored yet", missing)
+	}
+	if err := read(resp); err != nil && !errors.Is(err, transfer.ErrPageTooLarge) {
+		return fmt.Errorf("read the daemon's answer: %w", err)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// passes reports whether repeating a request may help.
+func passes(err error) bool {
+	var answer *answerError
+	var misused config.UsageError
+	switch {
+	case errors.Is(err, transfer.ErrPageTooLarge), errors.As(err, &misused):
+		return false
+	case errors.As(err, &answer):
+		return answer.status == http.StatusTooManyRequests || answer.status >= http.StatusInternalServerError
+	}
+	return true
+}

@@ -1,0 +1,299 @@
+package files
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// CSV tells a string from a number by its quotes, as RFC 4180 leaves open: every string
+// is quoted, and nothing else. A cell without quotes is an integer, a double, true, false
+// or, if it is empty, no value. encoding/csv does not say what was quoted.
+
+type csvWriter struct {
+	w      io.Writer
+	layout *layout
+	cells  []telemetry.Value // of a row; kind 0: none
+	buf    []byte
+}
+
+func newCSVWriter(w io.Writer, columns []Column) *csvWriter {
+	kept := columns[:0:0]
+	for _, c := range columns {
+		// A column shows by itself which of its numbers are integers.
+		if c.Kind == telemetry.Int && strings.HasSuffix(c.Name, ".int") {
+			continue
+		}
+		kept = append(kept, c)
+	}
+	c := &csvWriter{w: w, layout: newLayout(kept), cells: make([]telemetry.Value, len(kept))}
+	c.buf = append(c.buf, columnTime+","+columnSensor...)
+	for _, one := range kept {
+		c.buf = appendHead(append(c.buf, ','), one.Name)
+	}
+	c.buf = append(c.buf, '\n')
+	return c
+}
+
+func appendHead(dst []byte, name string) []byte {
+	if strings.ContainsAny(name, "\",\r\n") || strings.TrimSpace(name) != name {
+		return appendQuoted(dst, name)
+	}
+	return append(dst, name...)
+}
+
+func appendQuoted(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for i := range len(s) {
+		if s[i] == '"' {
+			dst = append(dst, '"')
+		}
+		dst = append(dst, s[i])
+	}
+	return append(dst, '"')
+}
+
+func (c *csvWriter) Write(r *telemetry.Reading) error {
+	clear(c.cells)
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		if p := c.layout.fields[f.Name]; p != nil {
+			c.cells[p.of[f.Value.Kind()]] = f.Value
+		}
+	}
+	for i := range r.Tags {
+		c.cells[c.layout.tags[r.Tags[i].Name]] = telemetry.TextValue(r.Tags[i].Value)
+	}
+	c.buf = r.Time.UTC().AppendFormat(c.buf, telemetry.TimeFormat)
+	c.buf = appendQuoted(append(c.buf, ','), r.Sensor)
+	for _, v := range c.cells {
+		c.buf = append(c.buf, ',')
+		switch v.Kind() {
+		case 0:
+		case telemetry.Text:
+			c.buf = appendQuoted(c.buf, v.Text())
+		default:
+			c.buf = v.AppendJSON(c.buf)
+		}
+	}
+	c.buf = append(c.buf, '\n')
+	if len(c.buf) < 64<<10 {
+		return nil
+	}
+	return c.Close()
+}
+
+func (c *csvWriter) Close() error {
+	_, err := c.w.Write(c.buf)
+	c.buf = c.buf[:0]
+	return err
+}
+
+// A csvReader cuts a file into records.
+type csvReader struct {
+	lines lineReader
+	cells []csvCell
+	text  []byte // of the cells, without quotes
+}
+
+type csvCell struct {
+	from, to int // in text
+	quoted   bool
+}
+
+func (c *csvReader) cell(i int) []byte { return c.text[c.cells[i].from:c.cells[i].to] }
+
+var errQuote = errors.New("a quote is missing, or stands in the middle of a cell")
+
+// next reads the next record; the error io.EOF ends the file, errQuote and errLongLine
+// are of one record.
+func (c *csvReader) next() (line int64, err error) {
+	row, err := c.lines.next()
+	line = c.lines.number
+	if err != nil {
+		return line, err
+	}
+	c.cells, c.text = c.cells[:0], c.text[:0]
+	for {
+		row, err = c.take(row)
+		if err != nil || row == nil {
+			return line, err
+		}
+	}
+}
+
+// take takes the next cell of the row and returns the rest, nil behind the last one.
+func (c *csvReader) take(row []byte) (rest []byte, err error) {
+	from := len(c.text)
+	if len(row) > 0 && row[0] == '"' {
+		row, err = c.takeQuoted(row[1:])
+		if err != nil {
+			return nil, err
+		}
+		c.cells = append(c.cells, csvCell{from, len(c.text), true})
+		if len(row) > 0 && row[0] == ',' {
+			return row[1:], nil
+		}
+		return nil, nil
+	}
+	end := bytes.IndexByte(row, ',')
+	last := end < 0
+	if last {
+		row = bytes.TrimSuffix(row, []byte("\r"))
+		end = len(row)
+	}
+	if bytes.IndexByte(row[:end], '"') >= 0 {
+		return nil, errQuote
+	}
+	c.text = append(c.text, row[:end]...)
+	c.cells = append(c.cells, csvCell{from: from, to: len(c.text)})
+	if last {
+		return nil, nil
+	}
+	return row[end+1:], nil
+}
+
+// takeQuoted takes the rest of a quoted cell, with its closing quote. It may go on in the
+// next lines, which are put back if it has no end.
+func (c *csvReader) takeQuoted(row []byte) (rest []byte, err error) {
+	var more [][]byte
+	for {
+		i := bytes.IndexByte(row, '"')
+		switch {
+		case i >= 0 && i+1 < len(row) && row[i+1] == '"':
+			c.text = append(c.text, row[:i+1]...)
+			row = row[i+2:]
+			continue
+		case i >= 0:
+			c.text = append(c.text, row[:i]...)
+			if row = row[i+1:]; len(row) == 0 || row[0] == ',' || string(row) == "\r" {
+				return row, nil
+			}
+			c.lines.putBack(more)
+			return nil, errQuote
+		}
+		c.text = append(append(c.text, row...), '\n')
+		next, err := c.lines.next()
+		switch {
+		case errors.Is(err, io.EOF) || len(more) == stringLines:
+			if err == nil {
+				more = append(more, slices.Clone(next))
+			}
+			c.lines.putBack(more)
+			return nil, errQuote
+		case err != nil:
+			return nil, err
+		}
+		row = slices.Clone(next)
+		more = append(more, row)
+	}
+}
+
+// readCSV reads a file with a header.
+func readCSV(r io.Reader, o Options) Rows {
+	return func(yield func(Row, error) bool) {
+		c := &csvReader{lines: lineReader{r: bufio.NewReaderSize(r, 64<<10)}}
+		if _, err := c.next(); err != nil {
+			yield(Row{}, fmt.Errorf("read the header: %w", noFile(err)))
+			return
+		}
+		head := make([]string, len(c.cells))
+		for i := range head {
+			head[i] = string(c.cell(i))
+		}
+		head[0] = strings.TrimPrefix(head[0], "\ufeff") // spreadsheets write one
+		sources, err := sourcesOf(head, o.Tags)
+		if err != nil {
+			yield(Row{}, err)
+			return
+		}
+		words := make(interner)
+		for {
+			line, err := c.next()
+			row := Row{Line: line}
+			switch {
+			case errors.Is(err, io.EOF):
+				return
+			case errors.Is(err, errQuote), errors.Is(err, errLongLine):
+				row.Err = err
+			case err != nil:
+				yield(Row{}, fmt.Errorf("read line %d: %w", line, err))
+				return
+			case len(c.cells) == 1 && c.cells[0].to == 0 && len(sources) > 1:
+				continue // an empty line
+			default:
+				row.Err = c.reading(sources, words, &row.Reading)
+			}
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+func noFile(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errors.New("the file is empty")
+	}
+	return err
+}
+
+// reading makes a reading of the record.
+func (c *csvReader) reading(sources []source, words interner, r *telemetry.Reading) (err error) {
+	if len(c.cells) != len(sources) {
+		return fmt.Errorf("the line has %d cells, and the header %d", len(c.cells), len(sources))
+	}
+	r.Fields = make([]telemetry.Field, 0, len(sources)-2)
+	for i := range sources {
+		s, cell, quoted := &sources[i], c.cell(i), c.cells[i].quoted
+		if len(cell) == 0 && !quoted {
+			continue
+		}
+		switch s.kind {
+		case fromSensor:
+			r.Sensor = words.of(cell)
+		case fromTime:
+			if r.Time, err = parseTime(string(cell)); err != nil {
+				return err
+			}
+		case fromTag:
+			r.Tags = append(r.Tags, telemetry.Tag{Name: s.name, Value: words.of(cell)})
+		case fromField:
+			if v, ok := cellValue(cell, quoted, words); ok {
+				s.give(r, v)
+			}
+		}
+	}
+	if r.Time.IsZero() {
+		return errors.New("ts is missing")
+	}
+	return nil
+}
+
+// cellValue returns the value of a cell; false for what pandas writes where there is
+// none.
+func cellValue(cell []byte, quoted bool, words interner) (v telemetry.Value, ok bool) {
+	text := string(cell)
+	switch {
+	case quoted:
+		return telemetry.TextValue(words.of(cell)), true
+	case strings.EqualFold(text, "true"), strings.EqualFold(text, "false"):
+		return telemetry.BoolValue(strings.EqualFold(text, "true")), true
+	case strings.EqualFold(text, "nan"):
+		return v, false
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return telemetry.IntValue(n), true
+	}
+	if f, err := strconv.ParseFloat(text, 64); err == nil && text[0] != '+' && !strings.ContainsAny(text, "xX_") {
+		return telemetry.FloatValue(f), true
+	}
+	return telemetry.TextValue(words.of(cell)), true
+}

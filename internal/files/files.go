@@ -1,0 +1,160 @@
+// Package files reads and writes readings as files: Parquet, CSV and NDJSON, and reads
+// InfluxDB's line protocol.
+//
+//	reading ─▶ Columns.Add          reading ─▶ Writer ─▶ Parquet, CSV or NDJSON
+//	              │                               ▲
+//	              └────────── Columns ────────────┘
+//
+//	Parquet, CSV, NDJSON, line protocol ─▶ Open ─▶ Reader ─▶ row
+//
+// A file of Parquet or CSV has the same columns in all rows, which its writer needs to
+// know before the first one: columns.go has the rules. The other files are named after
+// their format; influx.go has the line protocol.
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Format of files.
+type Format string
+
+// The formats. Line protocol is only read.
+const (
+	Parquet Format = "parquet"
+	CSV     Format = "csv"
+	NDJSON  Format = "ndjson"
+	Influx  Format = "influx"
+)
+
+// MediaType is what HTTP calls the format.
+func (f Format) MediaType() string {
+	switch f {
+	case Parquet:
+		return "application/vnd.apache.parquet"
+	case CSV:
+		return "text/csv"
+	case NDJSON:
+		return "application/x-ndjson"
+	}
+	return "text/plain"
+}
+
+// endings are those of file names, without that of a compression.
+var endings = map[string]Format{
+	".parquet": Parquet, ".csv": CSV, ".ndjson": NDJSON, ".jsonl": NDJSON,
+	".lp": Influx, ".line": Influx, ".influx": Influx, ".txt": Influx,
+}
+
+// FormatOf returns the format of a file by its name, which may end in .gz or .zst
+// after that.
+func FormatOf(name string) (Format, bool) {
+	name = strings.ToLower(name)
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
+	f, ok := endings[path.Ext(name)]
+	return f, ok
+}
+
+// Endings lists the endings that FormatOf knows.
+func Endings() []string {
+	all := make([]string, 0, len(endings))
+	for e := range endings {
+		all = append(all, e)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// A Writer writes readings to a file. Close writes the rest of it, and does not close
+// what the file is written to.
+type Writer interface {
+	Write(r *telemetry.Reading) error
+	Close() error
+}
+
+// NewWriter returns a writer of files with these columns, which NDJSON does not need.
+// Every reading must have been added to them. Memory is bounded, except that it grows
+// with the number of columns.
+func NewWriter(f Format, w io.Writer, c *Columns) (Writer, error) {
+	if f == NDJSON {
+		return &ndjsonWriter{w: w}, nil
+	}
+	columns := c.List()
+	if len(columns) > MaxColumns {
+		return nil, fmt.Errorf("the readings have %d different fields and tags, and a file of %s at most %d; use NDJSON, which has no columns, or fewer sensors", len(columns), f, MaxColumns)
+	}
+	switch f {
+	case Parquet:
+		return newParquetWriter(w, columns), nil
+	case CSV:
+		return newCSVWriter(w, columns), nil
+	}
+	return nil, fmt.Errorf("format %q cannot be written", f)
+}
+
+// A Row of a file is a reading, or why there is none.
+type Row struct {
+	Reading telemetry.Reading
+	Line    int64 // where it begins, from 1; of Parquet, the row
+	Err     error // the row cannot be read; others can
+}
+
+// Options say how to read files that Brim has not written.
+type Options struct {
+	// Tags are columns of CSV and Parquet that are tags, not fields, in addition to
+	// those that a file of Parquet names itself.
+	Tags []string
+	// SensorTag is the tag of line protocol whose value is the sensor id; empty: the
+	// series key is, as it is over HTTP.
+	SensorTag string
+	// Precision is the unit of timestamps in line protocol: ns, us, ms or s; empty: ns.
+	Precision string
+}
+
+// Rows yields the rows of a file. Its error ends them: the rest cannot be read. Reading
+// and its slices may be kept.
+type Rows = iter.Seq2[Row, error]
+
+// Read returns the rows of a file of the format; size is that of a file of Parquet, for
+// which r must be an io.ReaderAt. Others may be compressed with gzip or zstd.
+func Read(f Format, r io.Reader, size int64, o Options) Rows {
+	if f == Parquet {
+		at, ok := r.(io.ReaderAt)
+		if !ok {
+			return failed(errors.New("parquet needs a file, not a stream"))
+		}
+		return readParquet(at, size, o)
+	}
+	return func(yield func(Row, error) bool) {
+		plain, err := decompress(r)
+		if err != nil {
+			yield(Row{}, err)
+			return
+		}
+		defer plain.Close()
+		var rows Rows
+		switch f {
+		case CSV:
+			rows = readCSV(plain, o)
+		case NDJSON:
+			rows = readNDJSON(plain)
+		case Influx:
+			rows = readInflux(plain, o)
+		default:
+			rows = failed(fmt.Errorf("format %q cannot be read", f))
+		}
+		rows(yield)
+	}
+}
+
+func failed(err error) Rows {
+	return func(yield func(Row, error) bool) { yield(Row{}, err) }
+}

@@ -1,0 +1,325 @@
+package files
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/influxdata/line-protocol/v2/lineprotocol"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Line protocol, also as `influx_inspect export` and `influxd inspect export-lp` write
+// it. Those write a line for each field of a point, all of one field, then all of the
+// next. So lines of one series that follow each other are held back until another series
+// begins, and those with the same time and different fields become one reading, as they
+// are one point in InfluxDB:
+//
+//	cpu,host=a idle=90 1000      ┐
+//	cpu,host=a idle=80 2000      ├─▶ idle=90,user=5 1000; idle=80,user=7 2000
+//	cpu,host=a user=5 1000       │
+//	cpu,host=a user=7 2000       ┘
+
+// heldValues is how many values of a series are held back; those beyond become readings
+// of their own. It is a week of four fields every 5 s, and some 60 MB.
+const heldValues = 500_000
+
+// precisions are the units of timestamps, and how many nanoseconds they have.
+var precisions = map[string]lineprotocol.Precision{
+	"ns": lineprotocol.Nanosecond, "us": lineprotocol.Microsecond, "ms": lineprotocol.Millisecond, "s": lineprotocol.Second,
+}
+
+type influxReader struct {
+	lines     lineReader
+	precision lineprotocol.Precision
+	sensorTag string
+	words     interner
+	schema    bool // between # DDL and # DML
+
+	series []byte // of what is held, as text
+	sensor string
+	tags   []telemetry.Tag
+	held   []Row
+	at     map[int64]int // place in held of the last reading of a time
+	values int
+}
+
+func readInflux(r io.Reader, o Options) Rows {
+	return func(yield func(Row, error) bool) {
+		precision, ok := precisions[cmp.Or(o.Precision, "ns")]
+		if !ok {
+			yield(Row{}, fmt.Errorf("precision %q is unknown; allowed are ns, us, ms and s", o.Precision))
+			return
+		}
+		in := influxReader{
+			lines: lineReader{r: bufio.NewReaderSize(r, 64<<10)}, precision: precision, sensorTag: o.SensorTag,
+			words: make(interner), at: make(map[int64]int),
+		}
+		for {
+			entry, line, err := in.next()
+			switch {
+			case errors.Is(err, io.EOF):
+				in.flush(yield)
+				return
+			case errors.Is(err, errLongLine):
+				if !in.flush(yield) || !yield(Row{Line: line, Err: err}, nil) {
+					return
+				}
+				continue
+			case err != nil:
+				yield(Row{}, fmt.Errorf("read line %d: %w", in.lines.number+1, err))
+				return
+			}
+			if !in.take(entry, line, yield) {
+				return
+			}
+		}
+	}
+}
+
+// next returns the next point, which has several lines if a string has.
+func (in *influxReader) next() (entry []byte, line int64, err error) {
+	for {
+		row, err := in.lines.next()
+		line = in.lines.number
+		if err != nil {
+			return nil, line, err
+		}
+		text := bytes.Trim(row, " \t\r")
+		switch {
+		case len(text) == 0:
+		case text[0] == '#':
+			in.comment(bytes.TrimSpace(text[1:]))
+		case in.schema: // CREATE DATABASE …
+		case openString(text):
+			entry, err := in.join(text)
+			return entry, line, err
+		default:
+			return text, line, nil
+		}
+	}
+}
+
+// comment notes where the part that creates databases begins and ends.
+func (in *influxReader) comment(text []byte) {
+	switch string(text) {
+	case "DDL":
+		in.schema = true
+	case "DML":
+		in.schema = false
+	}
+}
+
+// join appends the lines that a string reaches into, if it has an end.
+func (in *influxReader) join(first []byte) (entry []byte, err error) {
+	entry = slices.Clone(first)
+	length := len(entry)
+	var more [][]byte
+	for len(more) < stringLines && openString(entry) {
+		row, err := in.lines.next()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		more = append(more, slices.Clone(row))
+		entry = append(append(entry, '\n'), row...)
+	}
+	if openString(entry) {
+		in.lines.putBack(more)
+		entry = entry[:length]
+	}
+	return entry, nil
+}
+
+// openString reports whether a point ends within a string. Quotes have no meaning before
+// the fields.
+func openString(entry []byte) bool {
+	if bytes.IndexByte(entry, '"') < 0 {
+		return false
+	}
+	i, open := seriesEnd(entry), false
+	for ; i < len(entry); i++ {
+		switch entry[i] {
+		case '\\':
+			i++
+		case '"':
+			open = !open
+		}
+	}
+	return open
+}
+
+// seriesEnd is the length of measurement and tags.
+func seriesEnd(entry []byte) int {
+	for i := 0; i < len(entry); i++ {
+		switch entry[i] {
+		case '\\':
+			i++
+		case ' ':
+			return i
+		}
+	}
+	return len(entry)
+}
+
+// take decodes a point and holds it; false if the consumer stopped.
+func (in *influxReader) take(entry []byte, line int64, yield func(Row, error) bool) bool {
+	series := entry[:seriesEnd(entry)]
+	if !bytes.Equal(series, in.series) || in.values >= heldValues {
+		if !in.flush(yield) {
+			return false
+		}
+		in.series = in.series[:0] // until it is decoded
+	}
+	row := Row{Line: line}
+	d := lineprotocol.NewDecoderWithBytes(entry)
+	if row.Err = in.decode(d, &row.Reading, len(in.series) > 0); row.Err != nil {
+		return yield(row, nil)
+	}
+	in.series = append(in.series[:0], series...)
+	in.hold(row)
+	return true
+}
+
+// hold keeps a reading, or adds its fields to one of the same time.
+func (in *influxReader) hold(row Row) {
+	r := &row.Reading
+	in.values += len(r.Fields)
+	if i, ok := in.at[r.Time.UnixNano()]; ok {
+		held := &in.held[i].Reading
+		if len(held.Fields)+len(r.Fields) <= telemetry.MaxFields && !shareField(held.Fields, r.Fields) {
+			held.Fields = append(held.Fields, r.Fields...)
+			return
+		}
+	}
+	in.at[r.Time.UnixNano()] = len(in.held)
+	in.held = append(in.held, row)
+}
+
+func shareField(a, b []telemetry.Field) bool {
+	for i := range b {
+		if slices.ContainsFunc(a, func(f telemetry.Field) bool { return f.Name == b[i].Name }) {
+			return true
+		}
+	}
+	return false
+}
+
+// flush yields what is held.
+func (in *influxReader) flush(yield func(Row, error) bool) bool {
+	for i := range in.held {
+		in.held[i].Reading.Time = floorMillis(in.held[i].Reading.Time)
+		if !yield(in.held[i], nil) {
+			return false
+		}
+	}
+	clear(in.held)
+	clear(in.at)
+	in.held, in.values = in.held[:0], 0
+	return true
+}
+
+// decode decodes a point; known says that its series is the last one's.
+func (in *influxReader) decode(d *lineprotocol.Decoder, r *telemetry.Reading, known bool) error {
+	if !d.Next() {
+		return errors.New("a point was expected")
+	}
+	measurement, err := d.Measurement()
+	if err != nil {
+		return pointError(err)
+	}
+	if !known {
+		if err := in.decodeSeries(d, measurement); err != nil {
+			return err
+		}
+	}
+	r.Sensor, r.Tags = in.sensor, in.tags
+	for {
+		name, value, err := d.NextField()
+		if err != nil {
+			return pointError(err)
+		}
+		if name == nil {
+			break
+		}
+		v, err := in.value(value)
+		if err != nil {
+			return fmt.Errorf("field %s: %w", telemetry.Quote(name), err)
+		}
+		r.Fields = append(r.Fields, telemetry.Field{Name: in.words.of(name), Value: v})
+	}
+	if r.Time, err = d.Time(in.precision, r.Time); err != nil {
+		return pointError(err)
+	}
+	if r.Time.IsZero() {
+		return errors.New("the timestamp is missing")
+	}
+	return nil
+}
+
+// decodeSeries decodes the tags, and makes the sensor id of them.
+func (in *influxReader) decodeSeries(d *lineprotocol.Decoder, measurement []byte) error {
+	key := telemetry.AppendSeriesWord(nil, measurement, false)
+	var tags []telemetry.Tag
+	for {
+		name, value, err := d.NextTag()
+		if err != nil {
+			return pointError(err)
+		}
+		if name == nil {
+			break
+		}
+		tags = append(tags, telemetry.Tag{Name: in.words.of(name), Value: in.words.of(value)})
+	}
+	sorted := slices.Clone(tags)
+	slices.SortStableFunc(sorted, func(a, b telemetry.Tag) int { return cmp.Compare(a.Name, b.Name) })
+	for _, t := range sorted {
+		key = telemetry.AppendSeriesWord(append(key, ','), []byte(t.Name), true)
+		key = telemetry.AppendSeriesWord(append(key, '='), []byte(t.Value), true)
+	}
+	in.sensor, in.tags = string(key), tags
+	if in.sensorTag == "" {
+		return nil
+	}
+	i := slices.IndexFunc(tags, func(t telemetry.Tag) bool { return t.Name == in.sensorTag })
+	if i < 0 {
+		return fmt.Errorf("the line has no tag %s, which holds the sensor id (--sensor-tag)", telemetry.Quote([]byte(in.sensorTag)))
+	}
+	in.sensor = tags[i].Value
+	return nil
+}
+
+func (in *influxReader) value(v lineprotocol.Value) (telemetry.Value, error) {
+	switch v.Kind() {
+	case lineprotocol.Int:
+		return telemetry.IntValue(v.IntV()), nil
+	case lineprotocol.Uint:
+		if v.UintV() > math.MaxInt64 {
+			return telemetry.Value{}, fmt.Errorf("%d does not fit a signed 64-bit integer", v.UintV())
+		}
+		return telemetry.IntValue(int64(v.UintV())), nil
+	case lineprotocol.Bool:
+		return telemetry.BoolValue(v.BoolV()), nil
+	case lineprotocol.String:
+		return telemetry.TextValue(in.words.of(v.BytesV())), nil
+	case lineprotocol.Float:
+		return telemetry.FloatValue(v.FloatV()), nil
+	}
+	return telemetry.Value{}, errors.New("its value is of no known kind")
+}
+
+// pointError is an error of the decoder without its line, which is always the first.
+func pointError(err error) error {
+	var at *lineprotocol.DecodeError
+	if errors.As(err, &at) {
+		return fmt.Errorf("column %d: %w", at.Column, at.Err)
+	}
+	return err
+}

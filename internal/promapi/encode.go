@@ -1,0 +1,147 @@
+package promapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	jsoniter "github.com/json-iterator/go"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/util/jsonutil"
+)
+
+// An answer is the data of a successful request: something for encoding/json, labels, or
+// the value of a query.
+type answer struct {
+	data     any
+	warnings []string
+	infos    []string
+	close    func() // releases the data; may be nil
+}
+
+// labelSets are the labels of series.
+type labelSets []labels.Labels
+
+// write answers with JSON.
+func (a *API) write(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // fails only if the client is gone
+}
+
+// succeed writes the answer, and returns the code for the metrics.
+func (x *exchange) succeed(got answer) string {
+	if x.session != nil {
+		got.warnings = append(got.warnings, x.missing()...)
+	}
+	x.w.Header().Set("Content-Type", "application/json")
+	const piece = 64 << 10
+	s := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, x.w, piece)
+	s.WriteRaw(`{"status":"success","data":`)
+	writeData(s, got.data)
+	writeWords(s, "warnings", got.warnings)
+	writeWords(s, "infos", got.infos)
+	s.WriteRaw("}")
+	if s.Flush() != nil {
+		return codeGone
+	}
+	return strconv.Itoa(http.StatusOK)
+}
+
+func writeWords(s *jsoniter.Stream, name string, words []string) {
+	if len(words) == 0 {
+		return
+	}
+	s.WriteMore()
+	s.WriteObjectField(name)
+	s.WriteVal(words)
+}
+
+func writeData(s *jsoniter.Stream, data any) {
+	switch v := data.(type) {
+	case labelSets:
+		writeList(s, v, writeLabels)
+	case promql.Matrix:
+		s.WriteRaw(`{"resultType":"matrix","result":`)
+		writeList(s, v, writeSeries)
+		s.WriteRaw("}")
+	case promql.Vector:
+		s.WriteRaw(`{"resultType":"vector","result":`)
+		writeList(s, v, writeSample)
+		s.WriteRaw("}")
+	case promql.Scalar:
+		s.WriteRaw(`{"resultType":"scalar","result":`)
+		writePoint(s, promql.FPoint{T: v.T, F: v.V})
+		s.WriteRaw("}")
+	case promql.String:
+		s.WriteRaw(`{"resultType":"string","result":[`)
+		jsonutil.MarshalTimestamp(v.T, s)
+		s.WriteMore()
+		s.WriteString(v.V)
+		s.WriteRaw("]}")
+	default:
+		s.WriteVal(v)
+	}
+}
+
+// writeList writes an array, and sends what is written so far from time to time.
+func writeList[T any](s *jsoniter.Stream, list []T, write func(*jsoniter.Stream, T)) {
+	s.WriteArrayStart()
+	for i, one := range list {
+		if i > 0 {
+			s.WriteMore()
+		}
+		write(s, one)
+		if s.Buffered() > 32<<10 && s.Flush() != nil {
+			return // the client is gone, and the last Flush says so again
+		}
+	}
+	s.WriteArrayEnd()
+}
+
+func writeLabels(s *jsoniter.Stream, l labels.Labels) {
+	s.WriteObjectStart()
+	first := true
+	l.Range(func(one labels.Label) {
+		if !first {
+			s.WriteMore()
+		}
+		first = false
+		s.WriteString(one.Name)
+		s.WriteRaw(":")
+		s.WriteString(one.Value)
+	})
+	s.WriteObjectEnd()
+}
+
+func writePoint(s *jsoniter.Stream, p promql.FPoint) {
+	s.WriteArrayStart()
+	jsonutil.MarshalTimestamp(p.T, s)
+	s.WriteMore()
+	jsonutil.MarshalFloat(p.F, s)
+	s.WriteArrayEnd()
+}
+
+func writeSample(s *jsoniter.Stream, one promql.Sample) {
+	s.WriteRaw(`{"metric":`)
+	writeLabels(s, one.Metric)
+	s.WriteRaw(`,"value":`)
+	writePoint(s, promql.FPoint{T: one.T, F: one.F})
+	s.WriteRaw("}")
+}
+
+func writeSeries(s *jsoniter.Stream, one promql.Series) {
+	s.WriteRaw(`{"metric":`)
+	writeLabels(s, one.Metric)
+	s.WriteRaw(`,"values":[`)
+	for i, p := range one.Floats {
+		if i > 0 {
+			s.WriteMore()
+		}
+		writePoint(s, p)
+	}
+	s.WriteRaw("]}")
+}

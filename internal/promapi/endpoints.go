@@ -1,0 +1,442 @@
+package promapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// An endpoint is one call of the API.
+type endpoint struct {
+	name   string // after /api/v1/, and a value of the label call
+	post   bool   // parameters may be in a form
+	static bool   // needs no stored readings
+	answer func(*exchange, context.Context) (answer, error)
+}
+
+func (e *endpoint) methods() string {
+	if e.post {
+		return "GET, POST"
+	}
+	return "GET"
+}
+
+const callLabelValues = "label_values"
+
+// endpoints are all calls, without label/{name}/values.
+var endpoints = []endpoint{
+	{"query", true, false, (*exchange).query},
+	{"query_range", true, false, (*exchange).queryRange},
+	{"series", true, false, (*exchange).series},
+	{"labels", true, false, (*exchange).labels},
+	{"metadata", false, false, (*exchange).metadata},
+	{"status/buildinfo", false, true, (*exchange).buildInfo},
+	{"format_query", true, true, (*exchange).formatQuery},
+	{"query_exemplars", true, true, (*exchange).nothing},
+	{"rules", false, true, (*exchange).noRules},
+	{"alerts", false, true, (*exchange).noAlerts},
+}
+
+var labelValues = endpoint{callLabelValues, false, false, (*exchange).labelValues}
+
+// find returns the endpoint of a path after /api/v1/, nil if there is none.
+func find(rest string) (e *endpoint, label string) {
+	if name, ok := strings.CutPrefix(rest, "label/"); ok {
+		if name, ok = strings.CutSuffix(name, "/values"); ok {
+			if label, err := url.PathUnescape(name); err == nil {
+				return &labelValues, label
+			}
+		}
+		return nil, ""
+	}
+	for i := range endpoints {
+		if endpoints[i].name == rest {
+			return &endpoints[i], ""
+		}
+	}
+	return nil, ""
+}
+
+// Paths are the paths of the API with their methods, as its description has them.
+func Paths() map[string][]string {
+	paths := make(map[string][]string)
+	for _, e := range append(slices.Clone(endpoints), endpoint{name: "label/{name}/values"}) {
+		paths[root+version+e.name] = strings.Split(e.methods(), ", ")
+	}
+	return paths
+}
+
+// An exchange is one request and its answer.
+type exchange struct {
+	api    *API
+	w      http.ResponseWriter
+	r      *http.Request
+	stream string
+	label  string // of label/{name}/values
+
+	session *read.Session
+}
+
+// maxForm is the most bytes that the parameters of a request may have.
+const maxForm = 256 << 10
+
+// maxWait is how long a request waits for a slot: a dashboard asks for all its panels at
+// once, and does not ask again.
+const maxWait = 10 * time.Second
+
+// run answers the request, and returns the code of its answer.
+func (x *exchange) run(e *endpoint) string {
+	x.r.Body = http.MaxBytesReader(x.w, x.r.Body, maxForm)
+	if err := x.r.ParseForm(); err != nil || len(x.r.URL.RawQuery) > maxForm {
+		var tooLong *http.MaxBytesError
+		if err == nil || errors.As(err, &tooLong) {
+			return x.refuse(x.r.Context(), telemetry.Errorf(telemetry.TooLarge, "body_too_large", "the parameters have more than %d bytes, which is the limit", maxForm))
+		}
+		return x.refuse(x.r.Context(), invalid("the parameters cannot be read: %v", err))
+	}
+	ctx := x.r.Context()
+	if !e.static {
+		var err error
+		if ctx, x.session, err = x.api.cfg.Reader.Begin(ctx, read.Ask{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait}); err != nil {
+			return x.refuse(x.r.Context(), err)
+		}
+		defer x.session.End()
+		var cancel context.CancelFunc
+		if ctx, cancel, err = x.within(ctx); err != nil {
+			return x.refuse(x.r.Context(), err)
+		}
+		defer cancel()
+	}
+	got, err := e.answer(x, ctx)
+	if got.close != nil {
+		defer got.close()
+	}
+	if err != nil {
+		return x.refuse(ctx, err)
+	}
+	return x.succeed(got)
+}
+
+// within applies the parameter timeout, which can only shorten that of the session.
+func (x *exchange) within(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	text := x.r.FormValue("timeout")
+	if text == "" {
+		return ctx, func() {}, nil
+	}
+	d, err := parseDuration(text)
+	if err != nil {
+		return nil, nil, invalid("timeout %v", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, d, errOwnTimeout)
+	return ctx, cancel, nil
+}
+
+func invalid(format string, args ...any) error {
+	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
+}
+
+// MaxSteps is how many steps a range query may have, as in Prometheus.
+const MaxSteps = 11_000
+
+// limits of series, labels and values.
+const maxListed = 100_000
+
+// parseTime reads seconds since the epoch, or RFC 3339.
+func parseTime(s string) (time.Time, error) {
+	if f, err := strconv.ParseFloat(s, 64); err == nil {
+		if math.IsNaN(f) || math.Abs(f) > math.MaxInt64/1000 {
+			return time.Time{}, fmt.Errorf("%s is out of range", telemetry.Quote([]byte(s)))
+		}
+		whole, part := math.Modf(f)
+		part = math.Round(part*1000) / 1000
+		return time.Unix(int64(whole), int64(part*float64(time.Second))).UTC(), nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s is not a time; allowed are seconds since the epoch and RFC 3339", telemetry.Quote([]byte(s)))
+	}
+	return t, nil
+}
+
+// parseDuration reads seconds, or a duration like 5m.
+func parseDuration(s string) (time.Duration, error) {
+	if f, err := strconv.ParseFloat(s, 64); err == nil {
+		d := f * float64(time.Second)
+		if math.IsNaN(d) || math.Abs(d) > math.MaxInt64/2 {
+			return 0, fmt.Errorf("%s is out of range", telemetry.Quote([]byte(s)))
+		}
+		return time.Duration(d), nil
+	}
+	d, err := model.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a duration; allowed are seconds, and numbers with a unit like 30s, 5m, 1h or 1d", telemetry.Quote([]byte(s)))
+	}
+	return time.Duration(d), nil
+}
+
+// time returns a parameter that is a time.
+func (x *exchange) time(name string, absent time.Time) (time.Time, error) {
+	text := x.r.FormValue(name)
+	if text == "" {
+		if absent.IsZero() {
+			return absent, invalid("parameter %s is missing", name)
+		}
+		return absent, nil
+	}
+	t, err := parseTime(text)
+	if err != nil {
+		return t, invalid("%s %v", name, err)
+	}
+	return t, nil
+}
+
+// limit returns the parameter limit; 0: none.
+func (x *exchange) limit() (int, error) {
+	text := x.r.FormValue("limit")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, invalid("limit %s is not a number from 0 on", telemetry.Quote([]byte(text)))
+	}
+	return n, nil
+}
+
+func (x *exchange) query(ctx context.Context) (answer, error) {
+	at, err := x.time("time", time.Now())
+	if err != nil {
+		return answer{}, err
+	}
+	return x.evaluate(ctx, at, at, 0)
+}
+
+func (x *exchange) queryRange(ctx context.Context) (answer, error) {
+	start, err := x.time("start", time.Time{})
+	if err != nil {
+		return answer{}, err
+	}
+	end, err := x.time("end", time.Time{})
+	if err != nil {
+		return answer{}, err
+	}
+	step, err := parseDuration(x.r.FormValue("step"))
+	switch {
+	case err != nil:
+		return answer{}, invalid("step %v", err)
+	case end.Before(start):
+		return answer{}, invalid("end %s is before start %s", end.Format(time.RFC3339), start.Format(time.RFC3339))
+	case step < time.Millisecond:
+		return answer{}, invalid("step %s is too short; allowed is 1ms or more", telemetry.Quote([]byte(x.r.FormValue("step"))))
+	case end.Sub(start)/step > MaxSteps:
+		return answer{}, invalid("the range has %d steps; at most %d are allowed: use a longer step or a shorter range", end.Sub(start)/step, MaxSteps)
+	}
+	return x.evaluate(ctx, start, end, step)
+}
+
+// span returns the parameters start and end of series, labels and values, in
+// milliseconds.
+func (x *exchange) span() (from, to int64, err error) {
+	start, err := x.time("start", time.UnixMilli(0))
+	if err != nil {
+		return 0, 0, err
+	}
+	end, err := x.time("end", time.UnixMilli(maxTime))
+	if err != nil {
+		return 0, 0, err
+	}
+	return start.UnixMilli(), end.UnixMilli(), nil
+}
+
+// selectors returns the parameters match[].
+func (x *exchange) selectors(needed bool) ([][]*labels.Matcher, error) {
+	given := x.r.Form["match[]"]
+	if len(given) == 0 && needed {
+		return nil, invalid("parameter match[] is missing; it is a selector like temperature{site=\"north\"}")
+	}
+	for _, text := range given {
+		if err := checkSize(text); err != nil {
+			return nil, err
+		}
+	}
+	sets, err := x.api.parser.ParseMetricSelectors(given)
+	if err != nil {
+		return nil, invalid("match[] cannot be parsed: %v", err)
+	}
+	for _, set := range sets {
+		if !slices.ContainsFunc(set, func(m *labels.Matcher) bool { return !m.Matches("") }) {
+			return nil, invalid("match[] must have a matcher that an empty value does not satisfy")
+		}
+	}
+	return sets, nil
+}
+
+// list calls visit for the labels of each series that the request selects.
+func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labels)) error {
+	from, to, err := x.span()
+	if err != nil {
+		return err
+	}
+	sets, err := x.selectors(needed)
+	if err != nil {
+		return err
+	}
+	if len(sets) == 0 {
+		sets = [][]*labels.Matcher{nil}
+	}
+	q := &querier{exchange: x}
+	for _, set := range sets {
+		found := q.Select(ctx, false, &storage.SelectHints{Start: from, End: to, Func: "series"}, set...)
+		for found.Next() {
+			visit(found.At().Labels())
+		}
+		if err := found.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exchange) series(ctx context.Context) (answer, error) {
+	limit, err := x.limit()
+	if err != nil {
+		return answer{}, err
+	}
+	known := make(map[string]struct{})
+	var found []labels.Labels
+	err = x.list(ctx, true, func(l labels.Labels) {
+		key := l.String()
+		if _, twice := known[key]; !twice {
+			known[key] = struct{}{}
+			found = append(found, l)
+		}
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	slices.SortFunc(found, labels.Compare)
+	out := answer{data: labelSets(found)}
+	if limit > 0 && len(found) > limit {
+		out.data, out.warnings = labelSets(found[:limit]), []string{truncated}
+	}
+	return out, nil
+}
+
+const truncated = "results truncated due to limit"
+
+// names answers with a sorted list of words.
+func (x *exchange) names(words map[string]struct{}) (answer, error) {
+	limit, err := x.limit()
+	if err != nil {
+		return answer{}, err
+	}
+	list := make([]string, 0, len(words))
+	for w := range words {
+		list = append(list, w)
+	}
+	slices.Sort(list)
+	if limit > 0 && len(list) > limit {
+		return answer{data: list[:limit], warnings: []string{truncated}}, nil
+	}
+	return answer{data: list}, nil
+}
+
+func (x *exchange) labels(ctx context.Context) (answer, error) {
+	names := make(map[string]struct{})
+	err := x.list(ctx, false, func(l labels.Labels) {
+		l.Range(func(one labels.Label) { names[one.Name] = struct{}{} })
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return x.names(names)
+}
+
+func (x *exchange) labelValues(ctx context.Context) (answer, error) {
+	name := x.label
+	if strings.HasPrefix(name, "U__") {
+		name = model.UnescapeName(name, model.ValueEncodingEscaping)
+	}
+	if !model.UTF8Validation.IsValidLabelName(name) {
+		return answer{}, invalid("%s cannot be the name of a label", telemetry.Quote([]byte(name)))
+	}
+	values := make(map[string]struct{})
+	err := x.list(ctx, false, func(l labels.Labels) {
+		if v := l.Get(name); v != "" {
+			values[v] = struct{}{}
+		}
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return x.names(values)
+}
+
+// metadata answers with the metrics' types. Those of fields are not known.
+func (x *exchange) metadata(ctx context.Context) (answer, error) {
+	wanted := x.r.FormValue("metric")
+	limit, err := x.limit()
+	if err != nil {
+		return answer{}, err
+	}
+	found := make(map[string][]metadata)
+	err = x.list(ctx, false, func(l labels.Labels) {
+		name := l.Get(model.MetricNameLabel)
+		if (wanted == "" || name == wanted) && (limit == 0 || len(found) < limit) {
+			found[name] = []metadata{{Type: "unknown"}}
+		}
+	})
+	return answer{data: found}, err
+}
+
+type metadata struct {
+	Type string `json:"type"`
+	Help string `json:"help"`
+	Unit string `json:"unit"`
+}
+
+// prometheusVersion is what clients are told, which choose features by it.
+const prometheusVersion = "3.13.5"
+
+func (x *exchange) buildInfo(context.Context) (answer, error) {
+	return answer{data: map[string]string{
+		"version": prometheusVersion, "revision": "brim-" + x.api.cfg.Version, "branch": "", "buildUser": "", "buildDate": "", "goVersion": runtime.Version(),
+	}}, nil
+}
+
+func (x *exchange) formatQuery(context.Context) (answer, error) {
+	text := x.r.FormValue("query")
+	if err := checkSize(text); err != nil {
+		return answer{}, err
+	}
+	e, err := x.api.parser.ParseExpr(text)
+	if err != nil {
+		return answer{}, invalid("the query cannot be parsed: %v", err)
+	}
+	return answer{data: e.Pretty(0)}, nil
+}
+
+func (x *exchange) nothing(context.Context) (answer, error) { return answer{data: []string{}}, nil }
+
+func (x *exchange) noRules(context.Context) (answer, error) {
+	return answer{data: map[string][]string{"groups": {}}}, nil
+}
+
+func (x *exchange) noAlerts(context.Context) (answer, error) {
+	return answer{data: map[string][]string{"alerts": {}}}, nil
+}

@@ -1,0 +1,125 @@
+package promapi
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A problem is an answer to a request that failed, as Prometheus writes it.
+type problem struct {
+	Status string `json:"status"`
+	Type   string `json:"errorType"`
+	Error  string `json:"error"`
+}
+
+// A kind says how an error of a kind is answered.
+type kind struct {
+	status int
+	name   string // errorType
+}
+
+var kinds = map[telemetry.ErrorKind]kind{
+	telemetry.Internal:        {http.StatusInternalServerError, "internal"},
+	telemetry.Invalid:         {http.StatusBadRequest, "bad_data"},
+	telemetry.TooLarge:        {http.StatusRequestEntityTooLarge, "bad_data"},
+	telemetry.NotFound:        {http.StatusNotFound, "not_found"},
+	telemetry.Unauthenticated: {http.StatusUnauthorized, "unauthorized"},
+	telemetry.Forbidden:       {http.StatusForbidden, "forbidden"},
+	telemetry.Quota:           {http.StatusTooManyRequests, "too_many_requests"},
+	telemetry.Unavailable:     {http.StatusServiceUnavailable, "unavailable"},
+}
+
+// Kinds of errors that only queries have.
+var (
+	kindExecution = kind{http.StatusUnprocessableEntity, "execution"}
+	kindTimeout   = kind{http.StatusServiceUnavailable, "timeout"}
+)
+
+// statusGone is what proxies log where the client went away.
+const statusGone = 499
+
+// errOwnTimeout is the cause of a context that ended by the parameter timeout.
+var errOwnTimeout = errors.New("the request's own timeout")
+
+// explain returns how to answer an error of a query, and the error to be shown.
+func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Error) {
+	var (
+		known   *telemetry.Error
+		samples promql.ErrTooManySamples
+	)
+	errors.As(err, &known)
+	switch {
+	case known != nil && known.Code == telemetry.CodeTooCostly:
+		return kindExecution, &telemetry.Error{Code: known.Code, Message: known.Message + askForLess}
+	case known != nil:
+		k, ok := kinds[known.Kind]
+		if !ok {
+			k = kinds[telemetry.Internal]
+		}
+		if known.Code == "query_timed_out" {
+			k = kindTimeout
+		}
+		return k, known
+	case errors.As(err, &samples):
+		return kindExecution, x.tooManySamples()
+	case errors.Is(context.Cause(ctx), errOwnTimeout):
+		return kindTimeout, telemetry.Errorf(telemetry.Unavailable, "query_timed_out", "the query took longer than its parameter timeout")
+	case ctx.Err() != nil && x.session != nil && !errors.Is(err, errExplained):
+		return x.explain(ctx, errors.Join(errExplained, x.session.Explain(ctx)))
+	case ctx.Err() != nil:
+		return kind{statusGone, "canceled"}, telemetry.Errorf(telemetry.Unavailable, "canceled", "the query was canceled")
+	}
+	return kindExecution, telemetry.Errorf(telemetry.Invalid, "execution", "%v", err)
+}
+
+// errExplained says that the session has explained an error.
+var errExplained = errors.New("explained")
+
+const askForLess = " (--query-max-bytes); use a shorter range or fewer sensors"
+
+func (x *exchange) tooManySamples() *telemetry.Error {
+	return telemetry.Errorf(telemetry.Invalid, telemetry.CodeTooCostly,
+		"the query needs more than %d samples in memory, which is the limit (--query-max-samples); use a shorter range, a longer step, or select fewer series", x.api.cfg.MaxSamples)
+}
+
+// refuse answers a request that failed, and returns the code for the metrics.
+func (x *exchange) refuse(ctx context.Context, err error) string {
+	if x.r.Context().Err() != nil {
+		return codeGone
+	}
+	k, known := x.explain(ctx, err)
+	x.api.answerProblem(x.w, k, known)
+	return strconv.Itoa(k.status)
+}
+
+// problem answers a request that was refused before it was looked at.
+func (a *API) problem(w http.ResponseWriter, err error) {
+	var known *telemetry.Error
+	if !errors.As(err, &known) {
+		known = &telemetry.Error{Message: "an internal error occurred; see the daemon's log", Err: err}
+	}
+	k, ok := kinds[known.Kind]
+	if !ok {
+		k = kinds[telemetry.Internal]
+	}
+	a.answerProblem(w, k, known)
+}
+
+func (a *API) answerProblem(w http.ResponseWriter, k kind, e *telemetry.Error) {
+	if k.status == http.StatusInternalServerError {
+		a.cfg.Logger.Error("a query failed", "err", e)
+	}
+	if e.Kind == telemetry.Unavailable || e.Kind == telemetry.Quota {
+		wait := max(e.RetryAfter, time.Second)
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	}
+	a.write(w, k.status, problem{Status: "error", Type: k.name, Error: e.Message})
+}

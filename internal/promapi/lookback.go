@@ -1,0 +1,203 @@
+package promapi
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+const (
+	// defaultLookback is how old a sample may be, as in Prometheus.
+	defaultLookback = 5 * time.Minute
+	// longestLookback is how far Brim looks back by itself, for sensors that send less often:
+	// three times an hour.
+	longestLookback = 3 * time.Hour
+	// missedIntervals is how many intervals of a sensor a sample is valid for.
+	missedIntervals = 3
+)
+
+// A lookback is how old a sample may be for an instant of a query.
+//
+// The engine knows one for all series. Where each series has its own, the engine gets the
+// longest, and a series gets a stale marker where its own is over. Ranges, which have no
+// look-back, leave markers out.
+type lookback struct {
+	longest time.Duration // of any series
+	auto    bool          // a series has its own, by the interval of its sensor
+}
+
+// lookback returns what the request or the stream asks for.
+func (x *exchange) lookback() (lookback, error) {
+	if text := x.r.FormValue("lookback_delta"); text != "" {
+		d, err := parseDuration(text)
+		if err != nil || d <= 0 {
+			return lookback{}, invalid("lookback_delta %s is not a positive duration", telemetry.Quote([]byte(text)))
+		}
+		return lookback{longest: d}, nil
+	}
+	if d := x.api.cfg.Lookback(x.session.Stream()); d > 0 {
+		return lookback{longest: d}, nil
+	}
+	return lookback{longest: longestLookback, auto: true}, nil
+}
+
+// earlier is how much longer longestLookback is than the default.
+const earlier = longestLookback - defaultLookback
+
+// reaches are how far lookBack goes back, one after the other.
+var reaches = [...]time.Duration{15 * time.Minute, time.Hour, earlier}
+
+// knownSamples are enough samples to know the interval of a sensor.
+const knownSamples = 3
+
+// lookBack reads what is older than defaultLookback, for a sensor that has no younger
+// sample at the beginning of a selection, or too few to know its interval.
+func (c *collector) lookBack(ctx context.Context, mu *sync.Mutex) error {
+	reached := time.Duration(0)
+	for _, reach := range reaches {
+		var spans task
+		for _, s := range c.task.of {
+			if s.instants && (reached == 0 && !c.has(s.from, s.from+defaultLookback.Milliseconds(), 1) || !c.has(s.from-reached.Milliseconds(), s.to, knownSamples)) {
+				spans.of = append(spans.of, &selection{from: max(0, s.from-reach.Milliseconds()), to: s.from - reached.Milliseconds()})
+			}
+		}
+		reached = reach
+		for _, span := range spans.spans() {
+			if err := c.readBefore(ctx, mu, span); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readBefore reads a span that may be before what was read already.
+func (c *collector) readBefore(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
+	later := c.sets
+	c.sets = nil
+	if err := c.readSpan(ctx, mu, span); err != nil {
+		return err
+	}
+	for _, set := range later {
+		into := c.setOf(set.tags)
+		for i, from := range set.columns {
+			col := into.column(c, i, from.name)
+			col.times, col.values = mergeSamples(col.times, col.values, from.times, from.values)
+		}
+	}
+	return nil
+}
+
+// mergeSamples merges two lists of samples in time order. Of two of one time the second
+// one stays.
+func mergeSamples(times []int64, values []float64, moreTimes []int64, moreValues []float64) ([]int64, []float64) {
+	if len(times) == 0 || len(moreTimes) == 0 || times[len(times)-1] < moreTimes[0] {
+		return append(times, moreTimes...), append(values, moreValues...)
+	}
+	type sample struct {
+		at int64
+		v  float64
+	}
+	all := make([]sample, 0, len(times)+len(moreTimes))
+	for i, at := range times {
+		all = append(all, sample{at, values[i]})
+	}
+	for i, at := range moreTimes {
+		all = append(all, sample{at, moreValues[i]})
+	}
+	slices.SortStableFunc(all, func(a, b sample) int { return int(min(max(a.at-b.at, -1), 1)) })
+	times, values = make([]int64, 0, len(all)), make([]float64, 0, len(all))
+	for _, one := range all {
+		if n := len(times); n > 0 && times[n-1] == one.at {
+			values[n-1] = one.v
+			continue
+		}
+		times, values = append(times, one.at), append(values, one.v)
+	}
+	return times, values
+}
+
+// has reports whether some column has so many samples of a span.
+func (c *collector) has(from, to int64, n int) bool {
+	for _, set := range c.sets {
+		for _, col := range set.columns {
+			if times, _ := col.between(from, to); len(times) >= n {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// seriesOf returns the samples of a column that the selection wants.
+func (s *selection) seriesOf(l labels.Labels, col *column) *series {
+	from := s.from
+	own := s.instants && s.querier.lookback.auto
+	if own {
+		from -= earlier.Milliseconds()
+	}
+	out := &series{labels: l}
+	if out.times, out.values = col.between(from, s.to); own {
+		out.times, out.values = withMarkers(out.times, out.values, s.to)
+	}
+	return out
+}
+
+// withMarkers adds stale markers where a sample is older than defaultLookback and than
+// missedIntervals.
+func withMarkers(times []int64, values []float64, end int64) ([]int64, []float64) {
+	lasts := lookbackOf(times)
+	gaps := 0
+	for i, at := range times {
+		if following(times, i, end)-at > lasts {
+			gaps++
+		}
+	}
+	if gaps == 0 {
+		return times, values
+	}
+	outTimes, outValues := make([]int64, 0, len(times)+gaps), make([]float64, 0, len(times)+gaps)
+	for i, at := range times {
+		outTimes, outValues = append(outTimes, at), append(outValues, values[i])
+		if following(times, i, end)-at > lasts {
+			outTimes, outValues = append(outTimes, at+lasts), append(outValues, staleMarker)
+		}
+	}
+	return outTimes, outValues
+}
+
+// following returns the time of the next sample, or the end.
+func following(times []int64, i int, end int64) int64 {
+	if i+1 < len(times) {
+		return times[i+1]
+	}
+	return end
+}
+
+// staleMarker ends a series for instants.
+var staleMarker = math.Float64frombits(value.StaleNaN)
+
+// lookbackOf returns the look-back of a series: missedIntervals times its usual interval,
+// the median, from defaultLookback to longestLookback.
+func lookbackOf(times []int64) int64 {
+	const shortest, longest = int64(defaultLookback / time.Millisecond), int64(longestLookback / time.Millisecond)
+	if len(times) < 2 {
+		return shortest
+	}
+	if (times[len(times)-1]-times[0])/int64(len(times)-1)*missedIntervals*2 <= shortest {
+		return shortest // as half of the intervals are at most twice the mean, so is the median
+	}
+	intervals := make([]int64, len(times)-1)
+	for i := range intervals {
+		intervals[i] = times[i+1] - times[i]
+	}
+	slices.Sort(intervals)
+	return min(max(missedIntervals*intervals[(len(intervals)-1)/2], shortest), longest)
+}

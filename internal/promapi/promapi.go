@@ -1,0 +1,140 @@
+// Package promapi serves the Prometheus query API over what is stored:
+//
+//	GET, POST ─▶ access ─▶ parse ─▶ read.Session ─▶ promql.Engine ─▶ JSON
+//	                                     │               │
+//	                                     └── querier ◀───┘ Select, one for each selector
+//
+// A stream is chosen by the path, /prometheus/{stream}/api/v1/…, or by the header
+// Brim-Stream. A field is a metric of its name; tags are labels, and so is the sensor.
+//
+// endpoints.go has the calls, query.go runs the engine, querier.go plans what a query
+// reads, fetch.go reads it, labels.go makes labels of readings, encode.go writes the
+// answers, errors.go the refusals.
+package promapi
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+const (
+	// root is what all paths begin with.
+	root = "/prometheus"
+	// streamHeader chooses the stream where the path does not.
+	streamHeader = "Brim-Stream"
+	// version is in each path.
+	version = "/api/v1/"
+)
+
+// Config says how to answer.
+type Config struct {
+	Reader *read.Reader
+	Guard  *access.Guard // nil: everyone may read
+	// Lookback returns how old a sample may be for an instant of a query; 0: five minutes,
+	// or three times the interval of a sensor that sends less often.
+	Lookback func(stream string) time.Duration
+	// MaxSamples is how many samples a query may hold in memory; 0: DefaultMaxSamples.
+	MaxSamples int
+	Version    string // of the daemon
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: metrics are kept and not registered
+}
+
+// DefaultMaxSamples is the default of Config.MaxSamples: 16 bytes each.
+const DefaultMaxSamples = 10_000_000
+
+// An API answers queries.
+type API struct {
+	cfg     Config
+	parser  parser.Parser
+	engine  *promql.Engine
+	metrics *metrics
+}
+
+// New returns an API.
+func New(cfg Config) (*API, error) {
+	cfg.MaxSamples = cmp.Or(cfg.MaxSamples, DefaultMaxSamples)
+	if cfg.Lookback == nil {
+		cfg.Lookback = func(string) time.Duration { return 0 }
+	}
+	switch {
+	case cfg.Reader == nil:
+		return nil, errors.New("the query API needs a reader")
+	case cfg.Logger == nil:
+		return nil, errors.New("the query API needs a logger")
+	case cfg.MaxSamples < 1:
+		return nil, fmt.Errorf("query-max-samples %d is out of range; allowed is 1 or more", cfg.MaxSamples)
+	}
+	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer)}
+	a.engine = promql.NewEngine(promql.EngineOpts{
+		MaxSamples: cfg.MaxSamples, Timeout: time.Hour, // that of the session is shorter
+		LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,
+		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+		Logger:                   slog.New(slog.DiscardHandler), Parser: a.parser,
+	})
+	return a, nil
+}
+
+// Serves reports whether requests with the path are those of the API.
+func Serves(u *url.URL) bool {
+	p := u.EscapedPath()
+	return p == root || strings.HasPrefix(p, root+"/")
+}
+
+// Handler serves the paths for which Serves is true.
+func (a *API) Handler() http.Handler {
+	return access.Require(a.cfg.Guard, access.Read, a.problem, http.HandlerFunc(a.serve))
+}
+
+// parsePath returns the stream that a path names, empty if it names none, and what
+// follows /api/v1/.
+func parsePath(escaped string) (stream, rest string, ok bool) {
+	after, ok := strings.CutPrefix(escaped, root)
+	if !ok {
+		return "", "", false
+	}
+	if rest, ok = strings.CutPrefix(after, version); ok {
+		return "", rest, true
+	}
+	name, rest, ok := strings.Cut(strings.TrimPrefix(after, "/"), version)
+	if !ok || name == "" || strings.Contains(name, "/") {
+		return "", "", false
+	}
+	stream, err := url.PathUnescape(name)
+	return stream, rest, err == nil
+}
+
+// serve answers a request that is allowed.
+func (a *API) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	stream, rest, ok := parsePath(r.URL.EscapedPath())
+	e, label := find(rest)
+	if !ok || e == nil {
+		a.problem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
+			"the path %s does not exist; the Prometheus query API has query, query_range, series, labels, label/{name}/values and metadata under %s%s", telemetry.Quote([]byte(r.URL.Path)), root, version))
+		return
+	}
+	if r.Method != http.MethodGet && (r.Method != http.MethodPost || !e.post) {
+		w.Header().Set("Allow", e.methods())
+		a.write(w, http.StatusMethodNotAllowed, problem{Status: "error", Type: "bad_data", Error: "this method is not allowed here; allowed are " + e.methods()})
+		return
+	}
+	begin := time.Now()
+	x := &exchange{api: a, w: w, r: r, label: label, stream: cmp.Or(stream, r.Header.Get(streamHeader))}
+	code := x.run(e)
+	a.metrics.answered(e.name, code, begin)
+}

@@ -1,0 +1,88 @@
+package read
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/brim-telemetry/brim/internal/files"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A page is a list of readings in the form that the client wants: a writer, or a table.
+type page interface {
+	add(r *telemetry.Reading) error
+	full() bool             // the rest should come with the next page
+	hold()                  // what comes from here on may be taken back
+	takeBack() bool         // takes it back, and reports whether it could
+	end(after string) error // of which the next page begins, empty if there is none
+}
+
+func (q *question) newPage() page {
+	if q.params.table != "" {
+		return &table{answer: q.w, format: q.params.table}
+	}
+	return q.newWriter(`{"readings":[`)
+}
+
+// add implements page.
+func (o *writer) add(r *telemetry.Reading) error {
+	o.next()
+	o.body = r.AppendJSON(o.body)
+	return o.flush()
+}
+
+// A table is a page as CSV or Parquet. Its columns are known when it has all readings,
+// so that they are kept until then, up to as many bytes as those of a page of JSON.
+type table struct {
+	answer  *answer
+	format  files.Format
+	columns files.Columns
+	rows    []telemetry.Reading
+	bytes   int
+	held    int // rows before those that may be taken back
+}
+
+func (t *table) add(r *telemetry.Reading) error {
+	t.rows = append(t.rows, *r)
+	t.bytes += weight(r)
+	return nil
+}
+
+func (t *table) full() bool { return t.bytes > maxPageBytes }
+
+func (t *table) hold() { t.held = len(t.rows) }
+
+func (t *table) takeBack() bool {
+	if t.held == 0 {
+		return false // the page would be empty
+	}
+	t.rows = t.rows[:t.held]
+	return true
+}
+
+func (t *table) end(after string) error {
+	for i := range t.rows {
+		t.columns.Add(&t.rows[i])
+	}
+	var body bytes.Buffer
+	out, err := files.NewWriter(t.format, &body, &t.columns)
+	if err != nil {
+		return telemetry.Errorf(telemetry.Invalid, telemetry.CodeTooCostly, "%v", err)
+	}
+	for i := 0; i < len(t.rows) && err == nil; i++ {
+		err = out.Write(&t.rows[i])
+	}
+	if err == nil {
+		err = out.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("write the answer as %s: %w", t.format, err)
+	}
+	h := t.answer.Header()
+	h.Set("Content-Type", t.format.MediaType())
+	if after != "" {
+		h.Set(afterHeader, headerText(after))
+	}
+	_, err = t.answer.Write(body.Bytes())
+	return err
+}

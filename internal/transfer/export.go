@@ -1,0 +1,515 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/brim-telemetry/brim/internal/files"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// ExportConfig says what to export.
+type ExportConfig struct {
+	Dir    string
+	Format files.Format
+	// Asked describes the export. A run continues an earlier one only if that has the
+	// same; From and To are then the earlier one's.
+	Asked    []string
+	From, To int64    // milliseconds, From <= Time < To
+	Sensors  []string // empty: all whose ids begin with Prefix
+	Prefix   string
+
+	Show func(ExportProgress) // called by one goroutine at a time, often
+}
+
+// ExportProgress says how far an export is.
+type ExportProgress struct {
+	Day      string // that is being read or written
+	Writing  bool   // all is read, the files are being written
+	Done     int    // days
+	Days     int
+	Readings int64 // read, or written, including those of earlier runs
+}
+
+// An Exported is what an export has written.
+type Exported struct {
+	Folder    string       `json:"folder"`
+	Format    files.Format `json:"format"`
+	From      string       `json:"from,omitempty"` // the first day; empty: there are no readings
+	To        string       `json:"to,omitempty"`   // the last day
+	Files     int          `json:"files"`          // one for each day with readings
+	Readings  int64        `json:"readings"`
+	Bytes     int64        `json:"bytes"`
+	Continued bool         `json:"continued"` // an earlier run had begun it
+}
+
+const (
+	pageReadings = 10_000
+	// parallel is how many sensors are read at once. The readings of all but one wait in
+	// memory, one page each; a daemon answers at least four queries at once, half of
+	// them to one identity.
+	parallel = 2
+	// savePause is how much work is lost at most by an interruption, unless a sensor has
+	// more readings in a day.
+	savePause = 5 * time.Second
+)
+
+// Export writes the readings of a stream as a file a day. If it is interrupted, another
+// call continues it.
+func Export(ctx context.Context, source Source, cfg ExportConfig) (done Exported, err error) {
+	if cfg.Show == nil {
+		cfg.Show = func(ExportProgress) {}
+	}
+	f, err := openFolder(cfg.Dir)
+	if err != nil {
+		return Exported{}, err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	e := &export{cfg: cfg, source: source, folder: f, state: &f.state}
+	if err := e.begin(ctx); err != nil {
+		return Exported{}, err
+	}
+	if err := e.readDays(ctx); err != nil {
+		return Exported{}, err
+	}
+	if err := e.writeDays(ctx); err != nil {
+		return Exported{}, err
+	}
+	return e.result(), nil
+}
+
+// An export is one run.
+type export struct {
+	cfg    ExportConfig
+	source Source
+	folder *folder
+	state  *manifest
+	parser *files.Parser
+	one    telemetry.Reading // the last that was parsed
+}
+
+// begin finds out which days there are, unless an earlier run did.
+func (e *export) begin(ctx context.Context) error {
+	e.parser = files.NewParser()
+	if e.folder.found {
+		if !slices.Equal(e.state.Asked, e.cfg.Asked) {
+			return fmt.Errorf("%s has another export: %s; this one is: %s; choose another folder",
+				e.cfg.Dir, strings.Join(e.state.Asked, " "), strings.Join(e.cfg.Asked, " "))
+		}
+		return nil
+	}
+	span := e.span
+	if e.cfg.From > 0 {
+		// Finding the first reading takes a request a sensor, about as long as reading a
+		// day does. If the first day is empty, that is done then.
+		span = e.roughSpan
+	}
+	first, last, err := span(ctx, e.cfg.From)
+	if err != nil {
+		return err
+	}
+	*e.state = manifest{Version: 1, Asked: e.cfg.Asked, Format: e.cfg.Format, From: first, To: min(e.cfg.To, last+1), Next: dayOf(first)}
+	if last < first {
+		e.state.From, e.state.To, e.state.Next = 0, 0, 0
+	}
+	return e.folder.save()
+}
+
+// span returns the times of the first reading from a time on, and of the last; last is
+// less than first if there are none.
+func (e *export) span(ctx context.Context, from int64) (first, last int64, err error) {
+	var oldest atomic.Int64
+	oldest.Store(e.cfg.To)
+	last = -1
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	err = e.eachSensor(ctx, "", func(s telemetry.SensorSeen) error {
+		if s.Newest < from {
+			return nil
+		}
+		last = max(last, s.Newest)
+		group.Go(func() error {
+			page, err := e.source.Readings(ctx, PageQuery{Sensor: s.Sensor, From: from, To: oldest.Load(), Limit: 1})
+			if err != nil || len(page.Lines) == 0 {
+				return err
+			}
+			line, _, _ := bytes.Cut(page.Lines, []byte("\n"))
+			var r telemetry.Reading
+			if err := files.NewParser().Parse(line, &r); err != nil {
+				return fmt.Errorf("read the daemon's answer: %w", err)
+			}
+			for at := r.Time.UnixMilli(); ; {
+				known := oldest.Load()
+				if at >= known || oldest.CompareAndSwap(known, at) {
+					return nil
+				}
+			}
+		})
+		return nil
+	})
+	if failed := group.Wait(); failed != nil {
+		err = failed
+	}
+	if first = oldest.Load(); first == e.cfg.To {
+		last = first - 1
+	}
+	return first, last, err
+}
+
+// roughSpan is like span, but returns from where readings are asked for.
+func (e *export) roughSpan(ctx context.Context, from int64) (first, last int64, err error) {
+	last = -1
+	err = e.eachSensor(ctx, "", func(s telemetry.SensorSeen) error {
+		last = max(last, s.Newest)
+		return nil
+	})
+	return from, last, err
+}
+
+// eachSensor calls visit for the sensors behind one in the order of their ids.
+func (e *export) eachSensor(ctx context.Context, after string, visit func(telemetry.SensorSeen) error) error {
+	if len(e.cfg.Sensors) == 0 {
+		return e.eachOfStream(ctx, after, visit)
+	}
+	ids := slices.Compact(slices.Sorted(slices.Values(e.cfg.Sensors)))
+	for _, id := range ids {
+		if id <= after {
+			continue
+		}
+		page, _, err := e.source.Sensors(ctx, id, "")
+		if err != nil {
+			return err
+		}
+		if len(page) == 0 || page[0].Sensor != id {
+			return fmt.Errorf("the stream has no sensor %s", telemetry.Quote([]byte(id)))
+		}
+		if err := visit(page[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *export) eachOfStream(ctx context.Context, after string, visit func(telemetry.SensorSeen) error) error {
+	for {
+		page, next, err := e.source.Sensors(ctx, e.cfg.Prefix, after)
+		if err != nil {
+			return err
+		}
+		for _, s := range page {
+			if err := visit(s); err != nil {
+				return err
+			}
+		}
+		if next == "" {
+			return nil
+		}
+		after = next
+	}
+}
+
+// readDays reads one day after the other.
+func (e *export) readDays(ctx context.Context) error {
+	for e.state.Next < e.state.To {
+		start := e.state.Next
+		n, err := e.readDay(ctx, start)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", dayName(start), err)
+		}
+		e.state.Reading, e.state.Next = nil, start+day.Milliseconds()
+		if n > 0 {
+			e.state.Days = append(e.state.Days, &dayState{Day: start, Readings: n})
+		} else if err := e.skipEmptyDays(ctx); err != nil {
+			return err
+		}
+		if err := e.folder.save(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skipEmptyDays finds the next day with readings: there may be years between two.
+func (e *export) skipEmptyDays(ctx context.Context) error {
+	first, last, err := e.span(ctx, e.state.Next)
+	if err != nil {
+		return err
+	}
+	if last < first {
+		first = e.state.To
+	}
+	e.state.Next = max(e.state.Next, dayOf(first))
+	return nil
+}
+
+// readDay reads a day into its spool, and returns how many readings it has.
+func (e *export) readDay(ctx context.Context, start int64) (n int64, err error) {
+	at := reading{}
+	if e.state.Reading != nil {
+		at = *e.state.Reading
+	}
+	out, err := e.folder.openSpool(start, at.Bytes)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, out.close()) }()
+	saved, before := time.Now(), e.read()
+	for s, err := range e.sensors(ctx, start, at.After) {
+		if err != nil {
+			return 0, err
+		}
+		for page := range s.pages {
+			if err := e.take(out, page.Lines); err != nil {
+				return 0, err
+			}
+			at.Readings += countLines(page.Lines)
+			e.cfg.Show(ExportProgress{Day: dayName(start), Done: e.daysBefore(start), Days: e.daysBefore(e.state.To-1) + 1, Readings: before + at.Readings})
+		}
+		if s.err != nil {
+			return 0, s.err
+		}
+		at.After = s.sensor
+		if time.Since(saved) < savePause {
+			continue
+		}
+		if at.Bytes, err = out.sync(); err != nil {
+			return 0, err
+		}
+		e.state.Reading = new(at)
+		if err := e.folder.save(); err != nil {
+			return 0, err
+		}
+		saved = time.Now()
+	}
+	if _, err := out.sync(); err != nil {
+		return 0, err
+	}
+	if at.Readings == 0 {
+		return 0, os.Remove(e.folder.spoolPath(start))
+	}
+	return at.Readings, nil
+}
+
+// take adds a page to the spool, and its columns to those of the export.
+func (e *export) take(out *spool, lines []byte) error {
+	if e.state.Format != files.NDJSON {
+		for line := range bytes.Lines(lines) {
+			if err := e.parser.Parse(bytes.TrimSuffix(line, []byte("\n")), &e.one); err != nil {
+				return fmt.Errorf("read the daemon's answer: %w", err)
+			}
+			e.state.Columns.Add(&e.one)
+		}
+	}
+	return out.write(lines)
+}
+
+// read is how many readings the days have that were read.
+func (e *export) read() (n int64) {
+	for _, d := range e.state.Days {
+		n += d.Readings
+	}
+	return n
+}
+
+// daysBefore is how many days of the export end before a time.
+func (e *export) daysBefore(ms int64) int {
+	return int((dayOf(ms) - dayOf(e.state.From)) / day.Milliseconds())
+}
+
+// sensorDay is a sensor's readings of a day.
+type sensorDay struct {
+	sensor string
+	pages  chan Page // of which one may wait
+	err    error     // set before pages is closed
+}
+
+// sensors yields the sensors behind one that may have readings in a day, in the order of
+// their ids, while some of the next are being read.
+func (e *export) sensors(ctx context.Context, start int64, after string) iter.Seq2[*sensorDay, error] {
+	return func(yield func(*sensorDay, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		work, order := make(chan *sensorDay), make(chan *sensorDay, parallel)
+		var failed error
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer cancel()
+		all.Go(func() {
+			defer close(order)
+			defer close(work)
+			failed = e.eachSensor(ctx, after, func(s telemetry.SensorSeen) error {
+				if s.Newest < max(start, e.state.From) {
+					return nil
+				}
+				one := &sensorDay{sensor: s.Sensor, pages: make(chan Page, 1)}
+				for _, to := range []chan *sensorDay{work, order} { // in this order, so that each that is waited for is read
+					select {
+					case to <- one:
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
+				return nil
+			})
+		})
+		for range parallel {
+			all.Go(func() {
+				for one := range work {
+					one.err = e.readSensor(ctx, start, one)
+					close(one.pages)
+				}
+			})
+		}
+		for one := range order {
+			if !yield(one, nil) {
+				return
+			}
+		}
+		if failed != nil {
+			yield(nil, failed)
+		}
+	}
+}
+
+// readSensor reads a sensor's pages of a day.
+func (e *export) readSensor(ctx context.Context, start int64, s *sensorDay) error {
+	q := PageQuery{Sensor: s.sensor, From: max(start, e.state.From), To: min(start+day.Milliseconds(), e.state.To), Limit: pageReadings}
+	for {
+		page, err := e.source.Readings(ctx, q)
+		if errors.Is(err, ErrPageTooLarge) && q.Limit > 1 {
+			q.Limit = max(1, q.Limit/8)
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("sensor %s: %w", telemetry.Quote([]byte(s.sensor)), err)
+		}
+		if len(page.Lines) > 0 {
+			select {
+			case s.pages <- page:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+		q.After = page.Next
+	}
+}
+
+// writeDays writes the file of each day that was read.
+func (e *export) writeDays(ctx context.Context) error {
+	written := int64(0)
+	for i, d := range e.state.Days {
+		if !d.Written {
+			show := func(n int64) {
+				e.cfg.Show(ExportProgress{Day: dayName(d.Day), Writing: true, Done: i, Days: len(e.state.Days), Readings: written + n})
+			}
+			if err := e.writeDay(ctx, d, show); err != nil {
+				return fmt.Errorf("write %s: %w", dayName(d.Day), err)
+			}
+		}
+		written += d.Readings
+	}
+	return nil
+}
+
+// writeDay makes the day's file of its spool.
+func (e *export) writeDay(ctx context.Context, d *dayState, show func(int64)) error {
+	spooled := e.folder.spoolPath(d.Day)
+	ready := spooled
+	if _, err := os.Stat(spooled); errors.Is(err, fs.ErrNotExist) && e.state.Format == files.NDJSON {
+		ready = "" // it was renamed, and an interruption came before that was noted
+	} else if e.state.Format != files.NDJSON {
+		ready = strings.TrimSuffix(spooled, ".ndjson.zst") + ".part"
+		if err := e.convert(ctx, spooled, ready, show); err != nil {
+			return err
+		}
+	}
+	if ready != "" {
+		if err := e.folder.publish(ready, d.Day); err != nil {
+			return err
+		}
+	}
+	info, err := os.Stat(e.folder.dayPath(d.Day))
+	if err != nil {
+		return fmt.Errorf("find the file of the day: %w", err)
+	}
+	d.Bytes, d.Written = info.Size(), true
+	if err := e.folder.save(); err != nil {
+		return err
+	}
+	if err := os.Remove(spooled); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove a file that is not needed any more: %w", err)
+	}
+	return nil
+}
+
+// convert writes a spool in the format of the export.
+func (e *export) convert(ctx context.Context, from, to string, show func(int64)) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("open the readings of the day: %w", err)
+	}
+	defer in.Close()
+	file, err := os.Create(to)
+	if err != nil {
+		return fmt.Errorf("create the file: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	buf := bufio.NewWriterSize(file, 256<<10)
+	out, err := files.NewWriter(e.state.Format, buf, &e.state.Columns)
+	if err != nil {
+		return err
+	}
+	n := int64(0)
+	for row, err := range files.Read(files.NDJSON, in, 0, files.Options{}) {
+		if err = errors.Join(err, row.Err); err == nil {
+			err = out.Write(&row.Reading)
+		}
+		if err != nil {
+			return fmt.Errorf("write the file: %w", err)
+		}
+		if n++; n%pageReadings == 0 {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			show(n)
+		}
+	}
+	if err = out.Close(); err == nil {
+		err = buf.Flush()
+	}
+	if err == nil {
+		err = file.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("write the file: %w", err)
+	}
+	return nil
+}
+
+func (e *export) result() Exported {
+	done := Exported{Folder: e.cfg.Dir, Format: e.state.Format, Files: len(e.state.Days), Continued: e.folder.found}
+	for i, d := range e.state.Days {
+		if i == 0 {
+			done.From = dayName(d.Day)
+		}
+		done.To = dayName(d.Day)
+		done.Readings += d.Readings
+		done.Bytes += d.Bytes
+	}
+	return done
+}

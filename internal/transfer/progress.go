@@ -1,0 +1,104 @@
+package transfer
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// progress is how far the import of a file into a stream is.
+type progress struct {
+	Version int    `json:"version"`
+	Path    string `json:"path"` // for people
+	Stream  string `json:"stream"`
+	Daemon  string `json:"daemon"`
+	// Run is part of the keys of requests when a file is imported again.
+	Run      string `json:"run,omitempty"`
+	Chunks   int    `json:"chunks"`          // so many were acknowledged, without a gap
+	Ahead    []int  `json:"ahead,omitempty"` // further ones
+	Readings int64  `json:"readings"`
+	Refused  int64  `json:"refused"`
+	Complete bool   `json:"complete"`
+
+	file      string // that has this
+	identity  string
+	continued bool
+	skipped   bool // it was complete before
+}
+
+// openProgress finds out how far an earlier run has come with the file. It belongs to the
+// file's content, the stream, and what decides how rows become readings.
+func (c *ImportConfig) openProgress(file *os.File, size int64) (*progress, error) {
+	content, err := identify(file, size)
+	if err != nil {
+		return nil, err
+	}
+	of := sha256.Sum256(fmt.Appendf(nil, "%s\n%q %q\n%q %q", content, c.Daemon, c.Stream, c.Format, c.Options))
+	identity := hex.EncodeToString(of[:16])
+	fresh := &progress{Version: 1, Path: file.Name(), Stream: c.Stream, Daemon: c.Daemon, file: filepath.Join(c.StateDir, identity+".json"), identity: identity}
+	text, err := os.ReadFile(fresh.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fresh, nil
+	}
+	known := progress{file: fresh.file, identity: fresh.identity}
+	if err == nil {
+		err = json.Unmarshal(text, &known)
+	}
+	if err == nil && known.Version != 1 {
+		err = fmt.Errorf("its version is %d, and this program knows 1", known.Version)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read how far an earlier import came, %s: %w", fresh.file, err)
+	}
+	if known.Complete && c.Again {
+		fresh.Run = rand.Text()
+		return fresh, nil
+	}
+	return &known, nil
+}
+
+// key is that of the request with a chunk.
+func (p *progress) key(number int) string {
+	of := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", p.identity, p.Run, number))
+	return "import-" + hex.EncodeToString(of[:16])
+}
+
+// has reports whether a chunk was acknowledged.
+func (p *progress) has(number int) bool {
+	return number < p.Chunks || slices.Contains(p.Ahead, number)
+}
+
+// add notes that a chunk was acknowledged.
+func (p *progress) add(number int) {
+	p.Ahead = append(p.Ahead, number)
+	slices.Sort(p.Ahead)
+	for len(p.Ahead) > 0 && p.Ahead[0] == p.Chunks {
+		p.Ahead = p.Ahead[1:]
+		p.Chunks++
+	}
+}
+
+// save replaces the file. It is not synced: after a failure of the machine, the keys of
+// the last requests prevent that they are stored twice.
+func (p *progress) save() error {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("record the progress: %w", err)
+	}
+	next := strings.TrimSuffix(p.file, ".json") + ".new"
+	if err := os.WriteFile(next, append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("record the progress: %w", err)
+	}
+	if err := os.Rename(next, p.file); err != nil {
+		return fmt.Errorf("record the progress: %w", err)
+	}
+	return nil
+}

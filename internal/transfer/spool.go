@@ -1,0 +1,238 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gofrs/flock"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/brim-telemetry/brim/internal/files"
+	"github.com/brim-telemetry/brim/internal/machine"
+)
+
+// What an export keeps in its folder between runs.
+const (
+	manifestName = ".brim-export.json"
+	lockName     = ".brim-export.lock"
+	spoolFolder  = ".brim-export" // a compressed file for each day that is read and not written yet
+)
+
+// A manifest says what an export was asked for, and how far it is. It is replaced as a
+// whole, so it is never half of one.
+type manifest struct {
+	Version int           `json:"version"`
+	Asked   []string      `json:"asked"`
+	Format  files.Format  `json:"format"`
+	From    int64         `json:"from"` // of the readings found, in milliseconds
+	To      int64         `json:"to"`
+	Next    int64         `json:"next"` // the day to read next
+	Columns files.Columns `json:"columns"`
+	Days    []*dayState   `json:"days"` // that have readings, in order
+	Reading *reading      `json:"reading,omitempty"`
+}
+
+// A dayState is a day that was read.
+type dayState struct {
+	Day      int64 `json:"day"` // its start
+	Readings int64 `json:"readings"`
+	Bytes    int64 `json:"bytes,omitempty"` // of its file, when it is written
+	Written  bool  `json:"written"`
+}
+
+// reading is how far the day is that is being read.
+type reading struct {
+	After    string `json:"after"` // the last sensor that was read
+	Bytes    int64  `json:"bytes"` // of the spool
+	Readings int64  `json:"readings"`
+}
+
+// A folder is where an export writes.
+type folder struct {
+	path  string
+	lock  *flock.Flock
+	state manifest
+	found bool // there was a manifest
+}
+
+// openFolder creates the folder, or finds an export that was begun.
+func openFolder(path string) (*folder, error) {
+	if err := os.MkdirAll(filepath.Join(path, spoolFolder), 0o755); err != nil {
+		return nil, fmt.Errorf("create the folder: %w", err)
+	}
+	f := &folder{path: path, lock: flock.New(filepath.Join(path, lockName))}
+	free, err := f.lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("lock the folder: %w", err)
+	}
+	if !free {
+		return nil, fmt.Errorf("another export is writing to %s", path)
+	}
+	if err := f.load(); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+func (f *folder) load() error {
+	text, err := os.ReadFile(filepath.Join(f.path, manifestName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.checkEmpty()
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &f.state)
+	}
+	if err == nil && f.state.Version != 1 {
+		err = fmt.Errorf("its version is %d, and this program knows 1", f.state.Version)
+	}
+	if err != nil {
+		return fmt.Errorf("read what an earlier run left, %s: %w", filepath.Join(f.path, manifestName), err)
+	}
+	f.found = true
+	return nil
+}
+
+// checkEmpty refuses a folder with files that are not of an export.
+func (f *folder) checkEmpty() error {
+	entries, err := os.ReadDir(f.path)
+	if err != nil {
+		return fmt.Errorf("read the folder: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			return fmt.Errorf("%s is not empty, and what it has is not of an export; choose another folder", f.path)
+		}
+	}
+	return nil
+}
+
+// close ends the use of the folder. Its lock file stays if the export does not end here.
+func (f *folder) close() error {
+	if f.complete() {
+		_ = os.RemoveAll(filepath.Join(f.path, spoolFolder)) // what stays does no harm
+		_ = os.Remove(filepath.Join(f.path, lockName))
+	}
+	return f.lock.Close()
+}
+
+// complete reports whether nothing is left to do.
+func (f *folder) complete() bool {
+	unwritten := slices.ContainsFunc(f.state.Days, func(d *dayState) bool { return !d.Written })
+	return f.state.Version > 0 && f.state.Next >= f.state.To && f.state.Reading == nil && !unwritten
+}
+
+// save makes the state durable.
+func (f *folder) save() error {
+	text, err := json.Marshal(&f.state)
+	if err != nil {
+		return fmt.Errorf("write the state of the export: %w", err)
+	}
+	return machine.ReplaceFile(filepath.Join(f.path, manifestName), append(text, '\n'), nil)
+}
+
+// spoolPath is where the readings of a day are kept until they are written.
+func (f *folder) spoolPath(day int64) string {
+	name := dayName(day) + ".ndjson"
+	if f.state.Format != files.NDJSON {
+		name += ".zst"
+	}
+	return filepath.Join(f.path, spoolFolder, name)
+}
+
+// dayPath is the file of a day.
+func (f *folder) dayPath(day int64) string {
+	return filepath.Join(f.path, "day="+dayName(day), "readings."+string(f.state.Format))
+}
+
+// publish moves a file to the place of the day's file, durably.
+func (f *folder) publish(from string, day int64) error {
+	to := f.dayPath(day)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return fmt.Errorf("create the folder of the day: %w", err)
+	}
+	if err := os.Rename(from, to); err != nil {
+		return fmt.Errorf("rename the file of the day: %w", err)
+	}
+	if err := machine.SyncFolder(filepath.Dir(to)); err != nil {
+		return fmt.Errorf("sync the folder of the day: %w", err)
+	}
+	if err := machine.SyncFolder(f.path); err != nil {
+		return fmt.Errorf("sync the folder: %w", err)
+	}
+	return nil
+}
+
+// A spool is the readings of a day as NDJSON. Unless that is the export's own format, it
+// is compressed, in frames: a file can be cut off between them, and appended to.
+type spool struct {
+	file *os.File
+	buf  *bufio.Writer
+	zstd *zstd.Encoder // nil: it is not compressed
+}
+
+// openSpool opens the spool of a day, and cuts off what comes after so many bytes.
+func (f *folder) openSpool(day, bytes int64) (*spool, error) {
+	path := f.spoolPath(day)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open the file for the day: %w", err)
+	}
+	s := &spool{file: file, buf: bufio.NewWriterSize(file, 256<<10)}
+	err = file.Truncate(bytes)
+	if err == nil {
+		_, err = file.Seek(bytes, io.SeekStart)
+	}
+	if err == nil && f.state.Format != files.NDJSON {
+		s.zstd, err = zstd.NewWriter(s.buf, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the file for the day: %w", err), file.Close())
+	}
+	return s, nil
+}
+
+func (s *spool) write(lines []byte) (err error) {
+	if s.zstd != nil {
+		_, err = s.zstd.Write(lines)
+	} else {
+		_, err = s.buf.Write(lines)
+	}
+	if err != nil {
+		return fmt.Errorf("write the readings of the day: %w", err)
+	}
+	return nil
+}
+
+// sync makes what was written durable, and returns how many bytes the file has.
+func (s *spool) sync() (size int64, err error) {
+	if s.zstd != nil {
+		if err = s.zstd.Close(); err == nil { // ends a frame; Reset begins the next
+			s.zstd.Reset(s.buf)
+		}
+	}
+	err = errors.Join(err, s.buf.Flush())
+	if err == nil {
+		err = s.file.Sync()
+	}
+	if err == nil {
+		size, err = s.file.Seek(0, io.SeekCurrent)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write the readings of the day: %w", err)
+	}
+	return size, nil
+}
+
+func (s *spool) close() error { return s.file.Close() }
+
+// countLines is how many readings a page has.
+func countLines(page []byte) int64 { return int64(bytes.Count(page, []byte{'\n'})) }

@@ -1,0 +1,60 @@
+// Package transfer moves readings between a daemon and files, in memory that does not
+// grow with their number, and goes on where an earlier run was interrupted.
+//
+//	daemon ─▶ Source ─▶ spool of a day ─▶ files.Writer ─▶ DIR/day=2026-11-22/readings.parquet
+//	files.Read ─▶ chunks of readings, each with a key ─▶ Send ─▶ daemon
+//
+// export.go is the first, in two passes because all files of an export have the same
+// columns; spool.go has what it keeps between runs. import.go is the second; its
+// progress is in progress.go.
+package transfer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Source is the daemon and stream that readings are exported from. It repeats a request
+// that may succeed later, and is called by several goroutines.
+type Source interface {
+	// Sensors returns a page of the sensors whose ids begin with the prefix, in the order
+	// of their ids, and after which id the next page begins; empty: this is the last.
+	Sensors(ctx context.Context, prefix, after string) (page []telemetry.SensorSeen, next string, err error)
+	// Readings returns a page of a sensor's readings in time order, a line each, and
+	// where the next page begins. ErrPageTooLarge asks for a smaller one.
+	Readings(ctx context.Context, q PageQuery) (page Page, err error)
+}
+
+// A PageQuery asks for readings with From <= Time < To, both in milliseconds.
+type PageQuery struct {
+	Sensor   string
+	From, To int64
+	Limit    int
+	After    string // Next of the page before
+}
+
+// A Page of readings.
+type Page struct {
+	Lines []byte // NDJSON
+	Next  string // empty: this is the last page
+}
+
+// ErrPageTooLarge says that a page would not fit into memory.
+var ErrPageTooLarge = errors.New("the page is too large")
+
+const day = 24 * time.Hour
+
+// dayOf is the start of a day in UTC, in milliseconds.
+func dayOf(ms int64) int64 {
+	length := day.Milliseconds()
+	start := ms / length * length
+	if start > ms {
+		start -= length
+	}
+	return start
+}
+
+func dayName(start int64) string { return time.UnixMilli(start).UTC().Format(time.DateOnly) }
