@@ -197,7 +197,7 @@ func (w *world) posted(r *request) {
 			one.unknown = true
 		}
 	case code == http.StatusServiceUnavailable:
-		if strings.HasPrefix(string(a.Code), "journal_") && r.repeats(5) {
+		if strings.HasPrefix(a.Code, "journal_") && r.repeats(5) {
 			w.violate("request %d is answered with %s, and request %d, which may have been accepted, had the same key", r.number, a.Code, r.first.number)
 		}
 	case code == http.StatusBadRequest && !slices.ContainsFunc(r.readings, func(one *reading) bool { return !one.bad && !one.poison && !w.tooOld(one) }) && !r.repeats(2):

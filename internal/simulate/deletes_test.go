@@ -10,6 +10,7 @@ import (
 func (w *world) remove(h *host) {
 	sensor := fmt.Sprintf("s-%d", w.intN(w.moods.sensors))
 	r := &request{host: h, stream: choose(w, streamNames[:]), sensor: sensor, settle: w.removed}
+	w.deletes = true
 	target := "/v1/sensors/" + sensor + "?stream=" + r.stream
 	r.what = "DELETE " + target
 	for _, one := range w.ledger.ofSensor(r.stream, sensor) {

@@ -31,7 +31,7 @@ var failedOnce = []struct {
 // TestSeeds runs the simulation of many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on.
 // Each that fails leaves its trace in a file. With BRIM_SEED it runs that one alone, and
 // prints its trace.
-func TestSeeds(t *testing.T) { //nolint:tparallel // the group of workers waits for them
+func TestSeeds(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("BRIM_SEED") != "" {
 		runAlone(t, number(t, "BRIM_SEED", 0))
@@ -161,7 +161,7 @@ func runAlone(t *testing.T, seed uint64) {
 
 // TestSameSeedSameStory runs seeds twice. Few may differ: where goroutines wake at one instant,
 // the runtime chooses which comes first, see the package comment.
-func TestSameSeedSameStory(t *testing.T) { //nolint:tparallel // the group of workers waits for them
+func TestSameSeedSameStory(t *testing.T) {
 	t.Parallel()
 	var differ atomic.Int64
 	seeds := make([]uint64, number(t, "BRIM_SAME", 30))
