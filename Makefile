@@ -89,7 +89,7 @@ soak: build ## run the daemon for HOURS=8 (at least 0.1) under load and faults; 
 
 .PHONY: simulate
 simulate: ## simulate the write path: SEEDS=10000 seeds from FIRST=1; SEED=4711 runs one and prints its trace
-	@if [ -n "$(SEED)" ]; then BRIM_SEED=$(SEED) $(GO) test -count=1 -run '^TestSeed$$' ./internal/simulate; \
+	@if [ -n "$(SEED)" ]; then BRIM_SEED=$(SEED) $(GO) test -count=1 -run '^TestSeeds$$' ./internal/simulate; \
 	else BRIM_SEEDS=$(or $(SEEDS),10000) BRIM_FIRST_SEED=$(or $(FIRST),1) $(GO) test -count=1 -timeout 2h -run '^TestSeeds$$' ./internal/simulate; fi
 
 .PHONY: uplot

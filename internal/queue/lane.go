@@ -531,22 +531,30 @@ func (l *lane) unlink(b *bucket, hash uint64) {
 	b.newer, b.older = nil, nil
 }
 
-// makeRoom forgets an idle bucket if the lane remembers too many: one of a few that
-// the map yields at random.
+// makeRoom forgets an idle bucket if the lane remembers too many: of a few that the map
+// yields at random, the one that has been idle for longest.
 func (l *lane) makeRoom() {
 	if len(l.buckets) < l.remembered {
 		return
 	}
+	var oldest *bucket
 	tries := 8
 	for _, b := range l.buckets {
-		if b.state == idle {
-			l.forget(b)
-			return
+		if b.state == idle && (oldest == nil || b.isOlder(oldest)) {
+			oldest = b
 		}
 		if tries--; tries == 0 {
-			return
+			break
 		}
 	}
+	if oldest != nil {
+		l.forget(oldest)
+	}
+}
+
+// isOlder reports whether the bucket came into its state before another did.
+func (b *bucket) isOlder(other *bucket) bool {
+	return cmp.Or(b.since.Compare(other.since), cmp.Compare(b.key.sensor, other.key.sensor), cmp.Compare(b.key.start, other.key.start)) < 0
 }
 
 // sweep forgets buckets that were idle for long.

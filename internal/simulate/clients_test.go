@@ -28,6 +28,7 @@ type request struct {
 	answers []*httptest.ResponseRecorder
 	whole   bool // no answer was broken off
 	settle  func(r *request)
+	began   int // on the clock of the run
 
 	// Of a write.
 	readings []*reading
@@ -37,19 +38,24 @@ type request struct {
 	code     int      // of the answer; 0: it is unknown
 	accepted int
 
+	// Of a deletion.
+	others map[*host]*hosted // that ran when it began
+
 	// Of a query.
 	stream, sensor string
 	from, to       int64
-	limit          int        // of readings on a page; 0: all are on one
-	must           []*reading // that the answer must not miss
-	elsewhere      []*reading // likewise, unless it says that it is incomplete, or is stale
-	stale          bool       // there were two primaries: a majority read of the former shows nothing new
+	limit          int            // of readings on a page; 0: all are on one
+	must           []*reading     // that the answer must not miss
+	elsewhere      []*reading     // likewise, unless it says that it is incomplete, or is stale
+	stale          bool           // there were two primaries: a majority read of the former shows nothing new
+	reached        map[*host]bool // whose readings it shows, unless it says that it is incomplete
 }
 
 // begin sends a request.
 func (w *world) begin(r *request, call func(r *request)) {
 	w.requests++
-	r.number, r.process = w.requests, r.host.process
+	w.clock++
+	r.number, r.began, r.process = w.requests, w.clock, r.host.process
 	w.open = append(w.open, r)
 	w.tell(clients, r.host.column, "request %d: %s", r.number, r.what)
 	go func() {
@@ -127,6 +133,11 @@ func (w *world) sendPost(r *request, names string) {
 		}
 		r.send(http.MethodPost, "/v1/streams/"+r.stream+"/readings", r.body, header)
 	})
+	for _, one := range r.readings {
+		if one.sentAt == 0 {
+			one.sentAt = r.began
+		}
+	}
 }
 
 // repeat sends a request with a key once more to its daemon.
@@ -230,6 +241,9 @@ func (w *world) accepted(r *request, a *answer) {
 			entry.Refused = append(entry.Refused, one.mark.Number)
 		default:
 			one.acked = true
+			if one.ackedAt == 0 {
+				one.ackedAt = w.clock
+			}
 		}
 	}
 	w.ledger.logs[r.stream].Note(entry)
@@ -246,7 +260,7 @@ func (w *world) mustBeStored(why string, readings []*reading) {
 		if has[one.stream] == nil {
 			has[one.stream] = storedIn(w.mongo.Documents(database, one.stream))
 		}
-		if one.acked && !one.forgiven && has[one.stream][one.mark] == 0 && !w.buried(one.mark) {
+		if one.due() && has[one.stream][one.mark] == 0 && !w.buried(one.mark) {
 			w.violate("%s, and reading %s %v is not in the majority's documents", why, one.stream, one.mark)
 		}
 	}
@@ -256,7 +270,7 @@ func (w *world) mustBeStored(why string, readings []*reading) {
 func (w *world) flushAll(h *host) {
 	r := &request{host: h, what: "flush"}
 	for _, one := range w.ledger.readings {
-		if one.home == h && one.acked {
+		if one.home == h && one.due() {
 			r.must = append(r.must, one)
 		}
 	}
@@ -322,16 +336,19 @@ func (w *world) ask(r *request, what string, part bool) {
 
 // expect notes what an answer must not miss.
 func (w *world) expect(r *request, what string) {
-	known := r.host.process.known.Load()
+	r.reached = make(map[*host]bool)
+	for _, h := range w.hosts {
+		r.reached[h] = w.reaches(r.host, h)
+	}
 	for _, one := range w.ledger.readings {
 		ms := one.at.UnixMilli()
-		if !one.acked || one.forgiven || one.stream != r.stream || what != "sensors" && one.sensor != r.sensor || ms < r.from || ms >= r.to || w.buried(one.mark) {
+		if !one.due() || one.stream != r.stream || what != "sensors" && one.sensor != r.sensor || ms < r.from || ms >= r.to || w.buried(one.mark) {
 			continue
 		}
 		switch {
 		case one.home == r.host:
 			r.must = append(r.must, one)
-		case known != nil && slices.Contains(*known, one.home.address):
+		case r.reached[one.home]:
 			r.elsewhere = append(r.elsewhere, one)
 		}
 	}
@@ -349,13 +366,16 @@ func (w *world) answered(r *request) bool {
 		missing = cmp.Or(missing, a.Header().Get("Brim-Incomplete"))
 	}
 	w.tell(r.host.column, clients, "request %d: %d %s", r.number, code, missing)
+	if missing != "" {
+		r.reached = map[*host]bool{r.host: true}
+	}
 	switch code {
 	case http.StatusOK:
 	case http.StatusNotFound:
 		if missing == "" && !r.stale {
 			r.must = append(r.must, r.elsewhere...)
 		}
-		r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return one.forgiven })
+		r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return !one.due() })
 		if len(r.must) > 0 {
 			w.violate("request %d is answered with 404, and reading %v was acknowledged before", r.number, r.must[0].mark)
 		}
@@ -396,6 +416,8 @@ func (w *world) check(r *request, s *shown) {
 		w.violate("request %d shows reading %v, which was never sent, or was refused", r.number, s.mark())
 	case one.sensor != s.Sensor || !one.at.Truncate(time.Millisecond).Equal(s.Time):
 		w.violate("request %d shows reading %v as of %s at %v; it was sent as of %s at %v", r.number, one.mark, s.Sensor, s.Time, one.sensor, one.at)
+	case one.gone() && r.number > one.deleted:
+		w.violate("request %d shows reading %v, which was deleted before", r.number, one.mark)
 	case s.Fields.V != float64(one.mark.Number%17-8)+sign(one.mark.Number%17-8)*0.5:
 		w.violate("request %d shows reading %v with the value %v", r.number, one.mark, s.Fields.V)
 	default:
@@ -444,8 +466,16 @@ func (w *world) gotReadings(r *request) {
 			}
 		}
 	}
+	for _, one := range w.ledger.ofSensor(r.stream, r.sensor) {
+		switch ms := one.at.UnixMilli(); {
+		case seen[one.mark] > 0:
+			one.note(sees, r.began, w.clock)
+		case ms >= r.from && ms < r.to && r.reached[one.home]:
+			one.note(misses, r.began, w.clock)
+		}
+	}
 	for _, one := range r.must {
-		if seen[one.mark] == 0 && !one.forgiven {
+		if seen[one.mark] == 0 && one.due() {
 			w.violate("request %d misses reading %v, which %s acknowledged before", r.number, one.mark, one.home.name)
 			return
 		}
@@ -478,7 +508,7 @@ func (w *world) gotLatest(r *request) {
 	}
 	w.check(r, &s)
 	for _, one := range r.must {
-		if one.at.UnixMilli() > s.Time.UnixMilli() && !one.forgiven {
+		if one.at.UnixMilli() > s.Time.UnixMilli() && one.due() {
 			w.violate("request %d shows reading %v as the latest; %v is later and was acknowledged before", r.number, s.mark(), one.mark)
 			return
 		}
@@ -505,11 +535,11 @@ func (w *world) gotSummary(r *request) {
 	}
 	most := 0
 	for _, one := range w.ledger.readings {
-		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.possible() && ms >= r.from && ms < r.to {
+		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.possible() && ms >= r.from && ms < r.to && (!one.gone() || r.number <= one.deleted) {
 			most++
 		}
 	}
-	r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return one.forgiven })
+	r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return !one.due() })
 	count := 0
 	if len(got.Summary) == 1 {
 		count = got.Summary[0].Count
@@ -549,7 +579,7 @@ func (w *world) gotSensors(r *request) {
 		newest[s.Sensor] = s.Newest.UnixMilli()
 	}
 	for _, one := range r.must {
-		if newest[one.sensor] < one.at.UnixMilli() && !one.forgiven {
+		if newest[one.sensor] < one.at.UnixMilli() && one.due() {
 			w.violate("request %d misses sensor %s, or its reading %v of %v, which was acknowledged before", r.number, one.sensor, one.mark, one.at)
 			return
 		}

@@ -104,7 +104,8 @@ func (w *world) isLocked(c *Command) bool {
 			return false
 		}
 		sensor, ok := id.Lookup("_id", "s").StringValueOK()
-		return ok && sensor == w.locked
+		_, whole := id.Lookup("_id", "p").AsInt64OK() // or it matches no document
+		return ok && whole && sensor == w.locked
 	}
 	return w.locked != "" && (of(c.body.Lookup("query")) || slices.ContainsFunc(c.batch("updates"), func(u bson.Raw) bool { return of(u.Lookup("q")) }))
 }

@@ -21,11 +21,25 @@ type reading struct {
 	poison bool // is too large for a document of MongoDB
 	home   *host
 
-	acked    bool
-	forgiven bool // its collection was dropped since it was sent
-	open     int  // attempts without an answer yet
-	unknown  bool // an attempt has an unknown outcome
+	acked     bool
+	forgiven  bool // its collection was dropped since it was sent, or it was deleted and may return
+	deletes   int  // of its sensor that are not answered
+	uncertain bool // one of those has an unknown outcome, or came before the acknowledgement
+	deleted   int  // the number of the last request before its sensor was deleted; 0: it was not
+	open      int  // attempts without an answer yet
+	unknown   bool // an attempt has an unknown outcome
+
+	sentAt, ackedAt int // on the clock of the run; 0: not yet
+	history         []touch
 }
+
+// due reports whether the reading must be there.
+func (r *reading) due() bool {
+	return r.acked && !r.forgiven && !r.uncertain && r.deletes == 0 && !r.gone()
+}
+
+// gone reports whether the reading was deleted for good.
+func (r *reading) gone() bool { return r.deleted > 0 && !r.forgiven }
 
 // possible reports whether the reading may be stored.
 func (r *reading) possible() bool { return !r.bad && (r.acked || r.unknown || r.open > 0) }
@@ -67,6 +81,16 @@ func (l *ledger) add(stream, sensor string, at time.Time, bad bool, home *host) 
 func (l *ledger) acknowledged(stream, sensor string) (out []*reading) {
 	for _, r := range l.readings {
 		if r.acked && r.stream == stream && r.sensor == sensor {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// ofSensor returns all readings that were sent of a sensor.
+func (l *ledger) ofSensor(stream, sensor string) (out []*reading) {
+	for _, r := range l.readings {
+		if r.stream == stream && r.sensor == sensor {
 			out = append(out, r)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,20 +16,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// failedOnce are seeds that found something once. They mean another history after each
-// change of the world, but remain as good as any.
-var failedOnce = []uint64{}
+// failedOnce are seeds that have failed, with the reason, the oldest first. They run before
+// all others. A step of a run depends on the seed and on what is possible then, so a seed
+// keeps most of its meaning when the simulation learns another event.
+var failedOnce = []struct {
+	seed uint64
+	why  string
+}{
+	{237, "706ee6f: an insert into a time series that was delayed over an election is carried out twice"},
+	{56, "706ee6f: a daemon on a copied journal shows readings twice, until its claim is refused"},
+	{147, "706ee6f: as 56"},
+}
 
-// TestSeeds runs the world of many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on. Each
-// that fails leaves its story in a file; `make simulate SEED=n` runs one alone.
-func TestSeeds(t *testing.T) { //nolint:tparallel // the group of workers waits for them
+// TestSeeds runs the simulation of many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on.
+// Each that fails leaves its trace in a file. With BRIM_SEED it runs that one alone, and
+// prints its trace.
+func TestSeeds(t *testing.T) {
 	t.Parallel()
+	if os.Getenv("BRIM_SEED") != "" {
+		runAlone(t, number(t, "BRIM_SEED", 0))
+		return
+	}
 	count, first := uint64(300), number(t, "BRIM_FIRST_SEED", 1)
 	if sabotaged() {
 		count = 1000
 	}
 	count = number(t, "BRIM_SEEDS", count)
-	seeds := slices.Clone(failedOnce)
+	var seeds []uint64
+	for _, one := range failedOnce {
+		seeds = append(seeds, one.seed)
+	}
 	for n := range count {
 		seeds = append(seeds, first+n)
 	}
@@ -44,13 +59,33 @@ func sabotaged() bool { return os.Getenv("BRIM_OVERLAY") != "" }
 // explore runs seeds on all processors, and fails with those that violate something.
 func explore(t *testing.T, seeds []uint64) {
 	var (
-		next, done atomic.Int64
-		failed     sync.Map
-		stop       atomic.Bool
+		done   atomic.Int64
+		failed sync.Map
 	)
 	ended := make(chan struct{})
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // runs make much garbage
 	go progress(len(seeds), &done, ended)
+	each(t, seeds, func(t *testing.T, seed uint64) (goOn bool) {
+		defer done.Add(1)
+		r := runWatched(t, seed)
+		if r.Violated != "" {
+			failed.Store(seed, r)
+		}
+		return r.Violated == "" || !sabotaged()
+	})
+	close(ended)
+	for _, seed := range seeds {
+		if r, ok := failed.LoadAndDelete(seed); ok {
+			report(t, r.(Result))
+		}
+	}
+	t.Logf("%d seeds", done.Load())
+}
+
+// each does something with seeds on all processors, until one says not to go on.
+func each(t *testing.T, seeds []uint64, do func(t *testing.T, seed uint64) (goOn bool)) {
+	var next atomic.Int64
+	var stop atomic.Bool
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // runs make much garbage
 	t.Run("workers", func(t *testing.T) {
 		for n := range runtime.GOMAXPROCS(0) {
 			t.Run(strconv.Itoa(n), func(t *testing.T) {
@@ -60,22 +95,13 @@ func explore(t *testing.T, seeds []uint64) {
 					if at >= len(seeds) {
 						return
 					}
-					if r := runWatched(t, seeds[at]); r.Violated != "" {
-						failed.Store(seeds[at], r)
-						stop.Store(sabotaged())
+					if !do(t, seeds[at]) {
+						stop.Store(true)
 					}
-					done.Add(1)
 				}
 			})
 		}
 	})
-	close(ended)
-	for _, seed := range seeds {
-		if r, ok := failed.Load(seed); ok {
-			report(t, r.(Result))
-		}
-	}
-	t.Logf("%d seeds", done.Load())
 }
 
 // runWatched runs a seed, and says which one if it hangs or panics.
@@ -124,13 +150,8 @@ func progress(of int, done *atomic.Int64, ended <-chan struct{}) {
 	}
 }
 
-// TestSeed runs one seed, BRIM_SEED, and prints its trace.
-func TestSeed(t *testing.T) {
-	text := os.Getenv("BRIM_SEED")
-	if text == "" {
-		t.Skip("BRIM_SEED is not set")
-	}
-	seed := number(t, "BRIM_SEED", 0)
+// runAlone runs one seed and prints its trace.
+func runAlone(t *testing.T, seed uint64) {
 	began := time.Now()
 	r := Run(t, seed, true)
 	fmt.Fprint(os.Stdout, r)
@@ -138,22 +159,23 @@ func TestSeed(t *testing.T) {
 	assert.Empty(t, r.Violated)
 }
 
-// TestSameSeedSameStory runs seeds twice, if BRIM_SAME is set. About one in ten differs: where
-// several timers of the driver or of the lanes end at one instant, the runtime chooses which
-// goroutine comes first.
+// TestSameSeedSameStory runs seeds twice. Few may differ: where goroutines wake at one instant,
+// the runtime chooses which comes first, see the package comment.
 func TestSameSeedSameStory(t *testing.T) {
-	if os.Getenv("BRIM_SAME") == "" {
-		t.Skip("BRIM_SAME is not set")
+	t.Parallel()
+	var differ atomic.Int64
+	seeds := make([]uint64, number(t, "BRIM_SAME", 30))
+	for n := range seeds {
+		seeds[n] = uint64(n + 1)
 	}
-	first, differ := number(t, "BRIM_FIRST_SEED", 1), 0
-	count := number(t, "BRIM_SEEDS", 20)
-	for seed := first; seed < first+count; seed++ {
+	each(t, seeds, func(t *testing.T, seed uint64) bool {
 		if a, b := Run(t, seed, false), Run(t, seed, false); a.Hash != b.Hash {
-			differ++
+			differ.Add(1)
 			t.Logf("seed %d differs", seed)
 		}
-	}
-	assert.LessOrEqual(t, differ, int(count/4))
+		return true
+	})
+	assert.LessOrEqual(t, int(differ.Load()), len(seeds)/3)
 }
 
 func number(t *testing.T, name string, absent uint64) uint64 {

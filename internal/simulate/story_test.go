@@ -3,6 +3,8 @@ package simulate
 import (
 	"fmt"
 	"hash/fnv"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,12 +39,19 @@ type story struct {
 type line struct {
 	at       time.Duration
 	from, to column
+	both     bool // the arrow has two heads: a command and its answer
+	hidden   bool // it counts for the hash only
 	text     string
 }
 
 // tell adds a line: an arrow between two columns, or a mark on one.
 func (s *story) tell(from, to column, format string, args ...any) {
-	s.lines = append(s.lines, line{time.Since(s.began), from, to, fmt.Sprintf(format, args...)})
+	s.lines = append(s.lines, line{at: time.Since(s.began), from: from, to: to, text: fmt.Sprintf(format, args...)})
+}
+
+// exchange adds a command that is answered at once.
+func (s *story) exchange(from column, hidden bool, text string) {
+	s.lines = append(s.lines, line{at: time.Since(s.began), from: from, to: server, both: true, hidden: hidden, text: text})
 }
 
 // hash identifies a trace.
@@ -65,6 +74,9 @@ func (s *story) String() string {
 	}
 	b.WriteByte('\n')
 	for _, l := range s.lines {
+		if l.hidden {
+			continue
+		}
 		fmt.Fprintf(&b, "%9.3fs  %s  %s\n", l.at.Seconds(), l.draw(), l.text)
 	}
 	return b.String()
@@ -84,9 +96,12 @@ func (l *line) draw() string {
 	for i := left + 1; i < right; i++ {
 		row[i] = '─'
 	}
-	if l.from < l.to {
+	switch {
+	case l.both:
+		row[left+1], row[right-1] = '◀', '▶'
+	case l.from < l.to:
 		row[left], row[right-1] = '├', '▶'
-	} else {
+	default:
 		row[left+1], row[right] = '◀', '┤'
 	}
 	return string(row)
@@ -95,23 +110,35 @@ func (l *line) draw() string {
 // describe shows a command's filters and documents.
 func describe(c *Command) string {
 	var b strings.Builder
-	add := func(name string, d bson.Raw) {
-		if len(d) > 0 {
-			fmt.Fprintf(&b, "%s %s ", name, shorten(d.String(), 400))
-		}
-	}
 	body := c.body
 	for _, name := range []string{"q", "query", "filter", "update", "pipeline"} {
-		if v, err := body.LookupErr(name); err == nil {
-			b.WriteString(name + " " + shorten(v.String(), 400) + " ")
+		if v, err := body.LookupErr(name); err == nil && v.Type != bson.TypeString { // otherwise it is the collection
+			b.WriteString(name + " " + shorten(plain(v.String()), 300) + " ")
 		}
 	}
 	for _, name := range []string{"updates", "documents", "deletes"} {
 		for _, d := range c.sequences[name] {
-			add("", d)
+			b.WriteString(shorten(plain(d.String()), 300) + " ")
 		}
 	}
 	return b.String()
+}
+
+var (
+	extended     = regexp.MustCompile(`\{"\$number[a-zA-Z]+":"([^"]*)"\}|\{"\$(m..)Key":1\}`)
+	extendedDate = regexp.MustCompile(`\{"\$date":(-?\d+)\}`)
+)
+
+// plain shows extended JSON without its types.
+func plain(json string) string {
+	json = extended.ReplaceAllString(strings.ReplaceAll(json, " ", ""), "$1$2")
+	return extendedDate.ReplaceAllStringFunc(json, func(s string) string {
+		ms, err := strconv.ParseInt(extendedDate.FindStringSubmatch(s)[1], 10, 64)
+		if err != nil {
+			return s
+		}
+		return time.UnixMilli(ms).UTC().Format("15:04:05.000")
+	})
 }
 
 func shorten(s string, most int) string {
