@@ -124,7 +124,7 @@ func ReadingWith(wanted []string, doc bson.Raw, sensor string, tags []telemetry.
 				return nil
 			}
 		}
-		name := ""
+		var name string
 		if wanted == nil {
 			name = string(key)
 		} else if at := slices.IndexFunc(wanted, func(name string) bool { return string(key) == name }); at >= 0 {
