@@ -138,7 +138,7 @@ func sensorsKind(now time.Time) kind {
 		for name, value := range s.Tags {
 			out.values["tags."+name], _ = json.Marshal(value) // a string always can be
 		}
-		if fields := append(s.Fields, s.TextFields...); len(fields) > 0 {
+		if fields := slices.Concat(s.Fields, s.TextFields); len(fields) > 0 {
 			slices.Sort(fields)
 			out.values["fields"], _ = json.Marshal(strings.Join(slices.Compact(fields), " ")) // likewise
 		}

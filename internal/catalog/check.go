@@ -181,15 +181,15 @@ func (s *Stream) walk(ctx context.Context, now *state) error {
 		if mine, err := s.save(ctx, now); err != nil || !mine {
 			return err
 		}
-		took, rests := time.Since(begin), time.Duration(checkRests)
-		if !now.Complete {
-			rests = 1
+		rest := time.Since(begin)
+		if now.Complete {
+			rest *= checkRests
 		}
 		if time.Since(logged) > lookEvery {
 			logged = time.Now()
 			s.log.Info("checking the catalog of sensors", "after", now.After, "added", total)
 		}
-		if machine.Pause(ctx, min(rests*took, lease/4)) != nil {
+		if machine.Pause(ctx, min(rest, lease/4)) != nil {
 			return nil //nolint:nilerr // the daemon ends
 		}
 	}
