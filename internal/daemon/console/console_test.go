@@ -63,7 +63,7 @@ func TestPageShowsWhatTheMetricsSay(t *testing.T) {
 		found := strings.ReplaceAll(body, "http://www.w3.org/2000/svg", "")
 		assert.NotContains(t, found, text)
 	}
-	folded := body[strings.Index(body, `<details id="healthy">`):]
+	_, folded, _ := strings.Cut(body, `<details id="healthy">`)
 	assert.Contains(t, folded, "Disk busy", "healthy signals are folded")
 	assert.NotContains(t, folded, "Cache dirty")
 }
