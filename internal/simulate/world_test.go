@@ -76,9 +76,6 @@ func drawMoods(seed uint64) moods {
 		m.refuseSensor = 0.3
 	case 2:
 		m.copyFolder = 0.3
-	case 3: // elections, and commands that come after them
-		m.stepDown, m.cutOff, m.late, m.while, m.dropLate = 2, 5, 0, 3, false
-		m.kill, m.power, m.stop, m.crashing = 0, 0, 0, 0
 	}
 	if pick("large", 8) == 0 {
 		m.filler, m.fill = number("filler", 1000, 8000, 20000), some("fill", 0.3)
