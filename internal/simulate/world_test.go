@@ -968,7 +968,7 @@ func (w *world) judge() {
 			w.ask(&request{host: h, stream: stream, to: 1 << 50}, "sensors", false)
 		}
 	}
-	for range 1000 {
+	for range 10_000 { // pages may be of two readings
 		w.rest()
 		if len(w.open) == 0 || w.violated != "" {
 			return
