@@ -624,6 +624,7 @@ func (p *player) reads() {
 	}
 	p.get("/v1/sensors/j-3/readings", "Accept", typeLines)
 	p.get("/v1/sensors/j-3/readings?from=0", "Accept", "text/csv")
+	p.get("/v1/sensors/j-3/readings?from=0&limit=1", "Accept", "image/png")
 	p.send("POST reads", http.MethodPost, "/v1/sensors", "")
 	p.send("DELETE one", http.MethodDelete, "/v1/sensors/j-5", "")
 	p.send("DELETE none", http.MethodDelete, "/v1/sensors/none", "")

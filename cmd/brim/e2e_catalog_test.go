@@ -35,7 +35,7 @@ func TestSensorsAreFoundAndDeletedByTags(t *testing.T) {
 			})
 			for _, body := range []string{
 				`[{"sensorId":"a","ts":"2026-01-01T00:00:01Z","fields":{"t":1,"state":"on"},"tags":{"site":"north"}},{"sensorId":"b","ts":"2026-01-01T00:00:01Z","fields":{"t":1},"tags":{"site":"south"}}]`,
-				`[{"sensorId":"m","ts":"2026-01-01T00:00:01Z","fields":{"t":1},"tags":{"site":"north"}},{"sensorId":"m","ts":"2026-01-01T00:00:02Z","fields":{"t":1},"tags":{"site":"south"}}]`,
+				`[{"sensorId":"m","ts":"2026-01-01T00:00:01Z","fields":{"t":1},"tags":{"site":"north"}},{"sensorId":"m","ts":"2026-01-01T00:05:02Z","fields":{"t":1},"tags":{"site":"south"}}]`,
 			} {
 				code, answer := b.post("/v1/readings", body)
 				require.Equal(t, http.StatusOK, code, answer)
@@ -47,7 +47,7 @@ func TestSensorsAreFoundAndDeletedByTags(t *testing.T) {
 				return got.stdout
 			}
 			const north = `{"sensorId":"a","newest":"2026-01-01T00:00:01.000Z","tags":{"site":"north"},"fields":["t"],"textFields":["state"]}` + "\n" +
-				`{"sensorId":"m","newest":"2026-01-01T00:00:02.000Z","tags":{"site":"south"},"otherTags":[{"site":"north"}],"fields":["t"]}` + "\n"
+				`{"sensorId":"m","newest":"2026-01-01T00:05:02.000Z","tags":{"site":"south"},"otherTags":[{"site":"north"}],"fields":["t"]}` + "\n"
 			query := []string{"query", "--sensors", "--tag", "site=north", "--output", "ndjson"}
 			for _, p := range []*brimProcess{b, other} {
 				p.eventually("the catalog is complete", func() bool {
@@ -67,7 +67,7 @@ func TestSensorsAreFoundAndDeletedByTags(t *testing.T) {
 			assert.Equal(t, "deleted 1 sensor with 1 readings\n", at(other, "delete", "--tag", "site=north", "--yes"), "m has moved")
 			assert.Equal(t, "deleted 0 sensors with 0 readings\n", at(b, "delete", "--tag", "site=north", "--yes"))
 			list := at(b, "query", "--sensors", "--output", "csv")
-			assert.Equal(t, "sensorId,newest\r\nb,2026-01-01T00:00:01.000Z\r\nm,2026-01-01T00:00:02.000Z\r\n", list)
+			assert.Equal(t, "sensorId,newest\r\nb,2026-01-01T00:00:01.000Z\r\nm,2026-01-01T00:05:02.000Z\r\n", list)
 
 			code, answer := b.post("/v1/readings", `{"sensorId":"a","ts":"`+time.Now().UTC().Format(time.RFC3339)+`","fields":{"t":1}}`)
 			require.Equal(t, http.StatusOK, code, answer)

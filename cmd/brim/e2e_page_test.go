@@ -83,8 +83,8 @@ func TestLivePageIsUpdatedWhileTheDaemonStops(t *testing.T) {
 	b.awaitReadiness(http.StatusServiceUnavailable, "the daemon is stopping")
 	at := func() string {
 		_, page := b.admin(http.MethodGet, "/console")
-		_, after, _ := strings.Cut(page, `<span class="at">`)
-		shown, _, _ := strings.Cut(after, "<")
+		_, after, _ := strings.Cut(page, `<span class="at">at <time datetime="`)
+		shown, _, _ := strings.Cut(after, `"`)
 		return shown
 	}
 	first := at()

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
@@ -71,7 +72,7 @@ func (s *scene) collections() string {
 	require.NoError(s.t, err)
 	all := make(map[string]string) // printed in the order of the names
 	for _, f := range found {
-		if f.Name == "system.views" || f.Name == claim.Collection { // it returns within seconds
+		if f.Name == "system.views" || f.Name == claim.Collection || f.Name == store.SensorsName(s.check.Stream) { // they return within seconds
 			continue
 		}
 		all[f.Name] = fmt.Sprint(f.Type, " ", f.Options)

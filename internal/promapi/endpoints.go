@@ -46,7 +46,6 @@ var endpoints = []endpoint{
 	{"labels", true, false, (*exchange).labels},
 	{"metadata", false, false, (*exchange).metadata},
 	{"status/buildinfo", false, true, (*exchange).buildInfo},
-	{"format_query", true, true, (*exchange).formatQuery},
 	{"query_exemplars", true, true, (*exchange).nothing},
 	{"rules", false, true, (*exchange).noRules},
 	{"alerts", false, true, (*exchange).noAlerts},
@@ -420,18 +419,6 @@ func (x *exchange) buildInfo(context.Context) (answer, error) {
 	return answer{data: map[string]string{
 		"version": prometheusVersion, "revision": "brim-" + x.api.cfg.Version, "branch": "", "buildUser": "", "buildDate": "", "goVersion": runtime.Version(),
 	}}, nil
-}
-
-func (x *exchange) formatQuery(context.Context) (answer, error) {
-	text := x.r.FormValue("query")
-	if err := checkSize(text); err != nil {
-		return answer{}, err
-	}
-	e, err := x.api.parser.ParseExpr(text)
-	if err != nil {
-		return answer{}, invalid("the query cannot be parsed: %v", err)
-	}
-	return answer{data: e.Pretty(0)}, nil
 }
 
 func (x *exchange) nothing(context.Context) (answer, error) { return answer{data: []string{}}, nil }

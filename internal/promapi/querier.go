@@ -194,7 +194,9 @@ func (s *selection) overlaps(set *telemetry.TagSet) bool {
 
 // mayHave reports whether a sensor may have readings that are selected.
 func (s *selection) mayHave(one *telemetry.Sensor) bool {
-	if !slices.ContainsFunc(one.Fields, s.matchers.wantsName) {
+	// Of a sensor that is not in a catalog only the newest reading is known.
+	partial := len(one.Sets) == 1 && one.Sets[0].To-one.Sets[0].From <= 1
+	if !partial && !slices.ContainsFunc(one.Fields, s.matchers.wantsName) {
 		return false
 	}
 	return slices.ContainsFunc(one.Sets, func(set telemetry.TagSet) bool {

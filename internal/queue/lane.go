@@ -723,6 +723,7 @@ func (l *lane) settle(f *flight, now time.Time, others, full bool) {
 		}
 		if b.state == idle {
 			b.maySent, b.trouble = b.recovered, nil
+			b.series, b.shape = nil, nil // the catalog may have lost them since
 			l.forgetSurplus(b)
 		}
 	case verdict == batch.Wait || verdict == batch.Hangs:

@@ -87,7 +87,7 @@ func afterJSON(after string) string {
 // hasTags reports whether the sensor's newest reading has the tags that are asked for: a
 // sensor that had them in the past is not deleted.
 func (q *question) hasTags(ctx context.Context, one *Listed) (bool, error) {
-	if len(q.params.list.Tags) == 0 || len(one.Sets) == 1 {
+	if len(q.params.list.Tags) == 0 {
 		return true, nil
 	}
 	r, found, err := q.Session.latest(ctx, one.ID)
@@ -110,21 +110,22 @@ func (q *question) deleteSensors(ctx context.Context, target string, sensors ...
 		return 0, 0, telemetry.Errorf(telemetry.Unavailable, "not_flushed", "%s could not be asked to store the waiting readings of what is to be deleted, which would reappear later; "+
 			"nothing was deleted; repeat the request once the daemon answers or has ended", strings.Join(failed, ", "))
 	}
-	if catalog := q.stored.Catalogs[q.stream]; catalog != nil {
-		if err := catalog.Delete(ctx, sensors...); err != nil { // a check of the catalog removes them later
-			q.reader.cfg.Logger.Warn("a deleted sensor stays in the catalog for now", "stream", q.stream, "err", err)
-		}
-		for _, daemon := range q.askOthers(ctx, http.MethodDelete, target)(func([]byte) error { return nil }) {
-			q.reader.cfg.Logger.Warn("another daemon may not know that sensors were deleted; if they send again to it, they are listed after its next check of the catalog", "stream", q.stream, "daemon", daemon)
-		}
-	}
+	catalog := q.stored.Catalogs[q.stream]
 	var total, deleted atomic.Int64
 	var vague atomic.Bool
-	deleting, ctx := errgroup.WithContext(ctx)
+	deleting, each := errgroup.WithContext(ctx)
 	deleting.SetLimit(deleteAtOnce)
 	for _, sensor := range sensors {
 		deleting.Go(func() error {
-			n, err := q.source.Delete(ctx, sensor)
+			if err := each.Err(); err != nil {
+				return err
+			}
+			if catalog != nil { // first, so that what is accepted from now on enters again
+				if err := catalog.Delete(each, sensor); err != nil { // a check of the catalog removes it later
+					q.reader.cfg.Logger.Warn("a deleted sensor stays in the catalog for now", "stream", q.stream, "sensor", sensor, "err", err)
+				}
+			}
+			n, err := q.source.Delete(each, sensor)
 			if err != nil {
 				return q.deletionFailed(sensor, deleted.Load(), err)
 			}
@@ -136,7 +137,13 @@ func (q *question) deleteSensors(ctx context.Context, target string, sensors ...
 			return nil
 		})
 	}
-	if err := deleting.Wait(); err != nil {
+	err = deleting.Wait()
+	if catalog != nil {
+		for _, daemon := range q.askOthers(ctx, http.MethodDelete, target)(func([]byte) error { return nil }) {
+			q.reader.cfg.Logger.Warn("another daemon may not know that sensors were deleted; if they send again to it, they are listed after its next check of the catalog", "stream", q.stream, "daemon", daemon)
+		}
+	}
+	if err != nil {
 		return 0, 0, err
 	}
 	if vague.Load() {

@@ -161,7 +161,7 @@ func runAlone(t *testing.T, seed uint64) {
 
 // TestSameSeedSameStory runs seeds twice. Few may differ: where goroutines wake at one instant,
 // the runtime chooses which comes first, see the package comment.
-func TestSameSeedSameStory(t *testing.T) {
+func TestSameSeedSameStory(t *testing.T) { //nolint:tparallel // each runs them in parallel
 	t.Parallel()
 	var differ atomic.Int64
 	seeds := make([]uint64, number(t, "BRIM_SAME", 30))

@@ -379,16 +379,12 @@ func (f *fileImport) showLocked(all int) {
 	})
 }
 
-// identify returns what identifies the content of a file: its size, and a hash of its
-// beginning and end. A copy of a file is the same.
+// identify returns what identifies the content of a file: a hash of it. A copy of a file
+// is the same.
 func identify(file *os.File, size int64) (string, error) {
-	const part = 1 << 20
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%d\n", size) // a hash takes anything
-	for _, from := range []int64{0, max(0, size-part)} {
-		if _, err := io.Copy(h, io.NewSectionReader(file, from, part)); err != nil {
-			return "", fmt.Errorf("read the file: %w", err)
-		}
+	if _, err := io.Copy(h, io.NewSectionReader(file, 0, size)); err != nil {
+		return "", fmt.Errorf("read the file: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
