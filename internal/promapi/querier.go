@@ -150,7 +150,7 @@ func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, erro
 				}
 				t := tasks[one.ID]
 				if t == nil {
-					t = &task{sensor: one.ID, oneSet: len(one.Sets) == 1 && one.Sets[0].To-one.Sets[0].From > 1, tags: one.Tags()}
+					t = &task{sensor: one.ID, oneSet: q.exchange.session.HasCatalog() && len(one.Sets) == 1 && one.Sets[0].To-one.Sets[0].From > 1, tags: one.Tags()}
 					tasks[one.ID] = t
 				}
 				t.of = append(t.of, s)
@@ -194,13 +194,13 @@ func (s *selection) overlaps(set *telemetry.TagSet) bool {
 
 // mayHave reports whether a sensor may have readings that are selected.
 func (s *selection) mayHave(one *telemetry.Sensor) bool {
-	// Of a sensor that is not in a catalog only the newest reading is known.
-	partial := len(one.Sets) == 1 && one.Sets[0].To-one.Sets[0].From <= 1
-	if !partial && !slices.ContainsFunc(one.Fields, s.matchers.wantsName) {
+	// Without a catalog only the newest readings are known.
+	complete := s.querier.exchange.session.HasCatalog()
+	if complete && !slices.ContainsFunc(one.Fields, s.matchers.wantsName) {
 		return false
 	}
 	return slices.ContainsFunc(one.Sets, func(set telemetry.TagSet) bool {
-		return s.overlaps(&set) && s.matchers.matches(labelsOf(&s.querier.builder, one.ID, set.Tags))
+		return (!complete || s.overlaps(&set)) && s.matchers.matches(labelsOf(&s.querier.builder, one.ID, set.Tags))
 	})
 }
 

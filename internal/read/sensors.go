@@ -12,6 +12,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
+// HasCatalog reports whether the stream's sensors are in a catalog. Otherwise Find knows
+// the tags and fields of their newest readings only.
+func (s *Session) HasCatalog() bool { return s.stored.Catalogs[s.stream] != nil }
+
 // Find yields the sensors of q that the identity may access, with their tags and fields,
 // in the order of their ids' bytes. Those with no stored reading are among them. A sensor
 // may be among them whose readings have expired.
