@@ -95,7 +95,7 @@ const (
 )
 
 // Import sends the readings of files to a daemon. If it is interrupted, another call
-// continues it, and stores nothing twice: chunks that were acknowledged are recorded, and
+// continues it: chunks that were acknowledged are recorded, and
 // those that were on their way have a key that the daemon remembers for 15 minutes.
 func Import(ctx context.Context, to Target, cfg ImportConfig) (done Imported, err error) {
 	paths, err := cfg.expand()
