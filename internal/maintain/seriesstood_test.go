@@ -353,7 +353,7 @@ func TestStalledProcessSendsNothing(t *testing.T) {
 			run.Go(func() { _, _ = ChangeStorage(ctx, first) })
 			<-still.reached
 			second := storageChange(db, tt.to)
-			second.DropOld, second.Lease = first.DropOld, 2*time.Second
+			second.DropOld, second.Lease = first.DropOld, time.Minute
 			_, err := ChangeStorage(t.Context(), second)
 			if busy := (*BusyError)(nil); errors.As(err, &busy) { // by a sign of life that was on its way when the process stopped: its last
 				_, err = ChangeStorage(t.Context(), second)
