@@ -21,7 +21,7 @@ func inBubble(t *testing.T, test func(t *testing.T, m *simulate.MongoDB, c *mong
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := simulate.NewMongoDB("a.example:27017", "b.example:27017")
-		t.Cleanup(func() { time.Sleep(time.Second) }) // fake time: what is on its way arrives
+		t.Cleanup(func() { time.Sleep(time.Second) }) //nolint:forbidigo // fake time: what is on its way arrives
 		test(t, m, connect(t, m, "client").Collection("c"))
 	})
 }
