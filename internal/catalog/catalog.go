@@ -92,7 +92,7 @@ func New(cfg Config) (*Catalog, error) {
 		s := &Stream{
 			StreamConfig: of, name: name, catalog: c, log: cfg.Logger.With("stream", name),
 			collection: cfg.Database.Collection(store.SensorsName(name)), known: newKnown(cfg.Known / len(cfg.Streams)),
-			unwritten: make(map[uint64]*entry), wake: make(chan struct{}, 1), recheck: make(chan struct{}, 1),
+			unwritten: make(map[uint64]*entry), wake: make(chan struct{}, 1), rebuild: make(chan struct{}, 1),
 		}
 		s.state.Store(&state{})
 		s.retention.Store(int64(of.Retention))
@@ -139,7 +139,8 @@ type Stream struct {
 	retention  atomic.Int64
 	known      *known
 	wake       chan struct{} // holds one: there is something to write
-	recheck    chan struct{} // holds one: compare with what is stored
+	rebuild    chan struct{} // holds one: see Rebuild
+	lacking    atomic.Bool   // Rebuild was called, and the state does not say so yet
 	prepared   atomic.Bool   // the collection has its indexes
 	refusing   atomic.Int64  // until when, in ns since 1970, writes before readings are not tried
 	state      atomic.Pointer[state]

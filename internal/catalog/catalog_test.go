@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -281,6 +282,43 @@ func TestCatalogIsBuiltFromStoredReadings(t *testing.T) {
 			assert.Equal(t, got, list(t, s, telemetry.SensorQuery{}), "it was dropped")
 		})
 	}
+}
+
+func TestRebuildRestoresSensorsThatHaveReadings(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	from := openStore(t, db, store.Bucket)
+	storetest.WriteAll(t, from, storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "", "t"), reading("b", 0, "", "t")), 5*time.Minute))
+	s := open(t, db, StreamConfig{Source: from})
+	check(t, s)
+	other := open(t, db, StreamConfig{Source: from})
+	require.NoError(t, s.Delete(t.Context(), "a"))
+	s.Rebuild()
+	require.ErrorContains(t, s.Complete(), "is being built")
+
+	// While it is rebuilt, so say other daemons, and a second call is not lost.
+	s.Source = stepping{from, func() {
+		_, err := other.look(t.Context())
+		require.NoError(t, err)
+		assert.ErrorContains(t, other.Complete(), "is being built")
+		s.Rebuild()
+	}}
+	require.NoError(t, s.checkOnce(t.Context(), time.Now()))
+	require.ErrorContains(t, s.Complete(), "is being built")
+	s.Source = from
+	check(t, s)
+	assert.Equal(t, []string{"a {} t |", "b {} t |"}, list(t, s, telemetry.SensorQuery{}))
+}
+
+// stepping is a source that calls a function before it lists sensors.
+type stepping struct {
+	Source
+	before func()
+}
+
+func (s stepping) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
+	s.before()
+	return s.Source.Sensors(ctx, q)
 }
 
 func TestCheckRemovesSensorsWithoutReadings(t *testing.T) {

@@ -48,7 +48,7 @@ const (
 // otherwise an error that says how far it is.
 func (s *Stream) Complete() error {
 	now := s.state.Load()
-	if now.Complete {
+	if now.Complete && !s.lacking.Load() {
 		return nil
 	}
 	return &telemetry.Error{
@@ -58,8 +58,14 @@ func (s *Stream) Complete() error {
 	}
 }
 
+// Rebuild makes the catalog incomplete until it was compared with all stored readings.
+func (s *Stream) Rebuild() {
+	s.lacking.Store(true)
+	awake(s.rebuild)
+}
+
 // check compares the catalog with the stored readings: when the daemon starts, once a
-// day, and if the catalog was dropped. Of several daemons one does it.
+// day, after Rebuild, and if the catalog was dropped. Of several daemons one does it.
 func (s *Stream) check(ctx context.Context) {
 	if !s.ready(ctx) {
 		return
@@ -70,7 +76,7 @@ func (s *Stream) check(ctx context.Context) {
 			s.failed(err)
 		}
 		timer := time.NewTimer(lookEvery)
-		if !s.state.Load().Complete {
+		if s.Complete() != nil {
 			timer.Reset(time.Second) // another daemon may be at it
 		}
 		select {
@@ -78,7 +84,7 @@ func (s *Stream) check(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-timer.C:
-		case <-s.recheck:
+		case <-s.rebuild:
 			timer.Stop()
 		}
 	}
@@ -90,6 +96,10 @@ func (s *Stream) checkOnce(ctx context.Context, began time.Time) error {
 	if err != nil {
 		return err
 	}
+	lacking := s.lacking.Load()
+	if lacking {
+		now.Complete, now.After = false, ""
+	}
 	due := !now.Complete || now.Checked.Before(began) || time.Since(now.Checked) > checkEvery
 	if !due {
 		return nil
@@ -98,8 +108,15 @@ func (s *Stream) checkOnce(ctx context.Context, began time.Time) error {
 	if err != nil || !taken {
 		return err
 	}
+	s.set(*now)
+	if lacking {
+		s.lacking.Store(false) // the state says so from here on
+	}
 	return s.walk(ctx, now)
 }
+
+// set makes a state the one that Complete sees.
+func (s *Stream) set(now state) { s.state.Store(&now) }
 
 // look reads the state. If there is none, the catalog is new, or was dropped.
 func (s *Stream) look(ctx context.Context) (*state, error) {
@@ -118,7 +135,7 @@ func (s *Stream) look(ctx context.Context) (*state, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the catalog of sensors: %w", err)
 	}
-	s.state.Store(now)
+	s.set(*now)
 	return now, nil
 }
 
@@ -155,8 +172,7 @@ func (s *Stream) save(ctx context.Context, now *state) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("write the state of the catalog of sensors: %w", err)
 	}
-	one := *now
-	s.state.Store(&one)
+	s.set(*now)
 	return r.MatchedCount > 0, nil
 }
 

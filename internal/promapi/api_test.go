@@ -104,6 +104,7 @@ func (*stored) Unwritten(*telemetry.SensorQuery) []telemetry.Sensor { return nil
 func (*stored) Complete() error                                     { return nil }
 func (*stored) Overflowed() bool                                    { return false }
 func (*stored) Forget(...string)                                    {}
+func (*stored) Rebuild()                                            {}
 func (*stored) Delete(context.Context, ...string) error             { return nil }
 
 // A source is what a reader asks: Delete of a source and of a catalog differ.

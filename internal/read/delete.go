@@ -111,21 +111,21 @@ func (q *question) deleteSensors(ctx context.Context, target string, sensors ...
 			"nothing was deleted; repeat the request once the daemon answers or has ended", strings.Join(failed, ", "))
 	}
 	catalog := q.stored.Catalogs[q.stream]
+	if catalog != nil {
+		if err := catalog.Delete(ctx, sensors...); err != nil { // a check of the catalog removes them later
+			q.reader.cfg.Logger.Warn("a deleted sensor stays in the catalog for now", "stream", q.stream, "err", err)
+		}
+		for _, daemon := range q.askOthers(ctx, http.MethodDelete, target)(func([]byte) error { return nil }) {
+			q.reader.cfg.Logger.Warn("another daemon may not know that sensors were deleted; if they send again to it, they are listed after its next check of the catalog", "stream", q.stream, "daemon", daemon)
+		}
+	}
 	var total, deleted atomic.Int64
 	var vague atomic.Bool
-	deleting, each := errgroup.WithContext(ctx)
+	deleting, ctx := errgroup.WithContext(ctx)
 	deleting.SetLimit(deleteAtOnce)
 	for _, sensor := range sensors {
 		deleting.Go(func() error {
-			if err := each.Err(); err != nil {
-				return err
-			}
-			if catalog != nil { // first, so that what is accepted from now on enters again
-				if err := catalog.Delete(each, sensor); err != nil { // a check of the catalog removes it later
-					q.reader.cfg.Logger.Warn("a deleted sensor stays in the catalog for now", "stream", q.stream, "sensor", sensor, "err", err)
-				}
-			}
-			n, err := q.source.Delete(each, sensor)
+			n, err := q.source.Delete(ctx, sensor)
 			if err != nil {
 				return q.deletionFailed(sensor, deleted.Load(), err)
 			}
@@ -137,13 +137,10 @@ func (q *question) deleteSensors(ctx context.Context, target string, sensors ...
 			return nil
 		})
 	}
-	err = deleting.Wait()
-	if catalog != nil {
-		for _, daemon := range q.askOthers(ctx, http.MethodDelete, target)(func([]byte) error { return nil }) {
-			q.reader.cfg.Logger.Warn("another daemon may not know that sensors were deleted; if they send again to it, they are listed after its next check of the catalog", "stream", q.stream, "daemon", daemon)
+	if err := deleting.Wait(); err != nil {
+		if catalog != nil {
+			catalog.Rebuild() // it lacks sensors that still have readings
 		}
-	}
-	if err != nil {
 		return 0, 0, err
 	}
 	if vague.Load() {

@@ -73,6 +73,8 @@ type Catalog interface {
 	// Delete removes sensors.
 	Forget(sensors ...string)
 	Delete(ctx context.Context, sensors ...string) error
+	// Rebuild makes the catalog incomplete until it was compared with all stored readings.
+	Rebuild()
 }
 
 // Config says how to answer.
