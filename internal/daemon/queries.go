@@ -16,7 +16,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/peers"
 	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
-	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -55,7 +54,7 @@ func (d *daemon) newPromAPI() (*promapi.API, error) {
 		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples,
 		Lookback: func(stream string) time.Duration { return d.current().stream(stream).Lookback },
 		Window: func(stream string) time.Duration {
-			if of := d.current().stream(stream); of.Storage == store.Bucket {
+			if of := d.current().stream(stream); of.hasBuckets() {
 				return of.Granularity
 			}
 			return 0

@@ -194,8 +194,9 @@ func (s *selection) overlaps(set *telemetry.TagSet) bool {
 
 // mayHave reports whether a sensor may have readings that are selected.
 func (s *selection) mayHave(one *telemetry.Sensor) bool {
-	// Without a catalog only the newest readings are known.
-	complete := s.querier.exchange.session.HasCatalog()
+	// Without a catalog only the newest readings are known, and of readings that wait only
+	// the tags.
+	complete := s.querier.exchange.session.HasCatalog() && len(one.Fields)+len(one.Texts) > 0
 	if complete && !slices.ContainsFunc(one.Fields, s.matchers.wantsName) {
 		return false
 	}
