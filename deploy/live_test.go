@@ -40,7 +40,7 @@ func questions(t testing.TB) []question {
 	// Subqueries step as often as is scraped, which is more often here.
 	fill := strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", ":5s]", ":1s]",
 		"[7d:1h]", "[1m:1s]", "[1d:5m]", "[1m:1s]", ":5m]", ":1s]").Replace
-	for _, d := range readDashboards(t) {
+	for _, d := range ofBrim(t) {
 		for _, p := range d.Panels {
 			for _, target := range p.Targets {
 				var labels []string
