@@ -142,8 +142,8 @@ func startBrim(t testing.TB, admin string) (brim *brimtest.Process, url string) 
 // generator show, so that none is empty because a name is wrong.
 func TestQueriesAnswer(t *testing.T) {
 	t.Parallel()
-	tool(t, "prometheus") // skips where there is none
-	mongodtest.URI(t)     // the same, or installs it
+	brimtest.Program(t, "prometheus") // skips where there is none
+	mongodtest.URI(t)                 // the same, or installs it
 	binary.Path(t)
 	admin, generator := freeAddress(t), freeAddress(t)
 	s := startPrometheus(t, admin, generator) // first, since it waits some seconds before it scrapes

@@ -3,7 +3,7 @@ package main
 // What the choices on top of Sensors select: chosen is of one field. Names are in quotes,
 // because those of tags and fields may be any text.
 const (
-	ofTag  = `{"$tag"=~"$value"}`
+	ofTag  = `{__name__!="", "$tag"=~"$value"}` // a selector must not match all series
 	chosen = `{__name__="$field", "$tag"=~"$value", sensor=~"$sensor"}`
 	// lastSeen is the time of each sensor's newest reading: of those that the look-back
 	// covers exactly, of others to a step of the panel.
