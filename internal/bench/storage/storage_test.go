@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { mongodtest.Main(m) }
 func tiny(patterns ...string) *bench.Experiment {
 	e := Experiment()
 	e.Run = size{
-		ramp:    rampConfig{idle: time.Second, step: 500 * time.Millisecond, steps: 3, sensors: 64, readings: 20},
+		ramp:    rampConfig{idle: 300 * time.Millisecond, step: 200 * time.Millisecond, steps: 3, sensors: 64, readings: 20},
 		ramps:   1,
 		compact: compactConfig{documents: 120, readings: 30, window: 200 * time.Millisecond, patterns: patterns},
 		calls:   5,
