@@ -57,7 +57,10 @@ func (b stuckBuckets) run(s *scene) (slow string) {
 	if b.locked { // slow enough that a part is open most of the time, to be locked
 		flood.Batch, flood.Rate = 50, 500
 	}
-	s.produce(d, 2, flood)
+	early := full() || b.locked // the part to lock must be there
+	if early {
+		s.produce(d, 2, flood)
+	}
 	others := s.produce(d, 32, faulttest.ProducerConfig{
 		Batch: 2, FirstSensor: int64(b.sensors), Sensors: cmp.Or(b.healthy, 200), Step: time.Millisecond, Rate: 200, Ack: "stored", Timed: true,
 	})
@@ -65,6 +68,9 @@ func (b stuckBuckets) run(s *scene) (slow string) {
 	const slowest = 0.01
 	before := others.Counts.Slowest(slowest)
 	heal := b.keep(s, stuck)
+	if !early {
+		s.produce(d, 2, flood)
+	}
 	wait(form(6*time.Second, time.Minute))
 	heal()
 	s.finish("HOL-1", 1)

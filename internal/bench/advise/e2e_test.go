@@ -18,8 +18,8 @@ import (
 // tiny is how much tests measure.
 func tiny() amounts {
 	return amounts{
-		sizeReadings: 20_000, sizeDocuments: 800, grownReadings: 1000, updating: 20 * time.Millisecond,
-		ingestTime: 200 * time.Millisecond, followReadings: 40_000, followTime: time.Second,
+		sizeReadings: 40_000, sizeDocuments: 1500, grownReadings: 1000, updating: 20 * time.Millisecond,
+		ingestTime: 200 * time.Millisecond, followReadings: 80_000, followTime: 2 * time.Second,
 	}
 }
 
