@@ -698,7 +698,8 @@ func TestAnswersWithTokens(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
-	p := play(t, startBrim(t, "--storage", "memory", "--data-dir", t.TempDir(), "--access-file", path))
+	// A list of sensors has their fields once readings are stored, which they are not here.
+	p := play(t, startBrim(t, "--storage", "memory", "--data-dir", t.TempDir(), "--access-file", path, "--flush-interval", "1h"))
 	p.secrets = strings.NewReplacer(pairs...)
 	p.b.eventually("it takes readings", func() bool { code, _ := p.b.admin(http.MethodGet, "/readyz"); return code == http.StatusOK })
 	body := `{"sensorId":"north-1","ts":1614834367000,"fields":{"t":1}}`

@@ -158,14 +158,14 @@ func TestMemoryStaysWithinTheBudget(t *testing.T) {
 
 	// Those that begin a body of 8 MB and do not go on. A few have sent so much that
 	// they hold the budget until others wait for it.
-	const dribbling = 3500
+	const dribbling = 2000
 	for i := range dribbling {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", b.HTTP)
 		require.NoError(t, err)
 		defer conn.Close()
 		length, sent := "Content-Length: 8000000\r\n\r\n", 3000
 		switch {
-		case i%1500 == 0:
+		case i%800 == 0:
 			sent = 70_000
 		case i%2 == 0:
 			length = "Transfer-Encoding: chunked\r\n\r\nfffff\r\n"
@@ -180,12 +180,12 @@ func TestMemoryStaysWithinTheBudget(t *testing.T) {
 	packed := map[string][]byte{"gzip": gzipped(t, text), "zstd": zstandard(t, text)}
 	plain, compact := plainMessage(), compactMessage(time.Now())
 	forms := []largeForm{
-		{"plain bodies", 80, 4, postLarge(b, client, "", func() io.Reader { return bytes.NewReader(raw) })},
-		{"chunked bodies", 12, 1, postLarge(b, client, "", func() io.Reader { return io.MultiReader(bytes.NewReader(raw)) })},
-		{"gzip bodies", 12, 1, postLarge(b, client, "gzip", func() io.Reader { return bytes.NewReader(packed["gzip"]) })},
-		{"zstd bodies", 12, 1, postLarge(b, client, "zstd", func() io.Reader { return bytes.NewReader(packed["zstd"]) })},
-		{"messages", 12, 1, callLarge(b, plain)},
-		{"messages of columns", 12, 1, callLarge(b, compact)},
+		{"plain bodies", 30, 2, postLarge(b, client, "", func() io.Reader { return bytes.NewReader(raw) })},
+		{"chunked bodies", 8, 1, postLarge(b, client, "", func() io.Reader { return io.MultiReader(bytes.NewReader(raw)) })},
+		{"gzip bodies", 8, 1, postLarge(b, client, "gzip", func() io.Reader { return bytes.NewReader(packed["gzip"]) })},
+		{"zstd bodies", 8, 1, postLarge(b, client, "zstd", func() io.Reader { return bytes.NewReader(packed["zstd"]) })},
+		{"messages", 8, 1, callLarge(b, plain)},
+		{"messages of columns", 8, 1, callLarge(b, compact)},
 		{"gzip messages", 6, 1, callLarge(b, plain, grpc.UseCompressor(gzip.Name))},
 	}
 	var mu sync.Mutex

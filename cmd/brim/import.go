@@ -49,8 +49,9 @@ and time become one reading.
 
 Rows that cannot be read, or that the daemon refuses, are reported and left out; the
 exit code is then 1. If the command is interrupted, run it again with the same flags:
-it continues, and within the daemon's --idempotency-window stores nothing twice. A
-file that was imported completely is skipped, unless --again is given.`
+it continues, and within the daemon's --idempotency-window stores nothing twice.
+Later, it may store the readings of unanswered requests a second time. A file that
+was imported completely is skipped, unless --again is given.`
 
 // newImport returns `brim import`, which sends to a running daemon over HTTP.
 func newImport(p *process) *cobra.Command {

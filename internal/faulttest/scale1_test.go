@@ -95,8 +95,8 @@ func (s *scene) addProducers(b *balancer) {
 	at := func(route string, n int, cfg faulttest.ProducerConfig) {
 		s.produce(&daemon{HTTP: b.URL + route}, n, cfg)
 	}
-	at("/any", 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: form(400.0, 4000)})
-	at("/any", 2, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Rate: form(100.0, 400), Ack: "stored"})
+	at("/any", 4, faulttest.ProducerConfig{Batch: 10, Sensors: 20, Rate: form(200.0, 4000)})
+	at("/any", 2, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Rate: form(50.0, 400), Ack: "stored"})
 	for _, sensor := range []string{"s-100", "s-101", "s-102", "s-103", "s-104", "s-105"} {
 		at("/hash/"+sensor, 1, faulttest.ProducerConfig{Batch: 2, FirstSensor: 100 + int64(len(s.producers)), Rate: form(40.0, 100)})
 	}

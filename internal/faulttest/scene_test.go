@@ -195,9 +195,9 @@ func (s *scene) produce(d *daemon, n int, cfg faulttest.ProducerConfig) *faultte
 		cfg.Sensors = 10
 	}
 	if cfg.Rate == 0 && cfg.Most == 0 {
-		cfg.Rate = form(400.0, 0)
+		cfg.Rate = form(200.0, 0)
 		if cfg.Ack == "stored" {
-			cfg.Rate = form(100.0, 0)
+			cfg.Rate = form(50.0, 0)
 		}
 	}
 	p := faulttest.Produce(n, cfg)

@@ -135,7 +135,7 @@ var waveKinds = []wave{
 // a probe, which sends single readings meanwhile, waits for acknowledgements.
 func (s *scene) wave(kind wave, number int) time.Duration {
 	s.t.Helper()
-	x := &wavy{wave: kind, rate: form(500.0, 3000), sensors: form(400, 10_000)}
+	x := &wavy{wave: kind, rate: form(300.0, 3000), sensors: form(200, 10_000)}
 	x.began = time.Now().Add(-time.Duration(number) * time.Minute) // in other windows
 	for range max(1, kind.daemons) {
 		x.daemons = append(x.daemons, s.daemon("", "--flush-budget", "2%", "--flush-max", waveFlushMax.String(), "--granularity", "5m"))

@@ -10,8 +10,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// MaxColumns is how many columns a file may have: each takes some memory while it is
-// written.
+// MaxColumns is how many columns a file may have beside time and sensor: each takes some
+// memory while it is written or read.
 const MaxColumns = 4096
 
 // The columns that every file has.
@@ -248,6 +248,9 @@ func sourceOf(column string, tags []string) source {
 
 // sourcesOf tells what the columns of a file are.
 func sourcesOf(columns, tags []string) ([]source, error) {
+	if n := len(columns) - headColumns; n > MaxColumns {
+		return nil, fmt.Errorf("the file has %d columns beside %s and %s; at most %d are allowed", n, columnTime, columnSensor, MaxColumns)
+	}
 	out := make([]source, len(columns))
 	for i, name := range columns {
 		out[i] = sourceOf(name, tags)

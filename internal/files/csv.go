@@ -123,6 +123,9 @@ func (c *csvReader) next() (line int64, err error) {
 	c.cells, c.text = c.cells[:0], c.text[:0]
 	for {
 		row, err = c.take(row)
+		if errors.Is(err, errQuote) {
+			err = fmt.Errorf("column %d: %w", len(c.cells)+1, err)
+		}
 		if err != nil || row == nil {
 			return line, err
 		}

@@ -165,7 +165,7 @@ func TestFilesOfOthers(t *testing.T) {
 			[]string{
 				"line 2: the line has 2 cells, and the header 3", "line 3: the line has 4 cells, and the header 3",
 				`line 4: ts "yesterday" is not a time; allowed are milliseconds since 1970, and RFC 3339 like 2026-11-21T10:00:00.123Z`,
-				"line 5: ts is missing", "line 6: a quote is missing, or stands in the middle of a cell",
+				"line 5: ts is missing", "line 6: column 3: a quote is missing, or stands in the middle of a cell",
 				`{"sensorId":"s","ts":"1970-01-01T00:00:00.000Z","fields":{"t":7}}`,
 			},
 		},
@@ -241,6 +241,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		"no parquet":        {files.Parquet, "ts,sensorId,t\n", files.Options{}, "this is no file of Parquet"},
 		"no time":           {files.CSV, "time,sensorId,t\n", files.Options{}, `the file has no column ts; it has "time", "sensorId", "t"`},
 		"no such tag":       {files.CSV, "ts,sensorId,t\n", files.Options{Tags: []string{"site"}}, `the file has no column "site", which is to be a tag`},
+		"too many columns":  {files.CSV, "ts,sensorId" + strings.Repeat(",x", files.MaxColumns+1) + "\n", files.Options{}, "the file has 4097 columns beside ts and sensorId; at most 4096 are allowed"},
 		"empty":             {files.CSV, "", files.Options{}, "read the header: the file is empty"},
 		"unknown precision": {files.Influx, "", files.Options{Precision: "m"}, `precision "m" is unknown; allowed are ns, us, ms and s`},
 		"cut off":           {files.NDJSON, string(gzipped(t, "{}\n{}\n"))[:20], files.Options{}, "unexpected EOF"},

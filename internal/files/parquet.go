@@ -176,12 +176,20 @@ type parquetColumn struct {
 
 func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 	return func(yield func(Row, error) bool) {
-		f, err := parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+		var f *parquet.File
+		err := undamaged(func() (err error) {
+			f, err = parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+			return err
+		})
 		if err != nil {
 			yield(Row{}, fmt.Errorf("this is no file of Parquet that can be read: %w", err))
 			return
 		}
-		columns, err := parquetColumns(f, o)
+		var columns []parquetColumn
+		err = undamaged(func() (err error) {
+			columns, err = parquetColumns(f, o)
+			return err
+		})
 		if err != nil {
 			yield(Row{}, err)
 			return
@@ -208,9 +216,23 @@ func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 	}
 }
 
+// undamaged calls a function of the library, which panics at some damaged files.
+func undamaged(call func() error) (err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			err = fmt.Errorf("the file is damaged: %v", problem)
+		}
+	}()
+	return call()
+}
+
 func yieldGroup(rows parquet.Rows, batch []parquet.Row, yield func(parquet.Row) bool) (goOn bool, err error) {
 	for {
-		n, err := rows.ReadRows(batch)
+		n := 0
+		err := undamaged(func() (err error) {
+			n, err = rows.ReadRows(batch)
+			return err
+		})
 		for _, row := range batch[:n] {
 			if !yield(row) {
 				return false, nil

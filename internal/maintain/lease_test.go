@@ -13,7 +13,7 @@ import (
 )
 
 func claiming(db *mongo.Database) claimConfig {
-	return claimConfig{Database: db, Stream: testStream, Kind: "recompress", To: "zstd", Lease: 2 * time.Second}
+	return claimConfig{Database: db, Stream: testStream, Kind: "recompress", To: "zstd", Lease: shortLease}
 }
 
 func TestWorkHasOneOwner(t *testing.T) {

@@ -149,7 +149,7 @@ func TestTombstonesGoUnderTheClaim(t *testing.T) {
 	require.NoError(t, err)
 	insertAll(t, coll, []bson.Raw{tombstone(part)})
 	m := migration(coll, 5*time.Minute, "5m")
-	m.Lease = time.Second
+	m.Lease = shortLease // a busy mongod may not answer at once
 	claimed := claimConfig{Database: coll.Database(), Stream: coll.Name(), Kind: m.Kind, To: m.To, Lease: m.Lease}
 
 	another, err := claim(t.Context(), claimed)

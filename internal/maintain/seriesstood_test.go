@@ -345,7 +345,7 @@ func TestStalledProcessSendsNothing(t *testing.T) {
 			}
 			still := standBefore(t, db, true, tt.command, tt.on)
 			first := storageChange(still.db, tt.to)
-			first.DropOld, first.Lease, first.apart = tt.to == store.Bucket, time.Second, tt.command == "drop"
+			first.DropOld, first.Lease, first.apart = tt.to == store.Bucket, shortLease, tt.command == "drop"
 			holder := first.Holder.(*testHolder)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

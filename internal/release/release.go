@@ -69,10 +69,12 @@ type release struct {
 	flags     []string // of go build
 	env       []string // NAME=value, over that of this process
 	log       io.Writer
+
+	compression int // of .tar.gz, a level of gzip
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	r := &release{log: stderr, flags: []string{"-trimpath", "-buildvcs=false"}, env: []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT="}}
+	r := &release{log: stderr, compression: gzip.DefaultCompression, flags: []string{"-trimpath", "-buildvcs=false"}, env: []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT="}}
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&r.root, "root", ".", "the checkout")
@@ -268,7 +270,10 @@ func modeOf(name string) fs.FileMode {
 
 func (r *release) tarball(folder string, files map[string][]byte) ([]byte, error) {
 	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
+	z, err := gzip.NewWriterLevel(&out, r.compression)
+	if err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
 	t := tar.NewWriter(z)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		header := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(folder, name), Mode: int64(modeOf(name)), Size: int64(len(files[name])), ModTime: r.date, Format: tar.FormatPAX}
@@ -279,7 +284,7 @@ func (r *release) tarball(folder string, files map[string][]byte) ([]byte, error
 			return nil, fmt.Errorf("pack %s: %w", name, err)
 		}
 	}
-	err := errors.Join(t.Close(), z.Close())
+	err = errors.Join(t.Close(), z.Close())
 	return out.Bytes(), err
 }
 

@@ -30,6 +30,7 @@ func stamped(t *testing.T) *release {
 	return &release{
 		root: filepath.Join("..", ".."), out: t.TempDir(), scratch: t.TempDir(), log: t.Output(), platforms: []string{here},
 		version: "v1.2.3-try", revision: "4f0c2aa", date: released, flags: []string{"-buildvcs=false"},
+		compression: gzip.BestSpeed,
 	}
 }
 

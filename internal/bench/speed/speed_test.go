@@ -22,7 +22,7 @@ func inLab(t *testing.T, run func(ctx context.Context, x *trial), cells ...strin
 		e.Cells[i].Own = false
 	}
 	e.Run = func(ctx context.Context, lab *bench.Lab) {
-		run(ctx, &trial{lab: lab, length: 200 * time.Millisecond, m: bench.Must(lab.Start(ctx, bench.Setting{}))})
+		run(ctx, &trial{lab: lab, length: 100 * time.Millisecond, m: bench.Must(lab.Start(ctx, bench.Setting{}))})
 	}
 	dir := t.TempDir()
 	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Brim: program.Path(t), URI: mongodtest.URI(t), Dir: dir, Repeats: 1, Cells: cells})
@@ -62,7 +62,7 @@ func TestGrowth(t *testing.T) {
 	r := inLab(t, func(ctx context.Context, x *trial) {
 		x.grow(ctx, grid{
 			sensors: []int{20, 50}, perUpdate: []int{1, 60}, fields: []int{2}, writers: []int{1, 2},
-			centre: point{20, 60, 2, 2}, length: 200 * time.Millisecond,
+			centre: point{20, 60, 2, 2}, length: 100 * time.Millisecond,
 		})
 	})
 	growth := r.Table("growth")

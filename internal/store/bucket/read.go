@@ -105,14 +105,18 @@ func (w *walk) gather() {
 	w.starts = slices.Sorted(maps.Keys(w.waiting))
 }
 
-// Batches of a limited read begin small and double.
-const firstBatch = 2
+// Batches of a limited read begin small and double: with two documents, or as many as hold
+// the readings if they are full, so that a sensor with few readings takes one round trip.
+const (
+	firstBatch    = 2
+	usualReadings = 1000 // of a full document
+)
 
 func (w *walk) run() error {
 	find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(w.projection)
 	batch := int32(0)
 	if w.query.Limit > 0 {
-		batch = firstBatch
+		batch = int32(max(firstBatch, min(w.query.Limit/usualReadings, 100)))
 	}
 	for doc, err := range w.store.Each(w.ctx, w.filter(), find, batch) {
 		var start int64
