@@ -9,10 +9,10 @@
 //	b.Column(b.Find("t"), &values)
 //	b.Readings(sensor, tags, nil)
 //
-// A block that is damaged, or that somebody made to do harm, leads to an error. Open needs
-// less memory than 16 times the block. Decoded values need what Len and Columns say, so a
-// reader of foreign blocks compares Len with what it expects first: readings that hardly
-// differ take next to nothing in a block.
+// A block that is damaged, or made to do harm, leads to an error. Open takes at most 16 times
+// the block's size in memory. Values take what Len and Columns say: compare Len with the
+// number of readings that a document should have before reading them, because a few bytes
+// can stand for any number of equal values.
 //
 //	block.go     Block: header, times, shapes
 //	reader.go    numbers and bytes

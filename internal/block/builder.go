@@ -70,7 +70,7 @@ type plans struct {
 
 // What a builder keeps at most for the next block.
 const (
-	maxPlans   = 64
+	maxPlans   = 1 << 10 // JSON may mix integers and doubles, so that a sensor has many shapes
 	maxColumns = 1 << 10
 )
 

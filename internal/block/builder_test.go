@@ -165,7 +165,7 @@ func TestStatisticsAreThoseOfDocuments(t *testing.T) {
 // assertStatistics compares statistics with what the store makes of the documents.
 func assertStatistics(t require.TestingT, readings []telemetry.Reading, got block.Statistics) {
 	var sums store.Sums
-	want := block.Statistics{First: math.MaxInt64, Last: math.MinInt64}
+	want := block.Statistics{First: math.MaxInt64, Last: math.MinInt64, Fields: []block.FieldStatistics{}}
 	type ends struct{ first, last telemetry.Value }
 	numbers := make(map[string]ends)
 	for _, r := range readings {

@@ -19,7 +19,8 @@ type Column struct {
 	// Words has one word for each value: the bits of a double, an integer, 0 or 1, or a
 	// reference for Text.
 	Words []uint64
-	// Rows has the number of each value's reading; empty: all readings have the field.
+	// Rows has the number of each value's reading; empty beside values: all readings have
+	// the field.
 	Rows []uint32
 
 	text   []byte // where references point to

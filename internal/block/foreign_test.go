@@ -156,10 +156,14 @@ func TestJavaScriptNamesFieldsThatItCannotRead(t *testing.T) {
 			const readings = decodeBlocks([Buffer.from(line, "hex")], Number);
 			console.log(readings.length, readings[readings.length - 1].unread);
 		}`)
-	roots := func(i int) any { return math.Sqrt(float64(uint64(i) * 0x9e3779b97f4a7c15 >> 58)) }
-	var blocks []string
-	for _, n := range []int{1000, 9000} { // compressed as a whole, and each column by itself
-		blocks = append(blocks, hex.EncodeToString(built(t, series(n, roots), block.Options{Compress: true})))
+	root := func(i int) float64 { return math.Sqrt(float64(uint64(i) * 0x9e3779b97f4a7c15 >> 58)) }
+	var alike []telemetry.Reading
+	for i := range 30 { // columns that are worth compressing together, and none by itself
+		alike = append(alike, reading(int64(i), "a", int(root(i)), "b", int(root(i)), "c", int(root(i)), "d", int(root(i))))
 	}
-	assert.Equal(t, "1 1000\n9000 [ 'v' ]\n", decode(blocks))
+	var blocks []string
+	for _, readings := range [][]telemetry.Reading{alike, series(1000, func(i int) any { return root(i) })} {
+		blocks = append(blocks, hex.EncodeToString(built(t, readings, block.Options{Compress: true})))
+	}
+	assert.Equal(t, "1 30\n1000 [ 'v' ]\n", decode(blocks))
 }

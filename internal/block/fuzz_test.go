@@ -73,9 +73,10 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// assertMemory checks that opening a block takes at most 16 times its size.
+// assertMemory checks that opening a block takes at most 16 times its size, beside what the
+// decoder of zstd makes once and keeps.
 func assertMemory(t require.TestingT, data []byte) {
-	const fixed = 64 << 10
+	const fixed = 1 << 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	b, _ := block.Open(data)

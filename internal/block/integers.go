@@ -44,10 +44,7 @@ func appendIntegers(dst []byte, values []uint64, bytewise bool) []byte {
 		head |= factored
 		dst = binary.AppendUvarint(append(dst, head), zigzag(values[0]))
 		dst = binary.AppendUvarint(dst, factor)
-		offset := values[0]
-		for i, v := range values {
-			values[i] = uint64(int64(v-offset) / int64(factor))
-		}
+		divide(values, factor)
 	}
 	if head&factored == 0 {
 		dst = append(dst, head)
@@ -107,6 +104,20 @@ func factorOf(values []uint64) uint64 {
 		}
 	}
 	return factor
+}
+
+// divide turns values into multiples of their factor, from the first value on.
+func divide(values []uint64, factor uint64) {
+	const exact = 1 << 53
+	offset := values[0]
+	for i, v := range values {
+		d := int64(v - offset)
+		if d < exact && d > -exact && factor < exact { // nothing is rounded, and it is faster
+			values[i] = uint64(int64(float64(d) / float64(factor)))
+		} else {
+			values[i] = uint64(d / int64(factor))
+		}
+	}
 }
 
 // constantDifference returns the first difference, and whether all are equal.
