@@ -442,7 +442,7 @@ func (s Stream) change(of streamStore) error {
 	switch st := of.(type) {
 	case *bucket.Store:
 		return st.Change(bucket.Settings{
-			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
+			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
 			Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
 		})
 	case *timeseries.Store:

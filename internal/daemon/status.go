@@ -116,6 +116,7 @@ type StreamStatus struct {
 	Storage              string   `json:"storage"`
 	Granularity          string   `json:"granularity"`
 	GranularitySeconds   int      `json:"granularity_seconds"`
+	BucketFormat         string   `json:"bucket_format,omitempty"`
 	BucketMaxReadings    int      `json:"bucket_max_readings,omitempty"`
 	BucketMaxBytes       int      `json:"bucket_max_bytes,omitempty"`
 	MaxReadingsPerUpdate int      `json:"max_readings_per_update,omitempty"`
@@ -206,6 +207,7 @@ func (s Stream) status() StreamStatus {
 		out.View = store.ViewName(s.Name)
 	}
 	if s.hasBuckets() {
+		out.BucketFormat = string(s.BucketFormat)
 		out.BucketMaxReadings, out.BucketMaxBytes, out.MaxReadingsPerUpdate = s.BucketMaxReadings, s.BucketMaxBytes, s.MaxReadingsPerUpdate
 	}
 	return out

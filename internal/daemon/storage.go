@@ -101,7 +101,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		return nil, fmt.Errorf("set up the detection of silent sensors: %w", err)
 	}
 	for _, stream := range c.Streams {
-		h, err := d.newStore(stream, database, s.recheckAll)
+		h, err := d.newStore(stream, database, s)
 		if err != nil {
 			return nil, fmt.Errorf("set up stream %s: %w", stream.Name, err)
 		}
@@ -173,7 +173,7 @@ func (d *daemon) holder() claim.Holder {
 	host, _ := os.Hostname() // empty if unknown
 	h := claim.Holder{
 		Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now(),
-		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(),
+		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(), Columns: true,
 	}
 	if c.journaling() {
 		h.Dir, h.Lock = c.JournalPath(), machine.FileID(journal.LockFile(c.JournalPath()))
@@ -186,22 +186,22 @@ func inMemory(h streamStore) bool {
 	return yes
 }
 
-// newStore returns the store of a stream, which calls lost when its collection seems to
-// have been replaced.
-func (d *daemon) newStore(s Stream, database *mongo.Database, lost func()) (streamStore, error) {
+// newStore returns the store of a stream.
+func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (streamStore, error) {
 	switch s.Storage {
 	case store.Bucket:
 		return bucket.New(bucket.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
-			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
+			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
 			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
-			Lost: lost, Logger: d.log, Registerer: d.registry,
+			ReadColumns: func() bool { return of.peers.ReadColumns(s.Name) },
+			Lost:        of.recheckAll, Logger: d.log, Registerer: d.registry,
 		})
 	case store.TimeSeries:
 		return timeseries.New(timeseries.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern,
-			Lost: lost, Logger: d.log, Registerer: d.registry,
+			Lost: of.recheckAll, Logger: d.log, Registerer: d.registry,
 		})
 	case store.Memory:
 		d.log.Warn("a stream is held in memory only: its readings, even acknowledged ones, are lost when this process ends", "stream", s.Name)
