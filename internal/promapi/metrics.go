@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/brim-telemetry/brim/internal/read"
 )
 
 // Values of the label code that are no status of HTTP.
@@ -32,10 +34,9 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		Help: "Requests to the Prometheus query API, by call and status of the answer (422: over a limit, or not to be evaluated); gone: the client disconnected.",
 	}, []string{"call", "code"})
 	m.seconds = factory.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "brim_promql_seconds",
-		Help: "Time from the arrival of a request to the Prometheus query API to the end of its answer.",
-		// As for brim_read_seconds.
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		Name:    "brim_promql_seconds",
+		Help:    "Time from the arrival of a request to the Prometheus query API to the end of its answer.",
+		Buckets: read.SecondsBuckets,
 	}, []string{"call"})
 	m.samples = factory.NewCounter(prometheus.CounterOpts{Name: "brim_promql_samples_total", Help: "Samples read for queries."})
 	m.sensors = factory.NewCounterVec(prometheus.CounterOpts{

@@ -197,7 +197,7 @@ func (b *Backlog) records(ctx context.Context, part batch.Part, s span) iter.Seq
 					cursor = b.Journal.Follow(at, part)
 					continue
 				}
-				yield(nil, fmt.Errorf("search the journal: %w", err))
+				yield(nil, unreadable(err))
 				return
 			}
 			if !found || record.Position >= s.end || !yield(&record, nil) {
@@ -209,6 +209,14 @@ func (b *Backlog) records(ctx context.Context, part batch.Part, s span) iter.Seq
 
 func tooLong(format string, args ...any) error {
 	return &telemetry.Error{Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second, Message: fmt.Sprintf(format, args...)}
+}
+
+// unreadable is the answer while the journal cannot be read, as when its folder was removed.
+func unreadable(err error) error {
+	return &telemetry.Error{
+		Kind: telemetry.Unavailable, Code: "journal_unreadable", RetryAfter: 10 * time.Second, Err: fmt.Errorf("search the journal: %w", err),
+		Message: "the journal, with readings that are not stored yet, cannot be read; see the daemon's log, or use unstored=off for stored readings only",
+	}
 }
 
 // take keeps the readings of a record that are asked for.

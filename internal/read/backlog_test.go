@@ -217,7 +217,10 @@ func TestUnreadableJournalIsAnError(t *testing.T) {
 	rest.Store(j.Oldest())
 	backlog := backlogOf(&broken{j}, &rest)
 	s := searchFor(&backlog, "readings", "a")
-	assert.ErrorContains(t, s.run(t.Context(), 1<<30), "search the journal: broken")
+	err := s.run(t.Context(), 1<<30)
+	assert.ErrorContains(t, err, "search the journal: broken")
+	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err), "it is not the client's fault, and may pass")
+	assert.ErrorContains(t, err, "journal_unreadable")
 }
 
 type broken struct{ Journal }

@@ -26,6 +26,10 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 }
 
+// SecondsBuckets are the bounds of histograms of how long queries take, in seconds: from
+// one document of a warm cache to the usual --query-timeout and beyond.
+var SecondsBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+
 func newMetrics(registerer prometheus.Registerer, running func() float64) *metrics {
 	factory := promauto.With(registerer)
 	m := &metrics{}
@@ -34,10 +38,9 @@ func newMetrics(registerer prometheus.Registerer, running func() float64) *metri
 		Help: "Requests to read or delete, by call (waiting: what is not stored yet, with unstored=only) and status of the answer; cut: the answer broke off, gone: the client disconnected.",
 	}, []string{"call", "code"})
 	m.seconds = factory.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "brim_read_seconds",
-		Help: "Time from the arrival of a request to read or delete to the end of its answer.",
-		// From one document of a warm cache to the usual --query-timeout.
-		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		Name:    "brim_read_seconds",
+		Help:    "Time from the arrival of a request to read or delete to the end of its answer.",
+		Buckets: SecondsBuckets,
 	}, []string{"call"})
 	factory.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_read_running", Help: "Requests to read or delete that are being answered; --max-queries is the most.",

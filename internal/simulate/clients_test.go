@@ -247,6 +247,9 @@ func (w *world) accepted(r *request, a *answer) {
 			w.violate("request %d: reading %v breaks a rule and is accepted", r.number, one.mark)
 		case bad:
 			entry.Refused = append(entry.Refused, one.mark.Number)
+			if one.poison && !one.bad {
+				one.refusedBy = r.process
+			}
 		default:
 			one.acked = true
 			if one.ackedAt == 0 {
@@ -420,7 +423,7 @@ func (s *shown) mark() faulttest.Mark {
 func (w *world) check(r *request, s *shown) {
 	one := w.ledger.of[s.mark()]
 	switch {
-	case one == nil || one.stream != r.stream || !one.possible():
+	case one == nil || one.stream != r.stream || !one.waits():
 		w.violate("request %d shows reading %v, which was never sent, or was refused", r.number, s.mark())
 	case one.sensor != s.Sensor || !one.at.Truncate(time.Millisecond).Equal(s.Time):
 		w.violate("request %d shows reading %v as of %s at %v; it was sent as of %s at %v", r.number, one.mark, s.Sensor, s.Time, one.sensor, one.at)
@@ -543,7 +546,7 @@ func (w *world) gotSummary(r *request) {
 	}
 	most := 0
 	for _, one := range w.ledger.readings {
-		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.possible() && ms >= r.from && ms < r.to && (!one.gone() || r.number <= one.deleted) {
+		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.waits() && ms >= r.from && ms < r.to && (!one.gone() || r.number <= one.deleted) {
 			most++
 		}
 	}

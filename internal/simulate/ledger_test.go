@@ -28,6 +28,9 @@ type reading struct {
 	deleted   int  // the number of the last request before its sensor was deleted; 0: it was not
 	open      int  // attempts without an answer yet
 	unknown   bool // an attempt has an unknown outcome
+	// The process that said that MongoDB refuses it; nil: none did. A later one finds it in the
+	// journal, and learns so anew.
+	refusedBy *hosted
 
 	sentAt, ackedAt int // on the clock of the run; 0: not yet
 	history         []touch
@@ -43,6 +46,12 @@ func (r *reading) gone() bool { return r.deleted > 0 && !r.forgiven }
 
 // possible reports whether the reading may be stored.
 func (r *reading) possible() bool { return !r.bad && (r.acked || r.unknown || r.open > 0) }
+
+// waits reports whether a query may show the reading: it may be stored, or waits in the journal
+// of a process that does not know yet that MongoDB refuses it.
+func (r *reading) waits() bool {
+	return r.possible() || r.refusedBy != nil && r.refusedBy != r.home.process
+}
 
 // A ledger has all readings of a run, and what clients know about them.
 type ledger struct {

@@ -26,6 +26,7 @@ var failedOnce = []struct {
 	{237, "706ee6f: an insert into a time series that was delayed over an election is carried out twice"},
 	{56, "706ee6f: a daemon on a copied journal shows readings twice, until its claim is refused"},
 	{147, "706ee6f: as 56"},
+	{776, "f0deb5f: a query is answered with 500 once the journal's folder was removed"},
 }
 
 // TestSeeds runs the simulation of many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on.

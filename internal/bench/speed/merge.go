@@ -291,6 +291,11 @@ func mergeTables() []bench.Table {
 	}
 }
 
+// mergedCPU is the claim about MongoDB's CPU on a course.
+func mergedCPU(c course) string {
+	return "MongoDB's CPU per reading, checkpoints included, compared with raw insertMany of a document per reading at the same rate: " + c.row(throughBrim)
+}
+
 // mergeClaims are the claims about merging over time.
 func mergeClaims() (all []bench.Claim) {
 	forms := []func(course) course{course.faster, func(c course) course { return c }}
@@ -301,7 +306,7 @@ func mergeClaims() (all []bench.Claim) {
 		}{{often(), 0.7}, {eachMinute(), 0.8}} {
 			c := as(promise.course)
 			all = append(all, bench.Claim{
-				Says:      "MongoDB's CPU per reading, checkpoints included, compared with raw insertMany of a document per reading at the same rate: " + c.row(throughBrim),
+				Says:      mergedCPU(c),
 				Published: promise.most, PublishedAs: fmt.Sprintf("<= %.1fx", promise.most), Unit: bench.Seconds, Rule: bench.FactorAtMost,
 				From: bench.At("merge", c.row(insertedRaw), mongodOf), Of: bench.At("merge", c.row(throughBrim), mongodOf),
 			})

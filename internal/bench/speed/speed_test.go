@@ -44,6 +44,7 @@ func TestCheapCells(t *testing.T) {
 		assert.Positive(t, r.Table("lines").Median(way, rateOf), way)
 	}
 	assert.Greater(t, r.Table("lines").Median(lineProtocol, perUpdateOf), 1.)
+	assert.Contains(t, r.Answer, "the rate of raw insertMany")
 	assert.Positive(t, r.Table("timeseries").Median(rawSeries, mongodOf))
 }
 
