@@ -103,7 +103,7 @@ func (s Sources) Load() (*Config, error) {
 			problems = append(problems, e.problem(setting.Name, err))
 		}
 	}
-	problems = append(problems, fitCaps(c.effective, c.Default.BucketFormat))
+	problems = append(problems, fitFormat(c.effective, c.Default.BucketFormat))
 	problems = append(problems, c.addStreams(f)...)
 	if errors.Join(problems...) == nil {
 		c.fitAck()
@@ -137,10 +137,10 @@ func (c *Config) fitAck() {
 	}
 }
 
-// fitCaps makes the caps of buckets that were not set those of their format.
-func fitCaps(list []effective, format store.Format) error {
+// fitFormat gives settings of buckets that were not set the defaults of the format.
+func fitFormat(list []effective, format store.Format) error {
 	var problems []error
-	for name, columns := range map[string]string{"bucket-max-readings": "20000", "bucket-max-bytes": "2MiB"} {
+	for name, columns := range map[string]string{"bucket-max-readings": "20000", "bucket-max-bytes": "2MiB", "seal-after": "2h"} {
 		e := named(list, name)
 		if e.origin.Source != FromDefault {
 			continue
@@ -219,7 +219,7 @@ func (c *Config) addStreams(f file) []error {
 			}
 			c.streams[name] = append(c.streams[name], e)
 		}
-		problems = append(problems, fitCaps(c.streams[name], s.BucketFormat))
+		problems = append(problems, fitFormat(c.streams[name], s.BucketFormat))
 		c.Streams = append(c.Streams, s)
 		if name == c.Default.Name {
 			c.Default = s

@@ -216,6 +216,7 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 		if err != nil {
 			d.log.Error("change the stream's settings", "stream", name, "err", err)
 		}
+		storage.sealer.SetAfter(name, to.stream(name).SealAfter)
 		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
 	}
 	r.updateIngest()

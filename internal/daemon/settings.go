@@ -107,6 +107,7 @@ type Stream struct {
 	WriteConcern         store.WriteConcern
 	Fields               []string // that readings may have; none: any
 	OtherFields          fieldAnswer
+	SealAfter            time.Duration // 0: only on request
 	View                 SwitchPosition
 	SilentAfter          time.Duration
 	Lookback             time.Duration
@@ -249,6 +250,10 @@ func (s *Stream) all() []Setting {
 			Name: "write-journal", live: true, Kind: "on|off", Initial: "on", set: writeJournal(&s.WriteConcern),
 			Usage: "wait until those members have journaled the write; off: readings can be lost when all of them crash",
 		},
+		{
+			Name: "seal-after", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.SealAfter, time.Minute, 365*config.Day, true),
+			Usage: "pack a bucket into one block once its window ended this long ago, at least twice --flush-max; 0: only brim seal does; with columns the default is 2h",
+		},
 		{Name: "fields", live: true, Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
 		{
 			Name: "other-fields", live: true, Kind: "ANSWER", Initial: string(refuseReading), set: config.Choice(&s.OtherFields, refuseReading, dropField),
@@ -357,6 +362,12 @@ func (c *Settings) checkTogether() error {
 	}
 	if c.Ack == telemetry.Journaled && !c.journaling() {
 		return errors.New("ack journaled needs a journal, and journal is off; allowed is stored")
+	}
+	for _, s := range c.Streams {
+		if waits := min(s.FlushMax, s.Granularity); s.hasBuckets() && s.SealAfter > 0 && s.SealAfter < 2*waits {
+			return fmt.Errorf("stream %s: seal-after %s is less than twice the %s that readings may wait (flush-max); most buckets would be packed before their last readings arrive",
+				s.Name, config.FormatDuration(s.SealAfter), config.FormatDuration(waits))
+		}
 	}
 	return c.checkListeners()
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/peers"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/internal/seal"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/claim"
@@ -52,6 +53,7 @@ type storage struct {
 	peers  *peers.Peers  // likewise
 
 	catalog   *catalog.Catalog // likewise
+	sealer    *seal.Sealer
 	staleness *staleness.Watch
 	recheck   chan struct{} // receives when a stream's collection may have been replaced
 
@@ -124,6 +126,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		return nil, fmt.Errorf("set up the queue: %w", err)
 	}
 	s.staleness.SetKnownUntil(s.queue.KnownUntil)
+	s.sealer = d.newSealer(s)
 	return s, nil
 }
 
@@ -139,6 +142,22 @@ func (s *storage) queueStream(stream Stream) queue.Stream {
 		out.Catalog, out.Store = sensors, sensors.Before(s.claims.Guard(h))
 	}
 	return out
+}
+
+// ingestLag is how late updates are when sealing slows down.
+const ingestLag = 10 // seconds
+
+// newSealer returns what seals the bucket streams.
+func (d *daemon) newSealer(s *storage) *seal.Sealer {
+	streams := make(map[string]seal.Stream)
+	for _, stream := range d.cfg.Streams {
+		if of, ok := s.stores[stream.Name].(*bucket.Store); ok {
+			streams[stream.Name] = seal.Stream{Store: of, After: stream.SealAfter, Ready: s.ready[stream.Name]}
+		}
+	}
+	return seal.New(seal.Config{
+		Streams: streams, Busy: func() bool { return s.queue.Status().PastDue > ingestLag }, Logger: d.log, Registerer: d.registry,
+	})
 }
 
 // newCatalog returns the catalog of sensors; nil if no stream is in MongoDB.

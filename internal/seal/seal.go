@@ -14,7 +14,7 @@ package seal
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -161,7 +161,8 @@ type stream struct {
 	sealed    time.Time // windows that ended before are sealed; zero: none is known to be
 	since     time.Time // when sealing began
 
-	whole time.Time // when the last pass over all windows ended; zero: none has
+	whole  time.Time // when the last pass over all windows began; zero: the next one is over all
+	logged string    // the error of the last pass
 }
 
 func (s *stream) request() int64 {
@@ -195,7 +196,7 @@ func (s *stream) lagLocked() float64 {
 	if after == 0 || s.since.IsZero() {
 		return 0
 	}
-	return time.Since(from).Seconds()
+	return max(0, time.Since(from).Seconds())
 }
 
 // interval is the time from the end of a pass to the next.
@@ -248,13 +249,18 @@ func (s *stream) passIfDue(ctx context.Context) {
 	defer s.mu.Unlock()
 	s.progress.Running = false
 	if err != nil {
+		s.whole = time.Time{} // late sensors may be forgotten
 		s.progress.Error = err.Error()
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && s.logged != err.Error() {
+			s.logged = err.Error()
 			s.log.Warn("sealing is interrupted; the next pass goes on", "err", err)
 		}
 		return
 	}
-	s.sealed = ended
+	s.logged = ""
+	if s.progress.Changed == 0 {
+		s.sealed = ended
+	}
 	if p := s.progress; requested && p.Parts > 0 {
 		s.log.Info("windows are sealed", "parts", p.Parts, "readings", p.Readings, "bytes_before", p.Before, "bytes_after", p.After)
 	}
@@ -289,7 +295,7 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 	return nil
 }
 
-var errOldDaemons = fmt.Errorf("a daemon of an earlier release, which cannot read sealed windows, stores this stream or did so within the last seconds; sealing waits until it is upgraded")
+var errOldDaemons = errors.New("a daemon of an earlier release, which cannot read sealed windows, stores this stream or did so within the last seconds; sealing waits until it is upgraded")
 
 // from returns the start of the first window that a pass looks at, and that of sensors of
 // which readings came late.

@@ -40,6 +40,7 @@ type Settings = store.Settings
 type Store struct {
 	*store.Base
 	bulks   bulks
+	late    late
 	sharded atomic.Bool  // the collection is spread over shards; known once it is prepared
 	slowest atomic.Int64 // of the last commands, in ns; see patience
 	// UUID of the last collection that was seen to have the stream's name. A read takes

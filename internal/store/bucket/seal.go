@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -29,6 +32,52 @@ import (
 
 // sealedVersion is sealed.v.
 const sealedVersion = 1
+
+// late are the sensors to which readings were appended in windows that had ended before a
+// time: those windows may be sealed already.
+type late struct {
+	ended atomic.Int64 // the time, in milliseconds since 1970
+
+	mu      sync.Mutex
+	sensors map[string]int64 // the start of the first such window
+	lost    bool             // there were too many
+}
+
+// maxLate bounds the sensors of late, some 100 bytes each.
+const maxLate = 100_000
+
+func (l *late) note(pending *batch.Pending) {
+	if pending.Start+pending.Granularity.Milliseconds() > l.ended.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	start, known := l.sensors[pending.Sensor]
+	switch {
+	case known:
+		l.sensors[pending.Sensor] = min(start, pending.Start)
+	case len(l.sensors) == maxLate:
+		l.lost = true
+	default:
+		if l.sensors == nil {
+			l.sensors = make(map[string]int64)
+		}
+		l.sensors[pending.Sensor] = pending.Start
+	}
+}
+
+// TakeLate returns the sensors to which this Store appended readings in windows that had
+// ended before the time of the last call, each with the start of the first such window, and
+// forgets them. It returns false if there may be others.
+func (s *Store) TakeLate(ended int64) (sensors map[string]int64, complete bool) {
+	l := &s.late
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sensors, complete = l.sensors, !l.lost
+	l.sensors, l.lost = nil, false
+	l.ended.Store(ended)
+	return sensors, complete
+}
 
 // NextSensor returns the first sensor behind an id that has a document, "" if there is none.
 func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {

@@ -267,11 +267,14 @@ func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 
 // format is that of the next update.
 func (s *Store) format() store.Format {
-	if s.Live.Load().Format == store.Columns && (s.ReadColumns == nil || s.ReadColumns()) {
+	if s.Live.Load().Format == store.Columns && s.Packs() {
 		return store.Columns
 	}
 	return store.Documents
 }
+
+// Packs reports whether blocks may be written, see Config.ReadColumns.
+func (s *Store) Packs() bool { return s.ReadColumns == nil || s.ReadColumns() }
 
 // stored is what the database holds of one part.
 type stored struct {
@@ -492,6 +495,7 @@ func (s *Store) applied(op *operation, took time.Duration) {
 	if p.limit *= 2; int64(p.limit) >= op.maxReadings {
 		p.limit = 0
 	}
+	s.late.note(op.pending)
 	op.pending.Drop(n)
 	settleRest(op.pending)
 }
