@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 func compressBefore() {
 	var b block.Builder
 	for i := range 500 {
-		b.AddReading(telemetry.Reading{Time: time.UnixMilli(int64(i)), Fields: []telemetry.Field{{Name: "text", Value: telemetry.TextValue(fmt.Sprintf("a text that repeats %d", i%250))}}})
+		b.AddReading(telemetry.Reading{Time: time.UnixMilli(int64(i)), Fields: []telemetry.Field{{Name: "text", Value: telemetry.TextValue(fmt.Sprint(i * 2654435761))}}})
 	}
 	data, err := b.Append(nil, block.Options{Compress: true})
 	if err != nil {
