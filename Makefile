@@ -62,9 +62,11 @@ test-all: export BRIM_REQUIRE_MONGOD := 1
 test-all: export BRIM_REQUIRE_PROMETHEUS := 1
 test-all: export BRIM_REQUIRE_NGINX := 1
 test-all: export BRIM_REQUIRE_SYSTEMD := 1
-test-all: ## everything: race detector, Prometheus, nginx, systemd, fuzzing, fault tests in full; over an hour
+test-all: export BRIM_REQUIRE_NODE := 1
+test-all: ## everything: race detector, Prometheus, nginx, systemd, Node.js, fuzzing, fault tests in full; over an hour
 	$(MAKE) test ARGS=-race
 	$(MAKE) test-manifests
+	$(MAKE) check-dashboards
 	$(MAKE) lint
 	$(MAKE) fuzz
 	$(MAKE) test-fault
@@ -143,6 +145,10 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 .PHONY: api-test
 api-test: build ## a running daemon's answers against openapi.yaml, for a minute; brings schemathesis; SEED=1 repeats
 	@tools/schemathesis/run.sh bin/brim 60 $(SEED)
+
+.PHONY: check-dashboards
+check-dashboards: ## the Grafana dashboards against the types of Grafana's schema, which npm brings; needs node
+	@tools/grafana/run.sh
 
 .PHONY: generate
 generate: ## Go code from the .proto files, dashboards, alerts; needs protoc 3.21 (Debian: protobuf-compiler)

@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/doctor"
 )
 
@@ -199,7 +200,7 @@ func TestRunbookNamesPanelsThatExist(t *testing.T) {
 
 func promtool(t testing.TB, args ...string) {
 	t.Helper()
-	out, err := exec.Command(tool(t, "promtool"), args...).CombinedOutput()
+	out, err := exec.Command(brimtest.Program(t, "promtool"), args...).CombinedOutput()
 	require.NoError(t, err, "promtool %s\n%s", strings.Join(args, " "), out)
 }
 

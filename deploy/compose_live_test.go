@@ -44,7 +44,7 @@ type service struct {
 func newBox(t *testing.T) *box {
 	t.Helper()
 	requireEngine(t)
-	tool(t, "prometheus")
+	brimtest.Program(t, "prometheus")
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

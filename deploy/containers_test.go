@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod"
 )
 
@@ -49,11 +50,7 @@ func requireEngine(t testing.TB) {
 
 func missing(t testing.TB, what string, err error) {
 	t.Helper()
-	if os.Getenv("BRIM_REQUIRE_DOCKER") == "1" {
-		require.FailNow(t, "BRIM_REQUIRE_DOCKER is set and there is no "+what, err.Error())
-	}
-	fmt.Fprintf(os.Stderr, "SKIP: no %s for %s\n", what, t.Name())
-	t.Skip("no ", what, ": ", err)
+	brimtest.Missing(t, "DOCKER", fmt.Sprintf("%s: %v", what, err))
 }
 
 // command runs a program and returns what it prints on stdout. The error has all

@@ -40,7 +40,7 @@ func questions(t testing.TB) []question {
 	// Subqueries step as often as is scraped, which is more often here.
 	fill := strings.NewReplacer("$__rate_interval", "10s", "$__range", "1m", ":5s]", ":1s]",
 		"[7d:1h]", "[1m:1s]", "[1d:5m]", "[1m:1s]", ":5m]", ":1s]").Replace
-	for _, d := range readDashboards(t) {
+	for _, d := range ofBrim(t) {
 		for _, p := range d.Panels {
 			for _, target := range p.Targets {
 				var labels []string
@@ -142,8 +142,8 @@ func startBrim(t testing.TB, admin string) (brim *brimtest.Process, url string) 
 // generator show, so that none is empty because a name is wrong.
 func TestQueriesAnswer(t *testing.T) {
 	t.Parallel()
-	tool(t, "prometheus") // skips where there is none
-	mongodtest.URI(t)     // the same, or installs it
+	brimtest.Program(t, "prometheus") // skips where there is none
+	mongodtest.URI(t)                 // the same, or installs it
 	binary.Path(t)
 	admin, generator := freeAddress(t), freeAddress(t)
 	s := startPrometheus(t, admin, generator) // first, since it waits some seconds before it scrapes

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,22 +17,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
-
-// tool returns the path of a program of Prometheus. Where there is none the
-// test is skipped, and says so; with BRIM_REQUIRE_PROMETHEUS=1 it fails.
-func tool(t testing.TB, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err == nil {
-		return path
-	}
-	if os.Getenv("BRIM_REQUIRE_PROMETHEUS") == "1" {
-		require.FailNow(t, "BRIM_REQUIRE_PROMETHEUS is set and there is no "+name+" (Debian: apt-get install prometheus)")
-	}
-	fmt.Fprintf(os.Stderr, "SKIP: no %s for %s\n", name, t.Name())
-	t.Skip("no " + name)
-	return ""
-}
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
@@ -68,7 +51,7 @@ func startPrometheus(t testing.TB, daemon, generator string) *server {
 
 	address := freeAddress(t)
 	s := &server{t: t, url: "http://" + address}
-	p := start(t, tool(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
+	p := start(t, brimtest.Program(t, "prometheus"), "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=warn")
 	p.Await("readiness", func() bool {
 		code, _, err := brimtest.Ask(http.MethodGet, s.url+"/-/ready", "")

@@ -2,7 +2,9 @@ package deploy_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,7 +22,7 @@ func decode(t testing.TB, path string, into any) {
 	require.NoError(t, d.Decode(into), path)
 }
 
-func TestGrafanaFindsPrometheusAndTheDashboards(t *testing.T) {
+func TestGrafanaFindsItsDataAndTheDashboards(t *testing.T) {
 	t.Parallel()
 	var sources struct {
 		APIVersion  int `yaml:"apiVersion"`
@@ -30,13 +32,22 @@ func TestGrafanaFindsPrometheusAndTheDashboards(t *testing.T) {
 			JSONData                     struct {
 				TimeInterval string `yaml:"timeInterval"`
 				HTTPMethod   string `yaml:"httpMethod"`
+				Type         string `yaml:"prometheusType"`
+				Version      string `yaml:"prometheusVersion"`
 			} `yaml:"jsonData"`
 		}
 	}
 	decode(t, "grafana/provisioning/datasources/prometheus.yml", &sources)
-	require.Len(t, sources.Datasources, 1)
-	source := sources.Datasources[0]
-	assert.Equal(t, "prometheus", source.Type)
+	require.Len(t, sources.Datasources, 2)
+	source, readings := sources.Datasources[0], sources.Datasources[1]
+	assert.True(t, source.IsDefault)
+	assert.False(t, readings.IsDefault)
+	uids := make(map[string]bool)
+	for _, s := range sources.Datasources {
+		assert.Equal(t, "prometheus", s.Type)
+		uids[s.UID] = true
+	}
+	assert.True(t, strings.HasPrefix(readings.Name, "Brim"), "what the variable of Sensors looks for")
 
 	var providers struct {
 		APIVersion int `yaml:"apiVersion"`
@@ -58,7 +69,8 @@ func TestGrafanaFindsPrometheusAndTheDashboards(t *testing.T) {
 	for _, d := range readDashboards(t) {
 		for _, v := range d.Templating.List {
 			if v.Type == "datasource" {
-				assert.Equal(t, source.UID, v.Current.Value, d.path)
+				assert.True(t, uids[fmt.Sprint(v.Current.Value)], d.path)
+				assert.Equal(t, d.path == "sensors.json", v.Current.Value == readings.UID, d.path)
 			}
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // and a token, and a daemon that wants both.
 func TestASecuredDaemonIsScraped(t *testing.T) {
 	t.Parallel()
-	prometheus := tool(t, "prometheus")
+	prometheus := brimtest.Program(t, "prometheus")
 	dir := t.TempDir()
 	authority := accesstest.NewAuthority(t, "test")
 	cert, key := authority.Server("brim", time.Now().Add(time.Hour)).Write(t, dir)

@@ -2,7 +2,6 @@ package deploy_test
 
 import (
 	"bytes"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -73,25 +72,11 @@ func exampleConfig(t testing.TB, opened bool) string {
 	return lines.ReplaceAllString(string(text), "$1")
 }
 
-// systemd returns the path of systemd-analyze. Where there is none the test is
-// skipped, and says so; with BRIM_REQUIRE_SYSTEMD=1 it fails.
-func systemd(t testing.TB) string {
-	t.Helper()
-	path, err := exec.LookPath("systemd-analyze")
-	if err == nil {
-		return path
-	}
-	require.NotEqual(t, "1", os.Getenv("BRIM_REQUIRE_SYSTEMD"), "BRIM_REQUIRE_SYSTEMD is set and there is no systemd-analyze (Debian: apt-get install systemd)")
-	fmt.Fprintf(os.Stderr, "SKIP: no systemd-analyze for %s\n", t.Name())
-	t.Skip("no systemd-analyze")
-	return ""
-}
-
 // TestUnitIsVerified: systemd itself finds nothing wrong, where the program is
 // there, and finds a key that it does not know.
 func TestUnitIsVerified(t *testing.T) {
 	t.Parallel()
-	analyze := systemd(t)
+	analyze := brimtest.Program(t, "systemd-analyze")
 	verify := func(text string) string {
 		path := filepath.Join(t.TempDir(), "brim.service")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))

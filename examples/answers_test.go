@@ -83,7 +83,7 @@ func TestDeviceSurvivesMalformedAnswers(t *testing.T) {
 	for _, interpreter := range []string{"python3", "micropython"} {
 		t.Run(interpreter, func(t *testing.T) {
 			t.Parallel()
-			path := needs(t, interpreter)
+			path := brimtest.Program(t, interpreter)
 			address, keys := answering(t,
 				answer("503 Service Unavailable", "", "Retry-After: Wed, 21 Oct 2026 07:28:00 GMT"),
 				answer("200 OK", "<html>Please log in</html>"),

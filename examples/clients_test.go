@@ -20,7 +20,7 @@ import (
 
 func TestCurl(t *testing.T) {
 	t.Parallel()
-	needs(t, "curl")
+	brimtest.Program(t, "curl")
 	d := startDaemon(t)
 	out := d.run(t, "sh", "curl/send.sh")
 	assert.Equal(t, 3, strings.Count(out, `{"accepted":1,"rejected":0,"ack":"journaled","errors":[]}`), out)
@@ -83,7 +83,7 @@ func TestDeviceKeepsReadingsWhileThereIsNoDaemon(t *testing.T) {
 	for _, interpreter := range []string{"python3", "micropython"} {
 		t.Run(interpreter, func(t *testing.T) {
 			t.Parallel()
-			path, d := needs(t, interpreter), startLasting(t)
+			path, d := brimtest.Program(t, interpreter), startLasting(t)
 			host, port, _ := strings.Cut(d.http, ":")
 			d.Stop()
 			code, err := filepath.Abs("esp32/desk.py")
@@ -104,7 +104,7 @@ func TestDeviceKeepsReadingsWhileThereIsNoDaemon(t *testing.T) {
 // away.
 func TestTelegrafDeliversAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	path, d := needs(t, "telegraf"), startLasting(t)
+	path, d := brimtest.Program(t, "telegraf"), startLasting(t)
 	dir := t.TempDir()
 	counter, config := filepath.Join(dir, "count.sh"), filepath.Join(dir, "telegraf.conf")
 	require.NoError(t, os.WriteFile(counter, []byte("cd "+dir+"\nn=$(cat n 2>/dev/null || echo 0)\necho $((n+1)) > n\necho count,site=north n=${n}i\n"), 0o600))

@@ -2,7 +2,6 @@
 package examples_test
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -121,33 +120,17 @@ func (d *daemon) readings(t *testing.T, sensor string) (all []telemetry.Reading)
 	return all
 }
 
-// needs skips a test, and says so in capitals, where a program is not there.
-func needs(t *testing.T, program string) string {
-	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		notRun(t, program)
-	}
-	return path
-}
-
 // python returns a Python 3 that has these modules.
 func python(t *testing.T, modules ...string) string {
 	t.Helper()
-	path := needs(t, "python3")
+	path := brimtest.Program(t, "python3")
 	if len(modules) == 0 {
 		return path
 	}
 	try := exec.CommandContext(t.Context(), path, "-c", "import "+strings.Join(modules, ", "))
 	try.Dir = t.TempDir() // here is a file pandas.py
 	if err := try.Run(); err != nil {
-		notRun(t, "Python's "+strings.Join(modules, ", "))
+		brimtest.Missing(t, "PYTHON3", "Python's "+strings.Join(modules, ", "))
 	}
 	return path
-}
-
-func notRun(t *testing.T, missing string) {
-	t.Helper()
-	fmt.Fprintf(os.Stderr, "NOT RUN: %s, because there is no %s here\n", t.Name(), missing)
-	t.Skip("no " + missing)
 }

@@ -158,7 +158,7 @@ func TestComposeWatchesAsTheFilesBesideIt(t *testing.T) {
 		assert.Equal(t, parsed[0], parsed[1], here)
 	}
 	same("prometheus/prometheus.yml", "compose/prometheus.yml", map[string]string{`"127.0.0.1:8432"`: `"brim:8432"`, `"127.0.0.1:8433"`: `"load:8433"`})
-	same("grafana/provisioning/datasources/prometheus.yml", "compose/grafana-datasource.yml", map[string]string{"http://127.0.0.1:9090": "http://prometheus:9090"})
+	same("grafana/provisioning/datasources/prometheus.yml", "compose/grafana-datasource.yml", map[string]string{"http://127.0.0.1:9090": "http://prometheus:9090", "http://127.0.0.1:8430": "http://brim:8430"})
 
 	project := readCompose(t)
 	load, err := project.GetService("load")

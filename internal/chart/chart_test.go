@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
 // TestUPlotIsThePublishedOne compares the files with the checksums that `make uplot` checks.
@@ -76,11 +77,7 @@ func TestNamesInChartsAreEscaped(t *testing.T) {
 // TestBrowsersFormatAlike compares chart.js with Format.
 func TestBrowsersFormatAlike(t *testing.T) {
 	t.Parallel()
-	path, err := exec.LookPath("node")
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "SKIP: no node for %s\n", t.Name())
-		t.Skip("no node")
-	}
+	path := brimtest.Program(t, "node")
 	type example struct {
 		Unit  Unit    `json:"unit"`
 		Value float64 `json:"value"`

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
@@ -31,12 +32,7 @@ import (
 // its readings, but not what has a key, which waits until it is back.
 func TestSCALENginx(t *testing.T) {
 	t.Parallel()
-	program, err := exec.LookPath("nginx")
-	if err != nil {
-		require.NotEqual(t, "1", os.Getenv("BRIM_REQUIRE_NGINX"), "no nginx")
-		fmt.Fprintln(os.Stderr, "SKIP: no nginx for "+t.Name()+"; Debian: apt-get install nginx-light")
-		t.Skip("no nginx")
-	}
+	program := brimtest.Program(t, "nginx")
 	daemons := make([]*daemon, 4)
 	for i := range daemons {
 		daemons[i] = newDaemon(t, "--storage", "memory").start()

@@ -217,33 +217,17 @@ func readings(all []history) []telemetry.Reading {
 	return out
 }
 
-// tool returns the path of a program of Prometheus, or skips the test; with
-// BRIM_REQUIRE_PROMETHEUS=1 the test fails.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err == nil {
-		return path
-	}
-	if os.Getenv("BRIM_REQUIRE_PROMETHEUS") == "1" {
-		require.FailNow(t, "BRIM_REQUIRE_PROMETHEUS is set and there is no "+name+" (Debian: apt-get install prometheus)")
-	}
-	fmt.Fprintf(os.Stderr, "SKIP: no %s for %s\n", name, t.Name())
-	t.Skip("no " + name)
-	return ""
-}
-
 // startPrometheus starts a Prometheus that has the samples, and returns its URL.
 func startPrometheus(t *testing.T, all []history) string {
 	t.Helper()
 	dir := t.TempDir()
 	text, data := filepath.Join(dir, "samples.txt"), filepath.Join(dir, "data")
 	require.NoError(t, os.WriteFile(text, openMetrics(all), 0o600))
-	made, err := exec.CommandContext(t.Context(), tool(t, "promtool"), "tsdb", "create-blocks-from", "openmetrics", text, data).CombinedOutput()
+	made, err := exec.CommandContext(t.Context(), brimtest.Program(t, "promtool"), "tsdb", "create-blocks-from", "openmetrics", text, data).CombinedOutput()
 	require.NoError(t, err, "%s", made)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "empty.yml"), nil, 0o600))
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
-	p := brimtest.Start(t, exec.CommandContext(t.Context(), tool(t, "prometheus"), "--config.file="+filepath.Join(dir, "empty.yml"), "--storage.tsdb.path="+data, //nolint:gosec // a program of the machine
+	p := brimtest.Start(t, exec.CommandContext(t.Context(), brimtest.Program(t, "prometheus"), "--config.file="+filepath.Join(dir, "empty.yml"), "--storage.tsdb.path="+data, //nolint:gosec // a program of the machine
 		"--storage.tsdb.retention.time=200y", "--enable-feature=promql-at-modifier,promql-negative-offset", "--web.listen-address="+address, "--log.level=error"), syscall.SIGTERM)
 	p.Await("readiness", func() bool {
 		code, _, err := brimtest.Ask(http.MethodGet, "http://"+address+"/-/ready", "")
@@ -419,7 +403,7 @@ func sameNumber(a, b string) bool {
 // same samples.
 func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 	t.Parallel()
-	tool(t, "prometheus")
+	brimtest.Program(t, "prometheus")
 	all := histories(t, readPage(t))
 	prometheus, brim := startPrometheus(t, all), startBrim(t, all)
 	queries := readQueries(t)

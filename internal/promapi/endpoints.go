@@ -23,10 +23,11 @@ import (
 
 // An endpoint is one call of the API.
 type endpoint struct {
-	name   string // after /api/v1/, and a value of the label call
-	post   bool   // parameters may be in a form
-	static bool   // needs no stored readings
-	answer func(*exchange, context.Context) (answer, error)
+	name    string                // after /api/v1/, and a value of the label call
+	post    bool                  // parameters may be in a form
+	static  bool                  // needs no stored readings
+	prepare func(*exchange) error // before there is a session; nil: nothing
+	answer  func(*exchange, context.Context) (answer, error)
 }
 
 func (e *endpoint) methods() string {
@@ -40,20 +41,20 @@ const callLabelValues = "label_values"
 
 // endpoints are all calls, without label/{name}/values.
 var endpoints = []endpoint{
-	{"query", true, false, (*exchange).query},
-	{"query_range", true, false, (*exchange).queryRange},
-	{"series", true, false, (*exchange).series},
-	{"labels", true, false, (*exchange).labels},
-	{"metadata", false, false, (*exchange).metadata},
-	{"status/buildinfo", false, true, (*exchange).buildInfo},
-	{"query_exemplars", true, true, (*exchange).nothing},
-	{"rules", false, true, (*exchange).noRules},
-	{"alerts", false, true, (*exchange).noAlerts},
+	{"query", true, false, (*exchange).query, (*exchange).evaluate},
+	{"query_range", true, false, (*exchange).queryRange, (*exchange).evaluate},
+	{"series", true, false, nil, (*exchange).series},
+	{"labels", true, false, nil, (*exchange).labels},
+	{"metadata", false, false, nil, (*exchange).metadata},
+	{"status/buildinfo", false, true, nil, (*exchange).buildInfo},
+	{"query_exemplars", true, true, nil, (*exchange).nothing},
+	{"rules", false, true, nil, (*exchange).noRules},
+	{"alerts", false, true, nil, (*exchange).noAlerts},
 }
 
 // labelValues is the call label/{name}/values.
 func labelValues() *endpoint {
-	return &endpoint{callLabelValues, false, false, (*exchange).labelValues}
+	return &endpoint{callLabelValues, false, false, nil, (*exchange).labelValues}
 }
 
 // find returns the endpoint of a path after /api/v1/, nil if there is none.
@@ -93,8 +94,10 @@ type exchange struct {
 	r      *http.Request
 	stream string
 	label  string // of label/{name}/values
+	visit  *visit
 
-	session *read.Session
+	evaluation evaluation // of query and query_range
+	session    *read.Session
 }
 
 // maxForm is the most bytes that the parameters of a request may have.
@@ -113,6 +116,11 @@ func (x *exchange) run(e *endpoint) string {
 			return x.refuse(x.r.Context(), telemetry.Errorf(telemetry.TooLarge, "body_too_large", "the parameters have more than %d bytes, which is the limit", maxForm))
 		}
 		return x.refuse(x.r.Context(), invalid("the parameters cannot be read: %v", err))
+	}
+	if e.prepare != nil {
+		if err := e.prepare(x); err != nil {
+			return x.refuse(x.r.Context(), err)
+		}
 	}
 	ctx := x.r.Context()
 	if !e.static {
@@ -220,35 +228,35 @@ func (x *exchange) limit() (int, error) {
 	return n, nil
 }
 
-func (x *exchange) query(ctx context.Context) (answer, error) {
+func (x *exchange) query() error {
 	at, err := x.time("time", time.Now())
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	return x.evaluate(ctx, at, at, 0)
+	return x.parse(at, at, 0)
 }
 
-func (x *exchange) queryRange(ctx context.Context) (answer, error) {
+func (x *exchange) queryRange() error {
 	start, err := x.time("start", time.Time{})
 	if err != nil {
-		return answer{}, err
+		return err
 	}
 	end, err := x.time("end", time.Time{})
 	if err != nil {
-		return answer{}, err
+		return err
 	}
 	step, err := parseDuration(x.r.FormValue("step"))
 	switch {
 	case err != nil:
-		return answer{}, invalid("step %v", err)
+		return invalid("step %v", err)
 	case end.Before(start):
-		return answer{}, invalid("end %s is before start %s", end.Format(time.RFC3339), start.Format(time.RFC3339))
+		return invalid("end %s is before start %s", end.Format(time.RFC3339), start.Format(time.RFC3339))
 	case step < time.Millisecond:
-		return answer{}, invalid("step %s is too short; allowed is 1ms or more", telemetry.Quote([]byte(x.r.FormValue("step"))))
+		return invalid("step %s is too short; allowed is 1ms or more", telemetry.Quote([]byte(x.r.FormValue("step"))))
 	case end.Sub(start)/step > MaxSteps:
-		return answer{}, invalid("the range has %d steps; at most %d are allowed: use a longer step or a shorter range", end.Sub(start)/step, MaxSteps)
+		return invalid("the range has %d steps; at most %d are allowed: use a longer step or a shorter range", end.Sub(start)/step, MaxSteps)
 	}
-	return x.evaluate(ctx, start, end, step)
+	return x.parse(start, end, step)
 }
 
 // span returns the parameters start and end of series, labels and values, in

@@ -18,6 +18,7 @@ import (
 // Values of the label source.
 const (
 	sourceReadings   = "readings"
+	sourceShared     = "shared"
 	sourceStatistics = "statistics"
 )
 
@@ -65,7 +66,7 @@ type collector struct {
 	source  string // value of the label
 }
 
-// A tagSet has the readings with the same tags.
+// A tagSet has the readings with the same tags that some selection wants.
 type tagSet struct {
 	tags   []telemetry.Tag
 	labels labels.Labels
@@ -73,15 +74,6 @@ type tagSet struct {
 	any    bool   // of wanted
 
 	columns []*column
-	places  map[string]int
-}
-
-// A column has the samples of one field, in time order.
-type column struct {
-	name   string
-	wanted bool // by any selection that wants the tags
-	times  []int64
-	values []float64
 }
 
 // spans returns the times to be read, in order and apart from each other.
@@ -103,26 +95,32 @@ func (t *task) spans() [][2]int64 {
 	return out
 }
 
-// fields returns the names of all fields that are wanted, nil if they are not known.
+// fields returns the names of all fields that are wanted, sorted, nil if they are not known.
 func (t *task) fields() []string {
 	out := []string{}
 	for _, s := range t.of {
+		if t.known != nil {
+			for _, name := range t.known {
+				if s.matchers.wantsName(name) {
+					out = append(out, name)
+				}
+			}
+			continue
+		}
 		names := s.matchers.fields()
-		if names == nil || len(names) > maxNamed {
+		if names == nil {
 			return nil
 		}
-		for _, name := range names {
-			if telemetry.CheckFieldName([]byte(name)) == nil { // no field has another name
-				out = append(out, name)
-			}
-		}
+		out = append(out, fieldNames(names)...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-// maxNamed is how many fields are worth naming: each is compared with each of a reading.
-const maxNamed = 16
+// fieldNames returns those of some names that a field can have.
+func fieldNames(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return telemetry.CheckFieldName([]byte(name)) != nil })
+}
 
 func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
 	if c.source = sourceStatistics; c.summarized() {
@@ -135,103 +133,85 @@ func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
 		}
 		c.sets, c.fresh = nil, 0
 	}
-	c.source = sourceReadings
+	c.source = sourceShared
 	for _, span := range c.task.spans() {
 		if err := c.readSpan(ctx, mu, span); err != nil {
 			return err
 		}
 	}
 	if c.querier.lookback.auto {
-		if err := c.lookBack(ctx, mu); err != nil {
-			return err
-		}
+		return c.lookBack(ctx, mu)
 	}
+	return nil
+}
+
+// readSpan reads a span, or takes it from another query.
+func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
+	x, w := c.querier.exchange, want{span[0], span[1], c.task.fields()}
+	got, joined, err := x.api.shares.read(ctx, x.session, x.visit, c.task.sensor, w)
+	if err != nil && ctx.Err() == nil {
+		got, joined = &record{}, false
+		n := 0
+		err = got.read(ctx, x.session, w.query(c.task.sensor), func(more int) error {
+			n += more
+			return c.querier.room(mu, n)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if !joined {
+		c.source = sourceReadings
+	}
+	c.take(got, span)
 	return c.count(mu)
 }
 
-func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
-	q := telemetry.Query{Sensor: c.task.sensor, From: span[0], To: span[1], Fields: c.task.fields()}
-	for r, err := range c.querier.exchange.session.Readings(ctx, q) {
-		if err != nil {
-			return err
-		}
-		c.add(&r)
-		if c.fresh >= 10_000 {
-			if err := c.count(mu); err != nil {
-				return err
-			}
-		}
+// room returns an error if the query cannot hold so many more samples.
+func (q *querier) room(mu *sync.Mutex, n int) error {
+	mu.Lock()
+	defer mu.Unlock()
+	if q.loaded+n > q.exchange.api.cfg.MaxSamples {
+		return q.exchange.tooManySamples()
 	}
 	return nil
 }
 
 // count adds the new samples to those of the query.
 func (c *collector) count(mu *sync.Mutex) error {
+	err := c.querier.room(mu, c.fresh)
 	mu.Lock()
 	defer mu.Unlock()
 	c.querier.loaded += c.fresh
 	c.fresh = 0
-	if c.querier.loaded > c.querier.exchange.api.cfg.MaxSamples {
-		return c.querier.exchange.tooManySamples()
-	}
-	return nil
+	return err
 }
 
-// add adds the fields of a reading that are selected.
-func (c *collector) add(r *telemetry.Reading) {
-	set := c.setOf(r.Tags)
-	if !set.any {
-		return
-	}
-	at := r.Time.UnixMilli()
-	for i := range r.Fields {
-		f := &r.Fields[i]
-		v, ok := sampleOf(f.Value)
-		if !ok {
+// take adds what is wanted of a record, which is not changed.
+func (c *collector) take(from *record, span [2]int64) {
+	for _, part := range from.sets {
+		set := c.setOf(part.tags)
+		if !set.any {
 			continue
 		}
-		col := set.column(c, i, f.Name)
-		if !col.wanted {
-			continue
+		for _, col := range part.columns {
+			times, values := col.between(span[0], span[1])
+			if into := set.column(c, col.name); into != nil && len(times) > 0 {
+				into.times, into.values = mergeSamples(into.times, into.values, times, values)
+				c.fresh += len(times)
+			}
 		}
-		if n := len(col.times); n > 0 && col.times[n-1] == at { // the later one of two
-			col.values[n-1] = v
-			continue
-		}
-		col.times, col.values = append(col.times, at), append(col.values, v)
-		c.fresh++
 	}
 }
 
-// sampleOf returns a value as a number, false for a string.
-func sampleOf(v telemetry.Value) (float64, bool) {
-	switch v.Kind() {
-	case telemetry.Float:
-		return v.Float(), true
-	case telemetry.Int:
-		return float64(v.Int()), true
-	case telemetry.Bool:
-		if v.Bool() {
-			return 1, true
-		}
-		return 0, true
-	default:
-		return 0, false
-	}
-}
-
-func sameTags(a, b []telemetry.Tag) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
-}
-
-// setOf returns the set of readings with these tags; mostly it is the last one.
+// setOf returns the set of readings with these tags.
 func (c *collector) setOf(tags []telemetry.Tag) *tagSet {
-	for i := len(c.sets) - 1; i >= 0; i-- {
-		if sameTags(c.sets[i].tags, tags) {
-			return c.sets[i]
+	for _, set := range c.sets {
+		if sameTags(set.tags, tags) {
+			return set
 		}
 	}
-	set := &tagSet{tags: tags, labels: labelsOf(&c.builder, c.task.sensor, tags), wanted: make([]bool, len(c.task.of)), places: make(map[string]int)}
+	set := &tagSet{tags: tags, labels: labelsOf(&c.builder, c.task.sensor, tags), wanted: make([]bool, len(c.task.of))}
 	for i, s := range c.task.of {
 		set.wanted[i] = s.matchers.matches(set.labels)
 		set.any = set.any || set.wanted[i]
@@ -240,29 +220,28 @@ func (c *collector) setOf(tags []telemetry.Tag) *tagSet {
 	return set
 }
 
-// column returns the column of a field, which mostly has the same place in each reading.
-func (t *tagSet) column(c *collector, guess int, name string) *column {
-	if guess < len(t.columns) && t.columns[guess].name == name {
-		return t.columns[guess]
-	}
-	i, ok := t.places[name]
-	if !ok {
-		i = len(t.columns)
-		col := &column{name: name}
-		for at, s := range c.task.of {
-			col.wanted = col.wanted || t.wanted[at] && s.matchers.wantsName(name)
+// column returns the column of a field, nil if no selection that wants the tags wants it.
+func (t *tagSet) column(c *collector, name string) *column {
+	for _, col := range t.columns {
+		if col.name == name {
+			return col
 		}
-		t.places[name] = i
-		t.columns = append(t.columns, col)
 	}
-	return t.columns[i]
+	for i, s := range c.task.of {
+		if t.wanted[i] && s.matchers.wantsName(name) {
+			col := &column{name: name}
+			t.columns = append(t.columns, col)
+			return col
+		}
+	}
+	return nil
 }
 
 // give gives the selections their series.
 func (c *collector) give() {
 	for _, set := range c.sets {
 		for _, col := range set.columns {
-			if !col.wanted || len(col.times) == 0 {
+			if len(col.times) == 0 {
 				continue
 			}
 			full := named(&c.builder, set.labels, col.name)
@@ -276,13 +255,6 @@ func (c *collector) give() {
 			}
 		}
 	}
-}
-
-// between returns the samples from a time to before another one.
-func (c *column) between(from, to int64) ([]int64, []float64) {
-	first, _ := slices.BinarySearch(c.times, from)
-	last, _ := slices.BinarySearch(c.times, to)
-	return c.times[first:max(first, last)], c.values[first:max(first, last)]
 }
 
 // A series is a storage.Series in memory.

@@ -42,7 +42,7 @@ func (x *exchange) lookback() (lookback, error) {
 		}
 		return lookback{longest: d}, nil
 	}
-	if d := x.api.cfg.Lookback(x.session.Stream()); d > 0 {
+	if d := x.api.cfg.Lookback(x.visit.stream); d > 0 {
 		return lookback{longest: d}, nil
 	}
 	return lookback{longest: longestLookback, auto: true}, nil
@@ -74,7 +74,7 @@ func (c *collector) lookBack(ctx context.Context, mu *sync.Mutex) error {
 		}
 		reached = reach
 		for _, span := range spans.spans() {
-			if err := c.readBefore(ctx, mu, span); err != nil {
+			if err := c.readSpan(ctx, mu, span); err != nil {
 				return err
 			}
 		}
@@ -82,28 +82,18 @@ func (c *collector) lookBack(ctx context.Context, mu *sync.Mutex) error {
 	return nil
 }
 
-// readBefore reads a span that may be before what was read already.
-func (c *collector) readBefore(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
-	later := c.sets
-	c.sets = nil
-	if err := c.readSpan(ctx, mu, span); err != nil {
-		return err
-	}
-	for _, set := range later {
-		into := c.setOf(set.tags)
-		for i, from := range set.columns {
-			col := into.column(c, i, from.name)
-			col.times, col.values = mergeSamples(col.times, col.values, from.times, from.values)
-		}
-	}
-	return nil
-}
-
-// mergeSamples merges two lists of samples in time order. Of two of one time the second
-// one stays.
+// mergeSamples merges two lists of samples in time order, which are not changed. Of two of
+// one time the second one stays.
 func mergeSamples(times []int64, values []float64, moreTimes []int64, moreValues []float64) ([]int64, []float64) {
-	if len(times) == 0 || len(moreTimes) == 0 || times[len(times)-1] < moreTimes[0] {
-		return append(times, moreTimes...), append(values, moreValues...)
+	switch {
+	case len(times) == 0:
+		return moreTimes, moreValues
+	case len(moreTimes) == 0:
+		return times, values
+	case times[len(times)-1] < moreTimes[0]:
+		return slices.Concat(times, moreTimes), slices.Concat(values, moreValues)
+	case moreTimes[len(moreTimes)-1] < times[0]:
+		return slices.Concat(moreTimes, times), slices.Concat(moreValues, values)
 	}
 	type sample struct {
 		at int64

@@ -40,9 +40,9 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}, []string{"call"})
 	m.samples = factory.NewCounter(prometheus.CounterOpts{Name: "brim_promql_samples_total", Help: "Samples read for queries."})
 	m.sensors = factory.NewCounterVec(prometheus.CounterOpts{
-		Name: "brim_promql_sensors_total", Help: "Sensors read for queries, by what was read: readings, or statistics of buckets and readings that those do not cover.",
+		Name: "brim_promql_sensors_total", Help: "Sensors read for queries, by what was read: readings, statistics of buckets and readings that those do not cover, or nothing (shared), since another query read them at the same moment.",
 	}, []string{"source"})
-	for _, name := range []string{sourceReadings, sourceStatistics} {
+	for _, name := range []string{sourceReadings, sourceShared, sourceStatistics} {
 		m.sensors.WithLabelValues(name)
 	}
 	for _, e := range append(slices.Clone(endpoints), *labelValues()) {

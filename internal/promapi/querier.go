@@ -124,6 +124,7 @@ func (q *querier) run(ctx context.Context) {
 type task struct {
 	sensor string
 	of     []*selection
+	known  []string // all its fields; nil: they are not known
 	// oneSet says that all readings to be read have the same tags, tags.
 	oneSet bool
 	tags   []telemetry.Tag
@@ -150,7 +151,10 @@ func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, erro
 				}
 				t := tasks[one.ID]
 				if t == nil {
-					t = &task{sensor: one.ID, oneSet: q.exchange.session.HasCatalog() && len(one.Sets) == 1 && one.Sets[0].To-one.Sets[0].From > 1, tags: one.Tags()}
+					t = &task{sensor: one.ID}
+					if q.exchange.session.HasCatalog() {
+						t.known, t.oneSet, t.tags = one.Fields, len(one.Sets) == 1 && one.Sets[0].To-one.Sets[0].From > 1, one.Tags()
+					}
 					tasks[one.ID] = t
 				}
 				t.of = append(t.of, s)

@@ -3,6 +3,7 @@ package promapi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
@@ -39,30 +40,73 @@ func checkSize(query string) error {
 	}
 }
 
-// evaluate runs a query at the instants from start to end; step is 0 if there is one.
-func (x *exchange) evaluate(ctx context.Context, start, end time.Time, step time.Duration) (answer, error) {
-	text := x.r.FormValue("query")
-	limit, err := x.limit()
+// An evaluation is a query at the instants from start to end; step is 0 if there is one.
+type evaluation struct {
+	text       string
+	start, end time.Time
+	step       time.Duration
+	limit      int // of series; 0: none
+	subqueries bool
+	lookback   lookback
+}
+
+// parse reads what to evaluate, and tells other queries what it will probably read.
+func (x *exchange) parse(start, end time.Time, step time.Duration) error {
+	e := evaluation{text: x.r.FormValue("query"), start: start, end: end, step: step}
+	var err error
+	if e.limit, err = x.limit(); err != nil {
+		return err
+	}
+	if err := checkSize(e.text); err != nil {
+		return err
+	}
+	if e.lookback, err = x.lookback(); err != nil {
+		return err
+	}
+	parsed, err := x.api.parser.ParseExpr(e.text)
 	if err != nil {
-		return answer{}, err
+		return invalid("the query cannot be parsed: %v", err)
 	}
-	if err := checkSize(text); err != nil {
-		return answer{}, err
-	}
-	own, err := x.lookback()
+	e.subqueries = hasSubqueries(parsed)
+	x.evaluation = e
+	x.api.shares.expect(x.visit, e.expected(parsed))
+	return nil
+}
+
+// expected returns what a query probably reads of each sensor that it selects.
+func (e *evaluation) expected(parsed parser.Expr) (w want) {
+	parsed, err := promql.PreprocessExpr(parsed, e.start, e.end, e.step)
 	if err != nil {
-		return answer{}, err
+		return want{} // the engine explains it
 	}
-	parsed, err := x.api.parser.ParseExpr(text)
-	if err != nil {
-		return answer{}, invalid("the query cannot be parsed: %v", err)
+	statement := parser.EvalStmt{Expr: parsed, Start: e.start, End: e.end, Interval: e.step, LookbackDelta: e.lookback.longest}
+	if e.lookback.auto {
+		statement.LookbackDelta = defaultLookback
 	}
+	w.from, w.to = promql.FindMinMaxTime(&statement)
+	w.to++
+	parser.Inspect(parsed, func(n parser.Node, _ []parser.Node) error {
+		if selector, ok := n.(*parser.VectorSelector); ok {
+			m := sortMatchers(selector.LabelMatchers)
+			w.fields = append(w.fields, fieldNames(m.fields())...)
+		}
+		return nil
+	})
+	slices.Sort(w.fields)
+	w.fields = slices.Compact(w.fields)
+	return w
+}
+
+// evaluate runs the query.
+func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 	var q promql.Query
-	source, opts := queryable{x, own, hasSubqueries(parsed)}, promql.NewPrometheusQueryOpts(false, own.longest)
-	if step == 0 {
-		q, err = x.api.engine.NewInstantQuery(ctx, source, opts, text, start)
+	var err error
+	e := &x.evaluation
+	source, opts := queryable{x, e.lookback, e.subqueries}, promql.NewPrometheusQueryOpts(false, e.lookback.longest)
+	if e.step == 0 {
+		q, err = x.api.engine.NewInstantQuery(ctx, source, opts, e.text, e.start)
 	} else {
-		q, err = x.api.engine.NewRangeQuery(ctx, source, opts, text, start, end, step)
+		q, err = x.api.engine.NewRangeQuery(ctx, source, opts, e.text, e.start, e.end, e.step)
 	}
 	if err != nil {
 		return answer{}, invalid("%v", err)
@@ -72,9 +116,9 @@ func (x *exchange) evaluate(ctx context.Context, start, end time.Time, step time
 	if result.Err != nil {
 		return out, result.Err
 	}
-	out.warnings, out.infos = result.Warnings.AsStrings(text, 10, 10)
-	if limit > 0 {
-		out = out.cut(limit)
+	out.warnings, out.infos = result.Warnings.AsStrings(e.text, 10, 10)
+	if e.limit > 0 {
+		out = out.cut(e.limit)
 	}
 	return out, nil
 }

@@ -87,7 +87,7 @@ func (c *collector) summarize(ctx context.Context) (exact bool, err error) {
 				v = f.Max
 			}
 			value, _ := sampleOf(v)
-			col := set.column(c, i, f.Name)
+			col := set.column(c, f.Name)
 			col.times, col.values = append(col.times, step.Start+q.Every-1), append(col.values, value)
 			c.fresh++
 		}

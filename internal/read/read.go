@@ -15,6 +15,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,6 +147,9 @@ func New(cfg Config) (*Reader, error) {
 	r.metrics = newMetrics(cfg.Registerer, r.slots.used)
 	return r, nil
 }
+
+// Stream returns the name of a stream; that of an empty name is the default stream's.
+func (r *Reader) Stream(name string) string { return cmp.Or(name, r.cfg.DefaultStream) }
 
 // Open says where the answers come from.
 func (r *Reader) Open(s Stored) { r.stored.Store(&s) }

@@ -102,6 +102,23 @@ func (s *Session) End() {
 	s.end = nil
 }
 
+// Apart returns a session for the same client that holds no slot and has a budget of its
+// own, and its context. It lasts as long as that, which has no other end than ctx.
+func (s *Session) Apart(ctx context.Context) (context.Context, *Session) {
+	apart := &Session{
+		reader: s.reader, stored: s.stored, stream: s.stream, source: s.source, who: s.who,
+		credentials: s.credentials, storedOnly: s.storedOnly, budget: telemetry.NewBudget(s.reader.cfg.MaxBytes),
+	}
+	return telemetry.WithBudget(ctx, apart.budget), apart
+}
+
+// TakeOver charges the session for what another one has read, and notes what that lacks. It
+// returns the error of a budget that is exceeded.
+func (s *Session) TakeOver(from *Session) error {
+	s.lack(from.Missing())
+	return telemetry.Spend(telemetry.WithBudget(context.Background(), s.budget), int(from.budget.Spent()))
+}
+
 // Stream is the name of the stream that is read.
 func (s *Session) Stream() string { return s.stream }
 

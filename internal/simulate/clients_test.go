@@ -266,12 +266,17 @@ func (w *world) accepted(r *request, a *answer) {
 
 // mustBeStored checks that a majority has those of the readings that are acknowledged.
 func (w *world) mustBeStored(why string, readings []*reading) {
+	w.areStored(slices.DeleteFunc(slices.Clone(readings), func(one *reading) bool { return !one.due() }), why)
+}
+
+// areStored checks that a majority has readings.
+func (w *world) areStored(readings []*reading, why string) {
 	has := make(map[string]map[faulttest.Mark]int)
 	for _, one := range readings {
 		if has[one.stream] == nil {
 			has[one.stream] = storedIn(w.mongo.Documents(database, one.stream))
 		}
-		if one.due() && has[one.stream][one.mark] == 0 && !w.buried(one.mark) {
+		if has[one.stream][one.mark] == 0 && !w.buried(one.mark) {
 			w.violate("%s, and reading %s %v is not in the majority's documents", why, one.stream, one.mark)
 		}
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -98,20 +99,40 @@ func SameTags(a, b []telemetry.Tag) bool {
 // ReadingOf turns a stored document back into a reading of the sensor, with the
 // given tags unless it has its own. Keys in skip are not fields.
 func ReadingOf(doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string) (telemetry.Reading, error) {
-	return ReadingWith(nil, doc, sensor, tags, skip...)
+	d := Decoder{Sensor: sensor, Skip: skip}
+	return d.Reading(doc, tags)
 }
 
-// ReadingWith is ReadingOf with the wanted fields alone; nil: all.
-func ReadingWith(wanted []string, doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string) (telemetry.Reading, error) {
-	r := telemetry.Reading{Sensor: sensor, Tags: tags}
-	if wanted != nil {
-		r.Fields = make([]telemetry.Field, 0, len(wanted))
+// A Decoder turns stored documents of one sensor back into readings. Most have the same
+// keys and tags, whose strings those readings share. It is for one goroutine.
+type Decoder struct {
+	Sensor string
+	Fields []string // that are wanted; nil: all
+	Skip   []string // keys that are not fields
+
+	keys  []decoderKey      // by their place in the last document
+	room  []telemetry.Field // for fields of readings to come
+	tags  []telemetry.Tag   // of document
+	under []byte            // the last document of tags
+}
+
+type decoderKey struct {
+	name   string
+	wanted bool
+}
+
+// readingsTogether is for how many readings memory is allocated at once.
+const readingsTogether = 32
+
+// Reading returns the reading of a document, with the given tags unless it has its own.
+func (d *Decoder) Reading(doc bson.Raw, tags []telemetry.Tag) (telemetry.Reading, error) {
+	r := telemetry.Reading{Sensor: d.Sensor, Tags: tags}
+	if len(d.room) < len(d.keys) {
+		d.room = make([]telemetry.Field, readingsTogether*len(d.keys))
 	}
-	err := EachElement(doc, func(_ int, e bsoncore.Element) error {
+	r.Fields = d.room[:0:len(d.keys)]
+	err := EachElement(doc, func(i int, e bsoncore.Element) error {
 		key := e.KeyBytes()
-		if slices.ContainsFunc(skip, func(name string) bool { return string(key) == name }) {
-			return nil
-		}
 		if string(key) == TimeKey {
 			if at, ok := e.Value().DateTimeOK(); ok {
 				r.Time = time.UnixMilli(at).UTC()
@@ -120,26 +141,49 @@ func ReadingWith(wanted []string, doc bson.Raw, sensor string, tags []telemetry.
 		}
 		if string(key) == SensorKey {
 			if of, ok := e.Value().DocumentOK(); ok {
-				r.Tags = TagsOf(bson.Raw(of).Lookup(tagsKey))
+				r.Tags = d.Tags(bson.Raw(of).Lookup(tagsKey))
 				return nil
 			}
 		}
-		var name string
-		if wanted == nil {
-			name = string(key)
-		} else if at := slices.IndexFunc(wanted, func(name string) bool { return string(key) == name }); at >= 0 {
-			name = wanted[at]
-		} else {
+		k := d.key(i, key)
+		if !k.wanted {
 			return nil
 		}
 		value, err := valueOf(e.Value())
 		if err != nil {
-			return fmt.Errorf("read stored field %q of sensor %q: %w", name, sensor, err)
+			return fmt.Errorf("read stored field %q of sensor %q: %w", k.name, d.Sensor, err)
 		}
-		r.Fields = append(r.Fields, telemetry.Field{Name: name, Value: value})
+		r.Fields = append(r.Fields, telemetry.Field{Name: k.name, Value: value})
 		return nil
 	})
+	n := len(r.Fields)
+	d.room = d.room[min(n, len(d.room)):]
+	if r.Fields = r.Fields[:n:n]; n == 0 {
+		r.Fields = nil
+	}
 	return r, err
+}
+
+// key returns what is known of the key in a place.
+func (d *Decoder) key(place int, key []byte) decoderKey {
+	if place < len(d.keys) && d.keys[place].name == string(key) {
+		return d.keys[place]
+	}
+	k := decoderKey{name: string(key)}
+	k.wanted = !slices.Contains(d.Skip, k.name) && (d.Fields == nil || slices.Contains(d.Fields, k.name))
+	if place >= len(d.keys) {
+		d.keys = append(d.keys, make([]decoderKey, place+1-len(d.keys))...)
+	}
+	d.keys[place] = k
+	return k
+}
+
+// Tags turns a stored tags document back; nil for none.
+func (d *Decoder) Tags(v bson.RawValue) []telemetry.Tag {
+	if doc, ok := v.DocumentOK(); !ok || !bytes.Equal(doc, d.under) {
+		d.tags, d.under = TagsOf(v), append(d.under[:0], doc...)
+	}
+	return d.tags
 }
 
 func valueOf(v bsoncore.Value) (telemetry.Value, error) {

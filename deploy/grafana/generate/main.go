@@ -1,6 +1,6 @@
 // Command generate writes the Grafana dashboards. What they show stands in
-// writepath.go, storage.go and loadtest.go, a line or two for each query;
-// panel.go is what all of them look like, and model.go Grafana's JSON.
+// writepath.go, storage.go, loadtest.go and sensors.go, a line or two for each
+// query; panel.go is what all of them look like, and model.go Grafana's JSON.
 //
 //	go generate ./deploy/...
 package main
@@ -40,7 +40,9 @@ func run(args []string) error {
 }
 
 // dashboards are all of them, in the order in which they are read.
-func dashboards() []dashboard { return []dashboard{writePath(), storageEngine(), loadTest()} }
+func dashboards() []dashboard {
+	return []dashboard{sensors(), writePath(), storageEngine(), loadTest()}
+}
 
 // A dashboard is a page of Grafana.
 type dashboard struct {
@@ -48,6 +50,10 @@ type dashboard struct {
 	title string
 	about string
 	rows  []row
+
+	source        string   // the variable that chooses the data source; empty: datasource
+	from, refresh string   // what the page shows at first; empty: 15 minutes, every 5 s
+	variables     []object // the choices on top; nil: a Prometheus and streams
 }
 
 // A row is a titled part of a page. Its panels flow from left to right.

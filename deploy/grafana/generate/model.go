@@ -1,5 +1,7 @@
 package main
 
+import "cmp"
+
 // What follows is Grafana's JSON (schema 39, Grafana 10 and 11), as much of it
 // as is used.
 type (
@@ -29,6 +31,7 @@ type (
 		Datasource      *source      `json:"datasource,omitempty"`
 		Targets         []target     `json:"targets,omitempty"`
 		Transformations []object     `json:"transformations,omitempty"`
+		Interval        string       `json:"interval,omitempty"`
 		FieldConfig     *fieldConfig `json:"fieldConfig,omitempty"`
 		Options         object       `json:"options,omitempty"`
 		// Of rows: open, so that no panels are inside.
@@ -66,18 +69,26 @@ type (
 
 const width = 24 // columns of Grafana's grid
 
-func prometheus() *source { return &source{Type: "prometheus", UID: "${datasource}"} }
+// prometheus is the data source that a variable chooses.
+func prometheus(variable string) *source {
+	return &source{Type: "prometheus", UID: "${" + variable + "}"}
+}
 
 func (d dashboard) model() jsonDashboard {
+	d.source, d.from, d.refresh = cmp.Or(d.source, "datasource"), cmp.Or(d.from, "now-15m"), cmp.Or(d.refresh, "5s")
+	if d.variables == nil {
+		d.variables = variables()
+	}
 	out := jsonDashboard{
 		UID: "brim-" + d.name, Title: d.title, Description: d.about, Tags: []string{"brim"},
-		SchemaVersion: 39, Editable: true, GraphTooltip: 1, Refresh: "5s",
-		Time: object{"from": "now-15m", "to": "now"},
+		SchemaVersion: 39, Editable: true, GraphTooltip: 1, Refresh: d.refresh,
+		Time: object{"from": d.from, "to": "now"},
 		Links: []object{{
 			"type": "dashboards", "title": "Brim", "tags": []string{"brim"},
 			"asDropdown": false, "includeVars": true, "keepTime": true,
+			"icon": "external link", "targetBlank": false, "tooltip": "",
 		}},
-		Templating: object{"list": variables()},
+		Templating: object{"list": d.variables},
 	}
 	y := 0
 	add := func(p jsonPanel) {
@@ -94,7 +105,7 @@ func (d dashboard) model() jsonDashboard {
 				x, y, tallest = 0, y+tallest, 0
 			}
 			at.X, at.Y = x, y
-			add(p.model(at))
+			add(p.model(at, prometheus(d.source)))
 			x, tallest = x+at.W, max(tallest, at.H)
 		}
 		y += tallest
@@ -102,7 +113,7 @@ func (d dashboard) model() jsonDashboard {
 	return out
 }
 
-// variables are the choices on top of each page.
+// variables are the choices on top of pages about Brim itself.
 func variables() []object {
 	const streams = "label_values(brim_store_write_seconds_count, stream)"
 	return []object{
@@ -111,7 +122,7 @@ func variables() []object {
 			"current": object{"text": "Prometheus", "value": "prometheus"}, "refresh": 1,
 		},
 		{
-			"type": "query", "name": "stream", "label": "Stream", "datasource": prometheus(),
+			"type": "query", "name": "stream", "label": "Stream", "datasource": prometheus("datasource"),
 			"definition": streams, "query": object{"qryType": 1, "query": streams, "refId": "stream"},
 			"multi": true, "includeAll": true, "allValue": ".*", "sort": 1, "refresh": 2, // refresh 2: when the time range changes
 			"current": object{"text": []string{"All"}, "value": []string{"$__all"}},

@@ -1,5 +1,7 @@
 package main
 
+import "cmp"
+
 // kind is a type of panel.
 type kind string
 
@@ -9,6 +11,9 @@ const (
 	bars    kind = "barchart" // of the label that the queries are grouped by
 	heatmap kind = "heatmap"
 	states  kind = "state-timeline"
+	table   kind = "table"    // a line for each set of labels, a column for each query
+	gauge   kind = "bargauge" // a bar for each set of labels
+	band    kind = "band"     // a graph of lowest, mean and highest
 )
 
 // Units, by Grafana's names.
@@ -35,9 +40,13 @@ type panel struct {
 	low     bool    // it is bad below the lines, not above
 	stack   bool
 	name    bool   // a number shows its name instead of its value
+	signed  bool   // values may be below 0
 	by      string // of bars: the label that stands beneath them
-	width   int    // of 24, 0: a third, of numbers a sixth
-	height  int
+	instant bool   // a number is that of the end of the page's time range
+	// interval is the shortest step between two instants; empty: the data source's.
+	interval string
+	width    int // of 24, 0: a third, of numbers a sixth
+	height   int
 }
 
 // A query is a line, or several that differ by labels. right is the unit of
@@ -61,25 +70,30 @@ func (p panel) size() gridPos {
 	return at
 }
 
-func (p panel) model(at gridPos) jsonPanel {
-	if p.kind == "" {
-		p.kind = graph
+func (p panel) model(at gridPos, from *source) jsonPanel {
+	p.kind = cmp.Or(p.kind, graph)
+	shown := p.kind
+	if shown == band {
+		shown = graph
 	}
 	return jsonPanel{
-		Type: string(p.kind), Title: p.title, Description: p.about, GridPos: at, Datasource: prometheus(),
-		Targets: p.targets(), Transformations: p.transformations(),
+		Type: string(shown), Title: p.title, Description: p.about, GridPos: at, Datasource: from,
+		Targets: p.targets(from), Interval: p.interval, Transformations: p.transformations(),
 		FieldConfig: &fieldConfig{Defaults: p.defaults(), Overrides: p.overrides()}, Options: p.options(),
 	}
 }
 
 func refID(i int) string { return string(rune('A' + i)) }
 
-func (p panel) targets() []target {
+func (p panel) targets(from *source) []target {
 	out := make([]target, 0, len(p.queries))
 	for i, q := range p.queries {
-		t := target{RefID: refID(i), Datasource: prometheus(), Expr: q.expr, LegendFormat: q.legend, Format: "time_series", Range: true}
+		t := target{RefID: refID(i), Datasource: from, Expr: q.expr, LegendFormat: q.legend, Format: "time_series", Range: true}
+		if p.instant || p.kind == gauge {
+			t.Instant, t.Range = true, false
+		}
 		switch p.kind {
-		case bars:
+		case bars, table:
 			t.Format, t.Instant, t.Range = "table", true, false
 		case heatmap:
 			t.Format = "heatmap"
@@ -91,7 +105,11 @@ func (p panel) targets() []target {
 
 // transformations lay the tables of several queries side by side.
 func (p panel) transformations() []object {
-	if p.kind != bars {
+	switch p.kind {
+	case table:
+		return p.columns()
+	case bars:
+	default:
 		return nil
 	}
 	names := object{"Value": p.queries[0].legend} // of a single query
@@ -107,14 +125,26 @@ func (p panel) transformations() []object {
 	}
 }
 
+// columns lay the values of several queries into columns beside their labels.
+func (p panel) columns() []object {
+	names := object{}
+	for i, q := range p.queries {
+		names["Value #"+refID(i)] = q.legend
+	}
+	return []object{
+		{"id": "merge", "options": object{}},
+		{"id": "organize", "options": object{"excludeByName": object{"Time": true, "__name__": true}, "indexByName": object{}, "renameByName": names}},
+	}
+}
+
 // defaults returns the options of the values that differ from Grafana's defaults.
 func (p panel) defaults() object {
 	d := object{"unit": p.unit, "thresholds": p.thresholds(), "color": object{"mode": "palette-classic"}}
-	if p.kind != states && p.kind != heatmap {
+	if p.kind != states && p.kind != heatmap && !p.signed {
 		d["min"] = 0
 	}
 	switch p.kind {
-	case graph:
+	case graph, band:
 		lines := object{"showPoints": "never"}
 		if p.stack {
 			lines["stacking"], lines["fillOpacity"] = object{"mode": "normal", "group": "A"}, 30
@@ -153,11 +183,24 @@ func (p panel) thresholds() object {
 	return object{"mode": "absolute", "steps": steps}
 }
 
-// overrides put queries on the axis on the right.
+// overrides put queries on the axis on the right, and fill bands.
 func (p panel) overrides() []object {
 	out := []object{}
+	if p.kind == band { // the highest, filled down to the lowest
+		for _, edge := range []int{0, len(p.queries) - 1} {
+			properties := []object{{"id": "custom.lineWidth", "value": 0}, {"id": "color", "value": object{"mode": "fixed", "fixedColor": "blue"}}}
+			if edge > 0 {
+				properties = append(properties, object{"id": "custom.fillBelowTo", "value": p.queries[0].legend})
+			}
+			out = append(out, object{"matcher": object{"id": "byName", "options": p.queries[edge].legend}, "properties": properties})
+		}
+	}
 	for i, q := range p.queries {
 		if q.right == "" {
+			continue
+		}
+		if p.kind == table { // a column, which has the name of its query
+			out = append(out, object{"matcher": object{"id": "byName", "options": q.legend}, "properties": []object{{"id": "unit", "value": q.right}}})
 			continue
 		}
 		properties := []object{
@@ -188,6 +231,10 @@ func (p panel) options() object {
 		return object{"showValue": "never", "yAxis": object{"unit": p.unit}, "tooltip": object{"mode": "single", "yHistogram": true}}
 	case states:
 		return object{"showValue": "never"}
+	case table:
+		return object{"showHeader": true, "cellHeight": "sm", "sortBy": []object{}}
+	case gauge:
+		return object{"displayMode": "basic", "orientation": "horizontal", "showUnfilled": true, "reduceOptions": object{"calcs": []string{"lastNotNull"}, "fields": "", "values": false}}
 	}
 	return object{"tooltip": all}
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -10,18 +9,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
-// node runs a JavaScript module and returns its output. Where there is no Node.js the test
-// is skipped, and says so.
+// node runs a JavaScript module and returns its output.
 func node(t *testing.T, module string) string {
 	t.Helper()
-	path, err := exec.LookPath("node")
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "SKIP: no node for %s\n", t.Name())
-		t.Skip("no node")
-	}
-	command := exec.CommandContext(t.Context(), path, "--input-type=module")
+	command := exec.CommandContext(t.Context(), brimtest.Program(t, "node"), "--input-type=module")
 	command.Stdin = strings.NewReader(module)
 	out, err := command.CombinedOutput()
 	require.NoError(t, err, string(out))

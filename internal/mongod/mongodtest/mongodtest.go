@@ -34,6 +34,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.uber.org/goleak"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod"
 )
 
@@ -236,11 +237,10 @@ func disconnect(client *mongo.Client) error {
 // not set, and fails it otherwise.
 func giveUp(t testing.TB, err error) {
 	t.Helper()
-	if !errors.Is(err, mongod.ErrUnavailable) || os.Getenv("BRIM_REQUIRE_MONGOD") == "1" {
+	if !errors.Is(err, mongod.ErrUnavailable) {
 		t.Fatalf("start mongod: %v", err)
 	}
-	fmt.Fprintf(os.Stderr, "SKIP: no mongod for %s: %v\n", t.Name(), err)
-	t.Skip("no mongod")
+	brimtest.Missing(t, "MONGOD", fmt.Sprintf("mongod: %v", err))
 }
 
 // Before skips a test of behaviour that this major release of MongoDB changed. The reason

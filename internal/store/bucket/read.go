@@ -363,7 +363,7 @@ func wasMigrated(doc bson.Raw) bool {
 // unpacks those whose readings overlap.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
-		e := emitter{query: q, yield: yield, left: q.Limit}
+		e := emitter{query: q, yield: yield, left: q.Limit, decoder: store.Decoder{Sensor: q.Sensor, Fields: q.Fields}}
 		projection := bson.D{{Key: "tags", Value: 1}, {Key: "first", Value: 1}, {Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}}
 		for p, err := range s.walk(ctx, q, projection) {
 			more := true
@@ -392,8 +392,10 @@ type emitter struct {
 	last   int64 // time before which all was yielded
 	pieces int   // held so far
 
-	packed []packed // documents of which no reading is due yet
-	open   []due    // in time order
+	packed  []packed // documents of which no reading is due yet
+	open    []due    // in time order from given on
+	given   int      // of open
+	decoder store.Decoder
 }
 
 // packed is a document as it came.
@@ -413,7 +415,10 @@ type due struct {
 func (e *emitter) hold(p piece) {
 	e.pieces++
 	if p.doc == nil {
-		e.unpacked(e.pieces, p.unstored)
+		for _, r := range p.unstored {
+			e.open = append(e.open, due{e.pieces, r})
+		}
+		e.sort()
 		return
 	}
 	first, ok := p.doc.Lookup("first").DateTimeOK()
@@ -423,13 +428,10 @@ func (e *emitter) hold(p piece) {
 	e.packed = append(e.packed, packed{order: e.pieces, first: first, doc: slices.Clone(p.doc)})
 }
 
-// unpacked adds the readings of a piece. Those of one time are in the order of their
-// pieces, and of their places in it.
-func (e *emitter) unpacked(order int, readings []telemetry.Reading) {
-	for _, r := range readings {
-		e.open = append(e.open, due{order, r})
-	}
-	slices.SortStableFunc(e.open, func(a, b due) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.order, b.order)) })
+// sort sorts what is unpacked. Readings of one time are in the order of their pieces, and
+// of their places in it.
+func (e *emitter) sort() {
+	slices.SortStableFunc(e.open[e.given:], func(a, b due) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.order, b.order)) })
 }
 
 // emit yields what is held and older than before, and reports whether the consumer
@@ -445,62 +447,63 @@ func (e *emitter) emit(before int64) (more bool, err error) {
 		if !e.drain(next.first) {
 			return false, nil
 		}
-		readings, err := unpack(next.doc, e.query)
-		if err != nil {
+		if err := e.unpack(next); err != nil {
 			return false, err
 		}
 		e.packed[0] = packed{} // its memory can be freed
 		e.packed = e.packed[1:]
-		e.unpacked(next.order, readings)
 	}
 	return e.drain(before), nil
 }
 
 // drain yields what is unpacked and older than before.
 func (e *emitter) drain(before int64) bool {
-	for len(e.open) > 0 && e.open[0].Time.UnixMilli() < before {
-		r := e.open[0].Reading
-		e.open[0] = due{}
-		if e.open = e.open[1:]; !e.yield(r, nil) {
+	for e.given < len(e.open) && e.open[e.given].Time.UnixMilli() < before {
+		r := e.open[e.given].Reading
+		e.open[e.given] = due{}
+		if e.given++; !e.yield(r, nil) {
 			return false
 		}
 		if e.left--; e.left == 0 {
 			return false
 		}
 	}
+	if e.given == len(e.open) {
+		e.open, e.given = e.open[:0], 0
+	}
 	return true
 }
 
-// unpack returns the readings of a document that lie in the query's span, those of its
-// blocks first.
-func unpack(doc bson.Raw, q telemetry.Query) ([]telemetry.Reading, error) {
-	var out []telemetry.Reading
-	tags := store.TagsOf(doc.Lookup("tags"))
-	err := eachBlock(doc, q.Sensor, func(b *block.Block) error {
-		out = slices.Grow(out, b.Len())
-		for r, err := range b.Readings(q.Sensor, tags, q.Fields) {
+// unpack adds the readings of a document that lie in the query's span, those of its blocks
+// first.
+func (e *emitter) unpack(p packed) error {
+	tags := e.decoder.Tags(p.doc.Lookup("tags"))
+	err := eachBlock(p.doc, e.query.Sensor, func(b *block.Block) error {
+		e.open = slices.Grow(e.open, b.Len())
+		for r, err := range b.Readings(e.query.Sensor, tags, e.query.Fields) {
 			if err != nil {
 				return err
 			}
-			if at := r.Time.UnixMilli(); at >= q.From && at < q.To {
-				out = append(out, r)
+			if at := r.Time.UnixMilli(); at >= e.query.From && at < e.query.To {
+				e.open = append(e.open, due{p.order, r})
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	err = eachMeasurement(doc, q.Sensor, func(m bson.Raw) error {
+	err = eachMeasurement(p.doc, e.query.Sensor, func(m bson.Raw) error {
 		at, ok := m.Lookup(store.TimeKey).DateTimeOK()
-		if !ok || at < q.From || at >= q.To {
+		if !ok || at < e.query.From || at >= e.query.To {
 			return nil
 		}
-		r, err := store.ReadingWith(q.Fields, m, q.Sensor, tags)
-		out = append(out, r)
+		r, err := e.decoder.Reading(m, tags)
+		e.open = append(e.open, due{p.order, r})
 		return err
 	})
-	return out, err
+	e.sort()
+	return err
 }
 
 // blocksKey is the key of the blocks in a document.

@@ -21,12 +21,16 @@ import (
 // Readings yields what is stored for the query, and what of q.Unstored is not,
 // in time order, and in the order of their _ids within a millisecond, so that
 // pages fit together; the unstored ones come after those. The server does not
-// keep the order of a document's keys, so fields are sorted by name. It ends
+// keep the order of a document's keys, so fields are sorted by name, unless q names
+// those that it needs. It ends
 // with an error if one occurs.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		for r, err := range store.Merge(q, s.stored(ctx, q)) {
-			if !yield(byName(r), err) {
+			if q.Fields == nil {
+				r = byName(r)
+			}
+			if !yield(r, err) {
 				return
 			}
 		}
@@ -63,10 +67,11 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 			held = held[:0]
 			return true
 		}
+		decoder := store.Decoder{Sensor: q.Sensor, Fields: q.Fields, Skip: []string{"_id"}}
 		for doc, err := range s.documents(ctx, q, find) {
 			var next store.Stored
 			if err == nil {
-				next.Reading, err = store.ReadingWith(q.Fields, doc, q.Sensor, nil, "_id")
+				next.Reading, err = decoder.Reading(doc, nil)
 			}
 			if err != nil {
 				yield(next, err)

@@ -1,0 +1,279 @@
+package promapi
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// shares lets queries share what they read. The panels of a dashboard ask for the same
+// sensors at the same moment, so one read of a sensor can serve all of them:
+//
+//	arrivals   A    B
+//	reads of A    ├ s-1 ┤├ s-2 ┤├ s-3 ┤
+//	reads of B           ├ s-1 ┤          s-2 and s-3 are those of A
+//
+// A query takes only what began to be read after the query had arrived. So its answer has
+// all readings that were acknowledged before, as if it had read them itself.
+//
+// When a read begins, it covers what all queries that have arrived are expected to need of
+// a sensor. It is kept until they have ended, since queries wait for a slot.
+type shares struct {
+	most    int // samples that reads together may hold
+	readers *semaphore.Weighted
+
+	mu     sync.Mutex
+	clock  uint64 // counts arrivals of queries and beginnings of reads
+	visits map[*visit]struct{}
+	reads  map[place][]*sharedRead // that can still be taken
+	held   int                     // samples of those
+}
+
+func newShares(most, readers int) *shares {
+	return &shares{
+		most: most, readers: semaphore.NewWeighted(int64(readers)),
+		visits: make(map[*visit]struct{}), reads: make(map[place][]*sharedRead),
+	}
+}
+
+// A client is who reads a stream. Only what has the same one is shared, since other daemons
+// are asked with its credentials.
+type client struct{ stream, name, credentials string }
+
+// A place is a sensor, as a client may see it.
+type place struct {
+	client
+	sensor string
+}
+
+// A want is what to read of a sensor.
+type want struct {
+	from, to int64    // milliseconds since the epoch, without to
+	fields   []string // sorted; nil: all
+}
+
+func (w *want) query(sensor string) telemetry.Query {
+	return telemetry.Query{Sensor: sensor, From: w.from, To: w.to, Fields: w.fields}
+}
+
+// covers reports whether w has all of another one.
+func (w *want) covers(o *want) bool {
+	return w.from <= o.from && o.to <= w.to && (w.fields == nil || o.fields != nil && !slices.ContainsFunc(o.fields, func(name string) bool {
+		_, found := slices.BinarySearch(w.fields, name)
+		return !found
+	}))
+}
+
+// extend makes w cover another one that overlaps, unless its span would then be longer
+// than most.
+func (w *want) extend(o *want, most int64) bool {
+	from, to := min(w.from, o.from), max(w.to, o.to)
+	if to-from > most || w.to < o.from || o.to < w.from {
+		return false
+	}
+	w.from, w.to = from, to
+	if w.fields == nil || o.fields == nil {
+		w.fields = nil
+		return true
+	}
+	w.fields = slices.Concat(w.fields, o.fields)
+	slices.Sort(w.fields)
+	w.fields = slices.Compact(w.fields)
+	return true
+}
+
+// A visit is a query from its arrival to its end.
+type visit struct {
+	client
+	arrived  uint64
+	expected want // of each of its sensors; empty: not known
+}
+
+// A sharedRead is a read of a sensor. Others than err, session and record are guarded by
+// the mutex of shares.
+type sharedRead struct {
+	want
+	place
+	most   int64  // length that the span may have
+	begun  uint64 // 0: it waits for its turn, and its want can still be extended
+	ended  bool
+	joined int // queries that wait for it
+	held   int // samples
+	cancel context.CancelFunc
+
+	done    chan struct{} // closed when the following are final
+	session *read.Session
+	record  *record
+	err     error
+}
+
+// arrive begins a visit.
+func (s *shares) arrive(of client) *visit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock++
+	v := &visit{client: of, arrived: s.clock}
+	s.visits[v] = struct{}{}
+	return v
+}
+
+// expect says what the visit will probably read.
+func (s *shares) expect(v *visit, w want) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v.expected = w
+}
+
+// leave ends a visit, and drops what nobody can take any more.
+func (s *shares) leave(v *visit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.visits, v)
+	oldest := s.clock + 1
+	for other := range s.visits {
+		oldest = min(oldest, other.arrived)
+	}
+	s.drop(func(r *sharedRead) bool { return r.begun < oldest })
+}
+
+// drop drops reads that have ended.
+func (s *shares) drop(which func(*sharedRead) bool) {
+	for at, list := range s.reads {
+		list = slices.DeleteFunc(list, func(r *sharedRead) bool {
+			if !r.ended || !which(r) {
+				return false
+			}
+			s.held -= r.held
+			return true
+		})
+		if s.reads[at] = list; len(list) == 0 {
+			delete(s.reads, at)
+		}
+	}
+}
+
+// errNoRoom says that a read could not be shared.
+var errNoRoom = errors.New("no room to share what is read")
+
+// read returns what a session's visit wants of a sensor, and whether another query read it.
+// The session is charged for it. Where sharing fails, the error says nothing about whether
+// the query may read it by itself, unless the context has ended.
+func (s *shares) read(ctx context.Context, session *read.Session, v *visit, sensor string, w want) (_ *record, joined bool, err error) {
+	r, joined := s.join(ctx, session, v, sensor, w)
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+	s.part(r)
+	if ctx.Err() != nil {
+		return nil, joined, ctx.Err()
+	}
+	if r.err != nil {
+		return nil, joined, r.err
+	}
+	return r.record, joined, session.TakeOver(r.session)
+}
+
+// join returns a read that has what is wanted, and begins one if there is none.
+func (s *shares) join(ctx context.Context, session *read.Session, v *visit, sensor string, w want) (r *sharedRead, joined bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := place{v.client, sensor}
+	most := 2 * (w.to - w.from)
+	for _, r := range s.reads[at] {
+		switch {
+		case r.begun == 0 && r.extend(&w, min(most, r.most)):
+			r.most = min(most, r.most)
+		case r.begun <= v.arrived || !r.covers(&w) || r.to-r.from > most:
+			continue
+		}
+		r.joined++
+		return r, true
+	}
+	r = &sharedRead{want: w, place: at, most: most, joined: 1, done: make(chan struct{})}
+	// It belongs to all who join it, so it does not end with the first of them.
+	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, r.session = session.Apart(ctx)
+	s.reads[at] = append(s.reads[at], r)
+	go s.run(ctx, r)
+	return r, false
+}
+
+// part ends the wait of one query for a read. A read for which nobody waits is canceled.
+func (s *shares) part(r *sharedRead) {
+	s.mu.Lock()
+	r.joined--
+	given := r.joined == 0 && !r.ended
+	if given {
+		s.remove(r)
+	}
+	s.mu.Unlock()
+	if given {
+		r.cancel()
+		<-r.done
+	}
+}
+
+// remove makes sure that no other query takes a read.
+func (s *shares) remove(r *sharedRead) {
+	list := s.reads[r.place]
+	if i := slices.Index(list, r); i >= 0 {
+		s.reads[r.place] = slices.Delete(list, i, i+1)
+	}
+	if len(s.reads[r.place]) == 0 {
+		delete(s.reads, r.place)
+	}
+}
+
+// run carries a read out.
+func (s *shares) run(ctx context.Context, r *sharedRead) {
+	defer close(r.done)
+	defer r.cancel()
+	if r.err = s.readers.Acquire(ctx, 1); r.err == nil {
+		defer s.readers.Release(1)
+		r.record = &record{}
+		r.err = r.record.read(ctx, r.session, s.begin(r), func(n int) error { return s.grow(r, n) })
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.ended = true; r.err != nil || !slices.Contains(s.reads[r.place], r) {
+		s.held -= r.held
+		s.remove(r)
+	}
+}
+
+// begin returns what to read: what was asked for, and what those who have arrived will
+// probably ask for.
+func (s *shares) begin(r *sharedRead) telemetry.Query {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for v := range s.visits {
+		if v.client == r.client && v.expected.fields != nil && r.fields != nil {
+			r.extend(&v.expected, r.most)
+		}
+	}
+	s.clock++
+	r.begun = s.clock
+	return r.query(r.sensor)
+}
+
+// grow makes room for more samples of a read, or returns errNoRoom.
+func (s *shares) grow(r *sharedRead, n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.held += n
+	s.held += n
+	if s.held > s.most {
+		s.drop(func(*sharedRead) bool { return true })
+	}
+	if s.held > s.most {
+		return errNoRoom
+	}
+	return nil
+}
