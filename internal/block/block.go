@@ -26,17 +26,24 @@
 package block
 
 import (
+	_ "embed" // decode.js
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
+	"sync"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // MaxReadings is how many readings a block has at most.
 const MaxReadings = 1 << 20
+
+// JavaScript is a function decodeBlocks(blocks, long), which decode.js describes.
+//
+//go:embed decode.js
+var JavaScript string //nolint:gochecknoglobals // only a variable can be embedded
 
 const (
 	version = 1
@@ -52,8 +59,9 @@ const (
 	hasShapes
 	hasTags
 	hasKeys
+	together // all sections are compressed as one
 
-	allFlags = hasStatistics | hasShapes | hasTags | hasKeys
+	allFlags = hasStatistics | hasShapes | hasTags | hasKeys | together
 )
 
 // Kinds of sections. Those of a column with values of one kind are the numbers of
@@ -82,12 +90,24 @@ const (
 // A Block is a block that was opened. It refers to its data, and any number of goroutines
 // may read it.
 type Block struct {
-	data       []byte
+	data       []byte // without the checksum
+	content    []byte // where the sections are: data, or what was compressed
 	n          int
 	times      section
 	rows       [3]section // shapes, tags, keys; zero if missing
 	columns    []section
 	statistics []byte // nil if missing
+
+	once   sync.Once // for shapes
+	shaped shapes
+}
+
+// shapes are the lists of columns that readings have, and the number of each reading's
+// list; nil: all have the first.
+type shapes struct {
+	lists   [][]uint16
+	numbers []uint64
+	err     error
 }
 
 // A section is where a column is.
@@ -152,6 +172,15 @@ func (b *Block) open() error {
 	if r.err != nil {
 		return r.err
 	}
+	if flags&together != 0 {
+		content, err := decompress(nil, r.rest)
+		if err != nil {
+			return err
+		}
+		b.content = content
+		return b.place(0)
+	}
+	b.content = b.data
 	return b.place(len(b.data) - len(r.rest))
 }
 
@@ -164,8 +193,8 @@ func (b *Block) openSection(r *reader, s *section) {
 // place turns sizes into places; the first section begins at from.
 func (b *Block) place(from int) error {
 	next := func(s *section) {
-		s.from = uint32(min(from, len(b.data)))
-		from = min(from+int(s.to), len(b.data)+1)
+		s.from = uint32(min(from, len(b.content)))
+		from = min(from+int(s.to), len(b.content)+1)
 		s.to = uint32(from)
 	}
 	next(&b.times)
@@ -183,7 +212,7 @@ func (b *Block) place(from int) error {
 		kinds = kinds && k >= kindFloat && k <= kindMixed && c.length > 0
 	}
 	switch {
-	case from != len(b.data):
+	case from != len(b.content):
 		return errors.New("a block's sections do not have its length")
 	case !kinds:
 		return errors.New("a block has a section of an unknown kind")
@@ -217,7 +246,7 @@ func (b *Block) Find(name string) int {
 
 // section returns a reader of a section. One that may be compressed needs memory.
 func (b *Block) section(s *section, memory *[]byte) *reader {
-	r := &reader{rest: b.data[s.from:s.to]}
+	r := &reader{rest: b.content[s.from:s.to]}
 	if s.kind&compressed != 0 {
 		*memory, r.err = decompress((*memory)[:0], r.rest)
 		r.rest = *memory
@@ -240,16 +269,26 @@ func (b *Block) Times(dst []int64) ([]int64, error) {
 	return dst, nil
 }
 
-// shapes returns the lists of columns that readings have, and the number of each reading's
-// list; nil if all have the first.
-func (b *Block) shapes() (lists [][]uint16, numbers []uint64, err error) {
-	if b.rows[0].kind == 0 {
-		return [][]uint16{b.allColumns()}, nil, nil
-	}
-	r := b.section(&b.rows[0], nil)
-	lists = make([][]uint16, 0, r.count())
+// shapes reads them at the first call.
+func (b *Block) shapes() *shapes {
+	b.once.Do(func() {
+		if b.rows[0].kind == 0 {
+			b.shaped.lists = [][]uint16{b.allColumns()}
+			return
+		}
+		r := b.section(&b.rows[0], nil)
+		b.shaped = b.readShapes(r)
+		if err := r.end(); err != nil {
+			b.shaped = shapes{err: fmt.Errorf("read the shapes of a block: %w", err)}
+		}
+	})
+	return &b.shaped
+}
+
+func (b *Block) readShapes(r *reader) (s shapes) {
+	s.lists = make([][]uint16, 0, r.count())
 	var all []uint16
-	for range cap(lists) {
+	for range cap(s.lists) {
 		var list []uint16
 		switch head := r.uvarint(); head {
 		case shapeAll:
@@ -265,14 +304,11 @@ func (b *Block) shapes() (lists [][]uint16, numbers []uint64, err error) {
 		if r.err != nil {
 			break
 		}
-		lists = append(lists, list)
+		s.lists = append(s.lists, list)
 	}
-	numbers = r.integers(nil, b.n)
-	r.below(numbers, len(lists))
-	if err := r.end(); err != nil {
-		return nil, nil, fmt.Errorf("read the shapes of a block: %w", err)
-	}
-	return lists, numbers, nil
+	s.numbers = r.integers(nil, b.n)
+	r.below(s.numbers, len(s.lists))
+	return s
 }
 
 func (b *Block) allColumns() []uint16 {

@@ -92,9 +92,11 @@ func shapes() map[string][]telemetry.Reading {
 	own[3].Tags = own[1].Tags
 	return map[string][]telemetry.Reading{
 		"one reading":        {reading(1_700_000_000_123, "t", 21.5, "h", 40, "on", true, "state", "ok")},
-		"times":              {reading(math.MaxInt64/2, "v", 1), reading(math.MinInt64/2, "v", 1), reading(0, "v", 1), reading(0, "v", 1), reading(-1, "v", 1)},
+		"order of times":     {reading(60_000, "v", 1), reading(59_999, "v", 2), reading(0, "v", 3), reading(0, "v", 4), reading(120_000, "v", 5)},
+		"any times":          {reading(math.MaxInt64/2, "v", 1), reading(math.MinInt64/2, "v", 1), reading(0, "v", 1), reading(0, "v", 1), reading(-1, "v", 1)},
 		"largest integers":   {reading(1, "v", math.MaxInt64), reading(2, "v", math.MinInt64), reading(3, "v", 0), reading(4, "v", -1), reading(5, "v", math.MaxInt64)},
-		"special doubles":    {reading(1, "v", math.Copysign(0, -1)), reading(2, "v", 0.0), reading(3, "v", math.MaxFloat64), reading(4, "v", math.SmallestNonzeroFloat64), reading(5, "v", math.Inf(1)), reading(6, "v", math.Inf(-1)), reading(7, "v", math.Float64frombits(0x7ff8000000000123)), reading(8, "v", -1e300), reading(9, "v", 1e22), reading(10, "v", 9007199254740993.0)},
+		"special doubles":    {reading(1, "v", math.Copysign(0, -1)), reading(2, "v", 0.0), reading(3, "v", math.MaxFloat64), reading(4, "v", math.SmallestNonzeroFloat64), reading(5, "v", math.Inf(1)), reading(6, "v", math.Inf(-1)), reading(8, "v", -1e300), reading(9, "v", 1e22), reading(10, "v", 9007199254740993.0)},
+		"not a number":       {reading(1, "v", math.Float64frombits(0x7ff8000000000123)), reading(2, "v", 1.5)},
 		"strings":            {reading(1, "v", ""), reading(2, "v", long), reading(3, "v", ""), reading(4, "v", "x\x00y"), reading(5, "v", long)},
 		"all kinds":          {reading(1, "v", 1), reading(2, "v", 1.5), reading(3, "v", true), reading(4, "v", "x"), reading(5, "v", 2), reading(6, "v", false), reading(7, "v", ""), reading(8, "v", -0.25)},
 		"absent fields":      {reading(1, "a", 1), reading(2, "b", 2), reading(3, "a", 3, "b", 4), reading(4, "c", 5), reading(5, "a", 6, "c", 7)},
@@ -108,16 +110,18 @@ func shapes() map[string][]telemetry.Reading {
 		"steps":              series(500, func(i int) any { return i / 100 * 1000 }),
 		"spikes":             series(500, func(i int) any { return i%3 + i%97/96*1_000_000_000 - i%89/88*1_000_000_000_000 }),
 		"decimals":           series(700, func(i int) any { return float64(2000+i*i%37) / 100 }),
-		"some not decimal":   series(700, func(i int) any { return map[bool]float64{true: math.Sqrt(float64(i)), false: float64(i) / 10}[i%50 == 0] }),
-		"from float32":       series(300, func(i int) any { return float64(float32(math.Sin(float64(i)))) }),
-		"full doubles":       series(300, func(i int) any { return math.Sin(float64(i)) }),
-		"any bits":           series(300, func(i int) any { return math.Float64frombits(noise(i) &^ (1 << 62)) }),
-		"any integers":       series(300, func(i int) any { return int64(noise(i)) }),
-		"57 bits":            series(300, func(i int) any { return int64(noise(i) >> 7) }),
-		"9 bits":             series(129, func(i int) any { return int64(noise(i) >> 55) }),
-		"booleans":           series(300, func(i int) any { return i%7 < 3 }),
-		"few strings":        series(300, func(i int) any { return []string{"ok", "", "failed"}[i%3] }),
-		"different strings":  series(300, func(i int) any { return fmt.Sprint("job ", i) }),
+		"some not decimal": series(700, func(i int) any {
+			return map[bool]float64{true: math.Sqrt(float64(i)), false: float64(i) / 10}[i%50 == 0]
+		}),
+		"from float32":      series(300, func(i int) any { return float64(float32(math.Sin(float64(i)))) }),
+		"full doubles":      series(300, func(i int) any { return math.Sin(float64(i)) }),
+		"any bits":          series(300, func(i int) any { return math.Float64frombits(noise(i) &^ (1 << 62)) }),
+		"any integers":      series(300, func(i int) any { return int64(noise(i)) }),
+		"57 bits":           series(300, func(i int) any { return int64(noise(i) >> 7) }),
+		"9 bits":            series(129, func(i int) any { return int64(noise(i) >> 55) }),
+		"booleans":          series(300, func(i int) any { return i%7 < 3 }),
+		"few strings":       series(300, func(i int) any { return []string{"ok", "", "failed"}[i%3] }),
+		"different strings": series(300, func(i int) any { return fmt.Sprint("job ", i) }),
 	}
 }
 

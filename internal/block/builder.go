@@ -283,8 +283,8 @@ func (b *Builder) AddBlock(from *Block) error {
 	}
 	for i := range rows.times {
 		form := forms[0]
-		if rows.forms != nil {
-			form = forms[rows.forms[i]]
+		if rows.numbers != nil {
+			form = forms[rows.numbers[i]]
 		}
 		b.forms = append(b.forms, form)
 	}

@@ -80,20 +80,17 @@ func (b *Block) rowsOf(i int, to *Column) error {
 	if b.rows[0].kind == 0 {
 		return nil
 	}
-	lists, numbers, err := b.shapes()
-	if err != nil {
-		return err
-	}
-	has := make([]bool, len(lists))
-	for n, list := range lists {
+	shapes := b.shapes()
+	has := make([]bool, len(shapes.lists))
+	for n, list := range shapes.lists {
 		has[n] = slices.Contains(list, uint16(i))
 	}
-	for row, n := range numbers {
+	for row, n := range shapes.numbers {
 		if has[n] {
 			to.Rows = append(to.Rows, uint32(row))
 		}
 	}
-	return nil
+	return shapes.err
 }
 
 // values reads the n values of column i.
@@ -257,9 +254,8 @@ func (b *Block) Readings(sensor string, tags []telemetry.Tag, wanted []string) i
 
 // rows are the columns of a block, to be read side by side.
 type rows struct {
+	shapes
 	times   []int64
-	lists   [][]uint16
-	forms   []uint64 // nil: all have the first list
 	columns []Column
 	names   []string // empty: not wanted
 	next    []int    // of each column, the next value
@@ -274,8 +270,9 @@ func (b *Block) decode(wanted []string) (*rows, error) {
 	if r.times, err = b.Times(nil); err != nil {
 		return nil, err
 	}
-	if r.lists, r.forms, err = b.shapes(); err != nil {
-		return nil, err
+	r.shapes = *b.shapes()
+	if r.err != nil {
+		return nil, r.err
 	}
 	if r.sets, r.own, err = b.ownTags(); err != nil {
 		return nil, err
@@ -301,10 +298,10 @@ func (b *Block) decode(wanted []string) (*rows, error) {
 // countValues counts the values of each column.
 func (b *Block) countValues(r *rows, counts []int) {
 	used := make([]int, len(r.lists))
-	if r.forms == nil {
+	if r.numbers == nil {
 		used[0] = b.n
 	}
-	for _, form := range r.forms {
+	for _, form := range r.numbers {
 		used[form]++
 	}
 	for form, list := range r.lists {
@@ -323,8 +320,8 @@ func (r *rows) read(i int, to *telemetry.Reading) {
 		}
 	}
 	list := r.lists[0]
-	if r.forms != nil {
-		list = r.lists[r.forms[i]]
+	if r.numbers != nil {
+		list = r.lists[r.numbers[i]]
 	}
 	to.Fields = make([]telemetry.Field, 0, len(list))
 	for _, at := range list {

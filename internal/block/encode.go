@@ -28,12 +28,14 @@ type encoder struct {
 	list     []byte // of texts
 	bytewise bool
 
-	order    []uint32 // columns in the order in which they are written
-	places   []uint32 // of columns in order
-	data     []byte   // of all sections
+	all      [1]uint32 // the first list
+	order    []uint32  // columns in the order in which they are written
+	places   []uint32  // of columns in order
+	data     []byte    // of all sections
 	sections []written
-	second   []byte // what a section would be compressed
-	packed   []byte
+	second   []byte // a section before and
+	packed   []byte // after compression
+	together []byte // all sections, compressed
 }
 
 // written is a section in encoder.data.
@@ -61,12 +63,7 @@ func (b *Builder) Append(dst []byte, o Options) ([]byte, error) {
 			return dst, fmt.Errorf("field name %q has %d bytes; names have 1 to %d", name, len(name), maxName)
 		}
 	}
-	e.data, e.sections = e.data[:0], e.sections[:0]
-	flags := b.appendRows(lists, o)
-	for _, at := range e.order {
-		c := &b.columns[at]
-		e.section(o, func(dst []byte) (byte, []byte) { return b.appendValues(dst, c) })
-	}
+	flags := b.appendSections(lists, o)
 	start := len(dst)
 	if o.Statistics {
 		flags |= hasStatistics
@@ -92,6 +89,43 @@ func (b *Builder) Append(dst []byte, o Options) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(dst, checksum(dst[start:])), nil
 }
 
+// maxTogether is how long sections are at most that are compressed together: a reader of
+// one must decompress all.
+const maxTogether = 64 << 10
+
+// appendSections appends all sections to e.data, and returns the flags of those that are
+// there.
+func (b *Builder) appendSections(lists []uint32, o Options) (flags byte) {
+	e := &b.encoder
+	all := func(o Options) {
+		e.data, e.sections = e.data[:0], e.sections[:0]
+		flags = b.appendRows(lists, o)
+		for _, at := range e.order {
+			c := &b.columns[at]
+			e.section(o, func(dst []byte) (byte, []byte) { return b.appendValues(dst, c) })
+		}
+	}
+	e.bytewise = o.Compress
+	if o.Compress {
+		all(Options{})
+		if len(e.data) <= maxTogether {
+			e.together = appendCompressed(e.together[:0], e.data)
+			inflation := len(e.data) / len(e.together)
+			sections := slices.Clone(e.sections)
+			e.bytewise = false
+			if all(o); len(e.together) < len(e.data) && inflation < maxInflation {
+				e.data, e.together = e.together, e.data
+				e.sections = sections
+				flags |= together
+			}
+			return flags
+		}
+		e.bytewise = false
+	}
+	all(o)
+	return flags
+}
+
 func checksum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
 
 // use lists the columns that have values, so that most readings have their fields in that
@@ -99,6 +133,10 @@ func checksum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(
 // one that precedes it in the first list where it is.
 func (b *Builder) use() (lists []uint32) {
 	e := &b.encoder
+	if len(b.lists) == 1 {
+		e.order = append(e.order[:0], b.lists[0]...)
+		return e.all[:]
+	}
 	e.order = e.order[:0]
 	used := make([]bool, len(b.lists))
 	before := uint32(len(b.lists))
@@ -128,11 +166,11 @@ func (e *encoder) section(o Options, appendTo func([]byte) (byte, []byte)) {
 	const worth = 64 // bytes from which on zstd is tried
 	start := len(e.data)
 	var kind byte
-	e.bytewise = false
 	kind, e.data = appendTo(e.data)
 	if size := len(e.data) - start; o.Compress && size >= worth {
 		e.bytewise = true
 		_, e.second = appendTo(e.second[:0])
+		e.bytewise = false
 		e.packed = appendCompressed(e.packed[:0], e.second)
 		if len(e.packed) < size && len(e.second) <= maxInflation*len(e.packed) {
 			kind |= compressed
@@ -297,7 +335,9 @@ func (b *Builder) appendKind(dst []byte, kind telemetry.Kind, words []uint64) []
 	case telemetry.Text:
 		return b.appendTexts(dst, words)
 	default:
-		return appendIntegers(dst, words, b.encoder.bytewise)
+		e := &b.encoder
+		e.integers = append(e.integers[:0], words...)
+		return appendIntegers(dst, e.integers, e.bytewise)
 	}
 }
 
@@ -316,7 +356,7 @@ func (e *encoder) appendNumbers(dst []byte, c *column) (_ []byte, ok bool) {
 	}
 	const most = 15
 	exponent, share := chooseExponent(e.words, 1)
-	if share < 0.5 || exponent > most || !e.toDecimals(c.words, c.kinds, exponent) || len(e.odd) > len(c.words)/8 {
+	if share < 0.5 || exponent > most || !e.mixedToDecimals(c.words, c.kinds, exponent) || len(e.odd) > len(c.words)/8 {
 		return dst, false
 	}
 	return e.appendDecimals(dst, c.words, exponent), true

@@ -33,18 +33,24 @@ var powers = [...]float64{
 // decimal returns the integer of a double, false if the double is no decimal of this
 // exponent.
 func decimal(word uint64, power float64) (int64, bool) {
-	scaled := math.Float64frombits(word) * power
-	// The sum has no room for digits behind the point, so this rounds. Infinity and NaN
-	// fail the comparison.
-	const rounder = 3 << 51
-	m := scaled + rounder - rounder
-	if math.Abs(scaled) >= 1<<51 {
-		m = math.RoundToEven(scaled)
-		if !(math.Abs(m) < maxDecimal) {
-			return 0, false
-		}
+	m, ok := smallDecimal(word, power)
+	if ok {
+		return m, true
 	}
-	return int64(m), math.Float64bits(float64(int64(m))/power) == word
+	scaled := math.RoundToEven(math.Float64frombits(word) * power)
+	if !(math.Abs(scaled) < maxDecimal) { // infinity and NaN, too
+		return 0, false
+	}
+	m = int64(scaled)
+	return m, math.Float64bits(float64(m)/power) == word
+}
+
+// smallDecimal is decimal where the integer is below 2^51; if not, it returns false. It is
+// short enough to be inlined.
+func smallDecimal(word uint64, power float64) (int64, bool) {
+	const rounder = 3 << 51 // a sum with it has no room for digits behind the point
+	m := int64(math.Float64frombits(word)*power + rounder - rounder)
+	return m, math.Float64bits(float64(m)/power) == word
 }
 
 // exponentOf returns the smallest exponent with which a double is a decimal, but at least
@@ -98,7 +104,7 @@ func chooseExponent(words []uint64, least int) (exponent int, share float64) {
 func (e *encoder) appendDoubles(dst []byte, words []uint64) []byte {
 	exponent, share := chooseExponent(words, 0)
 	if share > 0.5 {
-		if e.toDecimals(words, nil, exponent); len(e.odd) <= len(words)/8 {
+		if e.toDecimals(words, exponent); len(e.odd) <= len(words)/8 {
 			return e.appendDecimals(dst, words, exponent)
 		}
 		at := len(dst)
@@ -113,33 +119,51 @@ func (e *encoder) appendDoubles(dst []byte, words []uint64) []byte {
 	return e.appendBits(dst, words)
 }
 
-// toDecimals turns doubles, and integers where kinds say so, into decimals in e.integers,
-// and the places of those that are none into e.odd. It returns false if an integer is too
-// large.
-func (e *encoder) toDecimals(words []uint64, kinds []telemetry.Kind, exponent int) bool {
+// toDecimals turns doubles into decimals in e.integers, and the places of those that are
+// none into e.odd.
+func (e *encoder) toDecimals(words []uint64, exponent int) {
 	power := powers[exponent]
 	e.integers, e.odd = grown(e.integers, len(words)), e.odd[:0]
-	var before int64
+	to := e.integers[:len(words)]
 	for i, word := range words {
-		var m int64
-		var ok bool
-		switch {
-		case kinds == nil:
-			m, ok = decimal(word, power)
-		case kinds[i] == telemetry.Float:
-			m, ok = decimal(word, power)
-			ok = ok && m%int64(power) != 0 // a whole number would be read as an integer
-		default:
-			if v := int64(word); v > maxDecimal || v < -maxDecimal || math.Abs(float64(v)*power) >= maxDecimal {
-				return false
-			}
-			m, ok = int64(word)*int64(power), true
-		}
+		m, ok := smallDecimal(word, power)
 		if !ok {
-			m = before // costs least
-			e.odd = append(e.odd, uint32(i))
+			if m, ok = decimal(word, power); !ok {
+				e.addOdd(i)
+				continue
+			}
 		}
-		e.integers[i], before = uint64(m), m
+		to[i] = uint64(m)
+	}
+}
+
+// addOdd notes that value i is no decimal. The one before it costs least in its place.
+func (e *encoder) addOdd(i int) {
+	e.odd = append(e.odd, uint32(i))
+	e.integers[i] = e.integers[max(i-1, 0)]
+	if i == 0 {
+		e.integers[0] = 0
+	}
+}
+
+// mixedToDecimals is toDecimals for integers and doubles. It returns false if an integer is
+// too large.
+func (e *encoder) mixedToDecimals(words []uint64, kinds []telemetry.Kind, exponent int) bool {
+	power := powers[exponent]
+	e.integers, e.odd = grown(e.integers, len(words)), e.odd[:0]
+	for i, word := range words {
+		if kinds[i] == telemetry.Float {
+			m, ok := decimal(word, power)
+			if e.integers[i] = uint64(m); !ok || m%int64(power) == 0 { // a whole number would be read as an integer
+				e.addOdd(i)
+			}
+			continue
+		}
+		v := int64(word)
+		if v > maxDecimal || v < -maxDecimal || math.Abs(float64(v)*power) >= maxDecimal {
+			return false
+		}
+		e.integers[i] = uint64(v * int64(power))
 	}
 	return true
 }

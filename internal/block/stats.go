@@ -26,6 +26,7 @@ type FieldStatistics struct {
 const (
 	numberInt  = 0x1e // in place of an exponent
 	numberBits = 0x1f
+	numberNear = 0x20 // added to an exponent: a sum of decimals, which is rounded
 )
 
 func (b *Builder) appendStatistics(dst []byte) []byte {
@@ -151,6 +152,19 @@ func appendNumber(dst []byte, v telemetry.Value) []byte {
 			return binary.AppendUvarint(append(dst, byte(e)), zigzag(uint64(m)))
 		}
 	}
+	const small = 1 << 40
+	if scaled := v.Float() * powers[most]; math.Abs(scaled) < small {
+		m := int64(math.RoundToEven(scaled))
+		near := math.Float64bits(float64(m) / powers[most])
+		if apart := zigzag(word - near); apart < small>>20 {
+			e := most
+			for ; e > 0 && m%10 == 0 && math.Float64bits(float64(m/10)/powers[e-1]) == near; e-- {
+				m /= 10
+			}
+			dst = binary.AppendUvarint(append(dst, byte(e)|numberNear), zigzag(uint64(m)))
+			return binary.AppendUvarint(dst, apart)
+		}
+	}
 	return binary.LittleEndian.AppendUint64(append(dst, numberBits), word)
 }
 
@@ -162,8 +176,12 @@ func (r *reader) number() telemetry.Value {
 		if c := r.take(8); c != nil {
 			return telemetry.FloatValue(math.Float64frombits(binary.LittleEndian.Uint64(c)))
 		}
-	case int(head) < len(powers):
-		return telemetry.FloatValue(float64(int64(unzigzag(r.uvarint()))) / powers[head])
+	case int(head&^numberNear) < len(powers):
+		word := math.Float64bits(float64(int64(unzigzag(r.uvarint()))) / powers[head&^numberNear])
+		if head&numberNear != 0 {
+			word += unzigzag(r.uvarint())
+		}
+		return telemetry.FloatValue(math.Float64frombits(word))
 	default:
 		r.fail("a number has an unknown form")
 	}
