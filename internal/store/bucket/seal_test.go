@@ -193,3 +193,35 @@ func TestPartThatIsNotWhatItSaysIsNotSealed(t *testing.T) {
 	}
 	require.Equal(t, 1, sealAll(t, s, "a"))
 }
+
+// TestViewShowsReadingsInBlocks, appended ones and sealed ones, as documents.
+func TestViewShowsReadingsInBlocks(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	flat := func() (out []telemetry.Reading) {
+		cursor, err := db.Collection(store.ViewName(storetest.Stream)).Find(t.Context(), bson.D{})
+		require.NoError(t, err)
+		var docs []struct {
+			TS     time.Time     `bson:"ts"`
+			Fields bson.Raw      `bson:"fields"`
+			Tags   bson.RawValue `bson:"tags"`
+		}
+		require.NoError(t, cursor.All(t.Context(), &docs))
+		for _, d := range docs {
+			r, err := store.ReadingOf(d.Fields, "a", store.TagsOf(d.Tags))
+			require.NoError(t, err)
+			r.Time = d.TS.UTC()
+			out = append(out, r)
+		}
+		return out
+	}
+	s := open(t, db, Config{Format: store.Columns, View: true})
+	readings := mixed(0, 40)
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings[:20]...), window))
+	documents := open(t, db, Config{View: true})
+	storetest.WriteAll(t, documents, storetest.Pending(storetest.Batch(t, "s2", 1, readings[20:]...), window))
+	assert.Equal(t, readings, flat())
+	sorted := storetest.ReadAll(t, s, "a")
+	require.Equal(t, 1, sealAll(t, s, "a"))
+	assert.Equal(t, sorted, flat())
+}
