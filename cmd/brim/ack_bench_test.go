@@ -37,32 +37,11 @@ func BenchmarkJournaledAck(b *testing.B) {
 	}
 	daemon := startBrim(b, append(embedded(b), "--ack", "journaled")...).awaitStorage()
 	disk := fsyncs(b, 1000)
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: ackConnections, MaxConnsPerHost: ackConnections}, Timeout: patience}
-	defer client.CloseIdleConnections()
 	const total = int(ackRate * ackTime / time.Second)
-	took := make([]time.Duration, total)
-	var next, failed atomic.Int64
-	var connections sync.WaitGroup
-	began := time.Now().Add(100 * time.Millisecond)
-	for range ackConnections {
-		connections.Go(func() {
-			for {
-				n := int(next.Add(1)) - 1
-				if n >= total {
-					return
-				}
-				due := began.Add(time.Duration(n) * time.Second / ackRate)
-				time.Sleep(time.Until(due)) //nolint:forbidigo // what is measured is how long answers take from here
-				if err := postOne(client, daemon.HTTP, n); err != nil {
-					failed.Add(1)
-				}
-				took[n] = time.Since(due)
-			}
-		})
-	}
-	connections.Wait()
+	began := time.Now()
+	took, failed := postAtRate(daemon.HTTP, total)
 	rate := float64(total) / time.Since(began).Seconds()
-	require.Zero(b, failed.Load(), "requests failed")
+	require.Zero(b, failed, "requests failed")
 	code, answer := daemon.admin(http.MethodPost, "/flush")
 	require.Equal(b, http.StatusOK, code, answer)
 	b.ReportMetric(0, "ns/op") // of no meaning here
@@ -75,6 +54,35 @@ func BenchmarkJournaledAck(b *testing.B) {
 	}
 	report("ack", took)
 	report("fsync", disk)
+}
+
+// postAtRate posts ackRate readings a second, and returns how long each took from the moment
+// when it was due, and how many failed.
+func postAtRate(address string, total int) (took []time.Duration, failures int64) {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: ackConnections, MaxConnsPerHost: ackConnections}, Timeout: patience}
+	defer client.CloseIdleConnections()
+	took = make([]time.Duration, total)
+	var next, failed atomic.Int64
+	var connections sync.WaitGroup
+	began := time.Now().Add(100 * time.Millisecond)
+	for range ackConnections {
+		connections.Go(func() {
+			for {
+				n := int(next.Add(1)) - 1
+				if n >= total {
+					return
+				}
+				due := began.Add(time.Duration(n) * time.Second / ackRate)
+				time.Sleep(time.Until(due)) //nolint:forbidigo // what is measured is how long answers take from here
+				if err := postOne(client, address, n); err != nil {
+					failed.Add(1)
+				}
+				took[n] = time.Since(due)
+			}
+		})
+	}
+	connections.Wait()
+	return took, failed.Load()
 }
 
 func postOne(client *http.Client, address string, n int) error {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,6 +81,50 @@ func BenchmarkPanels(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkPanelsUsers measures how long 2,000 requests a second with one reading each wait
+// for the journal, with and without 50 users who ask for one panel after the other. The
+// readings of the panels are stored in documents.
+//
+//	go test -run '^$' -bench PanelsUsers -benchtime 1x ./cmd/brim
+func BenchmarkPanelsUsers(b *testing.B) {
+	const users = 50
+	p := newPanels(b, time.Minute, "documents")
+	p99 := func(what string) time.Duration {
+		took, failed := postAtRate(p.HTTP, 10*ackRate)
+		require.Zero(b, failed)
+		slices.Sort(took)
+		b.ReportMetric(milliseconds(took[len(took)/2]), what+"-p50-ms")
+		b.ReportMetric(milliseconds(took[len(took)*99/100]), what+"-p99-ms")
+		return took[len(took)*99/100]
+	}
+	p.load(b)
+	p99("warm-up")
+	without := p99("alone")
+	ctx, leave := context.WithCancel(b.Context())
+	defer leave()
+	var group errgroup.Group
+	var answers atomic.Int64
+	for user := range users {
+		group.Go(func() error {
+			for n := user; ctx.Err() == nil; n++ {
+				if err := p.ask(ctx, panelQueries()[n%len(panelQueries())]); err != nil && ctx.Err() == nil {
+					return err
+				}
+				answers.Add(1)
+			}
+			return nil
+		})
+	}
+	began := time.Now()
+	with := p99("users")
+	took := time.Since(began)
+	leave()
+	require.NoError(b, group.Wait())
+	b.ReportMetric(float64(answers.Load())/took.Seconds(), "answers/s")
+	b.ReportMetric(with.Seconds()/without.Seconds(), "ratio")
+	b.ReportMetric(0, "ns/op")
 }
 
 // panels is a daemon with a day of readings.

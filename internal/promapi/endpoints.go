@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/storage"
 
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -296,8 +296,9 @@ func (x *exchange) selectors(needed bool) ([][]*labels.Matcher, error) {
 	return sets, nil
 }
 
-// list calls visit for the labels of each series that the request selects.
-func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labels)) error {
+// list calls visit for the labels of each series that the request selects, some of them
+// several times.
+func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labels) error) error {
 	from, to, err := x.span()
 	if err != nil {
 		return err
@@ -311,70 +312,112 @@ func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labe
 	}
 	q := &querier{exchange: x}
 	for _, set := range sets {
-		found := q.Select(ctx, false, &storage.SelectHints{Start: from, End: to, Func: "series"}, set...)
-		for found.Next() {
-			visit(found.At().Labels())
-		}
-		if err := found.Err(); err != nil {
-			return err
+		s := &selection{querier: q, matchers: sortMatchers(set), from: max(0, from), to: min(to, maxTime-1) + 1}
+		for one, err := range x.session.Find(ctx, s.matchers.query()) {
+			if err == nil {
+				err = s.describe(&one, visit)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (x *exchange) series(ctx context.Context) (answer, error) {
+// maxListed is how many bytes of labels an answer may hold.
+const maxListed = 64 << 20
+
+// A listing gathers the first labels, or words, of an answer.
+type listing struct {
+	limit int // of entries; 0: none
+	found map[string]labels.Labels
+	bytes int
+	last  string // entries behind it were left out; empty: none were
+}
+
+func (x *exchange) newListing() (*listing, error) {
 	limit, err := x.limit()
-	if err != nil {
-		return answer{}, err
+	return &listing{limit: limit, found: make(map[string]labels.Labels)}, err
+}
+
+// add adds an entry. It holds at most twice as many as are wanted.
+func (k *listing) add(key string, l labels.Labels) error {
+	if _, known := k.found[key]; known || k.last != "" && key > k.last {
+		return nil
 	}
-	known := make(map[string]struct{})
-	var found []labels.Labels
-	err = x.list(ctx, true, func(l labels.Labels) {
-		key := l.String()
-		if _, twice := known[key]; !twice {
-			known[key] = struct{}{}
-			found = append(found, l)
-		}
-	})
-	if err != nil {
-		return answer{}, err
+	key = strings.Clone(key) // it may be part of a document
+	k.found[key] = l
+	const entry = 64 // more or less
+	if k.bytes += 2*len(key) + entry; k.limit > 0 && len(k.found) > 2*k.limit {
+		k.cut()
 	}
-	slices.SortFunc(found, labels.Compare)
-	out := answer{data: labelSets(found)}
-	if limit > 0 && len(found) > limit {
-		out.data, out.warnings = labelSets(found[:limit]), []string{truncated}
+	if k.bytes > maxListed {
+		return tooManyLabels()
 	}
-	return out, nil
+	return nil
+}
+
+// cut drops the entries beyond the limit.
+func (k *listing) cut() {
+	if k.limit == 0 || len(k.found) <= k.limit {
+		return
+	}
+	keys := slices.Sorted(maps.Keys(k.found))
+	clear(keys[k.limit:])
+	first := make(map[string]labels.Labels, 2*k.limit)
+	k.bytes = 0
+	for _, key := range keys[:k.limit] {
+		first[key] = k.found[key]
+		k.bytes += 2 * len(key)
+	}
+	k.found, k.last = first, keys[k.limit-1]
+}
+
+// answer returns an answer with some data of the entries.
+func (k *listing) answer(data func() any) answer {
+	k.cut()
+	out := answer{data: data()}
+	if k.last != "" {
+		out.warnings = []string{truncated}
+	}
+	return out
 }
 
 const truncated = "results truncated due to limit"
 
-// names answers with a sorted list of words.
-func (x *exchange) names(words map[string]struct{}) (answer, error) {
-	limit, err := x.limit()
+func (x *exchange) series(ctx context.Context) (answer, error) {
+	found, err := x.newListing()
 	if err != nil {
 		return answer{}, err
 	}
-	list := make([]string, 0, len(words))
-	for w := range words {
-		list = append(list, w)
+	err = x.list(ctx, true, func(l labels.Labels) error { return found.add(l.String(), l) })
+	if err != nil {
+		return answer{}, err
 	}
-	slices.Sort(list)
-	if limit > 0 && len(list) > limit {
-		return answer{data: list[:limit], warnings: []string{truncated}}, nil
-	}
-	return answer{data: list}, nil
+	return found.answer(func() any { return labelSets(slices.SortedFunc(maps.Values(found.found), labels.Compare)) }), nil
 }
 
-func (x *exchange) labels(ctx context.Context) (answer, error) {
-	names := make(map[string]struct{})
-	err := x.list(ctx, false, func(l labels.Labels) {
-		l.Range(func(one labels.Label) { names[one.Name] = struct{}{} })
+// words answers with a sorted list of words of the series' labels.
+func (x *exchange) words(ctx context.Context, of func(l labels.Labels, add func(word string))) (answer, error) {
+	found, err := x.newListing()
+	if err != nil {
+		return answer{}, err
+	}
+	err = x.list(ctx, false, func(l labels.Labels) (err error) {
+		of(l, func(word string) { err = errors.Join(err, found.add(word, labels.EmptyLabels())) })
+		return err
 	})
 	if err != nil {
 		return answer{}, err
 	}
-	return x.names(names)
+	return found.answer(func() any { return append([]string{}, slices.Sorted(maps.Keys(found.found))...) }), nil
+}
+
+func (x *exchange) labels(ctx context.Context) (answer, error) {
+	return x.words(ctx, func(l labels.Labels, add func(string)) {
+		l.Range(func(one labels.Label) { add(one.Name) })
+	})
 }
 
 func (x *exchange) labelValues(ctx context.Context) (answer, error) {
@@ -385,16 +428,11 @@ func (x *exchange) labelValues(ctx context.Context) (answer, error) {
 	if !model.UTF8Validation.IsValidLabelName(name) {
 		return answer{}, invalid("%s cannot be the name of a label", telemetry.Quote([]byte(name)))
 	}
-	values := make(map[string]struct{})
-	err := x.list(ctx, false, func(l labels.Labels) {
+	return x.words(ctx, func(l labels.Labels, add func(string)) {
 		if v := l.Get(name); v != "" {
-			values[v] = struct{}{}
+			add(v)
 		}
 	})
-	if err != nil {
-		return answer{}, err
-	}
-	return x.names(values)
 }
 
 // metadata answers with the metrics' types. Those of fields are not known.
@@ -405,11 +443,12 @@ func (x *exchange) metadata(ctx context.Context) (answer, error) {
 		return answer{}, err
 	}
 	found := make(map[string][]metadata)
-	err = x.list(ctx, false, func(l labels.Labels) {
+	err = x.list(ctx, false, func(l labels.Labels) error {
 		name := l.Get(model.MetricNameLabel)
-		if (wanted == "" || name == wanted) && (limit == 0 || len(found) < limit) {
-			found[name] = []metadata{{Type: "unknown"}}
+		if _, known := found[name]; !known && (wanted == "" || name == wanted) && (limit == 0 || len(found) < limit) {
+			found[strings.Clone(name)] = []metadata{{Type: "unknown"}}
 		}
+		return nil
 	})
 	return answer{data: found}, err
 }

@@ -59,6 +59,8 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 		return timeoutKind(), telemetry.Errorf(telemetry.Unavailable, "query_timed_out", "the query took longer than its parameter timeout")
 	case known != nil && known.Code == telemetry.CodeTooCostly:
 		return executionKind(), &telemetry.Error{Code: known.Code, Message: known.Message + askForLess}
+	case known != nil && known.Code == codeTooManyLabels:
+		return executionKind(), known
 	case known != nil:
 		k, ok := kinds[known.Kind]
 		if !ok {
@@ -82,6 +84,12 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 var errExplained = errors.New("explained")
 
 const askForLess = " (--query-max-bytes); use a shorter range or fewer sensors"
+
+const codeTooManyLabels = "labels_too_many"
+
+func tooManyLabels() *telemetry.Error {
+	return telemetry.Errorf(telemetry.Invalid, codeTooManyLabels, "the answer has more than %d MiB of labels, which is the maximum; use the parameter limit, or a selector of fewer series", maxListed>>20)
+}
 
 func (x *exchange) tooManySamples() *telemetry.Error {
 	return telemetry.Errorf(telemetry.Invalid, telemetry.CodeTooCostly,

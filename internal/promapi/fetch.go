@@ -3,6 +3,7 @@ package promapi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -149,7 +150,7 @@ func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
 func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
 	x, w := c.querier.exchange, want{span[0], span[1], c.task.fields()}
 	got, joined, err := x.api.shares.read(ctx, x.session, x.visit, c.task.sensor, w)
-	if err != nil && ctx.Err() == nil {
+	if errors.Is(err, errNoRoom) {
 		got, joined = &record{}, false
 		n := 0
 		err = got.read(ctx, x.session, w.query(c.task.sensor), func(more int) error {

@@ -43,9 +43,8 @@ type querier struct {
 func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
 	s := &selection{querier: q, ctx: ctx, matchers: sortMatchers(ms), at: -1}
 	s.from, s.to = max(0, hints.Start), min(hints.End, maxTime-1)+1
-	s.labelsOnly = hints.Func == "series"
 	s.statistic = q.statisticOf(hints)
-	if s.instants = hints.Range == 0 && !s.labelsOnly; s.instants && q.lookback.auto {
+	if s.instants = hints.Range == 0; s.instants && q.lookback.auto {
 		s.from += earlier.Milliseconds() // see lookBack
 	}
 	q.planned = append(q.planned, s)
@@ -74,10 +73,9 @@ type selection struct {
 	ctx      context.Context //nolint:containedctx // of the query, which ends before the selection does
 	matchers matchers
 
-	from, to   int64 // milliseconds since the epoch, without to
-	labelsOnly bool  // no samples are wanted
-	statistic  statistic
-	instants   bool // the newest sample of each instant is wanted, rather than all of a range
+	from, to  int64 // milliseconds since the epoch, without to
+	statistic statistic
+	instants  bool // the newest sample of each instant is wanted, rather than all of a range
 
 	done   bool
 	found  []*series
@@ -131,7 +129,6 @@ type task struct {
 }
 
 // tasks lists the sensors of some selections, each with those that may select it.
-// Selections of labels alone get their series.
 func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, error) {
 	tasks := make(map[string]*task)
 	for _, group := range grouped(planned) {
@@ -140,12 +137,6 @@ func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, erro
 				return nil, err
 			}
 			for _, s := range group {
-				if s.labelsOnly {
-					if err := s.describe(&one); err != nil {
-						return nil, err
-					}
-					continue
-				}
 				if !s.mayHave(&one) {
 					continue
 				}
@@ -209,11 +200,11 @@ func (s *selection) mayHave(one *telemetry.Sensor) bool {
 	})
 }
 
-// describe adds the series that a sensor may have, without samples.
-func (s *selection) describe(one *telemetry.Sensor) error {
-	q := s.querier
+// describe calls visit for the labels of each series that a sensor may have.
+func (s *selection) describe(one *telemetry.Sensor, visit func(labels.Labels) error) error {
+	b := &s.querier.builder
 	for i := range one.Sets {
-		l := labelsOf(&q.builder, one.ID, one.Sets[i].Tags)
+		l := labelsOf(b, one.ID, one.Sets[i].Tags)
 		if !s.overlaps(&one.Sets[i]) || !s.matchers.matches(l) {
 			continue
 		}
@@ -221,10 +212,9 @@ func (s *selection) describe(one *telemetry.Sensor) error {
 			if !s.matchers.wantsName(name) {
 				continue
 			}
-			if q.loaded++; q.loaded > q.exchange.api.cfg.MaxSamples {
-				return q.exchange.tooManySamples()
+			if err := visit(named(b, l, name)); err != nil {
+				return err
 			}
-			s.found = append(s.found, &series{labels: named(&q.builder, l, name)})
 		}
 	}
 	return nil

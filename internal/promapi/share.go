@@ -158,12 +158,11 @@ func (s *shares) drop(which func(*sharedRead) bool) {
 	}
 }
 
-// errNoRoom says that a read could not be shared.
+// errNoRoom says that a read cannot be shared.
 var errNoRoom = errors.New("no room to share what is read")
 
 // read returns what a session's visit wants of a sensor, and whether another query read it.
-// The session is charged for it. Where sharing fails, the error says nothing about whether
-// the query may read it by itself, unless the context has ended.
+// The session is charged for it. The error is errNoRoom if the query has to read by itself.
 func (s *shares) read(ctx context.Context, session *read.Session, v *visit, sensor string, w want) (_ *record, joined bool, err error) {
 	r, joined := s.join(ctx, session, v, sensor, w)
 	select {
@@ -171,13 +170,14 @@ func (s *shares) read(ctx context.Context, session *read.Session, v *visit, sens
 	case <-ctx.Done():
 	}
 	s.part(r)
-	if ctx.Err() != nil {
+	err = session.TakeOver(r.session)
+	switch {
+	case ctx.Err() != nil:
 		return nil, joined, ctx.Err()
+	case r.err != nil && (joined || !w.covers(&r.want)):
+		return nil, joined, errNoRoom // what failed was more than is wanted
 	}
-	if r.err != nil {
-		return nil, joined, r.err
-	}
-	return r.record, joined, session.TakeOver(r.session)
+	return r.record, joined, errors.Join(r.err, err)
 }
 
 // join returns a read that has what is wanted, and begins one if there is none.

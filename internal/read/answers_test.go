@@ -100,7 +100,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		path + "?from=99999999999999999":                    {telemetry.Invalid, "from"},
 		"/v1/sensors?limit=10001":                           {telemetry.Invalid, "1 to 10000"},
 		"/v1/sensors?prefix=%ff":                            {telemetry.Invalid, "prefix"},
-		"/v1/sensors?from=1":                                {telemetry.Invalid, "allowed are after, limit, prefix, stream"},
+		"/v1/sensors?from=1":                                {telemetry.Invalid, "allowed are after, limit, prefix, sensor, stream"},
 		"/v1/sensors/a/latest?limit=1":                      {telemetry.Invalid, "allowed are stream, unstored"},
 		"/v1/sensors/a/latest":                              {telemetry.NotFound, "sensor_unknown"},
 		"/v1/sensors/a/summary?every=0s":                    {telemetry.Invalid, "5m"},

@@ -182,6 +182,9 @@ func sensorsTarget(stream string, ask telemetry.SensorQuery) string {
 	for _, m := range ask.Tags {
 		query.Add("tag", m.String())
 	}
+	for _, m := range ask.Sensor[:min(len(ask.Sensor), maxMatchers)] { // fewer match more
+		query.Add("sensor", m.Kind.String()+m.Value)
+	}
 	return root + "?" + query.Encode()
 }
 

@@ -141,6 +141,38 @@ func TestQueriesShowWhatWaitsInOtherDaemons(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(here, "/v1/sensors/absent/latest").status)
 }
 
+// TestOthersFindSensorsBehindAPage asks for the last of more sensors than fit on a page.
+func TestOthersFindSensorsBehindAPage(t *testing.T) {
+	t.Parallel()
+	theirs := openJournal(t)
+	var rest atomic.Uint64
+	var ids []string
+	for i := range 2 * sensorPage {
+		ids = append(ids, fmt.Sprintf("w-%04d", i))
+	}
+	journaled(t, theirs, readingsOf("readings", 0, ids...))
+	there := newReader(t, fakeSource{}, func(_ *Config, s *Stored) { s.Backlog = backlogOf(theirs, &rest) })
+	here := newReader(t, fakeSource{}, func(_ *Config, s *Stored) {
+		s.Backlog, s.Others = backlogOf(openJournal(t), &rest), &others{daemons: map[string]http.Handler{"there:8430": there.Handler()}}
+	})
+	for pattern, want := range map[string][]string{"w-1990": {"w-1990"}, "w-0007|w-1999": {"w-0007", "w-1999"}, "w-1(5|6)10": {"w-1510", "w-1610"}} {
+		m, err := telemetry.NewMatcher("", telemetry.MatchRegexp, pattern)
+		require.NoError(t, err)
+		ctx, session, err := here.Begin(t.Context(), Ask{})
+		require.NoError(t, err)
+		var found []string
+		for one, err := range session.Find(ctx, telemetry.SensorQuery{Sensor: []telemetry.Matcher{m}}) {
+			require.NoError(t, err)
+			found = append(found, one.ID)
+		}
+		assert.Equal(t, want, found)
+		assert.Empty(t, session.Missing())
+		session.End()
+	}
+	refused := get(here, "/v1/sensors?sensor=%3Da")
+	assert.Contains(t, refused.body, "only allowed with unstored=only")
+}
+
 // Readings that other daemons have not stored would reappear, so they are stored before a
 // sensor is deleted.
 func TestOthersStoreASensorBeforeItIsDeleted(t *testing.T) {

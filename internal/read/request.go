@@ -48,7 +48,7 @@ type endpoint struct {
 const root = "/v1/sensors"
 
 var endpoints = map[call]endpoint{
-	callSensors:    {"", http.MethodGet, []string{"after", "limit", "prefix", "stream", "tag", "unstored"}, (*params).parseList, true, (*question).sensors},
+	callSensors:    {"", http.MethodGet, []string{"after", "limit", "prefix", "sensor", "stream", "tag", "unstored"}, (*params).parseList, true, (*question).sensors},
 	callDelete:     {"/{sensorId}", http.MethodDelete, []string{"stream", "unstored"}, nil, false, (*question).delete},
 	callDeleteMany: {"", http.MethodDelete, []string{"after", "dry-run", "limit", "prefix", "stream", "tag", "unstored"}, (*params).parseDelete, false, (*question).deleteMany},
 	callLatest:     {"/{sensorId}/latest", http.MethodGet, []string{"stream", "unstored"}, nil, false, (*question).latest},
@@ -151,7 +151,7 @@ type params struct {
 }
 
 // neverEmpty are the parameters that need a value.
-var neverEmpty = []string{"dry-run", "every", "from", "limit", "tag", "to", "unstored"}
+var neverEmpty = []string{"dry-run", "every", "from", "limit", "sensor", "tag", "to", "unstored"}
 
 func invalid(format string, args ...any) error {
 	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
@@ -227,7 +227,7 @@ func parseQuery(raw string, allowed []string) (url.Values, error) {
 		if !slices.Contains(allowed, key) {
 			return nil, invalid("parameter %s is unknown; allowed are %s", telemetry.Quote([]byte(key)), strings.Join(allowed, ", "))
 		}
-		if len(given) > 1 && key != "tag" {
+		if len(given) > 1 && key != "tag" && key != "sensor" {
 			return nil, invalid("parameter %s is given %d times; it is allowed once", key, len(given))
 		}
 		if given[0] == "" && slices.Contains(neverEmpty, key) {
@@ -308,8 +308,14 @@ func (p *params) parseList(values url.Values) error {
 		}
 	}
 	var err error
-	if p.list.Tags, err = parseTags(values["tag"]); err != nil {
+	if p.list.Tags, err = parseMatchers(values, "tag", ""); err != nil {
 		return err
+	}
+	if p.list.Sensor, err = parseMatchers(values, "sensor", "sensor"); err != nil {
+		return err
+	}
+	if len(p.list.Sensor) > 0 && !p.waitingOnly {
+		return invalid("sensor is only allowed with unstored=only; use prefix to list certain sensors")
 	}
 	most := MaxSensors
 	if p.waitingOnly {
@@ -337,19 +343,23 @@ func (p *params) parseDelete(values url.Values) error {
 	return nil
 }
 
-// maxMatchers bounds the tags of one request.
+// maxMatchers bounds the matchers of one parameter.
 const maxMatchers = 32
 
-func parseTags(given []string) ([]telemetry.Matcher, error) {
+// parseMatchers reads the values of a parameter. They begin with the name of a tag, unless
+// all match the same thing, which is named.
+func parseMatchers(values url.Values, parameter, named string) ([]telemetry.Matcher, error) {
+	given := values[parameter]
 	if len(given) > maxMatchers {
-		return nil, invalid("parameter tag is given %d times; at most %d are allowed", len(given), maxMatchers)
+		return nil, invalid("parameter %s is given %d times; at most %d are allowed", parameter, len(given), maxMatchers)
 	}
 	out := make([]telemetry.Matcher, len(given))
 	for i, text := range given {
 		var err error
-		if out[i], err = telemetry.ParseMatcher(text); err != nil {
-			return nil, invalid("tag %s: %v", telemetry.Quote([]byte(text)), err)
+		if out[i], err = telemetry.ParseMatcher(named + text); err != nil {
+			return nil, invalid("%s %s: %v", parameter, telemetry.Quote([]byte(text)), err)
 		}
+		out[i].Name = strings.TrimPrefix(out[i].Name, named)
 	}
 	return out, nil
 }

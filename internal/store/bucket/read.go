@@ -33,11 +33,11 @@ type piece struct {
 // and those of q.Unstored that are not stored. A piece's document is valid until the
 // next piece.
 //
-// Windows with unstored readings are queried separately, each at one moment, since
-// the w of their parts belong together:
+// Windows with unstored readings are queried separately, neighbors together. Each is
+// taken as it was at one moment, since the w of its parts belong together:
 //
 //	10:00   10:05   10:10   10:15   10:20
-//	└───── one cursor ────┘ └─ w ─┘ └ w ┘
+//	└───── one cursor ────┘ └─ w ─┴── w ┘
 func (s *Store) walk(ctx context.Context, q telemetry.Query, projection bson.D) iter.Seq2[piece, error] {
 	return func(yield func(piece, error) bool) {
 		if q.From >= q.To {
@@ -186,25 +186,52 @@ func startOf(doc bson.Raw) (int64, error) {
 // time.
 func (w *walk) windowsBefore(ms int64) error {
 	for len(w.starts) > 0 && w.starts[0] < ms && !w.ended {
-		start := w.starts[0]
-		w.starts = w.starts[1:]
-		docs, err := w.window(start)
-		if err == nil {
-			err = w.sameCollection(docs)
-		}
+		starts := w.neighbors(ms)
+		w.starts = w.starts[len(starts):]
+		found, err := w.windowsOnce(starts[0], starts[len(starts)-1]+1)
 		if err != nil {
 			return err
 		}
-		unstored := notIn(docs, w.waiting[start])
-		delete(w.waiting, start)
-		for _, doc := range docs {
-			if w.ended = !w.yield(piece{start: start, doc: doc}, nil); w.ended {
-				return nil
+		for _, start := range starts {
+			if err := w.window(start, found[start]); err != nil || w.ended {
+				return err
 			}
 		}
-		if len(unstored) > 0 {
-			w.ended = !w.yield(piece{start: start, unstored: unstored}, nil)
+	}
+	return nil
+}
+
+// windowsTogether is how many windows are queried at once, unless few readings are
+// wanted: their documents are held in memory.
+const windowsTogether = 12
+
+// neighbors returns windows before the time that are close to each other.
+func (w *walk) neighbors(ms int64) []int64 {
+	n := 1
+	for n < min(len(w.starts), windowsTogether) && w.query.Limit == 0 && w.starts[n] < ms && w.starts[n]-w.starts[n-1] <= store.MaxGranularity.Milliseconds() {
+		n++
+	}
+	return w.starts[:n]
+}
+
+// window yields a window, of which some documents were found.
+func (w *walk) window(start int64, docs []bson.Raw) error {
+	docs, err := w.asOfOneMoment(start, docs)
+	if err == nil {
+		err = w.sameCollection(docs)
+	}
+	if err != nil {
+		return err
+	}
+	unstored := notIn(docs, w.waiting[start])
+	delete(w.waiting, start)
+	for _, doc := range docs {
+		if w.ended = !w.yield(piece{start: start, doc: doc}, nil); w.ended {
+			return nil
 		}
+	}
+	if len(unstored) > 0 {
+		w.ended = !w.yield(piece{start: start, unstored: unstored}, nil)
 	}
 	return nil
 }
@@ -213,30 +240,41 @@ func (w *walk) windowsBefore(ms int64) error {
 // the query ran while a part was closed and the next one begun.
 const windowAttempts = 3
 
-// window returns the documents of the windows that start there, in order.
-func (w *walk) window(start int64) ([]bson.Raw, error) {
-	for attempt := 1; ; attempt++ {
-		docs, err := w.windowOnce(start)
-		if err != nil || attempt == windowAttempts || fitTogether(docs) {
-			return docs, err
+// asOfOneMoment returns the documents of the windows that start there, in order. It
+// queries them again if those found do not fit together.
+func (w *walk) asOfOneMoment(start int64, docs []bson.Raw) ([]bson.Raw, error) {
+	for attempt := 1; attempt < windowAttempts && !fitTogether(docs); attempt++ {
+		found, err := w.windowsOnce(start, start+1)
+		if err != nil {
+			return nil, err
 		}
+		docs = found[start]
 	}
+	return docs, nil
 }
 
-func (w *walk) windowOnce(start int64) ([]bson.Raw, error) {
+// windowsOnce returns the documents of the windows that start in a span, in order, by
+// their start.
+func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
 	projection := append(slices.Clone(w.projection), bson.E{Key: "w", Value: 1}, bson.E{Key: "full", Value: 1}, bson.E{Key: migratedMark, Value: 1})
-	window := w.store.ofSensor(w.query.Sensor, bson.D{{Key: "_id", Value: bson.D{
-		{Key: "$gte", Value: startKey(w.query.Sensor, start)},
-		{Key: "$lt", Value: startKey(w.query.Sensor, start+1)},
+	windows := w.store.ofSensor(w.query.Sensor, bson.D{{Key: "_id", Value: bson.D{
+		{Key: "$gte", Value: startKey(w.query.Sensor, from)},
+		{Key: "$lt", Value: startKey(w.query.Sensor, to)},
 	}}})
-	var docs []bson.Raw
-	for doc, err := range w.store.Each(w.ctx, window, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection), 0) {
+	found := make(map[int64][]bson.Raw)
+	for doc, err := range w.store.Each(w.ctx, windows, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection), 0) {
+		var start int64
+		if err == nil {
+			start, err = startOf(doc)
+		}
 		if err != nil {
 			return nil, w.failed(err)
 		}
-		docs = append(docs, slices.Clone(doc))
+		if _, wanted := w.waiting[start]; wanted {
+			found[start] = append(found[start], slices.Clone(doc))
+		}
 	}
-	return docs, nil
+	return found, nil
 }
 
 // fitTogether reports whether the parts, in order, can have existed like this at one

@@ -1,0 +1,52 @@
+package promapi
+
+import (
+	"context"
+
+	"github.com/brim-telemetry/brim/internal/read"
+)
+
+// Shares and Visit are for tests of what queries share.
+type (
+	Shares = shares
+	Visit  = visit
+)
+
+// NewShares is newShares.
+var NewShares = newShares
+
+// Shares returns what queries of the API share.
+func (a *API) Shares() *Shares { return a.shares }
+
+// Arrive is arrive.
+func (s *shares) Arrive(stream string) *Visit { return s.arrive(client{stream: stream}) }
+
+// Leave is leave.
+func (s *shares) Leave(v *Visit) { s.leave(v) }
+
+// Read returns how many samples a read has.
+func (s *shares) Read(ctx context.Context, session *read.Session, v *Visit, sensor string, from, to int64, fields ...string) (samples int, joined bool, err error) {
+	r, joined, err := s.read(ctx, session, v, sensor, want{from, to, fields})
+	if err != nil {
+		return 0, joined, err
+	}
+	for _, set := range r.sets {
+		for _, col := range set.columns {
+			samples += len(col.times)
+		}
+	}
+	return samples, joined, nil
+}
+
+// Count returns how many queries there are, how many wait for the most awaited read, and
+// how many samples are held.
+func (s *shares) Count() (visits, joined, held int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, list := range s.reads {
+		for _, r := range list {
+			joined = max(joined, r.joined)
+		}
+	}
+	return len(s.visits), joined, s.held
+}
