@@ -23,7 +23,7 @@ func tiny(patterns ...string) *bench.Experiment {
 	e.Run = size{
 		ramp:    rampConfig{idle: 500 * time.Millisecond, step: 300 * time.Millisecond, steps: 3, sensors: 64, readings: 20},
 		ramps:   1,
-		compact: compactConfig{documents: 120, readings: 30, window: 600 * time.Millisecond, patterns: patterns}, // a busy machine writes nothing for a while,
+		compact: compactConfig{documents: 120, readings: 30, window: 600 * time.Millisecond, patterns: patterns}, // a busy machine writes nothing for a while
 		calls:   5,
 	}.run
 	return e
