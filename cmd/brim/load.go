@@ -52,6 +52,7 @@ type loadOptions struct {
 	report, hgrm, floor string // files
 	failIf              []report.Condition
 	compare             bool
+	cleanup             bool
 	output              *string
 }
 
@@ -59,7 +60,8 @@ type loadOptions struct {
 //
 //	flags ─▶ GET /v1/streams ─▶ GET /metrics ─▶ load.Generator ─▶ POST /flush ─▶ GET /metrics ─▶ report.Text ─▶ stdout
 //	          (the window)        (--admin)        │       │         (--admin)                       ├─▶ --report, --hgrm
-//	                                    send.Pool ◀┘       └▶ progress ─▶ stderr                     └─▶ --fail-if
+//	                                    send.Pool ◀┘       └▶ progress ─▶ stderr                     ├─▶ --fail-if
+//	                                                                                                 └─▶ --cleanup: DELETE /v1/sensors
 func newLoad(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load",
@@ -77,10 +79,14 @@ func newLoad(p *process) *cobra.Command {
 			"that it is too high is met; for max and mean a single such request is enough.\n" +
 			"A condition can be about p50, p90, p99, p999, max and mean (of the response time, or as service.p99 of the\n" +
 			"service time), store.p50, store.p99 (--admin), drain (from the end of the schedule to the last answer),\n" +
-			"achieved, dropped, failed and rejected (readings, or % of them).",
+			"achieved, dropped, failed and rejected (readings, or % of them).\n\n" +
+			"The readings stay in the daemon. --cleanup deletes the sensors of the run when it has ended, also after an\n" +
+			"interrupt; a second interrupt leaves them, and brim delete --prefix deletes them later. The token needs the\n" +
+			"scope admin.",
 		Example: "  brim load --sensors 167 --interval 5s --speedup 60 --duration 60s --admin 127.0.0.1:8432 --report load.html\n" +
 			"  brim load --rate 500..5000 --steps 10 --batch 10 --fail-if 'p99>50ms' --fail-if 'dropped>0'\n" +
 			"  brim load --target grpc://127.0.0.1:8431 --from readings.ndjson.gz --speedup 100\n" +
+			"  brim load --duration 5m --cleanup\n" +
 			"  brim load --compare before.json after.json",
 	}
 	o := &loadOptions{target: daemonURL(p), timeout: 30 * time.Second}
@@ -172,6 +178,7 @@ func (o *loadOptions) addReport(cmd *cobra.Command) {
 	})
 	cmd.Flags().BoolVar(&o.compare, "compare", false, "compare two results, A.json B.json, instead of a run")
 	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", config.Address(&o.metricsAddr))
+	cmd.Flags().BoolVar(&o.cleanup, "cleanup", false, "delete the sensors of the run, with their readings, when it has ended or was interrupted")
 	o.output = outputFlag(cmd, "text", "json")
 }
 
@@ -217,6 +224,11 @@ func (o *loadOptions) exclude(given func(string) bool) error {
 			if given("from") && given(flag) {
 				return fmt.Errorf("--from and --%s exclude each other: %s", flag, why)
 			}
+		}
+	}
+	for _, flag := range []string{"from", "sensor-prefix"} {
+		if o.cleanup && given(flag) {
+			return fmt.Errorf("--cleanup and --%s exclude each other: sensors of the same names may have been there before; brim delete --prefix TEXT deletes what you choose", flag)
 		}
 	}
 	switch {
@@ -283,25 +295,34 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	result, err := o.generate(ctx, p, pool)
+	return o.reported(ctx, p, pool, extras)
+}
+
+// reported generates the load, reports, and cleans up.
+func (o *loadOptions) reported(ctx context.Context, p *process, pool *send.Pool, extras report.Extras) error {
+	result, cleanup, err := o.generate(ctx, p, pool)
 	if result == nil {
 		return err
 	}
 	if err = errors.Join(err, o.print(p, result, extras), o.judge(result)); err == nil {
 		o.warnLost(p.stderr, result)
 	}
+	if cleanup != nil {
+		err = errors.Join(err, cleanup.run(ctx, p.stderr))
+	}
 	return err
 }
 
 // generate checks everything that can be checked before the first reading, and then
-// generates the load. The result is nil if there was none.
-func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool) (*load.Result, error) {
-	stream, err := o.discover(ctx, p)
+// generates the load. The result is nil if there was none. What deletes the sensors is nil
+// if they are to stay.
+func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool) (result *load.Result, cleanup *loadCleanup, err error) {
+	stream, base, flag, err := o.discover(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := pool.Check(ctx); err != nil {
-		return nil, explainTarget(o.target, "--target", err)
+		return nil, nil, explainTarget(o.target, "--target", err)
 	}
 	c := o.config
 	c.Senders, c.Stream, c.Protocol, c.Target = pool.Sender, stream, pool.Protocol(), o.target
@@ -315,20 +336,26 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	c.Progress = live.show
 	generator, err := load.New(c)
 	if err != nil {
-		return nil, config.Usage(err)
+		return nil, nil, config.Usage(err)
 	}
 	warnSetup(p.stderr, generator.Setup(), time.Now())
+	if o.cleanup {
+		cleanup = o.newCleanup(base, flag, stream.Name, generator.Setup().SensorPrefix)
+		if err := cleanup.check(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
 	var before scrape.Sample
 	if o.admin != "" {
 		if before, err = o.caller.metrics(ctx, o.admin); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	stop, err := o.serveMetrics(ctx, p.stderr, metrics)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	result, err := generator.Run(ctx)
+	result, err = generator.Run(ctx)
 	live.end()
 	stop()
 	if result != nil && before != nil {
@@ -339,7 +366,7 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 		}
 		result.StoreByFill = rows
 	}
-	return result, err
+	return result, cleanup, err
 }
 
 // warnSetup warns if a whole number of sensors makes another interval, and if event
@@ -438,36 +465,36 @@ func (c *caller) storeByFill(ctx context.Context, admin, stream string, before s
 	return rows, missed
 }
 
-// discover asks the daemon about the stream to write.
-func (o *loadOptions) discover(ctx context.Context, p *process) (load.Stream, error) {
+// discover asks the daemon about the stream to write. base is its HTTP listener, which a
+// flag named.
+func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, base, flag string, err error) {
 	var about *daemon.Status
-	var err error
 	if o.admin != "" {
 		if about, err = o.caller.askStatus(ctx, o.admin); err == nil {
 			err = o.otherDaemon(&about.Addresses)
 		}
 		if err != nil {
-			return load.Stream{}, err
+			return s, "", "", err
 		}
 	}
-	base, flag, err := o.httpListener(about)
+	base, flag, err = o.httpListener(about)
 	if err != nil {
-		return load.Stream{}, err
+		return s, "", "", err
 	}
-	s, err := send.Discover(ctx, o.caller.client(0), base, o.stream)
+	s, err = send.Discover(ctx, o.caller.client(0), base, o.stream)
 	if errors.Is(err, send.ErrUnauthorized) {
-		return s, fmt.Errorf("%s: %w%s", flag, err, o.caller.tokenHint(http.StatusUnauthorized))
+		return s, "", "", fmt.Errorf("%s: %w%s", flag, err, o.caller.tokenHint(http.StatusUnauthorized))
 	}
 	if err != nil {
-		return s, explainTarget(base, flag, err)
+		return s, "", "", explainTarget(base, flag, err)
 	}
 	if s.GranularitySeconds < 1 {
-		return s, fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", base, s.Name)
+		return s, "", "", fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", base, s.Name)
 	}
 	if o.admin != "" && s.Storage == "memory" {
 		_, _ = fmt.Fprintln(p.stderr, "the stream is stored in memory, not in MongoDB: store_by_fill shows the times of memory")
 	}
-	return s, nil
+	return s, base, flag, nil
 }
 
 // httpListener returns where the daemon answers HTTP, and the flag that says so. A gRPC

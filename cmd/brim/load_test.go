@@ -32,6 +32,9 @@ type fakeTarget struct {
 	code     atomic.Int64 // of answers to readings; 0: 200
 	requests atomic.Int64
 	paths    atomic.Value // the last
+
+	deletes atomic.Value // the query of the last request to delete sensors
+	keeps   bool         // it refuses to
 }
 
 func (f *fakeTarget) serve(t *testing.T) string {
@@ -52,6 +55,15 @@ func (f *fakeTarget) serve(t *testing.T) string {
 			return
 		}
 		_, _ = fmt.Fprintf(w, `{"accepted":%d,"rejected":0,"ack":"journaled","errors":[]}`, max(1, strings.Count(string(body), "sensorId")))
+	})
+	mux.HandleFunc("DELETE /v1/sensors", func(w http.ResponseWriter, r *http.Request) {
+		if f.keeps {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"code":"forbidden","message":"the scope admin is needed"}`)
+			return
+		}
+		f.deletes.Store(r.URL.RawQuery)
+		_, _ = io.WriteString(w, `{"sensors":100,"deleted":7000}`)
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
@@ -186,6 +198,8 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		{[]string{"--from", "x", "--late-by", "1s"}, "--from and --late-by exclude"},
 		{[]string{"--from", "x", "--disorder", "1%"}, "--from and --disorder exclude"},
 		{[]string{"--from", "x", "--sensor-prefix", "s"}, "--from and --sensor-prefix exclude"},
+		{[]string{"--from", "x", "--cleanup"}, "--cleanup and --from exclude"},
+		{[]string{"--sensor-prefix", "s", "--cleanup"}, "--cleanup and --sensor-prefix exclude"},
 		{[]string{"--from", "x", "--seed", "2"}, "--from and --seed exclude"},
 		{[]string{"--from", "x", "--rate", "1..2", "--steps", "2"}, "--from and --rate exclude"},
 		{[]string{"--from", "x", "--steps", "2"}, "--from and --steps exclude"},
@@ -334,7 +348,7 @@ func TestAnInterruptedLoadReports(t *testing.T) {
 	var f fakeTarget
 	base := f.serve(t)
 	var stdout, stderr synced
-	cmd := exec.Command(brimBinary(t), "load", "--target", base, "--sensors", "100", "--interval", "1s", "--duration", "1h", "--speedup", "2")
+	cmd := exec.Command(brimBinary(t), "load", "--target", base, "--sensors", "100", "--interval", "1s", "--duration", "1h", "--speedup", "2", "--cleanup")
 	cmd.Env, cmd.Stdout, cmd.Stderr = foreignEnv(), &stdout, &stderr
 	process := brimtest.Launch(t, cmd, syscall.SIGKILL)
 	require.Eventually(t, func() bool { return f.requests.Load() > 50 }, patience, 10*time.Millisecond)
@@ -342,6 +356,42 @@ func TestAnInterruptedLoadReports(t *testing.T) {
 	require.Zero(t, process.Wait(), stderr.String())
 	assert.Contains(t, strings.ToLower(stdout.String()), "interrupted")
 	assert.Contains(t, stdout.String(), "by elapsed part of the window")
+	assert.Contains(t, stderr.String(), "; interrupt again to leave them\ndeleted 100 sensors with 7,000 readings\n")
+	assert.Regexp(t, `^prefix=load-\w+-&stream=readings$`, f.deletes.Load(), "not the dry run before it")
+}
+
+// TestLoadCleansUp leaves the sensors that were there before.
+func TestLoadCleansUp(t *testing.T) {
+	t.Parallel()
+	b := startBrim(t, "--storage", "memory", "--data-dir", t.TempDir()).awaitReady()
+	code, answer := b.post("/v1/readings", `{"sensorId":"load-0-1","ts":"2026-01-01T00:00:01Z","fields":{"t":1}}`)
+	require.Equal(t, http.StatusOK, code, answer)
+	got := runBrim(t, nil, "load", "--target", "grpc://"+b.GRPC, "--admin", b.Admin, "--sensors", "50", "--interval", "1s", "--duration", "200ms", "--speedup", "10", "--cleanup", "--output", "json")
+	require.NoError(t, got.err)
+	var r load.Result
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
+	assert.EqualValues(t, 100, r.Acked)
+	assert.Contains(t, got.stderr, "deleting the sensors of this run ("+r.Setup.SensorPrefix+"…)\ndeleted 50 sensors with 100 readings\n")
+	got = runBrim(t, nil, "query", "--sensors", "--url", "http://"+b.HTTP, "--output", "csv")
+	require.NoError(t, got.err)
+	assert.Equal(t, "sensorId,newest\r\nload-0-1,2026-01-01T00:00:01.000Z\r\n", got.stdout)
+
+	f := fakeTarget{keeps: true}
+	got = runBrim(t, nil, aSecond(f.serve(t), "--cleanup")...)
+	assert.ErrorContains(t, got.err, "--cleanup: the scope admin is needed")
+	assert.Zero(t, f.requests.Load(), "nothing is sent that could not be deleted")
+}
+
+// TestCleanupSaysWhatIsLeft when the daemon goes away in between.
+func TestCleanupSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	f := fakeTarget{keeps: true}
+	base := f.serve(t)
+	c := (&loadOptions{}).newCleanup(base+"/", "--target", "readings", "load-x-")
+	var out strings.Builder
+	err := c.run(t.Context(), &out)
+	assert.ErrorContains(t, err, "deleted 0 sensors with 0 readings. The rest is deleted by: brim delete --url "+base+" --stream readings --prefix load-x- --yes")
+	assert.Equal(t, "deleting the sensors of this run (load-x-…)\n", out.String())
 }
 
 // loaded runs `brim load` against a daemon and returns the result.

@@ -30,7 +30,7 @@ import (
 //	/healthz /readyz                         without authentication
 //	/metrics /status / /page /console        scope read for all sensors, or admin
 //	/v1/sensors, which the live page asks    scope read for all sensors, or admin
-//	/flush /hold /release /debug/pprof       scope admin
+//	/flush /hold /release /seal /debug/pprof scope admin
 //
 // Its functions are called concurrently. Those without a context do no I/O: probes call
 // them every few seconds and must not hang with what they probe.
@@ -50,14 +50,18 @@ type adminPages struct {
 	hold func(ctx context.Context, stream string, lease time.Duration) (Held, error)
 	// release lets the stream accept readings again, if it does not already.
 	release func(stream string) error
-	guard   *access.Guard // nil: no authentication
-	hosts   *access.Hosts // host names that requests may use, except for /healthz and /readyz; nil: all
-	log     *slog.Logger
+	// seal begins to pack all buckets of the stream whose windows have ended, and returns the
+	// number of the pass, whose progress is in /status.
+	seal  func(stream string) (pass int64, err error)
+	guard *access.Guard // nil: no authentication
+	hosts *access.Hosts // host names that requests may use, except for /healthz and /readyz; nil: all
+	log   *slog.Logger
 }
 
 var (
 	errNotReady      = errors.New("the daemon is starting")
 	errUnknownStream = errors.New("there is no such stream")
+	errNoBuckets     = errors.New("the stream has no buckets")
 )
 
 // ready reports whether readings can be accepted.
@@ -264,6 +268,13 @@ func (a *adminPages) actions() []action {
 				return map[string]any{"stream": stream, "released": true}, a.release(stream)
 			},
 		},
+		{
+			"seal", []string{"stream"}, 0, "",
+			func(_ context.Context, stream string, _ time.Duration) (any, error) {
+				pass, err := a.seal(stream)
+				return map[string]any{"stream": stream, "pass": pass}, err
+			},
+		},
 	}
 }
 
@@ -296,6 +307,8 @@ func (a *adminPages) serve(do action) http.HandlerFunc {
 			a.write(w, http.StatusOK, answer)
 		case errors.Is(err, errUnknownStream):
 			a.problem(w, http.StatusNotFound, "unknown_stream", err.Error())
+		case errors.Is(err, errNoBuckets):
+			a.problem(w, http.StatusBadRequest, "no_buckets", err.Error())
 		case errors.Is(err, errNotReady):
 			w.Header().Set("Retry-After", "1")
 			a.problem(w, http.StatusServiceUnavailable, "starting", err.Error())

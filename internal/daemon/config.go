@@ -15,6 +15,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/crash"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -102,6 +103,7 @@ func (s Sources) Load() (*Config, error) {
 			problems = append(problems, e.problem(setting.Name, err))
 		}
 	}
+	problems = append(problems, fitFormat(c.effective, c.Default.BucketFormat))
 	problems = append(problems, c.addStreams(f)...)
 	if errors.Join(problems...) == nil {
 		c.fitAck()
@@ -133,6 +135,22 @@ func (c *Config) fitAck() {
 	if e := named(c.effective, "ack"); e.origin.Source == FromDefault && !c.journaling() {
 		c.Ack, e.text = telemetry.Stored, string(telemetry.Stored)
 	}
+}
+
+// fitFormat gives settings of buckets that were not set the defaults of the format.
+func fitFormat(list []effective, format store.Format) error {
+	var problems []error
+	for name, columns := range map[string]string{"bucket-max-readings": "20000", "bucket-max-bytes": "2MiB", "seal-after": "2h"} {
+		e := named(list, name)
+		if e.origin.Source != FromDefault {
+			continue
+		}
+		if e.text = e.Initial; format == store.Columns {
+			e.text = columns
+		}
+		problems = append(problems, e.set(e.text))
+	}
+	return errors.Join(problems...)
 }
 
 // problem says what is wrong with a value, and where it was set.
@@ -201,6 +219,7 @@ func (c *Config) addStreams(f file) []error {
 			}
 			c.streams[name] = append(c.streams[name], e)
 		}
+		problems = append(problems, fitFormat(c.streams[name], s.BucketFormat))
 		c.Streams = append(c.Streams, s)
 		if name == c.Default.Name {
 			c.Default = s

@@ -267,7 +267,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, err
 	}
 	pages := adminPages{
-		gatherer: d.registry, page: d.console, sensors: d.reader.Answers(), parts: d.parts, status: d.status, flush: d.flush, hold: d.hold, release: d.release,
+		gatherer: d.registry, page: d.console, sensors: d.reader.Answers(), parts: d.parts, status: d.status, flush: d.flush, hold: d.hold, release: d.release, seal: d.seal,
 		guard: d.guard, hosts: c.hosts(c.AdminAddr), log: log,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -388,6 +388,7 @@ func (d *daemon) run(ctx context.Context) error {
 	watching.Go(func() { watchReplay(watched, j, s.queue, d.log) })
 	watching.Go(func() { s.watchStaleness(watched) })
 	watching.Go(func() { s.catalog.Run(watched) })
+	watching.Go(func() { s.sealer.Run(watched) })
 	watching.Go(func() { s.watch(watched) })
 	watching.Go(func() { s.watchReplies(watched) })
 	watching.Go(func() { s.keepClaims(watched) })

@@ -275,6 +275,22 @@ func (d *daemon) release(stream string) error {
 	return nil
 }
 
+// seal implements adminPages.seal.
+func (d *daemon) seal(stream string) (pass int64, err error) {
+	s := d.storage.Load()
+	switch {
+	case !d.cfg.hasStream(stream):
+		return 0, unknownStream(stream)
+	case s == nil:
+		return 0, errNotReady
+	}
+	pass, ok := s.sealer.Seal(stream)
+	if !ok {
+		return 0, fmt.Errorf("%w: stream %q has storage %s, and only buckets can be packed", errNoBuckets, stream, d.cfg.stream(stream).Storage)
+	}
+	return pass, nil
+}
+
 func unknownStream(stream string) error {
 	return fmt.Errorf("%w: %q", errUnknownStream, stream)
 }

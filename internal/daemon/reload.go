@@ -216,6 +216,7 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 		if err != nil {
 			d.log.Error("change the stream's settings", "stream", name, "err", err)
 		}
+		storage.sealer.SetAfter(name, to.stream(name).SealAfter)
 		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
 	}
 	r.updateIngest()
@@ -442,7 +443,7 @@ func (s Stream) change(of streamStore) error {
 	switch st := of.(type) {
 	case *bucket.Store:
 		return st.Change(bucket.Settings{
-			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
+			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
 			Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
 		})
 	case *timeseries.Store:

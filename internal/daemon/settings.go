@@ -94,6 +94,7 @@ type Stream struct {
 	Name                 string
 	Storage              store.Storage
 	Granularity          time.Duration
+	BucketFormat         store.Format
 	BucketMaxReadings    int
 	BucketMaxBytes       int
 	MaxReadingsPerUpdate int
@@ -106,6 +107,7 @@ type Stream struct {
 	WriteConcern         store.WriteConcern
 	Fields               []string // that readings may have; none: any
 	OtherFields          fieldAnswer
+	SealAfter            time.Duration // 0: only on request
 	View                 SwitchPosition
 	SilentAfter          time.Duration
 	Lookback             time.Duration
@@ -129,7 +131,7 @@ type Setting struct {
 func (s Setting) Common() bool {
 	return slices.Contains([]string{
 		"mongo-uri", "database", "data-dir", "http-addr", "grpc-addr", "admin-addr", "access-file", "tls-cert", "tls-key",
-		"stream", "storage", "granularity", "bucket-max-readings", "compressor", "retention",
+		"stream", "storage", "granularity", "bucket-format", "bucket-max-readings", "compressor", "retention",
 		"journal-max-bytes", "ack", "flush-interval", "flush-max", "log-level",
 	}, s.Name)
 }
@@ -220,8 +222,12 @@ func (s *Stream) all() []Setting {
 				return store.CheckGranularity(d)
 			},
 		},
-		{Name: "bucket-max-readings", live: true, Kind: "N", Initial: "1000", set: config.Count(&s.BucketMaxReadings, 1, 1_000_000), Usage: "readings in one part of a bucket"},
-		{Name: "bucket-max-bytes", live: true, Kind: "SIZE", Initial: "256KiB", set: config.Size(&s.BucketMaxBytes, 1<<10, 2<<20, false), Usage: "estimated bytes of the readings in one part of a bucket"},
+		{
+			Name: "bucket-format", live: true, Kind: "FORMAT", Initial: string(store.Documents), set: config.Choice(&s.BucketFormat, store.Documents, store.Columns),
+			Usage: "how buckets hold readings: documents, which every MongoDB client can read, or columns, packed blocks that cost MongoDB far less; the view STREAM.flat shows both",
+		},
+		{Name: "bucket-max-readings", live: true, Kind: "N", Initial: "1000", set: config.Count(&s.BucketMaxReadings, 1, 1_000_000), Usage: "readings in one part of a bucket; with columns the default is 20000"},
+		{Name: "bucket-max-bytes", live: true, Kind: "SIZE", Initial: "256KiB", set: config.Size(&s.BucketMaxBytes, 1<<10, 2<<20, false), Usage: "estimated bytes of the readings in one part of a bucket, as sub-documents; with columns the default is 2MiB"},
 		{Name: "max-readings-per-update", live: true, Kind: "N", Initial: "0", set: config.Count(&s.MaxReadingsPerUpdate, 0, 1_000_000), Usage: "readings in one update of a bucket document; 0: no limit, 1: no merging"},
 		{Name: "flush-interval", live: true, Kind: "DURATION", Initial: "1s", set: config.Duration(&s.FlushInterval, time.Millisecond, time.Hour, false), Usage: "shortest time that readings gather before they are written, unless a client waits for them; up to four times as long under load, but at most 4s"},
 		{Name: "merge-readings", live: true, Kind: "N", Initial: "60", set: config.Count(&s.MergeReadings, 1, queue.MaxMerge), Usage: "write a bucket before --flush-max once this many of its readings wait"},
@@ -243,6 +249,10 @@ func (s *Stream) all() []Setting {
 		{
 			Name: "write-journal", live: true, Kind: "on|off", Initial: "on", set: writeJournal(&s.WriteConcern),
 			Usage: "wait until those members have journaled the write; off: readings can be lost when all of them crash",
+		},
+		{
+			Name: "seal-after", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.SealAfter, time.Minute, 365*config.Day, true),
+			Usage: "pack a bucket into one block once its window ended this long ago, at least twice --flush-max; 0: only brim seal does; with columns the default is 2h",
 		},
 		{Name: "fields", live: true, Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
 		{
@@ -352,6 +362,12 @@ func (c *Settings) checkTogether() error {
 	}
 	if c.Ack == telemetry.Journaled && !c.journaling() {
 		return errors.New("ack journaled needs a journal, and journal is off; allowed is stored")
+	}
+	for _, s := range c.Streams {
+		if waits := min(s.FlushMax, s.Granularity); s.hasBuckets() && s.SealAfter > 0 && s.SealAfter < 2*waits {
+			return fmt.Errorf("stream %s: seal-after %s is less than twice the %s that readings may wait (flush-max); most buckets would be packed before their last readings arrive",
+				s.Name, config.FormatDuration(s.SealAfter), config.FormatDuration(waits))
+		}
 	}
 	return c.checkListeners()
 }

@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 	c := loadSettings(t, Sources{})
 	want := Stream{
 		Name: "readings", Storage: store.Bucket, Granularity: 5 * time.Minute,
-		BucketMaxReadings: 1000, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Snappy, OtherFields: refuseReading, View: On,
+		BucketFormat: store.Documents, BucketMaxReadings: 1000, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Snappy, OtherFields: refuseReading, View: On,
 	}
 	assert.Equal(t, want, c.Default)
 	assert.Equal(t, []Stream{want}, c.Streams)
@@ -144,7 +144,7 @@ streams:
 	for _, s := range c.Streams {
 		byName[s.Name] = s
 	}
-	base := Stream{Granularity: 10 * time.Minute, Storage: store.Bucket, BucketMaxReadings: 77, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Zstd, OtherFields: refuseReading, View: On}
+	base := Stream{Granularity: 10 * time.Minute, Storage: store.Bucket, BucketFormat: store.Documents, BucketMaxReadings: 77, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Zstd, OtherFields: refuseReading, View: On}
 	want := make(map[string]Stream)
 	for name, change := range map[string]func(*Stream){
 		"readings": func(*Stream) {},
@@ -200,4 +200,23 @@ func TestInvalidStreamNamesAreRefused(t *testing.T) {
 	for text, ok := range map[string]bool{"": true, "_": true, "-": true, ".": false, "$": false, "__": false, " ": false, "ä": false, "\x00": false} {
 		assert.Equal(t, ok, checkMapDots(text) == nil, "%q", text)
 	}
+}
+
+func TestFormatOfBucketsHasItsOwnDefaults(t *testing.T) {
+	t.Parallel()
+	path := writeConfig(t, "bucket-format: columns\nstreams:\n  a: {bucket-max-readings: 50}\n  b: {bucket-format: documents}\n")
+	c, err := Sources{Path: path}.Load()
+	require.NoError(t, err)
+	type defaults struct {
+		readings, bytes int
+		seal            time.Duration
+	}
+	for name, want := range map[string]defaults{
+		"readings": {20_000, 2 << 20, 2 * time.Hour}, "a": {50, 2 << 20, 2 * time.Hour}, "b": {1000, 256 << 10, 0},
+	} {
+		s := c.stream(name)
+		assert.Equal(t, want, defaults{s.BucketMaxReadings, s.BucketMaxBytes, s.SealAfter}, name)
+	}
+	_, err = Sources{Flags: map[string]string{"seal-after": "9m"}}.Load()
+	assert.ErrorContains(t, err, "seal-after 9m is less than twice the 5m")
 }

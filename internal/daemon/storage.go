@@ -21,6 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/peers"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/internal/seal"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/claim"
@@ -52,6 +53,7 @@ type storage struct {
 	peers  *peers.Peers  // likewise
 
 	catalog   *catalog.Catalog // likewise
+	sealer    *seal.Sealer
 	staleness *staleness.Watch
 	recheck   chan struct{} // receives when a stream's collection may have been replaced
 
@@ -101,7 +103,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		return nil, fmt.Errorf("set up the detection of silent sensors: %w", err)
 	}
 	for _, stream := range c.Streams {
-		h, err := d.newStore(stream, database, s.recheckAll)
+		h, err := d.newStore(stream, database, s)
 		if err != nil {
 			return nil, fmt.Errorf("set up stream %s: %w", stream.Name, err)
 		}
@@ -124,6 +126,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 		return nil, fmt.Errorf("set up the queue: %w", err)
 	}
 	s.staleness.SetKnownUntil(s.queue.KnownUntil)
+	s.sealer = d.newSealer(s)
 	return s, nil
 }
 
@@ -139,6 +142,22 @@ func (s *storage) queueStream(stream Stream) queue.Stream {
 		out.Catalog, out.Store = sensors, sensors.Before(s.claims.Guard(h))
 	}
 	return out
+}
+
+// ingestLag is how late updates are when sealing slows down.
+const ingestLag = 10 // seconds
+
+// newSealer returns what seals the bucket streams.
+func (d *daemon) newSealer(s *storage) *seal.Sealer {
+	streams := make(map[string]seal.Stream)
+	for _, stream := range d.cfg.Streams {
+		if of, ok := s.stores[stream.Name].(*bucket.Store); ok {
+			streams[stream.Name] = seal.Stream{Store: of, After: stream.SealAfter, Ready: s.ready[stream.Name]}
+		}
+	}
+	return seal.New(seal.Config{
+		Streams: streams, Busy: func() bool { return s.queue.Status().PastDue > ingestLag }, Logger: d.log, Registerer: d.registry,
+	})
 }
 
 // newCatalog returns the catalog of sensors; nil if no stream is in MongoDB.
@@ -173,7 +192,7 @@ func (d *daemon) holder() claim.Holder {
 	host, _ := os.Hostname() // empty if unknown
 	h := claim.Holder{
 		Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now(),
-		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(),
+		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(), Columns: true,
 	}
 	if c.journaling() {
 		h.Dir, h.Lock = c.JournalPath(), machine.FileID(journal.LockFile(c.JournalPath()))
@@ -186,22 +205,22 @@ func inMemory(h streamStore) bool {
 	return yes
 }
 
-// newStore returns the store of a stream, which calls lost when its collection seems to
-// have been replaced.
-func (d *daemon) newStore(s Stream, database *mongo.Database, lost func()) (streamStore, error) {
+// newStore returns the store of a stream.
+func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (streamStore, error) {
 	switch s.Storage {
 	case store.Bucket:
 		return bucket.New(bucket.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
-			MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
+			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
 			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
-			Lost: lost, Logger: d.log, Registerer: d.registry,
+			ReadColumns: func() bool { return of.peers.ReadColumns(s.Name) },
+			Lost:        of.recheckAll, Logger: d.log, Registerer: d.registry,
 		})
 	case store.TimeSeries:
 		return timeseries.New(timeseries.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern,
-			Lost: lost, Logger: d.log, Registerer: d.registry,
+			Lost: of.recheckAll, Logger: d.log, Registerer: d.registry,
 		})
 	case store.Memory:
 		d.log.Warn("a stream is held in memory only: its readings, even acknowledged ones, are lost when this process ends", "stream", s.Name)

@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -244,7 +245,76 @@ type bucketDocument struct {
 	Stats        map[string]bson.Raw `bson:"stats"`
 	Tags         bson.RawValue       `bson:"tags"`
 	Measurements []bson.Raw          `bson:"measurements"`
-	W            map[string]int64    `bson:"w"`
+	Blocks       []bson.Binary       `bson:"blocks"`
+	Sealed       struct {
+		N int `bson:"n"`
+	} `bson:"sealed"`
+	W map[string]int64 `bson:"w"`
+}
+
+// ReadingsOf returns the readings of a bucket document, those of blocks as documents like
+// the others; of another document, itself. What is broken is left out.
+func ReadingsOf(raw bson.Raw) []bson.Raw {
+	if _, err := raw.LookupErr("count"); err != nil {
+		return []bson.Raw{raw}
+	}
+	var d bucketDocument
+	_ = bson.Unmarshal(raw, &d)
+	blocks, _ := d.unpack()
+	return append(blocks, d.Measurements...)
+}
+
+// unpack returns the readings of the blocks as documents.
+func (d *bucketDocument) unpack() (out []bson.Raw, err error) {
+	ofPart := []telemetry.Tag{{Name: "those of the part"}}
+	for _, data := range d.Blocks {
+		b, err := block.Open(data.Data)
+		if err != nil {
+			return out, err
+		}
+		for r, err := range b.Readings(d.ID.S, ofPart, nil) {
+			if err != nil {
+				return out, err
+			}
+			out = append(out, documentOf(r, !slices.Equal(r.Tags, ofPart)))
+		}
+	}
+	return out, nil
+}
+
+// documentOf is a reading as measurements would have it.
+func documentOf(r telemetry.Reading, ownTags bool) bson.Raw {
+	d := bson.D{{Key: "ts", Value: bson.NewDateTimeFromTime(r.Time)}}
+	for _, f := range r.Fields {
+		var v any
+		switch f.Value.Kind() {
+		case telemetry.Int:
+			v = f.Value.Int()
+		case telemetry.Bool:
+			v = f.Value.Bool()
+		case telemetry.Text:
+			v = f.Value.Text()
+		default:
+			v = f.Value.Float()
+		}
+		d = append(d, bson.E{Key: f.Name, Value: v})
+	}
+	if ownTags {
+		tags := bson.D{}
+		for _, t := range r.Tags {
+			tags = append(tags, bson.E{Key: t.Name, Value: t.Value})
+		}
+		sensor := bson.D{}
+		if len(tags) > 0 {
+			sensor = bson.D{{Key: "tags", Value: tags}}
+		}
+		d = append(d, bson.E{Key: "sensor", Value: sensor})
+	}
+	raw, err := bson.Marshal(d)
+	if err != nil {
+		panic(err) // a reading always can be encoded
+	}
+	return raw
 }
 
 // document checks that a part describes its readings correctly.
@@ -272,6 +342,13 @@ func (c *checker) document(raw bson.Raw) {
 		}
 		return
 	}
+	packed, err := d.unpack()
+	if err != nil {
+		c.bad(id, "has a broken block: %v", err)
+		return
+	}
+	believed := len(d.Blocks) == 0 || d.Sealed.N == d.Count // its statistics
+	d.Measurements = append(packed, d.Measurements...)
 	if d.Count != len(d.Measurements) || d.Count == 0 {
 		c.bad(id, "has count %d but holds %d readings", d.Count, len(d.Measurements))
 	}
@@ -285,7 +362,7 @@ func (c *checker) document(raw bson.Raw) {
 	if most := c.cfg.MaxBytes; most > 0 && d.Bytes > most && d.Count > 1 {
 		c.bad(id, "has %d bytes, more than %d", d.Bytes, most)
 	}
-	c.measurements(&d, id)
+	c.measurements(&d, id, believed)
 }
 
 func (c *checker) guards(d *bucketDocument, id string) {
@@ -299,8 +376,9 @@ func (c *checker) guards(d *bucketDocument, id string) {
 	}
 }
 
-// measurements counts a part's readings and checks what is derived from them.
-func (c *checker) measurements(d *bucketDocument, id string) {
+// measurements counts a part's readings and checks what is derived from them; believed says
+// whether readers use its statistics.
+func (c *checker) measurements(d *bucketDocument, id string, believed bool) {
 	first, last := bson.DateTime(math.MaxInt64), bson.DateTime(math.MinInt64)
 	stats := make(map[string]*fieldStats)
 	for _, m := range d.Measurements {
@@ -326,6 +404,9 @@ func (c *checker) measurements(d *bucketDocument, id string) {
 	}
 	if d.First != first || d.Last != last {
 		c.bad(id, "says first %s and last %s, and has %s and %s", d.First.Time(), d.Last.Time(), first.Time(), last.Time())
+	}
+	if !believed {
+		return
 	}
 	if len(d.Stats) != len(stats) {
 		c.bad(id, "has stats of %d fields, and %d have numbers", len(d.Stats), len(stats))

@@ -66,6 +66,8 @@ type Setup struct {
 	Protocol           string `json:"protocol"` // http or grpc
 	Ack                string `json:"ack"`      // requested; empty: the daemon's default
 	Sensors            int    `json:"sensors"`
+	// SensorPrefix of the ids of the sensors; empty in a replay.
+	SensorPrefix string `json:"sensor_prefix,omitempty"`
 	// IntervalSeconds is the event time between readings of a sensor; in a ramp, at its
 	// larger end. AskedIntervalSeconds is what was requested, if --rate and a whole
 	// number of sensors changed it.

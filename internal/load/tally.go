@@ -330,6 +330,9 @@ func (g *Generator) Setup() Setup {
 		Steps: c.Steps, From: c.From, DurationSeconds: c.Duration.Seconds(),
 		Connections: c.Connections, MaxInFlight: c.MaxInFlight, Seed: c.Seed,
 	}
+	if c.From == "" {
+		s.SensorPrefix = c.Fleet.SensorPrefix
+	}
 	if g.rateGiven {
 		s.Rate = c.Rate.String()
 		if c.asked != c.Interval {

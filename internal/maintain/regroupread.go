@@ -45,6 +45,10 @@ func notOurs(raw bson.Raw) error {
 
 // readings returns those of the part, in their order.
 func (p *oldPart) readings() ([]Measurement, error) {
+	if _, err := p.raw.LookupErr("blocks"); err == nil {
+		return nil, fmt.Errorf("document %v holds packed readings (--bucket-format columns, or brim seal), which this command cannot move: "+
+			"export the stream with brim export, and import it into a new one", p.id)
+	}
 	array, ok := p.raw.Lookup("measurements").ArrayOK()
 	if !ok {
 		return nil, fmt.Errorf("document %v has no array of measurements", p.id)

@@ -65,6 +65,7 @@ type Peer struct {
 	Address     string   // HOST:PORT of its data listener; empty: it cannot be asked
 	TLS         bool     // whether the listener has TLS
 	Streams     []string // that it stores; none: unknown
+	Columns     bool     // it can read blocks of columns
 	Since       time.Time
 	Unreachable []string // addresses that it could not reach recently
 }
@@ -95,8 +96,9 @@ type Peers struct {
 	began  time.Time
 	logged atomic.Int64 // when a failure was last logged, in nanoseconds since 1970
 
-	mu    sync.Mutex
-	known []peer
+	mu     sync.Mutex
+	known  []peer
+	listed bool // the list was read once
 }
 
 // A peer is a Peer with its state.
@@ -174,7 +176,7 @@ func (p *Peers) update(live []Peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.known
-	p.known = nil
+	p.known, p.listed = nil, true
 	for _, one := range live {
 		if one.Address != "" && slices.ContainsFunc(p.known, func(later peer) bool { return later.Address == one.Address }) {
 			continue
@@ -205,6 +207,17 @@ func (p *Peers) of(stream string) (out []peer) {
 
 func (one *Peer) stores(stream string) bool {
 	return len(one.Streams) == 0 || slices.Contains(one.Streams, stream)
+}
+
+// ReadColumns reports whether all live daemons with the stream are known to read blocks of
+// columns.
+func (p *Peers) ReadColumns(stream string) bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.listed && !slices.ContainsFunc(p.known, func(one peer) bool { return !one.Columns && one.stores(stream) })
 }
 
 // LimitAge returns how long readings may wait before they must be sent to MongoDB, or 0 for

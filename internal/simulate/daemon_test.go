@@ -22,6 +22,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/peers"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/internal/seal"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/claim"
@@ -55,6 +56,8 @@ type settings struct {
 	heartbeat    time.Duration // of the driver
 	pings        bool          // whether it notices that MongoDB has stopped answering
 	remembered   int           // buckets that the queue remembers; 0: its default
+	columns      bool          // of which buckets are made
+	seal         time.Duration // how long after its end a window is packed; 0: never
 	retention    time.Duration // of what is accepted; the collections keep all
 }
 
@@ -76,6 +79,7 @@ type process struct {
 	claims  *claim.Claims
 	peers   *peers.Peers
 	queue   *queue.Queue
+	sealer  *seal.Sealer
 	ingest  *ingest.Server
 	handler http.Handler
 	flush   func(ctx context.Context) error
@@ -139,7 +143,7 @@ func (p *process) run(ctx context.Context, o outside) (err error) {
 	watched, unwatch := context.WithCancel(ctx)
 	defer p.running.Wait()
 	defer unwatch()
-	for i, do := range []func(context.Context){p.watch, p.claims.Run, p.peers.Run, p.pings} {
+	for i, do := range []func(context.Context){p.watch, p.claims.Run, p.peers.Run, p.pings, p.sealer.Run} {
 		p.running.Go(func() {
 			if machine.Pause(watched, time.Duration(100*(i+1))) == nil { // one after the other: what begins at one instant has no order
 				do(watched)
@@ -188,7 +192,7 @@ func (p *process) openStorage(o outside) error {
 		Database: p.conn.AsideDatabase(), Sessions: p.journal.Sessions, Lose: p.journal.Lose, LostBefore: p.journal.LostSessions(),
 		Holder: claim.Holder{
 			Host: o.address, Pid: 1, Boot: "boot", Dir: journalDir, Lock: "lock of " + o.address, Since: time.Now(),
-			Daemon: p.session, Address: o.address, Streams: []string{bucketStream, seriesStream},
+			Daemon: p.session, Address: o.address, Streams: []string{bucketStream, seriesStream}, Columns: true,
 		},
 		Unreachable: func() []string { return p.peers.Unreachable() },
 		Logger:      p.log, Registerer: p.metrics,
@@ -203,7 +207,10 @@ func (p *process) openStorage(o outside) error {
 		Database: p.conn.Database(), Granularity: c.granularity, Compressor: store.Zstd, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
 		MaxReadingsPerUpdate: c.maxPerUpdate, Lost: p.recheckAll, Logger: p.log, Registerer: p.metrics,
 	}
-	of.Stream = bucketStream
+	if of.Stream = bucketStream; c.columns {
+		of.Format = store.Columns
+	}
+	of.ReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
 	buckets, err := bucket.New(of)
 	if err != nil {
 		return err
@@ -213,6 +220,9 @@ func (p *process) openStorage(o outside) error {
 	if err != nil {
 		return err
 	}
+	p.sealer = seal.New(seal.Config{
+		Streams: map[string]seal.Stream{bucketStream: {Store: buckets, After: c.seal, Ready: p.ready[bucketStream]}}, Logger: p.log, Registerer: p.metrics,
+	})
 	p.stores = map[string]streamStore{bucketStream: buckets, seriesStream: series}
 	streams := make(map[string]queue.Stream)
 	for name, s := range p.stores {
@@ -230,7 +240,7 @@ func (p *process) live(ctx context.Context) ([]peers.Peer, error) {
 	others, err := p.claims.Others(ctx)
 	live, addresses := make([]peers.Peer, len(others)), make([]string, len(others))
 	for i, o := range others {
-		live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Since: o.Since, Unreachable: o.Unreachable}
+		live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, Since: o.Since, Unreachable: o.Unreachable}
 		addresses[i] = o.Address
 	}
 	if err == nil {

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,7 +53,8 @@ func truth(v value) bool {
 }
 
 // evaluate computes an expression of aggregations for a document: paths, $$NOW,
-// $$REMOVE, $and, $cond, comparisons, $size, $subtract, $mod, $toLong, and literals.
+// $$REMOVE, $and, $cond, $ifNull, $in, comparisons, $size, $add, $multiply, $subtract, $mod,
+// $toLong, arrays, and literals.
 func evaluate(expr value, d document, now time.Time) value {
 	switch expr.Type {
 	case bsoncore.TypeString:
@@ -64,7 +66,13 @@ func evaluate(expr value, d document, now time.Time) value {
 		}
 		panic(unknown("the expression %v", expr))
 	case bsoncore.TypeArray:
-		panic(unknown("the expression %v", expr))
+		of := valuesOf(expr.Data)
+		for i := range of {
+			if of[i] = evaluate(of[i], d, now); missing(of[i]) {
+				of[i] = null()
+			}
+		}
+		return array(of)
 	}
 	return expr
 }
@@ -124,8 +132,18 @@ func evaluateOperator(op string, operands value, d document, now time.Time) valu
 			return arg(1)
 		}
 		return arg(2)
+	case "$ifNull":
+		if v := arg(0); !nothing(v) {
+			return v
+		}
+		return arg(1)
+	case "$in":
+		of := arg(0)
+		return boolean(slices.ContainsFunc(valuesOf(arg(1).Data), func(v value) bool { return compare(of, v) == 0 }))
 	case "$eq":
 		return boolean(compare(arg(0), arg(1)) == 0)
+	case "$ne":
+		return boolean(compare(arg(0), arg(1)) != 0)
 	case "$gt":
 		return boolean(compare(arg(0), arg(1)) > 0)
 	case "$gte":
@@ -140,6 +158,10 @@ func evaluateOperator(op string, operands value, d document, now time.Time) valu
 			panic(failed(17124, "The argument to $size must be an array, but was of type: %v", v.Type))
 		}
 		return int32Value(int32(len(elements(v.Data))))
+	case "$add":
+		return add(arg(0), arg(1))
+	case "$multiply":
+		return multiply(arg(0), arg(1))
 	case "$subtract":
 		return subtract(arg(0), arg(1))
 	case "$mod":
@@ -159,6 +181,32 @@ func evaluateOperator(op string, operands value, d document, now time.Time) valu
 		}
 	}
 	panic(unknown("the expression %s: %v", op, operands))
+}
+
+func add(a, b value) value {
+	x, xWhole := whole(a)
+	y, yWhole := whole(b)
+	switch {
+	case nothing(a) || nothing(b):
+		return null()
+	case a.Type == bsoncore.TypeDateTime && yWhole:
+		return date(a.DateTime() + y)
+	case xWhole && yWhole:
+		return int64Value(x + y)
+	}
+	panic(unknown("$add of %v and %v", a, b))
+}
+
+func multiply(a, b value) value {
+	x, xWhole := whole(a)
+	y, yWhole := whole(b)
+	switch {
+	case nothing(a) || nothing(b):
+		return null()
+	case xWhole && yWhole:
+		return int64Value(x * y)
+	}
+	panic(unknown("$multiply of %v and %v", a, b))
 }
 
 func subtract(a, b value) value {

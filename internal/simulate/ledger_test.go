@@ -139,19 +139,9 @@ func (r *reading) line(filler int) string {
 func storedIn(documents []bson.Raw) map[faulttest.Mark]int {
 	out := make(map[faulttest.Mark]int)
 	for _, d := range documents {
-		list, ok := d.Lookup("measurements").ArrayOK()
-		if !ok {
-			if m, ok := markOf(d); ok {
+		for _, one := range faulttest.ReadingsOf(d) { // the checker of documents names broken ones
+			if m, ok := markOf(one); ok {
 				out[m]++
-			}
-			continue
-		}
-		values, _ := list.Values() // the checker of documents names broken ones
-		for _, v := range values {
-			if one, ok := v.DocumentOK(); ok {
-				if m, ok := markOf(one); ok {
-					out[m]++
-				}
 			}
 		}
 	}

@@ -14,10 +14,37 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m) }
+func TestMain(m *testing.M) {
+	compressBefore()
+	mongodtest.Main(m)
+}
+
+// compressBefore compresses and decompresses a block: the memory for that is made at the
+// first use and has channels, which must not belong to the bubble of one run.
+func compressBefore() {
+	var b block.Builder
+	for i := range 500 {
+		b.AddReading(telemetry.Reading{Time: time.UnixMilli(int64(i)), Fields: []telemetry.Field{{Name: "text", Value: telemetry.TextValue(fmt.Sprint(i * 2654435761))}}})
+	}
+	data, err := b.Append(nil, block.Options{Compress: true})
+	if err != nil {
+		panic(err)
+	}
+	one, err := block.Open(data)
+	if err != nil {
+		panic(err)
+	}
+	for _, err := range one.Readings("s", nil, nil) {
+		if err != nil {
+			panic(err)
+		}
+	}
+}
 
 // reference is a real mongod, spoken to without a driver.
 type reference struct {

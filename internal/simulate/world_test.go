@@ -88,6 +88,7 @@ func drawMoods(seed uint64) moods {
 		},
 		queueBytes: 1 << 20, journalBytes: 1 << 20, segmentBytes: int64(number("segmentBytes", 4<<10, 16<<10, 64<<10)), tailBytes: int64(number("tailBytes", 1, 8<<10, 8<<20)),
 		lanes: number("lanes", 1, 2, 4), heartbeat: duration("heartbeat", 1009*time.Millisecond, 10007*time.Millisecond, 10007*time.Millisecond), pings: pick("pings", 8) == 0,
+		columns: pick("columns", 2) == 0, seal: duration("seal", 0, time.Second, time.Minute),
 		remembered: number("remembered", 0, 8), retention: duration("retention", 0, 0, 0, time.Hour),
 	}
 	m.land = oneOf("land", 2, 2, 0.1)

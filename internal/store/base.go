@@ -29,10 +29,14 @@ type Config struct {
 	Exchanging   bool          // see Collection
 	WriteTimeout time.Duration // of one command; 0: 10 s
 	Logger       *slog.Logger  // nil: nothing is logged
-	Lost         func()        // called when the collection turns out to be gone; must not block; may be nil
-	Registerer   prometheus.Registerer
+	// ReadColumns reports whether all daemons of the database can read blocks of columns.
+	// Until then none are written. Nil: they can.
+	ReadColumns func() bool
+	Lost        func() // called when the collection turns out to be gone; must not block; may be nil
+	Registerer  prometheus.Registerer
 
-	MaxReadings          int // this and what follows: see Settings
+	Format               Format // this and what follows: see Settings
+	MaxReadings          int
 	MaxBytes             int
 	MaxReadingsPerUpdate int
 	Retention            time.Duration
@@ -43,6 +47,8 @@ type Config struct {
 // Settings are the part of a Config that can change while the stream is written.
 // A time series has only the retention and the write concern.
 type Settings struct {
+	Format Format // of buckets; empty: Documents
+
 	// Lowering a cap closes the parts that exceed it; raising one does not reopen
 	// closed parts.
 	MaxReadings          int           // readings in a part, 1 to 1,000,000
@@ -56,7 +62,7 @@ type Settings struct {
 // Settings returns the settings to start with.
 func (c Config) Settings() Settings {
 	return Settings{
-		MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
+		Format: c.Format, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
 		Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View,
 	}
 }

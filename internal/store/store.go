@@ -27,6 +27,16 @@ const (
 	Memory     Storage = "memory"     // this process only, to measure without a database
 )
 
+// Format is how an update of a bucket document holds its readings. A document may have
+// readings in both formats.
+type Format string
+
+// The formats of buckets.
+const (
+	Documents Format = "documents" // a sub-document for each reading, in measurements
+	Columns   Format = "columns"   // one block of columns for each update, in blocks
+)
+
 // Bounds of a bucket's granularity.
 const (
 	MinGranularity = time.Minute

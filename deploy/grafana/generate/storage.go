@@ -121,6 +121,10 @@ func collections() []panel {
 		{title: "Free space inside the files", unit: share, warn: 0.2, alarm: 0.5,
 			queries: each("{{stream}}", "max by (stream) (brim_mongodb_collection_free_bytes"+ofStream+" / (brim_mongodb_collection_storage_bytes"+ofStream+" > 0))"),
 			about:   "What brim compact could reclaim. New documents use it again, so it matters only if it stays. Small files are mostly free space, which is harmless."},
+		{title: "Sealing is behind", unit: seconds, queries: each("{{stream}}", "max by (stream) (brim_seal_lag_seconds"+ofStream+")"),
+			about: "For how long buckets have been due to be packed into one block. It rises between two passes, by at most five minutes and the time that a pass takes. If it keeps rising, sealing does not keep up; readings are safe, and only larger."},
+		{title: "Sealed parts", unit: perSec, stack: true, queries: each("{{stream}} {{outcome}}", "sum by (stream, outcome) (rate("+seen("brim_seal_parts_total"+ofStream)+"))"),
+			about: "Parts of buckets that were packed, by outcome. changed: appended to meanwhile, packed later; failed: not what Brim writes, see the daemon's log."},
 		{title: "Documents", unit: count, about: "Bucket documents; of a time-series collection the buckets that the server made.",
 			queries: each("{{stream}}", "sum by (stream) (brim_mongodb_collection_documents"+ofStream+")")},
 	}

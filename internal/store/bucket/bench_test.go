@@ -33,7 +33,7 @@ func benchmarkEncode(b *testing.B, perUpdate, fields int) {
 		for _, pending := range writes {
 			op, _ := s.cut(pending, &part{})
 			bulk.filter = bulk.encoder.filter(bulk.filter[:0], &op)
-			bulk.update = bulk.encoder.update(bulk.update[:0], &op)
+			bulk.update, _ = bulk.encoder.update(bulk.update[:0], &op)
 		}
 		s.bulks.put(bulk)
 	}

@@ -40,6 +40,8 @@ type Settings = store.Settings
 type Store struct {
 	*store.Base
 	bulks   bulks
+	late    late
+	told    atomic.Bool  // that the view lacks blocks
 	sharded atomic.Bool  // the collection is spread over shards; known once it is prepared
 	slowest atomic.Int64 // of the last commands, in ns; see patience
 	// UUID of the last collection that was seen to have the stream's name. A read takes
@@ -149,6 +151,14 @@ func (s *Store) ensureView(ctx context.Context, want bool) error {
 	view := store.View{Database: s.Database, Stream: s.Stream}
 	if !want {
 		return s.tolerate(view.Remove(ctx))
+	}
+	var err error
+	if view.Blocks, err = view.RunsJavaScript(ctx); err != nil {
+		return err
+	}
+	if !view.Blocks && !s.told.Swap(true) {
+		s.Logger.Warn("MongoDB does not run JavaScript (security.javascriptEnabled), so the stream's view does not show readings in blocks: those of --bucket-format columns, and those that were sealed",
+			"stream", s.Stream, "view", store.ViewName(s.Stream))
 	}
 	foreign, err := view.Ensure(ctx)
 	if foreign {

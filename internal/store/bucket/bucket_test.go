@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -23,6 +25,8 @@ func TestConformance(t *testing.T) {
 		"defaults":                            {},
 		"tiny parts, two readings per update": {MaxReadings: 3, MaxReadingsPerUpdate: 2},
 		"parts limited by bytes":              {MaxBytes: 1 << 10},
+		"columns":                             {Format: store.Columns},
+		"both formats, tiny parts":            {Format: store.Columns, MaxReadings: 5, MaxReadingsPerUpdate: 2, ReadColumns: alternating()},
 	}
 	for name, cfg := range variants {
 		t.Run(name, func(t *testing.T) {
@@ -32,6 +36,22 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestConformanceWhileSealing(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Config{"documents": {MaxReadings: 20}, "columns": {Format: store.Columns}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T) storetest.Store { return sealing{open(t, connect(t), cfg)} })
+		})
+	}
+}
+
+// alternating is a Config.ReadColumns that makes a document hold both formats.
+func alternating() func() bool {
+	var calls atomic.Int64
+	return func() bool { return calls.Add(1)%2 == 0 }
 }
 
 // TestDocument pins the shape of a bucket document, which others read, too.

@@ -66,5 +66,9 @@ func documents(t require.TestingT, db *mongo.Database) []bson.M {
 // model encodes an operation by itself, as something that can be sent later.
 func model(op operation) *mongo.UpdateOneModel {
 	var enc encoder
-	return mongo.NewUpdateOneModel().SetFilter(bson.Raw(enc.filter(nil, &op))).SetUpdate(bson.Raw(enc.update(nil, &op))).SetUpsert(true)
+	update, err := enc.update(nil, &op)
+	if err != nil {
+		panic(err)
+	}
+	return mongo.NewUpdateOneModel().SetFilter(bson.Raw(enc.filter(nil, &op))).SetUpdate(bson.Raw(update)).SetUpsert(true)
 }

@@ -44,7 +44,9 @@ func TestUpdatesEqualMarshalledOnes(t *testing.T) {
 				require.True(t, ok)
 				filter, update := plainFilter(&op, tags), plainUpdate(&op, tags)
 				requireSame(t, filter, enc.filter(nil, &op))
-				requireSame(t, update, enc.update(nil, &op))
+				encoded, err := enc.update(nil, &op)
+				require.NoError(t, err)
+				requireSame(t, update, encoded)
 				p.next()
 				pending.Drop(len(op.rows))
 			}

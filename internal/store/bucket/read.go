@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -367,7 +368,7 @@ func wasMigrated(doc bson.Raw) bool {
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		e := emitter{query: q, yield: yield, left: q.Limit, decoder: store.Decoder{Sensor: q.Sensor, Fields: q.Fields}}
-		projection := bson.D{{Key: "tags", Value: 1}, {Key: "first", Value: 1}, {Key: "measurements", Value: 1}}
+		projection := bson.D{{Key: "tags", Value: 1}, {Key: "first", Value: 1}, {Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}}
 		for p, err := range s.walk(ctx, q, projection) {
 			more := true
 			if err == nil {
@@ -477,10 +478,26 @@ func (e *emitter) drain(before int64) bool {
 	return true
 }
 
-// unpack adds the readings of a document that lie in the query's span.
+// unpack adds the readings of a document that lie in the query's span, those of its blocks
+// first.
 func (e *emitter) unpack(p packed) error {
 	tags := e.decoder.Tags(p.doc.Lookup("tags"))
-	err := eachMeasurement(p.doc, e.query.Sensor, func(m bson.Raw) error {
+	err := eachBlock(p.doc, e.query.Sensor, func(b *block.Block) error {
+		e.open = slices.Grow(e.open, b.Len())
+		for r, err := range b.Readings(e.query.Sensor, tags, e.query.Fields) {
+			if err != nil {
+				return err
+			}
+			if at := r.Time.UnixMilli(); at >= e.query.From && at < e.query.To {
+				e.open = append(e.open, due{p.order, r})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = eachMeasurement(p.doc, e.query.Sensor, func(m bson.Raw) error {
 		at, ok := m.Lookup(store.TimeKey).DateTimeOK()
 		if !ok || at < e.query.From || at >= e.query.To {
 			return nil
@@ -493,7 +510,32 @@ func (e *emitter) unpack(p packed) error {
 	return err
 }
 
-// eachMeasurement calls do for the readings of a document, in their order.
+// blocksKey is the key of the blocks in a document.
+const blocksKey = "blocks"
+
+// eachBlock calls do for the blocks of a document, in their order.
+func eachBlock(doc bson.Raw, sensor string, do func(*block.Block) error) error {
+	array, ok := doc.Lookup(blocksKey).ArrayOK()
+	if !ok {
+		return nil
+	}
+	return store.EachElement(bson.Raw(array), func(i int, e bsoncore.Element) error {
+		_, data, ok := e.Value().BinaryOK()
+		if !ok {
+			return fmt.Errorf("read a bucket of sensor %q: block %d is not binary but %v", sensor, i, e.Value().Type)
+		}
+		b, err := block.Open(data)
+		if err == nil {
+			err = do(b)
+		}
+		if err != nil {
+			return fmt.Errorf("read block %d of the bucket %v: %w", i, doc.Lookup("_id"), err)
+		}
+		return nil
+	})
+}
+
+// eachMeasurement calls do for the readings in measurements of a document, in their order.
 func eachMeasurement(doc bson.Raw, sensor string, do func(bson.Raw) error) error {
 	array, ok := doc.Lookup("measurements").ArrayOK()
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -85,7 +86,7 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 		if err != nil || !stored {
 			return r, false, err
 		}
-		doc, _, err := s.One(ctx, bson.D{{Key: "_id", Value: id}}, options.FindOne().SetProjection(bson.D{{Key: "tags", Value: 1}, {Key: "measurements", Value: 1}}))
+		doc, _, err := s.One(ctx, bson.D{{Key: "_id", Value: id}}, options.FindOne().SetProjection(bson.D{{Key: "tags", Value: 1}, {Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}}))
 		if err == nil && doc != nil {
 			r, found, err = lastReading(doc, sensor)
 		}
@@ -98,6 +99,21 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 
 // lastReading returns the last of the newest readings of a document.
 func lastReading(doc bson.Raw, sensor string) (r telemetry.Reading, found bool, err error) {
+	tags := store.TagsOf(doc.Lookup("tags"))
+	err = eachBlock(doc, sensor, func(b *block.Block) error {
+		for one, err := range b.Readings(sensor, tags, nil) {
+			if err != nil {
+				return err
+			}
+			if !found || !one.Time.Before(r.Time) {
+				r, found = one, true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return r, false, err
+	}
 	var newest bson.Raw
 	var at int64
 	err = eachMeasurement(doc, sensor, func(m bson.Raw) error {
@@ -106,10 +122,10 @@ func lastReading(doc bson.Raw, sensor string) (r telemetry.Reading, found bool, 
 		}
 		return nil
 	})
-	if err != nil || newest == nil {
-		return r, false, err
+	if err != nil || newest == nil || found && r.Time.UnixMilli() > at {
+		return r, found && err == nil, err
 	}
-	r, err = store.ReadingOf(newest, sensor, store.TagsOf(doc.Lookup("tags")))
+	r, err = store.ReadingOf(newest, sensor, tags)
 	return r, err == nil, err
 }
 

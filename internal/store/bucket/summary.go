@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -48,7 +49,7 @@ func summaryProjection(q telemetry.SummaryQuery) bson.D {
 	whole := bson.A{
 		op("$gte", "$first", bson.DateTime(q.From)), op("$lt", "$last", bson.DateTime(q.To)),
 		op("$gt", "$stats", nil),
-		op("$eq", "$count", op("$size", "$measurements")),
+		op("$in", "$count", bson.A{"$sealed.n", op("$size", op("$ifNull", "$measurements", bson.A{}))}),
 	}
 	if q.Every > 0 {
 		// The remainder tells steps apart: in one step, it grows with the time.
@@ -57,9 +58,10 @@ func summaryProjection(q telemetry.SummaryQuery) bson.D {
 		}
 		whole = append(whole, op("$eq", rest("$first"), rest("$last")))
 	}
+	unlessWhole := func(field string) bson.D { return op("$cond", bson.D{{Key: "$and", Value: whole}}, "$$REMOVE", field) }
 	return bson.D{
 		{Key: "count", Value: 1}, {Key: "first", Value: 1}, {Key: "last", Value: 1}, {Key: "stats", Value: 1},
-		{Key: "measurements", Value: op("$cond", bson.D{{Key: "$and", Value: whole}}, "$$REMOVE", "$measurements")},
+		{Key: "measurements", Value: unlessWhole("$measurements")}, {Key: blocksKey, Value: unlessWhole("$" + blocksKey)},
 	}
 }
 
@@ -71,7 +73,8 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, senso
 		return nil
 	}
 	doc := p.doc
-	if _, err := doc.LookupErr("measurements"); err != nil {
+	if !hasReadings(doc) {
+		var err error
 		if stats, first, last, ok := statisticsOf(doc); ok && steps.Whole(first, last) {
 			steps.AddStatistics(first, stats)
 			return nil
@@ -80,18 +83,35 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, senso
 			return fmt.Errorf("read a bucket of sensor %q: %w", sensor, err)
 		}
 	}
-	err := eachMeasurement(doc, sensor, func(m bson.Raw) error { return steps.AddDocument(m) })
+	err := eachBlock(doc, sensor, func(b *block.Block) error {
+		for r, err := range b.Readings(sensor, nil, nil) {
+			if err != nil {
+				return err
+			}
+			steps.Add(r)
+		}
+		return nil
+	})
+	if err == nil {
+		err = eachMeasurement(doc, sensor, func(m bson.Raw) error { return steps.AddDocument(m) })
+	}
 	if err != nil {
 		return fmt.Errorf("sum up a bucket of sensor %q: %w", sensor, err)
 	}
 	return nil
 }
 
+func hasReadings(doc bson.Raw) bool {
+	_, measurements := doc.LookupErr("measurements")
+	_, blocks := doc.LookupErr(blocksKey)
+	return measurements == nil || blocks == nil
+}
+
 // readingsOf fetches the readings of a document whose statistics turned out to be
 // wrong.
 func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) {
 	out, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
-		options.FindOne().SetProjection(bson.D{{Key: "measurements", Value: 1}, {Key: migratedMark, Value: 1}})).Raw()
+		options.FindOne().SetProjection(bson.D{{Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}, {Key: migratedMark, Value: 1}})).Raw()
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -20,6 +21,7 @@ import (
 // goroutine at a time.
 type encoder struct {
 	stats statistics
+	block block.Builder
 	guard string // key of the write guard
 	of    string // session that the guard belongs to
 }
@@ -89,10 +91,16 @@ func appendTagsFilter(dst []byte, tags []telemetry.Tag) []byte {
 	return document(dst, "tags", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", false) })
 }
 
-// update appends the readings and all that the document says of them.
-func (e *encoder) update(dst []byte, op *operation) []byte {
+// update appends the readings and all that the document says of them. A block has no
+// statistics: those of the document would say nothing about a document with blocks.
+func (e *encoder) update(dst []byte, op *operation) (_ []byte, err error) {
 	at, dst := bsoncore.AppendDocumentStart(dst)
+	e.stats.reset()
 	dst = document(dst, "$push", func(dst []byte) []byte {
+		if op.format == store.Columns {
+			dst, err = e.appendBlock(dst, op)
+			return dst
+		}
 		return document(dst, "measurements", func(dst []byte) []byte { return e.appendEach(dst, op) })
 	})
 	dst = document(dst, "$inc", func(dst []byte) []byte {
@@ -118,13 +126,30 @@ func (e *encoder) update(dst []byte, op *operation) []byte {
 		return bsoncore.AppendDateTimeElement(dst, "bucketStart", op.pending.Start)
 	})
 	op.newest = e.stats.last
-	return end(dst, at)
+	return end(dst, at), err
+}
+
+// appendBlock appends the readings as a block, and gathers the first and the last time.
+func (e *encoder) appendBlock(dst []byte, op *operation) ([]byte, error) {
+	e.block.Reset()
+	for _, r := range op.rows {
+		e.block.Add(r)
+		if tags := op.ownTags(r); tags != nil {
+			e.block.Own(*tags)
+		}
+		e.stats.addTime(r.Row().Time)
+	}
+	dst = bsoncore.AppendHeader(dst, bsoncore.TypeBinary, blocksKey)
+	at := len(dst)
+	dst = append(dst, 0, 0, 0, 0, bson.TypeBinaryGeneric) // the length comes later
+	dst, err := e.block.Append(dst, block.Options{})
+	binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-5))
+	return dst, err
 }
 
 // appendEach appends the readings as an array, and gathers their statistics.
 func (e *encoder) appendEach(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendArrayElementStart(dst, "$each")
-	e.stats.reset()
 	key := append(make([]byte, 0, 8), '0')
 	for i, r := range op.rows {
 		row := r.Row()
@@ -253,7 +278,7 @@ func (s *statistics) find(e *elements, guess int) int {
 
 // add adds a row of the form.
 func (s *statistics) add(f *form, time int64, values []uint64) {
-	s.first, s.last = min(s.first, time), max(s.last, time)
+	s.addTime(time)
 	for i := range f.columns {
 		c := &f.columns[i]
 		stats, word := &s.fields[c.stats], values[c.field]
@@ -267,6 +292,8 @@ func (s *statistics) add(f *form, time int64, values []uint64) {
 		}
 	}
 }
+
+func (s *statistics) addTime(time int64) { s.first, s.last = min(s.first, time), max(s.last, time) }
 
 // addInt is add where all values so far are integers.
 func (f *fieldStats) addInt(v int64) {

@@ -202,6 +202,7 @@ type operation struct {
 	rows    []batch.Ref
 	bytes   int64
 	fills   bool // the part is closed by this very update
+	format  store.Format
 
 	tags *[]telemetry.Tag // that the part must have; nil for an operation without rows
 	own  int              // rows with other tags
@@ -227,7 +228,7 @@ func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	now := s.Live.Load()
 	op := operation{
-		pending: pending, part: p, number: p.number,
+		pending: pending, part: p, number: p.number, format: s.format(),
 		maxReadings: int64(now.MaxReadings), maxBytes: int64(now.MaxBytes),
 		tags: p.tags,
 	}
@@ -263,6 +264,17 @@ func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	op.fills = p.count+n >= op.maxReadings || p.bytes+op.bytes+largest > op.maxBytes
 	return op, true
 }
+
+// format is that of the next update.
+func (s *Store) format() store.Format {
+	if s.Live.Load().Format == store.Columns && s.Packs() {
+		return store.Columns
+	}
+	return store.Documents
+}
+
+// Packs reports whether blocks may be written, see Config.ReadColumns.
+func (s *Store) Packs() bool { return s.ReadColumns == nil || s.ReadColumns() }
 
 // stored is what the database holds of one part.
 type stored struct {
@@ -311,7 +323,10 @@ func (f *filterOf) MarshalBSON() ([]byte, error) {
 // MarshalBSON returns bytes that are valid until the next operation's are made.
 func (u *updateOf) MarshalBSON() ([]byte, error) {
 	b := u.bulk
-	b.update = b.encoder.update(b.update[:0], (*operation)(u))
+	var err error
+	if b.update, err = b.encoder.update(b.update[:0], (*operation)(u)); err != nil {
+		return nil, fmt.Errorf("encode readings of sensor %q: %w", u.pending.Sensor, err)
+	}
 	if b.left--; b.left == 0 {
 		b.sent = time.Now()
 	}
@@ -357,9 +372,14 @@ func oneCommand(ops []operation) int {
 	return n
 }
 
-// size estimates the bytes of the update: the readings, and for each field four
-// elements of statistics with longer names.
-func (op *operation) size() int64 { return 512 + op.bytes + 5*int64(op.rows[0].Row().Size) }
+// size estimates the bytes of the update: the readings, of which a block takes fewer, and
+// for each field of documents four elements of statistics with longer names.
+func (op *operation) size() int64 {
+	if op.format == store.Columns {
+		return 512 + op.bytes
+	}
+	return 512 + op.bytes + 5*int64(op.rows[0].Row().Size)
+}
 
 // send carries some of the operations to the collection, in one command. The
 // reply's time is that of the round trip, without the encoding before it.
@@ -475,6 +495,7 @@ func (s *Store) applied(op *operation, took time.Duration) {
 	if p.limit *= 2; int64(p.limit) >= op.maxReadings {
 		p.limit = 0
 	}
+	s.late.note(op.pending)
 	op.pending.Drop(n)
 	settleRest(op.pending)
 }

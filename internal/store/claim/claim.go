@@ -94,6 +94,7 @@ type Holder struct {
 	Address string   `bson:"address"` // HOST:PORT of its data listener; empty: it cannot be asked
 	TLS     bool     `bson:"tls"`     // whether the listener has TLS
 	Streams []string `bson:"streams"` // that it stores; none: unknown
+	Columns bool     `bson:"columns"` // it can read blocks of columns; earlier releases cannot
 }
 
 // sameLock reports whether both had the same file locked, so that one of them has

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/seal"
+)
+
+// sealOptions are the flags of `brim seal`.
+type sealOptions struct {
+	stream string
+	admin  string
+	wait   bool
+	output *string
+}
+
+// sealPoll is how often the progress is asked for.
+const sealPoll = 500 * time.Millisecond
+
+// newSeal returns `brim seal`, which asks a running daemon to pack closed windows.
+func newSeal(p *process) *cobra.Command {
+	var o sealOptions
+	cmd := &cobra.Command{
+		Use:   "seal STREAM",
+		Short: "Pack the buckets of a stream whose windows have ended",
+		Long: "Pack the buckets of a stream whose windows have ended: each becomes one block of columns with statistics, in a fraction of the bytes.\n\n" +
+			"The daemon does it by itself once a window ended --seal-after ago; this command does not wait for that. Readings are accepted and read as before, " +
+			"also those that arrive late for a packed bucket. The free space stays in MongoDB's files until brim compact gives it back.",
+		Example: "  brim seal readings --wait\n  brim seal machines --admin https://brim.example:8432",
+		Args:    cobra.ExactArgs(1),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&o.wait, "wait", false, "wait until it is done, and show the result")
+	flagAdder(flags)("admin", localAdmin, "HOST:PORT", "the daemon's admin listener; https://HOST:PORT with TLS", adminAddress(&o.admin))
+	o.output = outputFlag(cmd, "text", "json")
+	access := clientFlags(flags)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.stream = args[0]
+		caller, err := access(p)
+		if err != nil {
+			return err
+		}
+		return o.run(cmd.Context(), p, caller)
+	}
+	return cmd
+}
+
+func (o *sealOptions) run(ctx context.Context, p *process, c *caller) error {
+	asked, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	body, err := c.askAdmin(asked, http.MethodPost, o.admin, "/seal?"+url.Values{"stream": {o.stream}}.Encode())
+	if err != nil {
+		return err
+	}
+	var begun struct {
+		Pass int64 `json:"pass"`
+	}
+	if err := json.Unmarshal(body, &begun); err != nil || begun.Pass == 0 {
+		return fmt.Errorf("--admin: %s did not say that it packs buckets; %s", o.admin, adminHint)
+	}
+	if !o.wait {
+		if *o.output == "json" {
+			_, err = p.stdout.Write(body)
+		} else {
+			_, err = fmt.Fprintf(p.stdout, "The daemon packs the buckets of stream %s whose windows have ended. brim seal %s --wait shows when it is done.\n", o.stream, config.ShellWord(o.stream))
+		}
+		return err
+	}
+	progress, err := o.await(ctx, p, c, begun.Pass)
+	if err != nil {
+		return err
+	}
+	return o.print(p, progress)
+}
+
+// await returns the progress of the pass when it has ended.
+func (o *sealOptions) await(ctx context.Context, p *process, c *caller, pass int64) (*seal.Progress, error) {
+	live := newProgressLine(p.stderr, 5*time.Second)
+	defer live.end()
+	for {
+		status, err := c.askStatus(ctx, o.admin)
+		if err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(status.Streams, func(s daemon.StreamStatus) bool { return s.Name == o.stream })
+		if at < 0 || status.Streams[at].Sealing == nil {
+			return nil, fmt.Errorf("the daemon at %s does not have the bucket stream %s any more", o.admin, o.stream)
+		}
+		now := status.Streams[at].Sealing
+		switch {
+		case now.Pass+1 < pass:
+			return nil, errors.New("the daemon was restarted; repeat the command")
+		case now.Pass >= pass && !now.Running || now.Pass > pass:
+			return now, nil
+		}
+		text := sealText(now)
+		live.show(true, func(time.Time) string { return text })
+		if err := machine.Pause(ctx, sealPoll); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (o *sealOptions) print(p *process, progress *seal.Progress) error {
+	if *o.output == "json" {
+		body, err := json.MarshalIndent(progress, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encode the result: %w", err)
+		}
+		_, err = p.stdout.Write(append(body, '\n'))
+		return err
+	}
+	if _, err := fmt.Fprintln(p.stdout, sealText(progress)); err != nil {
+		return err
+	}
+	if progress.Error != "" {
+		return fmt.Errorf("the pass did not reach its end: %s", progress.Error)
+	}
+	return nil
+}
+
+// sealText is progress in one line.
+func sealText(p *seal.Progress) string {
+	text := fmt.Sprintf("%s buckets of %s sensors packed: %s readings", humanize.Comma(p.Parts), humanize.Comma(p.Sensors), humanize.Comma(p.Readings))
+	if p.Parts > 0 {
+		text += fmt.Sprintf(", %s → %s of BSON", humanize.IBytes(uint64(p.Before)), humanize.IBytes(uint64(p.After)))
+	}
+	if p.Changed > 0 {
+		text += fmt.Sprintf("; %s changed meanwhile, for the next pass", humanize.Comma(p.Changed))
+	}
+	if p.Failed > 0 {
+		text += fmt.Sprintf("; %s left as they are, see the daemon's log", humanize.Comma(p.Failed))
+	}
+	return text
+}

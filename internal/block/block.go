@@ -1,0 +1,357 @@
+// Package block packs readings of one sensor into columns, and reads them. docs/storage.md
+// describes the format byte by byte.
+//
+// A Builder makes a block; Open returns one for reading:
+//
+//	b, err := block.Open(data)   // checks the checksum and the header
+//	b.Statistics()               // of all fields, without decoding values
+//	b.Times(nil)                 // one of the columns
+//	b.Column(b.Find("t"), &values)
+//	b.Readings(sensor, tags, nil)
+//
+// A block that is damaged, or made to do harm, leads to an error. Open takes at most 16 times
+// the block's size in memory. Values take what Len and Columns say: compare Len with the
+// number of readings that a document should have before reading them, because a few bytes
+// can stand for any number of equal values.
+//
+//	block.go     Block: header, times, shapes
+//	reader.go    numbers and bytes
+//	column.go    Column: the values of a field; readings
+//	builder.go   Builder: gathers readings
+//	encode.go    Builder.Append
+//	integers.go  streams of integers
+//	floats.go    streams of doubles
+//	stats.go     statistics
+//	zstd.go      compression
+package block
+
+import (
+	_ "embed" // decode.js
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// MaxReadings is how many readings a block has at most.
+const MaxReadings = 1 << 20
+
+// JavaScript is a function decodeBlocks(blocks, long), which decode.js describes.
+//
+//go:embed decode.js
+var JavaScript string //nolint:gochecknoglobals // only a variable can be embedded
+
+const (
+	version = 1
+	maxName = 255 // bytes of a field's name
+	crcSize = 4
+
+	maxColumnsOfBlock = 1 << 16 // numbers of columns have 16 bits
+)
+
+// Flags of a block.
+const (
+	hasStatistics = 1 << iota
+	hasShapes
+	hasTags
+	hasKeys
+	together // all sections are compressed as one
+
+	allFlags = hasStatistics | hasShapes | hasTags | hasKeys | together
+)
+
+// Kinds of sections. Those of a column with values of one kind are the numbers of
+// telemetry.Kind, from 1 to 4.
+const (
+	kindFloat  = byte(telemetry.Float)
+	kindInt    = byte(telemetry.Int)
+	kindBool   = byte(telemetry.Bool)
+	kindText   = byte(telemetry.Text)
+	kindNumber = 5 // integers and doubles
+	kindMixed  = 6 // other kinds together
+	kindShapes = 7
+	kindTags   = 8
+	kindKeys   = 9
+
+	compressed = 0x80 // added to the kind
+)
+
+// The first number of a shape.
+const (
+	shapeAll  = iota // all columns
+	shapeBits        // a bit for each column
+	shapeList        // added to the number of columns; these follow
+)
+
+// A Block is a block that was opened. It refers to its data, and any number of goroutines
+// may read it.
+type Block struct {
+	data       []byte // without the checksum
+	content    []byte // where the sections are: data, or what was compressed
+	n          int
+	times      section
+	rows       [3]section // shapes, tags, keys; zero if missing
+	columns    []section
+	statistics []byte // nil if missing
+
+	once   sync.Once // for shapes
+	shaped shapes
+}
+
+// shapes are the lists of columns that readings have, and the number of each reading's
+// list; nil: all have the first.
+type shapes struct {
+	lists   [][]uint16
+	numbers []uint64
+	err     error
+}
+
+// A section is where a column is.
+type section struct {
+	from, to uint32
+	name     uint32 // where a field's name begins
+	length   uint8  // of the name
+	kind     byte
+}
+
+// Open reads the header of a block, which must not be changed from then on.
+func Open(data []byte) (*Block, error) {
+	if len(data) < crcSize+2 {
+		return nil, fmt.Errorf("a block has %d bytes, too few for any", len(data))
+	}
+	if data[0] != version {
+		return nil, fmt.Errorf("a block has version %d; this program reads version %d", data[0], version)
+	}
+	body := data[:len(data)-crcSize]
+	if want, got := binary.LittleEndian.Uint32(data[len(body):]), checksum(body); got != want {
+		return nil, fmt.Errorf("a block is damaged: its checksum is %08x instead of %08x", got, want)
+	}
+	b := &Block{data: body}
+	if err := b.open(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Block) open() error {
+	r := &reader{rest: b.data[2:]}
+	flags := b.data[1]
+	n, columns := r.uvarint(), r.uvarint()
+	switch {
+	case flags&^allFlags != 0:
+		r.fail("a block has unknown flags")
+	case n == 0 || n > MaxReadings:
+		r.fail("a block has an impossible number of readings")
+	case columns > maxColumnsOfBlock || columns > uint64(len(r.rest))/4: // kind, size, name
+		r.fail("a block has an impossible number of columns")
+	}
+	if r.err != nil {
+		return r.err
+	}
+	b.n, b.columns = int(n), make([]section, columns)
+	b.openSection(r, &b.times)
+	for i, flag := range [...]byte{hasShapes, hasTags, hasKeys} {
+		if flags&flag != 0 {
+			b.openSection(r, &b.rows[i])
+		}
+	}
+	for i := range b.columns {
+		c := &b.columns[i]
+		c.length = r.byte()
+		c.name = uint32(len(b.data) - len(r.rest))
+		r.take(int(c.length))
+		b.openSection(r, c)
+	}
+	if flags&hasStatistics != 0 {
+		b.statistics = r.take(r.size())
+	}
+	if r.err != nil {
+		return r.err
+	}
+	if flags&together != 0 {
+		content, err := decompress(nil, r.rest)
+		if err != nil {
+			return err
+		}
+		b.content = content
+		return b.place(0)
+	}
+	b.content = b.data
+	return b.place(len(b.data) - len(r.rest))
+}
+
+// openSection reads the kind and the size, which is left in section.to.
+func (b *Block) openSection(r *reader, s *section) {
+	s.kind = r.byte()
+	s.to = uint32(r.size())
+}
+
+// place turns sizes into places; the first section begins at from.
+func (b *Block) place(from int) error {
+	next := func(s *section) {
+		s.from = uint32(min(from, len(b.content)))
+		from = min(from+int(s.to), len(b.content)+1)
+		s.to = uint32(from)
+	}
+	next(&b.times)
+	kinds := b.times.kind&^compressed == kindInt
+	for i := range b.rows {
+		if s := &b.rows[i]; s.kind != 0 {
+			next(s)
+			kinds = kinds && s.kind == kindShapes+byte(i)
+		}
+	}
+	for i := range b.columns {
+		c := &b.columns[i]
+		next(c)
+		k := c.kind &^ compressed
+		kinds = kinds && k >= kindFloat && k <= kindMixed && c.length > 0
+	}
+	switch {
+	case from != len(b.content):
+		return errors.New("a block's sections do not have its length")
+	case !kinds:
+		return errors.New("a block has a section of an unknown kind")
+	}
+	return nil
+}
+
+// Len returns the number of readings.
+func (b *Block) Len() int { return b.n }
+
+// Columns returns the number of fields; each has a column.
+func (b *Block) Columns() int { return len(b.columns) }
+
+// Name returns the field of column i.
+func (b *Block) Name(i int) string { return string(b.name(i)) }
+
+func (b *Block) name(i int) []byte {
+	c := &b.columns[i]
+	return b.data[c.name:][:c.length]
+}
+
+// Find returns the column of a field, -1 if there is none.
+func (b *Block) Find(name string) int {
+	for i := range b.columns {
+		if string(b.name(i)) == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// section returns a reader of a section. One that may be compressed needs memory.
+func (b *Block) section(s *section, memory *[]byte) *reader {
+	r := &reader{rest: b.content[s.from:s.to]}
+	if s.kind&compressed != 0 {
+		*memory, r.err = decompress((*memory)[:0], r.rest)
+		r.rest = *memory
+	}
+	return r
+}
+
+// Times appends the time of each reading, in milliseconds since the epoch.
+func (b *Block) Times(dst []int64) ([]int64, error) {
+	var memory []byte
+	r := b.section(&b.times, &memory)
+	words := r.integers(nil, b.n)
+	if err := r.end(); err != nil {
+		return dst, fmt.Errorf("read the times of a block: %w", err)
+	}
+	dst = slices.Grow(dst, len(words))
+	for _, w := range words {
+		dst = append(dst, int64(w))
+	}
+	return dst, nil
+}
+
+// shapes reads them at the first call.
+func (b *Block) shapes() *shapes {
+	b.once.Do(func() {
+		if b.rows[0].kind == 0 {
+			b.shaped.lists = [][]uint16{b.allColumns()}
+			return
+		}
+		r := b.section(&b.rows[0], nil)
+		b.shaped = b.readShapes(r)
+		if err := r.end(); err != nil {
+			b.shaped = shapes{err: fmt.Errorf("read the shapes of a block: %w", err)}
+		}
+	})
+	return &b.shaped
+}
+
+func (b *Block) readShapes(r *reader) (s shapes) {
+	s.lists = make([][]uint16, 0, r.count())
+	var all []uint16
+	for range cap(s.lists) {
+		var list []uint16
+		switch head := r.uvarint(); head {
+		case shapeAll:
+			if all == nil {
+				all = b.allColumns()
+			}
+			list = all
+		case shapeBits:
+			list = b.shapeOfBits(r)
+		default:
+			list = b.shapeOfList(r, head-shapeList)
+		}
+		if r.err != nil {
+			break
+		}
+		s.lists = append(s.lists, list)
+	}
+	s.numbers = r.integers(nil, b.n)
+	r.below(s.numbers, len(s.lists))
+	return s
+}
+
+func (b *Block) allColumns() []uint16 {
+	list := make([]uint16, len(b.columns))
+	for i := range list {
+		list[i] = uint16(i)
+	}
+	return list
+}
+
+func (b *Block) shapeOfBits(r *reader) (list []uint16) {
+	set := r.take((len(b.columns) + 7) / 8)
+	n := 0
+	for _, of := range set {
+		n += bits.OnesCount8(of)
+	}
+	list = make([]uint16, 0, n)
+	for i, of := range set {
+		for ; of != 0; of &= of - 1 {
+			at := 8*i + bits.TrailingZeros8(of)
+			if at >= len(b.columns) {
+				r.fail("a shape has a column that the block does not have")
+				return nil
+			}
+			list = append(list, uint16(at))
+		}
+	}
+	return list
+}
+
+func (b *Block) shapeOfList(r *reader, n uint64) (list []uint16) {
+	if n > uint64(len(r.rest)) || n > uint64(len(b.columns)) {
+		r.fail("a shape has more columns than the block")
+		return nil
+	}
+	list = make([]uint16, 0, n)
+	for range n {
+		at := r.uvarint()
+		if at >= uint64(len(b.columns)) {
+			r.fail("a shape has a column that the block does not have")
+			return nil
+		}
+		list = append(list, uint16(at))
+	}
+	return list
+}

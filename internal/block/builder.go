@@ -1,0 +1,396 @@
+package block
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Builder gathers readings of one sensor, from batches, documents and other blocks, and
+// encodes them as a block:
+//
+//	b.Reset()
+//	b.Add(ref); b.Own(tags); b.Key(key)   // for each reading; Own and Key only where needed
+//	b.AddBlock(other)
+//	b.Sort()                              // optional
+//	data, err := b.Append(nil, block.Options{Statistics: true})
+//
+// Its memory is used again after Reset. It belongs to one goroutine at a time.
+type Builder struct {
+	times []int64
+	forms []uint32 // of each reading, its number in lists
+	own   []uint32 // of each reading, 0 or its number in sets plus 1; may be shorter
+	keys  []Key    // of each reading; empty if no reading has one
+
+	lists   [][]uint32 // the columns of a reading, in the order of its fields
+	sets    [][]telemetry.Tag
+	columns []column
+	text    []byte
+
+	named map[string]uint32 // columns
+	plans map[*batch.Shape]*plans
+	last  *batch.Shape
+	plan  *plans // of last
+	round uint32 // number of resets
+	list  []uint32
+
+	encoder encoder
+}
+
+// A Key orders readings of the same time, see Compare.
+type Key struct {
+	Arrival  int64 // milliseconds since the epoch
+	Session  string
+	Sequence uint64
+}
+
+// Compare orders by arrival, session and sequence.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(cmp.Compare(k.Arrival, other.Arrival), cmp.Compare(k.Session, other.Session), cmp.Compare(k.Sequence, other.Sequence))
+}
+
+// A column has the values of one field. Words are as in a batch; those of texts refer to
+// the builder's text.
+type column struct {
+	name  string
+	kind  telemetry.Kind // of all values; 0: of several
+	words []uint64
+	kinds []telemetry.Kind // of each value; only if of several
+}
+
+// plans says where the values of a batch's shape go.
+type plans struct {
+	columns []uint32
+	kinds   []telemetry.Kind
+	form    uint32 // valid in that round
+	round   uint32
+}
+
+// What a builder keeps at most for the next block.
+const (
+	maxPlans   = 1 << 10 // JSON may mix integers and doubles, so that a sensor has many shapes
+	maxColumns = 1 << 10
+)
+
+// Reset makes the builder begin a block.
+func (b *Builder) Reset() {
+	b.times, b.forms, b.own, b.keys = b.times[:0], b.forms[:0], b.own[:0], b.keys[:0]
+	clear(b.sets)
+	b.lists, b.sets, b.text = b.lists[:0], b.sets[:0], b.text[:0]
+	if b.round++; b.named == nil || b.round == 0 || len(b.columns) > maxColumns || len(b.plans) > maxPlans {
+		b.columns, b.last, b.plan, b.round = nil, nil, nil, 1
+		b.named, b.plans = make(map[string]uint32), make(map[*batch.Shape]*plans)
+	}
+	for i := range b.columns {
+		c := &b.columns[i]
+		c.kind, c.words, c.kinds = 0, c.words[:0], c.kinds[:0]
+	}
+}
+
+// Len returns the number of readings.
+func (b *Builder) Len() int { return len(b.times) }
+
+// Add adds a reading; its tags are those of the document.
+func (b *Builder) Add(r batch.Ref) {
+	row := r.Row()
+	shape := r.Batch.Shape(row)
+	if shape != b.last || b.plan.round != b.round {
+		b.usePlan(shape)
+	}
+	p := b.plan
+	b.begin(row.Time, p.form)
+	words := r.Batch.Values(row)
+	for i, at := range p.columns {
+		c, kind := &b.columns[at], p.kinds[i]
+		if kind == c.kind && kind != telemetry.Text {
+			c.words = append(c.words, words[i])
+			continue
+		}
+		word := words[i]
+		if kind == telemetry.Text {
+			word = b.addText(r.Batch.Text(word))
+		}
+		c.add(kind, word)
+	}
+}
+
+func (b *Builder) usePlan(shape *batch.Shape) {
+	if b.named == nil {
+		b.Reset()
+	}
+	p := b.plans[shape]
+	if p == nil {
+		p = &plans{}
+		for _, f := range shape.Fields {
+			p.columns, p.kinds = append(p.columns, b.column(f.Name)), append(p.kinds, f.Kind)
+		}
+		b.plans[shape] = p
+	}
+	if p.round != b.round {
+		p.form, p.round = b.form(p.columns), b.round
+	}
+	b.last, b.plan = shape, p
+}
+
+// AddReading adds a reading in its plain form; its tags are those of the document.
+func (b *Builder) AddReading(r telemetry.Reading) {
+	if b.named == nil {
+		b.Reset()
+	}
+	b.list = b.list[:0]
+	for _, f := range r.Fields {
+		at := b.column(f.Name)
+		b.list = append(b.list, at)
+		b.columns[at].addValue(b, f.Value)
+	}
+	b.begin(r.Time.UnixMilli(), b.form(b.list))
+}
+
+func (c *column) addValue(b *Builder, v telemetry.Value) {
+	var word uint64
+	switch v.Kind() {
+	case telemetry.Text:
+		word = b.addText([]byte(v.Text()))
+	case telemetry.Bool:
+		if v.Bool() {
+			word = 1
+		}
+	default: // the bits of a double are those of an integer
+		word = uint64(v.Int())
+	}
+	c.add(v.Kind(), word)
+}
+
+func (b *Builder) begin(time int64, form uint32) {
+	b.times, b.forms = append(b.times, time), append(b.forms, form)
+	if len(b.keys) > 0 {
+		b.keys = append(b.keys, Key{})
+	}
+}
+
+// Own gives the last reading tags of its own, which may be none.
+func (b *Builder) Own(tags []telemetry.Tag) {
+	const looked = 8 // a set may be listed twice
+	at := -1
+	for i := len(b.sets) - 1; i >= max(0, len(b.sets)-looked) && at < 0; i-- {
+		if slices.Equal(b.sets[i], tags) {
+			at = i
+		}
+	}
+	if at < 0 {
+		at = len(b.sets)
+		b.sets = append(b.sets, tags)
+	}
+	b.own = append(b.own, make([]uint32, len(b.times)-len(b.own))...)
+	b.own[len(b.times)-1] = uint32(at) + 1
+}
+
+// Key gives the last reading its order. Readings without one have the zero key if others
+// have one.
+func (b *Builder) Key(k Key) {
+	b.keys = append(b.keys, make([]Key, len(b.times)-len(b.keys))...)
+	b.keys[len(b.times)-1] = k
+}
+
+// column returns the number of the field's column.
+func (b *Builder) column(name string) uint32 {
+	at, ok := b.named[name]
+	if !ok {
+		at = uint32(len(b.columns))
+		b.columns = append(b.columns, column{name: name})
+		b.named[name] = at
+	}
+	return at
+}
+
+// form returns the number of a list of columns.
+func (b *Builder) form(list []uint32) uint32 {
+	for i := len(b.lists) - 1; i >= 0; i-- { // few in most blocks
+		if slices.Equal(b.lists[i], list) {
+			return uint32(i)
+		}
+	}
+	n := len(b.lists)
+	if n < cap(b.lists) {
+		b.lists = b.lists[:n+1]
+		b.lists[n] = append(b.lists[n][:0], list...)
+	} else {
+		b.lists = append(b.lists, slices.Clone(list))
+	}
+	return uint32(n)
+}
+
+func (b *Builder) addText(s []byte) uint64 {
+	at := len(b.text)
+	b.text = append(b.text, s...)
+	return uint64(at)<<32 | uint64(len(s))
+}
+
+func (c *column) add(kind telemetry.Kind, word uint64) {
+	switch {
+	case kind == c.kind:
+	case len(c.words) == 0:
+		c.kind = kind
+	default:
+		c.several()
+	}
+	if c.kind == 0 {
+		c.kinds = append(c.kinds, kind)
+	}
+	c.words = append(c.words, word)
+}
+
+// several notes the kind of each value, from now on.
+func (c *column) several() {
+	if c.kind == 0 {
+		return
+	}
+	for range c.words {
+		c.kinds = append(c.kinds, c.kind)
+	}
+	c.kind = 0
+}
+
+// AddBlock adds the readings of a block. After an error, the builder must be reset.
+func (b *Builder) AddBlock(from *Block) error {
+	if b.named == nil {
+		b.Reset()
+	}
+	rows, err := from.decode(nil)
+	if err != nil {
+		return err
+	}
+	keys, err := from.Keys()
+	if err != nil {
+		return err
+	}
+	before := len(b.times)
+	b.times = append(b.times, rows.times...)
+	columns := make([]uint32, len(rows.columns))
+	for i := range columns {
+		columns[i] = b.column(rows.names[i])
+		b.columns[columns[i]].addAll(b, &rows.columns[i])
+	}
+	forms := make([]uint32, len(rows.lists))
+	for i, list := range rows.lists {
+		b.list = b.list[:0]
+		for _, at := range list {
+			b.list = append(b.list, columns[at])
+		}
+		forms[i] = b.form(b.list)
+	}
+	for i := range rows.times {
+		form := forms[0]
+		if rows.numbers != nil {
+			form = forms[rows.numbers[i]]
+		}
+		b.forms = append(b.forms, form)
+	}
+	if len(rows.sets) > 0 {
+		b.own = append(b.own, make([]uint32, before-len(b.own))...)
+		for _, set := range rows.own {
+			if set > 0 {
+				set += uint64(len(b.sets))
+			}
+			b.own = append(b.own, uint32(set))
+		}
+		b.sets = append(b.sets, rows.sets...)
+	}
+	if len(keys) > 0 || len(b.keys) > 0 {
+		b.keys = append(b.keys, make([]Key, before-len(b.keys))...)
+		b.keys = append(append(b.keys, keys...), make([]Key, b.Len()-before-len(keys))...)
+	}
+	return nil
+}
+
+func (c *column) addAll(b *Builder, values *Column) {
+	if len(values.Words) == 0 {
+		return
+	}
+	if len(c.words) == 0 {
+		c.kind = values.Kind
+	} else if values.Kind != c.kind {
+		c.several()
+	}
+	if c.kind == 0 {
+		for i := range values.Words {
+			c.kinds = append(c.kinds, values.kind(i))
+		}
+	}
+	from := len(c.words)
+	c.words = append(c.words, values.Words...)
+	for i := range values.Words {
+		if values.kind(i) == telemetry.Text {
+			c.words[from+i] = b.addText(values.Text(i))
+		}
+	}
+}
+
+// Sort brings the readings into the order of their times; those of one time keep theirs.
+func (b *Builder) Sort() {
+	if slices.IsSorted(b.times) {
+		return
+	}
+	order := make([]uint32, len(b.times))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortStableFunc(order, func(x, y uint32) int { return cmp.Compare(b.times[x], b.times[y]) })
+	b.Rearrange(order)
+}
+
+// Rearrange makes the block consist of the readings with these numbers, in this order. A
+// reading that is left out is gone.
+func (b *Builder) Rearrange(order []uint32) {
+	for at := range b.columns {
+		b.columns[at].rearrange(order, b.placesOf(uint32(at)))
+	}
+	if len(b.keys) > 0 {
+		b.keys = pick(b.keys, order)
+	}
+	if len(b.own) > 0 {
+		b.own = append(b.own, make([]uint32, len(b.times)-len(b.own))...)
+		b.own = pick(b.own, order)
+	}
+	b.times, b.forms = pick(b.times, order), pick(b.forms, order)
+}
+
+func pick[T any](from []T, order []uint32) []T {
+	to := make([]T, len(order))
+	for i, at := range order {
+		to[i] = from[at]
+	}
+	return to
+}
+
+// placesOf returns the place of each reading's value in a column, -1 if it has none.
+func (b *Builder) placesOf(column uint32) []int32 {
+	has := make([]bool, len(b.lists))
+	for i, list := range b.lists {
+		has[i] = slices.Contains(list, column)
+	}
+	places, next := make([]int32, len(b.forms)), int32(0)
+	for i, form := range b.forms {
+		places[i] = -1
+		if has[form] {
+			places[i] = next
+			next++
+		}
+	}
+	return places
+}
+
+func (c *column) rearrange(order []uint32, places []int32) {
+	words, kinds := make([]uint64, 0, len(order)), c.kinds[:0:0]
+	for _, at := range order {
+		if place := places[at]; place >= 0 {
+			words = append(words, c.words[place])
+			if c.kind == 0 {
+				kinds = append(kinds, c.kinds[place])
+			}
+		}
+	}
+	c.words, c.kinds = words, kinds
+}

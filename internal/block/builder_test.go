@@ -1,0 +1,230 @@
+package block_test
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"pgregory.net/rapid"
+
+	"github.com/brim-telemetry/brim/internal/block"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+func open(t require.TestingT, data []byte) *block.Block {
+	b, err := block.Open(data)
+	require.NoError(t, err)
+	return b
+}
+
+// merged returns the readings of several blocks as one, sorted.
+func merged(t require.TestingT, blocks ...[]byte) []byte {
+	var b block.Builder
+	for _, data := range blocks {
+		require.NoError(t, b.AddBlock(open(t, data)))
+	}
+	b.Sort()
+	data, err := b.Append(nil, block.Options{Statistics: true})
+	require.NoError(t, err)
+	return data
+}
+
+func TestBlocksAreMergedInTheOrderOfTime(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var want []telemetry.Reading
+		var blocks [][]byte
+		for range rapid.IntRange(1, 4).Draw(t, "blocks") {
+			readings := drawnReadings(t)
+			want = append(want, readings...)
+			blocks = append(blocks, built(t, readings, rapid.SampledFrom(variants).Draw(t, "options")))
+		}
+		slices.SortStableFunc(want, func(a, b telemetry.Reading) int { return a.Time.Compare(b.Time) })
+		require.Equal(t, want, readAll(t, merged(t, blocks...), nil))
+	})
+}
+
+func TestKeysAreKept(t *testing.T) {
+	t.Parallel()
+	keys := []block.Key{{}, {Arrival: 1_700_000_000_000, Session: "s1", Sequence: math.MaxUint64}, {}, {Arrival: -5, Session: "s2", Sequence: 7}}
+	var b block.Builder
+	for i, k := range keys {
+		b.AddReading(reading(int64(10-i), "v", i))
+		if k != (block.Key{}) {
+			b.Key(k)
+		}
+	}
+	data, err := b.Append(nil, block.Options{})
+	require.NoError(t, err)
+	got, err := open(t, data).Keys()
+	require.NoError(t, err)
+	assert.Equal(t, keys, got)
+
+	without := built(t, []telemetry.Reading{reading(0, "v", 9)}, block.Options{})
+	none, err := open(t, without).Keys()
+	require.NoError(t, err)
+	assert.Empty(t, none)
+
+	got, err = open(t, merged(t, data, without)).Keys()
+	require.NoError(t, err)
+	assert.Equal(t, []block.Key{{}, keys[3], keys[2], keys[1], keys[0]}, got)
+}
+
+func TestKeysAreOrdered(t *testing.T) {
+	t.Parallel()
+	want := []block.Key{{Arrival: 1, Session: "b", Sequence: 9}, {Arrival: 2, Session: "a", Sequence: 3}, {Arrival: 2, Session: "b", Sequence: 1}, {Arrival: 2, Session: "b", Sequence: 2}}
+	got := []block.Key{want[3], want[1], want[0], want[2]}
+	slices.SortFunc(got, block.Key.Compare)
+	assert.Equal(t, want, got)
+}
+
+func TestReadingsAreRearranged(t *testing.T) {
+	t.Parallel()
+	all := []telemetry.Reading{reading(1, "a", 1), reading(2, "b", 2.5), reading(3, "a", "x", "b", 3), reading(4, "b", 4)}
+	all[1].Tags = nil
+	var b block.Builder
+	require.NoError(t, b.AddBlock(open(t, built(t, all, block.Options{}))))
+	b.Rearrange([]uint32{2, 1})
+	data, err := b.Append(nil, block.Options{})
+	require.NoError(t, err)
+	assert.Equal(t, []telemetry.Reading{all[2], all[1]}, readAll(t, data, nil))
+}
+
+func TestBuilderIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	var b block.Builder
+	for i := range 3 {
+		for name, want := range shapes() {
+			b.Reset()
+			for _, ref := range refsOf(t, []telemetry.Reading{reading(7, "t", 1.5, "before", "x")}) {
+				b.Add(ref)
+			}
+			b.Reset()
+			for _, r := range want {
+				b.AddReading(r)
+				if !slices.Equal(r.Tags, documentTags) {
+					b.Own(r.Tags)
+				}
+			}
+			first, err := b.Append(nil, block.Options{Statistics: true})
+			require.NoError(t, err)
+			second, err := b.Append(nil, block.Options{Statistics: true})
+			require.NoError(t, err)
+			assert.Equal(t, first, second, name)
+			assert.Equal(t, built(t, want, block.Options{Statistics: true}), first, "%s, round %d", name, i)
+		}
+	}
+}
+
+func TestWhatCannotBeABlockIsRefused(t *testing.T) {
+	t.Parallel()
+	for want, readings := range map[string][]telemetry.Reading{
+		"a block needs at least one reading":                                                      nil,
+		"1048577 readings do not fit into a block; at most 1048576 do":                            slices.Repeat([]telemetry.Reading{reading(1)}, block.MaxReadings+1),
+		`field name "" has 0 bytes; names have 1 to 255`:                                          {reading(1, "", 1)},
+		fmt.Sprintf("field name %q has 256 bytes; names have 1 to 255", strings.Repeat("x", 256)): {reading(1, strings.Repeat("x", 256), 1)},
+	} {
+		var b block.Builder
+		for _, r := range readings {
+			b.AddReading(r)
+		}
+		_, err := b.Append(nil, block.Options{})
+		assert.EqualError(t, err, want)
+	}
+}
+
+func TestStatisticsAreThoseOfDocuments(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		readings := drawnReadings(t)
+		got, ok, err := open(t, built(t, readings, block.Options{Statistics: true})).Statistics()
+		require.NoError(t, err)
+		require.True(t, ok)
+		assertStatistics(t, readings, got)
+	})
+	for _, set := range dataSets {
+		for _, w := range windowsOf(t, set.name, set.window) {
+			got, ok, err := open(t, built(t, w.readings, block.Options{Statistics: true})).Statistics()
+			require.NoError(t, err)
+			require.True(t, ok)
+			assertStatistics(t, w.readings, got)
+		}
+	}
+	_, ok, err := open(t, built(t, []telemetry.Reading{reading(1, "v", 1)}, block.Options{})).Statistics()
+	require.NoError(t, err)
+	assert.False(t, ok)
+}
+
+// assertStatistics compares statistics with what the store makes of the documents.
+func assertStatistics(t require.TestingT, readings []telemetry.Reading, got block.Statistics) {
+	var sums store.Sums
+	want := block.Statistics{First: math.MaxInt64, Last: math.MinInt64, Fields: []block.FieldStatistics{}}
+	type ends struct{ first, last telemetry.Value }
+	numbers := make(map[string]ends)
+	for _, r := range readings {
+		doc := bson.D{{Key: "ts", Value: bson.DateTime(r.Time.UnixMilli())}}
+		want.First, want.Last = min(want.First, r.Time.UnixMilli()), max(want.Last, r.Time.UnixMilli())
+		for _, f := range r.Fields {
+			doc = append(doc, bson.E{Key: f.Name, Value: f.Value.Any()})
+			if f.Value.Kind().Numeric() {
+				e, ok := numbers[f.Name]
+				if !ok {
+					e.first = f.Value
+				}
+				e.last = f.Value
+				numbers[f.Name] = e
+			}
+		}
+		raw, err := bson.Marshal(doc)
+		require.NoError(t, err)
+		require.NoError(t, sums.AddDocument(raw))
+	}
+	for _, f := range sums.Fields {
+		want.Fields = append(want.Fields, block.FieldStatistics{FieldSummary: f, First: numbers[f.Name].first, Last: numbers[f.Name].last})
+	}
+	got.Fields = slices.DeleteFunc(got.Fields, func(f block.FieldStatistics) bool { return f.N == 0 })
+	byName := func(a, b block.FieldStatistics) int { return cmp.Compare(a.Name, b.Name) }
+	slices.SortFunc(got.Fields, byName)
+	slices.SortFunc(want.Fields, byName)
+	for i := range want.Fields { // all sums that are NaN are alike
+		if i < len(got.Fields) && math.IsNaN(want.Fields[i].Sum) && math.IsNaN(got.Fields[i].Sum) {
+			got.Fields[i], want.Fields[i] = block.FieldStatistics{}, block.FieldStatistics{}
+		}
+	}
+	require.Equal(t, want, got)
+}
+
+func TestOneColumnIsRead(t *testing.T) {
+	t.Parallel()
+	b := open(t, built(t, []telemetry.Reading{reading(5, "a", 1, "b", "x"), reading(6, "a", 2), reading(7, "b", "y", "a", 2.5), reading(8, "c", true)}, block.Options{}))
+	times, err := b.Times([]int64{4})
+	require.NoError(t, err)
+	assert.Equal(t, []int64{4, 5, 6, 7, 8}, times)
+	assert.Equal(t, -1, b.Find("d"))
+	var c block.Column
+	require.NoError(t, b.Column(b.Find("a"), &c))
+	assert.Equal(t, []uint32{0, 1, 2}, c.Rows)
+	assert.Equal(t, []telemetry.Value{value(1), value(2), value(2.5)}, []telemetry.Value{c.Value(0), c.Value(1), c.Value(2)})
+	require.NoError(t, b.Column(b.Find("b"), &c))
+	assert.Equal(t, []uint32{0, 2}, c.Rows)
+	assert.Equal(t, "y", string(c.Text(1)))
+
+	got := readAll(t, built(t, []telemetry.Reading{reading(5, "a", 1, "b", "x"), reading(6, "a", 2), reading(7, "b", "y")}, block.Options{}), []string{"b", "other"})
+	assert.Equal(t, []telemetry.Field{{Name: "b", Value: value("y")}}, got[2].Fields)
+	assert.Empty(t, got[1].Fields)
+}
+
+func TestSmallBlocksAreSmall(t *testing.T) {
+	t.Parallel()
+	one := []telemetry.Reading{reading(1_770_000_000_123, "temperature", 21.37, "humidity", 48.5, "pressure", 1013.2, "on", true)}
+	names := len("temperature" + "humidity" + "pressure" + "on")
+	got := len(built(t, one, block.Options{})) - names
+	assert.LessOrEqual(t, got, 45, "bytes of a block with one reading of four fields, beside the names")
+}

@@ -1,0 +1,335 @@
+package block
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Column has the values of one field. Its memory is used again by the next call of
+// Block.Column with it.
+type Column struct {
+	Kind  telemetry.Kind   // of all values; 0: of several, see Kinds
+	Kinds []telemetry.Kind // of each value, if Kind is 0
+	// Words has one word for each value: the bits of a double, an integer, 0 or 1, or a
+	// reference for Text.
+	Words []uint64
+	// Rows has the number of each value's reading; empty beside values: all readings have
+	// the field.
+	Rows []uint32
+
+	text   []byte // where references point to
+	memory []byte // of a compressed column
+	list   []uint64
+}
+
+func (c *Column) kind(i int) telemetry.Kind {
+	if c.Kind != 0 {
+		return c.Kind
+	}
+	return c.Kinds[i]
+}
+
+// Text returns value i, a string. The bytes are those of the block, or of the column.
+func (c *Column) Text(i int) []byte {
+	word := c.Words[i]
+	return c.text[word>>32:][:uint32(word)]
+}
+
+// Value returns value i.
+func (c *Column) Value(i int) telemetry.Value {
+	switch word := c.Words[i]; c.kind(i) {
+	case telemetry.Int:
+		return telemetry.IntValue(int64(word))
+	case telemetry.Bool:
+		return telemetry.BoolValue(word != 0)
+	case telemetry.Text:
+		return telemetry.TextValue(string(c.Text(i)))
+	default:
+		return telemetry.FloatValue(math.Float64frombits(word))
+	}
+}
+
+// Column reads column i.
+func (b *Block) Column(i int, to *Column) error {
+	err := b.rowsOf(i, to)
+	if err == nil {
+		n := b.n
+		if b.rows[0].kind != 0 {
+			n = len(to.Rows)
+			if n == b.n {
+				to.Rows = to.Rows[:0]
+			}
+		}
+		err = b.values(i, n, to)
+	}
+	if err != nil {
+		return fmt.Errorf("read field %s of a block: %w", telemetry.Quote(b.name(i)), err)
+	}
+	return nil
+}
+
+// rowsOf finds the readings that have column i; if all readings have the same fields,
+// there is nothing to find.
+func (b *Block) rowsOf(i int, to *Column) error {
+	to.Rows = to.Rows[:0]
+	if b.rows[0].kind == 0 {
+		return nil
+	}
+	shapes := b.shapes()
+	has := make([]bool, len(shapes.lists))
+	for n, list := range shapes.lists {
+		has[n] = slices.Contains(list, uint16(i))
+	}
+	for row, n := range shapes.numbers {
+		if has[n] {
+			to.Rows = append(to.Rows, uint32(row))
+		}
+	}
+	return shapes.err
+}
+
+// values reads the n values of column i.
+func (b *Block) values(i, n int, to *Column) error {
+	s := &b.columns[i]
+	r := b.section(s, &to.memory)
+	to.Kind, to.Kinds, to.Words, to.text = 0, to.Kinds[:0], to.Words[:0], r.rest
+	switch kind := s.kind &^ compressed; kind {
+	case kindNumber:
+		to.Words, to.Kinds = r.numbers(to.Words, to.Kinds, n)
+	case kindMixed:
+		r.mixed(n, to)
+	default:
+		to.Kind = telemetry.Kind(kind)
+		to.Words = r.kind(to.Kind, to.Words, n, to)
+	}
+	return r.end()
+}
+
+// kind reads n values of one kind.
+func (r *reader) kind(kind telemetry.Kind, dst []uint64, n int, of *Column) []uint64 {
+	at := len(dst)
+	switch kind {
+	case telemetry.Float:
+		return r.doubles(dst, n)
+	case telemetry.Text:
+		return r.texts(dst, n, of)
+	}
+	dst = r.integers(dst, n)
+	if kind == telemetry.Bool {
+		r.below(dst[at:], 2)
+	}
+	return dst
+}
+
+func (r *reader) mixed(n int, to *Column) {
+	to.list = r.integers(to.list[:0], n)
+	var counts [telemetry.Text + 1]int
+	for _, k := range to.list {
+		if k < uint64(telemetry.Float) || k > uint64(telemetry.Text) {
+			r.fail("a value has an unknown kind")
+			return
+		}
+		counts[k]++
+		to.Kinds = append(to.Kinds, telemetry.Kind(k))
+	}
+	to.Words = grown(to.Words, len(to.Kinds))
+	var words []uint64
+	for k := telemetry.Float; k <= telemetry.Text; k++ {
+		if counts[k] == 0 {
+			continue
+		}
+		if words = r.kind(k, words[:0], counts[k], to); r.err != nil {
+			return
+		}
+		next := 0
+		for i, of := range to.Kinds {
+			if of == k {
+				to.Words[i] = words[next]
+				next++
+			}
+		}
+	}
+}
+
+// texts reads n strings as references to of.text, which r reads from.
+func (r *reader) texts(dst []uint64, n int, of *Column) []uint64 {
+	count := r.size()
+	if count > n || count > len(r.rest) {
+		r.fail("it has more strings than values")
+		return dst
+	}
+	list := of.list[:0]
+	for range count {
+		s := r.sized()
+		at := len(of.text) - len(r.rest) - len(s)
+		list = append(list, uint64(at)<<32|uint64(len(s)))
+	}
+	at := len(dst)
+	dst = r.integers(dst, n)
+	r.below(dst[at:], len(list))
+	of.list = list
+	if r.err != nil {
+		return dst
+	}
+	for i, number := range dst[at:] {
+		dst[at+i] = list[number]
+	}
+	return dst
+}
+
+// ownTags returns the sets of tags that readings of the block have in place of those of
+// their document, and for each reading 0 or the number of its set, which counts from 1.
+func (b *Block) ownTags() (sets [][]telemetry.Tag, numbers []uint64, err error) {
+	if b.rows[1].kind == 0 {
+		return nil, nil, nil
+	}
+	r := b.section(&b.rows[1], nil)
+	sets = make([][]telemetry.Tag, r.count())
+	for i := range sets {
+		n := r.size()
+		if n > len(r.rest)/2 {
+			r.fail("it is too short")
+			break
+		}
+		sets[i] = make([]telemetry.Tag, n)
+		for t := range sets[i] {
+			sets[i][t] = telemetry.Tag{Name: string(r.sized()), Value: string(r.sized())}
+		}
+	}
+	numbers = r.integers(nil, b.n)
+	r.below(numbers, len(sets)+1)
+	if err := r.end(); err != nil {
+		return nil, nil, fmt.Errorf("read the tags of a block: %w", err)
+	}
+	return sets, numbers, nil
+}
+
+// Keys returns the key of each reading; nil if they have none.
+func (b *Block) Keys() ([]Key, error) {
+	if b.rows[2].kind == 0 {
+		return nil, nil
+	}
+	r := b.section(&b.rows[2], nil)
+	sessions := make([]string, r.count())
+	for i := range sessions {
+		sessions[i] = string(r.sized())
+	}
+	arrivals := r.integers(nil, b.n)
+	numbers := r.integers(nil, b.n)
+	sequences := r.integers(nil, b.n)
+	r.below(numbers, len(sessions))
+	if err := r.end(); err != nil {
+		return nil, fmt.Errorf("read the keys of a block: %w", err)
+	}
+	keys := make([]Key, b.n)
+	for i := range keys {
+		keys[i] = Key{Arrival: int64(arrivals[i]), Session: sessions[numbers[i]], Sequence: sequences[i]}
+	}
+	return keys, nil
+}
+
+// Readings yields the readings in their order, with tags unless they have their own, and
+// with the wanted fields alone; nil: all. It ends with an error if one occurs.
+func (b *Block) Readings(sensor string, tags []telemetry.Tag, wanted []string) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		rows, err := b.decode(wanted)
+		if err != nil {
+			yield(telemetry.Reading{}, err)
+			return
+		}
+		for i := range rows.times {
+			r := telemetry.Reading{Sensor: sensor, Tags: tags}
+			rows.read(i, &r)
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// rows are the columns of a block, to be read side by side.
+type rows struct {
+	shapes
+	times   []int64
+	columns []Column
+	names   []string // empty: not wanted
+	next    []int    // of each column, the next value
+	sets    [][]telemetry.Tag
+	own     []uint64
+}
+
+func (b *Block) decode(wanted []string) (*rows, error) {
+	n := len(b.columns)
+	r := &rows{columns: make([]Column, n), names: make([]string, n), next: make([]int, n)}
+	var err error
+	if r.times, err = b.Times(nil); err != nil {
+		return nil, err
+	}
+	r.shapes = *b.shapes()
+	if r.err != nil {
+		return nil, r.err
+	}
+	if r.sets, r.own, err = b.ownTags(); err != nil {
+		return nil, err
+	}
+	counts := make([]int, n)
+	b.countValues(r, counts)
+	for i := range r.columns {
+		name := b.Name(i)
+		if wanted != nil && !slices.Contains(wanted, name) {
+			continue
+		}
+		if name == "" {
+			return nil, errors.New("a block has a field without a name")
+		}
+		r.names[i] = name
+		if err := b.values(i, counts[i], &r.columns[i]); err != nil {
+			return nil, fmt.Errorf("read field %s of a block: %w", telemetry.Quote(b.name(i)), err)
+		}
+	}
+	return r, nil
+}
+
+// countValues counts the values of each column.
+func (b *Block) countValues(r *rows, counts []int) {
+	used := make([]int, len(r.lists))
+	if r.numbers == nil {
+		used[0] = b.n
+	}
+	for _, form := range r.numbers {
+		used[form]++
+	}
+	for form, list := range r.lists {
+		for _, at := range list {
+			counts[at] += used[form]
+		}
+	}
+}
+
+// read fills in reading i, which must be the one after the last.
+func (r *rows) read(i int, to *telemetry.Reading) {
+	to.Time = time.UnixMilli(r.times[i]).UTC()
+	if r.own != nil && r.own[i] > 0 {
+		if to.Tags = r.sets[r.own[i]-1]; len(to.Tags) == 0 {
+			to.Tags = nil
+		}
+	}
+	list := r.lists[0]
+	if r.numbers != nil {
+		list = r.lists[r.numbers[i]]
+	}
+	to.Fields = make([]telemetry.Field, 0, len(list))
+	for _, at := range list {
+		if r.names[at] == "" {
+			continue
+		}
+		to.Fields = append(to.Fields, telemetry.Field{Name: r.names[at], Value: r.columns[at].Value(r.next[at])})
+		r.next[at]++
+	}
+}

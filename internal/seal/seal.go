@@ -1,0 +1,467 @@
+// Package seal packs the windows of bucket streams once they have ended: each part gets one
+// block in place of what its updates appended, which takes a fraction of the bytes.
+//
+//	every few minutes, or on request:
+//	sensor ─▶ its parts that are not sealed ─▶ blocks ─▶ one command for up to 100 parts
+//	  ▲                                                        │
+//	  └────────── pause, so that it costs --seal-budget ◀──────┘
+//
+// internal/store/bucket has the update, which is safe at any moment and may be sent by
+// several daemons. What a pass did not reach, the next one finds. A pass looks at windows that
+// may have ended since the last one, and at sensors of which readings came late; the first
+// one, and one a day, look at all.
+package seal
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+)
+
+// A Stream is a bucket stream.
+type Stream struct {
+	Store *bucket.Store
+	After time.Duration   // how long after the end of a window it is sealed; 0: only on request
+	Ready <-chan struct{} // closed once the stream's collection is prepared; nil: it is
+}
+
+// Config configures a Sealer.
+type Config struct {
+	Streams map[string]Stream
+	// Budget is the share of a core that sealing takes, of MongoDB and of this process
+	// together; 0: a quarter.
+	Budget float64
+	// Busy reports whether ingestion is behind. Then sealing slows down. Nil: it never is.
+	Busy       func() bool
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: metrics are kept and not registered
+}
+
+const (
+	partsAtOnce = 100
+	bytesAtOnce = 4 << 20 // of documents as they were read
+	allEvery    = 24 * time.Hour
+	shortest    = 10 * time.Second // between two passes
+	longest     = 5 * time.Minute
+	maxPause    = time.Second
+	busyFactor  = 4 // how many times longer the pauses are
+	timeout     = 30 * time.Second
+)
+
+// A Sealer seals the streams of a daemon.
+type Sealer struct {
+	streams map[string]*stream
+}
+
+// New returns a Sealer; it does no I/O before Run.
+func New(cfg Config) *Sealer {
+	if cfg.Budget <= 0 {
+		cfg.Budget = 0.25
+	}
+	if cfg.Busy == nil {
+		cfg.Busy = func() bool { return false }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Sealer{streams: make(map[string]*stream, len(cfg.Streams))}
+	m := newMetrics(cfg.Registerer)
+	for name, of := range cfg.Streams {
+		one := &stream{
+			cfg: &cfg, of: of, log: cfg.Logger.With("stream", name), sealer: of.Store.NewSealer(),
+			metrics: m.of(name), wake: make(chan struct{}, 1),
+		}
+		one.after.Store(int64(of.After))
+		m.lag(name, one.lag)
+		s.streams[name] = one
+	}
+	return s
+}
+
+// Run seals until ctx ends.
+func (s *Sealer) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, name := range slices.Sorted(maps.Keys(s.streams)) {
+		running.Go(func() { s.streams[name].run(ctx) })
+	}
+	running.Wait()
+}
+
+// SetAfter changes Stream.After.
+func (s *Sealer) SetAfter(stream string, after time.Duration) {
+	if one := s.streams[stream]; one != nil && time.Duration(one.after.Swap(int64(after))) != after {
+		one.awake()
+	}
+}
+
+// Seal begins a pass over all windows that have ended, after the present one if there is one,
+// and returns its number; false if there is no such stream.
+func (s *Sealer) Seal(stream string) (pass int64, ok bool) {
+	one := s.streams[stream]
+	if one == nil {
+		return 0, false
+	}
+	return one.request(), true
+}
+
+// A Progress is that of a stream's sealing.
+type Progress struct {
+	Pass     int64 `json:"pass"`    // the number of the last pass that began
+	Running  bool  `json:"running"` // it has not ended
+	Sensors  int64 `json:"sensors"` // that it has looked at
+	Parts    int64 `json:"parts"`   // that it sealed
+	Readings int64 `json:"readings"`
+	Changed  int64 `json:"changed"` // parts that were appended to meanwhile; the next pass seals them
+	Failed   int64 `json:"failed"`  // parts that are not what a store writes; the log names them
+	Before   int64 `json:"bytes_before"`
+	After    int64 `json:"bytes_after"`
+	// LagSeconds is for how long parts may have been due to be sealed.
+	LagSeconds float64 `json:"lag_seconds"`
+	Error      string  `json:"error,omitempty"` // why the last pass did not reach its end
+}
+
+// Progress returns a stream's progress; false if there is no such stream.
+func (s *Sealer) Progress(stream string) (Progress, bool) {
+	one := s.streams[stream]
+	if one == nil {
+		return Progress{}, false
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	p := one.progress
+	p.LagSeconds = one.lagLocked()
+	return p, true
+}
+
+// A stream is sealed by one goroutine.
+type stream struct {
+	cfg     *Config
+	of      Stream
+	log     *slog.Logger
+	sealer  *bucket.Sealer
+	metrics streamMetrics
+	after   atomic.Int64
+	wake    chan struct{} // holds one
+
+	mu        sync.Mutex
+	requested int64 // the number of the last pass that was asked for; it seals all windows that have ended
+	progress  Progress
+	sealed    time.Time // windows that ended before are sealed; zero: none is known to be
+	since     time.Time // when sealing began
+
+	whole  time.Time // when the last pass over all windows began; zero: the next one is over all
+	logged string    // the error of the last pass
+}
+
+func (s *stream) request() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requested = s.progress.Pass + 1
+	s.awake()
+	return s.requested
+}
+
+func (s *stream) awake() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lag returns for how long parts may have been due.
+func (s *stream) lag() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lagLocked()
+}
+
+func (s *stream) lagLocked() float64 {
+	after := time.Duration(s.after.Load())
+	from := s.since
+	if due := s.sealed.Add(after); due.After(from) {
+		from = due
+	}
+	if after == 0 || s.since.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(from).Seconds())
+}
+
+// interval is the time from the end of a pass to the next.
+func (s *stream) interval() time.Duration {
+	return min(max(s.of.Store.Granularity/10, shortest), longest)
+}
+
+func (s *stream) run(ctx context.Context) {
+	if s.of.Ready != nil {
+		select {
+		case <-s.of.Ready:
+		case <-ctx.Done():
+			return
+		}
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.wake:
+		}
+		s.passIfDue(ctx)
+		timer.Reset(s.interval())
+	}
+}
+
+func (s *stream) passIfDue(ctx context.Context) {
+	after, now := time.Duration(s.after.Load()), time.Now()
+	s.mu.Lock()
+	if s.since.IsZero() && after > 0 {
+		s.since = now
+	}
+	requested := s.requested > s.progress.Pass
+	if !requested && after == 0 {
+		s.mu.Unlock()
+		return
+	}
+	s.progress = Progress{Pass: s.progress.Pass + 1, Running: true}
+	s.mu.Unlock()
+
+	ended := now.Add(-after)
+	if requested {
+		ended = now
+	}
+	err := s.pass(ctx, ended, requested)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Running = false
+	if err != nil {
+		s.whole = time.Time{} // late sensors may be forgotten
+		s.progress.Error = err.Error()
+		if ctx.Err() == nil && s.logged != err.Error() {
+			s.logged = err.Error()
+			s.log.Warn("sealing is interrupted; the next pass goes on", "err", err)
+		}
+		return
+	}
+	s.logged = ""
+	if s.progress.Changed == 0 {
+		s.sealed = ended
+	}
+	if p := s.progress; requested && p.Parts > 0 {
+		s.log.Info("windows are sealed", "parts", p.Parts, "readings", p.Readings, "bytes_before", p.Before, "bytes_after", p.After)
+	}
+}
+
+// pass seals what has ended at a time.
+func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
+	if !s.of.Store.Packs() {
+		return errOldDaemons
+	}
+	from, late := s.from(ended, all)
+	began := time.Now()
+	b := batch{stream: s, ended: ended.UnixMilli()}
+	for sensor, err := range s.sensors(ctx) {
+		if err == nil {
+			start := from
+			if at, ok := late[sensor]; ok {
+				start = min(start, at)
+			}
+			err = b.add(ctx, sensor, start)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := b.send(ctx); err != nil {
+		return err
+	}
+	if from == 0 {
+		s.whole = began
+	}
+	return nil
+}
+
+var errOldDaemons = errors.New("a daemon of an earlier release, which cannot read sealed windows, stores this stream or did so within the last seconds; sealing waits until it is upgraded")
+
+// from returns the start of the first window that a pass looks at, and that of sensors of
+// which readings came late.
+func (s *stream) from(ended time.Time, all bool) (from int64, late map[string]int64) {
+	late, complete := s.of.Store.TakeLate(ended.UnixMilli())
+	s.mu.Lock()
+	sealed := s.sealed
+	s.mu.Unlock()
+	if all || !complete || sealed.IsZero() || time.Since(s.whole) > allEvery {
+		return 0, nil
+	}
+	return sealed.Add(-store.MaxGranularity).UnixMilli(), late
+}
+
+// sensors yields all sensors of the stream.
+func (s *stream) sensors(ctx context.Context) func(yield func(string, error) bool) {
+	return func(yield func(string, error) bool) {
+		for sensor := ""; ; {
+			asked, cancel := context.WithTimeout(ctx, timeout)
+			next, err := s.of.Store.NextSensor(asked, sensor)
+			cancel()
+			if err == nil && next == "" {
+				return
+			}
+			if !yield(next, err) || err != nil {
+				return
+			}
+			sensor = next
+		}
+	}
+}
+
+// A batch is what one command seals.
+type batch struct {
+	stream *stream
+	ended  int64
+	seals  []bucket.Seal
+	bytes  int
+	began  time.Time // when the work began that was not paused for yet
+}
+
+// add seals the parts of a sensor.
+func (b *batch) add(ctx context.Context, sensor string, from int64) error {
+	s := b.stream
+	if b.began.IsZero() {
+		b.began = time.Now()
+	}
+	asked, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for doc, err := range s.of.Store.Unsealed(asked, sensor, from, b.ended) {
+		if err != nil {
+			return err
+		}
+		seal, err := s.sealer.Seal(doc, time.Now())
+		if err != nil {
+			s.failed(err)
+			continue
+		}
+		b.seals, b.bytes = append(b.seals, seal), b.bytes+seal.Before
+		if len(b.seals) >= partsAtOnce || b.bytes >= bytesAtOnce {
+			if err := b.send(asked); err != nil {
+				return err
+			}
+		}
+	}
+	s.mu.Lock()
+	s.progress.Sensors++
+	s.mu.Unlock()
+	return b.pause(ctx)
+}
+
+// send applies the seals.
+func (b *batch) send(ctx context.Context) error {
+	if len(b.seals) == 0 {
+		return nil
+	}
+	n, err := b.stream.of.Store.ApplySeals(ctx, b.seals)
+	if err != nil {
+		return err
+	}
+	b.stream.applied(b.seals, n)
+	b.seals, b.bytes = b.seals[:0], 0
+	return nil
+}
+
+// pause keeps sealing to its budget.
+func (b *batch) pause(ctx context.Context) error {
+	worked := time.Since(b.began)
+	if worked < 10*time.Millisecond {
+		return nil
+	}
+	b.began = time.Time{}
+	rest := time.Duration(float64(worked) * (1/b.stream.cfg.Budget - 1))
+	if b.stream.cfg.Busy() {
+		rest = busyFactor * max(rest, worked)
+	}
+	return machine.Pause(ctx, min(rest, maxPause))
+}
+
+func (s *stream) failed(err error) {
+	s.metrics.failed.Inc()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.progress.Failed++; s.progress.Failed == 1 {
+		s.log.Error("a bucket is left unsealed, because it is not what Brim writes; further ones are counted in brim_seal_parts_total", "err", err)
+	}
+}
+
+// applied notes seals of which n matched.
+func (s *stream) applied(seals []bucket.Seal, n int) {
+	var p Progress
+	for _, seal := range seals {
+		p.Readings += int64(seal.Readings)
+		p.Before += int64(seal.Before)
+		p.After += int64(seal.After)
+	}
+	changed := len(seals) - n
+	s.metrics.sealed.Add(float64(n))
+	s.metrics.changed.Add(float64(changed))
+	s.metrics.before.Add(float64(p.Before))
+	s.metrics.after.Add(float64(p.After))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.progress.Parts += int64(n)
+	s.progress.Changed += int64(changed)
+	s.progress.Readings += p.Readings
+	s.progress.Before += p.Before
+	s.progress.After += p.After
+}
+
+// streamMetrics are those of one stream.
+type streamMetrics struct {
+	sealed, changed, failed prometheus.Counter
+	before, after           prometheus.Counter
+}
+
+type metrics struct {
+	factory promauto.Factory
+	parts   *prometheus.CounterVec
+	bytes   *prometheus.CounterVec
+}
+
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	factory := promauto.With(registerer)
+	return &metrics{
+		factory: factory,
+		parts: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_seal_parts_total",
+			Help: "Parts of buckets that sealing came to, by outcome. changed: appended to meanwhile, sealed by a later pass; failed: not what Brim writes, left as it is.",
+		}, []string{"stream", "outcome"}),
+		bytes: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_seal_bytes_total", Help: "BSON bytes of sealed parts, before and after.",
+		}, []string{"stream", "state"}),
+	}
+}
+
+func (m *metrics) of(stream string) streamMetrics {
+	return streamMetrics{
+		sealed: m.parts.WithLabelValues(stream, "sealed"), changed: m.parts.WithLabelValues(stream, "changed"), failed: m.parts.WithLabelValues(stream, "failed"),
+		before: m.bytes.WithLabelValues(stream, "before"), after: m.bytes.WithLabelValues(stream, "after"),
+	}
+}
+
+func (m *metrics) lag(stream string, lag func() float64) {
+	m.factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "brim_seal_lag_seconds", Help: "For how long parts may have been due to be sealed; 0 without --seal-after.",
+		ConstLabels: prometheus.Labels{"stream": stream},
+	}, lag)
+}

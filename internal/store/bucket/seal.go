@@ -1,0 +1,283 @@
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/block"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Sealing makes one block of all readings of a part, in time order and with statistics:
+//
+//	{count: 37, measurements: […], blocks: […], w}  ──▶  {count: 37, blocks: [one], stats, sealed: {n: 37}, w}
+//
+// The update matches only if count and w are as they were read, so nothing that is appended
+// meanwhile is lost. w and full stay: an update that arrives later meets its guard. A reading
+// that arrives later is appended as ever. Then count differs from sealed.n, stats is not used,
+// and the part can be sealed again. A part is whole at any moment, so a crash harms
+// nothing, and if two daemons seal it, the second update matches nothing.
+
+// sealedVersion is sealed.v.
+const sealedVersion = 1
+
+// late are the sensors to which readings were appended in windows that had ended before a
+// time: those windows may be sealed already.
+type late struct {
+	ended atomic.Int64 // the time, in milliseconds since 1970
+
+	mu      sync.Mutex
+	sensors map[string]int64 // the start of the first such window
+	lost    bool             // there were too many
+}
+
+// maxLate bounds the sensors of late, some 100 bytes each.
+const maxLate = 100_000
+
+func (l *late) note(pending *batch.Pending) {
+	if pending.Start+pending.Granularity.Milliseconds() > l.ended.Load() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	start, known := l.sensors[pending.Sensor]
+	switch {
+	case known:
+		l.sensors[pending.Sensor] = min(start, pending.Start)
+	case len(l.sensors) == maxLate:
+		l.lost = true
+	default:
+		if l.sensors == nil {
+			l.sensors = make(map[string]int64)
+		}
+		l.sensors[pending.Sensor] = pending.Start
+	}
+}
+
+// TakeLate returns the sensors to which this Store appended readings in windows that had
+// ended before the time of the last call, each with the start of the first such window, and
+// forgets them. It returns false if there may be others.
+func (s *Store) TakeLate(ended int64) (sensors map[string]int64, complete bool) {
+	l := &s.late
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sensors, complete = l.sensors, !l.lost
+	l.sensors, l.lost = nil, false
+	l.ended.Store(ended)
+	return sensors, complete
+}
+
+// NextSensor returns the first sensor behind an id that has a document, "" if there is none.
+func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {
+	id, err := s.nextSensor(ctx, after, after != "")
+	if err != nil {
+		return "", fmt.Errorf("find the sensor after %q: %w", after, err)
+	}
+	return id, nil
+}
+
+// Unsealed yields the documents of a sensor that have readings that are not sealed: those
+// whose window starts at or after from, and has ended at ended; in milliseconds since 1970. A
+// document is valid until the next one. It ends with an error if one occurs.
+func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64) iter.Seq2[bson.Raw, error] {
+	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
+	filter := bson.D{
+		{Key: "_id", Value: bson.D{{Key: "$gte", Value: startKey(sensor, from)}, {Key: "$lt", Value: startKey(sensor, ended)}}},
+		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}, // tombstones have none
+		{Key: "$expr", Value: op("$and",
+			op("$ne", "$count", "$sealed.n"),
+			op("$lte", op("$add", "$_id.b", op("$multiply", "$_id.g", 1000)), bson.DateTime(ended)),
+		)},
+	}
+	return func(yield func(bson.Raw, error) bool) {
+		cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, filter), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+		if err != nil {
+			yield(nil, fmt.Errorf("find what to seal of sensor %q: %w", sensor, err))
+			return
+		}
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for cursor.Next(ctx) {
+			if !yield(cursor.Current, nil) {
+				return
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(nil, fmt.Errorf("find what to seal of sensor %q: %w", sensor, err))
+		}
+	}
+}
+
+// A Seal is the update that seals a part. A Sealer makes it.
+type Seal struct {
+	filter, update bson.D
+
+	Readings      int
+	Before, After int // bytes of the document, the latter estimated
+}
+
+// A Sealer makes Seals. It belongs to one goroutine at a time.
+type Sealer struct {
+	store   *Store
+	builder block.Builder
+}
+
+// NewSealer returns a Sealer of the store's parts.
+func (s *Store) NewSealer() *Sealer { return &Sealer{store: s} }
+
+// Seal makes the update for a whole document. An error says that the document is not what a
+// Store writes; it is left alone.
+func (r *Sealer) Seal(doc bson.Raw, now time.Time) (Seal, error) {
+	id := doc.Lookup("_id")
+	seal, err := r.seal(doc, id, now)
+	if err != nil {
+		return Seal{}, fmt.Errorf("seal the bucket %v: %w", id, err)
+	}
+	return seal, nil
+}
+
+func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, error) {
+	count, ok := doc.Lookup("count").AsInt64OK()
+	if !ok || count < 1 || count > block.MaxReadings {
+		return Seal{}, fmt.Errorf("its count is %v", doc.Lookup("count"))
+	}
+	sensor, _ := doc.Lookup("_id", "s").StringValueOK()
+	if err := r.gather(doc, sensor, int(count)); err != nil {
+		return Seal{}, err
+	}
+	if n := int64(r.builder.Len()); n != count {
+		return Seal{}, fmt.Errorf("it has %d readings, and its count is %d", n, count)
+	}
+	r.builder.Sort()
+	live := r.store.Live.Load()
+	data, err := r.builder.Append(nil, block.Options{Statistics: true, Compress: !live.View})
+	if err != nil {
+		return Seal{}, err
+	}
+	packed, err := block.Open(data)
+	if err != nil {
+		return Seal{}, err
+	}
+	stats, _, err := packed.Statistics()
+	if err != nil {
+		return Seal{}, err
+	}
+	set := bson.D{
+		{Key: blocksKey, Value: bson.A{bson.Binary{Data: data}}},
+		{Key: "first", Value: bson.DateTime(stats.First)}, {Key: "last", Value: bson.DateTime(stats.Last)},
+		{Key: "sealed", Value: bson.D{
+			{Key: "at", Value: bson.NewDateTimeFromTime(now)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: count},
+		}},
+	}
+	unset := bson.D{{Key: "measurements", Value: ""}}
+	if fields := statisticsDocument(stats.Fields); len(fields) > 0 {
+		set = append(set, bson.E{Key: "stats", Value: fields})
+	} else {
+		unset = append(unset, bson.E{Key: "stats", Value: ""})
+	}
+	var w any = bson.D{{Key: "$exists", Value: false}}
+	if have := doc.Lookup("w"); !have.IsZero() {
+		w = have
+	}
+	return Seal{
+		filter:   bson.D{{Key: "_id", Value: id}, {Key: "count", Value: count}, {Key: "w", Value: w}},
+		update:   bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: unset}},
+		Readings: int(count), Before: len(doc), After: r.sizeOf(doc, set),
+	}, nil
+}
+
+// gather adds all readings of the document to the builder.
+func (r *Sealer) gather(doc bson.Raw, sensor string, count int) error {
+	r.builder.Reset()
+	err := eachBlock(doc, sensor, func(b *block.Block) error {
+		if b.Len() > count-r.builder.Len() {
+			return errors.New("it has more readings than its document counts")
+		}
+		return r.builder.AddBlock(b)
+	})
+	if err != nil {
+		return err
+	}
+	return eachMeasurement(doc, sensor, func(m bson.Raw) error {
+		reading, err := store.ReadingOf(m, sensor, nil)
+		if err != nil {
+			return err
+		}
+		r.builder.AddReading(reading)
+		if _, ok := m.Lookup(store.SensorKey).DocumentOK(); ok {
+			r.builder.Own(reading.Tags)
+		}
+		return nil
+	})
+}
+
+// statisticsDocument is stats of a document.
+func statisticsDocument(fields []block.FieldStatistics) (out bson.D) {
+	number := func(v telemetry.Value) any {
+		if v.Kind() == telemetry.Int {
+			return v.Int()
+		}
+		return v.Float()
+	}
+	for _, f := range fields {
+		if f.N > 0 {
+			out = append(out, bson.E{Key: f.Name, Value: bson.D{
+				{Key: "min", Value: number(f.Min)}, {Key: "max", Value: number(f.Max)}, {Key: "sum", Value: f.Sum}, {Key: "n", Value: f.N},
+			}})
+		}
+	}
+	return out
+}
+
+// sizeOf returns the size of the document with these elements in place of its own.
+func (*Sealer) sizeOf(doc bson.Raw, set bson.D) int {
+	raw, err := bson.Marshal(set)
+	if err != nil {
+		return 0
+	}
+	n := len(raw)
+	err = store.EachElement(doc, func(_ int, e bsoncore.Element) error {
+		switch e.Key() {
+		case "measurements", blocksKey, "stats", "sealed", "first", "last":
+		default:
+			n += len(e)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// ApplySeals sends seals, and returns how many matched: the others' parts changed after they
+// were read. After an error any of them may have been applied.
+func (s *Store) ApplySeals(ctx context.Context, seals []Seal) (applied int, err error) {
+	to := s.Target(nil)
+	if to == nil {
+		return 0, store.ErrNotPrepared
+	}
+	models := make([]mongo.WriteModel, len(seals))
+	for i, seal := range seals {
+		models[i] = mongo.NewUpdateOneModel().SetFilter(seal.filter).SetUpdate(seal.update)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
+	defer cancel()
+	r, err := s.Majority.BulkWrite(ctx, models, to.Bulk)
+	s.Wrote(to, err)
+	if err != nil {
+		return 0, fmt.Errorf("seal %d buckets: %w", len(seals), err)
+	}
+	return int(r.MatchedCount), nil
+}

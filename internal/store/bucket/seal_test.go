@@ -1,0 +1,227 @@
+package bucket
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+const endOfTime = 253_402_300_800_000
+
+// sealAll seals all parts of the sensor that are unsealed, and returns how many it sealed.
+func sealAll(t require.TestingT, s *Store, sensor string) (sealed int) {
+	ctx, r := context.Background(), s.NewSealer()
+	for doc, err := range s.Unsealed(ctx, sensor, 0, endOfTime) {
+		require.NoError(t, err)
+		one, err := r.Seal(slices.Clone(doc), storetest.Base)
+		require.NoError(t, err)
+		n, err := s.ApplySeals(ctx, []Seal{one})
+		require.NoError(t, err)
+		sealed += n
+	}
+	return sealed
+}
+
+// sealing is a store that seals everything after each write.
+type sealing struct{ *Store }
+
+func (s sealing) Write(ctx context.Context, writes []*batch.Pending) {
+	s.Store.Write(ctx, writes)
+	r := s.NewSealer()
+	for _, pending := range writes {
+		for doc, err := range s.Unsealed(context.Background(), pending.Sensor, 0, endOfTime) {
+			if err != nil {
+				panic(err)
+			}
+			one, err := r.Seal(doc, storetest.Base)
+			if err != nil {
+				panic(err)
+			}
+			// Another writer may have appended meanwhile.
+			if _, err := s.ApplySeals(context.Background(), []Seal{one}); err != nil {
+				panic(err)
+			}
+		}
+	}
+}
+
+// mixed are readings of a sensor: several kinds of values, out of order, with tags.
+func mixed(from, to int) (out []telemetry.Reading) {
+	for i := from; i < to; i++ {
+		r := storetest.Reading("a", time.Duration(i*37%60)*time.Second, float64(i)/4)
+		switch i % 4 {
+		case 1:
+			r.Fields = append(r.Fields, telemetry.Field{Name: "n", Value: telemetry.IntValue(int64(i) << 50)})
+		case 2:
+			r.Fields[0].Value = telemetry.IntValue(int64(i))
+			r.Tags = []telemetry.Tag{{Name: "site", Value: "north"}}
+		case 3:
+			r.Fields = []telemetry.Field{{Name: "state", Value: telemetry.TextValue("on")}, {Name: "ok", Value: telemetry.BoolValue(i%8 == 3)}}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func TestSealedPartHasTheSameReadings(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Config{
+		"documents": {}, "columns": {Format: store.Columns}, "both, compressed": {Format: store.Columns, ReadColumns: alternating(), MaxReadingsPerUpdate: 7}, "with view": {View: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := connect(t)
+			s := open(t, db, cfg)
+			summary := func() (out []telemetry.Summary) {
+				for one, err := range s.Summary(t.Context(), telemetry.SummaryQuery{Query: telemetry.Query{Sensor: "a", To: endOfTime}, Every: time.Hour.Milliseconds()}) {
+					require.NoError(t, err)
+					out = append(out, one)
+				}
+				return out
+			}
+			readings := mixed(0, 50)
+			storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings...), window))
+			before, sums := storetest.ReadAll(t, s, "a"), summary()
+			newest, _, err := s.Latest(t.Context(), "a", nil)
+			require.NoError(t, err)
+
+			require.Equal(t, 1, sealAll(t, s, "a"))
+			assert.Zero(t, sealAll(t, s, "a"), "nothing is left")
+			docs := documents(t, db)
+			assert.Len(t, docs[0]["blocks"], 1)
+			assert.NotContains(t, docs[0], "measurements")
+			assert.Equal(t, before, storetest.ReadAll(t, s, "a"))
+			assert.Equal(t, sums, summary())
+			after, _, err := s.Latest(t.Context(), "a", nil)
+			require.NoError(t, err)
+			assert.Equal(t, newest, after)
+
+			late := mixed(50, 60)
+			storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 51, late...), window))
+			again := storetest.Pending(storetest.Batch(t, "s1", 1, append(readings, late...)...), window)
+			for _, pending := range again {
+				pending.Recovered = true
+			}
+			storetest.WriteAll(t, s, again)
+			all := storetest.ReadAll(t, s, "a")
+			assert.Len(t, all, 60, "the guard outlives sealing")
+			sums = summary()
+			require.Equal(t, 1, sealAll(t, s, "a"))
+			assert.Equal(t, all, storetest.ReadAll(t, s, "a"))
+			assert.Equal(t, sums, summary())
+		})
+	}
+}
+
+func TestSealMatchesNothingIfThePartChanged(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{})
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, mixed(0, 5)...), window))
+	r := s.NewSealer()
+	var seals []Seal
+	for doc, err := range s.Unsealed(t.Context(), "a", 0, endOfTime) {
+		require.NoError(t, err)
+		one, err := r.Seal(doc, storetest.Base)
+		require.NoError(t, err)
+		seals = append(seals, one)
+	}
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s2", 1, mixed(5, 6)...), window))
+	n, err := s.ApplySeals(t.Context(), seals)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	assert.Len(t, storetest.ReadAll(t, s, "a"), 6)
+	assert.Equal(t, 1, sealAll(t, s, "a"))
+}
+
+func TestOnlyWindowsThatHaveEndedAreUnsealed(t *testing.T) {
+	t.Parallel()
+	s := open(t, connect(t), Config{})
+	start := storetest.Base.UnixMilli()
+	var readings []telemetry.Reading
+	for i := range 4 {
+		readings = append(readings, storetest.Reading("a", time.Duration(i)*window, 1))
+	}
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings...), window))
+	ended := start + 2*window.Milliseconds()
+	for from, want := range map[int64]int{0: 2, start: 2, start + 1: 1} {
+		n := 0
+		for doc, err := range s.Unsealed(t.Context(), "a", from, ended) {
+			require.NoError(t, err)
+			require.NoError(t, doc.Validate())
+			n++
+		}
+		assert.Equal(t, want, n, from)
+	}
+}
+
+func TestPartThatIsNotWhatItSaysIsNotSealed(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	s := open(t, db, Config{Format: store.Columns})
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, mixed(0, 5)...), window))
+	collection := db.Collection(storetest.Stream)
+	for change, want := range map[string]string{
+		`{"$set": {"count": 4}}`:      "more readings than its document counts",
+		`{"$set": {"count": 6}}`:      "has 5 readings, and its count is 6",
+		`{"$set": {"blocks": ["x"]}}`: "is not binary",
+		`{"$set": {"blocks": [{"$binary": {"base64": "AQAAAAAAAAAA", "subType": "00"}}]}}`: "checksum",
+		`{"$set": {"count": "x"}}`: "its count is",
+	} {
+		var update bson.D
+		require.NoError(t, bson.UnmarshalExtJSON([]byte(change), false, &update))
+		doc, err := collection.FindOne(t.Context(), bson.D{}).Raw()
+		require.NoError(t, err)
+		_, err = collection.UpdateOne(t.Context(), bson.D{}, update)
+		require.NoError(t, err)
+		changed, err := collection.FindOne(t.Context(), bson.D{}).Raw()
+		require.NoError(t, err)
+		_, err = s.NewSealer().Seal(changed, storetest.Base)
+		require.ErrorContains(t, err, want)
+		_, err = collection.ReplaceOne(t.Context(), bson.D{}, doc)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, sealAll(t, s, "a"))
+}
+
+// TestViewShowsReadingsInBlocks, appended ones and sealed ones, as documents.
+func TestViewShowsReadingsInBlocks(t *testing.T) {
+	t.Parallel()
+	db := connect(t)
+	flat := func() (out []telemetry.Reading) {
+		cursor, err := db.Collection(store.ViewName(storetest.Stream)).Find(t.Context(), bson.D{})
+		require.NoError(t, err)
+		var docs []struct {
+			TS     time.Time     `bson:"ts"`
+			Fields bson.Raw      `bson:"fields"`
+			Tags   bson.RawValue `bson:"tags"`
+		}
+		require.NoError(t, cursor.All(t.Context(), &docs))
+		for _, d := range docs {
+			r, err := store.ReadingOf(d.Fields, "a", store.TagsOf(d.Tags))
+			require.NoError(t, err)
+			r.Time = d.TS.UTC()
+			out = append(out, r)
+		}
+		return out
+	}
+	s := open(t, db, Config{Format: store.Columns, View: true})
+	readings := mixed(0, 40)
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings[:20]...), window))
+	documents := open(t, db, Config{View: true})
+	storetest.WriteAll(t, documents, storetest.Pending(storetest.Batch(t, "s2", 1, readings[20:]...), window))
+	assert.Equal(t, readings, flat())
+	sorted := storetest.ReadAll(t, s, "a")
+	require.Equal(t, 1, sealAll(t, s, "a"))
+	assert.Equal(t, sorted, flat())
+}
