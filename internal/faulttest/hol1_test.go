@@ -53,7 +53,7 @@ func (b stuckBuckets) run(s *scene) (slow string) {
 	for i := range stuck {
 		stuck[i] = fmt.Sprint("s-", i)
 	}
-	flood := faulttest.ProducerConfig{Batch: 500, Sensors: b.sensors, Step: b.step, Rate: 5000}
+	flood := faulttest.ProducerConfig{Batch: 500, Sensors: b.sensors, Step: b.step, Rate: form(10_000.0, 5000)}
 	if b.locked { // slow enough that a part is open most of the time, to be locked
 		flood.Batch, flood.Rate = 50, 500
 	}

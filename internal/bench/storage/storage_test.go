@@ -23,7 +23,7 @@ func tiny(patterns ...string) *bench.Experiment {
 	e.Run = size{
 		ramp:    rampConfig{idle: 500 * time.Millisecond, step: 300 * time.Millisecond, steps: 3, sensors: 64, readings: 20},
 		ramps:   1,
-		compact: compactConfig{documents: 120, readings: 30, window: 200 * time.Millisecond, patterns: patterns},
+		compact: compactConfig{documents: 120, readings: 30, window: 600 * time.Millisecond, patterns: patterns}, // a busy machine writes nothing for a while
 		calls:   5,
 	}.run
 	return e
@@ -74,11 +74,8 @@ func TestUsersMongoDB(t *testing.T) {
 	r := at()
 	assert.Nil(t, r.Table("signals, "+ordinary))
 	for _, pattern := range []string{scattered, contiguous} {
-		for _, measure := range []string{"file when full", leftOf, "took"} {
+		for _, measure := range []string{"file when full", leftOf, "took", p99Before, p99Later} {
 			assert.Positive(t, r.Table("compact").Median(pattern, measure), measure)
-		}
-		for _, measure := range []string{p99Before, p99Later} { // a busy machine may have written nothing meanwhile
-			assert.Len(t, r.Table("compact").Samples(pattern, measure), 1, measure)
 		}
 		assert.Nil(t, r.Table("compact").Samples(pattern, "file larger by"))
 	}
