@@ -1,0 +1,63 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/seal"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// TestColumnsAreStoredReadAndSealed, through a daemon.
+func TestColumnsAreStoredReadAndSealed(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	path := writeConfig(t, "bucket-format: columns\nstreams:\n  series: {storage: timeseries}\n")
+	b := startBrim(t, append(onShared(t, db), "--config", path)...).awaitStorage()
+	b.eventually("blocks may be written, as no other daemon is there", func() bool {
+		// Until it knows that, it writes documents.
+		code, answer := b.post("/v1/readings?ack=stored", `{"sensorId":"probe","ts":"2026-01-01T00:00:00Z","fields":{"t":1}}`)
+		require.Equal(t, http.StatusOK, code, answer)
+		n, err := db.Collection("readings").CountDocuments(t.Context(), bson.D{{Key: "blocks", Value: bson.D{{Key: "$exists", Value: true}}}})
+		require.NoError(t, err)
+		return n > 0
+	})
+	code, answer := b.post("/v1/readings?ack=stored", `[{"sensorId":"a","ts":"2026-01-01T00:00:02Z","fields":{"t":2.5,"state":"on"},"tags":{"site":"north"}},`+
+		`{"sensorId":"a","ts":"2026-01-01T00:00:01Z","fields":{"t":1}}]`)
+	require.Equal(t, http.StatusOK, code, answer)
+	query := func() string {
+		got := runBrim(t, nil, "query", "--url", "http://"+b.HTTP, "--from", "2026-01-01", "--to", "2026-01-02", "--output", "ndjson", "a")
+		require.NoError(t, got.err)
+		return got.stdout
+	}
+	const want = `{"sensorId":"a","ts":"2026-01-01T00:00:01.000Z","fields":{"t":1}}` + "\n" + `{"sensorId":"a","ts":"2026-01-01T00:00:02.000Z","fields":{"t":2.5,"state":"on"},"tags":{"site":"north"}}` + "\n"
+	assert.Equal(t, want, query())
+
+	got := runBrim(t, nil, "seal", "readings", "--wait", "--admin", b.Admin, "--output", "json")
+	require.NoError(t, got.err, got.stderr)
+	var p seal.Progress
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &p))
+	assert.Equal(t, []int64{2, 2, 0}, []int64{p.Sensors, p.Parts, p.Failed})
+	assert.Equal(t, want, query())
+	n, err := db.Collection("readings").CountDocuments(t.Context(), bson.D{{Key: "sealed.n", Value: bson.D{{Key: "$gt", Value: 0}}}})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, n)
+	n, err = db.Collection(store.ViewName("readings")).CountDocuments(t.Context(), bson.D{{Key: "sensorId", Value: "a"}})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, n)
+
+	for stream, want := range map[string]string{"series": "only buckets can be packed", "none": "there is no such stream"} {
+		got := runBrim(t, nil, "seal", stream, "--admin", b.Admin)
+		assert.ErrorContains(t, got.err, want)
+	}
+	got = runBrim(t, nil, "seal", "--admin", b.Admin)
+	var usage config.UsageError
+	assert.ErrorAs(t, got.err, &usage)
+}
