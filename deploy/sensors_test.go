@@ -170,7 +170,7 @@ func holdsSouthAndNorth(t *testing.T, values map[string][]series) {
 	assert.InDelta(t, 3, only("Sensors A"), 0)
 	assert.InDelta(t, 1, only("Silent A"), 0, "s-3")
 	assert.InDelta(t, 20, only("Highest A"), 0)
-	assert.Less(t, only("Newest reading A"), 60.)
+	assert.Less(t, only("Age of the newest reading A"), 60.)
 	assert.InDelta(t, 2, only("Sensors that report A"), 0)
 	assert.InDelta(t, 3, only("Sensors that report B"), 0)
 	assert.Equal(t, map[string]float64{"s-1": 10, "s-2": 20, "s-3": 0}, of("Latest values A", "sensor"))

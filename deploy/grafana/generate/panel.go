@@ -153,7 +153,7 @@ func (p panel) defaults() object {
 			lines["thresholdsStyle"] = object{"mode": "dashed"}
 		}
 		d["custom"] = lines
-	case number, states:
+	case number, states, gauge:
 		d["color"] = object{"mode": "thresholds"}
 		if p.kind == states {
 			d["mappings"] = []object{{"type": "value", "options": classes()}}

@@ -81,10 +81,10 @@ func sensorsNow() []panel {
 			about: "Sensors with a reading in the page's time range. If a sensor's tags changed in that time, it counts once for each set."},
 		{title: "Silent", kind: number, instant: true, unit: count, warn: 1, queries: each("silent", "count("+last+") - (count(last_over_time("+chosen+"[$silence])) or vector(0))"),
 			about: "Those of them without a reading for longer than \"Silent after\"."},
-		{title: "Newest reading", kind: number, instant: true, unit: seconds, queries: each("age", "min(time() - "+lastSeen+")"),
-			about: "Age of the newest reading of all chosen sensors."},
+		{title: "Age of the newest reading", kind: number, instant: true, unit: seconds, queries: each("age", "min(time() - "+lastSeen+")"),
+			about: "Time since the newest reading of all chosen sensors."},
 		{title: "Lowest", kind: number, instant: true, unit: count, signed: true, queries: each("lowest", "min(min_over_time("+chosen+"[$__range]))"), about: "Lowest value of the chosen sensors in the page's time range."},
-		{title: "Mean", kind: number, instant: true, unit: count, signed: true, queries: each("mean", "avg("+last+")"), about: "Mean of the newest values."},
+		{title: "Mean now", kind: number, instant: true, unit: count, signed: true, queries: each("mean", "avg("+last+")"), about: "Mean of the newest values."},
 		{title: "Highest", kind: number, instant: true, unit: count, signed: true, queries: each("highest", "max(max_over_time("+chosen+"[$__range]))"), about: "Highest value of the chosen sensors in the page's time range."},
 	}
 }
