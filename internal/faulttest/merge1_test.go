@@ -56,7 +56,7 @@ func TestMERGE1(t *testing.T) {
 }
 
 // gatheringSensors are more than the budget allows updates for in some seconds.
-var gatheringSensors = form(2500, 10_000)
+var gatheringSensors = form(3000, 10_000)
 
 const (
 	// Sensors whose readings are all known to be accepted, so that they can be read back.

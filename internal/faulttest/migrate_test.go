@@ -57,7 +57,7 @@ func (s *scene) lossy() (*daemon, *faulttest.Proxy) {
 	s.check.MaxReadings = 20
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, smallParts...)
-	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(200.0, 600), Late: 10 * time.Minute})
+	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(300.0, 600), Late: 10 * time.Minute})
 	s.produce(d, 2, faulttest.ProducerConfig{Rate: 50, FirstSensor: 5})
 	s.produce(d, 1, faulttest.ProducerConfig{Batch: 2, Rate: 100, Ack: "stored"})
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.CutAnswer)})

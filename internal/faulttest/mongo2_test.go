@@ -16,7 +16,7 @@ func TestMONGO2(t *testing.T) {
 	s := newScene(t)
 	set := s.replicaSet(time.Second)
 	d := s.daemon("", largeParts...)
-	s.produce(d, 4, faulttest.ProducerConfig{Batch: 200, Sensors: 400, Rate: form(500.0, 5000)})
+	s.produce(d, 4, faulttest.ProducerConfig{Batch: 200, Sensors: 400, Rate: form(2000.0, 5000)})
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 2, Sensors: 20, Ack: "stored"})
 	stepDowns := form(3, 20)
 	for range stepDowns {

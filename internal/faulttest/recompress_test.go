@@ -80,8 +80,8 @@ func (s *scene) movable() *daemon {
 	s.shared()
 	s.check.MaxReadings = 20
 	d := s.daemon("", append([]string{"--compressor", "snappy"}, smallParts...)...)
-	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(300.0, 2000), Late: 2 * time.Minute})
-	s.produce(d, 2, faulttest.ProducerConfig{Rate: form(50.0, 200), FirstSensor: 5})
+	s.produce(d, 3, faulttest.ProducerConfig{Batch: 10, Rate: form(600.0, 2000), Late: 2 * time.Minute})
+	s.produce(d, 2, faulttest.ProducerConfig{Rate: form(100.0, 200), FirstSensor: 5})
 	s.produce(d, 1, faulttest.ProducerConfig{Batch: 2, Ack: "stored"})
 	return d
 }
