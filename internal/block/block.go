@@ -43,7 +43,7 @@ const MaxReadings = 1 << 20
 // JavaScript is a function decodeBlocks(blocks, long), which decode.js describes.
 //
 //go:embed decode.js
-var JavaScript string //nolint:gochecknoglobals // only a variable can be embedded
+var JavaScript string
 
 const (
 	version = 1

@@ -125,18 +125,24 @@ func TestBuilderIsUsedAgain(t *testing.T) {
 
 func TestWhatCannotBeABlockIsRefused(t *testing.T) {
 	t.Parallel()
-	for want, readings := range map[string][]telemetry.Reading{
-		"a block needs at least one reading":                                                      nil,
-		"1048577 readings do not fit into a block; at most 1048576 do":                            slices.Repeat([]telemetry.Reading{reading(1)}, block.MaxReadings+1),
-		`field name "" has 0 bytes; names have 1 to 255`:                                          {reading(1, "", 1)},
-		fmt.Sprintf("field name %q has 256 bytes; names have 1 to 255", strings.Repeat("x", 256)): {reading(1, strings.Repeat("x", 256), 1)},
+	long := strings.Repeat("x", 256)
+	for _, c := range []struct {
+		want  string
+		n     int
+		field string
+	}{
+		{"a block needs at least one reading", 0, "v"},
+		{"1048577 readings do not fit into a block; at most 1048576 do", block.MaxReadings + 1, "v"},
+		{`field name "" has 0 bytes; names have 1 to 255`, 1, ""},
+		{fmt.Sprintf("field name %q has 256 bytes; names have 1 to 255", long), 1, long},
 	} {
 		var b block.Builder
-		for _, r := range readings {
+		r := reading(1, c.field, 1)
+		for range c.n {
 			b.AddReading(r)
 		}
 		_, err := b.Append(nil, block.Options{})
-		assert.EqualError(t, err, want)
+		assert.EqualError(t, err, c.want)
 	}
 }
 

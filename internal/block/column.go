@@ -315,7 +315,7 @@ func (b *Block) countValues(r *rows, counts []int) {
 // read fills in reading i, which must be the one after the last.
 func (r *rows) read(i int, to *telemetry.Reading) {
 	to.Time = time.UnixMilli(r.times[i]).UTC()
-	if r.own != nil && r.own[i] > 0 {
+	if len(r.own) > 0 && r.own[i] > 0 {
 		if to.Tags = r.sets[r.own[i]-1]; len(to.Tags) == 0 {
 			to.Tags = nil
 		}

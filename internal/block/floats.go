@@ -306,10 +306,10 @@ func (r *reader) oddValues(head byte, n int) (odd oddValues) {
 }
 
 func (o oddValues) each(do func(i int, word uint64)) {
-	place := uint64(0)
+	places, place := o.places, uint64(0)
 	for words := o.words; len(words) > 0; words = words[8:] {
-		gap, n := binary.Uvarint(o.places)
-		o.places = o.places[n:]
+		gap, n := binary.Uvarint(places)
+		places = places[n:]
 		place += gap
 		do(int(place), binary.LittleEndian.Uint64(words))
 	}

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
-	"pgregory.net/rapid"
 )
 
 // sealed appends the checksum, so that damage gets as far as the decoder.
