@@ -35,7 +35,7 @@ func appendIntegers(dst []byte, values []uint64, bytewise bool) []byte {
 	if len(values) == 0 {
 		return append(dst, constant)
 	}
-	order := chooseOrder(values)
+	order := chooseOrder(values, bytewise)
 	first, same := constantDifference(values, order)
 	head := byte(order)
 	if same {
@@ -170,7 +170,7 @@ func differences(run, values []uint64, order int, last, step uint64) (newLast, n
 
 // chooseOrder returns the order that makes the first values smallest, and for long streams
 // also some in the middle.
-func chooseOrder(values []uint64) int {
+func chooseOrder(values []uint64, bytewise bool) int {
 	const sample = runLength / 2
 	parts := [2][]uint64{values[:min(len(values), sample)]}
 	if len(values) >= 4*sample {
@@ -196,7 +196,11 @@ func chooseOrder(values []uint64) int {
 			}
 			if n := len(part) - order; n > 0 {
 				differences(run[:n], part[order:], order, last, step)
-				cost += planRun(run[:n]).cost
+				if bytewise {
+					cost += spread(run[:n])
+				} else {
+					cost += planRun(run[:n]).cost
+				}
 			}
 		}
 		if cost < least {
@@ -204,6 +208,15 @@ func chooseOrder(values []uint64) int {
 		}
 	}
 	return best
+}
+
+// spread says how much values differ, in bits: what they take after compression, roughly.
+func spread(run []uint64) (sum int) {
+	middle := medianOfFive(run)
+	for _, v := range run {
+		sum += bits.Len64(zigzag(v - middle))
+	}
+	return sum
 }
 
 // A plan says how a run is packed: values from base on take width bits, others are
