@@ -184,6 +184,7 @@ func (w *world) posted(r *request) {
 		}
 	}
 	r.code, r.accepted = code, a.Accepted
+	w.refusals(r, &a)
 	switch {
 	case lost:
 		w.tell(r.host.column, clients, "request %d: no answer", r.number)
@@ -209,6 +210,15 @@ func (w *world) posted(r *request) {
 	refused := slices.ContainsFunc(r.readings, func(one *reading) bool { return one.poison })
 	if f := r.first; f != nil && f.code/100 == 2 && code/100 == 2 && f.accepted != a.Accepted && !refused {
 		w.violate("request %d repeats request %d, which accepted %d readings, and accepts %d", r.number, f.number, f.accepted, a.Accepted)
+	}
+}
+
+// refusals notes the readings that MongoDB refuses, as an answer says that waited for it.
+func (w *world) refusals(r *request, a *answer) {
+	for _, e := range a.Errors {
+		if one := r.readings[e.Index]; e.Code == "store_refused" && one.refusedBy == nil {
+			one.refusedBy, one.refusedAt = r.process, w.clock
+		}
 	}
 }
 
@@ -241,9 +251,6 @@ func (w *world) accepted(r *request, a *answer) {
 			w.violate("request %d: reading %v breaks a rule and is accepted", r.number, one.mark)
 		case bad:
 			entry.Refused = append(entry.Refused, one.mark.Number)
-			if one.poison && !one.bad {
-				one.refusedBy = r.process
-			}
 		default:
 			one.acked = true
 			if one.ackedAt == 0 {
@@ -422,7 +429,7 @@ func (s *shown) mark() faulttest.Mark {
 func (w *world) check(r *request, s *shown) {
 	one := w.ledger.of[s.mark()]
 	switch {
-	case one == nil || one.stream != r.stream || !one.waits():
+	case one == nil || one.stream != r.stream || !one.mayShow(r.began):
 		w.violate("request %d shows reading %v, which was never sent, or was refused", r.number, s.mark())
 	case one.sensor != s.Sensor || !one.at.Truncate(time.Millisecond).Equal(s.Time):
 		w.violate("request %d shows reading %v as of %s at %v; it was sent as of %s at %v", r.number, one.mark, s.Sensor, s.Time, one.sensor, one.at)
@@ -545,7 +552,7 @@ func (w *world) gotSummary(r *request) {
 	}
 	most := 0
 	for _, one := range w.ledger.readings {
-		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.waits() && ms >= r.from && ms < r.to && (!one.gone() || r.number <= one.deleted) {
+		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.mayShow(r.began) && ms >= r.from && ms < r.to && (!one.gone() || r.number <= one.deleted) {
 			most++
 		}
 	}
