@@ -100,10 +100,8 @@ func (w *world) others(h *host) {
 	defer w.refuseSensor("")
 	alone := w.chance(0.5) // the lane is full before it sees anything else
 	for range 7 {
-		if alone {
-			w.send(h, sending{each: 10, buckets: choose(w, []int{1, 3, 10}), filler: 20_000}, w.refused)
-		} else {
-			w.send(h, sending{each: 10, filler: 20_000}, w.refused)
+		w.send(h, sending{each: 10, buckets: choose(w, []int{1, 3, 10}), filler: 20_000}, w.refused)
+		if !alone {
 			w.send(h, sending{each: 3}, beside...)
 		}
 		w.pass(200 * time.Millisecond)
