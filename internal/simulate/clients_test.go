@@ -184,6 +184,7 @@ func (w *world) posted(r *request) {
 		}
 	}
 	r.code, r.accepted = code, a.Accepted
+	w.refusals(r, &a)
 	switch {
 	case lost:
 		w.tell(r.host.column, clients, "request %d: no answer", r.number)
@@ -218,6 +219,15 @@ func (w *world) posted(r *request) {
 	}
 }
 
+// refusals notes the readings that MongoDB refuses, as an answer says that waited for it.
+func (w *world) refusals(r *request, a *answer) {
+	for _, e := range a.Errors {
+		if one := r.readings[e.Index]; e.Code == "store_refused" && one.refusedBy == nil {
+			one.refusedBy, one.refusedAt = r.process, w.clock
+		}
+	}
+}
+
 // repeats reports whether the request repeats one to the same process whose answer had a code
 // of a hundred: 2 stands for those that accept something, 5 for an unknown outcome.
 func (r *request) repeats(hundred int) bool {
@@ -247,9 +257,6 @@ func (w *world) accepted(r *request, a *answer) {
 			w.violate("request %d: reading %v breaks a rule and is accepted", r.number, one.mark)
 		case bad:
 			entry.Refused = append(entry.Refused, one.mark.Number)
-			if one.poison && !one.bad {
-				one.refusedBy = r.process
-			}
 		default:
 			one.acked = true
 			if one.ackedAt == 0 {
@@ -428,7 +435,7 @@ func (s *shown) mark() faulttest.Mark {
 func (w *world) check(r *request, s *shown) {
 	one := w.ledger.of[s.mark()]
 	switch {
-	case one == nil || one.stream != r.stream || !one.waits():
+	case one == nil || one.stream != r.stream || !one.mayShow(r.began):
 		w.violate("request %d shows reading %v, which was never sent, or was refused", r.number, s.mark())
 	case one.sensor != s.Sensor || !one.at.Truncate(time.Millisecond).Equal(s.Time):
 		w.violate("request %d shows reading %v as of %s at %v; it was sent as of %s at %v", r.number, one.mark, s.Sensor, s.Time, one.sensor, one.at)
@@ -551,7 +558,7 @@ func (w *world) gotSummary(r *request) {
 	}
 	most := 0
 	for _, one := range w.ledger.readings {
-		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.waits() && ms >= r.from && ms < r.to && (!one.gone() || r.number <= one.deleted) {
+		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.mayShow(r.began) && ms >= r.from && ms < r.to && (!one.gone() || r.number <= one.deleted) {
 			most++
 		}
 	}

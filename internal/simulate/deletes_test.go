@@ -63,7 +63,7 @@ func (w *world) removed(r *request) {
 			one.deleted = w.requests
 			one.note(removes, r.began, until)
 		default:
-			one.uncertain = true
+			one.mayBeGone()
 			one.note(mayRemove, r.began, until)
 		}
 	}
@@ -84,7 +84,7 @@ func (w *world) landed(c *Command) {
 		switch {
 		case one.stream != c.Collection:
 		case c.Name == "delete":
-			one.uncertain = true
+			one.mayBeGone()
 			one.note(mayRemove, w.clock, w.clock)
 		case (c.Name == "insert" || c.Name == "update") && (one.gone() || one.uncertain || one.deletes > 0):
 			one.forgiven, w.returned[one.stream] = true, true

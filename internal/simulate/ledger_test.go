@@ -25,12 +25,14 @@ type reading struct {
 	forgiven  bool // its collection was dropped since it was sent, or it was deleted and may return
 	deletes   int  // of its sensor that are not answered
 	uncertain bool // one of those has an unknown outcome, or came before the acknowledgement
+	startsOf  int  // of its host, when the first such deletion was answered
 	deleted   int  // the number of the last request before its sensor was deleted; 0: it was not
 	open      int  // attempts without an answer yet
 	unknown   bool // an attempt has an unknown outcome
-	// The process that said that MongoDB refuses it; nil: none did. A later one finds it in the
-	// journal, and learns so anew.
+	// The process that said that MongoDB refuses it, nil: none did; and when, on the clock of the
+	// run. A later process finds it in the journal, and learns so anew.
 	refusedBy *hosted
+	refusedAt int
 
 	sentAt, ackedAt int // on the clock of the run; 0: not yet
 	history         []touch
@@ -47,10 +49,21 @@ func (r *reading) gone() bool { return r.deleted > 0 && !r.forgiven }
 // possible reports whether the reading may be stored.
 func (r *reading) possible() bool { return !r.bad && (r.acked || r.unknown || r.open > 0) }
 
-// waits reports whether a query may show the reading: it may be stored, or waits in the journal
-// of a process that does not know yet that MongoDB refuses it.
-func (r *reading) waits() bool {
-	return r.possible() || r.refusedBy != nil && r.refusedBy != r.home.process
+// mayBeGone notes that a deletion may have concerned the reading, or not.
+func (r *reading) mayBeGone() {
+	if !r.uncertain {
+		r.uncertain, r.startsOf = true, r.home.starts
+	}
+}
+
+// mayReturn reports whether the reading, which came while its sensor was being deleted, may be
+// stored again: the journal of a process that was killed since may still have it.
+func (r *reading) mayReturn() bool { return r.uncertain && r.home.starts > r.startsOf }
+
+// mayShow reports whether the answer to a query that began at some time may have the reading: it
+// may be stored, or the process that answered did not know yet that MongoDB refuses it.
+func (r *reading) mayShow(began int) bool {
+	return r.possible() || r.refusedBy != nil && (began < r.refusedAt || r.refusedBy != r.home.process)
 }
 
 // A ledger has all readings of a run, and what clients know about them.

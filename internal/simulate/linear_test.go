@@ -68,7 +68,7 @@ var register = porcupine.Model{
 // linearizable checks the histories of all readings.
 func (w *world) linearizable() {
 	for _, one := range w.ledger.readings {
-		if one.bad || one.forgiven || w.shownTwice(one.stream) || w.buried(one.mark) {
+		if one.bad || one.forgiven || one.mayReturn() || w.shownTwice(one.stream) || w.buried(one.mark) {
 			continue
 		}
 		if !one.isLinearizable() {

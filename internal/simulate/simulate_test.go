@@ -32,7 +32,7 @@ var failedOnce = []struct {
 // TestSeeds runs the simulation of many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on.
 // Each that fails leaves its trace in a file. The first ones run twice, and must mostly have the
 // same trace. With BRIM_SEED it runs that one alone, and prints its trace.
-func TestSeeds(t *testing.T) {
+func TestSeeds(t *testing.T) { //nolint:tparallel // explore runs them in parallel
 	t.Parallel()
 	if os.Getenv("BRIM_SEED") != "" {
 		runAlone(t, number(t, "BRIM_SEED", 0))
