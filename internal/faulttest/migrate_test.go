@@ -180,9 +180,9 @@ func TestMIGRATE2(t *testing.T) {
 	kills := s.crashes(d, "timeseries", seriesFenced, seriesRenamed, seriesMade)
 	d.kill()
 	d.start("--storage", "timeseries").ready()
+	kills += s.crashes(d, "timeseries", seriesSent) // first, while there is something to send
 	for range form(1, 3) {
 		kills += s.killChange(d, "timeseries", 500*time.Millisecond)
-		kills += s.crashes(d, "timeseries", seriesSent)
 	}
 	s.changed(d, "--storage", "timeseries")
 	wait(form(300*time.Millisecond, 2*time.Second))

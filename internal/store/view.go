@@ -67,6 +67,13 @@ func decodeFunction(blocks any) bson.D {
 	}}}
 }
 
+// A View is a bucket stream's view.
+type View struct {
+	Database *mongo.Database
+	Stream   string
+	Blocks   bool // it shows readings in blocks; see RunsJavaScript
+}
+
 // RunsJavaScript reports whether the server runs functions in pipelines. An error that does
 // not say so may pass.
 func (v View) RunsJavaScript(ctx context.Context) (bool, error) {
@@ -82,13 +89,6 @@ func (v View) RunsJavaScript(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("try whether the server runs JavaScript for view %q: %w", ViewName(v.Stream), err)
 	}
 	return err == nil, nil
-}
-
-// A View is a bucket stream's view.
-type View struct {
-	Database *mongo.Database
-	Stream   string
-	Blocks   bool // it shows readings in blocks; see RunsJavaScript
 }
 
 // Ensure creates the view, or updates an older one. Something else of the view's name is left
