@@ -416,7 +416,9 @@ func (p *process) stop() error {
 		if p.claims != nil && p.conn.Available() == nil {
 			p.claims.Close(ctx)
 		}
-		_ = p.conn.Close(ctx) // a killed process has no connections
+		// With a deadline the driver polls without a pause while it still reads a late reply,
+		// so that no time would pass. A killed process has no connections.
+		_ = p.conn.Close(context.WithoutCancel(ctx))
 	}
 	return err
 }
