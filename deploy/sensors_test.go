@@ -176,7 +176,7 @@ func holdsSouthAndNorth(t *testing.T, values map[string][]series) {
 	assert.Equal(t, map[string]float64{"s-1": 10, "s-2": 20, "s-3": 0}, of("Latest values A", "sensor"))
 	assert.InDelta(t, 30, of("Latest values E", "sensor")["s-3"], 0, "readings")
 	assert.InDelta(t, 30*60, of("Latest values F", "sensor")["s-3"], 120, "age")
-	assert.InDelta(t, 30*60, of("Longest silence A", "sensor")["s-3"], 120)
+	assert.InDelta(t, 30*60, of("Longest without a reading A", "sensor")["s-3"], 120)
 	assert.Equal(t, map[string]float64{"north": 1, "south": 2}, of("Sensors by $tag A", "site"))
 	assert.Equal(t, map[string]float64{"north": 10, "south": 20}, of("Mean by $tag A", "site"))
 }

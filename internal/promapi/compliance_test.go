@@ -400,7 +400,7 @@ func sameNumber(a, b string) bool {
 }
 
 // TestAnswersAreThoseOfPrometheus asks a Prometheus and Brim the same questions about the
-// same samples: one of each sampled ones, and with BRIM_REQUIRE_PROMETHEUS=1 the stream in
+// same samples: one of each sampled ones, and with BRIM_PROMQL_ALL=1 the stream in
 // memory all.
 func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 	t.Parallel()
@@ -409,7 +409,7 @@ func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 	prometheus, brim := startPrometheus(t, all), startBrim(t, all)
 	queries := readQueries(t)
 	streams := map[string]int{"memory": sampled, "documents": sampled, "series": sampled}
-	if os.Getenv("BRIM_REQUIRE_PROMETHEUS") == "1" {
+	if os.Getenv("BRIM_PROMQL_ALL") == "1" {
 		streams["memory"] = 1
 	}
 	kinds := map[string]url.Values{

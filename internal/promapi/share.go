@@ -130,7 +130,7 @@ func (s *shares) expect(v *visit, w want) {
 	v.expected = w
 }
 
-// leave ends a visit, and drops what nobody can take any more.
+// leave ends a visit, and drops the reads that no query can take any more.
 func (s *shares) leave(v *visit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +205,7 @@ func (s *shares) join(ctx context.Context, session *read.Session, v *visit, sens
 	return r, false
 }
 
-// part ends the wait of one query for a read. A read for which nobody waits is canceled.
+// part ends the wait of one query for a read. A read that no query waits for is canceled.
 func (s *shares) part(r *sharedRead) {
 	s.mu.Lock()
 	r.joined--

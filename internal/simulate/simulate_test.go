@@ -38,7 +38,7 @@ func TestSeeds(t *testing.T) { //nolint:tparallel // explore runs them in parall
 		runAlone(t, number(t, "BRIM_SEED", 0))
 		return
 	}
-	count, first := uint64(300), number(t, "BRIM_FIRST_SEED", 1)
+	count, first := uint64(150), number(t, "BRIM_FIRST_SEED", 1)
 	if sabotaged() {
 		count = 1000
 	}

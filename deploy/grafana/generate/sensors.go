@@ -46,13 +46,13 @@ func sensorVariables() []object {
 	}
 	tag := choice("tag", "Tag", "label_names()", labelNames, "A tag, or the sensor itself.")
 	tag["regex"] = "/^(?!__name__$).+$/"
-	silence := object{
-		"type": "custom", "name": "silence", "label": "Silent after", "query": "1m,5m,15m,1h,6h,1d",
+	silent := object{
+		"type": "custom", "name": "silent", "label": "Silent after", "query": "1m,5m,15m,1h,6h,1d",
 		"description": "A sensor without a reading for so long counts as silent.",
 		"current":     object{"text": "15m", "value": "15m", "selected": true}, "options": []object{},
 	}
 	for _, d := range []string{"1m", "5m", "15m", "1h", "6h", "1d"} {
-		silence["options"] = append(silence["options"].([]object), object{"text": d, "value": d, "selected": d == "15m"})
+		silent["options"] = append(silent["options"].([]object), object{"text": d, "value": d, "selected": d == "15m"})
 	}
 	return []object{
 		{
@@ -64,7 +64,7 @@ func sensorVariables() []object {
 		several(choice("value", "Value", "label_values($tag)", labelValues, "Values of the tag.")),
 		choice("field", "Field", "label_values("+ofTag+", __name__)", labelValues, "A field of the readings."),
 		several(choice("sensor", "Sensor", `label_values({__name__="$field", "$tag"=~"$value"}, sensor)`, labelValues, "The sensors that have this field.")),
-		silence,
+		silent,
 	}
 }
 
@@ -79,7 +79,7 @@ func sensorsNow() []panel {
 	return []panel{
 		{title: "Sensors", kind: number, instant: true, unit: count, queries: each("sensors", "count("+last+")"),
 			about: "Sensors with a reading in the page's time range. If a sensor's tags changed in that time, it counts once for each set."},
-		{title: "Silent", kind: number, instant: true, unit: count, warn: 1, queries: each("silent", "count("+last+") - (count(last_over_time("+chosen+"[$silence])) or vector(0))"),
+		{title: "Silent", kind: number, instant: true, unit: count, warn: 1, queries: each("silent", "count("+last+") - (count(last_over_time("+chosen+"[$silent])) or vector(0))"),
 			about: "Those of them without a reading for longer than \"Silent after\"."},
 		{title: "Age of the newest reading", kind: number, instant: true, unit: seconds, queries: each("age", "min(time() - "+lastSeen+")"),
 			about: "Time since the newest reading of all chosen sensors."},
@@ -119,9 +119,9 @@ func arrivals() []panel {
 	return []panel{
 		{title: "Rate of readings", unit: perSec, interval: "1m", queries: each("readings", "sum(count_over_time("+chosen+"[$__interval])) * 1000 / $__interval_ms"),
 			about: "Readings a second of the chosen sensors, by their own time. It falls at the right edge if readings arrive late."},
-		{title: "Sensors that report", unit: count, queries: each("within $silence", "count(last_over_time("+chosen+"[$silence]))", "in the whole range", "scalar(count("+atEnd+"))"),
+		{title: "Sensors that report", unit: count, queries: each("within $silent", "count(last_over_time("+chosen+"[$silent]))", "in the whole range", "scalar(count("+atEnd+"))"),
 			about: "Sensors with a reading within \"Silent after\". Below the other line, sensors are silent."},
-		{title: "Longest silence", kind: gauge, unit: seconds, queries: each("{{sensor}}", "topk(20, time() - "+lastSeen+")"),
+		{title: "Longest without a reading", kind: gauge, unit: seconds, queries: each("{{sensor}}", "topk(20, time() - "+lastSeen+")"),
 			about: "Time since the newest reading, of the 20 sensors that have been silent for longest."},
 	}
 }
