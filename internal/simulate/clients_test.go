@@ -391,14 +391,14 @@ func (w *world) answered(r *request) bool {
 	w.tell(r.host.column, clients, "request %d: %d %s", r.number, code, missing)
 	if missing != "" {
 		r.reached = map[*host]bool{r.host: true}
+	} else if !r.stale {
+		r.must = append(r.must, r.elsewhere...)
 	}
+	// Since the query began, some may have been deleted, or refused by MongoDB.
+	r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return !one.due() || w.buried(one.mark) })
 	switch code {
 	case http.StatusOK:
 	case http.StatusNotFound:
-		if missing == "" && !r.stale {
-			r.must = append(r.must, r.elsewhere...)
-		}
-		r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return !one.due() })
 		if len(r.must) > 0 {
 			w.violate("request %d is answered with 404, and reading %v was acknowledged before", r.number, r.must[0].mark)
 		}
@@ -408,9 +408,6 @@ func (w *world) answered(r *request) bool {
 	default:
 		w.violate("request %d is answered with %d: %s", r.number, code, r.last().Body)
 		return false
-	}
-	if missing == "" && !r.stale {
-		r.must = append(r.must, r.elsewhere...)
 	}
 	return true
 }
@@ -498,7 +495,7 @@ func (w *world) gotReadings(r *request) {
 		}
 	}
 	for _, one := range r.must {
-		if seen[one.mark] == 0 && one.due() {
+		if seen[one.mark] == 0 {
 			w.violate("request %d misses reading %v, which %s acknowledged before", r.number, one.mark, one.home.name)
 			return
 		}
@@ -531,7 +528,7 @@ func (w *world) gotLatest(r *request) {
 	}
 	w.check(r, &s)
 	for _, one := range r.must {
-		if one.at.UnixMilli() > s.Time.UnixMilli() && one.due() {
+		if one.at.UnixMilli() > s.Time.UnixMilli() {
 			w.violate("request %d shows reading %v as the latest; %v is later and was acknowledged before", r.number, s.mark(), one.mark)
 			return
 		}
@@ -562,7 +559,6 @@ func (w *world) gotSummary(r *request) {
 			most++
 		}
 	}
-	r.must = slices.DeleteFunc(r.must, func(one *reading) bool { return !one.due() })
 	count := 0
 	if len(got.Summary) == 1 {
 		count = got.Summary[0].Count
@@ -602,7 +598,7 @@ func (w *world) gotSensors(r *request) {
 		newest[s.Sensor] = s.Newest.UnixMilli()
 	}
 	for _, one := range r.must {
-		if newest[one.sensor] < one.at.UnixMilli() && one.due() {
+		if newest[one.sensor] < one.at.UnixMilli() {
 			w.violate("request %d misses sensor %s, or its reading %v of %v, which was acknowledged before", r.number, one.sensor, one.mark, one.at)
 			return
 		}

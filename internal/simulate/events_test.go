@@ -110,9 +110,12 @@ func (w *world) isLocked(c *Command) bool {
 	return w.locked != "" && (of(c.body.Lookup("query")) || slices.ContainsFunc(c.batch("updates"), func(u bson.Raw) bool { return of(u.Lookup("q")) }))
 }
 
-// stands checks that a collection is as the daemons make it.
+// stands checks that a collection, if there is one, is as the daemons make it.
 func (w *world) stands(stream string) {
 	kind, options := w.mongo.Collection(database, stream)
+	if kind == "" {
+		return
+	}
 	_, err := options.LookupErr("storageEngine")
 	if want := map[string]string{bucketStream: "collection", seriesStream: "timeseries"}[stream]; kind != want || kind == "collection" && err != nil {
 		w.violate("%s is a collection of the kind %q with the options %v, and was not made by a daemon", stream, kind, options)

@@ -64,6 +64,9 @@ func (e *encoder) guardKey(session string) string {
 // no room, or has other tags than the operation was made for. Guarding on the
 // first row keeps the update repeatable when the rows are cut differently the
 // second time.
+//
+// A block must not follow measurements: readings are read in the order of their arrival,
+// those of blocks first, and a reader may be between two pages.
 func (e *encoder) filter(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendDocumentStart(dst)
 	dst = appendID(dst, op.pending, op.number)
@@ -79,6 +82,9 @@ func (e *encoder) filter(dst []byte, op *operation) []byte {
 	dst = document(dst, "bytes", func(dst []byte) []byte {
 		return bsoncore.AppendInt64Element(dst, "$lte", op.maxBytes-op.bytes)
 	})
+	if op.format == store.Columns {
+		dst = document(dst, "measurements", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", false) })
+	}
 	return end(appendTagsFilter(dst, *op.tags), at)
 }
 

@@ -124,6 +124,7 @@ type part struct {
 	count   int64 // readings known to be inside
 	bytes   int64
 	tags    *[]telemetry.Tag // of the part; nil while not known
+	mixes   bool             // it has measurements, so no block may follow: see encoder.filter
 	limit   int              // readings per update while a poison reading is searched for; 0: none
 	unsure  bool             // look it up before the next update, since the last one was refused
 	applied uint64           // the largest sequence of the pending rows' session that a lookup found, perhaps in an earlier part
@@ -156,7 +157,9 @@ func (s *Store) forget(writes []*batch.Pending, to *store.Prepared) {
 }
 
 // next moves on to the part after the current one, which is closed.
-func (p *part) next() { p.number, p.count, p.bytes, p.tags = p.number+1, 0, 0, nil }
+func (p *part) next() {
+	p.number, p.count, p.bytes, p.tags, p.mixes = p.number+1, 0, 0, nil, false
+}
 
 // A reading in the array is an element, with a type and a key of up to four
 // digits, whose document has a length, ts and a terminator beside its fields.
@@ -235,6 +238,9 @@ func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	if op.tags == nil && len(pending.Rows) > 0 {
 		op.tags = tagsOf(pending.Rows[0])
 	}
+	if op.format == store.Columns && p.mixes {
+		return op, false
+	}
 	most := op.maxReadings - p.count
 	if n := int64(now.MaxReadingsPerUpdate); n > 0 {
 		most = min(most, n)
@@ -289,6 +295,7 @@ type stored struct {
 	Full   bool             `bson:"full"`
 	Tags   bson.RawValue    `bson:"tags"`
 	Writes map[string]int64 `bson:"w"`
+	Mixes  bool             `bson:"mixes"` // made by partFields
 }
 
 // bulk is what one Write sends: its operations, and the memory that they are
@@ -487,6 +494,7 @@ func (s *Store) applied(op *operation, took time.Duration) {
 		s.Metrics.OwnTags.Add(float64(op.own))
 	}
 	p.count, p.bytes, p.tags = p.count+int64(n), p.bytes+op.bytes, op.tags
+	p.mixes = p.mixes || op.format == store.Documents
 	ratio := max(float64(p.count)/float64(op.maxReadings), float64(p.bytes)/float64(op.maxBytes))
 	s.Metrics.Wrote(took, n, store.Fill(op.newest, op.pending.Start, op.pending.Granularity, ratio))
 	if op.fills {
@@ -573,7 +581,7 @@ func (s *Store) closePart(ctx context.Context, pending *batch.Pending, p *part) 
 		return false
 	case errors.Is(err, mongo.ErrNoDocuments):
 		// Removed by the retention or by hand: the number is free again.
-		p.count, p.bytes, p.tags = 0, 0, nil
+		p.count, p.bytes, p.tags, p.mixes = 0, 0, nil, false
 	case err != nil:
 		pending.Verdict, pending.Err = batch.Wait, fmt.Errorf("close part: %w", err)
 		return false
@@ -601,7 +609,10 @@ func (s *Store) dropStored(pending *batch.Pending, last int64) {
 }
 
 // partFields leaves out the measurements, and all else that may be large.
-var partFields = bson.D{{Key: "count", Value: 1}, {Key: "bytes", Value: 1}, {Key: "full", Value: 1}, {Key: "tags", Value: 1}, {Key: "w", Value: 1}}
+var partFields = bson.D{
+	{Key: "count", Value: 1}, {Key: "bytes", Value: 1}, {Key: "full", Value: 1}, {Key: "tags", Value: 1}, {Key: "w", Value: 1},
+	{Key: "mixes", Value: bson.D{{Key: "$gt", Value: bson.A{"$measurements", nil}}}},
+}
 
 // lookupBatch is how many buckets one query asks for.
 const lookupBatch = 100
@@ -647,14 +658,14 @@ func (s *Store) learn(pending *batch.Pending, parts []stored) {
 	}
 	// A lagging majority may show a part open that is known to be closed.
 	if seen.number >= p.number {
-		p.number, p.count, p.bytes, p.tags = seen.number, seen.count, seen.bytes, seen.tags
+		p.number, p.count, p.bytes, p.tags, p.mixes = seen.number, seen.count, seen.bytes, seen.tags, seen.mixes
 	}
 }
 
 // seen returns the part as a lookup shows it. Its tags are the given ones if these
 // are equal, so that resolve can tell whether anything was learned.
 func (d *stored) seen(tags *[]telemetry.Tag) part {
-	p := part{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags}
+	p := part{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags, mixes: d.Mixes}
 	have := store.TagsOf(d.Tags)
 	if tags == nil || !store.SameTags(*tags, have) {
 		p.tags = &have
