@@ -202,7 +202,8 @@ func (w *world) posted(r *request) {
 		if strings.HasPrefix(a.Code, "journal_") && r.repeats(5) {
 			w.violate("request %d is answered with %s, and request %d, which may have been accepted, had the same key", r.number, a.Code, r.first.number)
 		}
-	case code == http.StatusBadRequest && !slices.ContainsFunc(r.readings, func(one *reading) bool { return !one.bad && !one.poison && !w.tooOld(one) }) && !r.repeats(2):
+	case code == http.StatusBadRequest && !slices.ContainsFunc(r.readings, func(one *reading) bool { return !one.bad && !one.poison && !w.tooOld(one) }) && (!r.repeats(2) || w.moods.poison > 0):
+	case code == http.StatusRequestEntityTooLarge && w.moods.filler > 0: // half of the journal is not enough for it
 	default:
 		w.violate("request %d was answered with %d: %s", r.number, code, r.last().Body)
 	}
