@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// A loadCleanup deletes the sensors of a run of load, whose ids begin as no others do.
+// A loadCleanup deletes the sensors of one load run, whose ids share a unique prefix.
 type loadCleanup struct {
 	remote         *remote
 	stream, prefix string
 }
 
-// check returns why they could not be deleted, before there are any.
+// check returns an error if the sensors could not be deleted. It is called before the run.
 func (c *loadCleanup) check(ctx context.Context) error {
 	d := &deletion{DryRun: true}
 	query := url.Values{"stream": {c.stream}, "prefix": {c.prefix}, "dry-run": {"true"}, "limit": {"1"}}
@@ -35,7 +35,7 @@ func (c *loadCleanup) run(ctx context.Context, w io.Writer) error {
 	o := deleteOptions{stream: c.stream, prefix: c.prefix, yes: true}
 	d, err := o.run(ctx, &process{stderr: w}, c.remote)
 	if err != nil {
-		return fmt.Errorf("--cleanup: %w; %s. The rest is deleted by: brim delete --url %s --stream %s --prefix %s --yes", err, d, c.remote.base, c.stream, c.prefix)
+		return fmt.Errorf("--cleanup: %w; %s; to delete the rest, run: brim delete --url %s --stream %s --prefix %s --yes", err, d, c.remote.base, c.stream, c.prefix)
 	}
 	_, _ = fmt.Fprintln(w, d)
 	return nil

@@ -36,8 +36,8 @@ func newSeal(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seal STREAM",
 		Short: "Pack the buckets of a stream whose windows have ended",
-		Long: "Pack the buckets of a stream whose windows have ended: each becomes one block of columns with statistics, in a fraction of the bytes.\n\n" +
-			"The daemon does it by itself once a window ended --seal-after ago; this command does not wait for that. Readings are accepted and read as before, " +
+		Long: "Pack the buckets of a stream whose windows have ended: each becomes one block of columns with statistics, which takes a fraction of the space.\n\n" +
+			"The daemon does this by itself --seal-after after the end of a window; this command starts it at once. Readings are accepted and read as before, " +
 			"also those that arrive late for a packed bucket. The free space stays in MongoDB's files until brim compact gives it back.",
 		Example: "  brim seal readings --wait\n  brim seal machines --admin https://brim.example:8432",
 		Args:    cobra.ExactArgs(1),
@@ -70,7 +70,7 @@ func (o *sealOptions) run(ctx context.Context, p *process, c *caller) error {
 		Pass int64 `json:"pass"`
 	}
 	if err := json.Unmarshal(body, &begun); err != nil || begun.Pass == 0 {
-		return fmt.Errorf("--admin: %s did not say that it packs buckets; %s", o.admin, adminHint)
+		return fmt.Errorf("--admin: %s gave an unexpected answer to POST /seal; %s", o.admin, adminHint)
 	}
 	if !o.wait {
 		if *o.output == "json" {
@@ -98,7 +98,7 @@ func (o *sealOptions) await(ctx context.Context, p *process, c *caller, pass int
 		}
 		at := slices.IndexFunc(status.Streams, func(s daemon.StreamStatus) bool { return s.Name == o.stream })
 		if at < 0 || status.Streams[at].Sealing == nil {
-			return nil, fmt.Errorf("the daemon at %s does not have the bucket stream %s any more", o.admin, o.stream)
+			return nil, fmt.Errorf("the daemon at %s no longer has the bucket stream %s", o.admin, o.stream)
 		}
 		now := status.Streams[at].Sealing
 		switch {
@@ -128,7 +128,7 @@ func (o *sealOptions) print(p *process, progress *seal.Progress) error {
 		return err
 	}
 	if progress.Error != "" {
-		return fmt.Errorf("the pass did not reach its end: %s", progress.Error)
+		return fmt.Errorf("sealing was not completed: %s", progress.Error)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func sealText(p *seal.Progress) string {
 		text += fmt.Sprintf(", %s → %s of BSON", humanize.IBytes(uint64(p.Before)), humanize.IBytes(uint64(p.After)))
 	}
 	if p.Changed > 0 {
-		text += fmt.Sprintf("; %s changed meanwhile, for the next pass", humanize.Comma(p.Changed))
+		text += fmt.Sprintf("; %s changed in the meantime, left to the next pass", humanize.Comma(p.Changed))
 	}
 	if p.Failed > 0 {
 		text += fmt.Sprintf("; %s left as they are, see the daemon's log", humanize.Comma(p.Failed))

@@ -121,7 +121,7 @@ type section struct {
 // Open reads the header of a block, which must not be changed from then on.
 func Open(data []byte) (*Block, error) {
 	if len(data) < crcSize+2 {
-		return nil, fmt.Errorf("a block has %d bytes, too few for any", len(data))
+		return nil, fmt.Errorf("a block has %d bytes; it needs at least %d", len(data), crcSize+2)
 	}
 	if data[0] != version {
 		return nil, fmt.Errorf("a block has version %d; this program reads version %d", data[0], version)
@@ -143,11 +143,11 @@ func (b *Block) open() error {
 	n, columns := r.uvarint(), r.uvarint()
 	switch {
 	case flags&^allFlags != 0:
-		r.fail("a block has unknown flags")
+		r.fail(fmt.Sprintf("a block has flags %#02x; known flags are %#02x", flags, allFlags))
 	case n == 0 || n > MaxReadings:
-		r.fail("a block has an impossible number of readings")
+		r.fail(fmt.Sprintf("a block has %d readings; 1 to %d are allowed", n, MaxReadings))
 	case columns > maxColumnsOfBlock || columns > uint64(len(r.rest))/4: // kind, size, name
-		r.fail("a block has an impossible number of columns")
+		r.fail(fmt.Sprintf("a block has %d columns; at most %d are allowed, of at least 4 bytes each", columns, maxColumnsOfBlock))
 	}
 	if r.err != nil {
 		return r.err
@@ -213,7 +213,7 @@ func (b *Block) place(from int) error {
 	}
 	switch {
 	case from != len(b.content):
-		return errors.New("a block's sections do not have its length")
+		return errors.New("the sizes of a block's sections do not add up to its length")
 	case !kinds:
 		return errors.New("a block has a section of an unknown kind")
 	}

@@ -19,10 +19,10 @@ func (r *reader) fail(why string) {
 	r.rest = nil
 }
 
-// end returns the error, which bytes that are left make, too.
+// end returns the first error. Bytes that are left over are an error, too.
 func (r *reader) end() error {
 	if len(r.rest) > 0 {
-		r.fail("there are bytes behind the end")
+		r.fail("there are bytes after the end")
 	}
 	return r.err
 }

@@ -23,8 +23,8 @@ var (
 	})
 )
 
-// appendCompressed appends content as a compressed section. If zstd is not to be had,
-// nothing is appended that a caller would take.
+// appendCompressed appends content as a compressed section. If zstd is not
+// available, the result is larger than content, so that callers do not use it.
 func appendCompressed(dst, content []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(content)))
 	z, err := compressor()
@@ -39,7 +39,7 @@ func decompress(memory, section []byte) ([]byte, error) {
 	r := reader{rest: section}
 	size := r.size()
 	if r.err != nil || size > maxInflation*len(section) {
-		return nil, errors.New("a compressed section has an impossible size")
+		return nil, errors.New("the size of a compressed section is missing, or more than 12 times its compressed length")
 	}
 	z, err := decompressor()
 	if err != nil {
@@ -53,7 +53,7 @@ func decompress(memory, section []byte) ([]byte, error) {
 		return nil, fmt.Errorf("decompress a section: %w", err)
 	}
 	if len(content) != size {
-		return nil, errors.New("a compressed section has another size than it says")
+		return nil, fmt.Errorf("a compressed section has %d bytes of content; its header says %d", len(content), size)
 	}
 	return content, nil
 }

@@ -42,8 +42,8 @@ func newShares(most, readers int) *shares {
 	}
 }
 
-// A client is who reads a stream. Only what has the same one is shared, since other daemons
-// are asked with its credentials.
+// A client identifies who reads a stream. Reads are shared only within one client, because
+// other daemons are asked with its credentials.
 type client struct{ stream, name, credentials string }
 
 // A place is a sensor, as a client may see it.
@@ -95,8 +95,8 @@ type visit struct {
 	expected want // of each of its sensors; empty: not known
 }
 
-// A sharedRead is a read of a sensor. Others than err, session and record are guarded by
-// the mutex of shares.
+// A sharedRead is a read of a sensor. All fields except err, session and record are
+// guarded by the mutex of shares.
 type sharedRead struct {
 	want
 	place

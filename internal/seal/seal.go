@@ -253,7 +253,7 @@ func (s *stream) passIfDue(ctx context.Context) {
 		s.progress.Error = err.Error()
 		if ctx.Err() == nil && s.logged != err.Error() {
 			s.logged = err.Error()
-			s.log.Warn("sealing is interrupted; the next pass goes on", "err", err)
+			s.log.Warn("sealing was interrupted; the next pass will continue", "err", err)
 		}
 		return
 	}
@@ -295,7 +295,7 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 	return nil
 }
 
-var errOldDaemons = errors.New("a daemon of an earlier release, which cannot read sealed windows, stores this stream or did so within the last seconds; sealing waits until it is upgraded")
+var errOldDaemons = errors.New("sealing waits: a daemon of an earlier release, which cannot read sealed windows, stores this stream or did until a few seconds ago; upgrade or stop it")
 
 // from returns the start of the first window that a pass looks at, and that of sensors of
 // which readings came late.
@@ -400,7 +400,7 @@ func (s *stream) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.progress.Failed++; s.progress.Failed == 1 {
-		s.log.Error("a bucket is left unsealed, because it is not what Brim writes; further ones are counted in brim_seal_parts_total", "err", err)
+		s.log.Error("a bucket was not sealed because its content is not valid; only the first one in each pass is logged, all are counted in brim_seal_parts_total{outcome=\"failed\"}", "err", err)
 	}
 }
 
@@ -413,6 +413,8 @@ func (s *stream) applied(seals []bucket.Seal, n int) {
 		p.After += int64(seal.After)
 	}
 	changed := len(seals) - n
+	part := float64(n) / float64(len(seals)) // MongoDB does not say which ones matched
+	p.Readings, p.Before, p.After = int64(part*float64(p.Readings)), int64(part*float64(p.Before)), int64(part*float64(p.After))
 	s.metrics.sealed.Add(float64(n))
 	s.metrics.changed.Add(float64(changed))
 	s.metrics.before.Add(float64(p.Before))
@@ -444,10 +446,10 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		factory: factory,
 		parts: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_seal_parts_total",
-			Help: "Parts of buckets that sealing came to, by outcome. changed: appended to meanwhile, sealed by a later pass; failed: not what Brim writes, left as it is.",
+			Help: "Parts of buckets processed by sealing, by outcome. sealed: packed; changed: appended to in the meantime and left to a later pass; failed: not valid and left unchanged.",
 		}, []string{"stream", "outcome"}),
 		bytes: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_seal_bytes_total", Help: "BSON bytes of sealed parts, before and after.",
+			Name: "brim_seal_bytes_total", Help: "BSON bytes of sealed parts, before and after sealing.",
 		}, []string{"stream", "state"}),
 	}
 }
@@ -461,7 +463,7 @@ func (m *metrics) of(stream string) streamMetrics {
 
 func (m *metrics) lag(stream string, lag func() float64) {
 	m.factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "brim_seal_lag_seconds", Help: "For how long parts may have been due to be sealed; 0 without --seal-after.",
+		Name: "brim_seal_lag_seconds", Help: "Longest time that parts may have been waiting to be sealed, in seconds; 0 without --seal-after.",
 		ConstLabels: prometheus.Labels{"stream": stream},
 	}, lag)
 }

@@ -26,7 +26,7 @@ func SensorsName(stream string) string { return stream + ".sensors" }
 const viewMark = "made by brim: one reading a document"
 
 // viewPipeline shows one reading per document: {_id, sensorId, ts, fields, tags}. Blocks are
-// decoded by a JavaScript function, if the server runs such; otherwise they are not shown.
+// decoded by a JavaScript function, if the server runs JavaScript; otherwise they are not shown.
 //
 // A $project that keeps _id and sensorId unchanged lets the server move a $match on
 // them before the $unwind, so that a range of _id is an index scan; if the readings
@@ -74,8 +74,8 @@ type View struct {
 	Blocks   bool // it shows readings in blocks; see RunsJavaScript
 }
 
-// RunsJavaScript reports whether the server runs functions in pipelines. An error that does
-// not say so may pass.
+// RunsJavaScript reports whether the server runs functions in pipelines. An error
+// means that it is not known yet; try again.
 func (v View) RunsJavaScript(ctx context.Context) (bool, error) {
 	cursor, err := v.Database.Aggregate(ctx, mongo.Pipeline{
 		{{Key: "$documents", Value: bson.A{bson.D{}}}},
@@ -86,7 +86,7 @@ func (v View) RunsJavaScript(ctx context.Context) (bool, error) {
 		err = cursor.All(ctx, &answers)
 	}
 	if err != nil && Transient(err) {
-		return false, fmt.Errorf("try whether the server runs JavaScript for view %q: %w", ViewName(v.Stream), err)
+		return false, fmt.Errorf("check whether the server runs JavaScript for view %q: %w", ViewName(v.Stream), err)
 	}
 	return err == nil, nil
 }

@@ -22,7 +22,7 @@ func sensors() dashboard {
 			{"Readings", arrivals()},
 		},
 		source: "source",
-		// Sensors report seldom, and each query reads them.
+		// Sensors report rarely, and every refresh reads their data.
 		from: "now-1h", refresh: "30s",
 		variables: sensorVariables(),
 	}
@@ -48,7 +48,7 @@ func sensorVariables() []object {
 	tag["regex"] = "/^(?!__name__$).+$/"
 	silent := object{
 		"type": "custom", "name": "silent", "label": "Silent after", "query": "1m,5m,15m,1h,6h,1d",
-		"description": "A sensor without a reading for so long counts as silent.",
+		"description": "A sensor without a reading for this long counts as silent.",
 		"current":     object{"text": "15m", "value": "15m", "selected": true}, "options": []object{},
 	}
 	for _, d := range []string{"1m", "5m", "15m", "1h", "6h", "1d"} {
