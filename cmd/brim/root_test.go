@@ -19,7 +19,7 @@ func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
 		args []string
 		want []string // in the message
 	}{
-		{[]string{"serv"}, []string{`"serv"`, "did you mean serve?", "recompress, serve, ", "token, version"}},
+		{[]string{"serv"}, []string{`"serv"`, "did you mean serve?", "recompress, seal, serve, ", "token, version"}},
 		{[]string{"config", "chek"}, []string{`"chek"`, "did you mean check?", "check, print"}},
 		{[]string{"config", "check"}, []string{"brim config check takes a FILE, and was given 0 arguments"}},
 		{[]string{"serve", "now"}, []string{`"now"`}},
