@@ -66,9 +66,7 @@ func (o *sealOptions) run(ctx context.Context, p *process, c *caller) error {
 	if err != nil {
 		return err
 	}
-	var begun struct {
-		Pass int64 `json:"pass"`
-	}
+	var begun daemon.SealBegun
 	if err := json.Unmarshal(body, &begun); err != nil || begun.Pass == 0 {
 		return fmt.Errorf("--admin: %s gave an unexpected answer to POST /seal; %s", o.admin, adminHint)
 	}
@@ -80,7 +78,7 @@ func (o *sealOptions) run(ctx context.Context, p *process, c *caller) error {
 		}
 		return err
 	}
-	progress, err := o.await(ctx, p, c, begun.Pass)
+	progress, err := o.await(ctx, p, c, begun)
 	if err != nil {
 		return err
 	}
@@ -88,7 +86,7 @@ func (o *sealOptions) run(ctx context.Context, p *process, c *caller) error {
 }
 
 // await returns the progress of the pass when it has ended.
-func (o *sealOptions) await(ctx context.Context, p *process, c *caller, pass int64) (*seal.Progress, error) {
+func (o *sealOptions) await(ctx context.Context, p *process, c *caller, begun daemon.SealBegun) (*seal.Progress, error) {
 	live := newProgressLine(p.stderr, 5*time.Second)
 	defer live.end()
 	for {
@@ -102,12 +100,15 @@ func (o *sealOptions) await(ctx context.Context, p *process, c *caller, pass int
 		}
 		now := status.Streams[at].Sealing
 		switch {
-		case now.Pass+1 < pass:
+		case status.Session != begun.Session:
 			return nil, errors.New("the daemon was restarted; repeat the command")
-		case now.Pass >= pass && !now.Running || now.Pass > pass:
+		case now.Pass == begun.Pass && !now.Running || now.Pass > begun.Pass:
 			return now, nil
 		}
 		text := sealText(now)
+		if now.Error != "" {
+			text = now.Error
+		}
 		live.show(true, func(time.Time) string { return text })
 		if err := machine.Pause(ctx, sealPoll); err != nil {
 			return nil, err

@@ -50,7 +50,7 @@ const (
 	maxName = 255 // bytes of a field's name
 	crcSize = 4
 
-	maxColumnsOfBlock = 1 << 16 // numbers of columns have 16 bits
+	MaxColumns = 1 << 16 // numbers of columns have 16 bits
 )
 
 // Flags of a block.
@@ -146,8 +146,8 @@ func (b *Block) open() error {
 		r.fail(fmt.Sprintf("a block has flags %#02x; known flags are %#02x", flags, allFlags))
 	case n == 0 || n > MaxReadings:
 		r.fail(fmt.Sprintf("a block has %d readings; 1 to %d are allowed", n, MaxReadings))
-	case columns > maxColumnsOfBlock || columns > uint64(len(r.rest))/4: // kind, size, name
-		r.fail(fmt.Sprintf("a block has %d columns; at most %d are allowed, of at least 4 bytes each", columns, maxColumnsOfBlock))
+	case columns > MaxColumns || columns > uint64(len(r.rest))/4: // kind, size, name
+		r.fail(fmt.Sprintf("a block has %d columns; at most %d are allowed, of at least 4 bytes each", columns, MaxColumns))
 	}
 	if r.err != nil {
 		return r.err

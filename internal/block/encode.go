@@ -55,8 +55,8 @@ func (b *Builder) Append(dst []byte, o Options) ([]byte, error) {
 		return dst, fmt.Errorf("%d readings do not fit into a block; at most %d do", n, MaxReadings)
 	}
 	lists := b.use()
-	if len(e.order) > maxColumnsOfBlock {
-		return dst, fmt.Errorf("%d fields do not fit into a block; at most %d do", len(e.order), maxColumnsOfBlock)
+	if len(e.order) > MaxColumns {
+		return dst, fmt.Errorf("%d fields do not fit into a block; at most %d do", len(e.order), MaxColumns)
 	}
 	for _, at := range e.order {
 		if name := b.columns[at].name; name == "" || len(name) > maxName {

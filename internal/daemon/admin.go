@@ -50,9 +50,9 @@ type adminPages struct {
 	hold func(ctx context.Context, stream string, lease time.Duration) (Held, error)
 	// release lets the stream accept readings again, if it does not already.
 	release func(stream string) error
-	// seal begins to pack all buckets of the stream whose windows have ended, and returns the
-	// number of the pass, whose progress is in /status.
-	seal  func(stream string) (pass int64, err error)
+	// seal begins to pack all buckets of the stream whose windows have ended. The progress of
+	// the pass that it names is in /status.
+	seal  func(stream string) (answer any, err error)
 	guard *access.Guard // nil: no authentication
 	hosts *access.Hosts // host names that requests may use, except for /healthz and /readyz; nil: all
 	log   *slog.Logger
@@ -271,8 +271,7 @@ func (a *adminPages) actions() []action {
 		{
 			"seal", []string{"stream"}, 0, "",
 			func(_ context.Context, stream string, _ time.Duration) (any, error) {
-				pass, err := a.seal(stream)
-				return map[string]any{"stream": stream, "pass": pass}, err
+				return a.seal(stream)
 			},
 		},
 	}

@@ -50,14 +50,17 @@ type Config struct {
 }
 
 const (
-	partsAtOnce = 100
-	bytesAtOnce = 4 << 20 // of documents as they were read
-	allEvery    = 24 * time.Hour
-	shortest    = 10 * time.Second // between two passes
-	longest     = 5 * time.Minute
-	maxPause    = time.Second
-	busyFactor  = 4 // how many times longer the pauses are
-	timeout     = 30 * time.Second
+	partsAtOnce  = 100
+	bytesAtOnce  = 4 << 20 // of documents as they were read
+	allEvery     = 24 * time.Hour
+	shortest     = 10 * time.Second // between two passes
+	longest      = 5 * time.Minute
+	sendWithin   = time.Second // the longer a seal waits, the more likely its part has changed
+	maxPause     = 30 * time.Second
+	retryRefused = 2 * time.Second
+	settling     = 30 * time.Second // after a start, until the other daemons are known
+	busyFactor   = 4                // how many times longer the pauses are
+	timeout      = 30 * time.Second
 )
 
 // A Sealer seals the streams of a daemon.
@@ -163,6 +166,8 @@ type stream struct {
 
 	whole  time.Time // when the last pass over all windows began; zero: the next one is over all
 	logged string    // the error of the last pass
+	// refused is since when other daemons cannot read sealed windows, or are not known yet.
+	refused time.Time
 }
 
 func (s *stream) request() int64 {
@@ -223,6 +228,9 @@ func (s *stream) run(ctx context.Context) {
 		}
 		s.passIfDue(ctx)
 		timer.Reset(s.interval())
+		if !s.refused.IsZero() {
+			timer.Reset(retryRefused)
+		}
 	}
 }
 
@@ -237,7 +245,12 @@ func (s *stream) passIfDue(ctx context.Context) {
 		s.mu.Unlock()
 		return
 	}
-	s.progress = Progress{Pass: s.progress.Pass + 1, Running: true}
+	if !s.of.Store.Packs() {
+		s.refuse(now)
+		s.mu.Unlock()
+		return
+	}
+	s.progress, s.refused = Progress{Pass: s.progress.Pass + 1, Running: true}, time.Time{}
 	s.mu.Unlock()
 
 	ended := now.Add(-after)
@@ -258,19 +271,27 @@ func (s *stream) passIfDue(ctx context.Context) {
 		return
 	}
 	s.logged = ""
-	if s.progress.Changed == 0 {
-		s.sealed = ended
-	}
+	s.sealed = ended
 	if p := s.progress; requested && p.Parts > 0 {
 		s.log.Info("windows are sealed", "parts", p.Parts, "readings", p.Readings, "bytes_before", p.Before, "bytes_after", p.After)
 	}
 }
 
+// refuse notes that not all daemons are known to read sealed windows. After a start it takes
+// some seconds to know them.
+func (s *stream) refuse(now time.Time) {
+	if s.refused.IsZero() {
+		s.refused = now
+	}
+	s.progress.Error = errOldDaemons.Error()
+	if now.Sub(s.refused) > settling && s.logged != s.progress.Error {
+		s.logged = s.progress.Error
+		s.log.Warn(s.logged)
+	}
+}
+
 // pass seals what has ended at a time.
 func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
-	if !s.of.Store.Packs() {
-		return errOldDaemons
-	}
 	from, late := s.from(ended, all)
 	began := time.Now()
 	b := batch{stream: s, ended: ended.UnixMilli()}
@@ -300,14 +321,14 @@ var errOldDaemons = errors.New("sealing waits: a daemon of an earlier release, w
 // from returns the start of the first window that a pass looks at, and that of sensors of
 // which readings came late.
 func (s *stream) from(ended time.Time, all bool) (from int64, late map[string]int64) {
-	late, complete := s.of.Store.TakeLate(ended.UnixMilli())
+	late, others := s.of.Store.TakeLate(ended.UnixMilli())
 	s.mu.Lock()
 	sealed := s.sealed
 	s.mu.Unlock()
-	if all || !complete || sealed.IsZero() || time.Since(s.whole) > allEvery {
+	if all || sealed.IsZero() || time.Since(s.whole) > allEvery {
 		return 0, nil
 	}
-	return sealed.Add(-store.MaxGranularity).UnixMilli(), late
+	return min(sealed.Add(-store.MaxGranularity).UnixMilli(), others), late
 }
 
 // sensors yields all sensors of the stream.
@@ -334,43 +355,76 @@ type batch struct {
 	ended  int64
 	seals  []bucket.Seal
 	bytes  int
+	first  time.Time // when the first of them was made
 	began  time.Time // when the work began that was not paused for yet
 }
 
-// add seals the parts of a sensor.
+// add seals the parts of a sensor, page by page.
 func (b *batch) add(ctx context.Context, sensor string, from int64) error {
+	for {
+		found, sealed, last, err := b.page(ctx, sensor, from)
+		if err == nil {
+			err = b.pause(ctx)
+		}
+		if err != nil || found < partsAtOnce {
+			b.stream.mu.Lock()
+			b.stream.progress.Sensors++
+			b.stream.mu.Unlock()
+			return err
+		}
+		if last == from && sealed == 0 { // what cannot be sealed would be found again
+			last++
+		}
+		from = last
+	}
+}
+
+// page seals the first parts of a sensor, and returns how many it found and seals, and the
+// start of the last one. If there may be more, all are sent.
+func (b *batch) page(ctx context.Context, sensor string, from int64) (found, sealed int, last int64, err error) {
 	s := b.stream
 	if b.began.IsZero() {
 		b.began = time.Now()
 	}
-	asked, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for doc, err := range s.of.Store.Unsealed(asked, sensor, from, b.ended) {
+	last = from
+	for doc, err := range s.of.Store.Unsealed(ctx, sensor, from, b.ended, partsAtOnce) {
 		if err != nil {
-			return err
+			return found, sealed, last, err
 		}
-		seal, err := s.sealer.Seal(doc, time.Now())
+		found++
+		if start, ok := doc.Lookup("_id", "b").DateTimeOK(); ok {
+			last = start
+		}
+		seal, err := s.sealer.Seal(slices.Clone(doc), time.Now())
 		if err != nil {
 			s.failed(err)
 			continue
 		}
+		if sealed++; len(b.seals) == 0 {
+			b.first = time.Now()
+		}
 		b.seals, b.bytes = append(b.seals, seal), b.bytes+seal.Before
-		if len(b.seals) >= partsAtOnce || b.bytes >= bytesAtOnce {
-			if err := b.send(asked); err != nil {
-				return err
+		if b.bytes >= bytesAtOnce {
+			if err := b.send(ctx); err != nil {
+				return found, sealed, last, err
 			}
 		}
 	}
-	s.mu.Lock()
-	s.progress.Sensors++
-	s.mu.Unlock()
-	return b.pause(ctx)
+	if found == partsAtOnce || len(b.seals) >= partsAtOnce || time.Since(b.first) > sendWithin {
+		err = b.send(ctx)
+	}
+	return found, sealed, last, err
 }
 
 // send applies the seals.
 func (b *batch) send(ctx context.Context) error {
 	if len(b.seals) == 0 {
 		return nil
+	}
+	if !b.stream.of.Store.Packs() {
+		return errOldDaemons
 	}
 	n, err := b.stream.of.Store.ApplySeals(ctx, b.seals)
 	if err != nil {

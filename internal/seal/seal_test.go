@@ -191,3 +191,23 @@ func TestRunSealsUntilItsContextEnds(t *testing.T) {
 	<-done
 	assert.Equal(t, 1, s.readings("a"))
 }
+
+// TestSensorWithManyPartsIsSealedInPages, past a page of parts that cannot be.
+func TestSensorWithManyPartsIsSealedInPages(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour)
+	var readings []telemetry.Reading
+	const parts = partsAtOnce + 20
+	for i := range parts {
+		r := storetest.Reading("a", 0, 1)
+		r.Time = s.base.Add(time.Duration(i-parts) * window)
+		readings = append(readings, r)
+	}
+	storetest.WriteAll(t, s.store, storetest.Pending(storetest.Batch(t, "s1", 1, readings...), window))
+	_, err := s.db.Collection(storetest.Stream).UpdateMany(t.Context(), bson.D{{Key: "last", Value: bson.D{{Key: "$lt", Value: s.base.Add(-20 * window)}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: "count", Value: 7}}}})
+	require.NoError(t, err)
+	p := s.pass()
+	assert.EqualValues(t, 20, p.Parts)
+	assert.GreaterOrEqual(t, p.Failed, int64(partsAtOnce))
+	assert.EqualValues(t, 1, p.Sensors)
+}

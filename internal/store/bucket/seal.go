@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,7 @@ import (
 // meanwhile is lost. w and full stay: an update that arrives later meets its guard. A reading
 // that arrives later is appended as ever. Then count differs from sealed.n, stats is not used,
 // and the part can be sealed again. A part is whole at any moment, so a crash harms
-// nothing, and if two daemons seal it, the second update matches nothing.
+// nothing, and if two daemons seal it, the second one does the same work again.
 
 // sealedVersion is sealed.v.
 const sealedVersion = 1
@@ -40,43 +41,49 @@ type late struct {
 
 	mu      sync.Mutex
 	sensors map[string]int64 // the start of the first such window
-	lost    bool             // there were too many
+	others  int64            // likewise of all that did not fit; math.MaxInt64: none
 }
 
 // maxLate bounds the sensors of late, some 100 bytes each.
 const maxLate = 100_000
 
 func (l *late) note(pending *batch.Pending) {
-	if pending.Start+pending.Granularity.Milliseconds() > l.ended.Load() {
-		return
+	if pending.Start+pending.Granularity.Milliseconds() <= l.ended.Load() {
+		l.add(pending.Sensor, pending.Start)
 	}
+}
+
+func (l *late) add(sensor string, start int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	start, known := l.sensors[pending.Sensor]
+	if l.sensors == nil {
+		l.sensors, l.others = make(map[string]int64), math.MaxInt64
+	}
+	first, known := l.sensors[sensor]
 	switch {
 	case known:
-		l.sensors[pending.Sensor] = min(start, pending.Start)
+		l.sensors[sensor] = min(first, start)
 	case len(l.sensors) == maxLate:
-		l.lost = true
+		l.others = min(l.others, start)
 	default:
-		if l.sensors == nil {
-			l.sensors = make(map[string]int64)
-		}
-		l.sensors[pending.Sensor] = pending.Start
+		l.sensors[sensor] = start
 	}
 }
 
 // TakeLate returns the sensors to which this Store appended readings in windows that had
 // ended before the time of the last call, each with the start of the first such window, and
-// forgets them. It returns false if there may be others.
-func (s *Store) TakeLate(ended int64) (sensors map[string]int64, complete bool) {
+// forgets them. Windows of other sensors, if there were too many, start at others or later.
+func (s *Store) TakeLate(ended int64) (sensors map[string]int64, others int64) {
 	l := &s.late
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sensors, complete = l.sensors, !l.lost
-	l.sensors, l.lost = nil, false
+	sensors, others = l.sensors, math.MaxInt64
+	if sensors != nil {
+		others = l.others
+	}
+	l.sensors = nil
 	l.ended.Store(ended)
-	return sensors, complete
+	return sensors, others
 }
 
 // NextSensor returns the first sensor behind an id that has a document, "" if there is none.
@@ -88,10 +95,11 @@ func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {
 	return id, nil
 }
 
-// Unsealed yields the documents of a sensor that have readings that are not sealed: those
-// whose window starts at or after from, and has ended at ended; in milliseconds since 1970. A
-// document is valid until the next one. It ends with an error if one occurs.
-func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64) iter.Seq2[bson.Raw, error] {
+// Unsealed yields the documents of a sensor that have readings that are not sealed, the first
+// ones up to a limit: those whose window starts at or after from, and has ended at ended; in
+// milliseconds since 1970. A document is valid until the next one. It ends with an error if one
+// occurs.
+func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, limit int) iter.Seq2[bson.Raw, error] {
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	filter := bson.D{
 		{Key: "_id", Value: bson.D{{Key: "$gte", Value: startKey(sensor, from)}, {Key: "$lt", Value: startKey(sensor, ended)}}},
@@ -102,7 +110,7 @@ func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64) 
 		)},
 	}
 	return func(yield func(bson.Raw, error) bool) {
-		cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, filter), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+		cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, filter), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
 		if err != nil {
 			yield(nil, fmt.Errorf("find what to seal of sensor %q: %w", sensor, err))
 			return
@@ -122,6 +130,8 @@ func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64) 
 // A Seal is the update that seals a part. A Sealer makes it.
 type Seal struct {
 	filter, update bson.D
+	sensor         string
+	start          int64
 
 	Readings      int
 	Before, After int // bytes of the document, the latter estimated
@@ -153,6 +163,10 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 		return Seal{}, fmt.Errorf("its count is %v", doc.Lookup("count"))
 	}
 	sensor, _ := doc.Lookup("_id", "s").StringValueOK()
+	start, err := startOf(doc)
+	if err != nil {
+		return Seal{}, err
+	}
 	if err := r.gather(doc, sensor, int(count)); err != nil {
 		return Seal{}, err
 	}
@@ -191,8 +205,9 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 		w = have
 	}
 	return Seal{
-		filter:   bson.D{{Key: "_id", Value: id}, {Key: "count", Value: count}, {Key: "w", Value: w}},
-		update:   bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: unset}},
+		filter: bson.D{{Key: "_id", Value: id}, {Key: "count", Value: count}, {Key: "w", Value: w}},
+		update: bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: unset}},
+		sensor: sensor, start: start,
 		Readings: int(count), Before: len(doc), After: r.sizeOf(doc, set),
 	}, nil
 }
@@ -261,8 +276,12 @@ func (*Sealer) sizeOf(doc bson.Raw, set bson.D) int {
 	return n
 }
 
+// Start returns the start of the part's window, in milliseconds since 1970.
+func (s *Seal) Start() int64 { return s.start }
+
 // ApplySeals sends seals, and returns how many matched: the others' parts changed after they
-// were read. After an error any of them may have been applied.
+// were read, and TakeLate returns their sensors. After an error any of them may have been
+// applied.
 func (s *Store) ApplySeals(ctx context.Context, seals []Seal) (applied int, err error) {
 	to := s.Target(nil)
 	if to == nil {
@@ -279,5 +298,10 @@ func (s *Store) ApplySeals(ctx context.Context, seals []Seal) (applied int, err 
 	if err != nil {
 		return 0, fmt.Errorf("seal %d buckets: %w", len(seals), err)
 	}
-	return int(r.MatchedCount), nil
+	if applied = int(r.MatchedCount); applied < len(seals) {
+		for _, seal := range seals { // MongoDB does not say which
+			s.late.add(seal.sensor, seal.start)
+		}
+	}
+	return applied, nil
 }

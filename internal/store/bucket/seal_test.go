@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -21,7 +23,7 @@ const endOfTime = 253_402_300_800_000
 // sealAll seals all parts of the sensor that are unsealed, and returns how many it sealed.
 func sealAll(t require.TestingT, s *Store, sensor string) (sealed int) {
 	ctx, r := context.Background(), s.NewSealer()
-	for doc, err := range s.Unsealed(ctx, sensor, 0, endOfTime) {
+	for doc, err := range s.Unsealed(ctx, sensor, 0, endOfTime, 0) {
 		require.NoError(t, err)
 		one, err := r.Seal(slices.Clone(doc), storetest.Base)
 		require.NoError(t, err)
@@ -39,7 +41,7 @@ func (s sealing) Write(ctx context.Context, writes []*batch.Pending) {
 	s.Store.Write(ctx, writes)
 	r := s.NewSealer()
 	for _, pending := range writes {
-		for doc, err := range s.Unsealed(context.Background(), pending.Sensor, 0, endOfTime) {
+		for doc, err := range s.Unsealed(context.Background(), pending.Sensor, 0, endOfTime, 0) {
 			if err != nil {
 				panic(err)
 			}
@@ -131,7 +133,7 @@ func TestSealMatchesNothingIfThePartChanged(t *testing.T) {
 	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, mixed(0, 5)...), window))
 	r := s.NewSealer()
 	var seals []Seal
-	for doc, err := range s.Unsealed(t.Context(), "a", 0, endOfTime) {
+	for doc, err := range s.Unsealed(t.Context(), "a", 0, endOfTime, 0) {
 		require.NoError(t, err)
 		one, err := r.Seal(doc, storetest.Base)
 		require.NoError(t, err)
@@ -157,7 +159,7 @@ func TestOnlyWindowsThatHaveEndedAreUnsealed(t *testing.T) {
 	ended := start + 2*window.Milliseconds()
 	for from, want := range map[int64]int{0: 2, start: 2, start + 1: 1} {
 		n := 0
-		for doc, err := range s.Unsealed(t.Context(), "a", from, ended) {
+		for doc, err := range s.Unsealed(t.Context(), "a", from, ended, 0) {
 			require.NoError(t, err)
 			require.NoError(t, doc.Validate())
 			n++
@@ -241,4 +243,28 @@ func TestOrderOfReadingsStaysWhenTheFormatChanges(t *testing.T) {
 	}
 	require.Equal(t, 3, sealAll(t, columns, "a"))
 	assert.Equal(t, want, storetest.ReadAll(t, columns, "a"))
+}
+
+// TestBlockHasRoomForTheFieldsOfAnUpdate: more fields than a block may have go into several.
+func TestBlockHasRoomForTheFieldsOfAnUpdate(t *testing.T) {
+	t.Parallel()
+	var readings []telemetry.Reading
+	for i := range block.MaxColumns/telemetry.MaxFields + 10 {
+		r := telemetry.Reading{Sensor: "a", Time: storetest.Base}
+		for f := range telemetry.MaxFields {
+			r.Fields = append(r.Fields, telemetry.Field{Name: fmt.Sprintf("f%d_%d", i, f), Value: telemetry.BoolValue(true)})
+		}
+		readings = append(readings, r)
+	}
+	s := unconnected(Settings{Format: store.Columns, MaxReadings: 20_000, MaxBytes: maxPartBytes})
+	pending := storetest.Pending(storetest.Batch(t, "s1", 1, readings...), window)[0]
+	var enc encoder
+	for sent := 0; len(pending.Rows) > 0; sent++ {
+		require.Less(t, sent, 4)
+		op, ok := s.cut(pending, &part{})
+		require.True(t, ok)
+		_, err := enc.update(nil, &op)
+		require.NoError(t, err)
+		pending.Drop(len(op.rows))
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -250,7 +251,11 @@ func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	}
 	most = min(most, int64(len(pending.Rows)))
 	var n, largest int64
+	var fields columnCount
 	for ; n < most; n++ {
+		if op.format == store.Columns && !fields.add(pending.Rows[n]) {
+			break
+		}
 		w, own := weight(pending.Rows[n]), 0
 		if tags := op.ownTags(pending.Rows[n]); tags != nil {
 			w, own = w+store.OwnTagsSize(*tags), 1
@@ -269,6 +274,22 @@ func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	// the next reading fits by bytes is a guess; closing too early is harmless.
 	op.fills = p.count+n >= op.maxReadings || p.bytes+op.bytes+largest > op.maxBytes
 	return op, true
+}
+
+// A columnCount bounds the fields of an update with a block, which has a column for each. It
+// counts those of each shape, so that it may count too many, but never too few.
+type columnCount struct {
+	last *batch.Shape
+	n    int
+}
+
+// add reports whether the row's fields still have room. Those of one row always have.
+func (c *columnCount) add(r batch.Ref) bool {
+	if shape := r.Batch.Shape(r.Row()); shape != c.last {
+		c.last = shape
+		c.n += len(shape.Fields)
+	}
+	return c.n <= block.MaxColumns
 }
 
 // format is that of the next update.
