@@ -390,7 +390,7 @@ func TestCleanupSaysWhatIsLeft(t *testing.T) {
 	c := (&loadOptions{}).newCleanup(base+"/", "--target", "readings", "load-x-")
 	var out strings.Builder
 	err := c.run(t.Context(), &out)
-	assert.ErrorContains(t, err, "deleted 0 sensors with 0 readings. The rest is deleted by: brim delete --url "+base+" --stream readings --prefix load-x- --yes")
+	assert.ErrorContains(t, err, "deleted 0 sensors with 0 readings; to delete the rest, run: brim delete --url "+base+" --stream readings --prefix load-x- --yes")
 	assert.Equal(t, "deleting the sensors of this run (load-x-…)\n", out.String())
 }
 
