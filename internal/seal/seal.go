@@ -286,7 +286,7 @@ func (s *stream) refuse(now time.Time) {
 	s.progress.Error = errOldDaemons.Error()
 	if now.Sub(s.refused) > settling && s.logged != s.progress.Error {
 		s.logged = s.progress.Error
-		s.log.Warn(s.logged)
+		s.log.Warn("sealing waits for other daemons", "err", errOldDaemons)
 	}
 }
 
@@ -316,7 +316,7 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 	return nil
 }
 
-var errOldDaemons = errors.New("sealing waits: a daemon of an earlier release, which cannot read sealed windows, stores this stream or did until a few seconds ago; upgrade or stop it")
+var errOldDaemons = errors.New("a daemon of an earlier release, which cannot read sealed windows, stores this stream, or did until a few seconds ago: sealing waits until it is upgraded or stopped")
 
 // from returns the start of the first window that a pass looks at, and that of sensors of
 // which readings came late.
