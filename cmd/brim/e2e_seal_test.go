@@ -54,6 +54,9 @@ func TestColumnsAreStoredReadAndSealed(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, n)
 
+	code, answer, err = b.ask("/prometheus/none/api/v1/query?query=t")
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusNotFound, code, answer)
 	for stream, want := range map[string]string{"series": "only buckets can be packed", "none": "there is no such stream"} {
 		got := runBrim(t, nil, "seal", stream, "--admin", b.Admin)
 		assert.ErrorContains(t, got.err, want)

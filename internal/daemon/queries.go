@@ -52,10 +52,15 @@ func (d *daemon) newPromAPI() (*promapi.API, error) {
 	c := &d.cfg.Settings
 	api, err := promapi.New(promapi.Config{
 		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples,
-		Lookback: func(stream string) time.Duration { return d.current().stream(stream).Lookback },
+		Lookback: func(stream string) time.Duration {
+			if now := d.current(); now.hasStream(stream) {
+				return now.stream(stream).Lookback
+			}
+			return 0
+		},
 		Window: func(stream string) time.Duration {
-			if of := d.current().stream(stream); of.hasBuckets() {
-				return of.Granularity
+			if now := d.current(); now.hasStream(stream) && now.stream(stream).hasBuckets() {
+				return now.stream(stream).Granularity
 			}
 			return 0
 		},

@@ -272,6 +272,7 @@ func TestWrongRequestsAreRefused(t *testing.T) {
 		{"/api/v1/series", nil, 400, "match[] is missing"},
 		{"/api/v1/series", url.Values{"match[]": {`{a=~".*"}`}}, 400, "an empty value does not satisfy"},
 		{"/api/v1/labels", url.Values{"limit": {"-1"}}, 400, "limit"},
+		{"/api/v1/metadata", url.Values{"limit": {""}}, 400, "limit"},
 		{"/other/api/v1/labels", nil, 404, `stream \"other\" does not exist`},
 		{"/api/v1/nothing", nil, 404, "does not exist"},
 		{"/a/b/api/v1/labels", nil, 404, "does not exist"},

@@ -218,7 +218,7 @@ func (x *exchange) time(name string, absent time.Time) (time.Time, error) {
 // limit returns the parameter limit; 0: none.
 func (x *exchange) limit() (int, error) {
 	text := x.r.FormValue("limit")
-	if text == "" {
+	if !x.r.Form.Has("limit") {
 		return 0, nil
 	}
 	n, err := strconv.Atoi(text)
