@@ -51,10 +51,7 @@ func exact(readings []telemetry.Reading) string {
 // foreign decodes blocks with another program, which reads a block a line in hexadecimal.
 func foreign(t *testing.T, name string, args ...string) func(blocks []string) string {
 	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Skipf("%s is not installed, so its decoder is NOT TESTED", name)
-	}
+	path := brimtest.Program(t, name)
 	return func(blocks []string) string {
 		cmd := exec.CommandContext(t.Context(), path, args...)
 		cmd.Env = append(brimtest.Env(), "PYTHONDONTWRITEBYTECODE=1")

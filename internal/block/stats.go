@@ -1,7 +1,6 @@
 package block
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -96,10 +95,10 @@ func (c *column) mixedStatistics() (f FieldStatistics) {
 		if f.N == 0 {
 			f.Min, f.Max, f.First = v, v, v
 		}
-		if compare(v, f.Min) < 0 {
+		if telemetry.CompareNumbers(v, f.Min) < 0 {
 			f.Min = v
 		}
-		if compare(v, f.Max) > 0 {
+		if telemetry.CompareNumbers(v, f.Max) > 0 {
 			f.Max = v
 		}
 		f.Last = v
@@ -111,33 +110,6 @@ func (c *column) mixedStatistics() (f FieldStatistics) {
 		}
 	}
 	return f
-}
-
-// compare compares integers and doubles by value, without rounding large integers, as
-// store.CompareNumbers does.
-func compare(a, b telemetry.Value) int {
-	switch aInt, bInt := a.Kind() == telemetry.Int, b.Kind() == telemetry.Int; {
-	case aInt && bInt:
-		return cmp.Compare(a.Int(), b.Int())
-	case aInt:
-		return compareMixed(a.Int(), b.Float())
-	case bInt:
-		return -compareMixed(b.Int(), a.Float())
-	default:
-		return cmp.Compare(a.Float(), b.Float())
-	}
-}
-
-func compareMixed(i int64, f float64) int {
-	const beyond = 1 << 63 // the least double that is above all integers
-	switch {
-	case f >= beyond:
-		return -1
-	case f < -beyond:
-		return 1
-	}
-	whole := math.Trunc(f)
-	return cmp.Or(cmp.Compare(i, int64(whole)), cmp.Compare(whole, f))
 }
 
 // appendNumber appends an integer, a double as a decimal of few digits, or its bits.

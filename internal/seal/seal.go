@@ -4,7 +4,7 @@
 //	every few minutes, or on request:
 //	sensor ─▶ its parts that are not sealed ─▶ blocks ─▶ one command for up to 100 parts
 //	  ▲                                                        │
-//	  └────────── pause, so that it costs --seal-budget ◀──────┘
+//	  └────────── pause, so that it keeps to its budget ◀──────┘
 //
 // internal/store/bucket has the update, which is safe at any moment and may be sent by
 // several daemons. What a pass did not reach, the next one finds. A pass looks at windows that

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,10 +195,10 @@ func (s *Sums) field(guess int, name []byte) *telemetry.FieldSummary {
 }
 
 func merge(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
-	if into.N == 0 || CompareNumbers(f.Min, into.Min) < 0 {
+	if into.N == 0 || telemetry.CompareNumbers(f.Min, into.Min) < 0 {
 		into.Min = f.Min
 	}
-	if into.N == 0 || CompareNumbers(f.Max, into.Max) > 0 {
+	if into.N == 0 || telemetry.CompareNumbers(f.Max, into.Max) > 0 {
 		into.Max = f.Max
 	}
 	into.N += f.N
@@ -211,33 +210,6 @@ func number(v telemetry.Value) float64 {
 		return float64(v.Int())
 	}
 	return v.Float()
-}
-
-// CompareNumbers compares integers and doubles by value, without rounding large
-// integers: MongoDB's order of numbers.
-func CompareNumbers(a, b telemetry.Value) int {
-	switch aInt, bInt := a.Kind() == telemetry.Int, b.Kind() == telemetry.Int; {
-	case aInt && bInt:
-		return cmp.Compare(a.Int(), b.Int())
-	case aInt:
-		return compareMixed(a.Int(), b.Float())
-	case bInt:
-		return -compareMixed(b.Int(), a.Float())
-	default:
-		return cmp.Compare(a.Float(), b.Float())
-	}
-}
-
-func compareMixed(i int64, f float64) int {
-	const beyond = 1 << 63 // the least double that is above all integers
-	switch {
-	case f >= beyond:
-		return -1
-	case f < -beyond:
-		return 1
-	}
-	whole := math.Trunc(f)
-	return cmp.Or(cmp.Compare(i, int64(whole)), cmp.Compare(whole, f))
 }
 
 // NumberOf returns a stored number, false if the value is none.

@@ -37,7 +37,7 @@ func TestNumbersCompareByValue(t *testing.T) {
 	)
 	rapid.Check(t, func(rt *rapid.T) {
 		a, b := numbers.Draw(rt, "a"), numbers.Draw(rt, "b")
-		require.Equal(rt, exact(a).Cmp(exact(b)), CompareNumbers(a, b))
+		require.Equal(rt, exact(a).Cmp(exact(b)), telemetry.CompareNumbers(a, b))
 	})
 }
 

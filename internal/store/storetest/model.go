@@ -17,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -247,7 +246,7 @@ func summarize(readings []telemetry.Reading, q telemetry.SummaryQuery) []telemet
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			f := telemetry.FieldSummary{
 				Name: name, N: int64(len(values[name])),
-				Min: slices.MinFunc(values[name], store.CompareNumbers), Max: slices.MaxFunc(values[name], store.CompareNumbers),
+				Min: slices.MinFunc(values[name], telemetry.CompareNumbers), Max: slices.MaxFunc(values[name], telemetry.CompareNumbers),
 			}
 			for _, v := range values[name] {
 				f.Sum += float(v)
@@ -280,8 +279,8 @@ func SameSummaries(t require.TestingT, want, got []telemetry.Summary) {
 			h := g.Fields[j]
 			require.Equal(t, f.Name, h.Name)
 			require.Equal(t, f.N, h.N)
-			require.Zero(t, store.CompareNumbers(f.Min, h.Min), "min of %s: %v and %v", f.Name, f.Min.Any(), h.Min.Any())
-			require.Zero(t, store.CompareNumbers(f.Max, h.Max), "max of %s: %v and %v", f.Name, f.Max.Any(), h.Max.Any())
+			require.Zero(t, telemetry.CompareNumbers(f.Min, h.Min), "min of %s: %v and %v", f.Name, f.Min.Any(), h.Min.Any())
+			require.Zero(t, telemetry.CompareNumbers(f.Max, h.Max), "max of %s: %v and %v", f.Name, f.Max.Any(), h.Max.Any())
 			// The error of a sum is relative to the sum of magnitudes.
 			scale := float64(f.N) * max(math.Abs(float(f.Min)), math.Abs(float(f.Max)))
 			require.LessOrEqual(t, math.Abs(f.Sum-h.Sum), 1e-9*scale, "sum of %s: %v and %v", f.Name, f.Sum, h.Sum)
