@@ -18,16 +18,20 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// testBudget is one of 64 MiB, and counts refusals by reason.
-func testBudget() (*budget, map[busyReason]int) {
-	refused := map[busyReason]int{}
+// testBudget is one of 64 MiB; refused tells how often it refused for a reason.
+func testBudget() (b *budget, refused func(busyReason) int) {
+	counts := map[busyReason]int{}
 	var mu sync.Mutex
-	b := newBudget(MinBudget, longestWait, func(why busyReason) {
+	b = newBudget(MinBudget, longestWait, func(why busyReason) {
 		mu.Lock()
 		defer mu.Unlock()
-		refused[why]++
+		counts[why]++
 	})
-	return b, refused
+	return b, func(why busyReason) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return counts[why]
+	}
 }
 
 // leased is a lease of this size, which must not wait.
@@ -56,7 +60,7 @@ func TestSmallRequestsDoNotWaitForLargeOnes(t *testing.T) {
 		assert.Zero(t, time.Since(start))
 		<-time.After(longestWait)
 		synctest.Wait()
-		assert.Equal(t, 1, refused[busyWait])
+		assert.Equal(t, 1, refused(busyWait))
 		small.Release()
 		large.Release()
 		leased(t, b, b.most()).Release()
@@ -102,7 +106,7 @@ func TestOneRequestAtATimeWaitsForMore(t *testing.T) {
 		go func() { done <- one.reach(t.Context(), b.most()) }()
 		synctest.Wait()
 		assert.ErrorContains(t, other.reach(t.Context(), half+1), "busy")
-		assert.Equal(t, 1, refused[busyGrow])
+		assert.Equal(t, 1, refused(busyGrow))
 		other.Release()
 		require.NoError(t, <-done, "it goes in front of the newcomer")
 		one.Release()
@@ -118,7 +122,7 @@ func TestNoRequestMayHaveMoreThanTheShare(t *testing.T) {
 	err := l.reach(t.Context(), b.most()+1)
 	assert.Equal(t, telemetry.TooLarge, telemetry.KindOf(err))
 	assert.ErrorContains(t, err, "(--ingest-max-bytes)")
-	assert.Equal(t, 1, refused[busyShare])
+	assert.Equal(t, 1, refused(busyShare))
 }
 
 func TestWaitingForMemoryEndsWithTheRequest(t *testing.T) {
@@ -197,7 +201,7 @@ func TestSlowBodiesAreCutOffWhileOthersWait(t *testing.T) {
 			}
 		}
 		assert.Less(t, time.Since(start), 2*time.Minute)
-		assert.Positive(t, refused[busySlow])
+		assert.Positive(t, refused(busySlow))
 		clients.Wait()
 		assert.Zero(t, b.held())
 	})
