@@ -17,6 +17,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -50,12 +51,17 @@ const (
 	TimeSeries Kind = "timeseries"
 )
 
-// A Shape is a kind and, of Buckets, the length of a window. A server before 6.3
-// lets a time-series bucket span an hour, whatever the stream says.
+// A Shape is a kind and, of Buckets, the length of a window and how they hold readings. A
+// server before 6.3 lets a time-series bucket span an hour, whatever the stream says.
 type Shape struct {
 	Kind        Kind
 	Granularity time.Duration
+	Format      store.Format // of Buckets; empty: store.Documents
+	Sealed      bool         // Buckets: Load seals them
 }
+
+// Packed reports whether buckets hold blocks, which only Brim can read.
+func (s Shape) Packed() bool { return s.Format == store.Columns || s.Sealed }
 
 // String names the shape as tables show it.
 func (s Shape) String() string {
@@ -63,7 +69,14 @@ func (s Shape) String() string {
 	case Documents:
 		return "a document per reading"
 	case Buckets:
-		return "Brim's buckets, " + config.FormatDuration(s.Granularity)
+		name := "Brim's buckets, " + config.FormatDuration(s.Granularity)
+		if s.Sealed {
+			return name + ", sealed"
+		}
+		if s.Format == store.Columns {
+			return name + ", columns"
+		}
+		return name
 	case Series:
 		return "time series, no metaField"
 	case TimeSeries:
@@ -314,7 +327,12 @@ func New(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
 
 // Open uses the collection that has the name, or makes it.
 func Open(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
-	c.PerUpdate, c.MaxReadings, c.MaxBytes = cmp.Or(c.PerUpdate, 1), cmp.Or(c.MaxReadings, 1000), cmp.Or(c.MaxBytes, 256<<10)
+	c.PerUpdate = cmp.Or(c.PerUpdate, 1)
+	if c.Shape.Format == store.Columns {
+		c.MaxReadings, c.MaxBytes = cmp.Or(c.MaxReadings, 20_000), cmp.Or(c.MaxBytes, 2<<20)
+	} else {
+		c.MaxReadings, c.MaxBytes = cmp.Or(c.MaxReadings, 1000), cmp.Or(c.MaxBytes, 256<<10)
+	}
 	s := &Collection{Config: c}
 	return s, s.Attach(ctx, m)
 }
@@ -331,7 +349,7 @@ func (c *Collection) Attach(ctx context.Context, m *bench.MongoDB) (err error) {
 	case Buckets:
 		c.store, err = bucket.New(bucket.Config{
 			Database: db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),
-			MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: c.Retention,
+			MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: c.Retention, Format: cmp.Or(c.Shape.Format, store.Documents),
 		})
 	case TimeSeries:
 		c.store, err = timeseries.New(timeseries.Config{
@@ -361,7 +379,7 @@ func (c *Collection) newWriter() Writer {
 func (c *Collection) window() time.Duration { return cmp.Or(c.Shape.Granularity, defaultGranularity) }
 
 // Load writes all readings, command after command, by one writer, and returns how
-// long that took.
+// long that took, with sealing if the shape is sealed.
 func (c *Collection) Load(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	for portions := range c.Readings.commands(c.PerUpdate, CommandReadings) {
@@ -369,7 +387,48 @@ func (c *Collection) Load(ctx context.Context) (time.Duration, error) {
 			return 0, fmt.Errorf("load %s: %w", c.Shape, err)
 		}
 	}
+	if c.Shape.Sealed {
+		if err := c.Seal(ctx); err != nil {
+			return 0, fmt.Errorf("load %s: %w", c.Shape, err)
+		}
+	}
 	return time.Since(began), nil
+}
+
+const sealsAtOnce = 100 // as in a daemon
+
+// Seal seals all buckets, without the pauses that a daemon makes.
+func (c *Collection) Seal(ctx context.Context) error {
+	s, ok := c.store.(*bucket.Store)
+	if !ok {
+		return fmt.Errorf("seal %s: it has no buckets", c.Shape)
+	}
+	sealer := s.NewSealer()
+	for sensor := ""; ; {
+		var err error
+		if sensor, err = s.NextSensor(ctx, sensor); err != nil || sensor == "" {
+			return err
+		}
+		for more := true; more; {
+			var seals []bucket.Seal
+			for doc, err := range s.Unsealed(ctx, sensor, 0, math.MaxInt64, sealsAtOnce) {
+				if err != nil {
+					return err
+				}
+				seal, err := sealer.Seal(slices.Clone(doc), time.Now())
+				if err != nil {
+					return err
+				}
+				seals = append(seals, seal)
+			}
+			if more = len(seals) == sealsAtOnce; len(seals) == 0 {
+				break
+			}
+			if n, err := s.ApplySeals(ctx, seals); err != nil || n < len(seals) {
+				return cmp.Or(err, fmt.Errorf("seal %s: %d of %d buckets matched", c.Shape, n, len(seals)))
+			}
+		}
+	}
 }
 
 // Write stores portions of the collection's readings.
