@@ -7,6 +7,7 @@
 //	Buckets     internal/store/bucket, written by lanes (Brim)
 //	Series      a time-series collection with nothing but a timeField, insertMany
 //	TimeSeries  internal/store/timeseries, written by lanes (Brim)
+//	Native      a time-series collection with sensor and tags in its metaField, insertMany
 //
 // Experiments write through here: all at once with Collection.Load, or from the
 // workers of a Fleet as fast as they can or on a schedule.
@@ -49,6 +50,7 @@ const (
 	Buckets    Kind = "buckets"
 	Series     Kind = "series"
 	TimeSeries Kind = "timeseries"
+	Native     Kind = "native"
 )
 
 // A Shape is a kind and, of Buckets, the length of a window and how they hold readings. A
@@ -81,11 +83,16 @@ func (s Shape) String() string {
 		return "time series, no metaField"
 	case TimeSeries:
 		return "time series, metaField"
+	case Native:
+		return "time series, insertMany"
 	}
 	return string(s.Kind)
 }
 
-func (s Shape) naive() bool { return s.Kind == Documents || s.Kind == Plain || s.Kind == Series }
+func (s Shape) naive() bool { return s.Kind == Documents || s.Kind == Plain || s.native() }
+
+// native reports whether it is a time-series collection without Brim.
+func (s Shape) native() bool { return s.Kind == Series || s.Kind == Native }
 
 // Begin is when readings of experiments begin: on the boundary of every window,
 // and the same in all runs.
@@ -109,7 +116,9 @@ type Readings struct {
 	// Phase is how long after Begin a sensor of Brim's shapes begins, less than
 	// Interval. nil: all begin at once.
 	Phase func(sensor int) time.Duration
-	Late  Late
+	// At is the time of a sensor's reading, if Interval and Phase do not tell it.
+	At   func(sensor int, k uint64) time.Time
+	Late Late
 }
 
 // Late says which readings arrive late.
@@ -126,6 +135,9 @@ func (r Readings) Time(k uint64) time.Time {
 
 // timeOf returns the time of a sensor's reading k.
 func (r Readings) timeOf(sensor int, k uint64) time.Time {
+	if r.At != nil {
+		return r.At(sensor, k)
+	}
 	if r.Phase == nil {
 		return r.Time(k)
 	}
@@ -294,6 +306,7 @@ type production interface {
 	Write(ctx context.Context, shares []*batch.Pending)
 	Prepare(ctx context.Context) error
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
 }
 
 // timed is the store of a collection, whose times it notes.
@@ -467,13 +480,21 @@ func (c *Collection) named() bool { return c.Shape.Kind != Series && c.Readings.
 // comes twice is found, or as a time series, which can have none.
 func (c *Collection) createNaive(ctx context.Context) error {
 	create := options.CreateCollection()
-	if c.Shape.Kind == Series {
-		create.SetTimeSeriesOptions(options.TimeSeries().SetTimeField(store.TimeKey).SetGranularity("seconds"))
+	if c.Shape.native() {
+		series := options.TimeSeries().SetTimeField(store.TimeKey).SetGranularity("seconds")
+		if c.Shape.Kind == Native {
+			series.SetMetaField(sensorKey)
+		}
+		create.SetTimeSeriesOptions(series)
 	}
 	if _, err := (store.Collection{Database: c.coll.Database(), Name: c.Name, Compressor: c.Compressor}).Ensure(ctx, create); err != nil {
 		return err
 	}
-	if c.Shape.Kind != Documents {
+	switch c.Shape.Kind {
+	case Documents:
+	case Native:
+		return c.Index(ctx, bson.D{{Key: sensorKey + ".id", Value: 1}, {Key: store.TimeKey, Value: 1}}) // which later servers make by themselves
+	default:
 		return nil
 	}
 	keys := bson.D{{Key: store.TimeKey, Value: 1}}
@@ -507,21 +528,24 @@ func (n *naive) Write(ctx context.Context, portions []Portion) (documents int, e
 // document makes that of a reading.
 func (n *naive) document(sensor int, k uint64) bson.D {
 	r := &n.collection.Readings
-	at := r.Time(k)
+	at := r.timeOf(sensor, k)
 	n.fields = r.Source.AppendFields(n.fields[:0], sensor, k, at)
 	doc := make(bson.D, 0, len(n.fields)+3)
-	if n.collection.named() {
+	var all bson.D
+	for _, t := range r.Source.Tags(sensor) {
+		all = append(all, bson.E{Key: t.Name, Value: t.Value})
+	}
+	switch {
+	case n.collection.Shape.Kind == Native:
+		doc = append(doc, bson.E{Key: sensorKey, Value: bson.D{{Key: "id", Value: r.Source.ID(sensor)}, {Key: "tags", Value: all}}})
+	case n.collection.named():
 		doc = append(doc, bson.E{Key: sensorKey, Value: r.Source.ID(sensor)})
 	}
 	doc = append(doc, bson.E{Key: store.TimeKey, Value: bson.NewDateTimeFromTime(at)})
 	for _, f := range n.fields {
 		doc = append(doc, bson.E{Key: f.Name, Value: f.Value.Any()})
 	}
-	if tags := r.Source.Tags(sensor); len(tags) > 0 {
-		var all bson.D
-		for _, t := range tags {
-			all = append(all, bson.E{Key: t.Name, Value: t.Value})
-		}
+	if len(all) > 0 && n.collection.Shape.Kind != Native {
 		doc = append(doc, bson.E{Key: "tags", Value: all})
 	}
 	return doc
