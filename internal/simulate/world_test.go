@@ -129,6 +129,8 @@ type host struct {
 type hosted struct {
 	process
 
+	began    int  // on the clock of the run
+	among    bool // when it started, there were two primaries
 	killed   bool
 	stopping bool
 }
@@ -356,6 +358,7 @@ func (w *world) start(h *host) {
 	if p.now = time.Now; h.starts == 1 && w.moods.ahead > 0 {
 		p.now = func() time.Time { return time.Now().Add(w.moods.ahead).Round(0) }
 	}
+	p.began, p.among = w.clock, w.mongo.TwoPrimaries()
 	h.process, h.failed = p, false
 	w.tell(h.column, h.column, "%s starts, granularity %v", name, h.granularity)
 	start(context.Background(), &p.process, outside{
@@ -456,6 +459,9 @@ func (w *world) rest() {
 		}
 	}
 	open, two := w.open, w.mongo.TwoPrimaries()
+	if w.mongo.Overdue() {
+		w.learn()
+	}
 	w.open = nil
 	for _, r := range open {
 		r.stale = r.stale || two
@@ -629,6 +635,11 @@ func (w *world) diskActions(can can) {
 	}
 }
 
+func (w *world) learn() {
+	w.tell(server, server, "the former primary learns of the election")
+	w.mongo.Notice()
+}
+
 func (w *world) failOp(o *diskOp) {
 	o.host.failed = true
 	w.tell(o.host.column, disk, "%s %s fails", o.op, o.name)
@@ -647,8 +658,7 @@ func (w *world) commandActions(can can) {
 			w.tell(server, server, "another primary is elected; %d of %d entries survive; the former does not know", survive, w.mongo.Unreplicated())
 			w.mongo.Elect(survive)
 		case 1:
-			w.tell(server, server, "the former primary learns of the election")
-			w.mongo.Notice()
+			w.learn()
 		case 2:
 			w.tell(server, server, "the primary crashes; %d of %d entries survive", survive, w.mongo.Unreplicated())
 			w.mongo.Crash(survive)
