@@ -133,7 +133,7 @@ func (m *MongoDB) Dialer(client string) options.ContextDialer {
 
 // far is how long a member takes to answer. It differs, since what comes
 // from two of them at one instant has no order.
-func far(host int) time.Duration { return time.Duration(1+host) * 100 * time.Nanosecond }
+func far(host int) time.Duration { return time.Duration(103+211*host) * time.Nanosecond }
 
 // Kill closes the connections of a client, which can make no others. Commands that it
 // sent may still be executed.
