@@ -96,6 +96,9 @@ func (m *MongoDB) URI() string {
 
 const setName = "simulated"
 
+// Members returns how many members clients know.
+func (m *MongoDB) Members() int { return len(m.hosts) }
+
 // Immediately makes the model execute, replicate and answer each command as it arrives.
 func (m *MongoDB) Immediately() {
 	m.mu.Lock()
@@ -268,6 +271,12 @@ func (c *Command) Executed() bool { return locked(c, func() bool { return c.exec
 
 // Gone reports whether its client will see no answer. It may still be executed.
 func (c *Command) Gone() bool { return locked(c, func() bool { return c.conn.closed }) }
+
+// Overtaken reports whether its member was elected since the command arrived. Of sessions the
+// member knows what is in the log, and no more.
+func (c *Command) Overtaken() bool {
+	return locked(c, func() bool { return c.term < c.conn.db.term && c.conn.host == c.conn.db.primary })
+}
 
 // Answerable reports whether the command was executed and its write concern is met, or
 // can no longer be, which the answer then says.

@@ -47,6 +47,7 @@ type moods struct {
 	lock                                bool          // in the end, a transaction locks documents
 	ahead                               time.Duration // how far the clock of a host is ahead until its first restart
 	dropLate                            bool          // commands of killed processes are never executed
+	hold                                bool          // commands whose connection broke are executed after an election, or never
 	regrain                             bool          // a restart may change the granularity
 	settings                            settings
 }
@@ -67,7 +68,7 @@ func drawMoods(seed uint64) moods {
 		replicate: some("replicate", 4), stepDown: some("stepDown", 0.3), pause: some("pause", 0.3),
 		calm: oneOf("calm", 3, 10, 30), instant: 6, moment: some("moment", 6), while: some("while", 1),
 		gated: oneOf("gated", 0, 0, 0.1, 0.5), failSync: some("failSync", 0.2), failWrite: some("failWrite", 0.2), crashing: some("crashing", 1), cutPeers: some("cutPeers", 0.2),
-		dropLate: pick("dropLate", 2) == 0, regrain: pick("regrain", 4) == 0,
+		dropLate: pick("dropLate", 2) == 0, hold: pick("hold", 4) == 0, regrain: pick("regrain", 4) == 0,
 	}
 	switch pick("rare", 10) {
 	case 0:
@@ -693,7 +694,7 @@ func (w *world) commandActions(can can) {
 		w.tell(server, server, "MongoDB is stopped")
 		w.mongo.Stop()
 	})
-	commands := w.mongo.Waiting()
+	commands := slices.DeleteFunc(w.mongo.Waiting(), w.holds)
 	if len(commands) == 0 {
 		return
 	}
@@ -780,6 +781,11 @@ func (w *world) disconnect(c *Command) {
 	c.Disconnect()
 }
 
+// holds reports whether a command whose connection broke is still on its way.
+func (w *world) holds(c *Command) bool {
+	return w.moods.hold && c.Gone() && !c.Executed() && !c.Overtaken()
+}
+
 // landLate executes a command whose connection broke before, or drops it.
 func (w *world) landLate(c *Command) {
 	killed := !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.process != nil && h.process.name == c.Client })
@@ -832,7 +838,7 @@ func (w *world) carryOutAll() {
 			w.reply(c)
 		case c.Executed() && !c.Gone(): // by a primary that was deposed
 			w.refuse(c, 189)
-		case w.healing && c.Gone() && !c.Executed() && !w.isLocked(c) && w.chance(min(1, m.land)):
+		case w.healing && c.Gone() && !c.Executed() && !w.isLocked(c) && !w.holds(c) && w.chance(min(1, m.land)):
 			w.landLate(c)
 		}
 		w.tick()
@@ -866,6 +872,7 @@ func (w *world) heal() {
 			}
 		}
 		w.settleAll(w.hosts)
+		w.lands()
 		w.forgets()
 		return
 	}
