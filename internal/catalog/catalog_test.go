@@ -355,6 +355,12 @@ func TestSensorIsInTheCatalogBeforeItsReadingsAreStored(t *testing.T) {
 	assert.Empty(t, s.missing(writes))
 	late := storetest.Pending(storetest.Batch(t, "s1", 9, reading("a", 72*time.Hour, "region=north", "t"), reading("b", -72*time.Hour, "", "t")), 5*time.Minute)
 	assert.Len(t, s.missing(late), 2, "the span does not cover them")
+
+	having := func(field string) telemetry.SensorQuery { return telemetry.SensorQuery{Fields: []string{field}} }
+	assert.Equal(t, []string{"a {region=north; region=south} h t |"}, list(t, other, having("h")))
+	assert.Empty(t, list(t, other, having("x")))
+	see(t, other, reading("b", 0, "room=1", "x"), reading("c", 0, "", "x"))
+	assert.Equal(t, []string{"b {; room=1} t x |", "c {} x |"}, list(t, other, having("x")), "not written yet")
 }
 
 func TestReadingsAreStoredIfTheCatalogCannotBeWritten(t *testing.T) {

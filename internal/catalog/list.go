@@ -25,7 +25,7 @@ func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[te
 		// Before MongoDB is queried: what is written meanwhile is in at least one of both.
 		waiting := s.Unwritten(&q)
 		give := func(one *telemetry.Sensor) bool { return !one.Matches(&q) || yield(*one, nil) }
-		for one, err := range s.stored(ctx, &q) {
+		for one, err := range s.stored(ctx, &q, waiting) {
 			if err != nil {
 				yield(telemetry.Sensor{}, err)
 				return
@@ -82,15 +82,15 @@ func (s *Stream) Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor {
 // mostListed is the largest batch of documents.
 const mostListed = 1000
 
-// stored yields the sensors in MongoDB whose documents may match.
-func (s *Stream) stored(ctx context.Context, q *telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
+// stored yields the sensors in MongoDB whose documents may match, or that are in waiting.
+func (s *Stream) stored(ctx context.Context, q *telemetry.SensorQuery, waiting []telemetry.Sensor) iter.Seq2[telemetry.Sensor, error] {
 	return func(yield func(telemetry.Sensor, error) bool) {
 		find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "pairs", Value: 0}})
 		size := int32(mostListed)
 		if q.Limit > 0 && q.Limit < mostListed {
 			size = int32(q.Limit)
 		}
-		cursor, err := s.collection.Find(ctx, filter(q), find.SetBatchSize(size))
+		cursor, err := s.collection.Find(ctx, withFields(filter(q), q, waiting), find.SetBatchSize(size))
 		if err != nil {
 			yield(telemetry.Sensor{}, fmt.Errorf("read the catalog of sensors: %w", err))
 			return
@@ -149,6 +149,23 @@ func filter(q *telemetry.SensorQuery) bson.D {
 		out = append(out, bson.E{Key: "$and", Value: and})
 	}
 	return out
+}
+
+// withFields leaves sensors out that have none of the fields that are asked for. Those whose
+// entries are not written yet may get one, unless they are too many for a filter.
+func withFields(of bson.D, q *telemetry.SensorQuery, waiting []telemetry.Sensor) bson.D {
+	if len(q.Fields) == 0 || len(waiting) > mostListed {
+		return of
+	}
+	has := bson.D{{Key: "fields", Value: bson.D{{Key: "$in", Value: q.Fields}}}}
+	if len(waiting) == 0 {
+		return append(of, has...)
+	}
+	ids := make(bson.A, len(waiting))
+	for i := range waiting {
+		ids[i] = waiting[i].ID
+	}
+	return append(of, bson.E{Key: "$or", Value: bson.A{has, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}}})
 }
 
 // successor returns the first valid text behind all that begin with a prefix; empty if

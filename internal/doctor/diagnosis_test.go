@@ -288,7 +288,7 @@ func TestCausesComeBeforeTheirConsequences(t *testing.T) {
 			l.historyWindow = 0
 			l.server.figures[cpuUser] += 19
 		}, []string{foundProcessor, foundReaders}},
-		"a cache that is too small takes processor time": {func(l *sample) {
+		"a cache that is too small takes CPU time": {func(l *sample) {
 			l.server.figures[cacheUsed] = 910
 			l.server.figures[cpuUser] += 19
 		}, []string{foundCache, foundProcessor}},

@@ -114,6 +114,7 @@ func listed(ms []*labels.Matcher) []string {
 
 // query returns what to look for among the sensors. It may find more than is selected.
 func (m *matchers) query() (q telemetry.SensorQuery) {
+	q.Fields = fieldNames(m.fields())
 	for _, one := range m.sensor {
 		if !one.Matches("") { // others also match sensors without a label of their own
 			q.Sensor = appendMatcher(q.Sensor, "", one)

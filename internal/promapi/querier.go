@@ -3,6 +3,8 @@ package promapi
 import (
 	"cmp"
 	"context"
+	"errors"
+	"iter"
 	"slices"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -132,12 +134,12 @@ type task struct {
 func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, error) {
 	tasks := make(map[string]*task)
 	for _, group := range grouped(planned) {
-		for one, err := range q.exchange.session.Find(ctx, group[0].matchers.query()) {
+		for one, err := range q.sensors(ctx, group) {
 			if err != nil {
 				return nil, err
 			}
 			for _, s := range group {
-				if !s.mayHave(&one) {
+				if !s.mayHave(one) {
 					continue
 				}
 				t := tasks[one.ID]
@@ -158,6 +160,40 @@ func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, erro
 	}
 	slices.SortFunc(out, func(a, b task) int { return cmp.Compare(a.sensor, b.sensor) })
 	return out, nil
+}
+
+// sensors yields the sensors that a group of selections may select, which are not to be
+// changed. Queries that arrive together share the list, unless it is long.
+func (q *querier) sensors(ctx context.Context, group []*selection) iter.Seq2[*telemetry.Sensor, error] {
+	x, ask := q.exchange, group[0].matchers.query()
+	for _, s := range group[1:] {
+		more := fieldNames(s.matchers.fields())
+		if len(ask.Fields) == 0 || len(more) == 0 {
+			ask.Fields = nil
+			break
+		}
+		ask.Fields = allOf(ask.Fields, more)
+	}
+	return func(yield func(*telemetry.Sensor, error) bool) {
+		list, err := x.api.shares.list(ctx, x.session, x.visit, group[0].matchers.key(), ask)
+		if err == nil {
+			for i := range list {
+				if !yield(&list[i], nil) {
+					return
+				}
+			}
+			return
+		}
+		if !errors.Is(err, errNoRoom) {
+			yield(nil, err)
+			return
+		}
+		for one, err := range x.session.Find(ctx, ask) {
+			if !yield(&one, err) {
+				return
+			}
+		}
+	}
 }
 
 // grouped puts selections together that select the same sensors.

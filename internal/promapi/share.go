@@ -32,7 +32,7 @@ type shares struct {
 	clock  uint64 // counts arrivals of queries and beginnings of reads
 	visits map[*visit]struct{}
 	reads  map[place][]*sharedRead // that can still be taken
-	held   int                     // samples of those
+	held   int                     // samples of those, or their equivalent
 }
 
 func newShares(most, readers int) *shares {
@@ -46,10 +46,11 @@ func newShares(most, readers int) *shares {
 // other daemons are asked with its credentials.
 type client struct{ stream, name, credentials string }
 
-// A place is a sensor, as a client may see it.
+// A place is what is read, as a client may see it.
 type place struct {
 	client
-	sensor string
+	sensor string // whose readings; empty: the list of sensors
+	key    string // of the matchers of a list
 }
 
 // A want is what to read of a sensor.
@@ -77,15 +78,18 @@ func (w *want) extend(o *want, most int64) bool {
 	if to-from > most || w.to < o.from || o.to < w.from {
 		return false
 	}
-	w.from, w.to = from, to
-	if w.fields == nil || o.fields == nil {
-		w.fields = nil
-		return true
-	}
-	w.fields = slices.Concat(w.fields, o.fields)
-	slices.Sort(w.fields)
-	w.fields = slices.Compact(w.fields)
+	w.from, w.to, w.fields = from, to, allOf(w.fields, o.fields)
 	return true
+}
+
+// allOf returns the names of two sorted lists, where nil has all.
+func allOf(a, b []string) []string {
+	if a == nil || b == nil {
+		return nil
+	}
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // A visit is a query from its arrival to its end.
@@ -95,8 +99,8 @@ type visit struct {
 	expected want // of each of its sensors; empty: not known
 }
 
-// A sharedRead is a read of a sensor. All fields except err, session and record are
-// guarded by the mutex of shares.
+// A sharedRead is a read of a sensor, or of a list of sensors, which has no span. All
+// fields except err, session, load and result are guarded by the mutex of shares.
 type sharedRead struct {
 	want
 	place
@@ -106,10 +110,11 @@ type sharedRead struct {
 	joined int // queries that wait for it
 	held   int // samples
 	cancel context.CancelFunc
+	load   func(context.Context, *read.Session, want, func(samples int) error) (any, error)
 
 	done    chan struct{} // closed when the following are final
 	session *read.Session
-	record  *record
+	result  any
 	err     error
 }
 
@@ -164,45 +169,113 @@ var errNoRoom = errors.New("no room to share what is read")
 // read returns what a session's visit wants of a sensor, and whether another query read it.
 // The session is charged for it. The error is errNoRoom if the query has to read by itself.
 func (s *shares) read(ctx context.Context, session *read.Session, v *visit, sensor string, w want) (_ *record, joined bool, err error) {
-	r, joined := s.join(ctx, session, v, sensor, w)
+	return take(ctx, s, session, v, &sharedRead{
+		want: w, place: place{client: v.client, sensor: sensor}, most: 2 * (w.to - w.from),
+		load: func(ctx context.Context, session *read.Session, w want, grow func(int) error) (any, error) {
+			r := &record{}
+			return r, r.read(ctx, session, w.query(sensor), grow)
+		},
+	}, (*record)(nil))
+}
+
+const (
+	sampleBytes = 16     // of a sample
+	maxShared   = 20_000 // sensors of a list
+)
+
+// size estimates the memory of a sensor of a list, in samples.
+func size(one *telemetry.Sensor) int {
+	n := 160 + len(one.ID) + 32*(len(one.Fields)+len(one.Texts))
+	for i := range one.Sets {
+		n += 64 + 64*len(one.Sets[i].Tags)
+	}
+	return n / sampleBytes
+}
+
+// list is the same for a list of sensors; those that have none of the fields may be left
+// out. The key is the same for queries that differ in nothing but their fields.
+func (s *shares) list(ctx context.Context, session *read.Session, v *visit, key string, q telemetry.SensorQuery) ([]telemetry.Sensor, error) {
+	w := want{}
+	if len(q.Fields) > 0 {
+		w.fields = q.Fields
+	}
+	found, _, err := take(ctx, s, session, v, &sharedRead{
+		want: w, place: place{client: v.client, key: key},
+		load: func(ctx context.Context, session *read.Session, w want, grow func(int) error) (any, error) {
+			var all []telemetry.Sensor
+			q := q
+			q.Fields = w.fields
+			for one, err := range session.Find(ctx, q) {
+				if err == nil {
+					err = grow(size(&one))
+				}
+				if err == nil && len(all) == maxShared {
+					err = errNoRoom
+				}
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, one)
+			}
+			return all, nil
+		},
+	}, []telemetry.Sensor(nil))
+	return found, err
+}
+
+// take returns the result of a read that is shared, or else of the one given.
+func take[T any](ctx context.Context, s *shares, session *read.Session, v *visit, own *sharedRead, none T) (_ T, joined bool, err error) {
+	w := own.want
+	r, joined := s.join(ctx, session, v, own)
 	select {
 	case <-r.done:
 	case <-ctx.Done():
 	}
 	s.part(r)
-	err = session.TakeOver(r.session)
 	switch {
 	case ctx.Err() != nil:
-		return nil, joined, ctx.Err()
-	case r.err != nil && (joined || !w.covers(&r.want)):
-		return nil, joined, errNoRoom // what failed was more than is wanted
+		return none, joined, ctx.Err()
+	case errors.Is(r.err, errNoRoom), r.err != nil && (joined || !w.covers(&r.want)):
+		return none, joined, errNoRoom // what failed was more than is wanted
 	}
-	return r.record, joined, errors.Join(r.err, err)
+	result, _ := r.result.(T)
+	return result, joined, errors.Join(r.err, session.TakeOver(r.session, w.share(&r.want)))
 }
 
-// join returns a read that has what is wanted, and begins one if there is none.
-func (s *shares) join(ctx context.Context, session *read.Session, v *visit, sensor string, w want) (r *sharedRead, joined bool) {
+// share estimates how much of what another want, which covers w, reads is wanted. The times
+// of readings count as a field.
+func (w *want) share(of *want) float64 {
+	share := 1.0
+	if of.to > of.from {
+		share = float64(w.to-w.from) / float64(of.to-of.from)
+	}
+	if w.fields != nil && of.fields != nil {
+		share *= float64(1+len(w.fields)) / float64(1+len(of.fields))
+	}
+	return share
+}
+
+// join returns a read that has what own wants, and begins own if there is none.
+func (s *shares) join(ctx context.Context, session *read.Session, v *visit, own *sharedRead) (r *sharedRead, joined bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := place{v.client, sensor}
-	most := 2 * (w.to - w.from)
-	for _, r := range s.reads[at] {
+	for _, r := range s.reads[own.place] {
 		switch {
-		case r.begun == 0 && r.extend(&w, min(most, r.most)):
-			r.most = min(most, r.most)
-		case r.begun <= v.arrived || !r.covers(&w) || r.to-r.from > most:
+		case r.begun == 0 && r.extend(&own.want, min(own.most, r.most)):
+			r.most = min(own.most, r.most)
+		case r.begun <= v.arrived || !r.covers(&own.want) || r.to-r.from > own.most:
 			continue
 		}
 		r.joined++
 		return r, true
 	}
-	r = &sharedRead{want: w, place: at, most: most, joined: 1, done: make(chan struct{})}
+	own.joined, own.done = 1, make(chan struct{})
 	// It belongs to all who join it, so it does not end with the first of them.
-	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	ctx, r.session = session.Apart(ctx)
-	s.reads[at] = append(s.reads[at], r)
-	go s.run(ctx, r)
-	return r, false
+	ctx, own.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, own.session = session.Apart(ctx)
+	s.reads[own.place] = append(s.reads[own.place], own)
+	go s.run(ctx, own)
+	return own, false
 }
 
 // part ends the wait of one query for a read. A read that no query waits for is canceled.
@@ -237,8 +310,7 @@ func (s *shares) run(ctx context.Context, r *sharedRead) {
 	defer r.cancel()
 	if r.err = s.readers.Acquire(ctx, 1); r.err == nil {
 		defer s.readers.Release(1)
-		r.record = &record{}
-		r.err = r.record.read(ctx, r.session, s.begin(r), func(n int) error { return s.grow(r, n) })
+		r.result, r.err = r.load(ctx, r.session, s.begin(r), func(n int) error { return s.grow(r, n) })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,17 +322,21 @@ func (s *shares) run(ctx context.Context, r *sharedRead) {
 
 // begin returns what to read: what was asked for, and what those who have arrived will
 // probably ask for.
-func (s *shares) begin(r *sharedRead) telemetry.Query {
+func (s *shares) begin(r *sharedRead) want {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for v := range s.visits {
-		if v.client == r.client && v.expected.fields != nil && r.fields != nil {
+		switch {
+		case v.client != r.client || v.expected.fields == nil || r.fields == nil:
+		case r.sensor == "":
+			r.fields = allOf(r.fields, v.expected.fields)
+		default:
 			r.extend(&v.expected, r.most)
 		}
 	}
 	s.clock++
 	r.begun = s.clock
-	return r.query(r.sensor)
+	return r.want
 }
 
 // grow makes room for more samples of a read, or returns errNoRoom.

@@ -112,11 +112,11 @@ func (s *Session) Apart(ctx context.Context) (context.Context, *Session) {
 	return telemetry.WithBudget(ctx, apart.budget), apart
 }
 
-// TakeOver charges the session for what another one has read, and notes what that lacks. It
-// returns the error of a budget that is exceeded.
-func (s *Session) TakeOver(from *Session) error {
+// TakeOver charges the session for its share, from 0 to 1, of what another one has read, and
+// notes what that lacks. It returns the error of a budget that is exceeded.
+func (s *Session) TakeOver(from *Session, share float64) error {
 	s.lack(from.Missing())
-	return telemetry.Spend(telemetry.WithBudget(context.Background(), s.budget), int(from.budget.Spent()))
+	return telemetry.Spend(telemetry.WithBudget(context.Background(), s.budget), int(share*float64(from.budget.Spent())))
 }
 
 // Stream is the name of the stream that is read.

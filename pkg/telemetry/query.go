@@ -62,6 +62,9 @@ type SensorQuery struct {
 	// Only what knows sensors by their tags observes these: see Sensor.Matches.
 	Tags   []Matcher // of tags
 	Sensor []Matcher // of ids
+	// Fields is a hint: sensors without a number or boolean in any of these fields may be
+	// left out. Empty: none may.
+	Fields []string
 }
 
 // A SensorSeen is a sensor, and the time of its newest reading in milliseconds

@@ -366,7 +366,7 @@ type Cost struct {
 // Bytes is what a day adds on disk, data and index.
 func (c Cost) Bytes() float64 { return c.Data + c.Index }
 
-// CPU is the processor time of a day.
+// CPU is the CPU time of a day.
 func (c Cost) CPU() CPU { return c.Write.plus(c.Query).plus(c.Seal).plus(CPU{Mongod: c.Rewrite}) }
 
 // Price is that of a month.
@@ -504,12 +504,12 @@ func held(n Needs, gather time.Duration) float64 {
 	return n.perDay() / day.Seconds() * gather.Seconds() * float64(heldOverhead+heldField*n.Fields)
 }
 
-// reportsMongod reports whether the processor time of mongod was reported.
+// reportsMongod reports whether the CPU time of mongod was reported.
 func (f *Figures) reportsMongod() bool {
 	return slices.ContainsFunc(f.Updates, func(u Update) bool { return u.CPU.Mongod > 0 })
 }
 
-// CPU is processor time, in seconds.
+// CPU is CPU time, in seconds.
 type CPU struct {
 	Mongod float64 `json:"mongod"`
 	Brim   float64 `json:"brim"`

@@ -222,7 +222,7 @@ func TestWarnsWithoutProcessorTimeOfMongoDB(t *testing.T) {
 	a, err = Choose(n, f)
 	require.NoError(t, err)
 	require.Len(t, a.Warnings, 1)
-	assert.Contains(t, a.Warnings[0], "does not report its processor time")
+	assert.Contains(t, a.Warnings[0], "does not report its CPU time")
 }
 
 // TestBusyLanesGatherLonger: they gather for

@@ -143,7 +143,7 @@ func (s *session) command(ctx context.Context, f *Figures) {
 	f.Command = CPU{max(0, alone.CPU.Mongod-together.Mongod), max(0, alone.CPU.Brim-together.Brim)}
 }
 
-// cpuOf is the processor time that was spent; 0 of a mongod that does not report its
+// cpuOf is the CPU time that was spent; 0 of a mongod that does not report its
 // own, of which the advice warns.
 func cpuOf(s bench.Spent) CPU {
 	if math.IsNaN(s.CPU) {

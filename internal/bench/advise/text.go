@@ -73,7 +73,7 @@ func (a *Advice) fresh() report.Block {
 		t.Add(Span(f.Flush), Span(f.Gather.Round(100*time.Millisecond)), number(f.PerUpdate), bench.Seconds.Format(f.Mongod), fmt.Sprintf("%.2g", f.Cores), fmt.Sprintf("%.2f", f.CPUPrice))
 	}
 	return report.Block{Title: "What freshness costs", Table: t, Notes: []string{
-		"Programs that read MongoDB directly are behind by up to --flush-max, and losing Brim's disk loses readings of up to that time. mongod: its processor time for writing; CPU price: per month, of mongod and brim. --max-wait limits the choice.",
+		"Programs that read MongoDB directly are behind by up to --flush-max, and losing Brim's disk loses readings of up to that time. mongod: its CPU time for writing; CPU price: per month, of mongod and brim. --max-wait limits the choice.",
 	}}
 }
 
@@ -181,7 +181,7 @@ func (a *Advice) warn(within bool) {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: use a disk that is rated for it.", bench.Bytes.Format(c.Written)))
 	}
 	if !a.Figures.reportsMongod() {
-		a.Warnings = append(a.Warnings, "This MongoDB does not report its processor time, so the prices include only Brim's: measure in a mongod of advise's own, without --mongo-uri.")
+		a.Warnings = append(a.Warnings, "This MongoDB does not report its CPU time, so the prices include only Brim's: measure in a mongod of advise's own, without --mongo-uri.")
 	}
 }
 

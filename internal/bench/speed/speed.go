@@ -69,7 +69,7 @@ func Experiment() *bench.Experiment {
 		Restarts: "all of it, which needs mongods of the experiment's own",
 		Extra:    true,
 		Cells: []bench.Cell{
-			{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's processor time and allocations", Own: true},
+			{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's CPU time and allocations", Own: true},
 			{Name: "grpc", What: "compact gRPC and line protocol; allocations", Own: true},
 			{Name: "ndjson", What: "NDJSON and line protocol", Own: true},
 			{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one", Own: true},
@@ -78,7 +78,7 @@ func Experiment() *bench.Experiment {
 			{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Own: true},
 			{Name: "columns-fill", What: "the same in columns", Slow: minutes, Own: true},
 			{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Own: true},
-			{Name: "journal", What: "bytes a second that the journal takes without fsync", Own: true},
+			{Name: "journal", What: "journal append rate without fsync", Own: true},
 			{Name: "merge", What: "10,000 sensors every 5 s and raw insertMany at the same rate, time sped up", Slow: minutes, Own: true},
 			{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes, Own: true},
 			{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes, Own: true},
