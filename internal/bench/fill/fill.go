@@ -338,8 +338,8 @@ func run(ctx context.Context, lab *bench.Lab, p plan) {
 				add(lab, w.cell, measure(ctx, lab, m, p.phase(w), p.serve(w)...), true)
 			}
 		}
-		runPrefilled(ctx, lab, m, p, slices.DeleteFunc(documents, without), store.Documents)
-		runPrefilled(ctx, lab, m, p, slices.DeleteFunc(columns, without), store.Columns)
+		runPrefilled(ctx, lab, m, p, slices.DeleteFunc(documents, without))
+		runPrefilled(ctx, lab, m, p, slices.DeleteFunc(columns, without))
 	})
 }
 
@@ -368,16 +368,17 @@ const fullColumns, fullSealed = "prefilled-columns", "prefilled-sealed"
 // prefilledGroups are those of each format.
 func prefilledGroups() (documents, columns []group) {
 	for _, percent := range prefilledPercents {
-		documents = append(documents, group{cell: prefilledCell(percent), percent: percent})
+		documents = append(documents, group{cell: prefilledCell(percent), percent: percent, format: store.Documents})
 	}
 	full := prefilledPercents[len(prefilledPercents)-1]
-	return documents, []group{{cell: fullColumns, percent: full}, {cell: fullSealed, percent: full, sealed: true}}
+	return documents, []group{{cell: fullColumns, percent: full, format: store.Columns}, {cell: fullSealed, percent: full, format: store.Columns, sealed: true}}
 }
 
 // A group is sensors whose buckets are filled to the same percentage.
 type group struct {
 	cell    string
 	percent int
+	format  store.Format
 	sealed  bool // after they were filled
 	prefix  string
 	begin   time.Time    // of the window
@@ -398,15 +399,16 @@ func (p plan) prefilledRepeats() int {
 	return max(1, min(p.repeats, room/(p.readingsOf(p.slot)+p.burst())))
 }
 
-// runPrefilled fills all groups, then writes to each in turn, again and again.
-func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, groups []group, format store.Format) {
+// runPrefilled fills all groups, which have the same format, then writes to each in turn, again
+// and again.
+func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, groups []group) {
 	if len(groups) == 0 {
 		return
 	}
 	for i := range groups {
-		groups[i].fill(ctx, lab, m, p, format)
+		groups[i].fill(ctx, lab, m, p)
 	}
-	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", "1h", "--bucket-format", string(format)}, ways[0].serve...)...))
+	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", "1h", "--bucket-format", string(groups[0].format)}, ways[0].serve...)...))
 	for i := range p.prefilledRepeats() {
 		for g := range groups {
 			c := &groups[g]
@@ -421,13 +423,13 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 }
 
 // fill creates the buckets of a group in the daemon's collection.
-func (c *group) fill(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, format store.Format) {
+func (c *group) fill(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan) {
 	c.prefix, c.begin = c.cell+"-", time.Now().Add(-2*time.Hour).Truncate(time.Hour)
 	c.rows = c.percent * int(time.Hour/interval) / 100
 	lab.Step("fill hourly buckets of %d sensors to %d %%, for %s", p.prefilledSensors, c.percent, c.cell)
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix}))
 	coll := bench.Must(shape.Open(ctx, m, shape.Config{
-		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: format}, Compressor: store.Snappy,
+		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: c.format}, Compressor: store.Snappy,
 		Readings: shape.Readings{Source: sensors, Sensors: p.prefilledSensors, Begin: c.begin, Interval: interval},
 	}))
 	c.fleet = coll.Fleet(lanes, perCommand, nil)

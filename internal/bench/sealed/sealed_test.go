@@ -11,20 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
-
-// program is the program that is measured; with the race detector in it, it
-// would be another.
-var program = brimtest.Binary{Plain: true}
-
-func TestMain(m *testing.M) {
-	code := mongodtest.Run(m)
-	program.Remove()
-	os.Exit(code)
-}
 
 // TestExperiment runs it at a scale that shows nothing but that it works.
 func TestExperiment(t *testing.T) {
