@@ -152,11 +152,7 @@ func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64)
 	got, joined, err := x.api.shares.read(ctx, x.session, x.visit, c.task.sensor, w)
 	if errors.Is(err, errNoRoom) {
 		got, joined = &record{}, false
-		n := 0
-		err = got.read(ctx, x.session, w.query(c.task.sensor), func(more int) error {
-			n += more
-			return c.querier.room(mu, n)
-		})
+		err = c.readAlone(ctx, mu, got, w.query(c.task.sensor))
 	}
 	if err != nil {
 		return err
@@ -166,6 +162,19 @@ func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64)
 	}
 	c.take(got, span)
 	return c.count(mu)
+}
+
+// readAlone reads what no other query can share.
+func (c *collector) readAlone(ctx context.Context, mu *sync.Mutex, into *record, q telemetry.Query) error {
+	x, n := c.querier.exchange, 0
+	if err := x.api.turns.take(ctx); err != nil {
+		return err
+	}
+	defer x.api.turns.leave()
+	return into.read(ctx, x.session, q, func(more int) error {
+		n += more
+		return c.querier.room(mu, n)
+	})
 }
 
 // room returns an error if the query cannot hold so many more samples.
