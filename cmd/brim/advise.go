@@ -156,6 +156,9 @@ func adviceYAML(a *advise.Advice) string {
 	}
 	line("    storage: %s", c.Storage)
 	line("    granularity: %s", config.FormatDuration(c.Granularity))
+	if c.Columns {
+		line("    bucket-format: %s", store.Columns)
+	}
 	if c.Storage == store.Bucket {
 		line("    bucket-max-readings: %d", c.MaxReadings)
 		line("    bucket-max-bytes: %s", config.FormatSize(int64(c.MaxBytes)))

@@ -108,6 +108,7 @@ type Stream struct {
 	Fields               []string // that readings may have; none: any
 	OtherFields          fieldAnswer
 	SealAfter            time.Duration // 0: only on request
+	Duplicates           store.Duplicates
 	View                 SwitchPosition
 	SilentAfter          time.Duration
 	Lookback             time.Duration
@@ -253,6 +254,10 @@ func (s *Stream) all() []Setting {
 		{
 			Name: "seal-after", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.SealAfter, time.Minute, 365*config.Day, true),
 			Usage: "pack a bucket into one block once its window ended this long ago, at least twice --flush-max; 0: only brim seal does; with columns the default is 2h",
+		},
+		{
+			Name: "duplicates", live: true, Kind: "RULE", Initial: string(store.Keep), set: config.Choice(&s.Duplicates, store.Keep, store.DropIdentical),
+			Usage: "which readings of a sensor with the same time are kept: keep (all), or drop-identical (one of those with the same fields, values and tags); queries apply it at once, sealing for good",
 		},
 		{Name: "fields", live: true, Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
 		{

@@ -1,5 +1,5 @@
 // Package compression is the experiment that compares what a block compressor
-// saves with what it costs: three compressors, four shapes and two kinds of
+// saves with what it costs: three compressors, six shapes and two kinds of
 // values, which are all that varies.
 package compression
 
@@ -22,6 +22,7 @@ var compressors = [...]store.Compressor{store.NoneCompressor, store.Snappy, stor
 func shapes() []shape.Shape {
 	return []shape.Shape{
 		{Kind: shape.Documents}, {Kind: shape.Buckets, Granularity: 5 * time.Minute}, {Kind: shape.Buckets, Granularity: time.Hour}, {Kind: shape.TimeSeries, Granularity: time.Hour},
+		{Kind: shape.Buckets, Granularity: time.Hour, Format: store.Columns}, {Kind: shape.Buckets, Granularity: time.Hour, Format: store.Columns, Sealed: true},
 	}
 }
 
@@ -31,6 +32,7 @@ const (
 	buckets5m
 	buckets1h
 	timeSeries
+	columns1h
 )
 
 // The values that readings hold.
@@ -65,8 +67,8 @@ func Experiment() *bench.Experiment {
 			{Claim: zstdOfSnappy, Says: "Use snappy, because zstd leaves %s of what snappy leaves."},
 		},
 		Question: "What do snappy and zstd save, and what do they cost?",
-		Full:     6 * time.Minute,
-		Quick:    70 * time.Second,
+		Full:     8 * time.Minute,
+		Quick:    80 * time.Second,
 		Restarts: "cold reads, before which it is restarted",
 		Cells: []bench.Cell{
 			{Name: "size", What: "bytes of data and indexes: compressors by shapes by values"},
@@ -159,7 +161,7 @@ func scaleOf(quick bool) scale {
 	if quick {
 		return scale{sensors: 16, hours: 4, rate: 2000, write: 2500 * time.Millisecond, checkpoint: 3, paced: []int{buckets5m}}
 	}
-	return scale{sensors: 16, hours: 10, rate: 2000, write: 5 * time.Second, checkpoint: 6, paced: []int{documents, buckets5m, timeSeries}}
+	return scale{sensors: 16, hours: 10, rate: 2000, write: 5 * time.Second, checkpoint: 6, paced: []int{documents, buckets5m, timeSeries, columns1h}}
 }
 
 // A trial is one run of the experiment.
