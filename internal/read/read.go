@@ -10,7 +10,7 @@
 //
 // session.go answers callers in this process. request.go reads what a request asks for,
 // serve.go carries it out within its limits, slots.go bounds how many at once, answers.go has the answer to each kind of
-// request, backlog.go the journal, others.go the other daemons, write.go the output, and
+// request, many.go that for several sensors, backlog.go the journal, others.go the other daemons, write.go the output, and
 // table.go that as CSV or Parquet.
 package read
 
