@@ -240,11 +240,12 @@ func (s *exportSource) Readings(ctx context.Context, q transfer.PageQuery) (page
 	query := url.Values{
 		"stream": {s.stream}, "limit": {strconv.Itoa(q.Limit)},
 		"from": {strconv.FormatInt(q.From, 10)}, "to": {strconv.FormatInt(q.To, 10)},
+		"sensor": q.Sensors,
 	}
 	if q.After != "" {
 		query.Set("after", q.After)
 	}
-	err = s.get(ctx, "/v1/sensors/"+escapeSensor(q.Sensor)+"/readings?"+query.Encode(), asLines, func(resp *http.Response) error {
+	err = s.get(ctx, "/v1/readings?"+query.Encode(), asLines, func(resp *http.Response) error {
 		var body bytes.Buffer
 		n, err := io.Copy(&body, io.LimitReader(resp.Body, maxExportPage+1))
 		if err == nil && n > maxExportPage {
@@ -253,6 +254,9 @@ func (s *exportSource) Readings(ctx context.Context, q transfer.PageQuery) (page
 		page = transfer.Page{Lines: body.Bytes(), Next: resp.Header.Get("Brim-After")}
 		if after := resp.Trailer.Get("Brim-After"); after != "" {
 			page.Next = after
+		}
+		if err == nil {
+			page.Next, err = url.PathUnescape(page.Next)
 		}
 		return err
 	})

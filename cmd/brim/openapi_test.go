@@ -201,6 +201,8 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		"GET /v1/sensors": 200, "GET /v1/sensors?limit=1": 200, "GET /v1/sensors?limit=0": 400, "POST /v1/sensors": 405, "GET /v1/sensors?stream=x": 404,
 		"GET " + sensor + "/latest": 200, "GET /v1/sensors/none/latest": 404, "GET " + sensor + "/latest?x": 400, "PUT " + sensor + "/latest": 405,
 		"GET " + sensor + "/readings": 200, "GET " + sensor + "/readings?limit=1": 200, "GET " + sensor + "/readings?from=x": 400, "POST " + sensor + "/readings": 405,
+		"GET /v1/readings?sensor=a%2Fb&sensor=none": 200, "GET /v1/readings": 400, "GET /v1/readings?sensor=a%2Fb&stream=x": 404,
+		"GET /v1/readings?sensor=a%2Fb&limit=1&after=1795255200000.1.a%2Fb": 200, "GET /v1/readings?sensor=a%2Fb&after=0.0.c": 400,
 		"GET " + sensor + "/summary": 200, "GET " + sensor + "/summary?every=1s": 400, "GET " + sensor + "/summary?from=1795255200000&every=1000000d": 200, "POST " + sensor + "/summary": 405,
 		"GET " + sensor: 405, "DELETE /v1/sensors/none": 200, "DELETE /v1/sensors/none?x=1": 400, "DELETE /v1/sensors/none?stream=x": 404,
 	} {
@@ -208,7 +210,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	}
 	d.ask(200, "GET "+sensor+"/readings?limit=1&after=1795255200000.1", "")
 	d.ask(200, "GET "+sensor+"/readings?after=253402300800000.1073741824", "")
-	for _, path := range []string{"/v1/sensors", sensor + "/readings?limit=1", sensor + "/summary"} {
+	for _, path := range []string{"/v1/sensors", "/v1/readings?limit=1&sensor=a%2Fb", sensor + "/readings?limit=1", sensor + "/summary"} {
 		d.ask(200, "GET "+path, "", asNDJSON)
 		d.ask(406, "GET "+path, "", "Accept: text/html")
 	}

@@ -117,7 +117,7 @@ func (d *daemon) dataHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()
 		switch {
-		case read.Serves(r.URL):
+		case read.Serves(r):
 			out.ServeHTTP(w, r)
 		case promapi.Serves(r.URL):
 			prom.ServeHTTP(w, r)

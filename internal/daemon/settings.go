@@ -374,6 +374,14 @@ func (c *Settings) checkTogether() error {
 				s.Name, config.FormatDuration(s.SealAfter), config.FormatDuration(waits))
 		}
 	}
+	all := (&listeners{}).bindings(c)
+	for i, b := range all {
+		for _, other := range all[:i] {
+			if b.address == other.address && !strings.HasSuffix(b.address, ":0") {
+				return fmt.Errorf("%s and %s are both %s; each listener needs an address of its own", other.flag[2:], b.flag[2:], b.address)
+			}
+		}
+	}
 	return c.checkListeners()
 }
 

@@ -97,6 +97,7 @@ type exchange struct {
 	visit  *visit
 
 	evaluation evaluation // of query and query_range
+	working    bool       // it has a turn for that
 	session    *read.Session
 }
 

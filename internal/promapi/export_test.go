@@ -13,7 +13,9 @@ type (
 )
 
 // NewShares is newShares.
-var NewShares = newShares
+func NewShares(most, readers int) *Shares {
+	return newShares(most, readers, &turns{arriving: func() bool { return false }})
+}
 
 // Shares returns what queries of the API share.
 func (a *API) Shares() *Shares { return a.shares }

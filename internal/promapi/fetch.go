@@ -152,11 +152,7 @@ func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64)
 	got, joined, err := x.api.shares.read(ctx, x.session, x.visit, c.task.sensor, w)
 	if errors.Is(err, errNoRoom) {
 		got, joined = &record{}, false
-		n := 0
-		err = got.read(ctx, x.session, w.query(c.task.sensor), func(more int) error {
-			n += more
-			return c.querier.room(mu, n)
-		})
+		err = c.readAlone(ctx, mu, got, w.query(c.task.sensor))
 	}
 	if err != nil {
 		return err
@@ -166,6 +162,19 @@ func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64)
 	}
 	c.take(got, span)
 	return c.count(mu)
+}
+
+// readAlone reads what no other query can share.
+func (c *collector) readAlone(ctx context.Context, mu *sync.Mutex, into *record, q telemetry.Query) error {
+	x, n := c.querier.exchange, 0
+	if err := x.api.turns.take(ctx); err != nil {
+		return err
+	}
+	defer x.api.turns.leave()
+	return into.read(ctx, x.session, q, func(more int) error {
+		n += more
+		return c.querier.room(mu, n)
+	})
 }
 
 // room returns an error if the query cannot hold so many more samples.
@@ -205,14 +214,21 @@ func (c *collector) take(from *record, span [2]int64) {
 	}
 }
 
-// setOf returns the set of readings with these tags.
+// setOf returns the set of readings with these tags, or with others of the same labels: an
+// empty tag is none.
 func (c *collector) setOf(tags []telemetry.Tag) *tagSet {
 	for _, set := range c.sets {
 		if sameTags(set.tags, tags) {
 			return set
 		}
 	}
-	set := &tagSet{tags: tags, labels: labelsOf(&c.builder, c.task.sensor, tags), wanted: make([]bool, len(c.task.of))}
+	l := labelsOf(&c.builder, c.task.sensor, tags)
+	for _, set := range c.sets {
+		if labels.Equal(set.labels, l) {
+			return set
+		}
+	}
+	set := &tagSet{tags: tags, labels: l, wanted: make([]bool, len(c.task.of))}
 	for i, s := range c.task.of {
 		set.wanted[i] = s.matchers.matches(set.labels)
 		set.any = set.any || set.wanted[i]

@@ -8,7 +8,7 @@
 // Brim-Stream. A field is a metric of its name; tags are labels, and so is the sensor.
 //
 // endpoints.go has the calls, query.go runs the engine, querier.go plans what a query
-// reads, fetch.go reads it, record.go holds it, share.go lets queries share it, labels.go makes labels of readings, encode.go writes the
+// reads, fetch.go reads it, record.go holds it, share.go lets queries share it, turns.go bounds how much of that is done at once, labels.go makes labels of readings, encode.go writes the
 // answers, errors.go the refusals.
 package promapi
 
@@ -66,6 +66,7 @@ type API struct {
 	parser  parser.Parser
 	engine  *promql.Engine
 	metrics *metrics
+	turns   *turns
 	shares  *shares
 }
 
@@ -86,7 +87,8 @@ func New(cfg Config) (*API, error) {
 	case cfg.MaxSamples < 1:
 		return nil, fmt.Errorf("query-max-samples %d is out of range; allowed is 1 or more", cfg.MaxSamples)
 	}
-	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), shares: newShares(cfg.MaxSamples, readers())}
+	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), turns: &turns{arriving: cfg.Reader.Arriving}}
+	a.shares = newShares(cfg.MaxSamples, readers(), a.turns)
 	a.engine = promql.NewEngine(promql.EngineOpts{
 		MaxSamples: cfg.MaxSamples, Timeout: time.Hour, // that of the session is shorter
 		LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,

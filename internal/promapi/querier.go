@@ -106,11 +106,12 @@ func (s *selection) Err() error { return s.failed }
 // Warnings implements storage.SeriesSet.
 func (*selection) Warnings() annotations.Annotations { return nil }
 
-// run reads what is planned.
+// run reads what is planned. The evaluation pauses meanwhile.
 func (q *querier) run(ctx context.Context) {
 	planned := q.planned
 	q.planned = nil
-	err := q.read(ctx, planned)
+	q.exchange.pause()
+	err := errors.Join(q.read(ctx, planned), q.exchange.work(ctx))
 	for _, s := range planned {
 		if s.done, s.failed = true, err; err != nil {
 			s.found = nil
@@ -188,6 +189,11 @@ func (q *querier) sensors(ctx context.Context, group []*selection) iter.Seq2[*te
 			yield(nil, err)
 			return
 		}
+		if err := x.api.turns.take(ctx); err != nil {
+			yield(nil, err)
+			return
+		}
+		defer x.api.turns.leave()
 		for one, err := range x.session.Find(ctx, ask) {
 			if !yield(&one, err) {
 				return

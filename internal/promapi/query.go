@@ -111,6 +111,10 @@ func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 	if err != nil {
 		return answer{}, invalid("%v", err)
 	}
+	if err := x.work(ctx); err != nil {
+		return answer{close: q.Close}, err
+	}
+	defer x.pause()
 	result := q.Exec(ctx)
 	out := answer{data: result.Value, close: q.Close}
 	if result.Err != nil {
@@ -121,6 +125,21 @@ func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 		out = out.cut(e.limit)
 	}
 	return out, nil
+}
+
+// work waits for a turn to evaluate the query.
+func (x *exchange) work(ctx context.Context) error {
+	err := x.api.turns.take(ctx)
+	x.working = err == nil
+	return err
+}
+
+// pause ends the turn.
+func (x *exchange) pause() {
+	if x.working {
+		x.api.turns.leave()
+	}
+	x.working = false
 }
 
 // cut leaves so many series of an answer.

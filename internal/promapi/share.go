@@ -27,6 +27,7 @@ import (
 type shares struct {
 	most    int // samples that reads together may hold
 	readers *semaphore.Weighted
+	turns   *turns
 
 	mu     sync.Mutex
 	clock  uint64 // counts arrivals of queries and beginnings of reads
@@ -35,9 +36,9 @@ type shares struct {
 	held   int                     // samples of those, or their equivalent
 }
 
-func newShares(most, readers int) *shares {
+func newShares(most, readers int, turns *turns) *shares {
 	return &shares{
-		most: most, readers: semaphore.NewWeighted(int64(readers)),
+		most: most, readers: semaphore.NewWeighted(int64(readers)), turns: turns,
 		visits: make(map[*visit]struct{}), reads: make(map[place][]*sharedRead),
 	}
 }
@@ -310,6 +311,10 @@ func (s *shares) run(ctx context.Context, r *sharedRead) {
 	defer r.cancel()
 	if r.err = s.readers.Acquire(ctx, 1); r.err == nil {
 		defer s.readers.Release(1)
+		r.err = s.turns.take(ctx)
+	}
+	if r.err == nil {
+		defer s.turns.leave()
 		r.result, r.err = r.load(ctx, r.session, s.begin(r), func(n int) error { return s.grow(r, n) })
 	}
 	s.mu.Lock()

@@ -19,45 +19,12 @@ const maxPageBytes = 8 << 20
 
 // readings answers GET …/readings.
 func (q *question) readings(ctx context.Context) error {
-	unstored, err := q.waitingReadings(ctx)
+	list := &list{page: q.newPage(), limit: q.params.query.Limit}
+	next, err := q.fill(ctx, list, q.params.query, q.params.after)
 	if err != nil {
 		return err
 	}
-	ask, skip := q.params.query, 0
-	if after := q.params.after; after.set {
-		if after.ms >= ask.From {
-			ask.From, skip = after.ms, after.seen
-		}
-		ask.To = max(ask.To, ask.From)
-	}
-	limit := ask.Limit
-	ask.Limit = limit + skip + 1
-	ask.Unstored = unstored
-	out := q.newPage()
-	n, last, next := 0, q.params.after, cursor{}
-	for r, err := range q.source.Readings(ctx, ask) {
-		if err != nil {
-			return err
-		}
-		ms := r.Time.UnixMilli()
-		if skip > 0 && ms == q.params.after.ms {
-			skip--
-			continue
-		}
-		if n == limit || out.full() {
-			next = cut(out, last, ms)
-			break
-		}
-		if n > 0 && ms != last.ms {
-			out.hold()
-		}
-		last = last.past(ms)
-		if err := out.add(&r); err != nil {
-			return err
-		}
-		n++
-	}
-	return out.end(next.String())
+	return list.end(next.String())
 }
 
 // summary answers GET …/summary.

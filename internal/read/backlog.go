@@ -110,10 +110,7 @@ func (q *question) waitingReadings(ctx context.Context) ([]telemetry.Unstored, e
 		find = q.newestSearch(p.query.Sensor)
 	}
 	if p.call == callReadings {
-		find.most = p.query.Limit + p.after.seen + 1
-	}
-	if p.after.set {
-		find.from = max(find.from, p.after.ms)
+		find.most = p.query.Limit + 1
 	}
 	found, err := q.unstored(ctx, find)
 	q.showMissing()

@@ -19,7 +19,7 @@ const (
 var codes = []string{"200", "400", "403", "404", "415", "500", "503", "504", codeCut, codeGone, codeOther}
 
 // calls are the values of the label of that name.
-var calls = [...]call{callSensors, callLatest, callReadings, callSummary, callDelete, callDeleteMany, callWaiting}
+var calls = [...]call{callSensors, callLatest, callReadings, callMany, callSummary, callDelete, callDeleteMany, callWaiting}
 
 type metrics struct {
 	requests *prometheus.CounterVec

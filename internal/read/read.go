@@ -9,8 +9,8 @@
 // recognized by its session and sequence. Each is returned once.
 //
 // session.go answers callers in this process. request.go reads what a request asks for,
-// serve.go carries it out within its limits, answers.go has the answer to each kind of
-// request, backlog.go the journal, others.go the other daemons, write.go the output, and
+// serve.go carries it out within its limits, slots.go bounds how many at once, answers.go has the answer to each kind of
+// request, many.go that for several sensors, backlog.go the journal, others.go the other daemons, write.go the output, and
 // table.go that as CSV or Parquet.
 package read
 
@@ -23,6 +23,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -131,6 +132,8 @@ type Reader struct {
 	slots   *slots // of the answers in progress
 	waiting *slots // likewise, of answers to unstored=only
 	stored  atomic.Pointer[Stored]
+
+	arrivals arrivals
 }
 
 // DefaultQueries is how many queries are answered at once unless Config says
@@ -150,6 +153,33 @@ func New(cfg Config) (*Reader, error) {
 
 // Stream returns the name of a stream; that of an empty name is the default stream's.
 func (r *Reader) Stream(name string) string { return cmp.Or(name, r.cfg.DefaultStream) }
+
+// Arriving reports whether readings were journaled within the last second, as far as the
+// calls of that second tell.
+func (r *Reader) Arriving() bool {
+	stored := r.stored.Load()
+	return stored != nil && stored.Backlog.Journal != nil && r.arrivals.seen(stored.Backlog.Journal.End(), time.Now())
+}
+
+// arrivals is what is known about readings that arrive.
+type arrivals struct {
+	mu             sync.Mutex
+	end            uint64 // of the journal
+	asked, changed time.Time
+}
+
+// lately is how long ago readings may have arrived.
+const lately = time.Second
+
+func (a *arrivals) seen(end uint64, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if end != a.end && now.Sub(a.asked) < lately {
+		a.changed = now
+	}
+	a.end, a.asked = end, now
+	return now.Sub(a.changed) < lately
+}
 
 // Open says where the answers come from.
 func (r *Reader) Open(s Stored) { r.stored.Store(&s) }

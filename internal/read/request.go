@@ -26,6 +26,7 @@ const (
 	callSensors  call = "sensors"
 	callLatest   call = "latest"
 	callReadings call = "readings"
+	callMany     call = "readings_many"
 	callSummary  call = "summary"
 	callDelete   call = "delete"
 
@@ -36,7 +37,7 @@ const (
 
 // An endpoint describes the parameters of a call and how it is answered.
 type endpoint struct {
-	path    string // after root
+	path    string
 	method  string
 	allowed []string                        // names of its parameters
 	parse   func(*params, url.Values) error // parses its own parameters; nil: it has none
@@ -44,27 +45,34 @@ type endpoint struct {
 	answer  func(*question, context.Context) error
 }
 
-// root is the path that all others begin with.
-const root = "/v1/sensors"
+const (
+	// root is the path that all others begin with, except readingsPath.
+	root     = "/v1/sensors"
+	ofSensor = root + "/{sensorId}"
+)
 
 var endpoints = map[call]endpoint{
-	callSensors:    {"", http.MethodGet, []string{"after", "limit", "prefix", "sensor", "stream", "tag", "unstored"}, (*params).parseList, true, (*question).sensors},
-	callDelete:     {"/{sensorId}", http.MethodDelete, []string{"stream", "unstored"}, nil, false, (*question).delete},
-	callDeleteMany: {"", http.MethodDelete, []string{"after", "dry-run", "limit", "prefix", "stream", "tag", "unstored"}, (*params).parseDelete, false, (*question).deleteMany},
-	callLatest:     {"/{sensorId}/latest", http.MethodGet, []string{"stream", "unstored"}, nil, false, (*question).latest},
-	callReadings:   {"/{sensorId}/readings", http.MethodGet, []string{"after", "from", "limit", "stream", "to", "unstored"}, (*params).parseReadings, true, (*question).readings},
-	callSummary:    {"/{sensorId}/summary", http.MethodGet, []string{"every", "from", "stream", "to", "unstored"}, (*params).parseSummary, true, (*question).summary},
+	callSensors:    {root, http.MethodGet, []string{"after", "limit", "prefix", "sensor", "stream", "tag", "unstored"}, (*params).parseList, true, (*question).sensors},
+	callDelete:     {ofSensor, http.MethodDelete, []string{"stream", "unstored"}, nil, false, (*question).delete},
+	callDeleteMany: {root, http.MethodDelete, []string{"after", "dry-run", "limit", "prefix", "stream", "tag", "unstored"}, (*params).parseDelete, false, (*question).deleteMany},
+	callLatest:     {ofSensor + "/latest", http.MethodGet, []string{"stream", "unstored"}, nil, false, (*question).latest},
+	callReadings:   {ofSensor + "/readings", http.MethodGet, []string{"after", "from", "limit", "stream", "to", "unstored"}, (*params).parseReadings, true, (*question).readings},
+	callMany:       {readingsPath, http.MethodGet, []string{"after", "from", "limit", "sensor", "stream", "to", "unstored"}, (*params).parseMany, true, (*question).many},
+	callSummary:    {ofSensor + "/summary", http.MethodGet, []string{"every", "from", "stream", "to", "unstored"}, (*params).parseSummary, true, (*question).summary},
 }
 
 // parsePath returns what an escaped path asks for, and of which sensor. It does not use
 // an http.ServeMux, which redirects if a sensor id contains "//" or "..".
 func parsePath(escaped string) (c call, sensor string, ok bool) {
-	if escaped == root {
+	switch escaped {
+	case root:
 		return callSensors, "", true
+	case readingsPath:
+		return callMany, "", true
 	}
 	rest, ok := strings.CutPrefix(escaped, root+"/")
 	id, what, deeper := strings.Cut(rest, "/")
-	c, path := callDelete, "/{sensorId}"
+	c, path := callDelete, ofSensor
 	if deeper {
 		c, path = call(what), path+"/"+what
 	}
@@ -72,22 +80,22 @@ func parsePath(escaped string) (c call, sensor string, ok bool) {
 	return c, sensor, ok && endpoints[c].path == path && err == nil && sensor != ""
 }
 
-// Serves reports whether requests with the path are the reader's.
-func Serves(u *url.URL) bool {
-	p := u.EscapedPath()
-	return p == root || strings.HasPrefix(p, root+"/")
+// Serves reports whether a request is the reader's.
+func Serves(r *http.Request) bool {
+	p := r.URL.EscapedPath()
+	return p == root || strings.HasPrefix(p, root+"/") || p == readingsPath && (r.Method == http.MethodGet || r.Method == http.MethodHead)
 }
 
 // Paths are the paths that a reader serves, as the description of the API has them.
 func Paths() map[string][]string {
 	paths := make(map[string][]string)
 	for _, e := range endpoints {
-		paths[root+e.path] = append(paths[root+e.path], e.method)
+		paths[e.path] = append(paths[e.path], e.method)
 	}
 	return paths
 }
 
-// Handler serves the paths for which Serves is true.
+// Handler serves the requests for which Serves is true.
 func (r *Reader) Handler() http.Handler {
 	reads := access.Require(r.cfg.Guard, access.Read, r.cfg.Problem, http.HandlerFunc(r.route))
 	deletes := access.Require(r.cfg.Guard, access.Admin, r.cfg.Problem, http.HandlerFunc(r.route))
@@ -136,15 +144,16 @@ func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 
 // params are what a request asks for.
 type params struct {
-	call   call
-	stream string
-	query  telemetry.Query // without Unstored
-	after  cursor
-	every  int64 // milliseconds; 0: one step
-	list   telemetry.SensorQuery
-	dryRun bool
-	lines  bool         // NDJSON rather than JSON
-	table  files.Format // CSV or Parquet; empty: neither
+	call    call
+	stream  string
+	query   telemetry.Query // without Unstored
+	sensors []string        // of callMany, sorted
+	after   cursor
+	every   int64 // milliseconds; 0: one step
+	list    telemetry.SensorQuery
+	dryRun  bool
+	lines   bool         // NDJSON rather than JSON
+	table   files.Format // CSV or Parquet; empty: neither
 
 	storedOnly  bool // unstored=off
 	waitingOnly bool // unstored=only: another daemon asks, for what this one has not stored yet
@@ -182,7 +191,7 @@ func parse(c call, sensor string, r *http.Request) (params, error) {
 	if e.lines {
 		forms = append(forms, typeLines)
 	}
-	if c == callReadings && !p.waitingOnly {
+	if c == callMany || c == callReadings && !p.waitingOnly {
 		forms = append(forms, files.CSV.MediaType(), files.Parquet.MediaType())
 	}
 	media, err := wantedForm(r.Header.Values("Accept"), forms)
@@ -200,7 +209,7 @@ func parse(c call, sensor string, r *http.Request) (params, error) {
 func (p *params) parseUnstored(s string) error {
 	allowed := "on, off and only"
 	switch p.call {
-	case callSummary:
+	case callSummary, callMany:
 		allowed = "on and off"
 	case callDelete, callDeleteMany:
 		allowed = "on and only"
@@ -209,7 +218,7 @@ func (p *params) parseUnstored(s string) error {
 	case s == "", s == "on":
 	case s == "off" && p.call != callDelete && p.call != callDeleteMany:
 		p.storedOnly = true
-	case s == "only" && p.call != callSummary:
+	case s == "only" && p.call != callSummary && p.call != callMany:
 		p.waitingOnly = true
 	default:
 		return invalid("unstored %s is unknown; allowed are %s", telemetry.Quote([]byte(s)), allowed)

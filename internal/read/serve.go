@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/access"
@@ -176,96 +175,4 @@ func away(err error) error {
 		Kind: telemetry.Unavailable, Code: "mongodb_away", Message: "MongoDB does not answer; nothing can be read until it is back",
 		RetryAfter: time.Second, Err: err,
 	}
-}
-
-// slots are those of --max-queries. One identity has at most half of them, so that
-// it cannot block all other readers. Unauthenticated clients have no such limit: a
-// dashboard and a proxy have one address.
-type slots struct {
-	all, half int
-
-	mu      sync.Mutex
-	taken   int
-	of      map[string]int // by name of the identity
-	waiting int
-	freed   chan struct{} // closed when one is free again
-}
-
-// slotWait is how long a request waits for a slot: a dashboard asks for everything
-// it shows at once, and most answers take less. At most waitersPerSlot wait for each.
-const (
-	slotWait       = time.Second
-	waitersPerSlot = 16
-)
-
-func newSlots(all int) *slots {
-	return &slots{all: all, half: (all + 1) / 2, of: make(map[string]int), freed: make(chan struct{})}
-}
-
-// used is how many are taken.
-func (p *slots) used() float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return float64(p.taken)
-}
-
-// enter takes one of the slots for an identity, and waits a while for one.
-func (p *slots) enter(ctx context.Context, who *access.Identity, wait time.Duration) (leave func(), err error) {
-	name := who.Name
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	leave, err = p.take(name)
-	if err == nil || p.waiting == p.all*waitersPerSlot {
-		return leave, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	p.waiting++
-	defer func() { p.waiting-- }()
-	for err != nil && ctx.Err() == nil {
-		freed := p.freed
-		p.mu.Unlock()
-		select {
-		case <-freed:
-		case <-ctx.Done():
-		}
-		p.mu.Lock()
-		if ctx.Err() == nil {
-			leave, err = p.take(name)
-		}
-	}
-	return leave, err
-}
-
-// take takes a slot now, or says why there is none; p is locked.
-func (p *slots) take(name string) (leave func(), err error) {
-	switch {
-	case p.taken == p.all:
-		return nil, tooMany(fmt.Sprintf("%d queries are being answered, which is the limit (--max-queries)", p.all))
-	case name != "" && p.of[name] == p.half:
-		return nil, tooMany(fmt.Sprintf("%d queries of %s are being answered, which is the limit for one identity (half of --max-queries)", p.half, name))
-	}
-	p.taken++
-	if name != "" {
-		p.of[name]++
-	}
-	return func() { p.leave(name) }, nil
-}
-
-func (p *slots) leave(name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.taken--
-	close(p.freed)
-	p.freed = make(chan struct{})
-	if name == "" {
-		return
-	}
-	if p.of[name]--; p.of[name] == 0 {
-		delete(p.of, name)
-	}
-}
-
-func tooMany(message string) error {
-	return &telemetry.Error{Kind: telemetry.Unavailable, Code: "queries_too_many", RetryAfter: time.Second, Message: message + "; ask again soon"}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -63,6 +64,42 @@ func leavePlaces(t *testing.T) {
 	asked.Wait()
 	assert.Zero(t, r.slots.used())
 	assert.Empty(t, r.slots.of, "no identity is kept")
+}
+
+func TestSlotsAreGivenInTheOrderOfDeadlines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newSlots(1)
+		leave, err := p.enter(t.Context(), &access.Identity{}, time.Second)
+		require.NoError(t, err)
+		got := make(chan string, 4)
+		var waiting sync.WaitGroup
+		wait := func(name string, d time.Duration) {
+			waiting.Go(func() {
+				leave, err := p.enter(t.Context(), &access.Identity{}, d)
+				if err != nil {
+					name += " refused"
+				}
+				got <- name
+				if err == nil {
+					leave()
+				}
+			})
+			synctest.Wait()
+		}
+		wait("impatient", time.Millisecond)
+		wait("first", 30*time.Second)
+		wait("second", 30*time.Second)
+		wait("urgent", time.Second)
+		<-time.After(10 * time.Millisecond) // of the bubble's clock
+		leave()
+		waiting.Wait()
+		for _, name := range []string{"impatient refused", "urgent", "first", "second"} {
+			assert.Equal(t, name, <-got)
+		}
+		assert.Zero(t, p.used())
+		assert.Empty(t, p.waiting)
+	})
 }
 
 // A stuckClient takes no bytes at all.

@@ -299,7 +299,7 @@ func (p *process) openHandler(outside) error {
 	write, answer := p.ingest.Handler(), reader.Handler()
 	p.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case read.Serves(r.URL):
+		case read.Serves(r):
 			answer.ServeHTTP(w, r)
 		case r.URL.Path == peers.ProbePath:
 			w.Header().Set(peers.DaemonHeader, p.session)

@@ -71,8 +71,8 @@ func drawMoods(seed uint64) moods {
 		dropLate: pick("dropLate", 2) == 0, hold: pick("hold", 4) == 0, regrain: pick("regrain", 4) == 0,
 	}
 	switch pick("rare", 10) {
-	case 0:
-		m.drop = 0.3
+	case 0: // after a deletion, numbers of parts say nothing, so that half of the runs have none
+		m.drop, m.remove = 0.3, oneOf("drop remove", 0, m.remove)
 	case 1:
 		m.refuseSensor = 0.3
 	case 2:

@@ -62,8 +62,12 @@ const (
 	// memory, one page each; a daemon answers at least four queries at once, half of
 	// them to one identity.
 	parallel = 2
-	// savePause is how much work is lost at most by an interruption, unless a sensor has
-	// more readings in a day.
+	// One request asks for the readings of so many sensors, with ids of so many bytes
+	// together, as they are part of its URL.
+	sensorsTogether = 100
+	idsTogether     = 2 << 10
+	// savePause is how much work is lost at most by an interruption, unless a day of those
+	// sensors takes longer.
 	savePause = 5 * time.Second
 )
 
@@ -142,7 +146,7 @@ func (e *export) span(ctx context.Context, from int64) (first, last int64, err e
 		}
 		last = max(last, s.Newest)
 		group.Go(func() error {
-			page, err := e.source.Readings(ctx, PageQuery{Sensor: s.Sensor, From: from, To: oldest.Load(), Limit: 1})
+			page, err := e.source.Readings(ctx, PageQuery{Sensors: []string{s.Sensor}, From: from, To: oldest.Load(), Limit: 1})
 			if err != nil || len(page.Lines) == 0 {
 				return err
 			}
@@ -281,7 +285,7 @@ func (e *export) readDay(ctx context.Context, start int64) (n int64, err error) 
 		if s.err != nil {
 			return 0, s.err
 		}
-		at.After = s.sensor
+		at.After = s.last()
 		if time.Since(saved) < savePause {
 			continue
 		}
@@ -329,19 +333,20 @@ func (e *export) daysBefore(ms int64) int {
 	return int((dayOf(ms) - dayOf(e.state.From)) / day.Milliseconds())
 }
 
-// sensorDay is a sensor's readings of a day.
-type sensorDay struct {
-	sensor string
-	pages  chan Page // of which one may wait
-	err    error     // set before pages is closed
+// some are the readings of some sensors in a day.
+type some struct {
+	sensors []string
+	bytes   int       // of sensors
+	pages   chan Page // of which one may wait
+	err     error     // set before pages is closed
 }
 
 // sensors yields the sensors behind one that may have readings in a day, in the order of
 // their ids, while some of the next are being read.
-func (e *export) sensors(ctx context.Context, start int64, after string) iter.Seq2[*sensorDay, error] {
-	return func(yield func(*sensorDay, error) bool) {
+func (e *export) sensors(ctx context.Context, start int64, after string) iter.Seq2[*some, error] {
+	return func(yield func(*some, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		work, order := make(chan *sensorDay), make(chan *sensorDay, parallel)
+		work, order := make(chan *some), make(chan *some, parallel)
 		var failed error
 		var all sync.WaitGroup
 		defer all.Wait()
@@ -349,12 +354,8 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 		all.Go(func() {
 			defer close(order)
 			defer close(work)
-			failed = e.eachSensor(ctx, after, func(s telemetry.SensorSeen) error {
-				if s.Newest < max(start, e.state.From) {
-					return nil
-				}
-				one := &sensorDay{sensor: s.Sensor, pages: make(chan Page, 1)}
-				for _, to := range []chan *sensorDay{work, order} { // in this order, so that each that is waited for is read
+			failed = e.together(ctx, start, after, func(one *some) error {
+				for _, to := range []chan *some{work, order} { // in this order, so that each that is waited for is read
 					select {
 					case to <- one:
 					case <-ctx.Done():
@@ -367,7 +368,7 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 		for range parallel {
 			all.Go(func() {
 				for one := range work {
-					one.err = e.readSensor(ctx, start, one)
+					one.err = e.readSome(ctx, start, one)
 					close(one.pages)
 				}
 			})
@@ -383,9 +384,31 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 	}
 }
 
-// readSensor reads a sensor's pages of a day.
-func (e *export) readSensor(ctx context.Context, start int64, s *sensorDay) error {
-	q := PageQuery{Sensor: s.sensor, From: max(start, e.state.From), To: min(start+day.Milliseconds(), e.state.To), Limit: pageReadings}
+// together calls visit for the sensors that may have readings in a day, as many at a time
+// as one request asks for.
+func (e *export) together(ctx context.Context, start int64, after string, visit func(*some) error) error {
+	next := &some{pages: make(chan Page, 1)}
+	err := e.eachSensor(ctx, after, func(s telemetry.SensorSeen) error {
+		if s.Newest < max(start, e.state.From) {
+			return nil
+		}
+		next.sensors, next.bytes = append(next.sensors, s.Sensor), next.bytes+len(s.Sensor)
+		if len(next.sensors) < sensorsTogether && next.bytes < idsTogether {
+			return nil
+		}
+		full := next
+		next = &some{pages: make(chan Page, 1)}
+		return visit(full)
+	})
+	if err != nil || len(next.sensors) == 0 {
+		return err
+	}
+	return visit(next)
+}
+
+// readSome reads the pages of some sensors of a day.
+func (e *export) readSome(ctx context.Context, start int64, s *some) error {
+	q := PageQuery{Sensors: s.sensors, From: max(start, e.state.From), To: min(start+day.Milliseconds(), e.state.To), Limit: pageReadings}
 	for {
 		page, err := e.source.Readings(ctx, q)
 		if errors.Is(err, ErrPageTooLarge) && q.Limit > 1 {
@@ -393,7 +416,7 @@ func (e *export) readSensor(ctx context.Context, start int64, s *sensorDay) erro
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("sensor %s: %w", telemetry.Quote([]byte(s.sensor)), err)
+			return fmt.Errorf("sensors %s to %s: %w", telemetry.Quote([]byte(s.sensors[0])), telemetry.Quote([]byte(s.last())), err)
 		}
 		if len(page.Lines) > 0 {
 			select {
@@ -408,6 +431,8 @@ func (e *export) readSensor(ctx context.Context, start int64, s *sensorDay) erro
 		q.After = page.Next
 	}
 }
+
+func (s *some) last() string { return s.sensors[len(s.sensors)-1] }
 
 // writeDays writes the file of each day that was read.
 func (e *export) writeDays(ctx context.Context) error {

@@ -76,7 +76,11 @@ func (s *fakeSource) Readings(_ context.Context, q transfer.PageQuery) (page tra
 	}
 	skip, _ := strconv.Atoi(cmp.Or(q.After, "0"))
 	n := 0
-	for _, r := range s.readings[q.Sensor] {
+	var all []telemetry.Reading
+	for _, id := range q.Sensors {
+		all = append(all, s.readings[id]...)
+	}
+	for _, r := range all {
 		if ms := r.Time.UnixMilli(); ms < q.From || ms >= q.To {
 			continue
 		}

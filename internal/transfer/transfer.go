@@ -23,14 +23,15 @@ type Source interface {
 	// Sensors returns a page of the sensors whose ids begin with the prefix, in the order
 	// of their ids, and after which id the next page begins; empty: this is the last.
 	Sensors(ctx context.Context, prefix, after string) (page []telemetry.SensorSeen, next string, err error)
-	// Readings returns a page of a sensor's readings in time order, a line each, and
-	// where the next page begins. ErrPageTooLarge asks for a smaller one.
+	// Readings returns a page of the readings of sensors, one sensor after the other and
+	// each in time order, a line each, and where the next page begins. ErrPageTooLarge asks
+	// for a smaller one.
 	Readings(ctx context.Context, q PageQuery) (page Page, err error)
 }
 
 // A PageQuery asks for readings with From <= Time < To, both in milliseconds.
 type PageQuery struct {
-	Sensor   string
+	Sensors  []string // sorted; at most 100
 	From, To int64
 	Limit    int
 	After    string // Next of the page before

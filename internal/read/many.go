@@ -1,0 +1,119 @@
+package read
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// readingsPath is where readings of several sensors are read. Ingest serves POST there.
+const readingsPath = "/v1/readings"
+
+// maxAtOnce is how many sensors one request may name.
+const maxAtOnce = 100
+
+// parseMany reads which sensors' readings are asked for. The cursor ends with the sensor
+// that it belongs to.
+func (p *params) parseMany(values url.Values) error {
+	p.sensors = slices.Compact(slices.Sorted(slices.Values(values["sensor"])))
+	switch {
+	case len(p.sensors) == 0:
+		return invalid("parameter sensor is missing; it is the id of a sensor, and may be given up to %d times", maxAtOnce)
+	case len(values["sensor"]) > maxAtOnce:
+		return invalid("parameter sensor is given %d times; at most %d are allowed", len(values["sensor"]), maxAtOnce)
+	}
+	for _, id := range p.sensors {
+		if refusal := telemetry.CheckSensor([]byte(id)); refusal != nil {
+			return invalid("sensor %s: %s", telemetry.Quote([]byte(id)), refusal.Message)
+		}
+	}
+	if after := values.Get("after"); after != "" {
+		parts := strings.SplitN(after, ".", 3)
+		if len(parts) != 3 || !slices.Contains(p.sensors, parts[2]) {
+			return invalid("after %s is not a cursor of these sensors; use the one of the previous page", telemetry.Quote([]byte(after)))
+		}
+		p.sensors = p.sensors[slices.Index(p.sensors, parts[2]):]
+		values.Set("after", parts[0]+"."+parts[1])
+	}
+	return p.parseReadings(values)
+}
+
+// many answers GET /v1/readings: the readings of one sensor after the other.
+func (q *question) many(ctx context.Context) error {
+	for _, sensor := range q.params.sensors {
+		if err := q.who.RequireSensor(sensor); err != nil {
+			return err
+		}
+	}
+	list := &list{page: q.newPage(), limit: q.params.query.Limit}
+	after := q.params.after
+	for _, sensor := range q.params.sensors {
+		if list.n == list.limit || list.full() {
+			return list.end("0.0." + sensor)
+		}
+		ask := q.params.query
+		ask.Sensor = sensor
+		next, err := q.fill(ctx, list, ask, after)
+		if err != nil {
+			return err
+		}
+		if next.set {
+			return list.end(next.String() + "." + sensor)
+		}
+		after = cursor{}
+	}
+	return list.end("")
+}
+
+// A list is a page with its limit.
+type list struct {
+	page
+
+	n, limit int // readings
+}
+
+// fill adds the readings of a sensor behind a cursor, and returns where the next page
+// begins; not set: there are no more.
+func (q *question) fill(ctx context.Context, to *list, ask telemetry.Query, after cursor) (next cursor, err error) {
+	skip := 0
+	if after.set {
+		if after.ms >= ask.From {
+			ask.From, skip = after.ms, after.seen
+		}
+		ask.To = max(ask.To, ask.From)
+	}
+	ask.Limit = to.limit - to.n + skip + 1
+	if ask.Unstored, err = q.waiting(ctx, ask); err != nil {
+		return cursor{}, err
+	}
+	if q.w.begun && len(q.Missing()) > len(q.w.missing) { // the head is sent, and does not say so
+		return cursor{}, telemetry.Errorf(telemetry.Unavailable, "incomplete", "daemon %s could not be asked for readings that it has not stored yet; ask again", strings.Join(q.Missing(), ", "))
+	}
+	q.showMissing()
+	last := after
+	for r, err := range q.source.Readings(ctx, ask) {
+		if err != nil {
+			return cursor{}, err
+		}
+		ms := r.Time.UnixMilli()
+		if skip > 0 && ms == after.ms {
+			skip--
+			continue
+		}
+		if to.n == to.limit || to.full() {
+			return cut(to, last, ms), nil
+		}
+		if to.n > 0 && ms != last.ms {
+			to.hold()
+		}
+		last = last.past(ms)
+		if err := to.add(&r); err != nil {
+			return cursor{}, err
+		}
+		to.n++
+	}
+	return cursor{}, nil
+}
