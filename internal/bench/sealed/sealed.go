@@ -109,18 +109,19 @@ func claims() (all []bench.Claim) {
 
 // scale is how much is done.
 type scale struct {
-	sensors int // of generated recordings
-	ecg     int // readings of the generated ECG
-	periods int // how often a recording is written
-	reading int // sensors to read
-	queries int // of each kind, in a repeat
+	sensors int           // of generated recordings
+	ecg     int           // readings of the generated ECG
+	periods int           // how often a recording is written
+	reading int           // sensors to read
+	span    time.Duration // of their readings
+	queries int           // of each kind, in a repeat
 }
 
 func scaleOf(quick bool) scale {
 	if quick {
-		return scale{sensors: 20, ecg: 20_000, periods: 4, reading: 4, queries: 10}
+		return scale{sensors: 20, ecg: 20_000, periods: 4, reading: 4, span: day, queries: 10}
 	}
-	return scale{sensors: 100, ecg: 108_000, periods: 10, reading: 20, queries: 50}
+	return scale{sensors: 100, ecg: 108_000, periods: 10, reading: 20, span: day, queries: 50}
 }
 
 // A trial is one run of the experiment.
@@ -193,7 +194,7 @@ func (t *trial) write(ctx context.Context, c *shape.Collection, r *recording, pe
 func (t *trial) reads(ctx context.Context) {
 	const interval = 5 * time.Second
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: t.scale.reading, Seed: t.lab.Seed, Prefix: "s-"}))
-	readings := shape.Readings{Source: shape.Untagged{Source: sensors}, Sensors: t.scale.reading, Count: int(day / interval), Begin: shape.Begin(), Interval: interval}
+	readings := shape.Readings{Source: shape.Untagged{Source: sensors}, Sensors: t.scale.reading, Count: int(t.scale.span / interval), Begin: shape.Begin(), Interval: interval}
 	sides := []struct {
 		shape.Shape
 		stream string
@@ -232,7 +233,7 @@ func (t *trial) ask(ctx context.Context, s shape.Shape, r shape.Readings, repeat
 	random := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // which sensors
 	var summary, all bench.Samples
 	size := 0
-	from, to := r.Begin, r.Begin.Add(day)
+	from, to := r.Begin, r.Begin.Add(t.scale.span)
 	expect := func(n int) {
 		if n != r.Count {
 			bench.Check(fmt.Errorf("read from %s: the answer is about %d readings, not %d", s, n, r.Count))
@@ -291,7 +292,7 @@ func span(from, to time.Time) url.Values {
 
 func (d *daemon) summary(ctx context.Context, sensor string, from, to time.Time) (int, error) {
 	query := span(from, to)
-	query.Set("every", day.String())
+	query.Set("every", to.Sub(from).String())
 	body, err := d.get(ctx, sensor, "summary", query)
 	if err != nil {
 		return 0, err

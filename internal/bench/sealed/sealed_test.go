@@ -20,7 +20,7 @@ func TestExperiment(t *testing.T) {
 	t.Parallel()
 	e := Experiment()
 	e.Run = func(ctx context.Context, lab *bench.Lab) {
-		run(ctx, lab, scale{sensors: 2, ecg: 1500, periods: 2, reading: 1, queries: 1})
+		run(ctx, lab, scale{sensors: 2, ecg: 1500, periods: 2, reading: 1, span: time.Hour, queries: 1})
 	}
 	r, err := bench.Run(t.Context(), e, bench.Config{
 		Quick: true, Hasty: true, Repeats: 1, Brim: program.Path(t), URI: mongodtest.URI(t), Database: t.Name(), Dir: t.TempDir(),
