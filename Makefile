@@ -30,7 +30,7 @@ FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .PHONY: help
 help: ## list what can be made
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## bin/brim
@@ -45,9 +45,13 @@ demo: build ## write latency as hourly buckets fill, with single and merged upda
 	@exec ./bin/brim bench fill --quick --cells 1h-single,1h-merged,1h-timeseries --report bin/demo.html $(ARGS)
 
 .PHONY: test
-test: ## all tests, in random order; what needs a program that is missing is skipped and listed; PKG=./internal/queue narrows it
+test: ## all tests but the fault tests, in random order; what needs a program that is missing is skipped and listed; PKG=./internal/queue narrows it
 	@$(GO) test -tags fault ./internal/crash
-	@$(GOTESTSUM) -- -shuffle=on -timeout 20m $(ARGS) $(PKG)
+	@$(GOTESTSUM) -- -shuffle=on -timeout 20m $(ARGS) $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -v '/internal/faulttest$$'),$(PKG))
+
+.PHONY: test-fault-short
+test-fault-short: ## a short form of each fault test; two minutes
+	@$(MAKE) --no-print-directory test PKG=./internal/faulttest
 
 .PHONY: test-race
 test-race: ## the packages that a reading passes through, under the race detector; needs a C compiler
@@ -66,6 +70,7 @@ test-all: export BRIM_REQUIRE_NODE := 1
 test-all: export BRIM_PROMQL_ALL := 1
 test-all: ## everything: race detector, Prometheus, nginx, systemd, Node.js, fuzzing, fault tests in full; over an hour
 	$(MAKE) test ARGS=-race
+	$(MAKE) test-fault-short ARGS=-race
 	$(MAKE) test-manifests
 	$(MAKE) check-dashboards
 	$(MAKE) lint

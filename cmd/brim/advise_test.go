@@ -24,6 +24,10 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 			Needs:  advise.Needs{Sensors: 1, Interval: 2777 * time.Microsecond, Fields: 1, QuerySpan: 90 * time.Minute, Retention: 30 * config.Day},
 			Chosen: advise.Cost{Candidate: advise.Candidate{Storage: store.Bucket, Granularity: time.Minute, MaxReadings: 21_607, MaxBytes: 1 << 20, Compressor: store.Zstd}, Flush: 10 * time.Second, MergeReadings: 3602, Checkpoint: 2 * time.Minute},
 		},
+		"columns": {
+			Needs:  advise.Needs{Sensors: 9, Interval: time.Minute, Fields: 4, QuerySpan: 30 * config.Day},
+			Chosen: advise.Cost{Candidate: advise.Candidate{Storage: store.Bucket, Granularity: time.Hour, MaxReadings: 20_000, MaxBytes: 1 << 20, Compressor: store.Snappy, Columns: true}, Flush: time.Minute, Checkpoint: time.Minute},
+		},
 		"a time series, kept for ever": {
 			Needs:  advise.Needs{Sensors: 9, Interval: time.Minute, Fields: 4, QuerySpan: 30 * config.Day},
 			Chosen: advise.Cost{Candidate: advise.Candidate{Storage: store.TimeSeries, Granularity: time.Hour, Compressor: store.Snappy}, Flush: 300 * time.Millisecond, Checkpoint: time.Minute},
@@ -48,6 +52,7 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 			if s.Storage == store.Bucket {
 				assert.Equal(t, a.Chosen.MaxReadings, s.BucketMaxReadings)
 				assert.Equal(t, a.Chosen.MaxBytes, s.BucketMaxBytes)
+				assert.Equal(t, a.Chosen.Columns, s.BucketFormat == store.Columns)
 			}
 			flags := loadSettings(t, daemon.Sources{Flags: flagsOf(t, a.Flags())})
 			assert.Equal(t, s.FlushMax, flags.Default.FlushMax)

@@ -19,6 +19,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench/fill"
 	"github.com/brim-telemetry/brim/internal/bench/granularity"
 	benchreport "github.com/brim-telemetry/brim/internal/bench/report"
+	"github.com/brim-telemetry/brim/internal/bench/sealed"
 	"github.com/brim-telemetry/brim/internal/bench/speed"
 	storagebench "github.com/brim-telemetry/brim/internal/bench/storage"
 	"github.com/brim-telemetry/brim/internal/bench/timeseries"
@@ -30,7 +31,7 @@ import (
 func experiments() []*bench.Experiment {
 	return []*bench.Experiment{
 		granularity.Experiment(), fill.Experiment(), timeseries.Experiment(),
-		compression.Experiment(), checkpoint.Experiment(), storagebench.Experiment(), speed.Experiment(),
+		compression.Experiment(), sealed.Experiment(), checkpoint.Experiment(), storagebench.Experiment(), speed.Experiment(),
 	}
 }
 

@@ -108,7 +108,7 @@ func TestBenchList(t *testing.T) {
 	got := runBrim(t, nil, "bench", "list")
 	require.NoError(t, got.err)
 	at := -1
-	for _, name := range []string{"granularity", "fill", "timeseries", "compression", "checkpoint", "storage", "speed", "all"} {
+	for _, name := range []string{"granularity", "fill", "timeseries", "compression", "sealed", "checkpoint", "storage", "speed", "all"} {
 		next := strings.Index("\n"+got.stdout, "\n"+name+"\n  ")
 		assert.Greater(t, next, at, name)
 		at = next
@@ -122,7 +122,7 @@ func TestBenchList(t *testing.T) {
 		Cells          []bench.Cell
 	}
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &list))
-	require.Len(t, list, 7)
+	require.Len(t, list, 8)
 	for _, e := range list {
 		assert.NotEmpty(t, e.Question, e.Name)
 		assert.Greater(t, e.Full, e.Quick, e.Name)

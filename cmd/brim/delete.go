@@ -108,7 +108,15 @@ func (o *deleteOptions) check(one bool) error {
 	case o.dryRun && o.yes:
 		return errors.New("--dry-run and --yes exclude each other")
 	}
-	return checkTags(o.tags)
+	if err := checkTags(o.tags); err != nil {
+		return err
+	}
+	for _, text := range o.tags {
+		if m, err := telemetry.ParseMatcher(text); err == nil && m.Kind == telemetry.MatchEqual && m.Value == "" {
+			return fmt.Errorf("--tag %q: the value is empty, which would select every sensor without this tag; if that is meant, use '%s!~.+'", text, m.Name)
+		}
+	}
+	return nil
 }
 
 // run deletes page after page, or counts.

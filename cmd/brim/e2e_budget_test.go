@@ -30,7 +30,7 @@ import (
 
 // ingestBudget is the budget that the test of it sets, in MiB, and budgetSlack what the
 // rest of the process may take beside it: up to 150, and more where the garbage collector
-// gets too little processor time. Without a budget it is several times as much.
+// gets too little CPU time. Without a budget it is several times as much.
 const (
 	ingestBudget = 64
 	budgetSlack  = 256

@@ -88,6 +88,7 @@ func TestDeleteRefusesAnEmptySelection(t *testing.T) {
 		{"either a sensor id, or --prefix or --tag", []string{"a", "--prefix", "b"}},
 		{"the sensor id is empty", []string{""}},
 		{"--dry-run and --yes exclude each other", []string{"--prefix", "b", "--dry-run", "--yes"}},
+		{`--tag "x=": the value is empty`, []string{"--tag", "x=", "--yes"}},
 		{`--tag "x": it must be NAME=VALUE`, []string{"--tag", "x"}},
 		{"is not a regular expression", []string{"--tag", "x=~("}},
 	} {

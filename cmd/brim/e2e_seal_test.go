@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -61,6 +62,8 @@ func TestColumnsAreStoredReadAndSealed(t *testing.T) {
 		got := runBrim(t, nil, "seal", stream, "--admin", b.Admin)
 		assert.ErrorContains(t, got.err, want)
 	}
+	got = runBrim(t, nil, "seal", "series")
+	assert.NotContains(t, fmt.Sprint(got.err), "no Host in request URL", "the daemon of this machine is the default")
 	got = runBrim(t, nil, "seal", "--admin", b.Admin)
 	var usage config.UsageError
 	assert.ErrorAs(t, got.err, &usage)

@@ -301,7 +301,7 @@ func (p *panels) findOne(ctx context.Context, sensor string) error {
 	return cursor.Close(ctx)
 }
 
-// cpuTime returns the processor time of a process in seconds.
+// cpuTime returns the CPU time of a process in seconds.
 func cpuTime(b *testing.B, pid int) float64 {
 	b.Helper()
 	process, err := procfs.NewProc(pid)

@@ -448,7 +448,7 @@ func (d *Daemon) Load(ctx context.Context, flags ...string) (*load.Result, error
 type DaemonSpent struct {
 	Spent
 
-	Brim          float64 // seconds of the daemon's processor time
+	Brim          float64 // seconds of the daemon's CPU time
 	Before, After scrape.Sample
 }
 

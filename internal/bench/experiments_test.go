@@ -12,6 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench/compression"
 	"github.com/brim-telemetry/brim/internal/bench/fill"
 	"github.com/brim-telemetry/brim/internal/bench/granularity"
+	"github.com/brim-telemetry/brim/internal/bench/sealed"
 	"github.com/brim-telemetry/brim/internal/bench/speed"
 	"github.com/brim-telemetry/brim/internal/bench/storage"
 	"github.com/brim-telemetry/brim/internal/bench/timeseries"
@@ -22,7 +23,7 @@ import (
 func TestClaimsAreAboutDeclaredFigures(t *testing.T) {
 	t.Parallel()
 	for _, e := range []*bench.Experiment{
-		granularity.Experiment(), fill.Experiment(), timeseries.Experiment(), compression.Experiment(), checkpoint.Experiment(), storage.Experiment(), speed.Experiment(),
+		granularity.Experiment(), fill.Experiment(), timeseries.Experiment(), compression.Experiment(), sealed.Experiment(), checkpoint.Experiment(), storage.Experiment(), speed.Experiment(),
 	} {
 		names := make(map[string]bench.Table)
 		for _, table := range e.Tables {

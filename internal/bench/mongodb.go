@@ -279,7 +279,7 @@ func (m *MongoDB) Counters(ctx context.Context) (doctor.Counters, error) {
 	return doctor.ReadCounters(ctx, m.Client())
 }
 
-// CPU is the processor time of the server so far, by its own count; 0 where it does
+// CPU is the CPU time of the server so far, by its own count; 0 where it does
 // not report it.
 func (m *MongoDB) CPU(ctx context.Context) (time.Duration, error) {
 	c, err := m.Counters(ctx)
@@ -290,7 +290,7 @@ func (m *MongoDB) CPU(ctx context.Context) (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)), err
 }
 
-// CPU is the processor time in a server's counters, in seconds; NaN where it does not
+// CPU is the CPU time in a server's counters, in seconds; NaN where it does not
 // report it.
 func CPU(c doctor.Counters) float64 {
 	return c.Value("cpu_seconds_total user") + c.Value("cpu_seconds_total system")
@@ -343,7 +343,7 @@ func (m *MongoDB) Settle(ctx context.Context) error {
 // Spent is what something took.
 type Spent struct {
 	Seconds float64
-	CPU     float64 // seconds of mongod's processor time, by its own count; NaN if it reports none
+	CPU     float64 // seconds of mongod's CPU time, by its own count; NaN if it reports none
 	Own     float64 // and of this process, which writes as a daemon does
 	Since   func(counter string) float64
 }

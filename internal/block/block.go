@@ -102,10 +102,10 @@ type Block struct {
 	shaped shapes
 }
 
-// shapes are the lists of columns that readings have, and the number of each reading's
-// list; nil: all have the first.
+// shapes are the columns that readings have, in the order of their fields, and the number of
+// each reading's shape; nil: all have the first.
 type shapes struct {
-	lists   [][]uint16
+	all     [][]uint16
 	numbers []uint64
 	err     error
 }
@@ -290,7 +290,7 @@ func (b *Block) Times(dst []int64) ([]int64, error) {
 func (b *Block) shapes() *shapes {
 	b.once.Do(func() {
 		if b.rows[0].kind == 0 {
-			b.shaped.lists = [][]uint16{b.allColumns()}
+			b.shaped.all = [][]uint16{b.allColumns()}
 			return
 		}
 		r := b.section(&b.rows[0], nil)
@@ -303,28 +303,28 @@ func (b *Block) shapes() *shapes {
 }
 
 func (b *Block) readShapes(r *reader) (s shapes) {
-	s.lists = make([][]uint16, 0, r.count())
+	s.all = make([][]uint16, 0, r.count())
 	var all []uint16
-	for range cap(s.lists) {
-		var list []uint16
+	for range cap(s.all) {
+		var shape []uint16
 		switch head := r.uvarint(); head {
 		case shapeAll:
 			if all == nil {
 				all = b.allColumns()
 			}
-			list = all
+			shape = all
 		case shapeBits:
-			list = b.shapeOfBits(r)
+			shape = b.shapeOfBits(r)
 		default:
-			list = b.shapeOfList(r, head-shapeList)
+			shape = b.shapeOfList(r, head-shapeList)
 		}
 		if r.err != nil {
 			break
 		}
-		s.lists = append(s.lists, list)
+		s.all = append(s.all, shape)
 	}
 	s.numbers = r.integers(nil, b.n)
-	r.below(s.numbers, len(s.lists))
+	r.below(s.numbers, len(s.all))
 	return s
 }
 
@@ -336,13 +336,13 @@ func (b *Block) allColumns() []uint16 {
 	return list
 }
 
-func (b *Block) shapeOfBits(r *reader) (list []uint16) {
+func (b *Block) shapeOfBits(r *reader) (shape []uint16) {
 	set := r.take((len(b.columns) + 7) / 8)
 	n := 0
 	for _, of := range set {
 		n += bits.OnesCount8(of)
 	}
-	list = make([]uint16, 0, n)
+	shape = make([]uint16, 0, n)
 	for i, of := range set {
 		for ; of != 0; of &= of - 1 {
 			at := 8*i + bits.TrailingZeros8(of)
@@ -350,25 +350,25 @@ func (b *Block) shapeOfBits(r *reader) (list []uint16) {
 				r.fail("a shape has a column that the block does not have")
 				return nil
 			}
-			list = append(list, uint16(at))
+			shape = append(shape, uint16(at))
 		}
 	}
-	return list
+	return shape
 }
 
-func (b *Block) shapeOfList(r *reader, n uint64) (list []uint16) {
+func (b *Block) shapeOfList(r *reader, n uint64) (shape []uint16) {
 	if n > uint64(len(r.rest)) || n > uint64(len(b.columns)) {
 		r.fail("a shape has more columns than the block")
 		return nil
 	}
-	list = make([]uint16, 0, n)
+	shape = make([]uint16, 0, n)
 	for range n {
 		at := r.uvarint()
 		if at >= uint64(len(b.columns)) {
 			r.fail("a shape has a column that the block does not have")
 			return nil
 		}
-		list = append(list, uint16(at))
+		shape = append(shape, uint16(at))
 	}
-	return list
+	return shape
 }

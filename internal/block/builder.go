@@ -19,12 +19,12 @@ import (
 //
 // Its memory is used again after Reset. It belongs to one goroutine at a time.
 type Builder struct {
-	times []int64
-	forms []uint32 // of each reading, its number in lists
-	own   []uint32 // of each reading, 0 or its number in sets plus 1; may be shorter
-	keys  []Key    // of each reading; empty if no reading has one
+	times   []int64
+	shapeOf []uint32 // of each reading, its number in shapes
+	own     []uint32 // of each reading, 0 or its number in sets plus 1; may be shorter
+	keys    []Key    // of each reading; empty if no reading has one
 
-	lists   [][]uint32 // the columns of a reading, in the order of its fields
+	shapes  [][]uint32 // the columns of a reading, in the order of its fields
 	sets    [][]telemetry.Tag
 	columns []column
 	text    []byte
@@ -34,7 +34,7 @@ type Builder struct {
 	last  *batch.Shape
 	plan  *plans // of last
 	round uint32 // number of resets
-	list  []uint32
+	shape []uint32
 
 	encoder encoder
 }
@@ -64,7 +64,7 @@ type column struct {
 type plans struct {
 	columns []uint32
 	kinds   []telemetry.Kind
-	form    uint32 // valid in that round
+	shape   uint32 // valid in that round
 	round   uint32
 }
 
@@ -76,9 +76,9 @@ const (
 
 // Reset makes the builder begin a block.
 func (b *Builder) Reset() {
-	b.times, b.forms, b.own, b.keys = b.times[:0], b.forms[:0], b.own[:0], b.keys[:0]
+	b.times, b.shapeOf, b.own, b.keys = b.times[:0], b.shapeOf[:0], b.own[:0], b.keys[:0]
 	clear(b.sets)
-	b.lists, b.sets, b.text = b.lists[:0], b.sets[:0], b.text[:0]
+	b.shapes, b.sets, b.text = b.shapes[:0], b.sets[:0], b.text[:0]
 	if b.round++; b.named == nil || b.round == 0 || len(b.columns) > maxColumns || len(b.plans) > maxPlans {
 		b.columns, b.last, b.plan, b.round = nil, nil, nil, 1
 		b.named, b.plans = make(map[string]uint32), make(map[*batch.Shape]*plans)
@@ -100,7 +100,7 @@ func (b *Builder) Add(r batch.Ref) {
 		b.usePlan(shape)
 	}
 	p := b.plan
-	b.begin(row.Time, p.form)
+	b.begin(row.Time, p.shape)
 	words := r.Batch.Values(row)
 	for i, at := range p.columns {
 		c, kind := &b.columns[at], p.kinds[i]
@@ -129,7 +129,7 @@ func (b *Builder) usePlan(shape *batch.Shape) {
 		b.plans[shape] = p
 	}
 	if p.round != b.round {
-		p.form, p.round = b.form(p.columns), b.round
+		p.shape, p.round = b.shapeNumber(p.columns), b.round
 	}
 	b.last, b.plan = shape, p
 }
@@ -139,13 +139,13 @@ func (b *Builder) AddReading(r telemetry.Reading) {
 	if b.named == nil {
 		b.Reset()
 	}
-	b.list = b.list[:0]
+	b.shape = b.shape[:0]
 	for _, f := range r.Fields {
 		at := b.column(f.Name)
-		b.list = append(b.list, at)
+		b.shape = append(b.shape, at)
 		b.columns[at].addValue(b, f.Value)
 	}
-	b.begin(r.Time.UnixMilli(), b.form(b.list))
+	b.begin(r.Time.UnixMilli(), b.shapeNumber(b.shape))
 }
 
 func (c *column) addValue(b *Builder, v telemetry.Value) {
@@ -163,8 +163,8 @@ func (c *column) addValue(b *Builder, v telemetry.Value) {
 	c.add(v.Kind(), word)
 }
 
-func (b *Builder) begin(time int64, form uint32) {
-	b.times, b.forms = append(b.times, time), append(b.forms, form)
+func (b *Builder) begin(time int64, shape uint32) {
+	b.times, b.shapeOf = append(b.times, time), append(b.shapeOf, shape)
 	if len(b.keys) > 0 {
 		b.keys = append(b.keys, Key{})
 	}
@@ -205,19 +205,19 @@ func (b *Builder) column(name string) uint32 {
 	return at
 }
 
-// form returns the number of a list of columns.
-func (b *Builder) form(list []uint32) uint32 {
-	for i := len(b.lists) - 1; i >= 0; i-- { // few in most blocks
-		if slices.Equal(b.lists[i], list) {
+// shapeNumber returns the number of a shape.
+func (b *Builder) shapeNumber(shape []uint32) uint32 {
+	for i := len(b.shapes) - 1; i >= 0; i-- { // few in most blocks
+		if slices.Equal(b.shapes[i], shape) {
 			return uint32(i)
 		}
 	}
-	n := len(b.lists)
-	if n < cap(b.lists) {
-		b.lists = b.lists[:n+1]
-		b.lists[n] = append(b.lists[n][:0], list...)
+	n := len(b.shapes)
+	if n < cap(b.shapes) {
+		b.shapes = b.shapes[:n+1]
+		b.shapes[n] = append(b.shapes[n][:0], shape...)
 	} else {
-		b.lists = append(b.lists, slices.Clone(list))
+		b.shapes = append(b.shapes, slices.Clone(shape))
 	}
 	return uint32(n)
 }
@@ -273,20 +273,20 @@ func (b *Builder) AddBlock(from *Block) error {
 		columns[i] = b.column(rows.names[i])
 		b.columns[columns[i]].addAll(b, &rows.columns[i])
 	}
-	forms := make([]uint32, len(rows.lists))
-	for i, list := range rows.lists {
-		b.list = b.list[:0]
-		for _, at := range list {
-			b.list = append(b.list, columns[at])
+	numbers := make([]uint32, len(rows.all))
+	for i, shape := range rows.all {
+		b.shape = b.shape[:0]
+		for _, at := range shape {
+			b.shape = append(b.shape, columns[at])
 		}
-		forms[i] = b.form(b.list)
+		numbers[i] = b.shapeNumber(b.shape)
 	}
 	for i := range rows.times {
-		form := forms[0]
+		shape := numbers[0]
 		if rows.numbers != nil {
-			form = forms[rows.numbers[i]]
+			shape = numbers[rows.numbers[i]]
 		}
-		b.forms = append(b.forms, form)
+		b.shapeOf = append(b.shapeOf, shape)
 	}
 	if len(rows.sets) > 0 {
 		b.own = append(b.own, make([]uint32, before-len(b.own))...)
@@ -354,7 +354,7 @@ func (b *Builder) Rearrange(order []uint32) {
 		b.own = append(b.own, make([]uint32, len(b.times)-len(b.own))...)
 		b.own = pick(b.own, order)
 	}
-	b.times, b.forms = pick(b.times, order), pick(b.forms, order)
+	b.times, b.shapeOf = pick(b.times, order), pick(b.shapeOf, order)
 }
 
 func pick[T any](from []T, order []uint32) []T {
@@ -367,14 +367,14 @@ func pick[T any](from []T, order []uint32) []T {
 
 // placesOf returns the place of each reading's value in a column, -1 if it has none.
 func (b *Builder) placesOf(column uint32) []int32 {
-	has := make([]bool, len(b.lists))
-	for i, list := range b.lists {
-		has[i] = slices.Contains(list, column)
+	has := make([]bool, len(b.shapes))
+	for i, shape := range b.shapes {
+		has[i] = slices.Contains(shape, column)
 	}
-	places, next := make([]int32, len(b.forms)), int32(0)
-	for i, form := range b.forms {
+	places, next := make([]int32, len(b.shapeOf)), int32(0)
+	for i, shape := range b.shapeOf {
 		places[i] = -1
-		if has[form] {
+		if has[shape] {
 			places[i] = next
 			next++
 		}

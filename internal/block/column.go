@@ -82,9 +82,9 @@ func (b *Block) rowsOf(i int, to *Column) error {
 		return nil
 	}
 	shapes := b.shapes()
-	has := make([]bool, len(shapes.lists))
-	for n, list := range shapes.lists {
-		has[n] = slices.Contains(list, uint16(i))
+	has := make([]bool, len(shapes.all))
+	for n, shape := range shapes.all {
+		has[n] = slices.Contains(shape, uint16(i))
 	}
 	for row, n := range shapes.numbers {
 		if has[n] {
@@ -298,16 +298,16 @@ func (b *Block) decode(wanted []string) (*rows, error) {
 
 // countValues counts the values of each column.
 func (b *Block) countValues(r *rows, counts []int) {
-	used := make([]int, len(r.lists))
+	used := make([]int, len(r.all))
 	if r.numbers == nil {
 		used[0] = b.n
 	}
-	for _, form := range r.numbers {
-		used[form]++
+	for _, shape := range r.numbers {
+		used[shape]++
 	}
-	for form, list := range r.lists {
-		for _, at := range list {
-			counts[at] += used[form]
+	for number, shape := range r.all {
+		for _, at := range shape {
+			counts[at] += used[number]
 		}
 	}
 }
@@ -320,12 +320,12 @@ func (r *rows) read(i int, to *telemetry.Reading) {
 			to.Tags = nil
 		}
 	}
-	list := r.lists[0]
+	shape := r.all[0]
 	if r.numbers != nil {
-		list = r.lists[r.numbers[i]]
+		shape = r.all[r.numbers[i]]
 	}
-	to.Fields = make([]telemetry.Field, 0, len(list))
-	for _, at := range list {
+	to.Fields = make([]telemetry.Field, 0, len(shape))
+	for _, at := range shape {
 		if r.names[at] == "" {
 			continue
 		}

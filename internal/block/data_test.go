@@ -144,7 +144,7 @@ func bsonSize(w *window) (n int) {
 	return n
 }
 
-// cpu returns the processor time that this process has used, in seconds.
+// cpu returns the CPU time that this process has used, in seconds.
 func cpu(b *testing.B) float64 {
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))

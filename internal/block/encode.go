@@ -28,7 +28,7 @@ type encoder struct {
 	list     []byte // of texts
 	bytewise bool
 
-	all      [1]uint32 // the first list
+	all      [1]uint32 // the first shape
 	order    []uint32  // columns in the order in which they are written
 	places   []uint32  // of columns in order
 	data     []byte    // of all sections
@@ -54,7 +54,7 @@ func (b *Builder) Append(dst []byte, o Options) ([]byte, error) {
 	case n > MaxReadings:
 		return dst, fmt.Errorf("%d readings do not fit into a block; at most %d do", n, MaxReadings)
 	}
-	lists := b.use()
+	shapes := b.use()
 	if len(e.order) > MaxColumns {
 		return dst, fmt.Errorf("%d fields do not fit into a block; at most %d do", len(e.order), MaxColumns)
 	}
@@ -63,7 +63,7 @@ func (b *Builder) Append(dst []byte, o Options) ([]byte, error) {
 			return dst, fmt.Errorf("field name %q has %d bytes; names have 1 to %d", name, len(name), maxName)
 		}
 	}
-	flags := b.appendSections(lists, o)
+	flags := b.appendSections(shapes, o)
 	start := len(dst)
 	if o.Statistics {
 		flags |= hasStatistics
@@ -95,11 +95,11 @@ const maxTogether = 64 << 10
 
 // appendSections appends all sections to e.data, and returns the flags of those that are
 // there.
-func (b *Builder) appendSections(lists []uint32, o Options) (flags byte) {
+func (b *Builder) appendSections(shapes []uint32, o Options) (flags byte) {
 	e := &b.encoder
 	all := func(o Options) {
 		e.data, e.sections = e.data[:0], e.sections[:0]
-		flags = b.appendRows(lists, o)
+		flags = b.appendRows(shapes, o)
 		for _, at := range e.order {
 			c := &b.columns[at]
 			e.section(o, func(dst []byte) (byte, []byte) { return b.appendValues(dst, c) })
@@ -129,26 +129,26 @@ func (b *Builder) appendSections(lists []uint32, o Options) (flags byte) {
 func checksum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
 
 // use lists the columns that have values, so that most readings have their fields in that
-// order, and returns the numbers of the lists that are in use. A column comes behind the
-// one that precedes it in the first list where it is.
-func (b *Builder) use() (lists []uint32) {
+// order, and returns the numbers of the shapes that are in use. A column comes behind the
+// one that precedes it in the first shape where it is.
+func (b *Builder) use() (shapes []uint32) {
 	e := &b.encoder
-	if len(b.lists) == 1 {
-		e.order = append(e.order[:0], b.lists[0]...)
+	if len(b.shapes) == 1 {
+		e.order = append(e.order[:0], b.shapes[0]...)
 		return e.all[:]
 	}
 	e.order = e.order[:0]
-	used := make([]bool, len(b.lists))
-	before := uint32(len(b.lists))
-	for _, form := range b.forms {
-		if form == before || used[form] {
+	used := make([]bool, len(b.shapes))
+	before := uint32(len(b.shapes))
+	for _, shape := range b.shapeOf {
+		if shape == before || used[shape] {
 			continue
 		}
-		before, used[form] = form, true
-		lists = append(lists, form)
+		before, used[shape] = shape, true
+		shapes = append(shapes, shape)
 		next := 0
-		for _, column := range b.lists[form] {
-			if len(lists) > 1 {
+		for _, column := range b.shapes[shape] {
+			if len(shapes) > 1 {
 				if at := slices.Index(e.order, column); at >= 0 {
 					next = at + 1
 					continue
@@ -158,7 +158,7 @@ func (b *Builder) use() (lists []uint32) {
 			next++
 		}
 	}
-	return lists
+	return shapes
 }
 
 // section appends a section to the data, compressed if that is wanted and pays.
@@ -182,7 +182,7 @@ func (e *encoder) section(o Options, appendTo func([]byte) (byte, []byte)) {
 
 // appendRows appends the sections that readings have beside their fields, and returns the
 // flags of those that are there.
-func (b *Builder) appendRows(lists []uint32, o Options) (flags byte) {
+func (b *Builder) appendRows(shapes []uint32, o Options) (flags byte) {
 	e := &b.encoder
 	e.section(o, func(dst []byte) (byte, []byte) {
 		e.words = grown(e.words, len(b.times))
@@ -191,9 +191,9 @@ func (b *Builder) appendRows(lists []uint32, o Options) (flags byte) {
 		}
 		return kindInt, appendIntegers(dst, e.words, e.bytewise)
 	})
-	if len(lists) > 1 {
+	if len(shapes) > 1 {
 		flags |= hasShapes
-		e.section(Options{}, func(dst []byte) (byte, []byte) { return kindShapes, b.appendShapes(dst, lists) })
+		e.section(Options{}, func(dst []byte) (byte, []byte) { return kindShapes, b.appendShapes(dst, shapes) })
 	}
 	if slices.ContainsFunc(b.own, func(set uint32) bool { return set != 0 }) {
 		flags |= hasTags
@@ -206,43 +206,43 @@ func (b *Builder) appendRows(lists []uint32, o Options) (flags byte) {
 	return flags
 }
 
-func (b *Builder) appendShapes(dst []byte, lists []uint32) []byte {
+func (b *Builder) appendShapes(dst []byte, shapes []uint32) []byte {
 	e := &b.encoder
 	e.places = grown(e.places, len(b.columns))
 	for i, column := range e.order {
 		e.places[column] = uint32(i)
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(lists)))
-	numbers := make([]uint64, len(b.lists))
-	for i, form := range lists {
-		numbers[form] = uint64(i)
-		dst = e.appendShape(dst, b.lists[form])
+	dst = binary.AppendUvarint(dst, uint64(len(shapes)))
+	numbers := make([]uint64, len(b.shapes))
+	for i, shape := range shapes {
+		numbers[shape] = uint64(i)
+		dst = e.appendShape(dst, b.shapes[shape])
 	}
-	e.words = grown(e.words, len(b.forms))
-	for i, form := range b.forms {
-		e.words[i] = numbers[form]
+	e.words = grown(e.words, len(b.shapeOf))
+	for i, shape := range b.shapeOf {
+		e.words[i] = numbers[shape]
 	}
 	return appendIntegers(dst, e.words, e.bytewise)
 }
 
-func (e *encoder) appendShape(dst []byte, list []uint32) []byte {
+func (e *encoder) appendShape(dst []byte, shape []uint32) []byte {
 	rising := true
-	for i := 1; i < len(list); i++ {
-		rising = rising && e.places[list[i]] > e.places[list[i-1]]
+	for i := 1; i < len(shape); i++ {
+		rising = rising && e.places[shape[i]] > e.places[shape[i-1]]
 	}
 	switch {
 	case !rising:
-		dst = binary.AppendUvarint(dst, shapeList+uint64(len(list)))
-		for _, column := range list {
+		dst = binary.AppendUvarint(dst, shapeList+uint64(len(shape)))
+		for _, column := range shape {
 			dst = binary.AppendUvarint(dst, uint64(e.places[column]))
 		}
-	case len(list) == len(e.order):
+	case len(shape) == len(e.order):
 		dst = append(dst, shapeAll)
 	default:
 		dst = append(dst, shapeBits)
 		at := len(dst)
 		dst = append(dst, make([]byte, (len(e.order)+7)/8)...)
-		for _, column := range list {
+		for _, column := range shape {
 			dst[at+int(e.places[column]/8)] |= 1 << (e.places[column] % 8)
 		}
 	}

@@ -311,10 +311,11 @@ func TestConnectionLimitLeavesFilesForTheJournal(t *testing.T) {
 func TestListenerSettingsAreCheckedTogether(t *testing.T) {
 	t.Parallel()
 	for says, flags := range map[string]map[string]string{
-		"tls-cert and tls-key belong together": {"tls-cert": "cert.pem"},
-		"tls-client-ca needs TLS":              {"tls-client-ca": "ca.pem"},
-		"tls-require-client-cert needs":        {"tls-cert": "c", "tls-key": "k", "tls-require-client-cert": "on"},
-		"is more than max-connections 10":      {"max-connections": "10", "max-connections-per-address": "11"},
+		"http-addr and admin-addr are both 127.0.0.1:8432": {"http-addr": "127.0.0.1:8432"},
+		"tls-cert and tls-key belong together":             {"tls-cert": "cert.pem"},
+		"tls-client-ca needs TLS":                          {"tls-client-ca": "ca.pem"},
+		"tls-require-client-cert needs":                    {"tls-cert": "c", "tls-key": "k", "tls-require-client-cert": "on"},
+		"is more than max-connections 10":                  {"max-connections": "10", "max-connections-per-address": "11"},
 	} {
 		_, err := Sources{Flags: flags}.Load()
 		require.ErrorContains(t, err, says)

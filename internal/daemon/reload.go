@@ -216,6 +216,7 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 		if err != nil {
 			d.log.Error("change the stream's settings", "stream", name, "err", err)
 		}
+		storage.duplicates.Store(name, to.stream(name).Duplicates)
 		storage.sealer.SetAfter(name, to.stream(name).SealAfter)
 		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
 	}
@@ -444,7 +445,7 @@ func (s Stream) change(of streamStore) error {
 	case *bucket.Store:
 		return st.Change(bucket.Settings{
 			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
-			Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
+			Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates,
 		})
 	case *timeseries.Store:
 		st.Change(timeseries.Settings{Retention: s.Retention, WriteConcern: s.WriteConcern})

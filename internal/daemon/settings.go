@@ -108,6 +108,7 @@ type Stream struct {
 	Fields               []string // that readings may have; none: any
 	OtherFields          fieldAnswer
 	SealAfter            time.Duration // 0: only on request
+	Duplicates           store.Duplicates
 	View                 SwitchPosition
 	SilentAfter          time.Duration
 	Lookback             time.Duration
@@ -254,6 +255,10 @@ func (s *Stream) all() []Setting {
 			Name: "seal-after", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.SealAfter, time.Minute, 365*config.Day, true),
 			Usage: "pack a bucket into one block once its window ended this long ago, at least twice --flush-max; 0: only brim seal does; with columns the default is 2h",
 		},
+		{
+			Name: "duplicates", live: true, Kind: "RULE", Initial: string(store.Keep), set: config.Choice(&s.Duplicates, store.Keep, store.DropIdentical),
+			Usage: "which readings of a sensor with the same time are kept: keep (all), or drop-identical (one of those with the same fields, values and tags); queries apply it at once, sealing for good",
+		},
 		{Name: "fields", live: true, Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
 		{
 			Name: "other-fields", live: true, Kind: "ANSWER", Initial: string(refuseReading), set: config.Choice(&s.OtherFields, refuseReading, dropField),
@@ -367,6 +372,14 @@ func (c *Settings) checkTogether() error {
 		if waits := min(s.FlushMax, s.Granularity); s.hasBuckets() && s.SealAfter > 0 && s.SealAfter < 2*waits {
 			return fmt.Errorf("stream %s: seal-after %s is less than twice the %s that readings may wait (flush-max); most buckets would be packed before their last readings arrive",
 				s.Name, config.FormatDuration(s.SealAfter), config.FormatDuration(waits))
+		}
+	}
+	all := (&listeners{}).bindings(c)
+	for i, b := range all {
+		for _, other := range all[:i] {
+			if b.address == other.address && !strings.HasSuffix(b.address, ":0") {
+				return fmt.Errorf("%s and %s are both %s; each listener needs an address of its own", other.flag[2:], b.flag[2:], b.address)
+			}
 		}
 	}
 	return c.checkListeners()

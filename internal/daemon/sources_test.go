@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 	c := loadSettings(t, Sources{})
 	want := Stream{
 		Name: "readings", Storage: store.Bucket, Granularity: 5 * time.Minute,
-		BucketFormat: store.Documents, BucketMaxReadings: 1000, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Snappy, OtherFields: refuseReading, View: On,
+		BucketFormat: store.Documents, BucketMaxReadings: 1000, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Snappy, OtherFields: refuseReading, View: On, Duplicates: store.Keep,
 	}
 	assert.Equal(t, want, c.Default)
 	assert.Equal(t, []Stream{want}, c.Streams)
@@ -144,7 +144,7 @@ streams:
 	for _, s := range c.Streams {
 		byName[s.Name] = s
 	}
-	base := Stream{Granularity: 10 * time.Minute, Storage: store.Bucket, BucketFormat: store.Documents, BucketMaxReadings: 77, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Zstd, OtherFields: refuseReading, View: On}
+	base := Stream{Granularity: 10 * time.Minute, Storage: store.Bucket, BucketFormat: store.Documents, BucketMaxReadings: 77, BucketMaxBytes: 256 << 10, FlushInterval: time.Second, FlushMax: 5 * time.Minute, FlushBudget: 0.02, MergeReadings: 60, Compressor: store.Zstd, OtherFields: refuseReading, View: On, Duplicates: store.Keep}
 	want := make(map[string]Stream)
 	for name, change := range map[string]func(*Stream){
 		"readings": func(*Stream) {},

@@ -55,7 +55,9 @@ type storage struct {
 	catalog   *catalog.Catalog // likewise
 	sealer    *seal.Sealer
 	staleness *staleness.Watch
-	recheck   chan struct{} // receives when a stream's collection may have been replaced
+	// duplicates are the streams' rules, store.Duplicates by stream.
+	duplicates sync.Map
+	recheck    chan struct{} // receives when a stream's collection may have been replaced
 
 	mu       sync.Mutex
 	prepared map[string]error         // by stream: nil while it can store readings
@@ -108,6 +110,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err er
 			return nil, fmt.Errorf("set up stream %s: %w", stream.Name, err)
 		}
 		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, make(chan struct{})
+		s.duplicates.Store(stream.Name, stream.Duplicates)
 	}
 	if s.catalog, err = d.newCatalog(s, database); err != nil {
 		return nil, fmt.Errorf("set up the catalog of sensors: %w", err)
@@ -212,7 +215,7 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 		return bucket.New(bucket.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
-			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On,
+			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates,
 			ReadColumns: func() bool { return of.peers.ReadColumns(s.Name) },
 			Lost:        of.recheckAll, Logger: d.log, Registerer: d.registry,
 		})
@@ -430,7 +433,10 @@ func (s *storage) up(stream string) context.Context {
 func (s *storage) sources() map[string]read.Source {
 	sources := make(map[string]read.Source, len(s.stores))
 	for name, h := range s.stores {
-		sources[name] = watchedSource{h, s.staleness.Stream(name)}
+		sources[name] = watchedSource{h, s.staleness.Stream(name), func() bool {
+			rule, _ := s.duplicates.Load(name)
+			return rule == store.DropIdentical
+		}}
 	}
 	return sources
 }
@@ -468,11 +474,29 @@ func (s *storage) watchStaleness(ctx context.Context) {
 	})
 }
 
-// A watchedSource is a stream's store; deleted sensors are no longer expected.
+// A watchedSource is a stream's store; deleted sensors are no longer expected, and the
+// stream's rule on duplicates is applied.
 type watchedSource struct {
 	read.Source
 
 	staleness *staleness.Stream
+	distinct  func() bool // identical readings are dropped
+}
+
+// Readings implements read.Source.
+func (w watchedSource) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	if w.distinct() {
+		return store.DistinctReadings(ctx, q, w.Source.Readings)
+	}
+	return w.Source.Readings(ctx, q)
+}
+
+// Summary implements read.Source.
+func (w watchedSource) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	if w.distinct() {
+		return store.DistinctSummary(ctx, q, w.Source.Readings)
+	}
+	return w.Source.Summary(ctx, q)
 }
 
 // Delete implements read.Source.

@@ -52,6 +52,7 @@ const (
 	foundReaders    = "history_readers"
 	foundLate       = "late"
 	foundFragmented = "fragmented"
+	foundUnsealed   = "unsealed"
 )
 
 // A diagnosis is one thing that may slow writes down, and what to do about it.
@@ -316,10 +317,42 @@ var diagnoses = []diagnosis{
 		symptom: "much of a collection's file is empty, as after deletes. Writes hardly suffer; disk space is short, and backups take long.",
 		look:    "\"Free space inside the files\" for which stream; with `--retention` some is normal, since new documents use it again.",
 		remedies: []remedy{{
-			action: "reclaim the space: brim compact {stream}, on one member after the other",
+			action: "reclaim the space: brim compact --stream {stream}, on one member after the other",
 			cost:   "load on the disk while it runs; writes go on. Otherwise the free space is used again by the next writes",
 		}},
 	},
+	{
+		name: foundUnsealed, cause: "unsealed: windows that have ended are not sealed when they should be",
+		because: []string{foundDiskFull, foundAway, foundLate}, holds: sealingBehind, aside: true, always: true,
+		why: func(s *Seen) string {
+			return "some may have been due for " + round(s.WritePath.SealLag/3600) + " h; until they are sealed, they take more space and are read more slowly"
+		},
+		symptom: "windows have been due to be sealed for more than an hour. Readings are stored and read as usual, but take more space.",
+		look:    "\"Sealing is behind\", \"Sealed parts\"; the daemon's log (\"sealing waits for other daemons\", \"sealing was interrupted\"); `/status` has the progress and its last error.",
+		remedies: []remedy{
+			{action: "check whether it is falling: a first pass over many sensors takes hours, and sealing slows down while updates are late", cost: "none"},
+			{action: "upgrade or stop daemons of earlier releases, which cannot read sealed windows: the log says if sealing waits for them", cost: "a restart of these daemons"},
+			{action: "let a window hold more: a longer --granularity of brim serve means fewer parts to seal", cost: "larger documents"},
+		},
+	},
+}
+
+const (
+	// A pass begins at most 5 minutes after the one before, so an hour is not chance.
+	sealLate = 3600
+	// After a day the unsealed windows may take more space than the disk has.
+	sealVeryLate = 24 * 3600
+)
+
+// sealingBehind judges for how long windows have been due to be sealed.
+func sealingBehind(s *Seen) Class {
+	switch {
+	case s.WritePath.SealLag > sealVeryLate:
+		return Bottleneck
+	case s.WritePath.SealLag > sealLate:
+		return Degrading
+	}
+	return Healthy
 }
 
 // Diagnoses returns the names of all that can slow writes down, causes before

@@ -99,6 +99,10 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 			"late", []string{"is 300 s late"}, "check whether it is falling"},
 		"a file with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20} }, Bottleneck,
 			"fragmented", []string{"free space inside files 60 %", "62.9 of the", "MB of stream old are empty"}, "brim compact --stream old"},
+		"sealing is behind": {foundUnsealed, func(l *sample) { l.path.SealLag = 2 * 3600 }, Degrading,
+			"unsealed", []string{"due for 2 h"}, "earlier releases"},
+		"sealing is a day behind": {foundUnsealed, func(l *sample) { l.path.SealLag = 25 * 3600 }, Bottleneck,
+			"unsealed", []string{"due for 25 h"}, "check whether it is falling"},
 		"a mongod without CPU time": {foundProcessor, func(l *sample) { l.server.figures[cpuUser] += 19 }, Bottleneck,
 			"CPU-bound", []string{"CPU busy 95 %", "mongod uses 1.9 of 2 CPUs"}, "--granularity"},
 		"a host without CPU time": {foundHostCPU, func(l *sample) { l.server.figures[cpuUser] += 2; l.machine = cpuTime{total: 120, busy: 69} }, Bottleneck,
@@ -284,7 +288,7 @@ func TestCausesComeBeforeTheirConsequences(t *testing.T) {
 			l.historyWindow = 0
 			l.server.figures[cpuUser] += 19
 		}, []string{foundProcessor, foundReaders}},
-		"a cache that is too small takes processor time": {func(l *sample) {
+		"a cache that is too small takes CPU time": {func(l *sample) {
 			l.server.figures[cacheUsed] = 910
 			l.server.figures[cpuUser] += 19
 		}, []string{foundCache, foundProcessor}},

@@ -158,3 +158,17 @@ func TestLateUpdates(t *testing.T) {
 	now.path = q.path(t)
 	assert.Equal(t, []string{foundAway}, names(slowOnes(Diagnose(newSeen(before, now, nil)))))
 }
+
+// TestSealLag reads that of the stream that is furthest behind, in the daemon and from outside.
+func TestSealLag(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	lag := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "brim_seal_lag_seconds", Help: "How late."}, []string{"stream"})
+	registry.MustRegister(lag)
+	lag.WithLabelValues("a").Set(100)
+	lag.WithLabelValues("b").Set(7200)
+	look, err := scrape.Gather(registry)
+	require.NoError(t, err)
+	assert.InDelta(t, 7200, WritePathOf(look).SealLag, 0)
+	assert.InDelta(t, 7200, NewPace(func() (Writes, error) { return WritesOf(look), nil }).Sample(t.Context()).SealLag, 0)
+}

@@ -17,6 +17,7 @@ type WritePath struct {
 	Baseline float64 // the median while writes were not slow; NaN or 0: unknown yet
 	Idle     bool    // next to nothing is written, and nothing waits
 	PastDue  float64 // how late the most overdue update is, in seconds; 0: none is late, or unknown
+	SealLag  float64 // for how long ended windows may have been due to be sealed, in seconds; 0: none is due, or unknown
 	Why      string  // Seconds and Baseline are unknown
 
 	sent sent
@@ -30,8 +31,9 @@ func (p WritePath) MarshalJSON() ([]byte, error) {
 		Slowdown *float64 `json:"slowdown"`
 		Idle     bool     `json:"idle"`
 		PastDue  float64  `json:"past_due_seconds"`
+		SealLag  float64  `json:"seal_lag_seconds"`
 		Why      string   `json:"why,omitempty"`
-	}{finite(p.Seconds), finite(p.Baseline), finite(p.slowdown()), p.Idle, p.PastDue, p.Why})
+	}{finite(p.Seconds), finite(p.Baseline), finite(p.slowdown()), p.Idle, p.PastDue, p.SealLag, p.Why})
 }
 
 func unknownPath(why string) WritePath {
@@ -105,6 +107,7 @@ type Writes struct {
 	Updates float64 // stored
 	Seconds float64 // sum of their round trips
 	Overdue float64 // how late the most overdue update is
+	SealLag float64 // as in WritePath
 
 	sent sent
 }
@@ -125,17 +128,25 @@ func WritesOf(l scrape.Sample) Writes {
 			w.Seconds += m.GetHistogram().GetSampleSum()
 		}
 	}
-	w.Overdue, w.sent = pastDueOf(l), sentOf(l)
+	w.Overdue, w.SealLag, w.sent = pastDueOf(l), sealLagOf(l), sentOf(l)
 	return w
 }
 
 func pastDueOf(l scrape.Sample) float64 { return orZero(l.Value("brim_queue_past_due_seconds", nil)) }
 
+// sealLagOf is that of the stream that is furthest behind.
+func sealLagOf(l scrape.Sample) (seconds float64) {
+	for _, m := range l.Metrics("brim_seal_lag_seconds", nil) {
+		seconds = max(seconds, m.GetGauge().GetValue())
+	}
+	return seconds
+}
+
 // WritePathOf is the write path as a daemon's own doctor sees it.
 func WritePathOf(l scrape.Sample) WritePath {
 	p := WritePath{
 		Seconds: l.Value(metricWriteMean, nil), Baseline: l.Value(metricWriteBaseline, nil),
-		PastDue: pastDueOf(l), sent: sentOf(l),
+		PastDue: pastDueOf(l), SealLag: sealLagOf(l), sent: sentOf(l),
 	}
 	p.Idle = p.Seconds == 0
 	if math.IsNaN(p.Seconds) {
@@ -180,7 +191,7 @@ func (p *Pace) Sample(context.Context) WritePath {
 		return unknownPath("the daemon's metrics cannot be read: " + err.Error())
 	}
 	path := p.learn(now)
-	path.PastDue, path.sent = now.Overdue, now.sent
+	path.PastDue, path.SealLag, path.sent = now.Overdue, now.SealLag, now.sent
 	return path
 }
 

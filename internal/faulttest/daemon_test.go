@@ -240,7 +240,7 @@ func (d *daemon) highestRSS() int64 {
 	return kib << 10
 }
 
-// processorTime returns the seconds of processor time of a process, by its
+// processorTime returns the seconds of CPU time of a process, by its
 // number or "self"; that of the daemon, if it is empty.
 func (d *daemon) processorTime(process string) float64 {
 	d.t.Helper()

@@ -156,7 +156,7 @@ func (g *siege) produceGood() *faulttest.Producers {
 func (g *siege) besiege(good *faulttest.Producers) {
 	plan, attackers := g.plan(), g.startAttackers(g.target(0))
 	var quiet, under []time.Duration
-	used := make(map[string]float64) // processor time of the sieges
+	used := make(map[string]float64) // CPU time of the sieges
 	add := func(sign float64) {
 		used["the daemon"] += sign * g.daemon.processorTime("")
 		used["the one with TLS"] += sign * g.secured.processorTime("")
@@ -179,7 +179,7 @@ func (g *siege) besiege(good *faulttest.Producers) {
 	alone, besieged := faulttest.Slowest(quiet, slowest), faulttest.Slowest(under, slowest)
 	g.t.Logf("99 %% of %d requests of good clients were answered within %v without attackers, of %d within %v with them: %.2f times as long",
 		len(quiet), alone, len(under), besieged, besieged.Seconds()/alone.Seconds())
-	g.t.Logf("%d times %v of siege, attackers of the lowest priority on the same %d processors; seconds of processor time: %v; %d different sensors sent",
+	g.t.Logf("%d times %v of siege, attackers of the lowest priority on the same %d processors; seconds of CPU time: %v; %d different sensors sent",
 		plan.rounds, plan.siege, runtime.NumCPU(), used, sensors)
 	g.t.Log(g.attacker.String())
 	if !full() {

@@ -21,7 +21,7 @@ func Processor() string {
 	return processors[0].ModelName
 }
 
-// CPU returns the processor time that a process has used, in user and in kernel mode, with
+// CPU returns the CPU time that a process has used, in user and in kernel mode, with
 // all its threads. It reads the process's own clock, since /proc counts in steps of 10 ms,
 // which are many updates.
 func CPU(pid int) (time.Duration, error) {
@@ -34,7 +34,7 @@ func CPU(pid int) (time.Duration, error) {
 		err = unix.ClockGettime(int32(^pid<<3|scheduler), &used) //nolint:gosec // at most 2^22
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read the processor time of %d: %w", pid, err)
+		return 0, fmt.Errorf("read the CPU time of %d: %w", pid, err)
 	}
 	return time.Duration(used.Nano()), nil
 }

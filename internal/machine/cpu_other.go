@@ -13,5 +13,5 @@ func Processor() string { return "" }
 
 // CPU is available on Linux only.
 func CPU(pid int) (time.Duration, error) {
-	return 0, fmt.Errorf("read the processor time of %d: %w", pid, errors.ErrUnsupported)
+	return 0, fmt.Errorf("read the CPU time of %d: %w", pid, errors.ErrUnsupported)
 }

@@ -28,7 +28,7 @@ func TestProcessTimeAndMemory(t *testing.T) {
 	assert.GreaterOrEqual(t, most, now)
 
 	_, err = CPU(-1)
-	assert.ErrorContains(t, err, "processor time of -1")
+	assert.ErrorContains(t, err, "CPU time of -1")
 	_, _, err = Memory(-1)
 	assert.ErrorContains(t, err, "memory of -1")
 }

@@ -16,7 +16,7 @@ type Quiet struct {
 // quietLook is the interval between two samples.
 const quietLook = 250 * time.Millisecond
 
-// Await returns when the processor time that used returns hardly grows any more; false if
+// Await returns when the CPU time that used returns hardly grows any more; false if
 // that did not happen in time.
 func (q Quiet) Await(ctx context.Context, used func() (time.Duration, error)) (bool, error) {
 	before, err := used()

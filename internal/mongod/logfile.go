@@ -80,12 +80,21 @@ func logLines(text []byte) (all, errs []string) {
 			}
 			line = strings.Join(strings.Fields(line), " ")
 		}
+		if isStack(line) {
+			continue
+		}
 		all = append(all, line)
 		if isError {
 			errs = append(errs, line)
 		}
 	}
 	return all, errs
+}
+
+// isStack reports whether a line is of a stack trace, which says where mongod was and not why
+// it ended; a full disk cuts such a line off.
+func isStack(line string) bool {
+	return strings.HasPrefix(line, "Frame") || strings.HasPrefix(line, "BACKTRACE") || strings.Contains(line, `"msg":"BACKTRACE"`)
 }
 
 // detailOf returns the explanation in an attribute of a log line: a string, a status

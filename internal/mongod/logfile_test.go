@@ -34,6 +34,11 @@ func TestLastWords(t *testing.T) {
 		"the last when none is an error": {
 			log: many, want: "step 4; step 5; step 6; step 7; step 8",
 		},
+		"a stack trace is no reason": {
+			out:  `Frame: {"a":"55CE"}` + "\n" + line("E", "Frame", "{}"),
+			log:  line("F", "Invariant failure", `{"error":"No space left on device"}`) + line("F", "BACKTRACE: {bt}", "{}") + `{"t":{"$da` + `te":1},"msg":"BACKTRACE","att`,
+			want: "Invariant failure: No space left on device",
+		},
 		"lines that are cut off": {log: `{"t":{"$da`, want: `{"t":{"$da`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -224,6 +224,17 @@ func TestReadingsAreSeries(t *testing.T) {
 	assert.JSONEq(t, `{"status":"success","data":{"resultType":"string","result":[1700000120,"x"]}}`, body)
 }
 
+func TestAnEmptyTagIsNone(t *testing.T) {
+	t.Parallel()
+	empty := telemetry.Tag{Name: "room"}
+	a := newAPI(t, &stored{readings: []telemetry.Reading{
+		reading("s-1", 0, nil, "t", 1), reading("s-1", 1, []telemetry.Tag{empty}, "t", 2), reading("s-1", 2, nil, "t", 3),
+		reading("s-1", 3, []telemetry.Tag{{Name: "__name__", Value: "x"}, empty}, "t", 4),
+	}})
+	_, body := a.get("/api/v1/query", ask("sum_over_time(t[1m])", at(20)))
+	assert.JSONEq(t, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"sensor":"s-1"},"value":[1700000120,"10"]}]}}`, body)
+}
+
 func TestLabelsAreListed(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, some())

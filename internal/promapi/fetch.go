@@ -214,14 +214,21 @@ func (c *collector) take(from *record, span [2]int64) {
 	}
 }
 
-// setOf returns the set of readings with these tags.
+// setOf returns the set of readings with these tags, or with others of the same labels: an
+// empty tag is none.
 func (c *collector) setOf(tags []telemetry.Tag) *tagSet {
 	for _, set := range c.sets {
 		if sameTags(set.tags, tags) {
 			return set
 		}
 	}
-	set := &tagSet{tags: tags, labels: labelsOf(&c.builder, c.task.sensor, tags), wanted: make([]bool, len(c.task.of))}
+	l := labelsOf(&c.builder, c.task.sensor, tags)
+	for _, set := range c.sets {
+		if labels.Equal(set.labels, l) {
+			return set
+		}
+	}
+	set := &tagSet{tags: tags, labels: l, wanted: make([]bool, len(c.task.of))}
 	for i, s := range c.task.of {
 		set.wanted[i] = s.matchers.matches(set.labels)
 		set.any = set.any || set.wanted[i]

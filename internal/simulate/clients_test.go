@@ -47,7 +47,7 @@ type request struct {
 	limit          int            // of readings on a page; 0: all are on one
 	must           []*reading     // that the answer must not miss
 	elsewhere      []*reading     // likewise, unless it says that it is incomplete, or is stale
-	stale          bool           // there were two primaries: a majority read of the former shows nothing new
+	stale          bool           // there were two primaries: a majority read of the former shows nothing that other processes stored since
 	reached        map[*host]bool // whose readings it shows, unless it says that it is incomplete
 }
 
@@ -62,6 +62,7 @@ func (w *world) begin(r *request, call func(r *request)) {
 		call(r)
 		r.done.Store(true)
 	}()
+	w.tick() // two requests at one instant have no order
 }
 
 // send makes one call to the process of the request.
@@ -370,12 +371,21 @@ func (w *world) expect(r *request, what string) {
 			continue
 		}
 		switch {
-		case one.home == r.host:
+		case r.host.process.knows(r.host, one):
 			r.must = append(r.must, one)
 		case r.reached[one.home]:
 			r.elsewhere = append(r.elsewhere, one)
 		}
 	}
+}
+
+// knows reports whether the process on a host answers with a reading whichever of two primaries
+// it asks. It has stored the reading, and so knows the primary that has it, or it will. One that
+// starts while there are two knows only the one that it reaches, as does one that asks for
+// readings of another daemon; a majority read of a former primary shows what was stored before
+// the election. In a real replica set that, too, lasts for electionTimeout at most.
+func (p *hosted) knows(h *host, one *reading) bool {
+	return one.home == h && (!p.among || one.ackedAt > p.began)
 }
 
 // answered reports whether a query has an answer, and completes what it must have.
@@ -491,7 +501,7 @@ func (w *world) gotReadings(r *request) {
 		switch ms := one.at.UnixMilli(); {
 		case seen[one.mark] > 0:
 			one.note(sees, r.began, w.clock)
-		case ms >= r.from && ms < r.to && r.reached[one.home]:
+		case ms >= r.from && ms < r.to && r.reached[one.home] && (!r.stale || r.process.knows(r.host, one)):
 			one.note(misses, r.began, w.clock)
 		}
 	}

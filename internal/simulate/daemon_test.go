@@ -145,7 +145,7 @@ func (p *process) run(ctx context.Context, o outside) (err error) {
 	defer unwatch()
 	for i, do := range []func(context.Context){p.watch, p.claims.Run, p.peers.Run, p.pings, p.sealer.Run} {
 		p.running.Go(func() {
-			if machine.Pause(watched, time.Duration(100*(i+1))) == nil { // one after the other: what begins at one instant has no order
+			if machine.Pause(watched, time.Duration(1009*(i+1))) == nil { // one after the other: what begins at one instant has no order
 				do(watched)
 			}
 		})
@@ -429,6 +429,9 @@ func (p *process) call(r *http.Request) (answer *httptest.ResponseRecorder, ok b
 	defer cancel()
 	defer context.AfterFunc(p.requests, cancel)()
 	answer = httptest.NewRecorder()
+	if p.requests.Err() != nil { // its listener is closed
+		return answer, false
+	}
 	defer func() {
 		if why := recover(); why != nil {
 			if why != http.ErrAbortHandler { //nolint:errorlint // a panic's value

@@ -126,7 +126,7 @@ func (w *world) stands(stream string) {
 // some of it.
 func (w *world) pass(d time.Duration) {
 	until := time.Now().Add(50 * time.Millisecond)
-	for w.rest(); time.Now().Before(until) && len(w.waiting())+len(slices.DeleteFunc(w.mongo.Waiting(), w.isLocked)) > 0; w.rest() {
+	for w.rest(); time.Now().Before(until) && len(w.waiting())+len(slices.DeleteFunc(w.mongo.Waiting(), func(c *Command) bool { return w.isLocked(c) || w.holds(c) })) > 0; w.rest() {
 		w.carryOutAll()
 		time.Sleep(time.Millisecond) //nolint:forbidigo // fake time: an answer takes some
 	}

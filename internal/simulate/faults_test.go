@@ -134,6 +134,28 @@ func TestFormerPrimaryConfirmsNothing(t *testing.T) {
 	})
 }
 
+func TestFormerPrimaryIsOverdueOnceItHasRunForTenSeconds(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, m *simulate.MongoDB, _ *mongo.Collection) {
+		m.Elect(0)
+		<-time.After(10 * time.Second)
+		assert.False(t, m.Overdue())
+		<-time.After(time.Second)
+		assert.True(t, m.Overdue())
+		m.Notice()
+		assert.False(t, m.Overdue(), "there is one primary")
+
+		m.Stop()
+		m.Elect(0)
+		<-time.After(time.Minute)
+		assert.False(t, m.Overdue(), "it stands still")
+		m.Continue()
+		assert.False(t, m.Overdue())
+		<-time.After(11 * time.Second)
+		assert.True(t, m.Overdue())
+	})
+}
+
 func TestCommandMayLandAfterItsConnectionBroke(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, m *simulate.MongoDB, c *mongo.Collection) {

@@ -17,6 +17,20 @@ func (w *world) drains() {
 	}
 }
 
+// lands lets commands arrive that were held until an election. What they would write is stored
+// by now, and they must change nothing.
+func (w *world) lands() {
+	if !w.moods.hold {
+		return
+	}
+	for range w.mongo.Members() {
+		w.tell(server, server, "the primary steps down")
+		w.mongo.StepDown(w.mongo.Unreplicated())
+		w.pass(time.Second)
+	}
+	w.settleAll(w.hosts)
+}
+
 // forgets checks that lanes remember only as many buckets as they may when nothing waits.
 func (w *world) forgets() {
 	most, lanes := w.moods.settings.remembered, len(streamNames)*w.moods.settings.lanes

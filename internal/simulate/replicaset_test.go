@@ -46,7 +46,8 @@ type MongoDB struct {
 	hosts     []member
 	primary   int
 	term      int64
-	deposed   int // the member that does not know of the last election; -1: none
+	deposed   int       // the member that does not know of the last election; -1: none
+	hears     time.Time // of the deposed member: since when it has run without a majority
 
 	latest   *data   // of the primary
 	majority *data   // what a majority has of that
@@ -95,6 +96,9 @@ func (m *MongoDB) URI() string {
 
 const setName = "simulated"
 
+// Members returns how many members clients know.
+func (m *MongoDB) Members() int { return len(m.hosts) }
+
 // Immediately makes the model execute, replicate and answer each command as it arrives.
 func (m *MongoDB) Immediately() {
 	m.mu.Lock()
@@ -132,7 +136,7 @@ func (m *MongoDB) Dialer(client string) options.ContextDialer {
 
 // far is how long a member takes to answer. It differs, since what comes
 // from two of them at one instant has no order.
-func far(host int) time.Duration { return time.Duration(1+host) * 100 * time.Nanosecond }
+func far(host int) time.Duration { return time.Duration(103+211*host) * time.Nanosecond }
 
 // Kill closes the connections of a client, which can make no others. Commands that it
 // sent may still be executed.
@@ -267,6 +271,12 @@ func (c *Command) Executed() bool { return locked(c, func() bool { return c.exec
 
 // Gone reports whether its client will see no answer. It may still be executed.
 func (c *Command) Gone() bool { return locked(c, func() bool { return c.conn.closed }) }
+
+// Overtaken reports whether its member was elected since the command arrived. Of sessions the
+// member knows what is in the log, and no more.
+func (c *Command) Overtaken() bool {
+	return locked(c, func() bool { return c.term < c.conn.db.term && c.conn.host == c.conn.db.primary })
+}
 
 // Answerable reports whether the command was executed and its write concern is met, or
 // can no longer be, which the answer then says.
@@ -463,6 +473,18 @@ func (m *MongoDB) TwoPrimaries() bool {
 	return m.deposed >= 0
 }
 
+// electionTimeout is how long a primary that hears from no majority takes itself for one:
+// electionTimeoutMillis of a replica set, as MongoDB sets it.
+const electionTimeout = 10 * time.Second
+
+// Overdue reports whether a former primary has run for so long without a majority that it would
+// step down by itself. One that stands still does so once it runs again.
+func (m *MongoDB) Overdue() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.deposed >= 0 && !m.hosts[m.deposed].stopped && time.Since(m.hears) > electionTimeout
+}
+
 // Notice tells a former primary that it no longer is one.
 func (m *MongoDB) Notice() {
 	m.mu.Lock()
@@ -474,7 +496,7 @@ func (m *MongoDB) elect(survive int) {
 	m.notice() // of the election before
 	old := &m.hosts[m.primary]
 	old.latest, old.majority = m.latest, m.majority.clone()
-	m.deposed, m.primary = m.primary, (m.primary+1)%len(m.hosts)
+	m.deposed, m.hears, m.primary = m.primary, time.Now(), (m.primary+1)%len(m.hosts)
 	m.term++
 	m.latest = m.majority.clone()
 	kept := m.tail[:min(survive, len(m.tail))]
@@ -527,10 +549,14 @@ func (m *MongoDB) Stop() {
 }
 
 // Continue lets all members run again. If another was elected meanwhile (Elect), the one
-// that stood still does not know until Notice.
+// that stood still does not know until Notice, or for as long as after an election: it first
+// carries out what is in its sockets.
 func (m *MongoDB) Continue() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.deposed >= 0 && m.hosts[m.deposed].stopped {
+		m.hears = time.Now()
+	}
 	for i := range m.hosts {
 		m.hosts[i].stopped = false
 	}

@@ -27,6 +27,7 @@ var failedOnce = []struct {
 	{56, "706ee6f: a daemon on a copied journal shows readings twice, until its claim is refused"},
 	{147, "706ee6f: as 56"},
 	{776, "f0deb5f: a query is answered with 500 once the journal's folder was removed"},
+	{3308, "3211878: a daemon that starts long after an election still reads from the former primary"},
 }
 
 // TestSeeds runs the simulation of many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on.

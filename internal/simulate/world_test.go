@@ -47,6 +47,7 @@ type moods struct {
 	lock                                bool          // in the end, a transaction locks documents
 	ahead                               time.Duration // how far the clock of a host is ahead until its first restart
 	dropLate                            bool          // commands of killed processes are never executed
+	hold                                bool          // commands whose connection broke are executed after an election, or never
 	regrain                             bool          // a restart may change the granularity
 	settings                            settings
 }
@@ -67,11 +68,11 @@ func drawMoods(seed uint64) moods {
 		replicate: some("replicate", 4), stepDown: some("stepDown", 0.3), pause: some("pause", 0.3),
 		calm: oneOf("calm", 3, 10, 30), instant: 6, moment: some("moment", 6), while: some("while", 1),
 		gated: oneOf("gated", 0, 0, 0.1, 0.5), failSync: some("failSync", 0.2), failWrite: some("failWrite", 0.2), crashing: some("crashing", 1), cutPeers: some("cutPeers", 0.2),
-		dropLate: pick("dropLate", 2) == 0, regrain: pick("regrain", 4) == 0,
+		dropLate: pick("dropLate", 2) == 0, hold: pick("hold", 4) == 0, regrain: pick("regrain", 4) == 0,
 	}
 	switch pick("rare", 10) {
-	case 0:
-		m.drop = 0.3
+	case 0: // after a deletion, numbers of parts say nothing, so that half of the runs have none
+		m.drop, m.remove = 0.3, oneOf("drop remove", 0, m.remove)
 	case 1:
 		m.refuseSensor = 0.3
 	case 2:
@@ -129,6 +130,8 @@ type host struct {
 type hosted struct {
 	process
 
+	began    int  // on the clock of the run
+	among    bool // when it started, there were two primaries
 	killed   bool
 	stopping bool
 }
@@ -356,6 +359,7 @@ func (w *world) start(h *host) {
 	if p.now = time.Now; h.starts == 1 && w.moods.ahead > 0 {
 		p.now = func() time.Time { return time.Now().Add(w.moods.ahead).Round(0) }
 	}
+	p.began, p.among = w.clock, w.mongo.TwoPrimaries()
 	h.process, h.failed = p, false
 	w.tell(h.column, h.column, "%s starts, granularity %v", name, h.granularity)
 	start(context.Background(), &p.process, outside{
@@ -456,6 +460,9 @@ func (w *world) rest() {
 		}
 	}
 	open, two := w.open, w.mongo.TwoPrimaries()
+	if w.mongo.Overdue() {
+		w.learn()
+	}
 	w.open = nil
 	for _, r := range open {
 		r.stale = r.stale || two
@@ -629,6 +636,11 @@ func (w *world) diskActions(can can) {
 	}
 }
 
+func (w *world) learn() {
+	w.tell(server, server, "the former primary learns of the election")
+	w.mongo.Notice()
+}
+
 func (w *world) failOp(o *diskOp) {
 	o.host.failed = true
 	w.tell(o.host.column, disk, "%s %s fails", o.op, o.name)
@@ -647,8 +659,7 @@ func (w *world) commandActions(can can) {
 			w.tell(server, server, "another primary is elected; %d of %d entries survive; the former does not know", survive, w.mongo.Unreplicated())
 			w.mongo.Elect(survive)
 		case 1:
-			w.tell(server, server, "the former primary learns of the election")
-			w.mongo.Notice()
+			w.learn()
 		case 2:
 			w.tell(server, server, "the primary crashes; %d of %d entries survive", survive, w.mongo.Unreplicated())
 			w.mongo.Crash(survive)
@@ -683,7 +694,7 @@ func (w *world) commandActions(can can) {
 		w.tell(server, server, "MongoDB is stopped")
 		w.mongo.Stop()
 	})
-	commands := w.mongo.Waiting()
+	commands := slices.DeleteFunc(w.mongo.Waiting(), w.holds)
 	if len(commands) == 0 {
 		return
 	}
@@ -770,6 +781,11 @@ func (w *world) disconnect(c *Command) {
 	c.Disconnect()
 }
 
+// holds reports whether a command whose connection broke is still on its way.
+func (w *world) holds(c *Command) bool {
+	return w.moods.hold && c.Gone() && !c.Executed() && !c.Overtaken()
+}
+
 // landLate executes a command whose connection broke before, or drops it.
 func (w *world) landLate(c *Command) {
 	killed := !slices.ContainsFunc(w.hosts, func(h *host) bool { return h.process != nil && h.process.name == c.Client })
@@ -822,7 +838,7 @@ func (w *world) carryOutAll() {
 			w.reply(c)
 		case c.Executed() && !c.Gone(): // by a primary that was deposed
 			w.refuse(c, 189)
-		case w.healing && c.Gone() && !c.Executed() && !w.isLocked(c) && w.chance(min(1, m.land)):
+		case w.healing && c.Gone() && !c.Executed() && !w.isLocked(c) && !w.holds(c) && w.chance(min(1, m.land)):
 			w.landLate(c)
 		}
 		w.tick()
@@ -856,6 +872,7 @@ func (w *world) heal() {
 			}
 		}
 		w.settleAll(w.hosts)
+		w.lands()
 		w.forgets()
 		return
 	}

@@ -42,6 +42,7 @@ type Config struct {
 	Retention            time.Duration
 	WriteConcern         WriteConcern
 	View                 bool
+	Duplicates           Duplicates
 }
 
 // Settings are the part of a Config that can change while the stream is written.
@@ -56,14 +57,15 @@ type Settings struct {
 	MaxReadingsPerUpdate int           // 0: no limit; 1: no merging
 	Retention            time.Duration // 0: forever
 	WriteConcern         WriteConcern
-	View                 bool // keep a View beside the collection
+	View                 bool       // keep a View beside the collection
+	Duplicates           Duplicates // that sealing applies; empty: Keep
 }
 
 // Settings returns the settings to start with.
 func (c Config) Settings() Settings {
 	return Settings{
 		Format: c.Format, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
-		Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View,
+		Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View, Duplicates: c.Duplicates,
 	}
 }
 

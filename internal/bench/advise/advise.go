@@ -22,8 +22,8 @@ import (
 
 // About how long measuring takes, and following the advice.
 const (
-	fullTime   = 80 * time.Second
-	quickTime  = 40 * time.Second
+	fullTime   = 100 * time.Second
+	quickTime  = 50 * time.Second
 	followTime = 45 * time.Second
 )
 

@@ -54,8 +54,9 @@ type Rejected struct {
 
 // alikePart is the part by which two prices may differ and still count as the same:
 // what is measured in a minute is not more certain. Of such the simpler is
-// taken: bucket documents, which keep a reading from being stored twice; then
-// the smaller documents, then snappy. Of --flush-max and checkpoint intervals the
+// taken: bucket documents, which keep a reading from being stored twice; those that
+// hold sub-documents, which every program can read; then the smaller documents, then
+// snappy. Of --flush-max and checkpoint intervals the
 // shorter is.
 const alikePart = 0.10
 
@@ -124,6 +125,9 @@ func cheapest(n Needs, all []Cost) float64 {
 func simpler(a, b Candidate) bool {
 	if a.Storage != b.Storage {
 		return a.Storage == store.Bucket
+	}
+	if a.Columns != b.Columns {
+		return !a.Columns
 	}
 	if a.Granularity != b.Granularity {
 		return a.Granularity < b.Granularity
@@ -202,6 +206,22 @@ type Candidate struct {
 	MaxReadings int              `json:"bucket_max_readings"` // in a part; 0 of a time series
 	MaxBytes    int              `json:"bucket_max_bytes"`
 	Compressor  store.Compressor `json:"compressor"`
+	Columns     bool             `json:"columns"` // buckets: updates carry blocks, and ended windows are sealed
+}
+
+// A form is what updates and checkpoints cost depends on.
+type form struct {
+	Storage store.Storage `json:"storage"`
+	Columns bool          `json:"columns"`
+}
+
+func (c Candidate) form() form { return form{c.Storage, c.Columns} }
+
+func (f form) String() string {
+	if f.Columns {
+		return "columns"
+	}
+	return string(f.Storage)
 }
 
 // Caps of a part.
@@ -209,6 +229,7 @@ const (
 	defaultReadings = 1000
 	manyReadings    = 4000
 	mostReadings    = 40_000 // of a part that is tried: one that takes a minute at 660 readings a second
+	columnReadings  = 20_000 // with columns
 	defaultBytes    = 256 << 10
 	mostBytes       = 2 << 20
 )
@@ -226,7 +247,9 @@ func (c Candidate) String() string {
 		return "time series, " + string(c.Compressor)
 	}
 	text := fmt.Sprintf("bucket %s, %s", Span(c.Granularity), c.Compressor)
-	if c.MaxReadings != defaultReadings {
+	if c.Columns {
+		text += ", columns"
+	} else if c.MaxReadings != defaultReadings {
 		text += fmt.Sprintf(", parts of %d", c.MaxReadings)
 	}
 	return text
@@ -273,6 +296,8 @@ func candidates(n Needs, quick bool) []Candidate {
 			}
 		}
 	}
+	columns := perWindow(store.MaxGranularity, n.Interval)
+	add(Candidate{Storage: store.Bucket, Granularity: store.MaxGranularity, MaxReadings: columnReadings, MaxBytes: capBytes(min(columns, columnReadings), n.Fields), Columns: true})
 	// Servers that let the span be chosen get the longest, others know no other.
 	add(Candidate{Storage: store.TimeSeries, Granularity: store.MaxGranularity})
 	return out
@@ -325,6 +350,7 @@ type Cost struct {
 
 	Write      CPU     `json:"write_cpu_seconds"`
 	Rewrite    float64 `json:"checkpoint_cpu_seconds"` // of mongod
+	Seal       CPU     `json:"seal_cpu_seconds"`
 	Query      CPU     `json:"query_cpu_seconds"`
 	UpdateTime float64 `json:"update_cpu_seconds_each"`
 
@@ -340,8 +366,8 @@ type Cost struct {
 // Bytes is what a day adds on disk, data and index.
 func (c Cost) Bytes() float64 { return c.Data + c.Index }
 
-// CPU is the processor time of a day.
-func (c Cost) CPU() CPU { return c.Write.plus(c.Query).plus(CPU{Mongod: c.Rewrite}) }
+// CPU is the CPU time of a day.
+func (c Cost) CPU() CPU { return c.Write.plus(c.Query).plus(c.Seal).plus(CPU{Mongod: c.Rewrite}) }
 
 // Price is that of a month.
 func (c Cost) Price() float64 { return c.CPUPrice + c.DiskPrice }
@@ -374,6 +400,7 @@ func (f *Figures) cost(n Needs, s Sized, flush, checkpoint time.Duration) Cost {
 	f.addWrites(&c, n, readings)
 	f.addCheckpoints(&c, n, readings)
 	addQueries(&c, n, s.Query)
+	c.Seal = s.Seal.times(readings / float64(s.Readings))
 	c.CPUPrice = c.CPU().Total() / 3600 * float64(month/day) * n.CoreHour
 	c.DiskPrice = c.Disk / 1e9 * n.GBMonth
 	return c
@@ -412,7 +439,7 @@ func (f *Figures) addWrites(c *Cost, n Needs, readings float64) {
 	for {
 		c.PerUpdate = min(max(1, float64(gather)/float64(n.Interval)), c.PerDocument)
 		c.Updates = readings / c.PerUpdate
-		each, clock := f.update(c.Storage, (c.PerDocument-c.PerUpdate)/2, c.PerUpdate)
+		each, clock := f.update(c.form(), (c.PerDocument-c.PerUpdate)/2, c.PerUpdate)
 		if busy := c.Updates / lanes * clock / day.Seconds(); busy > busyPart && apart < longest {
 			gather, apart = max(gather, longest), longest
 			continue
@@ -477,12 +504,12 @@ func held(n Needs, gather time.Duration) float64 {
 	return n.perDay() / day.Seconds() * gather.Seconds() * float64(heldOverhead+heldField*n.Fields)
 }
 
-// reportsMongod reports whether the processor time of mongod was reported.
+// reportsMongod reports whether the CPU time of mongod was reported.
 func (f *Figures) reportsMongod() bool {
 	return slices.ContainsFunc(f.Updates, func(u Update) bool { return u.CPU.Mongod > 0 })
 }
 
-// CPU is processor time, in seconds.
+// CPU is CPU time, in seconds.
 type CPU struct {
 	Mongod float64 `json:"mongod"`
 	Brim   float64 `json:"brim"`
@@ -498,17 +525,17 @@ func (c CPU) times(n float64) CPU { return CPU{c.Mongod * n, c.Brim * n} }
 // An Update is what it costs to add readings to a document that has some
 // already, in commands of many updates.
 type Update struct {
-	Storage   store.Storage `json:"storage"`
-	Resident  float64       `json:"resident"` // readings in the document, on average
-	PerUpdate int           `json:"per_update"`
-	CPU       CPU           `json:"cpu_seconds"` // of one update
-	Seconds   float64       `json:"seconds"`     // by the clock, of one writer
+	form
+	Resident  float64 `json:"resident"` // readings in the document, on average
+	PerUpdate int     `json:"per_update"`
+	CPU       CPU     `json:"cpu_seconds"` // of one update
+	Seconds   float64 `json:"seconds"`     // by the clock, of one writer
 }
 
 // A Rewrite is what it costs that a checkpoint writes a document to which
 // something was added.
 type Rewrite struct {
-	Storage    store.Storage    `json:"storage"`
+	form
 	Compressor store.Compressor `json:"compressor"`
 	Resident   float64          `json:"resident"` // readings in the document
 	Bytes      float64          `json:"bytes"`    // written, of one document
@@ -526,6 +553,7 @@ type Sized struct {
 	Data  int64   `json:"data_bytes"`
 	Index int64   `json:"index_bytes"`
 	Query Queried `json:"query"`
+	Seal  CPU     `json:"seal_cpu_seconds"` // of all readings
 }
 
 // perDocument is the readings of a document.
@@ -543,10 +571,10 @@ type Queried struct {
 // update returns what an update costs, between and beyond what was measured: a
 // line through the documents' sizes for the fewest readings an update and one for
 // the most, and a line between these two.
-func (f *Figures) update(of store.Storage, resident, perUpdate float64) (CPU, float64) {
+func (f *Figures) update(of form, resident, perUpdate float64) (CPU, float64) {
 	few, many := 0, 0
 	for _, u := range f.Updates {
-		if u.Storage == of {
+		if u.form == of {
 			if few == 0 || u.PerUpdate < few {
 				few = u.PerUpdate
 			}
@@ -556,7 +584,7 @@ func (f *Figures) update(of store.Storage, resident, perUpdate float64) (CPU, fl
 	at := func(k int, y func(Update) float64) float64 {
 		var through points
 		for _, u := range f.Updates {
-			if u.Storage == of && u.PerUpdate == k {
+			if u.form == of && u.PerUpdate == k {
 				through.add(u.Resident, y(u))
 			}
 		}
@@ -580,7 +608,7 @@ func (f *Figures) update(of store.Storage, resident, perUpdate float64) (CPU, fl
 func (f *Figures) rewrite(c Candidate, resident float64) (bytes, mongod float64) {
 	var size, cpu points
 	for _, r := range f.Rewrites {
-		if r.Storage == c.Storage && r.Compressor == c.Compressor {
+		if r.form == c.form() && r.Compressor == c.Compressor {
 			size.add(r.Resident, r.Bytes)
 			cpu.add(r.Resident, r.Mongod)
 		}

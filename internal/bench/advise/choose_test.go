@@ -40,6 +40,29 @@ func TestTimeSeriesNeedsDuplicatesRare(t *testing.T) {
 	assert.Contains(t, rare.Choices[0].Why, "x the price (more expensive")
 }
 
+// TestColumnsWinWhereTheyAreCheaper by more than what measurements may be off.
+func TestColumnsWinWhereTheyAreCheaper(t *testing.T) {
+	t.Parallel()
+	n := dashboards(t)
+	f := made(n, false)
+	for i := range f.Sizes {
+		if f.Sizes[i].Columns {
+			f.Sizes[i].Data /= 20
+		}
+	}
+	for i := range f.Updates {
+		if f.Updates[i].Columns {
+			f.Updates[i].CPU = f.Updates[i].CPU.times(0.5)
+		}
+	}
+	a, err := Choose(n, f)
+	require.NoError(t, err)
+	assert.True(t, a.Chosen.Columns)
+	assert.Contains(t, a.Flags(), "columns")
+	assert.Equal(t, "columns", a.Choices[1].Value)
+	assert.Contains(t, a.Choices[1].Why, "Next best: bucket ")
+}
+
 func TestReasonsNameTheNextBest(t *testing.T) {
 	t.Parallel()
 	n := meters(t, func(n *Needs) { n.Duplicates = Rare })
@@ -54,7 +77,7 @@ func TestReasonsNameTheNextBest(t *testing.T) {
 	assert.Equal(t, store.Bucket, allowed.Chosen.Storage)
 	assert.Contains(t, allowed.Choices[0].Why, "Next best: time series, ")
 	assert.NotContains(t, allowed.Choices[0].Why, "--duplicates rare", "that was given")
-	for i, setting := range []string{"storage", "granularity", "bucket-max-readings", "compressor"} {
+	for i, setting := range []string{"storage", "bucket-format", "granularity", "bucket-max-readings", "compressor"} {
 		assert.Equal(t, setting, allowed.Choices[i].Setting)
 		assert.Regexp(t, `Next best: .*x the price \(|No other was measured`, allowed.Choices[i].Why)
 	}
@@ -65,11 +88,13 @@ func TestSimplerWinsAtEqualPrice(t *testing.T) {
 	n := dashboards(t, func(n *Needs) { n.Duplicates = Rare })
 	bucket := Cost{Candidate: Candidate{Storage: store.Bucket, Granularity: 5 * time.Minute, Compressor: store.Snappy}, DiskPrice: 1.09}
 	longer, packed, series, dear := bucket, bucket, bucket, bucket
+	columns := bucket
+	columns.Columns, columns.Granularity, columns.DiskPrice = true, time.Hour, 1.05
 	longer.Granularity, longer.DiskPrice = time.Hour, 1
 	packed.Compressor = store.Zstd
 	series.Storage = store.TimeSeries
 	dear.Granularity, dear.DiskPrice = time.Minute, 1.2
-	assert.Equal(t, 4, choose(n, []Cost{series, longer, packed, dear, bucket}))
+	assert.Equal(t, 4, choose(n, []Cost{series, longer, packed, dear, bucket, columns}))
 	bucket.DiskPrice = 1.11
 	assert.Equal(t, 2, choose(n, []Cost{series, longer, packed, dear, bucket}))
 }
@@ -99,7 +124,7 @@ func TestRejectedCandidatesSayWhy(t *testing.T) {
 	assert.Equal(t, 5*time.Minute, a.Chosen.Granularity)
 	why := make(map[time.Duration]string)
 	for _, r := range a.Rejected {
-		if r.Storage == store.Bucket && r.Compressor == store.Snappy {
+		if r.Storage == store.Bucket && r.Compressor == store.Snappy && !r.Columns {
 			why[r.Granularity] = r.Why
 		}
 	}
@@ -197,14 +222,14 @@ func TestWarnsWithoutProcessorTimeOfMongoDB(t *testing.T) {
 	a, err = Choose(n, f)
 	require.NoError(t, err)
 	require.Len(t, a.Warnings, 1)
-	assert.Contains(t, a.Warnings[0], "does not report its processor time")
+	assert.Contains(t, a.Warnings[0], "does not report its CPU time")
 }
 
 // TestBusyLanesGatherLonger: they gather for
 // longer than --flush-max.
 func TestBusyLanesGatherLonger(t *testing.T) {
 	t.Parallel()
-	why := func(a *Advice) string { return a.Choices[4].Why }
+	why := func(a *Advice) string { return a.Choices[5].Why }
 	busy := advised(t, dashboards(t, func(n *Needs) { n.MaxWait, n.Sensors = time.Second, 80_000 }))
 	require.Equal(t, time.Second, busy.Chosen.Flush)
 	assert.Contains(t, why(busy), "a reading is only in Brim's journal for up to 4s")

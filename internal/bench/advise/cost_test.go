@@ -15,7 +15,7 @@ import (
 // readings, and zstd makes two thirds of what snappy makes.
 func made(n Needs, quick bool) *Figures {
 	f := &Figures{Command: CPU{300e-6, 20e-6}, Ingest: 30e-6}
-	for _, of := range storages {
+	for _, of := range forms {
 		for _, resident := range []int{1, 100, 500} {
 			for _, k := range []int{1, 12} {
 				cost := 60e-6 + 0.2e-6*float64(resident) + 5e-6*float64(k)

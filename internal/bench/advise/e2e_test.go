@@ -48,9 +48,9 @@ func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 		needs Needs
 		as    Candidate
 	}{
-		"sensors every 5 s":        {dashboards(t), Candidate{store.Bucket, 5 * time.Minute, 1000, 256 << 10, store.Zstd}},
-		"meters, as a time series": {meters(t, func(n *Needs) { n.Duplicates = Rare }), Candidate{store.TimeSeries, time.Hour, 0, 0, store.Snappy}},
-		"a signal":                 {signal(t), Candidate{store.Bucket, time.Minute, 4000, 256 << 10, store.Zstd}},
+		"sensors every 5 s":        {dashboards(t), Candidate{store.Bucket, 5 * time.Minute, 1000, 256 << 10, store.Zstd, false}},
+		"meters, as a time series": {meters(t, func(n *Needs) { n.Duplicates = Rare }), Candidate{store.TimeSeries, time.Hour, 0, 0, store.Snappy, false}},
+		"a signal":                 {signal(t), Candidate{store.Bucket, time.Minute, 4000, 256 << 10, store.Zstd, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,13 +72,16 @@ func TestMeasure(t *testing.T) {
 	n := dashboards(t)
 	inLab(t, n, func(ctx context.Context, s *session) {
 		s.candidates = []Candidate{
-			{store.Bucket, time.Minute, 1000, 256 << 10, store.Zstd},
-			{store.TimeSeries, time.Hour, 0, 0, store.Zstd},
+			{store.Bucket, time.Minute, 1000, 256 << 10, store.Zstd, false},
+			{store.Bucket, time.Hour, 20_000, 2 << 20, store.Zstd, true},
+			{store.TimeSeries, time.Hour, 0, 0, store.Zstd, false},
 		}
 		f := s.measure(ctx)
-		assert.Len(t, f.Sizes, 2)
-		assert.Len(t, f.Updates, 2*1+2*2)
-		assert.Len(t, f.Rewrites, 2*2)
+		assert.Len(t, f.Sizes, 3)
+		assert.Positive(t, f.Sizes[1].Seal.Total(), "sealing is measured")
+		assert.Less(t, f.Sizes[1].Data, f.Sizes[0].Data)
+		assert.Len(t, f.Updates, 2*1+2*2+2*2)
+		assert.Len(t, f.Rewrites, 3*2)
 		for _, u := range f.Updates {
 			assert.Positive(t, u.CPU.Mongod, u)
 			assert.Positive(t, u.Seconds, u)

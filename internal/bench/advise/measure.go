@@ -50,14 +50,14 @@ func newSession(lab *bench.Lab, m *bench.MongoDB, n Needs) *session {
 	return s
 }
 
-// storages that are considered.
-var storages = [...]store.Storage{store.Bucket, store.TimeSeries}
+// forms that are considered.
+var forms = [...]form{{Storage: store.Bucket}, {Storage: store.Bucket, Columns: true}, {Storage: store.TimeSeries}}
 
-// largest is how many readings the largest document of a storage has.
-func (s *session) largest(of store.Storage) int {
+// largest is how many readings the largest document of a form has.
+func (s *session) largest(of form) int {
 	most := 1
 	for _, c := range s.candidates {
-		if c.Storage == of {
+		if c.form() == of {
 			most = max(most, c.full(s.needs.Interval))
 		}
 	}
@@ -78,12 +78,12 @@ func (c Candidate) full(interval time.Duration) int {
 
 // residents are the sizes of documents that updates are measured on: nearly
 // empty, and up to the mean of the largest ones.
-func (s *session) residents(of store.Storage) []int {
+func (s *session) residents(of form) []int {
 	mean := max(1, s.largest(of)/2)
 	switch {
 	case mean < 8:
 		return []int{mean}
-	case of == store.TimeSeries:
+	case of.Storage == store.TimeSeries, of.Columns:
 		return []int{1, mean}
 	}
 	return []int{1, mean / 4, mean}
@@ -97,9 +97,9 @@ func (s *session) perUpdates() []int {
 }
 
 // rewritten are the sizes of documents that checkpoints are measured with.
-func (s *session) rewritten(of store.Storage) []int {
+func (s *session) rewritten(of form) []int {
 	mean := max(1, s.largest(of)/2)
-	if mean < 8 || of == store.TimeSeries {
+	if mean < 8 || of.Storage == store.TimeSeries || of.Columns {
 		return []int{mean}
 	}
 	return []int{max(1, mean/12), mean}
@@ -108,20 +108,20 @@ func (s *session) rewritten(of store.Storage) []int {
 // measure carries all measurements out.
 func (s *session) measure(ctx context.Context) *Figures {
 	f := &Figures{}
-	for _, of := range storages {
+	for _, of := range forms {
 		for _, resident := range s.residents(of) {
 			for _, perUpdate := range s.perUpdates() {
 				s.lab.Step("an update of %d to a document of %d, %s", perUpdate, resident, of)
-				f.Updates = append(f.Updates, s.update(ctx, Update{Storage: of, Resident: float64(resident), PerUpdate: perUpdate}, manySensors))
+				f.Updates = append(f.Updates, s.update(ctx, Update{form: of, Resident: float64(resident), PerUpdate: perUpdate}, manySensors))
 			}
 		}
 	}
 	s.command(ctx, f)
-	for _, of := range storages {
+	for _, of := range forms {
 		for _, resident := range s.rewritten(of) {
 			for _, compressor := range compressors {
 				s.lab.Step("a checkpoint of documents of %d, %s, %s", resident, of, compressor)
-				f.Rewrites = append(f.Rewrites, s.rewrite(ctx, Rewrite{Storage: of, Compressor: compressor, Resident: float64(resident)}))
+				f.Rewrites = append(f.Rewrites, s.rewrite(ctx, Rewrite{form: of, Compressor: compressor, Resident: float64(resident)}))
 			}
 		}
 	}
@@ -137,13 +137,13 @@ func (s *session) measure(ctx context.Context) *Figures {
 // has one, and that costs what it does in the company of others.
 func (s *session) command(ctx context.Context, f *Figures) {
 	s.lab.Step("a command of one update")
-	const of = store.Bucket
-	alone := s.update(ctx, Update{Storage: of, Resident: 1, PerUpdate: 1}, 1)
+	of := form{Storage: store.Bucket}
+	alone := s.update(ctx, Update{form: of, Resident: 1, PerUpdate: 1}, 1)
 	together, _ := f.update(of, alone.Resident, 1)
 	f.Command = CPU{max(0, alone.CPU.Mongod-together.Mongod), max(0, alone.CPU.Brim-together.Brim)}
 }
 
-// cpuOf is the processor time that was spent; 0 of a mongod that does not report its
+// cpuOf is the CPU time that was spent; 0 of a mongod that does not report its
 // own, of which the advice warns.
 func cpuOf(s bench.Spent) CPU {
 	if math.IsNaN(s.CPU) {
@@ -185,8 +185,11 @@ const prefix = "load-mi8dk3f2-"
 // collection makes an empty one.
 func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings, perUpdate int, expiry time.Duration) *shape.Collection {
 	kind := shape.Shape{Kind: shape.Buckets, Granularity: c.Granularity}
-	if c.Storage == store.TimeSeries {
+	switch {
+	case c.Storage == store.TimeSeries:
 		kind.Kind = shape.TimeSeries
+	case c.Columns:
+		kind.Format = store.Columns
 	}
 	return bench.Must(shape.New(ctx, s.m, shape.Config{
 		Name: "advise", Shape: kind, Compressor: c.Compressor, Readings: r, PerUpdate: perUpdate,
@@ -209,7 +212,7 @@ func (s *session) update(ctx context.Context, u Update, sensors int) Update {
 		rounds = singleRounds
 	}
 	sensors = min(max(s.grownReadings/resident, fewSensors), sensors)
-	c := s.grown(ctx, Candidate{Storage: u.Storage, Compressor: store.Snappy}, sensors, resident, rounds*u.PerUpdate)
+	c := s.grown(ctx, Candidate{Storage: u.Storage, Columns: u.Columns, Compressor: store.Snappy}, sensors, resident, rounds*u.PerUpdate)
 	done := 0
 	spent := s.m.Measure(ctx, func(ctx context.Context) error {
 		for began := time.Now(); done < rounds && (done < 2 || time.Since(began) < s.updating); done++ {
@@ -246,7 +249,7 @@ const (
 func (s *session) rewrite(ctx context.Context, out Rewrite) Rewrite {
 	resident := int(out.Resident)
 	sensors := min(max(s.grownReadings/resident, fewestRewritten), rewrittenDocuments)
-	c := s.grown(ctx, Candidate{Storage: out.Storage, Compressor: out.Compressor}, sensors, resident, rewriteRounds)
+	c := s.grown(ctx, Candidate{Storage: out.Storage, Columns: out.Columns, Compressor: out.Compressor}, sensors, resident, rewriteRounds)
 	n := float64(sensors * rewriteRounds)
 	for i := range rewriteRounds {
 		checkpoint := bench.Spent{}
@@ -290,6 +293,10 @@ func (s *session) fill(ctx context.Context, coll *shape.Collection, out *Sized) 
 		// are.
 		bench.Check(coll.Write(ctx, shape.Portions(r.Sensors, r.Count, 1)))
 		begun = r.Sensors
+	}
+	if out.Columns {
+		spent := s.m.Measure(ctx, coll.Seal)
+		out.Seal = cpuOf(spent)
 	}
 	bench.Check(s.m.Checkpoint(ctx))
 	size := bench.Must(coll.Size(ctx))
@@ -424,6 +431,9 @@ func (a *Advice) Flags() []string {
 	if c.MergeReadings > mergeReadings {
 		flags = append(flags, "--merge-readings", strconv.Itoa(c.MergeReadings))
 	}
+	if c.Columns {
+		flags = append(flags, "--bucket-format", string(store.Columns))
+	}
 	if c.Storage == store.Bucket {
 		flags = append(flags, "--bucket-max-readings", strconv.Itoa(c.MaxReadings), "--bucket-max-bytes", strconv.Itoa(c.MaxBytes))
 	}
@@ -467,6 +477,10 @@ func (s *session) follow(ctx context.Context, a *Advice) *Followed {
 	}
 	const patience = time.Minute
 	bench.Check(d.Flush(ctx, patience))
+	if a.Chosen.Columns { // the daemon does it hours later
+		stream := shape.Shape{Kind: shape.Buckets, Granularity: a.Chosen.Granularity, Format: store.Columns}
+		bench.Check(bench.Must(shape.Open(ctx, s.m, shape.Config{Name: "readings", Shape: stream, Compressor: a.Chosen.Compressor})).Seal(ctx))
+	}
 	bench.Check(s.m.Checkpoint(ctx))
 	size := bench.Must(shape.SizeOf(ctx, s.m.Database(), "readings", a.Chosen.Storage == store.TimeSeries))
 	share := a.Needs.perDay() / float64(r.Acked)

@@ -58,8 +58,8 @@ func (a *Advice) costs() []report.Fact {
 	return []report.Fact{
 		{Name: "documents", Value: number(c.Documents)},
 		{Name: "bytes on disk", Value: fmt.Sprintf("%s: data %s, index %s; %s when %s are kept", size(c.Bytes()), size(c.Data), size(c.Index), size(c.Disk), Span(n.kept()))},
-		{Name: "mongod", Value: fmt.Sprintf("%s CPU-s: writing %s, checkpoints %s, queries %s", number(c.CPU().Mongod), number(c.Write.Mongod), number(c.Rewrite), number(c.Query.Mongod))},
-		{Name: "brim", Value: fmt.Sprintf("%s CPU-s: ingest %s (%d in a request), writing %s, queries %s", number(ingest+c.CPU().Brim), number(ingest), n.Batch, number(c.Write.Brim), number(c.Query.Brim))},
+		{Name: "mongod", Value: fmt.Sprintf("%s CPU-s: writing %s, checkpoints %s, sealing %s, queries %s", number(c.CPU().Mongod), number(c.Write.Mongod), number(c.Rewrite), number(c.Seal.Mongod), number(c.Query.Mongod))},
+		{Name: "brim", Value: fmt.Sprintf("%s CPU-s: ingest %s (%d in a request), writing %s, sealing %s, queries %s", number(ingest+c.CPU().Brim), number(ingest), n.Batch, number(c.Write.Brim), number(c.Seal.Brim), number(c.Query.Brim))},
 		{Name: "processors", Value: fmt.Sprintf("%.2g of them on average", (c.CPU().Total()+ingest)/day.Seconds())},
 		{Name: "written to disk", Value: size(c.Written) + " by checkpoints, beside the journals"},
 		{Name: "a query", Value: fmt.Sprintf("%s, %s documents", bench.Seconds.Format(c.QuerySeconds), number(c.QueryDocuments))},
@@ -73,19 +73,19 @@ func (a *Advice) fresh() report.Block {
 		t.Add(Span(f.Flush), Span(f.Gather.Round(100*time.Millisecond)), number(f.PerUpdate), bench.Seconds.Format(f.Mongod), fmt.Sprintf("%.2g", f.Cores), fmt.Sprintf("%.2f", f.CPUPrice))
 	}
 	return report.Block{Title: "What freshness costs", Table: t, Notes: []string{
-		"Programs that read MongoDB directly are behind by up to --flush-max, and losing Brim's disk loses readings of up to that time. mongod: its processor time for writing; CPU price: per month, of mongod and brim. --max-wait limits the choice.",
+		"Programs that read MongoDB directly are behind by up to --flush-max, and losing Brim's disk loses readings of up to that time. mongod: its CPU time for writing; CPU price: per month, of mongod and brim. --max-wait limits the choice.",
 	}}
 }
 
 // rejected is the table of all candidates, the chosen one among them, and the rule.
 func (a *Advice) rejected() report.Block {
-	t := &report.Table{Head: []string{"candidate", "docs/day", "B/reading", "kept", "writing", "checkpoints", "queries", "a query", "price", "why"}, Wide: true}
+	t := &report.Table{Head: []string{"candidate", "docs/day", "B/reading", "kept", "writing", "checkpoints", "sealing", "queries", "a query", "price", "why"}, Wide: true}
 	for _, r := range append([]Rejected{{Cost: a.Chosen, Why: "chosen"}}, a.Rejected...) {
-		t.Add(r.String(), number(r.Documents), number(a.perReading(r.Cost)), bench.Bytes.Format(r.Disk), number(r.Write.Total()), number(r.Rewrite),
+		t.Add(r.String(), number(r.Documents), number(a.perReading(r.Cost)), bench.Bytes.Format(r.Disk), number(r.Write.Total()), number(r.Rewrite), number(r.Seal.Total()),
 			number(r.Query.Total()), bench.Seconds.Format(r.QuerySeconds), fmt.Sprintf("%.2f", r.Price()), r.Why)
 	}
 	return report.Block{Title: "Candidates", Table: t, Notes: []string{fmt.Sprintf("The rule: price = CPU-hours of a month x %g + GB kept x %g (--core-hour, --gb-month), of mongod and brim; "+
-		"writing, checkpoints and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, "+
+		"writing, checkpoints, sealing and queries are CPU-s a day. The cheapest that --duplicates allows is taken; of prices within %.0f %% the simpler: bucket documents before a time series, sub-documents before columns, "+
 		"then smaller documents, then snappy, then the shorter --flush-max. "+
 		"The cost of ingest is the same for all and not in the price. Bytes are those of the collection's file and indexes after a checkpoint, without what is free in them; the readings are those of `brim load`, and yours may compress better or worse.",
 		a.Needs.CoreHour, a.Needs.GBMonth, 100*alikePart)}}
@@ -119,6 +119,7 @@ func (a *Advice) explain() {
 	} else {
 		window := perWindow(c.Granularity, a.Needs.Interval)
 		choose("storage", string(c.Storage), "%s The database prevents duplicates of bucket documents, and none of a time series.", next)
+		a.explainFormat()
 		choose("granularity", Span(c.Granularity), "A document has %s readings; at the mean fill an update of %s costs %s of processor, and a query reads %s documents in %s. %s",
 			number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds),
 			a.next(func(o Candidate) bool {
@@ -138,6 +139,18 @@ func (a *Advice) explain() {
 	}
 	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). It is storage.syncPeriodSecs of a mongod of your own, and after a crash MongoDB replays as much of its journal.",
 		bench.Bytes.Format(c.Written), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
+}
+
+// explainFormat fills in the choice of what buckets hold.
+func (a *Advice) explainFormat() {
+	c := a.Chosen
+	value, why := store.Documents, "Any program can read sub-documents."
+	if c.Columns {
+		value, why = store.Columns, "Updates carry packed blocks, and windows are sealed when they have ended; other programs than Brim need a decoder or the stream's view."
+	}
+	a.Choices = append(a.Choices, Choice{"bucket-format", string(value), why + " " + a.next(func(o Candidate) bool {
+		return o.Storage == c.Storage && o.Columns != c.Columns
+	})})
 }
 
 // gathers says why readings gather for a shorter or longer time than --flush-max.
@@ -168,7 +181,7 @@ func (a *Advice) warn(within bool) {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: use a disk that is rated for it.", bench.Bytes.Format(c.Written)))
 	}
 	if !a.Figures.reportsMongod() {
-		a.Warnings = append(a.Warnings, "This MongoDB does not report its processor time, so the prices include only Brim's: measure in a mongod of advise's own, without --mongo-uri.")
+		a.Warnings = append(a.Warnings, "This MongoDB does not report its CPU time, so the prices include only Brim's: measure in a mongod of advise's own, without --mongo-uri.")
 	}
 }
 
@@ -190,6 +203,8 @@ func (a *Advice) whyNot(c Cost, alike bool) string {
 		return "more expensive: " + a.deciding(c)
 	case c.Storage != a.Chosen.Storage:
 		return "costs the same within the measurement error; a time series"
+	case c.Columns && !a.Chosen.Columns:
+		return "costs the same within the measurement error; other programs cannot read columns"
 	case c.Granularity != a.Chosen.Granularity || c.MaxReadings != a.Chosen.MaxReadings:
 		return "costs the same within the measurement error; larger documents"
 	}
@@ -204,7 +219,7 @@ func (a *Advice) deciding(c Cost) (name string) {
 		name string
 		more float64
 	}{
-		{"disk", c.DiskPrice - b.DiskPrice}, {"writing", (c.Write.Total() - b.Write.Total()) * core},
+		{"disk", c.DiskPrice - b.DiskPrice}, {"writing", (c.Write.Total() - b.Write.Total()) * core}, {"sealing", (c.Seal.Total() - b.Seal.Total()) * core},
 		{"checkpoints", (c.Rewrite - b.Rewrite) * core}, {"queries", (c.Query.Total() - b.Query.Total()) * core},
 	} {
 		if part.more > most {

@@ -41,7 +41,7 @@ func inLab(t *testing.T, cells []string, run func(ctx context.Context, lab *benc
 
 func TestExperimentRunsInSmall(t *testing.T) {
 	t.Parallel()
-	cells := []string{"1h-merged", "5m-timeseries", "prefilled-5", "prefilled-95"}
+	cells := []string{"1h-merged", "5m-timeseries", "prefilled-5", "prefilled-95", fullSealed}
 	r, err := inLab(t, cells, func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, tiny) })
 	require.NoError(t, err)
 	offered := float64(tiny.sensors()) * tiny.speedup() / interval.Seconds()

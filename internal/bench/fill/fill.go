@@ -46,6 +46,7 @@ var ways = [...]way{
 	// As a program without merging: a reading is written when it comes.
 	{"single", "one reading per update", []string{"--max-readings-per-update", "1", "--merge-readings", "1", "--flush-interval", "10ms"}},
 	{"merged", "merged per bucket", nil},
+	{"columns", "merged, in columns", []string{"--bucket-format", string(store.Columns)}},
 	{"timeseries", "time-series collection", []string{"--storage", "timeseries"}},
 }
 
@@ -65,7 +66,7 @@ func windows() []window {
 		for _, y := range ways {
 			w := window{cell: config.FormatDuration(g) + "-" + y.name, granularity: g, way: y}
 			w.verdict = w.cell == hourSingle || w.cell == fiveSingle
-			if g != time.Hour && !w.verdict {
+			if (g != time.Hour || y.name == "columns") && !w.verdict {
 				w.slow = "hourly buckets and 5-minute buckets with one reading per update are what was published"
 			}
 			all = append(all, w)
@@ -177,6 +178,9 @@ func Experiment() *bench.Experiment {
 		}
 		e.Cells = append(e.Cells, c)
 	}
+	e.Cells = append(e.Cells,
+		bench.Cell{Name: fullColumns, What: "the same into buckets of columns, filled to 95 %", Slow: "the ends of documents tell most"},
+		bench.Cell{Name: fullSealed, What: "late readings into sealed buckets", Slow: "the ends of documents tell most"})
 	return e
 }
 
@@ -325,7 +329,8 @@ func (p plan) rounds(all []window) [][]window {
 func run(ctx context.Context, lab *bench.Lab, p plan) {
 	p.tell(lab)
 	chosen := slices.DeleteFunc(windows(), func(w window) bool { return !lab.Has(w.cell) })
-	percents := slices.DeleteFunc(slices.Clone(prefilledPercents[:]), func(percent int) bool { return !lab.Has(prefilledCell(percent)) })
+	documents, columns := prefilledGroups()
+	without := func(g group) bool { return !lab.Has(g.cell) }
 	lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
 		for i, round := range p.rounds(chosen) {
 			for _, w := range round {
@@ -333,9 +338,8 @@ func run(ctx context.Context, lab *bench.Lab, p plan) {
 				add(lab, w.cell, measure(ctx, lab, m, p.phase(w), p.serve(w)...), true)
 			}
 		}
-		if len(percents) > 0 {
-			runPrefilled(ctx, lab, m, p, percents)
-		}
+		runPrefilled(ctx, lab, m, p, slices.DeleteFunc(documents, without), store.Documents)
+		runPrefilled(ctx, lab, m, p, slices.DeleteFunc(columns, without), store.Columns)
 	})
 }
 
@@ -358,9 +362,23 @@ var prefilledPercents = [...]int{5, 50, 95}
 
 func prefilledCell(percent int) string { return fmt.Sprintf("prefilled-%d", percent) }
 
+// Cells of buckets that are nearly full.
+const fullColumns, fullSealed = "prefilled-columns", "prefilled-sealed"
+
+// prefilledGroups are those of each format.
+func prefilledGroups() (documents, columns []group) {
+	for _, percent := range prefilledPercents {
+		documents = append(documents, group{cell: prefilledCell(percent), percent: percent})
+	}
+	full := prefilledPercents[len(prefilledPercents)-1]
+	return documents, []group{{cell: fullColumns, percent: full}, {cell: fullSealed, percent: full, sealed: true}}
+}
+
 // A group is sensors whose buckets are filled to the same percentage.
 type group struct {
+	cell    string
 	percent int
+	sealed  bool // after they were filled
 	prefix  string
 	begin   time.Time    // of the window
 	rows    int          // per sensor
@@ -381,39 +399,42 @@ func (p plan) prefilledRepeats() int {
 }
 
 // runPrefilled fills all groups, then writes to each in turn, again and again.
-func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percents []int) {
-	groups := make([]*group, len(percents))
-	for i, percent := range percents {
-		groups[i] = newGroup(ctx, lab, m, p, percent)
+func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, groups []group, format store.Format) {
+	if len(groups) == 0 {
+		return
 	}
-	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", "1h"}, ways[0].serve...)...))
+	for i := range groups {
+		groups[i].fill(ctx, lab, m, p, format)
+	}
+	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", "1h", "--bucket-format", string(format)}, ways[0].serve...)...))
 	for i := range p.prefilledRepeats() {
-		for _, c := range groups {
-			lab.Step("hourly buckets filled to %d %%, round %d of %d", c.percent, i+1, p.prefilledRepeats())
-			add(lab, prefilledCell(c.percent), c.next(p).run(ctx, lab, m, d), false)
+		for g := range groups {
+			c := &groups[g]
+			lab.Step("hourly buckets of %s, round %d of %d", c.cell, i+1, p.prefilledRepeats())
+			add(lab, c.cell, c.next(p).run(ctx, lab, m, d), false)
 			rate, perProcessor := c.capacity(ctx, m, p.burst())
-			lab.Row("capacity", prefilledCell(c.percent), rate, perProcessor)
+			lab.Row("capacity", c.cell, rate, perProcessor)
 		}
 	}
 	bench.Check(d.Close())
 	bench.Check(m.Drop(ctx))
 }
 
-// newGroup creates the buckets of a group in the daemon's collection.
-func newGroup(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, percent int) *group {
-	c := &group{
-		percent: percent, prefix: fmt.Sprintf("p%d-", percent), begin: time.Now().Add(-2 * time.Hour).Truncate(time.Hour),
-		rows: percent * int(time.Hour/interval) / 100,
-	}
-	lab.Step("fill hourly buckets of %d sensors to %d %%", p.prefilledSensors, percent)
+// fill creates the buckets of a group in the daemon's collection.
+func (c *group) fill(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan, format store.Format) {
+	c.prefix, c.begin = c.cell+"-", time.Now().Add(-2*time.Hour).Truncate(time.Hour)
+	c.rows = c.percent * int(time.Hour/interval) / 100
+	lab.Step("fill hourly buckets of %d sensors to %d %%, for %s", p.prefilledSensors, c.percent, c.cell)
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix}))
 	coll := bench.Must(shape.Open(ctx, m, shape.Config{
-		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy,
+		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: format}, Compressor: store.Snappy,
 		Readings: shape.Readings{Source: sensors, Sensors: p.prefilledSensors, Begin: c.begin, Interval: interval},
 	}))
 	c.fleet = coll.Fleet(lanes, perCommand, nil)
 	bench.Check(c.fleet.Fill(ctx, c.rows, time.Time{}))
-	return c
+	if c.sealed {
+		bench.Check(coll.Seal(ctx))
+	}
 }
 
 // next is the phase that goes on where the group's buckets end.

@@ -176,7 +176,7 @@ const sampleEvery = 500 * time.Millisecond
 // A sample is what the daemon and MongoDB report at a moment.
 type sample struct {
 	at       time.Time
-	brim     time.Duration // processor time so far
+	brim     time.Duration // CPU time so far
 	readings float64       // stored so far
 	updates  scrape.Histogram
 	writes   [len(store.Fills)]scrape.Histogram // store_write_seconds, by tenth

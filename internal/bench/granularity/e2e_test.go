@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { mongodtest.Main(m) }
 func tiny() numbers {
 	few := []int{1, 20, 100}
 	return numbers{
-		appends: grid{few, []int{1, 5}}, alone: grid{few, []int{1}}, slices: 1, single: 10, bulk: 40,
+		appends: grid{few, []int{1, 5}}, alone: grid{few, []int{1}}, columns: grid{few, []int{1}}, slices: 1, single: 10, bulk: 40,
 		indexed: []int{0, 3}, turns: 1, varied: 40, sensors: 2, hours: 1, stockBytes: 1 << 20,
 	}
 }
@@ -41,6 +41,8 @@ func TestUsersMongoDB(t *testing.T) {
 	r, err := bench.Run(t.Context(), experiment(tiny()), bench.Config{Hasty: true, Dir: t.TempDir(), URI: mongodtest.URI(t), Repeats: 2, Seed: 1})
 	require.NoError(t, err)
 	assertCurves(t, r, "")
+	assertCurves(t, r, inColumns)
+	assert.Less(t, r.Table("sizes").Median("1h, sealed", documentOf), r.Table("sizes").Median("1h", documentOf)/5)
 	journal := r.Table("journal")
 	assert.Less(t, journal.Median("100", oneReading), 2*journal.Median("1", oneReading), "a replica set journals what changed")
 	for _, p := range published {

@@ -50,7 +50,9 @@ var published = [...]struct {
 func inWindow(g time.Duration) int { return int(g / publishedInterval) }
 
 const (
-	standalone = ", standalone" // behind the names and titles of tables
+	// Behind the names and titles of tables.
+	standalone = ", standalone"
+	inColumns  = ", columns"
 
 	timeOf, cpuOf           = "time", "mongod CPU"
 	noIndex, threeIndexes   = "0 further indexes", "3 further indexes"
@@ -71,6 +73,7 @@ func Experiment() *bench.Experiment {
 		Restarts: "the standalone and the history windows, which need mongods of the experiment's own",
 		Cells: []bench.Cell{
 			{Name: "append", What: "an append by the readings that its bucket holds, on a replica set"},
+			{Name: "columns", What: "an append to buckets of columns by the readings that they hold, on a replica set"},
 			{Name: "indexes", What: "an append with further secondary indexes"},
 			{Name: "history", What: "an append with a history window of 300 s and of 0 s", Own: true},
 			{Name: "sizes", What: "documents and bytes a day, by granularity"},
@@ -87,7 +90,7 @@ func Experiment() *bench.Experiment {
 				Note:     "The checkpoint is in mongod's CPU, not in the time.",
 			},
 			{
-				Name: "sizes", Title: "The workload by granularity: 10,000 sensors, a reading every 5 s", Variant: "granularity",
+				Name: "sizes", Title: "The workload by granularity: 10,000 sensors, a reading every 5 s", Variant: "granularity and format",
 				Measures: slices.Concat(bench.In(bench.Bytes, documentOf), bench.In(bench.Count, documentsOf), bench.In(bench.Bytes, bytesOf, "on disk, snappy", "index on disk"), bench.In(bench.Ratio, savedOf)),
 				Note:     "Counted after a small run through the store, and scaled. The bytes on disk of so small a run are rough.",
 			},
@@ -104,7 +107,7 @@ func Experiment() *bench.Experiment {
 			(&trial{lab: lab, numbers: *numbersOf(lab.Quick)}).run(ctx)
 		},
 	}
-	for _, on := range []string{"", standalone} {
+	for _, on := range []string{"", standalone, inColumns} {
 		e.Tables = append(e.Tables,
 			bench.Table{
 				Name: timeOf + on, Title: "Time of an append" + on, Variant: "readings in the bucket", Unit: bench.Seconds,
@@ -201,6 +204,7 @@ type grid struct {
 // numbers are how much is measured.
 type numbers struct {
 	appends, alone grid
+	columns        grid
 	slices         int   // of a repeat of a curve; the points take turns
 	single, bulk   int   // appends of a slice: one a command, and many
 	indexed        []int // further indexes
@@ -213,13 +217,13 @@ func numbersOf(quick bool) *numbers {
 	if quick {
 		few := []int{1, 12, 60, 180, 720}
 		return &numbers{
-			appends: grid{few, []int{1, 12}}, alone: grid{few, []int{1}}, slices: 3, single: 50, bulk: 100,
+			appends: grid{few, []int{1, 12}}, alone: grid{few, []int{1}}, columns: grid{[]int{1, 60, 720}, []int{1, 12}}, slices: 3, single: 50, bulk: 100,
 			indexed: []int{0, 3}, turns: 8, varied: 120, sensors: 20, hours: 2, stockBytes: 16 << 20,
 		}
 	}
 	all := grid{[]int{1, 12, 30, 60, 120, 180, 360, 720, 1500, 3600}, []int{1, 5, 12, 60}}
 	return &numbers{
-		appends: all, alone: all, slices: 3, single: 70, bulk: 180, indexed: []int{0, 1, 3}, turns: 8, varied: 250, sensors: 50, hours: 4, stockBytes: 64 << 20,
+		appends: all, alone: all, columns: grid{[]int{1, 60, 360, 720}, []int{1, 12, 60}}, slices: 3, single: 70, bulk: 180, indexed: []int{0, 1, 3}, turns: 8, varied: 250, sensors: 50, hours: 4, stockBytes: 64 << 20,
 	}
 }
 
@@ -267,6 +271,7 @@ func (t *trial) run(ctx context.Context) {
 	replicaSet := bench.Setting{}
 	t.lab.RunCells(ctx, map[string]func(context.Context){
 		"append":     on(replicaSet, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.appends, "") }),
+		"columns":    on(replicaSet, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.columns, inColumns) }),
 		"indexes":    on(replicaSet, t.indexes),
 		"history":    on(replicaSet, t.history),
 		"sizes":      on(replicaSet, t.sizes),
@@ -307,6 +312,7 @@ type stockConfig struct {
 	appends    int // that are going to be made
 	seed       uint64
 	relaxed    bool // as the published latencies
+	format     store.Format
 }
 
 // each is how often one bucket may be appended to.
@@ -339,7 +345,7 @@ func newStock(ctx context.Context, c stockConfig) *stock {
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: c.buckets(), Fields: publishedFields, Seed: c.seed, Prefix: c.collection + "-"}))
 	s := &stock{stockConfig: c}
 	s.Collection = bench.Must(shape.New(ctx, c.m, shape.Config{
-		Name: c.collection, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, Compressor: store.Snappy,
+		Name: c.collection, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: c.format}, Compressor: store.Snappy,
 		Readings:  shape.Readings{Source: sensors, Sensors: c.buckets(), Begin: shape.Begin(), Interval: c.interval()},
 		PerUpdate: c.perUpdate, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: c.relaxed,
 	}))
@@ -403,6 +409,9 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k 
 	points := make([]*point, len(residents))
 	for i, n := range residents {
 		c := stockConfig{m: m, residents: n, perUpdate: k, seed: t.lab.Seed, relaxed: true, collection: fmt.Sprintf("append_%d_%d_timed", n, k)}
+		if on == inColumns {
+			c.format = store.Columns
+		}
 		points[i] = &point{residents: n}
 		points[i].timed = newStock(ctx, t.fit(c, slices, t.single))
 		c.relaxed, c.collection = false, fmt.Sprintf("append_%d_%d_bulk", n, k)
@@ -561,28 +570,43 @@ func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) {
 	fiveMinutes := 0.0
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: t.sensors, Fields: publishedFields, Seed: t.lab.Seed, Prefix: "sensor-"}))
 	for _, p := range published {
-		c := bench.Must(shape.New(ctx, m, shape.Config{
-			Name: "size", Shape: shape.Shape{Kind: shape.Buckets, Granularity: p.granularity}, Compressor: store.Snappy, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: true,
-			Readings:  shape.Readings{Source: sensors, Sensors: t.sensors, Count: t.hours * inWindow(time.Hour), Begin: shape.Begin(), Interval: publishedInterval},
-			PerUpdate: 60,
-		}))
-		bench.Must(c.Load(ctx))
-		if t.lab.Own() { // what no checkpoint has written is not on disk
-			bench.Check(m.Checkpoint(ctx))
-		}
-		seen := bench.Must(c.Size(ctx))
-		bench.Check(c.Drop(ctx))
-		t.addSize(p.granularity, seen, scale, fiveMinutes)
+		seen := t.sizeOf(ctx, m, sensors, shape.Shape{Kind: shape.Buckets, Granularity: p.granularity})
+		t.addSize(config.FormatDuration(p.granularity), seen, scale, fiveMinutes)
+		t.addRewritten(p.granularity, seen, scale)
 		if p.granularity == 5*time.Minute {
 			fiveMinutes = float64(seen.Logical)
 		}
 	}
+	for _, g := range []time.Duration{5 * time.Minute, time.Hour} {
+		for _, sealed := range []bool{false, true} {
+			s, name := shape.Shape{Kind: shape.Buckets, Granularity: g, Format: store.Columns, Sealed: sealed}, inColumns
+			if sealed {
+				name = ", sealed"
+			}
+			t.addSize(config.FormatDuration(g)+name, t.sizeOf(ctx, m, sensors, s), scale, fiveMinutes)
+		}
+	}
 }
 
-func (t *trial) addSize(granularity time.Duration, seen shape.Size, scale, fiveMinutes float64) {
-	g, logical := config.FormatDuration(granularity), float64(seen.Logical)
-	document := logical / float64(seen.Documents)
-	t.lab.Add("sizes", g, documentOf, document)
+// sizeOf stores the workload in a shape.
+func (t *trial) sizeOf(ctx context.Context, m *bench.MongoDB, sensors *load.Sensors, s shape.Shape) shape.Size {
+	c := bench.Must(shape.New(ctx, m, shape.Config{
+		Name: "size", Shape: s, Compressor: store.Snappy, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: true,
+		Readings:  shape.Readings{Source: sensors, Sensors: t.sensors, Count: t.hours * inWindow(time.Hour), Begin: shape.Begin(), Interval: publishedInterval},
+		PerUpdate: 60,
+	}))
+	bench.Must(c.Load(ctx))
+	if t.lab.Own() { // what no checkpoint has written is not on disk
+		bench.Check(m.Checkpoint(ctx))
+	}
+	seen := bench.Must(c.Size(ctx))
+	bench.Check(c.Drop(ctx))
+	return seen
+}
+
+func (t *trial) addSize(g string, seen shape.Size, scale, fiveMinutes float64) {
+	logical := float64(seen.Logical)
+	t.lab.Add("sizes", g, documentOf, logical/float64(seen.Documents))
 	t.lab.Add("sizes", g, documentsOf, float64(seen.Documents)*scale)
 	t.lab.Add("sizes", g, bytesOf, logical*scale)
 	if t.lab.Own() {
@@ -592,6 +616,10 @@ func (t *trial) addSize(granularity time.Duration, seen shape.Size, scale, fiveM
 	if fiveMinutes > 0 {
 		t.lab.Add("sizes", g, savedOf, 1-logical/fiveMinutes)
 	}
+}
+
+func (t *trial) addRewritten(granularity time.Duration, seen shape.Size, scale float64) {
+	g, document := config.FormatDuration(granularity), float64(seen.Logical)/float64(seen.Documents)
 	for _, k := range []int{1, 5, 12, 60, 720} {
 		if n := inWindow(granularity); k <= n {
 			t.lab.Add("rewritten", g, readings(k)+" an append", rewritten(n, k, document)*float64(seen.Documents)*scale)

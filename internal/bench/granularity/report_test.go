@@ -10,6 +10,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // pretend runs the experiment with figures that are known: appends cost 600 µs and
@@ -35,7 +36,7 @@ func pretend(t *testing.T, each float64) *bench.Result {
 		fiveMinutes := 0.0
 		for i, document := range []int64{1000, 4200, 12000, 47000} {
 			documents := int64(published[i].documents / 1e4)
-			x.addSize(published[i].granularity, shape.Size{Documents: documents, Logical: document * documents}, 1e4, fiveMinutes)
+			x.addSize(config.FormatDuration(published[i].granularity), shape.Size{Documents: documents, Logical: document * documents}, 1e4, fiveMinutes)
 			if i == 1 {
 				fiveMinutes = float64(document * documents)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
@@ -28,7 +29,10 @@ func inLab(t *testing.T, f func(ctx context.Context, m *bench.MongoDB)) {
 func TestEveryShapeGivesTheSameAnswers(t *testing.T) {
 	t.Parallel()
 	readings := Readings{Source: Ratings(7), Sensors: 1, Count: 3000, Begin: Begin(), Interval: time.Minute}
-	shapes := []Shape{{Kind: Documents}, {Kind: Buckets, Granularity: time.Hour}, {Kind: Series}, {Kind: TimeSeries}}
+	shapes := []Shape{
+		{Kind: Documents}, {Kind: Buckets, Granularity: time.Hour}, {Kind: Series}, {Kind: TimeSeries}, {Kind: Native},
+		{Kind: Buckets, Granularity: time.Hour, Format: store.Columns}, {Kind: Buckets, Granularity: time.Hour, Sealed: true},
+	}
 	inLab(t, func(ctx context.Context, m *bench.MongoDB) {
 		var want float64
 		for _, s := range shapes {
@@ -50,7 +54,12 @@ func TestEveryShapeGivesTheSameAnswers(t *testing.T) {
 				}
 				assert.InDelta(t, want, mean, 1e-9, "%v %v", s, way)
 			}
-			require.NoError(t, c.Sort(ctx, true), s)
+			if !s.Packed() {
+				require.NoError(t, c.Sort(ctx, true), s)
+			}
+			sealed, err := c.coll.CountDocuments(ctx, bson.D{{Key: "sealed", Value: bson.D{{Key: "$exists", Value: true}}}})
+			require.NoError(t, err)
+			assert.Equal(t, s.Sealed, sealed > 0, s)
 
 			size, err := c.Size(ctx)
 			require.NoError(t, err, s)

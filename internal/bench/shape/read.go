@@ -60,7 +60,7 @@ func (c *Collection) match(s Portion) bson.D {
 	from, to := c.between(s)
 	id, times := c.Readings.Source.ID(s.Sensor), bson.E{Key: store.TimeKey, Value: within(from, to)}
 	switch {
-	case c.Shape.Kind == TimeSeries:
+	case c.Shape.Kind == TimeSeries || c.Shape.Kind == Native:
 		return bson.D{{Key: "sensor.id", Value: id}, times}
 	case c.named():
 		return bson.D{{Key: sensorKey, Value: id}, times}
@@ -80,8 +80,11 @@ const (
 var errNoMean = errors.New("make the mean of a portion: nothing is in it")
 
 // Mean makes the database compute the mean of a field over a portion. The way
-// matters only to buckets.
+// matters only to buckets. Packed ones are read as a daemon does it for a summary.
 func (c *Collection) Mean(ctx context.Context, s Portion, field string, way Way) (float64, error) {
+	if c.Shape.Packed() {
+		return c.summarize(ctx, s, field)
+	}
 	cursor, err := c.coll.Aggregate(ctx, c.meanOf(s, field, way))
 	if err != nil {
 		return 0, fmt.Errorf("make the mean of a portion: %w", err)
@@ -97,6 +100,23 @@ func (c *Collection) Mean(ctx context.Context, s Portion, field string, way Way)
 		return 0, errNoMean
 	}
 	return out[0].Sum / out[0].Count, nil
+}
+
+// summarize makes Brim's store compute the mean.
+func (c *Collection) summarize(ctx context.Context, s Portion, field string) (float64, error) {
+	from, to := c.between(s)
+	query := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: c.Readings.Source.ID(s.Sensor), From: from.UnixMilli(), To: to.UnixMilli()}}
+	for summary, err := range c.store.Summary(ctx, query) {
+		if err != nil {
+			return 0, err
+		}
+		for _, f := range summary.Fields {
+			if f.Name == field {
+				return f.Mean(), nil
+			}
+		}
+	}
+	return 0, errNoMean
 }
 
 func (c *Collection) meanOf(s Portion, field string, way Way) mongo.Pipeline {
@@ -161,7 +181,7 @@ const codeMemoryLimit = 292
 var ErrMemoryLimit = errors.New("the sort did not fit the server's limit of memory")
 
 // Sort makes the database sort all readings by time without an index, and keeps
-// the last one only.
+// the last one only. It cannot sort readings in blocks.
 func (c *Collection) Sort(ctx context.Context, disk bool) error {
 	order, last := store.TimeKey, mongo.Pipeline{}
 	if c.Shape.Kind == Buckets {
@@ -213,7 +233,7 @@ func (s Size) Index() int64 { return s.IndexFile - s.IndexFree }
 
 // Size asks for the size. What no checkpoint has written is not in it.
 func (c *Collection) Size(ctx context.Context) (Size, error) {
-	return SizeOf(ctx, c.coll.Database(), c.Name, c.Shape.Kind == Series || c.Shape.Kind == TimeSeries)
+	return SizeOf(ctx, c.coll.Database(), c.Name, c.Shape.native() || c.Shape.Kind == TimeSeries)
 }
 
 // SizeOf asks for the size of any collection.

@@ -7,6 +7,7 @@
 //	Buckets     internal/store/bucket, written by lanes (Brim)
 //	Series      a time-series collection with nothing but a timeField, insertMany
 //	TimeSeries  internal/store/timeseries, written by lanes (Brim)
+//	Native      a time-series collection with sensor and tags in its metaField, insertMany
 //
 // Experiments write through here: all at once with Collection.Load, or from the
 // workers of a Fleet as fast as they can or on a schedule.
@@ -17,6 +18,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -48,14 +50,20 @@ const (
 	Buckets    Kind = "buckets"
 	Series     Kind = "series"
 	TimeSeries Kind = "timeseries"
+	Native     Kind = "native"
 )
 
-// A Shape is a kind and, of Buckets, the length of a window. A server before 6.3
-// lets a time-series bucket span an hour, whatever the stream says.
+// A Shape is a kind and, of Buckets, the length of a window and how they hold readings. A
+// server before 6.3 lets a time-series bucket span an hour, whatever the stream says.
 type Shape struct {
 	Kind        Kind
 	Granularity time.Duration
+	Format      store.Format // of Buckets; empty: store.Documents
+	Sealed      bool         // Buckets: Load seals them
 }
+
+// Packed reports whether buckets hold blocks, which only Brim can read.
+func (s Shape) Packed() bool { return s.Format == store.Columns || s.Sealed }
 
 // String names the shape as tables show it.
 func (s Shape) String() string {
@@ -63,16 +71,28 @@ func (s Shape) String() string {
 	case Documents:
 		return "a document per reading"
 	case Buckets:
-		return "Brim's buckets, " + config.FormatDuration(s.Granularity)
+		name := "Brim's buckets, " + config.FormatDuration(s.Granularity)
+		if s.Sealed {
+			return name + ", sealed"
+		}
+		if s.Format == store.Columns {
+			return name + ", columns"
+		}
+		return name
 	case Series:
 		return "time series, no metaField"
 	case TimeSeries:
 		return "time series, metaField"
+	case Native:
+		return "time series, insertMany"
 	}
 	return string(s.Kind)
 }
 
-func (s Shape) naive() bool { return s.Kind == Documents || s.Kind == Plain || s.Kind == Series }
+func (s Shape) naive() bool { return s.Kind == Documents || s.Kind == Plain || s.native() }
+
+// native reports whether it is a time-series collection without Brim.
+func (s Shape) native() bool { return s.Kind == Series || s.Kind == Native }
 
 // Begin is when readings of experiments begin: on the boundary of every window,
 // and the same in all runs.
@@ -96,7 +116,9 @@ type Readings struct {
 	// Phase is how long after Begin a sensor of Brim's shapes begins, less than
 	// Interval. nil: all begin at once.
 	Phase func(sensor int) time.Duration
-	Late  Late
+	// At is the time of a sensor's reading, if Interval and Phase do not tell it.
+	At   func(sensor int, k uint64) time.Time
+	Late Late
 }
 
 // Late says which readings arrive late.
@@ -113,6 +135,9 @@ func (r Readings) Time(k uint64) time.Time {
 
 // timeOf returns the time of a sensor's reading k.
 func (r Readings) timeOf(sensor int, k uint64) time.Time {
+	if r.At != nil {
+		return r.At(sensor, k)
+	}
 	if r.Phase == nil {
 		return r.Time(k)
 	}
@@ -281,6 +306,7 @@ type production interface {
 	Write(ctx context.Context, shares []*batch.Pending)
 	Prepare(ctx context.Context) error
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
 }
 
 // timed is the store of a collection, whose times it notes.
@@ -314,7 +340,12 @@ func New(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
 
 // Open uses the collection that has the name, or makes it.
 func Open(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
-	c.PerUpdate, c.MaxReadings, c.MaxBytes = cmp.Or(c.PerUpdate, 1), cmp.Or(c.MaxReadings, 1000), cmp.Or(c.MaxBytes, 256<<10)
+	c.PerUpdate = cmp.Or(c.PerUpdate, 1)
+	if c.Shape.Format == store.Columns {
+		c.MaxReadings, c.MaxBytes = cmp.Or(c.MaxReadings, 20_000), cmp.Or(c.MaxBytes, 2<<20)
+	} else {
+		c.MaxReadings, c.MaxBytes = cmp.Or(c.MaxReadings, 1000), cmp.Or(c.MaxBytes, 256<<10)
+	}
 	s := &Collection{Config: c}
 	return s, s.Attach(ctx, m)
 }
@@ -331,7 +362,7 @@ func (c *Collection) Attach(ctx context.Context, m *bench.MongoDB) (err error) {
 	case Buckets:
 		c.store, err = bucket.New(bucket.Config{
 			Database: db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),
-			MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: c.Retention,
+			MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: c.Retention, Format: cmp.Or(c.Shape.Format, store.Documents),
 		})
 	case TimeSeries:
 		c.store, err = timeseries.New(timeseries.Config{
@@ -361,7 +392,7 @@ func (c *Collection) newWriter() Writer {
 func (c *Collection) window() time.Duration { return cmp.Or(c.Shape.Granularity, defaultGranularity) }
 
 // Load writes all readings, command after command, by one writer, and returns how
-// long that took.
+// long that took, with sealing if the shape is sealed.
 func (c *Collection) Load(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	for portions := range c.Readings.commands(c.PerUpdate, CommandReadings) {
@@ -369,7 +400,48 @@ func (c *Collection) Load(ctx context.Context) (time.Duration, error) {
 			return 0, fmt.Errorf("load %s: %w", c.Shape, err)
 		}
 	}
+	if c.Shape.Sealed {
+		if err := c.Seal(ctx); err != nil {
+			return 0, fmt.Errorf("load %s: %w", c.Shape, err)
+		}
+	}
 	return time.Since(began), nil
+}
+
+const sealsAtOnce = 100 // as in a daemon
+
+// Seal seals all buckets, without the pauses that a daemon makes.
+func (c *Collection) Seal(ctx context.Context) error {
+	s, ok := c.store.(*bucket.Store)
+	if !ok {
+		return fmt.Errorf("seal %s: it has no buckets", c.Shape)
+	}
+	sealer := s.NewSealer()
+	for sensor := ""; ; {
+		var err error
+		if sensor, err = s.NextSensor(ctx, sensor); err != nil || sensor == "" {
+			return err
+		}
+		for more := true; more; {
+			var seals []bucket.Seal
+			for doc, err := range s.Unsealed(ctx, sensor, 0, math.MaxInt64, sealsAtOnce) {
+				if err != nil {
+					return err
+				}
+				seal, err := sealer.Seal(slices.Clone(doc), time.Now())
+				if err != nil {
+					return err
+				}
+				seals = append(seals, seal)
+			}
+			if more = len(seals) == sealsAtOnce; len(seals) == 0 {
+				break
+			}
+			if n, err := s.ApplySeals(ctx, seals); err != nil || n < len(seals) {
+				return cmp.Or(err, fmt.Errorf("seal %s: %d of %d buckets matched", c.Shape, n, len(seals)))
+			}
+		}
+	}
 }
 
 // Write stores portions of the collection's readings.
@@ -408,13 +480,21 @@ func (c *Collection) named() bool { return c.Shape.Kind != Series && c.Readings.
 // comes twice is found, or as a time series, which can have none.
 func (c *Collection) createNaive(ctx context.Context) error {
 	create := options.CreateCollection()
-	if c.Shape.Kind == Series {
-		create.SetTimeSeriesOptions(options.TimeSeries().SetTimeField(store.TimeKey).SetGranularity("seconds"))
+	if c.Shape.native() {
+		series := options.TimeSeries().SetTimeField(store.TimeKey).SetGranularity("seconds")
+		if c.Shape.Kind == Native {
+			series.SetMetaField(sensorKey)
+		}
+		create.SetTimeSeriesOptions(series)
 	}
 	if _, err := (store.Collection{Database: c.coll.Database(), Name: c.Name, Compressor: c.Compressor}).Ensure(ctx, create); err != nil {
 		return err
 	}
-	if c.Shape.Kind != Documents {
+	switch c.Shape.Kind {
+	case Documents:
+	case Native:
+		return c.Index(ctx, bson.D{{Key: sensorKey + ".id", Value: 1}, {Key: store.TimeKey, Value: 1}}) // which later servers make by themselves
+	default:
 		return nil
 	}
 	keys := bson.D{{Key: store.TimeKey, Value: 1}}
@@ -448,21 +528,24 @@ func (n *naive) Write(ctx context.Context, portions []Portion) (documents int, e
 // document makes that of a reading.
 func (n *naive) document(sensor int, k uint64) bson.D {
 	r := &n.collection.Readings
-	at := r.Time(k)
+	at := r.timeOf(sensor, k)
 	n.fields = r.Source.AppendFields(n.fields[:0], sensor, k, at)
 	doc := make(bson.D, 0, len(n.fields)+3)
-	if n.collection.named() {
+	var all bson.D
+	for _, t := range r.Source.Tags(sensor) {
+		all = append(all, bson.E{Key: t.Name, Value: t.Value})
+	}
+	switch {
+	case n.collection.Shape.Kind == Native:
+		doc = append(doc, bson.E{Key: sensorKey, Value: bson.D{{Key: "id", Value: r.Source.ID(sensor)}, {Key: "tags", Value: all}}})
+	case n.collection.named():
 		doc = append(doc, bson.E{Key: sensorKey, Value: r.Source.ID(sensor)})
 	}
 	doc = append(doc, bson.E{Key: store.TimeKey, Value: bson.NewDateTimeFromTime(at)})
 	for _, f := range n.fields {
 		doc = append(doc, bson.E{Key: f.Name, Value: f.Value.Any()})
 	}
-	if tags := r.Source.Tags(sensor); len(tags) > 0 {
-		var all bson.D
-		for _, t := range tags {
-			all = append(all, bson.E{Key: t.Name, Value: t.Value})
-		}
+	if len(all) > 0 && n.collection.Shape.Kind != Native {
 		doc = append(doc, bson.E{Key: "tags", Value: all})
 	}
 	return doc

@@ -124,17 +124,25 @@ const warmUp = 20
 
 // point writes a shape into a fresh collection, in which each sensor has a bucket.
 func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length time.Duration) {
-	w := t.write(ctx, m, writing{s, shape.Buckets, interval, length})
+	w := t.write(ctx, m, writing{s, hourlyBuckets(store.Documents), interval, length})
 	n, done := float64(w.readings), float64(w.updates)
 	t.lab.Row("growth", s.String(), n/w.spent.Seconds, done/w.spent.Seconds, w.spent.CPU/n, w.spent.CPU/done, w.spent.Own/n,
 		w.took.Quantile(0.5), w.took.Quantile(0.99), float64(min(w.created, s.sensors)))
+}
+
+func hourlyBuckets(format store.Format) shape.Shape {
+	return shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: format}
+}
+
+func hourlySeries() shape.Shape {
+	return shape.Shape{Kind: shape.TimeSeries, Granularity: time.Hour}
 }
 
 // A writing describes what lanes write for a while.
 type writing struct {
 	point
 
-	kind     shape.Kind
+	shape    shape.Shape
 	interval time.Duration // of event time, between two readings of a sensor
 	length   time.Duration
 }
@@ -151,13 +159,13 @@ type written struct {
 // already has a bucket with one reading.
 func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w written) {
 	c := bench.Must(shape.New(ctx, m, shape.Config{
-		Name: collection, Shape: shape.Shape{Kind: s.kind, Granularity: time.Hour}, Compressor: store.Snappy, PerUpdate: s.perUpdate,
+		Name: collection, Shape: s.shape, Compressor: store.Snappy, PerUpdate: s.perUpdate,
 		Readings: shape.Readings{Source: t.percentages(s.fields), Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: s.interval},
 	}))
 	order := rand.New(rand.NewPCG(t.lab.Seed, 1)).Perm(s.sensors) //nolint:gosec // as lanes have sensors by hash
 	f := c.Fleet(s.writers, shape.PerCommand(s.perUpdate), order)
 	each := any(1)
-	if s.kind == shape.Buckets {
+	if s.shape.Kind == shape.Buckets {
 		each = "$count"
 		bench.Check(f.Fill(ctx, 1, time.Now().Add(warmUp*s.length)))
 		for _, one := range f.Workers {
@@ -237,11 +245,11 @@ func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round s
 	for _, perUpdate := range b.perUpdate {
 		row := strconv.Itoa(perUpdate)
 		for _, of := range []struct {
-			name string
-			kind shape.Kind
-		}{{bucketsOf, shape.Buckets}, {seriesOf, shape.TimeSeries}} {
+			name  string
+			shape shape.Shape
+		}{{bucketsOf, hourlyBuckets(store.Documents)}, {seriesOf, hourlySeries()}} {
 			t.lab.Step("curve %s: %d readings per update, %s", round, perUpdate, of.name)
-			w := t.write(ctx, m, writing{point{b.sensors, perUpdate, b.fields, b.writers}, of.kind, bendInterval, b.length})
+			w := t.write(ctx, m, writing{point{b.sensors, perUpdate, b.fields, b.writers}, of.shape, bendInterval, b.length})
 			t.lab.Add("curve", row, of.name, w.spent.CPU/float64(w.readings))
 		}
 		t.lab.Add("curve", row, insertedRaw, raw.CPU/float64(documents))

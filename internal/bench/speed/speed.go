@@ -25,7 +25,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/brim-telemetry/brim/internal/bench"
-	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
@@ -70,14 +69,16 @@ func Experiment() *bench.Experiment {
 		Restarts: "all of it, which needs mongods of the experiment's own",
 		Extra:    true,
 		Cells: []bench.Cell{
-			{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's processor time and allocations", Own: true},
+			{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's CPU time and allocations", Own: true},
 			{Name: "grpc", What: "compact gRPC and line protocol; allocations", Own: true},
 			{Name: "ndjson", What: "NDJSON and line protocol", Own: true},
 			{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one", Own: true},
+			{Name: "columns", What: "line protocol stored in columns, raw insertMany, and raw insertMany into a time-series collection; MongoDB's CPU in both formats", Own: true},
 			{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes, Own: true},
 			{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Own: true},
+			{Name: "columns-fill", What: "the same in columns", Slow: minutes, Own: true},
 			{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Own: true},
-			{Name: "journal", What: "bytes a second that the journal takes without fsync", Own: true},
+			{Name: "journal", What: "journal append rate without fsync", Own: true},
 			{Name: "merge", What: "10,000 sensors every 5 s and raw insertMany at the same rate, time sped up", Slow: minutes, Own: true},
 			{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes, Own: true},
 			{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes, Own: true},
@@ -114,10 +115,16 @@ func tables() []bench.Table {
 		{"grpc", "Compact gRPC and line protocol", "Over HTTP each connection has one unanswered request of 1,000 readings; over gRPC it has one call with several unanswered requests. All ask for the ack `journaled`."},
 		{"ndjson", "NDJSON and line protocol", "Three connections with one unanswered request of 1,000 readings each."},
 		{"timeseries", "Line protocol into a time-series collection, and raw insertMany into one", "Raw: the same readings grouped by sensor, 60 each, in whole groups, into a collection with the same options."},
+		{"columns", "Line protocol, stored in hourly buckets of columns, and raw insertMany", "Raw: as in the tables of lines and of time series."},
 	} {
 		all = append(all, bench.Table{Name: t[0], Title: t[1], Variant: "way", Measures: passes, Note: t[2] + " CPU and allocations are for each reading; generator: this process."})
 	}
 	all = append(all,
+		bench.Table{
+			Name: "formats", Title: "Updates of 60 readings in both formats", Variant: "bucket format",
+			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Seconds, mongodOf, "CPU of this process", "write p50", "write p99")),
+			Note:     "Ten fields, 1,000 sensors written in turn, hourly windows, three lanes in one process, as fast as they can. CPU is per reading.",
+		},
 		bench.Table{
 			Name: "single", Title: "Single-reading JSON requests for a minute: open loop, 15,000/s, 64 connections, 1,000 sensors", Variant: "requests",
 			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, "dropped"),
@@ -179,6 +186,16 @@ func claims() []bench.Claim {
 			Says: "p99 of writes in the last tenth of an hourly bucket compared with the first", Published: 1.25, PublishedAs: "<= 1.25x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
 			From: bench.At("fill", hourly, firstTenthOf), Of: bench.At("fill", hourly, lastTenthOf),
 		},
+		{
+			Says: "the same in columns", Published: 1.25, PublishedAs: "<= 1.25x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
+			From: bench.At("fill", hourlyColumns, firstTenthOf), Of: bench.At("fill", hourlyColumns, lastTenthOf),
+		},
+		ratio("line protocol, stored in columns, compared with raw insertMany of a document per reading", "columns", lineProtocol, rawDocuments, 2.2),
+		ratio("line protocol, stored in columns, compared with raw insertMany into a time-series collection, grouped by sensor", "columns", lineProtocol, rawSeries, 2.5),
+		{
+			Says: "MongoDB's CPU per reading at 60 readings an update, columns compared with documents", Published: 0.4, PublishedAs: "<= 0.4x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
+			From: bench.At("formats", string(store.Documents), mongodOf), Of: bench.At("formats", string(store.Columns), mongodOf),
+		},
 		{Says: "RSS at full rate, 10,000 sensors, line protocol", Published: 256 * mib, PublishedAs: "<= 256 MiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", fullRateRow, peakOf)},
 		{Says: "RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", Published: 1024 * mib, PublishedAs: "<= 1 GiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", millionRow, peakOf)},
 		{Says: "journal append without fsync: bytes written in its files", Published: 1e9, PublishedAs: ">= 1 GB/s", Unit: bench.Bytes, Rule: bench.AtLeast, Of: bench.At("journal", "page cache", "written a second")},
@@ -200,7 +217,7 @@ func (t *trial) run(ctx context.Context) {
 		"lines":      t.lines,
 		"grpc":       func(ctx context.Context) { t.beside(ctx, "grpc", compactGRPC) },
 		"ndjson":     func(ctx context.Context) { t.beside(ctx, "ndjson", ndjson) },
-		"timeseries": t.timeseries, "single": t.single, "fill": t.fill, "memory": t.memory, "journal": t.journal, "growth": t.growth,
+		"timeseries": t.timeseries, "columns": t.columns, "columns-fill": t.columnsFill, "single": t.single, "fill": t.fill, "memory": t.memory, "journal": t.journal, "growth": t.growth,
 		"merge":   func(ctx context.Context) { t.merge(ctx, often().faster()) },
 		"minute":  func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) },
 		"rate":    func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) },
@@ -402,10 +419,7 @@ func (t *trial) timeseries(ctx context.Context) {
 	hosts := newHosts(hostsOf)
 	poster := t.brim("timeseries", lineProtocol, hosts)
 	documents := pages(groupedPage, hosts)
-	raw := func(ctx context.Context, r *rig) {
-		bench.Must(shape.New(ctx, r.m, shape.Config{Name: rawCollection, Shape: shape.Shape{Kind: shape.TimeSeries, Granularity: time.Hour}, Compressor: store.Snappy}))
-		r.raw(ctx, documents, t.length, "timeseries", rawSeries)
-	}
+	raw := func(ctx context.Context, r *rig) { r.rawSeries(ctx, documents, t.length, "timeseries") }
 	brim := func(ctx context.Context, r *rig) {
 		r.each = 1 // a document is a reading
 		poster(ctx, r)
@@ -466,16 +480,18 @@ func (t *trial) single(ctx context.Context) {
 }
 
 // fill compares writes into full and into empty buckets.
-func (t *trial) fill(ctx context.Context) {
+func (t *trial) fill(ctx context.Context) { t.fillOf(ctx, hourly) }
+
+func (t *trial) fillOf(ctx context.Context, row string, flags ...string) {
 	for i := range t.lab.Repeats {
-		t.lab.Step("fill %d of %d, a minute", i+1, t.lab.Repeats)
-		t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) {
+		t.lab.Step("fill, %s: %d of %d, a minute", row, i+1, t.lab.Repeats)
+		t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) {
 			result := bench.Must(r.Load(ctx, append(strings.Fields(fillFlags), "--admin", r.Admin)...))
 			tenths := result.StoreByFill
 			if len(tenths) != 10 || tenths[0].Count == 0 || tenths[9].Count == 0 {
 				bench.Check(errors.New("the daemon reports no writes in the first or the last tenth"))
 			}
-			t.lab.Row("fill", hourly, tenths[0].P50, tenths[9].P50, tenths[0].P99, tenths[9].P99)
+			t.lab.Row("fill", row, tenths[0].P50, tenths[9].P50, tenths[0].P99, tenths[9].P99)
 		})
 	}
 }

@@ -35,8 +35,8 @@ func inLab(t *testing.T, run func(ctx context.Context, x *trial), cells ...strin
 
 func TestCheapCells(t *testing.T) {
 	t.Parallel()
-	r := inLab(t, func(ctx context.Context, x *trial) { x.run(ctx) }, "lines", "grpc", "ndjson", "timeseries", "journal")
-	require.Len(t, r.Rows, 8)
+	r := inLab(t, func(ctx context.Context, x *trial) { x.run(ctx) }, "lines", "grpc", "ndjson", "timeseries", "columns", "journal")
+	require.Len(t, r.Rows, 11)
 	for _, row := range r.Rows {
 		assert.Positive(t, row.Measured, row.Claim)
 	}

@@ -21,7 +21,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Sealing makes one block of all readings of a part, in time order and with statistics:
+// Sealing makes one block of all readings of a part, in time order and with statistics, and
+// drops identical ones if the stream's rule on duplicates says so:
 //
 //	{count: 37, measurements: […], blocks: […], w}  ──▶  {count: 37, blocks: [one], stats, sealed: {n: 37}, w}
 //
@@ -174,7 +175,12 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 		return Seal{}, fmt.Errorf("it has %d readings, and its count is %d", n, count)
 	}
 	r.builder.Sort()
-	live := r.store.Live.Load()
+	live, kept := r.store.Live.Load(), count
+	if live.Duplicates == store.DropIdentical {
+		if kept, err = r.dropIdentical(sensor); err != nil {
+			return Seal{}, err
+		}
+	}
 	data, err := r.builder.Append(nil, block.Options{Statistics: true, Compress: !live.View})
 	if err != nil {
 		return Seal{}, err
@@ -191,7 +197,7 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 		{Key: blocksKey, Value: bson.A{bson.Binary{Data: data}}},
 		{Key: "first", Value: bson.DateTime(stats.First)}, {Key: "last", Value: bson.DateTime(stats.Last)},
 		{Key: "sealed", Value: bson.D{
-			{Key: "at", Value: bson.NewDateTimeFromTime(now)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: count},
+			{Key: "at", Value: bson.NewDateTimeFromTime(now)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: kept},
 		}},
 	}
 	unset := bson.D{{Key: "measurements", Value: ""}}
@@ -199,6 +205,9 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 		set = append(set, bson.E{Key: "stats", Value: fields})
 	} else {
 		unset = append(unset, bson.E{Key: "stats", Value: ""})
+	}
+	if kept < count {
+		set = append(set, bson.E{Key: "count", Value: kept})
 	}
 	var w any = bson.D{{Key: "$exists", Value: false}}
 	if have := doc.Lookup("w"); !have.IsZero() {
@@ -235,6 +244,41 @@ func (r *Sealer) gather(doc bson.Raw, sensor string, count int) error {
 		}
 		return nil
 	})
+}
+
+// dropIdentical leaves out identical readings, which are sorted by time, and returns how many
+// are left.
+func (r *Sealer) dropIdentical(sensor string) (kept int64, err error) {
+	data, err := r.builder.Append(nil, block.Options{})
+	if err != nil {
+		return 0, err
+	}
+	packed, err := block.Open(data)
+	if err != nil {
+		return 0, err
+	}
+	documents := []telemetry.Tag{{Name: "the document's"}} // to recognize readings without tags of their own
+	var distinct store.Distinct
+	var readings []telemetry.Reading
+	for reading, err := range packed.Readings(sensor, documents, nil) {
+		if err != nil {
+			return 0, err
+		}
+		if !distinct.Repeats(&reading) {
+			readings = append(readings, reading)
+		}
+	}
+	if len(readings) == r.builder.Len() {
+		return int64(len(readings)), nil
+	}
+	r.builder.Reset()
+	for _, reading := range readings {
+		r.builder.AddReading(reading)
+		if len(reading.Tags) == 0 || &reading.Tags[0] != &documents[0] {
+			r.builder.Own(reading.Tags)
+		}
+	}
+	return int64(len(readings)), nil
 }
 
 // statisticsDocument is stats of a document.

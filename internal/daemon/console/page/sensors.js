@@ -1,7 +1,7 @@
 // The tab of sensors: the list, with a sparkline of each that can be seen.
 import { clock, date, format } from "./chart.js";
 import { choose, link, milliseconds, set, state } from "./state.js";
-import { get, spanOf, summary } from "./api.js";
+import { get, pathOf, spanOf, summary } from "./api.js";
 import { showSensor } from "./sensor.js";
 
 const page = 50; // sensors that are listed at a time
@@ -126,13 +126,14 @@ async function drawSpark(a) {
   const value = a.lastElementChild, spark = a.querySelector("svg");
   try {
     const { from, to } = spanOf(c.range, Number(a.dataset.newest));
-    const answer = await summary(c.stream, a.dataset.sensor, from, to, 60, AbortSignal.any([abort.signal, asked.signal]));
+    const signal = AbortSignal.any([abort.signal, asked.signal]);
+    const answer = await summary(c.stream, a.dataset.sensor, from, to, 60, signal);
+    const newest = await get(pathOf(a.dataset.sensor, "latest"), { stream: c.stream }, signal);
     const of = c.field || Object.keys(answer.steps.at(-1)?.fields ?? {})[0];
     answer.steps.forEach((s) => Object.keys(s.fields).forEach(know));
     const steps = answer.steps.filter((s) => typeof s.fields[of]?.mean === "number");
     path(spark, steps.map((s) => ({ x: (s.at - from) / (to - from), ...s.fields[of] })));
-    value.textContent = steps.length > 0 ? format("plain", steps.at(-1).fields[of].mean, 4) : "–";
-    value.title = of ? of + ", mean of the last " + answer.every / 1000 + " s" : "no number";
+    showValue(value, newest, of);
     a.dataset.drawn = shows;
   } catch (e) {
     if (abort.signal.aborted || asked.signal.aborted) return;
@@ -141,6 +142,14 @@ async function drawSpark(a) {
   } finally {
     if (asking.get(a) === abort) asking.delete(a);
   }
+}
+
+// showValue shows a field of a sensor's newest reading, and its name.
+function showValue(value, reading, field) {
+  const n = reading.fields[field], name = document.createElement("small");
+  name.textContent = field ?? "";
+  value.replaceChildren(typeof n === "number" ? format("plain", n, 4) : "–", name);
+  value.title = typeof n === "number" ? "newest value of " + field : "no number";
 }
 
 // path draws the mean as a line, and the range from the least to the greatest behind it.

@@ -1,0 +1,130 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Duplicates says what happens to readings of a sensor that have the same time.
+type Duplicates string
+
+// The rules.
+const (
+	// Keep keeps all.
+	Keep Duplicates = "keep"
+	// DropIdentical keeps the first of those that have the same time, fields, values and
+	// tags, whatever the order of the fields. An integer is never identical to a double.
+	DropIdentical Duplicates = "drop-identical"
+)
+
+// A Distinct recognizes identical readings of a sensor, which come in time order. The zero
+// value has seen none. It is for one goroutine.
+type Distinct struct {
+	ms    int64
+	some  bool
+	first []byte              // the key of the first reading of that time
+	seen  map[string]struct{} // the keys of all readings of that time, if there are several
+	key   []byte
+	order []int
+}
+
+// Repeats reports whether a reading is identical to an earlier one. The reading is not kept.
+func (d *Distinct) Repeats(r *telemetry.Reading) bool {
+	d.makeKey(r)
+	if ms := r.Time.UnixMilli(); !d.some || ms != d.ms {
+		d.ms, d.some = ms, true
+		d.first, d.key = d.key, d.first
+		clear(d.seen)
+		return false
+	}
+	if bytes.Equal(d.key, d.first) {
+		return true
+	}
+	if d.seen == nil {
+		d.seen = make(map[string]struct{})
+	}
+	if _, seen := d.seen[string(d.key)]; seen {
+		return true
+	}
+	d.seen[string(d.key)] = struct{}{}
+	return false
+}
+
+// makeKey writes what makes a reading different from others of its time.
+func (d *Distinct) makeKey(r *telemetry.Reading) {
+	d.key = d.key[:0]
+	text := func(s string) { d.key = append(binary.AppendUvarint(d.key, uint64(len(s))), s...) }
+	d.sort(len(r.Fields), func(i int) string { return r.Fields[i].Name })
+	for _, i := range d.order {
+		f := &r.Fields[i]
+		text(f.Name)
+		d.key = append(d.key, byte(f.Value.Kind()))
+		switch f.Value.Kind() {
+		case telemetry.Float:
+			d.key = binary.LittleEndian.AppendUint64(d.key, math.Float64bits(f.Value.Float()))
+		case telemetry.Int:
+			d.key = binary.AppendVarint(d.key, f.Value.Int())
+		default:
+			text(f.Value.String())
+		}
+	}
+	d.key = append(d.key, 0xff)
+	d.sort(len(r.Tags), func(i int) string { return r.Tags[i].Name })
+	for _, i := range d.order {
+		text(r.Tags[i].Name)
+		text(r.Tags[i].Value)
+	}
+}
+
+// sort makes order the places of n names, by name.
+func (d *Distinct) sort(n int, name func(int) string) {
+	d.order = d.order[:0]
+	for i := range n {
+		d.order = append(d.order, i)
+	}
+	slices.SortStableFunc(d.order, func(a, b int) int { return strings.Compare(name(a), name(b)) })
+}
+
+// DistinctReadings answers a query without identical readings, from a function that answers
+// it with them.
+func DistinctReadings(ctx context.Context, q telemetry.Query, all func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Reading, error] {
+	q.Limit, q.Fields = 0, nil // readings that differ in others are not identical
+	return func(yield func(telemetry.Reading, error) bool) {
+		var d Distinct
+		for r, err := range all(ctx, q) {
+			if err == nil && d.Repeats(&r) {
+				continue
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// DistinctSummary is likewise for a summary. It reads all readings.
+func DistinctSummary(ctx context.Context, q telemetry.SummaryQuery, all func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
+	return func(yield func(telemetry.Summary, error) bool) {
+		steps, last := NewSteps(q), int64(math.MinInt64)
+		for r, err := range DistinctReadings(ctx, q.Query, all) {
+			if err != nil {
+				yield(telemetry.Summary{}, err)
+				return
+			}
+			if start := steps.Start(r.Time.UnixMilli()); start != last {
+				if last = start; !steps.Close(start, yield) {
+					return
+				}
+			}
+			steps.Add(r)
+		}
+		steps.CloseAll(yield)
+	}
+}
