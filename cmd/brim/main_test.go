@@ -40,7 +40,7 @@ type outcome struct {
 }
 
 // runBrim carries out one command in this process.
-func runBrim(t *testing.T, env []string, args ...string) outcome {
+func runBrim(t testing.TB, env []string, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), args, env, strings.NewReader(""), &stdout, &stderr)

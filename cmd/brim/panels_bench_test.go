@@ -71,7 +71,7 @@ func BenchmarkPanels(b *testing.B) {
 		b.Run(strconv.Itoa(int(every.Seconds()))+"s", func(b *testing.B) {
 			for _, stream := range []string{"documents", "series"} {
 				b.Run(stream, func(b *testing.B) {
-					p := newPanels(b, every, stream)
+					p := newPanels(b, every, stream, int(panelDay/every))
 					b.Run("stored", p.measure)
 					b.Run("waiting", func(b *testing.B) {
 						p.wait(b)
@@ -90,7 +90,7 @@ func BenchmarkPanels(b *testing.B) {
 //	go test -run '^$' -bench PanelsUsers -benchtime 1x ./cmd/brim
 func BenchmarkPanelsUsers(b *testing.B) {
 	const users = 50
-	p := newPanels(b, time.Minute, "documents")
+	p := newPanels(b, time.Minute, "documents", int(panelDay/time.Minute))
 	p99 := func(what string) time.Duration {
 		took, failed := postAtRate(p.HTTP, 10*ackRate)
 		require.Zero(b, failed)
@@ -135,7 +135,8 @@ type panels struct {
 	client *http.Client
 }
 
-func newPanels(b *testing.B, every time.Duration, stream string) *panels {
+// newPanels has so many readings of each of the dashboard's sensors.
+func newPanels(b *testing.B, every time.Duration, stream string, readings int) *panels {
 	b.Helper()
 	file := filepath.Join(b.TempDir(), "brim.yaml")
 	require.NoError(b, os.WriteFile(file, []byte("stream: documents\nstreams:\n  documents: {storage: bucket}\n  series: {storage: timeseries}\n"), 0o600))
@@ -144,7 +145,7 @@ func newPanels(b *testing.B, every time.Duration, stream string) *panels {
 	// It writes nothing unless asked, so that readings can wait.
 	p.brimProcess = startBrim(b, "--config", file, "--mongo-uri", mongodtest.URI(b), "--database", p.db.Name(), "--data-dir", b.TempDir(),
 		"--flush-max", "1h", "--merge-readings", "1000000", "--flush-budget", "0%", "--queue-max-bytes", "4GiB", "--ack", "journaled").awaitStorage()
-	p.post(b, panelSensors, daySide(), int(panelDay/every))
+	p.post(b, panelSensors, daySide(), readings)
 	code, answer := p.admin(http.MethodPost, "/flush?timeout=10m")
 	require.Equal(b, http.StatusOK, code, answer)
 	return p

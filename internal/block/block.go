@@ -244,6 +244,23 @@ func (b *Block) Find(name string) int {
 	return -1
 }
 
+// Values returns how many values of the wanted fields the readings have; nil: of all. It
+// reads no values.
+func (b *Block) Values(wanted []string) (n int, err error) {
+	r := rows{shapes: *b.shapes()}
+	if r.err != nil {
+		return 0, r.err
+	}
+	counts := make([]int, len(b.columns))
+	b.countValues(&r, counts)
+	for i, count := range counts {
+		if wanted == nil || slices.Contains(wanted, b.Name(i)) {
+			n += count
+		}
+	}
+	return n, nil
+}
+
 // section returns a reader of a section. One that may be compressed needs memory.
 func (b *Block) section(s *section, memory *[]byte) *reader {
 	r := &reader{rest: b.content[s.from:s.to]}

@@ -439,19 +439,26 @@ func (x *exchange) labelValues(ctx context.Context) (answer, error) {
 // metadata answers with the metrics' types. Those of fields are not known.
 func (x *exchange) metadata(ctx context.Context) (answer, error) {
 	wanted := x.r.FormValue("metric")
-	limit, err := x.limit()
+	found, err := x.newListing()
 	if err != nil {
 		return answer{}, err
 	}
-	found := make(map[string][]metadata)
 	err = x.list(ctx, false, func(l labels.Labels) error {
-		name := l.Get(model.MetricNameLabel)
-		if _, known := found[name]; !known && (wanted == "" || name == wanted) && (limit == 0 || len(found) < limit) {
-			found[strings.Clone(name)] = []metadata{{Type: "unknown"}}
+		if name := l.Get(model.MetricNameLabel); wanted == "" || name == wanted {
+			return found.add(name, labels.EmptyLabels())
 		}
 		return nil
 	})
-	return answer{data: found}, err
+	if err != nil {
+		return answer{}, err
+	}
+	return found.answer(func() any {
+		all := make(map[string][]metadata, len(found.found))
+		for name := range found.found {
+			all[name] = []metadata{{Type: "unknown"}}
+		}
+		return all
+	}), nil
 }
 
 type metadata struct {

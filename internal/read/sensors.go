@@ -22,6 +22,9 @@ func (s *Session) HasCatalog() bool { return s.stored.Catalogs[s.stream] != nil 
 func (s *Session) Find(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
 	return func(yield func(telemetry.Sensor, error) bool) {
 		for one, err := range s.eachPage(ctx, q, s.found) {
+			if err == nil && !s.HasCatalog() && len(one.Fields)+len(one.Texts) == 0 { // all its readings wait
+				err = s.describe(ctx, &one.Sensor)
+			}
 			if err != nil {
 				err = s.explain(ctx, err)
 			}
@@ -101,6 +104,16 @@ func (s *Session) found(ctx context.Context, ask telemetry.SensorQuery) iter.Seq
 		}
 		withPending(stored, pending)(yield)
 	}
+}
+
+// describe adds what the newest reading of a sensor tells, which is more than its tags.
+func (s *Session) describe(ctx context.Context, one *telemetry.Sensor) error {
+	r, found, err := s.latest(ctx, one.ID)
+	if err == nil && found {
+		more := sensorOf(&r)
+		one.Merge(&more)
+	}
+	return err
 }
 
 // cataloged yields the sensors of the catalog.

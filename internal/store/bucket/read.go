@@ -410,7 +410,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 		for p, err := range s.walk(ctx, q, projection) {
 			more := true
 			if err == nil {
-				more, err = e.emit(p.start)
+				more, err = e.emit(ctx, p.start)
 			}
 			if err != nil {
 				yield(telemetry.Reading{}, err)
@@ -420,7 +420,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 			}
 			e.hold(p)
 		}
-		if _, err := e.emit(q.To); err != nil {
+		if _, err := e.emit(ctx, q.To); err != nil {
 			yield(telemetry.Reading{}, err)
 		}
 	}
@@ -478,7 +478,7 @@ func (e *emitter) sort() {
 
 // emit yields what is held and older than before, and reports whether the consumer
 // wants more. A document is unpacked when its first reading is due.
-func (e *emitter) emit(before int64) (more bool, err error) {
+func (e *emitter) emit(ctx context.Context, before int64) (more bool, err error) {
 	if before <= e.last {
 		return true, nil
 	}
@@ -489,7 +489,7 @@ func (e *emitter) emit(before int64) (more bool, err error) {
 		if !e.drain(next.first) {
 			return false, nil
 		}
-		if err := e.unpack(next); err != nil {
+		if err := e.unpack(ctx, next); err != nil {
 			return false, err
 		}
 		e.packed[0] = packed{} // its memory can be freed
@@ -518,9 +518,12 @@ func (e *emitter) drain(before int64) bool {
 
 // unpack adds the readings of a document that lie in the query's span, those of its blocks
 // first.
-func (e *emitter) unpack(p packed) error {
+func (e *emitter) unpack(ctx context.Context, p packed) error {
 	tags := e.decoder.Tags(p.doc.Lookup("tags"))
 	err := eachBlock(p.doc, e.query.Sensor, func(b *block.Block) error {
+		if err := spend(ctx, b, e.query.Fields); err != nil {
+			return err
+		}
 		e.open = slices.Grow(e.open, b.Len())
 		for r, err := range b.Readings(e.query.Sensor, tags, e.query.Fields) {
 			if err != nil {
@@ -546,6 +549,19 @@ func (e *emitter) unpack(p packed) error {
 	})
 	e.sort()
 	return err
+}
+
+// unpackedBytes is about what a time or a value of a block would take in a document.
+const unpackedBytes = 16
+
+// spend counts the wanted fields of a block, which is a tenth of that, against the budget of
+// ctx before they are unpacked.
+func spend(ctx context.Context, b *block.Block, wanted []string) error {
+	values, err := b.Values(wanted)
+	if err != nil {
+		return err
+	}
+	return telemetry.Spend(ctx, unpackedBytes*(b.Len()+values))
 }
 
 // blocksKey is the key of the blocks in a document.

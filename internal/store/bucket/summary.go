@@ -84,6 +84,9 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, senso
 		}
 	}
 	err := eachBlock(doc, sensor, func(b *block.Block) error {
+		if err := spend(ctx, b, nil); err != nil {
+			return err
+		}
 		for r, err := range b.Readings(sensor, nil, nil) {
 			if err != nil {
 				return err
