@@ -71,7 +71,7 @@ func (c *csvWriter) Write(r *telemetry.Reading) error {
 	for i := range r.Tags {
 		c.cells[c.layout.tags[r.Tags[i].Name]] = telemetry.TextValue(r.Tags[i].Value)
 	}
-	c.buf = r.Time.UTC().AppendFormat(c.buf, telemetry.TimeFormat)
+	c.buf = telemetry.AppendTime(c.buf, r.Time)
 	c.buf = appendQuoted(append(c.buf, ','), r.Sensor)
 	for _, v := range c.cells {
 		c.buf = append(c.buf, ',')

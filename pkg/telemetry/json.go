@@ -18,7 +18,7 @@ import (
 func (r Reading) AppendJSON(dst []byte) []byte {
 	dst = appendString(append(dst, `{"sensorId":`...), r.Sensor)
 	dst = append(dst, `,"ts":"`...)
-	dst = r.Time.UTC().AppendFormat(dst, TimeFormat)
+	dst = AppendTime(dst, r.Time)
 	return r.appendContent(append(dst, '"'))
 }
 

@@ -102,6 +102,22 @@ func TestValues(t *testing.T) {
 	assert.Equal(t, TagValue, codeOf(CheckTagText(nil, []byte("\xff"))))
 }
 
+func TestTimesAreWrittenInTimeFormat(t *testing.T) {
+	t.Parallel()
+	east := time.FixedZone("east", 5*3600+1800)
+	for _, ns := range []int64{0, -1, 999_999, 1_000_000, 1_700_000_000_009_999_999, 1_700_000_000_090_000_000, 1_700_000_000_900_000_000, -62_000_000_000_000_001} {
+		at := time.Unix(0, ns).In(east)
+		assert.Equal(t, at.UTC().Format(TimeFormat), string(AppendTime([]byte("ts="), at)[3:]))
+	}
+}
+
+func BenchmarkAppendTime(b *testing.B) {
+	at, dst := time.UnixMilli(1_700_000_000_123), make([]byte, 0, 32)
+	for b.Loop() {
+		dst = AppendTime(dst[:0], at)
+	}
+}
+
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	r := TimeRange{Oldest: 1000, Newest: 2000}
