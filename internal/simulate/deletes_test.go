@@ -85,7 +85,7 @@ func (w *world) landed(c *Command) {
 		case one.stream != c.Collection:
 		case c.Name == "delete":
 			one.mayBeGone()
-			one.note(mayRemove, w.clock, w.clock)
+			one.note(mayRemove, w.clock, never) // a majority may have it later, or never
 		case (c.Name == "insert" || c.Name == "update") && (one.gone() || one.uncertain || one.deletes > 0):
 			one.forgiven, w.returned[one.stream] = true, true
 		}

@@ -28,6 +28,9 @@ var failedOnce = []struct {
 	{147, "706ee6f: as 56"},
 	{776, "f0deb5f: a query is answered with 500 once the journal's folder was removed"},
 	{3308, "3211878: a daemon that starts long after an election still reads from the former primary"},
+	{7337, "0f41a40: a deletion that arrives late is seen once a majority has it"},
+	{3652, "0f41a40: a daemon never stores readings of a deleted sensor whose part another one has closed"},
+	{7765, "0f41a40: as 3652"},
 }
 
 // TestSeeds runs the simulation of many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on.

@@ -173,3 +173,30 @@ func playLanes(t *testing.T, s *Store, lanes []*batch.Pending, rnd *rand.Rand) {
 		require.True(t, err == nil || mongo.IsDuplicateKeyError(err), "%v", err)
 	}
 }
+
+// TestLookupGoesOnFromTheCurrentPart has parts that another daemon made anew after their sensor
+// was deleted, before the current one of this daemon.
+func TestLookupGoesOnFromTheCurrentPart(t *testing.T) {
+	t.Parallel()
+	at := func(number int32, count int64, full bool) stored {
+		d := stored{Count: count, Full: full}
+		d.ID.Part = number
+		return d
+	}
+	for _, tt := range []struct {
+		name  string
+		parts []stored
+		want  part
+	}{
+		{"it was closed by another daemon, and an earlier one is open", []stored{at(0, 9, true), at(1, 2, false), at(6, 9, true)}, part{number: 7}},
+		{"the one behind it is open", []stored{at(1, 2, false), at(6, 9, true), at(7, 3, false)}, part{number: 7, count: 3}},
+		{"it is open", []stored{at(1, 2, false), at(6, 4, false)}, part{number: 6, count: 4}},
+		{"a lagging majority has only earlier ones", []stored{at(4, 9, true), at(5, 2, false)}, part{number: 6, count: 5}},
+	} {
+		pending := &batch.Pending{State: &part{number: 6, count: 5}}
+		new(Store).learn(pending, tt.parts)
+		got := *partOf(pending)
+		got.tags = nil
+		assert.Equal(t, tt.want, got, tt.name)
+	}
+}

@@ -666,18 +666,16 @@ func (s *Store) learn(pending *batch.Pending, parts []stored) {
 	p := partOf(pending)
 	s.dropStored(pending, last)
 	p.unsure, p.applied = false, max(p.applied, uint64(last))
-	closed := 0
-	for closed < len(parts) && parts[closed].Full {
-		closed++
-	}
+	// Parts before the current one were closed. A lagging majority may show them open, and after
+	// a deletion another daemon may have made them anew.
+	open := slices.IndexFunc(parts, func(d stored) bool { return !d.Full && d.ID.Part >= p.number })
 	seen := part{}
 	switch {
-	case closed < len(parts):
-		seen = parts[closed].seen(p.tags)
-	case closed > 0:
-		seen.number = parts[closed-1].ID.Part + 1
+	case open >= 0:
+		seen = parts[open].seen(p.tags)
+	case len(parts) > 0 && parts[len(parts)-1].Full:
+		seen.number = parts[len(parts)-1].ID.Part + 1
 	}
-	// A lagging majority may show a part open that is known to be closed.
 	if seen.number >= p.number {
 		p.number, p.count, p.bytes, p.tags, p.mixes = seen.number, seen.count, seen.bytes, seen.tags, seen.mixes
 	}
