@@ -87,7 +87,7 @@ func TestDeleteRefusesAnEmptySelection(t *testing.T) {
 		{"either a sensor id, or --prefix or --tag", nil},
 		{"either a sensor id, or --prefix or --tag", []string{"a", "--prefix", "b"}},
 		{"the sensor id is empty", []string{""}},
-		{"--dry-run and --yes exclude each other", []string{"--prefix", "b", "--dry-run", "--yes"}},
+		{"--dry-run and --yes cannot be used together", []string{"--prefix", "b", "--dry-run", "--yes"}},
 		{`--tag "x": it must be NAME=VALUE`, []string{"--tag", "x"}},
 		{"is not a regular expression", []string{"--tag", "x=~("}},
 	} {

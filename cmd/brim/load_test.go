@@ -148,7 +148,7 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 	}{
 		{[]string{"--fail-if", "p98>1ms"}, "p50, p90, p99", exitUsage},
 		{[]string{"--rate", "fast"}, "500..5000", exitUsage},
-		{[]string{"--rate", "10", "--sensors", "10"}, "--rate and --sensors exclude each other", exitUsage},
+		{[]string{"--rate", "10", "--sensors", "10"}, "--rate and --sensors cannot be used together", exitUsage},
 		{[]string{"--steps", "3"}, "--steps needs --rate", exitUsage},
 		{[]string{"--missing", "2"}, "5%", exitUsage},
 		{[]string{"--signal", "sine"}, "mixed, walk, seasonal, steps", exitUsage},
