@@ -85,7 +85,7 @@ func TestReplayText(t *testing.T) {
 				"  session s1, stream readings: 7 readings not known to be stored\n" +
 				"  session s2, stream readings: 2 readings not known to be stored\n" +
 				"  4 of them already stored\n" +
-				"  1 were refused by MongoDB, see `brim deadletter list`\n" +
+				"  1 of them refused by MongoDB, see `brim deadletter list`\n" +
 				"Nothing in /j is needed any more.\n",
 		},
 		"keys": {daemon.Replayed{Journal: "/j", Keys: 3}, "0 readings stored in 0s, 0 left in the journal\nNothing in /j is needed any more, but for 3 idempotency keys: a request repeated elsewhere is accepted again.\n"},

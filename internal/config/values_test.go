@@ -19,7 +19,7 @@ func TestSizeUnits(t *testing.T) {
 	for _, text := range []string{"", "1023", "9MiB", "-1", "much", "20EiB", "1e400"} {
 		require.ErrorContains(t, set(text), "neither 0 nor a size from 1KiB to 8MiB", text)
 	}
-	assert.ErrorContains(t, Size(&n, 1<<10, 8<<20, false)("0"), "a size of 1KiB to 8MiB")
+	assert.ErrorContains(t, Size(&n, 1<<10, 8<<20, false)("0"), "a size from 1KiB to 8MiB")
 }
 
 func TestDurationInDays(t *testing.T) {
