@@ -43,7 +43,7 @@ func newAdvise(p *process) *cobra.Command {
 		Example: "  brim advise --sensors 10000 --interval 5s --fields 4 --query-span 1h --retention 90d\n" +
 			"  brim advise --sensors 50000 --interval 1m --fields 2 --query-span 30d --retention 1825d\n" +
 			"  brim advise --sensors 1 --interval 2777us --fields 1 --query-span 10m --retention 30d --follow",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	o := newAdviseFlags(cmd, p)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) }
@@ -74,9 +74,9 @@ func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
 	add("fields", "4", "N", "fields of a reading", config.Count(&n.Fields, 1, advise.MaxFields))
 	add("query-span", "1h", "DURATION", "that most queries ask for, of one sensor", config.Duration(&n.QuerySpan, time.Millisecond, advise.MaxQuerySpan, false))
 	add("queries", "0", "N", "queries a day; 0: as many as read every reading once", config.Number(&n.Queries, 0, 1e9))
-	add("retention", "90d", "DURATION", "age at which readings are removed; 0: never, of which a year is counted", config.Duration(&n.Retention, time.Minute, advise.MaxRetention, true))
+	add("retention", "90d", "DURATION", "age at which readings are removed; 0: keep forever (priced as one year)", config.Duration(&n.Retention, time.Minute, advise.MaxRetention, true))
 	add("max-wait", config.FormatDuration(advise.DefaultMaxWait), "DURATION", "longest --flush-max to consider: how long a reading may be in Brim's journal only, where queries through Brim see it and programs that read MongoDB directly do not", config.Duration(&n.MaxWait, time.Millisecond, advise.MaxMaxWait, false))
-	add("batch", "1", "N", "readings in a request, for what it costs to take them in", config.Count(&n.Batch, 1, 10_000))
+	add("batch", "1", "N", "readings per request (affects the cost of ingest)", config.Count(&n.Batch, 1, 10_000))
 	add("duplicates", "never", "never|rare", "whether a reading may be stored twice after an answer of MongoDB was lost; rare allows time series, in which the database does not prevent it", config.Choice(&n.Duplicates, advise.Never, advise.Rare))
 	add("core-hour", money(advise.DefaultCoreHour), "PRICE", "of an hour of a CPU core", config.Number(&n.CoreHour, 0.000001, 1e6))
 	add("gb-month", money(advise.DefaultGBMonth), "PRICE", "of a GB on disk for a month, in the same money", config.Number(&n.GBMonth, 0.000001, 1e6))

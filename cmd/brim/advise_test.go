@@ -84,18 +84,18 @@ func TestInvalidAdviceFlagsAreUsageErrors(t *testing.T) {
 	}{
 		{[]string{"--sensors", "0"}, `"0" is not a whole number from 1`},
 		{[]string{"--sensors", "-5"}, `"-5" is not a whole number from 1`},
-		{[]string{"--interval", "0s"}, "is not a duration of 1ms to 30d"},
-		{[]string{"--interval", "-5s"}, "is not a duration of 1ms to 30d"},
+		{[]string{"--interval", "0s"}, "is not a duration from 1ms to 30d"},
+		{[]string{"--interval", "-5s"}, "is not a duration from 1ms to 30d"},
 		{[]string{"--interval", "2777"}, "is not a duration"},
 		{[]string{"--fields", "300"}, "from 1 to 256"},
-		{[]string{"--retention", "30s"}, "is not a duration of 0, or 1m"},
+		{[]string{"--retention", "30s"}, "is neither 0 nor a duration from 1m"},
 		{[]string{"--retention", "10m", "--query-span", "1h"}, "query span: 1h is longer than the retention of 10m"},
 		{[]string{"--interval", "1d", "--query-span", "1h"}, "query span: 1h is shorter than the interval of 1d"},
-		{[]string{"--duplicates", "often"}, "allowed are never, rare"},
+		{[]string{"--duplicates", "often"}, "allowed: never, rare"},
 		{[]string{"--disk-writes", "lots"}, "is not a size"},
 		{[]string{"--sensor", "5"}, "--sensor: unknown flag (did you mean --sensors?)"},
 		{[]string{"--mongo-uri", ""}, "leave it out for a mongod of its own"},
-		{[]string{"10000"}, `unknown command "10000" for "brim advise"`},
+		{[]string{"10000"}, `brim advise takes no arguments, and was given "10000"`},
 	} {
 		got := runBrim(t, nil, append([]string{"advise"}, c.args...)...)
 		assert.Equal(t, exitUsage, got.code, c.args)

@@ -60,7 +60,7 @@ func newBench(p *process, all []*bench.Experiment) *cobra.Command {
 
 // newBenchOne returns `brim bench NAME`.
 func newBenchOne(p *process, e *bench.Experiment) *cobra.Command {
-	cmd := &cobra.Command{Use: e.Name, Short: e.Question, Long: strings.TrimSpace(benchreport.Describe(e, helpWidth)), Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: e.Name, Short: e.Question, Long: strings.TrimSpace(benchreport.Describe(e, helpWidth)), Args: nothing}
 	o := newBenchFlags(cmd, p)
 	if len(e.Cells) > 0 {
 		o.addCells(cmd, e)
@@ -84,7 +84,7 @@ func newBenchAll(p *process, all []*bench.Experiment) *cobra.Command {
 		Short: "Run all experiments, one after the other",
 		Long: fmt.Sprintf("Run all experiments, one after another: %s. If one fails, the others\n"+
 			"still run. A table at the end lists all claims.", strings.Join(names, ", ")),
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	o := newBenchFlags(cmd, p)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p, all...) }
@@ -93,7 +93,7 @@ func newBenchAll(p *process, all []*bench.Experiment) *cobra.Command {
 
 // newBenchList returns `brim bench list`.
 func newBenchList(p *process, all []*bench.Experiment) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the experiments: what each answers, how long it takes, its cells", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "list", Short: "List the experiments: what each answers, how long it takes, its cells", Args: nothing}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if *output == "json" {
@@ -139,7 +139,7 @@ func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
 	add := flagAdder(cmd.Flags())
 	add("mongo-uri", "", "URI", "measure this MongoDB, in a scratch database that is dropped at the end. BRIM_MONGO_URI is ignored, so that nothing is written by accident to a daemon's MongoDB", config.Text(&c.URI, checkOwnURI))
 	add(daemon.UriFileSetting, "", "FILE", "the same by a file that contains the URI; a password on the command line would be visible in the process list", parsed(&c.URI, config.ReadURIFile))
-	cmd.Flags().StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "mongod to run, a `FILE`; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
+	cmd.Flags().StringVar(&c.MongodBin, "mongod-bin", c.MongodBin, "path of the mongod `FILE` to run; empty: the one on PATH, or an installed one (BRIM_MONGOD_BIN)")
 	add("scratch-dir", "", "DIR", "where the scratch folder is made, on the disk to be measured; empty: the system's", config.Text(&c.Dir, checkFolder))
 }
 
@@ -161,7 +161,7 @@ func (o *benchOptions) addCells(cmd *cobra.Command, e *bench.Experiment) {
 		for name := range strings.SplitSeq(s, ",") {
 			name = strings.TrimSpace(name)
 			if !slices.Contains(names, name) {
-				return fmt.Errorf("%q is no cell of %s%s; allowed are %s", name, e.Name, config.DidYouMean("", name, names), strings.Join(names, ", "))
+				return fmt.Errorf("%q is no cell of %s%s; allowed: %s", name, e.Name, config.DidYouMean("", name, names), strings.Join(names, ", "))
 			}
 			if !slices.Contains(o.config.Cells, name) {
 				o.config.Cells = append(o.config.Cells, name)

@@ -52,16 +52,18 @@ type caller struct {
 // clientFlags adds the flags of a command that calls a daemon. The result is to
 // be called when the flags are parsed.
 func clientFlags(flags *pflag.FlagSet) func(*process) (*caller, error) {
-	tokenFile := flags.String("token-file", "", "`FILE` with the token to send to the daemon; without it that in "+daemon.EnvToken+" ("+daemon.EnvTokenFile+")")
-	ca := flags.String("ca", "", "`FILE` with certificates of authorities to trust in addition to the system's ("+daemon.EnvCA+")")
-	cert := flags.String("cert", "", "`FILE` with a client certificate ("+daemon.EnvCert+")")
-	key := flags.String("key", "", "`FILE` with the key of --cert ("+daemon.EnvKey+")")
+	var tokenFile, ca, cert, key string
+	add := flagAdder(flags)
+	add("token-file", "", "FILE", "file with the token to send to the daemon; default: $"+daemon.EnvToken+", or the file $"+daemon.EnvTokenFile, config.Text(&tokenFile, nil))
+	add("ca", "", "FILE", "file with certificates of authorities to trust in addition to the system's ("+daemon.EnvCA+")", config.Text(&ca, nil))
+	add("cert", "", "FILE", "file with a client certificate ("+daemon.EnvCert+")", config.Text(&cert, nil))
+	add("key", "", "FILE", "file with the key of --cert ("+daemon.EnvKey+")", config.Text(&key, nil))
 	return func(p *process) (*caller, error) {
 		c, ctx := &caller{}, context.Background()
 		var err error
-		variable, file := config.LookupEnv(p.env, daemon.EnvToken), cmp.Or(*tokenFile, config.LookupEnv(p.env, daemon.EnvTokenFile))
+		variable, file := config.LookupEnv(p.env, daemon.EnvToken), cmp.Or(tokenFile, config.LookupEnv(p.env, daemon.EnvTokenFile))
 		switch {
-		case variable != "" && *tokenFile == "":
+		case variable != "" && tokenFile == "":
 			if c.token, err = client.Token(variable)(ctx); err != nil {
 				return nil, config.Usage(fmt.Errorf("%s: %w", daemon.EnvToken, err))
 			}
@@ -70,7 +72,7 @@ func clientFlags(flags *pflag.FlagSet) func(*process) (*caller, error) {
 				return nil, config.Usage(fmt.Errorf("--token-file: %w", err))
 			}
 		}
-		authorities, certificate, itsKey := cmp.Or(*ca, config.LookupEnv(p.env, daemon.EnvCA)), cmp.Or(*cert, config.LookupEnv(p.env, daemon.EnvCert)), cmp.Or(*key, config.LookupEnv(p.env, daemon.EnvKey))
+		authorities, certificate, itsKey := cmp.Or(ca, config.LookupEnv(p.env, daemon.EnvCA)), cmp.Or(cert, config.LookupEnv(p.env, daemon.EnvCert)), cmp.Or(key, config.LookupEnv(p.env, daemon.EnvKey))
 		if authorities+certificate+itsKey != "" {
 			if c.tls, err = client.LoadTLS(authorities, certificate, itsKey); err != nil {
 				return nil, config.Usage(fmt.Errorf("--ca, --cert, --key: %w", err))

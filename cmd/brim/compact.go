@@ -55,7 +55,7 @@ func newCompact(p *process) *cobra.Command {
 		Example: "  brim compact --dry-run\n" +
 			"  brim compact --mongo-uri mongodb://db1,db2,db3/?replicaSet=rs0 --stream machines\n" +
 			"  brim compact --member db1:27017 --force --output json",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -71,7 +71,7 @@ func newCompact(p *process) *cobra.Command {
 	o.site = siteFlags(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.choice.All && o.choice.Member != "" {
-			return config.Usage(errors.New("--all and --member exclude each other: give one of them"))
+			return config.Usage(errors.New("--all and --member cannot be used together: give one of them"))
 		}
 		return o.run(cmd.Context(), p)
 	}
@@ -262,7 +262,7 @@ func (r *compactReport) print(w io.Writer) error {
 		fmt.Fprintf(&text, "%s is what a move has left behind; when it is needed no more, dropping it gives all of its space back (brim recompress --drop-old)\n", r.Old)
 	}
 	if r.DryRun {
-		text.WriteString("nothing was done, as --dry-run says\n")
+		text.WriteString("nothing was done (--dry-run)\n")
 	}
 	if _, err := io.WriteString(w, text.String()); err != nil {
 		return fmt.Errorf("print the result: %w", err)

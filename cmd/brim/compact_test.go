@@ -165,7 +165,7 @@ func TestCompactRefusesWhatMakesNoSense(t *testing.T) {
 		says  string
 	}{
 		"a member that is none": {[]string{"--member", "127.0.0.1:1"}, `there is no such member: "127.0.0.1:1"; members are 127.0.0.1:`},
-		"two choices":           {[]string{"--member", "127.0.0.1:1", "--all"}, "--all and --member exclude each other"},
+		"two choices":           {[]string{"--member", "127.0.0.1:1", "--all"}, "--all and --member cannot be used together"},
 		"more than all":         {[]string{"--free-at-least", "101%"}, "is not a share from 0 to 1"},
 		"no share":              {[]string{"--free-at-least", "much"}, "is not a share from 0 to 1"},
 		"no pass":               {[]string{"--passes", "0"}, "is not a whole number from 1 to 100"},

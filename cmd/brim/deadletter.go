@@ -69,7 +69,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 		Short: "Print the readings that MongoDB refused for their content, and why",
 		Example: "  brim deadletter list\n" +
 			"  brim deadletter list --stream machines --output json",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	open := letterFlags(cmd)
 	limit := 1000
@@ -91,9 +91,9 @@ func newDeadLetterList(p *process) *cobra.Command {
 		err = p.print(*output, append([]queue.KeptLetter{}, letters...), lettersText(letters))
 		switch {
 		case more > 0:
-			_, _ = fmt.Fprintf(p.stderr, "there are %d more letters; --limit 0 prints all\n", more)
+			_, _ = fmt.Fprintf(p.stderr, "there are %d more dead letters; --limit 0 prints all\n", more)
 		case len(letters) == 0:
-			_, _ = fmt.Fprintf(p.stderr, "%s holds no such letters\n", f.Path)
+			_, _ = fmt.Fprintf(p.stderr, "%s contains no such dead letters\n", f.Path)
 		}
 		return err
 	}
@@ -135,12 +135,12 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 		Example: "  brim deadletter replay --dry-run\n" +
 			"  brim deadletter replay --stream machines\n" +
 			"  brim deadletter replay --id sq7kzv2p4ua-17",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	var r letterReplay
 	open := letterFlags(cmd)
 	remote := remoteFlags(cmd.Flags(), p)
-	cmd.Flags().StringArrayVar(&r.ids, "id", nil, "`ID` of a letter; may be repeated; none: all")
+	cmd.Flags().StringArrayVar(&r.ids, "id", nil, "`ID` of a dead letter; may be repeated; none: all")
 	dryRun := cmd.Flags().Bool("dry-run", false, "only say what would be sent")
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {

@@ -86,7 +86,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	require.NoError(t, got.err)
 	assert.Contains(t, got.stdout, "l-0")
 	assert.NotContains(t, got.stdout, "l-1")
-	assert.Contains(t, got.stderr, "there are 2 more letters; --limit 0 prints all")
+	assert.Contains(t, got.stderr, "there are 2 more dead letters; --limit 0 prints all")
 }
 
 func TestDeadLetterListIsEmpty(t *testing.T) {
@@ -99,7 +99,7 @@ func TestDeadLetterListIsEmpty(t *testing.T) {
 	got = runBrim(t, nil, "deadletter", "list", "--data-dir", dir)
 	require.NoError(t, got.err)
 	assert.Empty(t, got.stdout)
-	assert.Contains(t, got.stderr, "holds no such letters")
+	assert.Contains(t, got.stderr, "contains no such dead letters")
 }
 
 // keepingJournal keeps what the listener accepts, by key.

@@ -49,7 +49,12 @@ func newDelete(p *process) *cobra.Command {
 		Example: "  brim delete s-1\n" +
 			"  brim delete --prefix north/ --dry-run\n" +
 			"  brim delete --tag site=north --tag 'room=~1.*' --yes",
-		Args: cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) <= 1 {
+				return nil
+			}
+			return exactly("at most one sensor id")(cmd, args)
+		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -104,9 +109,9 @@ func (o *deleteOptions) check(one bool) error {
 	case one && o.sensor == "":
 		return errors.New("the sensor id is empty")
 	case one && o.dryRun:
-		return errors.New("--dry-run has no meaning with a sensor id; brim query --sensors --prefix ID shows it")
+		return errors.New("--dry-run and a sensor id cannot be used together; brim query --sensors --prefix ID shows it")
 	case o.dryRun && o.yes:
-		return errors.New("--dry-run and --yes exclude each other")
+		return errors.New("--dry-run and --yes cannot be used together")
 	}
 	if err := checkTags(o.tags); err != nil {
 		return err

@@ -55,7 +55,7 @@ func newDoctor(p *process) *cobra.Command {
 		Example: "  brim doctor --over 10s\n" +
 			"  brim doctor --watch --mongo-uri mongodb://db1.example/?replicaSet=rs0\n" +
 			"  brim doctor --over 10s --output json --thresholds ours.yaml",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	flags := cmd.Flags()
 	o := &doctorOptions{given: flags.Changed, over: 2 * time.Second}
@@ -66,9 +66,9 @@ func newDoctor(p *process) *cobra.Command {
 	add("over", "2s", "DURATION", "time between two samples, from which rates are calculated; 0: take one sample", config.Duration(&o.over, time.Second, config.Day, true))
 	flags.BoolVar(&o.watch, "watch", false, "sample again and again, and show what changed")
 	add("interval", "5s", "DURATION", "of --watch: time between two samples", config.Duration(&o.interval, time.Second, time.Hour, false))
-	add("looks", "0", "N", "of --watch: end after so many samples; 0: with Ctrl-C", config.Count(&o.looks, 0, 1_000_000))
-	add("thresholds", "", "FILE", "YAML with thresholds of your own, like disk_busy: {degrading: 60, bottleneck: 90}", config.Text(&o.thresholds, daemon.CheckThresholds))
-	add("disk", "", "DIR", "folder of MongoDB's files on this machine, if MongoDB cannot tell", config.Text(&o.disk, checkFolder))
+	add("looks", "0", "N", "of --watch: stop after N samples; 0: until Ctrl-C", config.Count(&o.looks, 0, 1_000_000))
+	add("thresholds", "", "FILE", "YAML file with your own thresholds, like disk_busy: {degrading: 60, bottleneck: 90}", config.Text(&o.thresholds, daemon.CheckThresholds))
+	add("disk", "", "DIR", "folder of MongoDB's files on this machine, if MongoDB does not report it", config.Text(&o.disk, checkFolder))
 	for _, name := range trendFlags {
 		flags.String(name, "", "")
 		_ = flags.MarkHidden(name) // it was just added
@@ -106,7 +106,7 @@ func (o *doctorOptions) check() error {
 	}
 	switch {
 	case o.watch && o.given("over"):
-		return errors.New("--over and --watch exclude each other: a watch samples each --interval")
+		return errors.New("--over and --watch cannot be used together: a watch samples each --interval")
 	case !o.watch && (o.given("interval") || o.given("looks")):
 		return errors.New("--interval and --looks belong to --watch, which is missing")
 	}
@@ -252,7 +252,7 @@ func (x *examination) sample(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 		defer cancel()
 		if denied := x.conn.Database().RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Err(); doctor.NotPermitted(denied) {
-			err = fmt.Errorf("%w: it requires a user and a password, and --mongo-uri has none; allowed is mongodb://USER:PASSWORD@HOST:PORT/?authSource=admin: %w", errRefused, denied)
+			err = fmt.Errorf("%w: it requires a user and a password, and --mongo-uri has none; allowed: mongodb://USER:PASSWORD@HOST:PORT/?authSource=admin: %w", errRefused, denied)
 		}
 	}
 	if err == nil {

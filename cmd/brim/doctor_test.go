@@ -196,7 +196,7 @@ func TestDoctorRefusesInvalidFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--watch", "--over", "5s"}, "exclude each other"},
+		{[]string{"--watch", "--over", "5s"}, "cannot be used together"},
 		{[]string{"--trend", "3w"}, "--trend was removed: trends are alert rules now; load deploy/prometheus/alerts.yml"},
 		{[]string{"--prometheus", "http://127.0.0.1:1"}, "--prometheus was removed"},
 		{[]string{"--looks", "3"}, "belong to --watch"},

@@ -93,5 +93,5 @@ func TestDoctorRefusesUnknownStream(t *testing.T) {
 	t.Parallel()
 	got := runBrim(t, nil, "doctor", "--admin", statusAt(t, runningStatus()), "--stream", "nope")
 	assert.Equal(t, exitUsage, got.code)
-	assert.ErrorContains(t, got.err, `there is no stream "nope"; allowed are ecg, weather`)
+	assert.ErrorContains(t, got.err, `there is no stream "nope"; allowed: ecg, weather`)
 }

@@ -146,14 +146,14 @@ func badRequests(t *testing.T) []badRequest {
 	}
 	large += "}}\n"
 	return []badRequest{
-		{"gzip that is cut off", "gzip", typeLines, whole[:len(whole)/2], 400, "body_cut_off", "the gzip body is cut off; nothing was taken"},
-		{"gzip that is none", "gzip", typeLines, []byte(good), 400, "encoding_broken", "the body is not valid gzip; nothing was taken"},
-		{"broken JSON", "", typeJSON, []byte(`[` + good + `,{"sensorId":"s",]`), 400, "malformed", "nothing was taken"},
+		{"gzip that is cut off", "gzip", typeLines, whole[:len(whole)/2], 400, "body_cut_off", "the gzip body is cut off; nothing was accepted"},
+		{"gzip that is none", "gzip", typeLines, []byte(good), 400, "encoding_broken", "the body is not valid gzip; nothing was accepted"},
+		{"broken JSON", "", typeJSON, []byte(`[` + good + `,{"sensorId":"s",]`), 400, "malformed", "nothing was accepted"},
 		{"another type", "", "text/csv", []byte(good), 415, "type_unknown", "text/csv"},
-		{"nothing", "", typeLines, nil, 400, "no_readings", "the request holds no readings"},
+		{"nothing", "", typeLines, nil, 400, "no_readings", "the request contains no readings"},
 		{"9 MiB", "", typeLines, bytes.Repeat([]byte(padded), 9<<20/len(padded)), 413, "body_too_large", "the body is larger than 8388608 bytes (--max-body-bytes)"},
 		{"gzip of 70 MiB", "gzip", typeLines, gzipped(t, bytes.Repeat([]byte(large), 70<<20/len(large)+1)), 413, "inflated_too_large", "the body inflates to more than 67108864 bytes (--max-inflated-bytes)"},
-		{"10,001 readings", "", typeLines, []byte(strings.Repeat(good, 10_001)), 413, "readings_too_many", "the request holds more than 10000 readings (--max-readings-per-request)"},
+		{"10,001 readings", "", typeLines, []byte(strings.Repeat(good, 10_001)), 413, "readings_too_many", "the request contains more than 10000 readings (--max-readings-per-request)"},
 	}
 }
 

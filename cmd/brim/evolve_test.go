@@ -59,7 +59,7 @@ func TestStreamSettingsChangeByRestarts(t *testing.T) {
 	}
 	refused("compressor: zstd\n", "`brim recompress --to zstd` changes the collection")
 	refused("storage: timeseries\n", "start with --storage bucket (`brim migrate --storage timeseries` changes the collection)")
-	refused("write-concern: 3\n", "allowed are majority and 1 to 1")
+	refused("write-concern: 3\n", "allowed: majority and 1 to 1")
 
 	b := serve("granularity: 5m\n")
 	got := runBrim(t, nil, "recompress", "--to", "zstd", "--admin", b.Admin)

@@ -69,8 +69,8 @@ func newExport(p *process) *cobra.Command {
 	flags.StringVar(&o.out, "out", "", "`DIR` to write to, new, empty, or of an export to continue")
 	add := flagAdder(flags)
 	add("format", string(o.format), "parquet|csv|ndjson", "form of the files", config.Choice(&o.format, files.Parquet, files.CSV, files.NDJSON))
-	flags.StringVar(&o.from, "from", "", "first `TIME`: RFC 3339, a date, milliseconds since 1970, or back from now like -7d; empty: the first reading")
-	flags.StringVar(&o.to, "to", "", "end `TIME`, exclusive; empty: the last reading")
+	flags.StringVar(&o.from, "from", "", "start `TIME` (inclusive): RFC 3339, a date, milliseconds since 1970, or back from now like -7d; empty: the first reading")
+	flags.StringVar(&o.to, "to", "", "end `TIME` (exclusive); empty: the last reading")
 	flags.StringArrayVar(&o.sensors, "sensor", nil, "`ID` of a sensor; may be given several times; none: all")
 	flags.StringVar(&o.prefix, "prefix", "", "sensors whose ids begin with this `TEXT`")
 	o.output = outputFlag(cmd, "text", "json")
@@ -108,7 +108,7 @@ func (o *exportOptions) config(stream string, now time.Time) (transfer.ExportCon
 		}
 		at, err := config.ParseTime(one.text, now)
 		if err != nil {
-			return c, fmt.Errorf("--%s: %q: %w", one.name, one.text, err)
+			return c, fmt.Errorf("--%s: %w", one.name, err)
 		}
 		*one.place = at.UnixMilli()
 		c.Asked = append(c.Asked, one.name+" "+one.text)

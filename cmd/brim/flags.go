@@ -51,7 +51,8 @@ func flagAdder(flags *pflag.FlagSet) adder {
 // flags are parsed; values are checked together with those of the other sources.
 func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*daemon.Config, error) {
 	flags.SortFlags = false
-	path := flags.String("config", "", "YAML `FILE` with the daemon's settings and streams")
+	path := new(string)
+	flagAdder(flags)("config", "", "FILE", "YAML file with the daemon's settings and streams", config.Text(path, nil))
 	settings := make(map[string]daemon.Setting)
 	for _, s := range (&daemon.Settings{}).All() {
 		settings[s.Name] = s
@@ -103,8 +104,16 @@ func exactly(what string) cobra.PositionalArgs {
 		if len(args) == 1 {
 			return nil
 		}
-		return fmt.Errorf("%s takes %s, and was given %d arguments: %s", cmd.CommandPath(), what, len(args), cmd.UseLine())
+		return fmt.Errorf("%s takes %s, and was given %s: %s", cmd.CommandPath(), what, plural(len(args), "argument"), cmd.UseLine())
 	}
+}
+
+// nothing refuses arguments.
+func nothing(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no arguments, and was given %q", cmd.CommandPath(), strings.Join(args, " "))
 }
 
 // outputFlag adds --output to a command that prints a result.

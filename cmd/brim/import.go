@@ -78,7 +78,7 @@ func newImport(p *process) *cobra.Command {
 	add("precision", "ns", "ns|us|ms|s", "unit of timestamps in line protocol", config.Choice(&o.precision, "ns", "us", "ms", "s"))
 	flags.BoolVar(&o.again, "again", false, "also import files that were imported completely before")
 	flags.StringVar(&o.stateDir, "state-dir", "", "`DIR` that records which files were imported; empty: brim/import in $XDG_STATE_HOME, or in ~/.local/state")
-	add("show-refused", "20", "N", "rows to report that cannot be read or were refused; all are counted", config.Count(&o.showBad, 0, 1_000_000))
+	add("show-refused", "20", "N", "rows to report that could not be read or were refused; all are counted", config.Count(&o.showBad, 0, 1_000_000))
 	o.output = outputFlag(cmd, "text", "json")
 	remote := remoteFlags(flags, p)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -136,7 +136,7 @@ func (o *importOptions) run(ctx context.Context, p *process, r *remote, paths []
 			}
 		},
 		Skipped: func(path string, readings int64) {
-			line.say("%s was imported before (%s readings), and is skipped; --again imports it once more", path, humanize.Comma(readings))
+			line.say("%s was already imported (%s) and is skipped; --again imports it once more", path, plural(readings, "reading"))
 		},
 	})
 	line.end()
@@ -146,7 +146,7 @@ func (o *importOptions) run(ctx context.Context, p *process, r *remote, paths []
 	var failed *client.Error
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("interrupted after %s readings; the same command continues the import", humanize.Comma(done.Readings))
+		return fmt.Errorf("interrupted after %s; the same command continues the import", plural(done.Readings, "reading"))
 	case errors.As(err, &failed) && failed.Attempts > 1:
 		return fmt.Errorf("%w; the same command continues the import", err)
 	case err != nil:
@@ -156,7 +156,7 @@ func (o *importOptions) run(ctx context.Context, p *process, r *remote, paths []
 		return err
 	}
 	if done.Refused > 0 {
-		return fmt.Errorf("%s of %s rows cannot be read or were refused", humanize.Comma(done.Refused), humanize.Comma(done.Refused+done.Readings))
+		return fmt.Errorf("%s of %s rows could not be read or were refused", humanize.Comma(done.Refused), humanize.Comma(done.Refused+done.Readings))
 	}
 	return nil
 }
@@ -177,12 +177,12 @@ func refusedText(n int64) string {
 
 func importText(done transfer.Imported) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s of %s imported", plural(done.Readings, "reading"), plural(done.Files, "file"))
+	fmt.Fprintf(&b, "imported %s from %s", plural(done.Readings, "reading"), plural(done.Files, "file"))
 	if done.Stream != "" {
 		fmt.Fprintf(&b, " into stream %s", done.Stream)
 	}
 	if done.Before > 0 {
-		fmt.Fprintf(&b, ", %s of these before", plural(done.Before, "file"))
+		fmt.Fprintf(&b, " (already imported earlier: %s)", plural(done.Before, "file"))
 	}
 	return b.String() + "\n"
 }

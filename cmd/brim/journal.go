@@ -32,7 +32,7 @@ func newJournalInspect(p *process) *cobra.Command {
 			"and a daemon may be running. The figures for readings not known to be stored may be some milliseconds old.",
 		Example: "  brim journal inspect\n" +
 			"  brim journal inspect --journal-dir /var/lib/brim/journal --output json",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	load := settingFlags(cmd.Flags(), [2]string{"data-dir"}, [2]string{"journal-dir"})
 	output := outputFlag(cmd, "text", "json")
@@ -111,7 +111,7 @@ func newJournalReplay(p *process) *cobra.Command {
 		Example: "  brim journal replay --data-dir ./brim-data\n" +
 			"  brim journal replay --data-dir /mnt/dead/brim-data --mongo-uri mongodb://a,b,c/?replicaSet=rs\n" +
 			"  brim journal replay --journal-dir /mnt/old/journal --mongo-uri mongodb://db/ --retarget",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	retarget := cmd.Flags().Bool("retarget", false, "store readings where the settings say, even if they were accepted for another MongoDB, database or storage; those already stored there are then stored here too")
 	output := outputFlag(cmd, "text", "json")
@@ -128,16 +128,16 @@ func newJournalReplay(p *process) *cobra.Command {
 // replayedText says what was done.
 func replayedText(r *daemon.Replayed) string {
 	took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Millisecond)
-	lines := []string{fmt.Sprintf("%d readings stored in %v, %d left in the journal", r.Stored, took, r.Left)}
+	lines := []string{fmt.Sprintf("%s stored in %v, %d left in the journal", plural(int64(r.Stored), "reading"), took, r.Left)}
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, s := range r.Taken {
-		add("  session %s, stream %s: %d readings were not known to be stored", s.Session, s.Stream, s.Readings)
+		add("  session %s, stream %s: %s not known to be stored", s.Session, s.Stream, plural(int64(s.Readings), "reading"))
 	}
 	if r.Found > 0 {
-		add("  %d of them were stored already", r.Found)
+		add("  %d of them already stored", r.Found)
 	}
 	if r.Letters > 0 {
-		add("  %d were refused by MongoDB, see `brim deadletter list`", r.Letters)
+		add("  %d of them refused by MongoDB, see `brim deadletter list`", r.Letters)
 	}
 	switch {
 	case r.Left > 0:

@@ -82,10 +82,10 @@ func TestReplayText(t *testing.T) {
 		"all": {
 			daemon.Replayed{Journal: "/j", Taken: []daemon.ReplayedReadings{{Session: "s1", Stream: "readings", Readings: 7}, {Session: "s2", Stream: "readings", Readings: 2}}, Stored: 9, Found: 4, Letters: 1, Seconds: 1.5},
 			"9 readings stored in 1.5s, 0 left in the journal\n" +
-				"  session s1, stream readings: 7 readings were not known to be stored\n" +
-				"  session s2, stream readings: 2 readings were not known to be stored\n" +
-				"  4 of them were stored already\n" +
-				"  1 were refused by MongoDB, see `brim deadletter list`\n" +
+				"  session s1, stream readings: 7 readings not known to be stored\n" +
+				"  session s2, stream readings: 2 readings not known to be stored\n" +
+				"  4 of them already stored\n" +
+				"  1 of them refused by MongoDB, see `brim deadletter list`\n" +
 				"Nothing in /j is needed any more.\n",
 		},
 		"keys": {daemon.Replayed{Journal: "/j", Keys: 3}, "0 readings stored in 0s, 0 left in the journal\nNothing in /j is needed any more, but for 3 idempotency keys: a request repeated elsewhere is accepted again.\n"},

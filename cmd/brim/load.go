@@ -124,7 +124,7 @@ func (o *loadOptions) addTarget(flags *pflag.FlagSet) {
 		o.http = s
 		return nil
 	})
-	add("connections", strconv.Itoa(defaultConnections), "N", "most requests in flight", config.Count(&c.Connections, 1, 10_000))
+	add("connections", strconv.Itoa(defaultConnections), "N", "maximum requests in flight", config.Count(&c.Connections, 1, 10_000))
 	add("max-in-flight", "10000", "N", "requests that may be due and not answered, with --from of 256 MiB of readings at most; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
 	add("timeout", "30s", "DURATION", "of one request", config.Duration(&o.timeout, time.Millisecond, time.Hour, false))
 	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", parsed(&o.form, send.ParseForm))
@@ -134,10 +134,10 @@ func (o *loadOptions) addLoad(add adder) {
 	c := &o.config
 	add("sensors", "1000", "N", "number of sensors", config.Count(&c.Sensors, 1, 1_000_000))
 	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", config.Duration(&c.Interval, time.Millisecond, 30*config.Day, false))
-	add("speedup", "1", "X", "event time runs so many times faster than the clock", config.Number(&c.Speedup, 0.001, 1e9))
+	add("speedup", "1", "X", "event time runs this many times faster than the clock", config.Number(&c.Speedup, 0.001, 1e9))
 	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp. There are as many sensors as report each --interval at the highest rate, a whole number, to which the interval is adapted", parsed(&c.Rate, load.ParseRate))
-	add("steps", "0", "N", "the ramp goes in so many steps; 0: evenly", config.Count(&c.Steps, 2, 1000))
-	add("batch", "1", "N", "readings in a request", config.Count(&c.Batch, 1, 100_000))
+	add("steps", "0", "N", "number of steps in the ramp; 0: continuous", config.Count(&c.Steps, 2, 1000))
+	add("batch", "1", "N", "readings per request", config.Count(&c.Batch, 1, 100_000))
 	add("duration", "30s", "DURATION", "in which readings are due (with --from: the whole file)", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
 	add("start", "", "TIME", "event time of the first reading: RFC 3339, a date, milliseconds since 1970, or back from now like -1h (default: event time ends at the newest boundary of a window)", config.Time(&c.Start))
 	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", seed(&c.Seed))
@@ -154,7 +154,7 @@ func (o *loadOptions) addReadings(add adder) {
 	add("disorder", "0", "SHARE", "of readings that arrive after their successor", share(&f.Disorder, 1))
 	add("sensor-prefix", "", "TEXT", "before the number in a sensor's id (default: one for each run, so that no bucket of an earlier one is filled further)", func(s string) error {
 		if refusal := telemetry.CheckSensor([]byte(s)); refusal != nil || len(s) > 1000 {
-			return fmt.Errorf("%q cannot begin a sensor's id: allowed are 1 to 1000 bytes of printable UTF-8", s)
+			return fmt.Errorf("%q cannot begin a sensor's id; allowed: 1 to 1000 bytes of printable UTF-8", s)
 		}
 		f.SensorPrefix = s
 		return nil
@@ -194,7 +194,7 @@ func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 func (o *loadOptions) arguments(cmd *cobra.Command, args []string) (err error) {
 	switch {
 	case !o.compare && len(args) > 0:
-		return fmt.Errorf("%s takes no arguments, and was given %q", cmd.CommandPath(), strings.Join(args, " "))
+		return nothing(cmd, args)
 	case !o.compare:
 		return o.exclude(cmd.Flags().Changed)
 	case len(args) != 2:
@@ -204,7 +204,7 @@ func (o *loadOptions) arguments(cmd *cobra.Command, args []string) (err error) {
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Name != "compare" && f.Name != "output" && cmd.InheritedFlags().Lookup(f.Name) == nil {
-			err = fmt.Errorf("--compare and --%s exclude each other: two results are compared, and no load is generated", f.Name)
+			err = fmt.Errorf("--compare and --%s cannot be used together: two results are compared, and no load is generated", f.Name)
 		}
 	})
 	return err
@@ -213,7 +213,7 @@ func (o *loadOptions) arguments(cmd *cobra.Command, args []string) (err error) {
 // exclude refuses flags that make no sense together.
 func (o *loadOptions) exclude(given func(string) bool) error {
 	if given("rate") && given("sensors") {
-		return errors.New("--rate and --sensors exclude each other: the rate sets the number of sensors")
+		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
 	}
 	for why, flags := range map[string][]string{
 		"a file has its own sensors":                    {"sensors", "sensor-prefix"},
@@ -222,13 +222,13 @@ func (o *loadOptions) exclude(given func(string) bool) error {
 	} {
 		for _, flag := range flags {
 			if given("from") && given(flag) {
-				return fmt.Errorf("--from and --%s exclude each other: %s", flag, why)
+				return fmt.Errorf("--from and --%s cannot be used together: %s", flag, why)
 			}
 		}
 	}
 	for _, flag := range []string{"from", "sensor-prefix"} {
 		if o.cleanup && given(flag) {
-			return fmt.Errorf("--cleanup and --%s exclude each other: sensors of the same names may have been there before; brim delete --prefix TEXT deletes what you choose", flag)
+			return fmt.Errorf("--cleanup and --%s cannot be used together: sensors of the same names may have been there before; brim delete --prefix TEXT deletes what you choose", flag)
 		}
 	}
 	switch {

@@ -104,7 +104,7 @@ func subcommand(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return fmt.Errorf("unknown command %q for %s%s; allowed are %s", args[0], cmd.CommandPath(), config.DidYouMean("", args[0], names), strings.Join(names, ", "))
+	return fmt.Errorf("unknown command %q for %s%s; allowed: %s", args[0], cmd.CommandPath(), config.DidYouMean("", args[0], names), strings.Join(names, ", "))
 }
 
 // newShard returns `brim shard`, which was removed.

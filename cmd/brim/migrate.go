@@ -71,7 +71,7 @@ func newMigrate(p *process) *cobra.Command {
 			"  brim migrate --granularity 5m --stream machines --rate 8MiB\n" +
 			"  brim migrate --granularity 1h --drop-old\n" +
 			"  brim migrate --storage timeseries",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	cmd.Flags().SortFlags = false
 	add := flagAdder(cmd.Flags())
@@ -324,7 +324,7 @@ func (r *migrateReport) text() string {
 }
 
 func (r *migrateReport) movedText(line func(string, ...any)) {
-	line("Stream %s has a granularity of %s: %d documents, %s on disk (%s before).", r.Stream, r.To, r.Documents, roundSize(r.BytesAfter), roundSize(r.BytesBefore))
+	line("Stream %s has a granularity of %s: %s, %s on disk (%s before).", r.Stream, r.To, plural(r.Documents, "document"), roundSize(r.BytesAfter), roundSize(r.BytesBefore))
 	line("It took %s; daemons had to wait for %s.", r.Took.Round(time.Second), r.Fenced.Round(time.Millisecond))
 	line("")
 	line("Next:")
@@ -606,7 +606,7 @@ func (r *storageReport) text() string {
 		line("The migration of stream %s is given up; daemons go on with the collection that they have.", r.Stream)
 		return b.String()
 	case !r.Switched:
-		line("Stream %s is copied into bucket documents, and compared: %d readings. What daemons write goes on being a time series.", r.Stream, r.Readings)
+		line("Stream %s is copied into bucket documents, and compared: %s. What daemons write goes on being a time series.", r.Stream, plural(r.Readings, "reading"))
 		line("To catch up with it, run the same command again, at any time.")
 		line("To switch: %s", r.words.command("--storage", "bucket", "--granularity", r.Granularity, "--drop-old"))
 		line("That holds the daemons for a last look, twice what took %.1f s now, and drops the time-series collection; have them restarted with --storage bucket --granularity %s then.", r.LastRound, r.Granularity)

@@ -49,9 +49,12 @@ sensors themselves, or the sensors that stopped reporting.
 
 Text is a table, and on a terminal a drawing of each numeric field under it.
 CSV has a header and a column for every field that occurs; an answer is therefore
-kept in a temporary file until all columns are known, unless --fields names them. It holds what sensors sent: a spreadsheet may take a value
-that begins with = + - or @ for a formula, so import it as text. JSON and NDJSON
-are as the daemon returns them.
+kept in a temporary file until all columns are known, unless --fields names them.
+It contains what sensors sent: a spreadsheet may take a value that begins with
+= + - or @ for a formula, so import it as text. Its columns are sensorId, ts, the
+fields and then tags.NAME; CSV of brim export and of the HTTP API has ts, sensorId,
+the tags and then the fields.
+JSON and NDJSON are as the daemon returns them.
 
 A sensor is silent if its newest reading is older than --silent-for. Finding
 silent sensors is not a failure, the exit code is 0; in a script:
@@ -83,8 +86,8 @@ func newQuery(p *process) *cobra.Command {
 	}
 	o.flags = cmd.Flags()
 	o.flags.SortFlags = false
-	o.flags.StringVar(&o.from, "from", "", "first `TIME`: RFC 3339, a date, milliseconds since 1970, or back from now like -1h")
-	o.flags.StringVar(&o.to, "to", "", "end `TIME`, exclusive")
+	o.flags.StringVar(&o.from, "from", "", "start `TIME` (inclusive): RFC 3339, a date, milliseconds since 1970, or back from now like -1h")
+	o.flags.StringVar(&o.to, "to", "", "end `TIME` (exclusive)")
 	o.flags.StringVar(&o.every, "every", "", "summary in steps of this `DURATION`; of the last day, unless --from says otherwise")
 	o.flags.BoolVar(&o.latest, "latest", false, "the newest reading")
 	o.flags.BoolVar(&o.sensors, "sensors", false, "the sensors, with the times of their newest readings, their tags and fields")
@@ -93,7 +96,7 @@ func newQuery(p *process) *cobra.Command {
 	tagFlag(o.flags, &o.tags)
 	o.flags.StringSliceVar(&o.fields, "fields", nil, "`NAMES` of the fields to print, as columns in this order; empty: all")
 	add := flagAdder(o.flags)
-	add("limit", "1000", "N", "readings, steps or sensors to print; 0: all, which is the default with --silent-for", config.Count(&o.limit, 0, math.MaxInt32))
+	add("limit", "1000", "N", "maximum number of readings, steps or sensors to print; 0: all, which is the default with --silent-for", config.Count(&o.limit, 0, math.MaxInt32))
 	add("unstored", string(o.unstored), "on|off", "also search the journal, for readings that are acknowledged and not stored yet", config.Choice(&o.unstored, daemon.On, daemon.Off))
 	o.flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	o.output = outputFlag(cmd, "text", "csv", "ndjson", "json")
@@ -157,7 +160,10 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 	var allowed []string // of the flags that not all questions have
 	switch {
 	case o.aboutAll():
-		about, allowed = "sensors", []string{"sensors", "silent-for", "prefix", "tag"}
+		about, allowed = "--sensors", []string{"sensors", "silent-for", "prefix", "tag"}
+		if o.silent != "" {
+			about = "--silent-for"
+		}
 		q.path, q.kind = "/v1/sensors", sensorsKind(now)
 		q.searched = inStream + " has no sensors"
 		if o.prefix != "" {
@@ -172,20 +178,20 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 			err = o.askSilent(q, now)
 		}
 	case o.latest:
-		about, allowed = "the newest reading", []string{"latest", "fields"}
+		about, allowed = "--latest", []string{"latest", "fields"}
 		q.path, q.kind = q.path+"/latest", latestKind()
 	case o.every != "":
-		about, allowed = "a summary", []string{"every", "from", "to", "fields"}
+		about, allowed = "--every", []string{"every", "from", "to", "fields"}
 		q.path, q.kind = q.path+"/summary", summaryKind()
 		err = o.askSummary(q, now)
 	default:
-		about, allowed = "readings", []string{"from", "to", "fields"}
+		about, allowed = "a sensor id", []string{"from", "to", "fields"}
 		q.path, q.kind = q.path+"/readings", readingsKind()
 		err = o.setSpan(q.query, now)
 	}
 	for _, name := range []string{"from", "to", "every", "latest", "sensors", "silent-for", "prefix", "tag", "fields"} {
 		if f := o.flags.Lookup(name); f.Changed && f.Value.String() != "false" && !slices.Contains(allowed, name) && err == nil {
-			err = fmt.Errorf("--%s has no meaning where %s is asked for; leave it out, or see brim query --help", name, about)
+			err = fmt.Errorf("--%s and %s cannot be used together; see brim query --help", name, about)
 		}
 	}
 	if q.searched == "" {
@@ -262,7 +268,7 @@ func (o *queryOptions) setSpan(query url.Values, now time.Time) error {
 		}
 		at, err := config.ParseTime(text, now)
 		if err != nil {
-			return fmt.Errorf("--%s: %q: %w", key, text, err)
+			return fmt.Errorf("--%s: %w", key, err)
 		}
 		query.Set(key, strconv.FormatInt(at.UnixMilli(), 10))
 	}

@@ -235,10 +235,10 @@ func TestQueryRefusesFlagsWithoutMeaning(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"s", "--latest", "--from", "-1h"}, "--from has no meaning where the newest reading is asked for"},
-		{[]string{"s", "--latest", "--every", "1h"}, "--every has no meaning"},
-		{[]string{"s", "--prefix", "x"}, "--prefix has no meaning where readings is asked for"},
-		{[]string{"--sensors", "--every", "1h"}, "--every has no meaning where sensors"},
+		{[]string{"s", "--latest", "--from", "-1h"}, "--from and --latest cannot be used together"},
+		{[]string{"s", "--latest", "--every", "1h"}, "--every and --latest cannot be used together"},
+		{[]string{"s", "--prefix", "x"}, "--prefix and a sensor id cannot be used together"},
+		{[]string{"--sensors", "--every", "1h"}, "--every and --sensors cannot be used together"},
 		{[]string{"--sensors", "s-1"}, "takes no sensor id with --sensors"},
 		{[]string{"--silent-for", "soon"}, `--silent-for: "soon" is not a duration`},
 		{[]string{"--silent-for", "0s"}, "not above 0"},

@@ -51,7 +51,7 @@ func newRecompress(p *process) *cobra.Command {
 			"  brim recompress --to zstd --stream machines --rate 8MiB\n" +
 			"  brim recompress --drop-old\n" +
 			"  brim recompress --abort",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	flagAdder(cmd.Flags())("to", "", "zstd|snappy|none", "compressor of the new collection", config.Choice(&o.to, store.Zstd, store.Snappy, store.NoneCompressor))
 	o.maintainOptions = maintainFlags(cmd)
@@ -64,7 +64,7 @@ func (o *recompressOptions) run(ctx context.Context, p *process) error {
 		return err
 	}
 	if o.to == "" && !o.abort && !o.dropOld {
-		return config.Usage(errors.New("--to is missing: which compressor the collection gets; allowed are zstd, snappy, none"))
+		return config.Usage(errors.New("--to is missing: which compressor the collection gets; allowed: zstd, snappy, none"))
 	}
 	if o.to != "" && (o.abort || o.dropOld) {
 		return config.Usage(errors.New("--to begins a move or goes on with it, --abort and --drop-old end one; take one of them"))

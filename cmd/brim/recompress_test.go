@@ -18,11 +18,11 @@ func TestRecompressRefusesWhatMakesNoSense(t *testing.T) {
 		args []string
 	}{
 		{"--to is missing", nil},
-		{"allowed are zstd, snappy, none", []string{"--to", "lz4"}},
+		{"allowed: zstd, snappy, none", []string{"--to", "lz4"}},
 		{"take one of them", []string{"--abort", "--drop-old"}},
 		{"take one of them", []string{"--to", "zstd", "--drop-old"}},
-		{"allowed are atomic, replace, renames", []string{"--to", "zstd", "--swap", "twice"}},
-		{"is not a size of 0, or 4KiB to 1TiB", []string{"--to", "zstd", "--rate", "1"}},
+		{"allowed: atomic, replace, renames", []string{"--to", "zstd", "--swap", "twice"}},
+		{"is neither 0 nor a size from 4KiB to 1TiB", []string{"--to", "zstd", "--rate", "1"}},
 	} {
 		var out bytes.Buffer
 		err := run(t.Context(), append([]string{"recompress"}, c.args...), nil, nil, &out, &out)

@@ -205,7 +205,7 @@ streams:
 		"lanes": "takes a restart", "quota-readings": "without an access file and without a quota", "streams.readings.granularity": "takes a restart",
 		"streams.more": "takes a restart", "streams.gone": "its collection is left unchanged",
 		"streams.readings.compressor":    "`brim recompress --stream readings --to zstd`",
-		"streams.readings.write-concern": "allowed are majority and 1 to 1",
+		"streams.readings.write-concern": "allowed: majority and 1 to 1",
 	} {
 		assert.Contains(t, why[setting], want, setting)
 		delete(why, setting)

@@ -40,7 +40,7 @@ func newSeal(p *process) *cobra.Command {
 			"The daemon does this by itself --seal-after after the end of a window; this command starts it at once. Readings are accepted and read as before, " +
 			"also those that arrive late for a packed bucket. The free space stays in MongoDB's files until brim compact gives it back.",
 		Example: "  brim seal readings --wait\n  brim seal machines --admin https://brim.example:8432",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly("a stream"),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -136,7 +136,7 @@ func (o *sealOptions) print(p *process, progress *seal.Progress) error {
 
 // sealText is progress in one line.
 func sealText(p *seal.Progress) string {
-	text := fmt.Sprintf("%s buckets of %s sensors packed: %s readings", humanize.Comma(p.Parts), humanize.Comma(p.Sensors), humanize.Comma(p.Readings))
+	text := fmt.Sprintf("%s of %s packed: %s", plural(p.Parts, "bucket"), plural(p.Sensors, "sensor"), plural(p.Readings, "reading"))
 	if p.Parts > 0 {
 		text += fmt.Sprintf(", %s → %s of BSON", humanize.IBytes(uint64(p.Before)), humanize.IBytes(uint64(p.After)))
 	}

@@ -19,7 +19,7 @@ func newServe(p *process) *cobra.Command {
 		Long: "Run the daemon: readings in over HTTP and gRPC, documents in MongoDB.\n\n" +
 			"Each flag can also be set in the environment (BRIM_MONGO_URI for --mongo-uri, and so on)\n" +
 			"and by its name in a YAML file; a flag wins over the environment, and that over the file.",
-		Args: cobra.NoArgs,
+		Args: nothing,
 	}
 	withSettings(cmd, p, func(ctx context.Context, c *daemon.Config) error { return daemon.Serve(ctx, c, p.options()) })
 	return cmd
@@ -108,7 +108,7 @@ func newConfigPrint(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Print every setting in force and where it came from; the text is a configuration file",
-		Args:  cobra.NoArgs,
+		Args:  nothing,
 	}
 	output := outputFlag(cmd, "text", "json")
 	withSettings(cmd, p, func(_ context.Context, c *daemon.Config) error {

@@ -87,7 +87,7 @@ func (c *caller) findSite(ctx context.Context, cfg *daemon.Config, admin string)
 	case s.uri != "" && (err != nil || !isAt(about, s.uri) || about.Database != s.database):
 		return s, nil //nolint:nilerr // what answers there is not a daemon of this MongoDB
 	case err != nil:
-		return nil, fmt.Errorf("there is no --mongo-uri, and no daemon tells its MongoDB: %w", err)
+		return nil, fmt.Errorf("no --mongo-uri given, and no daemon to get it from: %w", err)
 	case about.MongoURI == "":
 		return nil, fmt.Errorf("the daemon at %s stores nothing in MongoDB yet, or not at all; name a MongoDB by --mongo-uri", admin)
 	case s.uri == "" && about.Mongod == nil && strings.Contains(about.MongoURI, config.Masked):
@@ -165,7 +165,7 @@ func (s *site) stream() (daemon.Stream, error) {
 		}
 		names = append(names, one.Name)
 	}
-	return daemon.Stream{}, config.Usage(fmt.Errorf("--stream: there is no stream %q%s; allowed are %s", s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
+	return daemon.Stream{}, config.Usage(fmt.Errorf("--stream: there is no stream %q%s; allowed: %s", s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
 }
 
 // connect prepares a connection with the concerns of the daemon's. The server

@@ -74,7 +74,7 @@ func TestDaemonNamesItsMongoDB(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.stream()
 	require.ErrorContains(t, err, `there is no stream "egc"`)
-	assert.ErrorContains(t, err, "allowed are ecg, weather")
+	assert.ErrorContains(t, err, "allowed: ecg, weather")
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
@@ -112,7 +112,7 @@ func TestNoMongoDBAndNoDaemon(t *testing.T) {
 	admin := strings.TrimPrefix(gone.URL, "http://")
 	gone.Close()
 	_, err := siteOf(t, "--admin", admin)
-	require.ErrorContains(t, err, "there is no --mongo-uri, and no daemon tells its MongoDB")
+	require.ErrorContains(t, err, "no --mongo-uri given, and no daemon to get it from")
 
 	about := runningStatus()
 	about.MongoURI = ""

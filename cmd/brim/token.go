@@ -30,7 +30,7 @@ func newToken(p *process) *cobra.Command {
 // accessFlags adds the flags that say where the access file is. The result is to
 // be called when the flags are parsed.
 func accessFlags(cmd *cobra.Command) func(*process) (string, error) {
-	load := settingFlags(cmd.Flags(), [2]string{"access-file", "YAML `FILE` with identities (BRIM_ACCESS_FILE, or access-file in the file)"})
+	load := settingFlags(cmd.Flags(), [2]string{"access-file", "YAML file with identities (BRIM_ACCESS_FILE, or access-file in the file)"})
 	return func(p *process) (string, error) {
 		c, err := load(p)
 		if err != nil {
@@ -82,7 +82,7 @@ func newTokenList(p *process) *cobra.Command {
 		Use:     "list",
 		Short:   "Print the identities of the access file, and what they may do",
 		Example: "  brim token list --access-file /etc/brim/access.yaml",
-		Args:    cobra.NoArgs,
+		Args:    nothing,
 	}
 	file := accessFlags(cmd)
 	output := outputFlag(cmd, "text", "json")
@@ -100,7 +100,7 @@ func newTokenList(p *process) *cobra.Command {
 			list[i] = listed(&entries[i], now)
 		}
 		if len(list) == 0 {
-			_, _ = fmt.Fprintf(p.stderr, "%s holds no identities; brim token create makes one\n", path)
+			_, _ = fmt.Fprintf(p.stderr, "%s contains no identities; brim token create makes one\n", path)
 		}
 		return p.print(*output, list, identitiesText(list))
 	}

@@ -95,7 +95,7 @@ func TestTokenNamesWhatIsWrong(t *testing.T) {
 		code int
 		want string
 	}{
-		{"create a --scope reed", exitUsage, `--scope: unknown scope "reed"; allowed are ingest, read, admin`},
+		{"create a --scope reed", exitUsage, `--scope: unknown scope "reed"; allowed: ingest, read, admin`},
 		{"create a", exitUsage, "--scope: at least one scope is needed"},
 		{"create a --scope read --expires tomorrow", exitUsage, `--expires: "tomorrow" is neither a time like`},
 		{"create a --scope read --expires 2020-01-01T00:00:00Z", exitUsage, "in the past"},

@@ -55,10 +55,10 @@ func TestExportAndImport(t *testing.T) {
 	given := filepath.Join(dir, "given.ndjson")
 	require.NoError(t, os.WriteFile(given, []byte(lines.String()+"nonsense\n"), 0o600))
 	got := runBrim(t, nil, append(append([]string{"import", given, "--stream", "readings"}, state...), all...)...)
-	require.ErrorContains(t, got.err, "1 of 3,001 rows cannot be read or were refused")
+	require.ErrorContains(t, got.err, "1 of 3,001 rows could not be read or were refused")
 	assert.Equal(t, exitFailed, exitCode(got.err))
 	assert.Contains(t, got.stderr, given+":3001: this is not a reading in JSON")
-	assert.Equal(t, "3,000 readings of 1 file imported into stream readings\n", got.stdout)
+	assert.Equal(t, "imported 3,000 readings from 1 file into stream readings\n", got.stdout)
 
 	export := func(stream, format string, who []string, more ...string) (string, transfer.Exported) {
 		out := filepath.Join(t.TempDir(), "out")

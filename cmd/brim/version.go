@@ -22,7 +22,7 @@ var stamp string //nolint:gochecknoglobals // only a variable can be set by the 
 func readVersion() daemon.Version { return daemon.VersionOf(stamp) }
 
 func newVersion(p *process) *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Print what was built", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "version", Short: "Print what was built", Args: nothing}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		v := readVersion()

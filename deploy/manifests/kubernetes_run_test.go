@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -235,7 +236,7 @@ func TestAPodsLife(t *testing.T) {
 	job.extra = []string{"BRIM_DATABASE=" + db.Name()}
 	out, err := binary.Run(t, job.env(), job.args()...)
 	require.NoError(t, err, out)
-	assert.Regexp(t, fmt.Sprintf(`(?m)^%d readings stored in .*, 0 left in the journal$`, taken), out)
+	assert.Regexp(t, fmt.Sprintf(`(?m)^%s readings stored in .*, 0 left in the journal$`, humanize.Comma(int64(taken))), out)
 	assert.Equal(t, taken, storedIn(t, db))
 	out, err = binary.Run(t, job.env(), job.args()...)
 	require.NoError(t, err, out)

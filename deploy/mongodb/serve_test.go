@@ -61,7 +61,7 @@ func liveAll(n *tenant) error {
 // members for its stream.
 func askTooMuch(n *tenant, dir string) error {
 	d := n.serve(dir, "streams:\n  readings: {write-concern: 2}\n  series: {storage: timeseries}\n")
-	err := d.until("the refusal of a write-concern", func() bool { return strings.Contains(d.Logged(), "allowed are majority and 1 to 1") })
+	err := d.until("the refusal of a write-concern", func() bool { return strings.Contains(d.Logged(), "allowed: majority and 1 to 1") })
 	if err != nil {
 		d.Kill()
 	} else if d.Wait() == 0 { // by itself
@@ -170,7 +170,7 @@ func withoutRights(t *testing.T, n *tenant) {
 	}
 	mongodtest.Native(t, "the doctor cannot measure its disk")
 	n.grant(lessOf(t, roles.Serve)["serverStatus"])
-	said := d.AwaitLog("the doctor cannot measure")
+	said := d.AwaitLog("doctor: cannot sample")
 	assert.Contains(t, said["why"], "serverStatus")
 	_, err = d.ask(http.MethodPost, d.admin+"/flush?timeout=30s", "")
 	require.NoError(t, err)

@@ -58,7 +58,7 @@ func (c *Credentials) setAuthorization(sent []string) {
 	case 1:
 		c.Secret, c.problem = secretOf(sent[0])
 	default:
-		c.problem = fmt.Sprintf("the request has %d headers Authorization; allowed is one", len(sent))
+		c.problem = fmt.Sprintf("the request has %d headers Authorization; allowed: one", len(sent))
 	}
 }
 
@@ -78,7 +78,7 @@ func secretOf(value string) (secret, problem string) {
 		}
 		rest = token
 	default: // the value is not repeated: it may be a token without its scheme
-		return "", "the scheme of the header Authorization is unknown; allowed are Bearer TOKEN, Token TOKEN, and Basic with NAME:TOKEN in base64"
+		return "", "the scheme of the header Authorization is unknown; allowed: Bearer TOKEN, Token TOKEN, and Basic with NAME:TOKEN in base64"
 	}
 	if rest == "" {
 		return "", "the header Authorization has no token"
@@ -134,7 +134,7 @@ func checkCertificate(value string) error {
 	case name == "":
 		return errors.New("the name is empty")
 	case len(value) > maxCertificateName:
-		return fmt.Errorf("the name has %d bytes; allowed are %d", len(value), maxCertificateName)
+		return fmt.Errorf("the name has %d bytes; allowed: %d", len(value), maxCertificateName)
 	case !printable(name):
 		return errors.New("the name has unprintable characters")
 	}

@@ -28,7 +28,7 @@ func TestTokenInEveryAuthorizationScheme(t *testing.T) {
 		{"Basic " + basic(strings.Repeat("u", 500)+":T"), "T", ""},
 		{"", "", "scheme"},
 		{"T", "", "scheme"},
-		{"Digest T", "", "allowed are Bearer TOKEN, Token TOKEN, and Basic"},
+		{"Digest T", "", "allowed: Bearer TOKEN, Token TOKEN, and Basic"},
 		{"Bearer", "", "no token"},
 		{"Bearer ", "", "no token"},
 		{"Token any:", "", "no token"},

@@ -254,7 +254,7 @@ func (f *accessFile) identity(n *yaml.Node) (e Entry) {
 		f.Wrong(n, "%s: name is missing", who)
 	}
 	if !seen[keyScopes] {
-		f.Wrong(n, "%s: scopes are missing, as in scopes: [ingest]; allowed are %s", who, joinScopes(scopes[:]))
+		f.Wrong(n, "%s: scopes are missing, as in scopes: [ingest]; allowed: %s", who, joinScopes(scopes[:]))
 	}
 	if seen[keyHash] == seen[keyCertificate] {
 		f.Wrong(n, "%s: either hash or certificate is required; brim token create makes a token and its hash", who)
@@ -264,7 +264,7 @@ func (f *accessFile) identity(n *yaml.Node) (e Entry) {
 
 func scopesOf(n *yaml.Node) ([]Scope, error) {
 	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		return nil, fmt.Errorf("expected a list, such as [ingest, read]; allowed are %s", joinScopes(scopes[:]))
+		return nil, fmt.Errorf("expected a list, such as [ingest, read]; allowed: %s", joinScopes(scopes[:]))
 	}
 	names := make([]string, len(n.Content))
 	for i, item := range n.Content {
@@ -278,13 +278,13 @@ func scopesOf(n *yaml.Node) ([]Scope, error) {
 // ParseScopes parses the names of scopes: at least one, each once.
 func ParseScopes(names []string) ([]Scope, error) {
 	if len(names) == 0 {
-		return nil, fmt.Errorf("at least one scope is needed; allowed are %s", joinScopes(scopes[:]))
+		return nil, fmt.Errorf("at least one scope is needed; allowed: %s", joinScopes(scopes[:]))
 	}
 	out := make([]Scope, 0, len(scopes))
 	for _, name := range names {
 		switch s := Scope(name); {
 		case !slices.Contains(scopes[:], s):
-			return nil, fmt.Errorf("unknown scope %q; allowed are %s", excerpt(name), joinScopes(scopes[:]))
+			return nil, fmt.Errorf("unknown scope %q; allowed: %s", excerpt(name), joinScopes(scopes[:]))
 		case slices.Contains(out, s):
 			return nil, fmt.Errorf("the scope %s is given twice", s)
 		default:
@@ -297,7 +297,7 @@ func ParseScopes(names []string) ([]Scope, error) {
 func checkName(name string) error {
 	switch n := utf8.RuneCountInString(name); {
 	case n == 0 || n > maxName:
-		return fmt.Errorf("it has %d characters; allowed are 1 to %d", n, maxName)
+		return fmt.Errorf("it has %d characters; allowed: 1 to %d", n, maxName)
 	case !printable(name) || strings.TrimSpace(name) != name:
 		return errors.New("only printable characters are allowed, and no space at the ends")
 	case strings.Contains(name, tokenPrefix):
@@ -311,7 +311,7 @@ func checkPrefix(prefix string) error {
 	case prefix == "":
 		return errors.New("it is empty; leave it out to allow all sensors")
 	case len(prefix) > maxPrefix:
-		return fmt.Errorf("it has %d bytes; allowed are %d", len(prefix), maxPrefix)
+		return fmt.Errorf("it has %d bytes; allowed: %d", len(prefix), maxPrefix)
 	case !printable(prefix):
 		return errors.New("only printable characters are allowed, as in the id of a sensor")
 	}

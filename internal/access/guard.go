@@ -284,7 +284,7 @@ func (g *Guard) read(all bool) ([][]byte, error) {
 		return nil, err
 	}
 	if owner, ok := ownerOf(info); ok && !trusted(owner, os.Geteuid()) {
-		return nil, fmt.Errorf("refuse the access file: %s belongs to user %d; allowed are root and the daemon's user, %d: chown it", g.path, owner, os.Geteuid())
+		return nil, fmt.Errorf("refuse the access file: %s belongs to user %d; allowed: root and the daemon's user, %d: chown it", g.path, owner, os.Geteuid())
 	}
 	g.info, g.readAt = info, g.now()
 	return [][]byte{content}, nil

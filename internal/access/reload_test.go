@@ -125,7 +125,7 @@ func TestFileOfAnotherUserIsRefused(t *testing.T) {
 		return // others cannot give files away
 	}
 	require.NoError(t, os.Chown(g.path, other, other))
-	require.ErrorContains(t, g.Reload(), "belongs to user 1234; allowed are root and the daemon's user, 0: chown it")
+	require.ErrorContains(t, g.Reload(), "belongs to user 1234; allowed: root and the daemon's user, 0: chown it")
 	assert.True(t, g.knows(northToken))
 	_, err = Open(Config{Path: g.path})
 	require.ErrorContains(t, err, "belongs to user 1234")

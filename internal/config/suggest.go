@@ -25,7 +25,7 @@ func (c Choices) InsteadOf(name string) string {
 	if len(list) > readable {
 		return near + "; " + c.Where
 	}
-	return near + "; allowed are " + list
+	return near + "; allowed: " + list
 }
 
 // DidYouMean returns a hint at the candidate that is nearest to a misspelt

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,7 +33,7 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, errors.New("it is not a time; allowed are " + timeForms)
+	return time.Time{}, fmt.Errorf("%q is not a time; use %s", text, timeForms)
 }
 
 // maxMillis is the end of the year 9999.
@@ -52,7 +51,7 @@ func Time(place *time.Time) func(string) error {
 	return func(s string) error {
 		t, err := ParseTime(s, time.Now())
 		if err != nil || t.UnixMilli() < 0 {
-			return fmt.Errorf("%q is not a time from 1970 on; allowed are %s", s, timeForms)
+			return fmt.Errorf("%q is not a time from 1970 on; use %s", s, timeForms)
 		}
 		*place = t
 		return nil

@@ -105,7 +105,7 @@ func ReadURIFile(path string) (string, error) {
 		return "", fmt.Errorf("read the file: %w", err)
 	}
 	if info.Size() > maxURIBytes {
-		return "", fmt.Errorf("%s has %d bytes; allowed are a MongoDB URI and nothing else", path, info.Size())
+		return "", fmt.Errorf("%s has %d bytes; allowed: a MongoDB URI and nothing else", path, info.Size())
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -114,9 +114,9 @@ func ReadURIFile(path string) (string, error) {
 	uri := strings.TrimSpace(string(text))
 	switch {
 	case uri == "":
-		return "", fmt.Errorf("%s is empty; allowed is a MongoDB URI", path)
+		return "", fmt.Errorf("%s is empty; allowed: a MongoDB URI", path)
 	case strings.ContainsAny(uri, "\r\n"):
-		return "", fmt.Errorf("%s has several lines; allowed are a MongoDB URI and nothing else", path)
+		return "", fmt.Errorf("%s has several lines; allowed: a MongoDB URI and nothing else", path)
 	}
 	if err := CheckURI(uri); err != nil {
 		return "", fmt.Errorf("%s does not hold a MongoDB URI: %w", path, err)

@@ -37,7 +37,7 @@ func Choice[T ~string](place *T, allowed ...T) func(string) error {
 			for i, a := range allowed {
 				names[i] = string(a)
 			}
-			return fmt.Errorf("%q is unknown%s; allowed are %s", s, DidYouMean("", s, names), strings.Join(names, ", "))
+			return fmt.Errorf("%q is unknown%s; allowed: %s", s, DidYouMean("", s, names), strings.Join(names, ", "))
 		}
 		*place = T(s)
 		return nil
@@ -77,15 +77,19 @@ func Size[T ~int | ~int64](place *T, least, most int64, zero bool) func(string) 
 			return nil
 		}
 		if err != nil || n > math.MaxInt64 || int64(n) < least || int64(n) > most {
-			orZero := ""
-			if zero {
-				orZero = "0, or "
-			}
-			return fmt.Errorf("%q is not a size of %s%s to %s, written like 256KiB or 4GiB", s, orZero, FormatSize(least), FormatSize(most))
+			return fmt.Errorf("%q is %s from %s to %s, written like 256KiB or 4GiB", s, noneOf("size", zero), FormatSize(least), FormatSize(most))
 		}
 		*place = T(n)
 		return nil
 	}
+}
+
+// noneOf says that a text is not of a kind, and not 0 either where that is allowed.
+func noneOf(kind string, zero bool) string {
+	if zero {
+		return "neither 0 nor a " + kind
+	}
+	return "not a " + kind
 }
 
 // FormatSize writes bytes as size reads them, in the largest unit that needs no
@@ -108,11 +112,7 @@ func Duration(place *time.Duration, least, most time.Duration, zero bool) func(s
 			return nil
 		}
 		if err != nil || d < least || d > most {
-			orZero := ""
-			if zero {
-				orZero = "0, or "
-			}
-			return fmt.Errorf("%q is not a duration of %s%s to %s, written as %s", s, orZero, FormatDuration(least), FormatDuration(most), DurationForms)
+			return fmt.Errorf("%q is %s from %s to %s, written as %s", s, noneOf("duration", zero), FormatDuration(least), FormatDuration(most), DurationForms)
 		}
 		*place = d
 		return nil

@@ -17,9 +17,9 @@ func TestSizeUnits(t *testing.T) {
 		assert.Equal(t, want, n, text)
 	}
 	for _, text := range []string{"", "1023", "9MiB", "-1", "much", "20EiB", "1e400"} {
-		require.ErrorContains(t, set(text), "0, or 1KiB to 8MiB", text)
+		require.ErrorContains(t, set(text), "neither 0 nor a size from 1KiB to 8MiB", text)
 	}
-	assert.ErrorContains(t, Size(&n, 1<<10, 8<<20, false)("0"), "a size of 1KiB to 8MiB")
+	assert.ErrorContains(t, Size(&n, 1<<10, 8<<20, false)("0"), "a size from 1KiB to 8MiB")
 }
 
 func TestDurationInDays(t *testing.T) {
@@ -31,7 +31,7 @@ func TestDurationInDays(t *testing.T) {
 		assert.Equal(t, want, d, text)
 	}
 	for _, text := range []string{"", "5", "999ms", "61d", "-1h", "1.5d", "d", "soon", "99999d"} {
-		require.ErrorContains(t, set(text), "0, or 1s to 60d", text)
+		require.ErrorContains(t, set(text), "neither 0 nor a duration from 1s to 60d", text)
 	}
 }
 

@@ -71,7 +71,7 @@ func parse(text string) (*point, error) {
 		what, found = strings.CutSuffix(name, ".after")
 	}
 	if text != "" && (what == "" || !found) {
-		return nil, fmt.Errorf("%s=%s: allowed is POINT or POINT:N, where POINT is write, sync, remove, COMMAND or COMMAND@COLLECTION, and then .before or .after",
+		return nil, fmt.Errorf("%s=%s; allowed: POINT or POINT:N, where POINT is write, sync, remove, COMMAND or COMMAND@COLLECTION, and then .before or .after",
 			Variable, text)
 	}
 	return p, nil

@@ -97,9 +97,9 @@ func TestBadPointIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
 		"write.after:0": `"0" is not a number of arrivals from 1`,
-		"write":         "allowed is POINT or POINT:N",
-		"write.during":  "allowed is POINT or POINT:N",
-		".before":       "allowed is POINT or POINT:N",
+		"write":         "allowed: POINT or POINT:N",
+		"write.during":  "allowed: POINT or POINT:N",
+		".before":       "allowed: POINT or POINT:N",
 	} {
 		_, err := parse(text)
 		assert.ErrorContains(t, err, says, text)

@@ -99,8 +99,37 @@ func (a *adminPages) handler() http.Handler {
 	for _, one := range a.actions() {
 		mux.Handle("POST /"+one.name, a.checkHost(a.require(access.Admin, a.serve(one))))
 	}
-	return protect(access.SameOrigin(a.refuse, mux))
+	return protect(access.SameOrigin(a.refuse, a.known(mux)))
 }
+
+// known answers requests that no handler takes with errors in JSON.
+func (a *adminPages) known(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refusal, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		said := refused{header: http.Header{}}
+		refusal.ServeHTTP(&said, r)
+		if allowed := said.header.Get("Allow"); said.status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", allowed)
+			a.problem(w, said.status, "method_not_allowed", "this method is not allowed here; allowed: "+allowed)
+			return
+		}
+		a.problem(w, http.StatusNotFound, "path_unknown", "there is no such path on the admin listener")
+	})
+}
+
+// refused is what http.ServeMux answers to a request that no handler takes.
+type refused struct {
+	header http.Header
+	status int
+}
+
+func (r *refused) Header() http.Header         { return r.header }
+func (r *refused) WriteHeader(status int)      { r.status = status }
+func (r *refused) Write(b []byte) (int, error) { return len(b), nil }
 
 // require admits callers with the scope. Without authentication it admits all and
 // counts none: the quota of all senders together is not the operator's, who needs these

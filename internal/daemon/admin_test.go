@@ -69,6 +69,19 @@ func TestMetricsAreServedInBothFormats(t *testing.T) {
 	assert.Contains(t, w.Body.String(), "# EOF")
 }
 
+func TestUnknownPathsAndMethodsAreErrorsInJSON(t *testing.T) {
+	t.Parallel()
+	h := samplePages(t, nil)
+	resp, body := call(t, h, http.MethodGet, "/nope")
+	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+	assert.Contains(t, body, `"code": "path_unknown"`)
+	resp, body = call(t, h, http.MethodDelete, "/v1/sensors/b")
+	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+	assert.Equal(t, "GET, HEAD", resp.Header.Get("Allow"))
+	assert.Contains(t, body, `"code": "method_not_allowed"`)
+	assert.Equal(t, "application/json", resp.Header.Get("Content-Type"))
+}
+
 func TestReadinessOfAllParts(t *testing.T) {
 	t.Parallel()
 	resp, body := call(t, samplePages(t, nil), http.MethodGet, "/readyz")

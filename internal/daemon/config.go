@@ -332,7 +332,7 @@ func (f *file) readValue(y *config.YAML, path string, key, value *yaml.Node, lis
 		texts := make([]string, len(value.Content))
 		for i, n := range value.Content {
 			if !single(n) || n.Value == "" || strings.Contains(n.Value, ",") {
-				y.Wrong(key, "%s cannot hold %q; allowed is a list of names without commas, like [a, b]", path, n.Value)
+				y.Wrong(key, "%s cannot hold %q; allowed: a list of names without commas, like [a, b]", path, n.Value)
 				return
 			}
 			texts[i] = n.Value

@@ -366,7 +366,7 @@ func (c *Settings) checkTogether() error {
 			config.FormatSize(c.IngestMaxBytes), config.FormatSize(c.MaxBodyBytes), config.FormatSize(least))
 	}
 	if c.Ack == telemetry.Journaled && !c.journaling() {
-		return errors.New("ack journaled needs a journal, and journal is off; allowed is stored")
+		return errors.New("ack journaled needs a journal, and journal is off; allowed: stored")
 	}
 	for _, s := range c.Streams {
 		if waits := min(s.FlushMax, s.Granularity); s.hasBuckets() && s.SealAfter > 0 && s.SealAfter < 2*waits {
@@ -612,7 +612,7 @@ func checkStreamName(name string) error {
 	safe := func(c rune) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-' }
 	switch {
 	case name == "" || len(name) > maxStreamName || strings.ContainsFunc(name, func(c rune) bool { return !safe(c) }):
-		return fmt.Errorf("%q cannot name a stream; allowed are 1 to %d characters of a-z, 0-9, _ and -", name, maxStreamName)
+		return fmt.Errorf("%q cannot name a stream; allowed: 1 to %d characters of a-z, 0-9, _ and -", name, maxStreamName)
 	case name == "system":
 		return errors.New(`"system" cannot name a stream; MongoDB reserves it`)
 	}
@@ -623,7 +623,7 @@ func checkDatabase(name string) error {
 	const most = 63 // MongoDB's limit
 	switch {
 	case name == "" || len(name) > most || strings.ContainsAny(name, "/\\. \"$*<>:|?\x00"):
-		return fmt.Errorf("%q cannot name a database; allowed are 1 to %d bytes without / \\ . \" $ * < > : | ? and space", name, most)
+		return fmt.Errorf("%q cannot name a database; allowed: 1 to %d bytes without / \\ . \" $ * < > : | ? and space", name, most)
 	case slices.Contains([]string{"admin", "local", "config"}, name):
 		return fmt.Errorf("%q is MongoDB's own database", name)
 	}

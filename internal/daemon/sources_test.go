@@ -113,9 +113,9 @@ func TestEveryProblemIsReportedWithItsPlace(t *testing.T) {
 	}.Load()
 	for _, want := range []string{
 		path + ":1: granularity: ", path + `:2: lanes: "many" is not a whole number from 1 to 256`,
-		`--storage: "files" is unknown; allowed are bucket, timeseries, memory`,
-		`--ack: ack "jurnaled" is unknown; allowed are journaled and stored`,
-		`BRIM_RETENTION: "-1h" is not a duration of 0, or 1m to 24000d`,
+		`--storage: "files" is unknown; allowed: bucket, timeseries, memory`,
+		`--ack: ack "jurnaled" is unknown; allowed: journaled and stored`,
+		`BRIM_RETENTION: "-1h" is neither 0 nor a duration from 1m to 24000d`,
 	} {
 		assert.ErrorContains(t, err, want)
 	}
@@ -182,7 +182,7 @@ func TestAckWithoutJournal(t *testing.T) {
 	c := loadSettings(t, Sources{Flags: map[string]string{"journal": "off"}})
 	assert.Equal(t, telemetry.Stored, c.Ack, "without a journal there is no other")
 	_, err := Sources{Flags: map[string]string{"journal": "off", "ack": "journaled"}}.Load()
-	assert.ErrorContains(t, err, "ack journaled needs a journal, and journal is off; allowed is stored")
+	assert.ErrorContains(t, err, "ack journaled needs a journal, and journal is off; allowed: stored")
 }
 
 func TestInvalidStreamNamesAreRefused(t *testing.T) {

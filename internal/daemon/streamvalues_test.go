@@ -53,18 +53,18 @@ func TestInvalidStreamSettingsAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"write-concern: 0":           `brim.yaml:1: write-concern: "0" is neither majority nor a whole number from 1 to 50`,
 		"write-concern: most":        `"most" is neither majority`,
-		"write-journal: maybe":       `"maybe" is unknown; allowed are on, off`,
+		"write-journal: maybe":       `"maybe" is unknown; allowed: on, off`,
 		"fields: [t, t]":             `"t" is named twice`,
 		"fields: [$t]":               `"$t" cannot name a field`,
 		"fields: [a.b]":              `"a.b" cannot name a field`,
 		"fields: ['a,b']":            `fields cannot hold "a,b"`,
-		"fields: [t, '']":            `fields cannot hold ""; allowed is a list of names without commas`,
+		"fields: [t, '']":            `fields cannot hold ""; allowed: a list of names without commas`,
 		"fields: 't,,h'":             `"" cannot name a field`,
 		"fields: [[t]]":              `fields cannot hold ""`,
 		"fields: {t: 1}":             "fields must have a single value",
 		"lanes: [1, 2]":              "lanes must have a single value",
 		"other-fields: keep":         `"keep" is unknown`,
-		"silent-after: 1ms":          "is not a duration of 0, or 1s",
+		"silent-after: 1ms":          "is neither 0 nor a duration from 1s",
 		"streams: {s: {view: half}}": `streams.s.view: "half" is unknown`,
 	} {
 		_, err := fromText(t, text)

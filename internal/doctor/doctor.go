@@ -253,11 +253,11 @@ func (m *Monitor) say(subject, why string, err error) {
 	switch {
 	case before == why && known, why == "" && !known:
 	case why == "":
-		m.log.Info("the doctor can measure again", "subject", subject)
+		m.log.Info("doctor: can sample again", "subject", subject)
 	case err != nil:
-		m.log.Warn("the doctor cannot measure", "subject", subject, "why", why, "err", err)
+		m.log.Warn("doctor: cannot sample", "subject", subject, "why", why, "err", err)
 	default: // not a failure
-		m.log.Info("the doctor cannot measure", "subject", subject, "why", why)
+		m.log.Info("doctor: cannot sample", "subject", subject, "why", why)
 	}
 }
 

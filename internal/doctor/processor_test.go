@@ -25,8 +25,8 @@ func TestProcessorSignalIsTheLargerOfServerAndHost(t *testing.T) {
 	}{
 		"mongod alone can be seen":            {func(_, now *sample) { now.server.figures[cpuUser] += 8 }, 40, ""},
 		"mongod has most of the machine's":    {func(before, now *sample) { now.server.figures[cpuUser] += 8; machines(before, now, 0.4) }, 40, ""},
-		"others keep the machine busy":        {func(before, now *sample) { now.server.figures[cpuUser] += 8; machines(before, now, 0.6) }, 60, "of all processes on this host; mongod's own share is 40 %"},
-		"how many there are is not told":      {func(before, now *sample) { now.cores, now.coresWhy = 0, whyNoHostInfo; machines(before, now, 0.6) }, 60, "of all processes on this host; mongod's own share is unknown: " + whyNoHostInfo},
+		"others keep the machine busy":        {func(before, now *sample) { now.server.figures[cpuUser] += 8; machines(before, now, 0.6) }, 60, "counts all processes on the host; mongod's own share is 40 %"},
+		"how many there are is not told":      {func(before, now *sample) { now.cores, now.coresWhy = 0, whyNoHostInfo; machines(before, now, 0.6) }, 60, "counts all processes on the host; mongod's own share is unknown: " + whyNoHostInfo},
 		"neither can be seen":                 {func(_, now *sample) { now.cores, now.coresWhy = 0, whyNoHostInfo }, math.NaN(), whyNoHostInfo},
 		"it was started anew, elsewhere":      {func(_, now *sample) { now.server.pid++ }, math.NaN(), whyRestarted},
 		"the machine was seen once":           {func(_, now *sample) { now.server.figures[cpuUser] += 8; now.machine = cpuTime{total: 5, busy: 5} }, 40, ""},

@@ -153,7 +153,7 @@ var rules = []rule{
 		// With two CPUs, 70 % leaves half a CPU for bursts; over 90 % all work waits
 		// for a CPU first.
 		processor, "CPU busy", "%", Threshold{Degrading: 70, Bottleneck: 90}, ours,
-		"little CPU time is left for bursts; over the bottleneck all work waits for a CPU first",
+		"little CPU time is left for bursts; above the bottleneck threshold, work queues for a CPU",
 		cpuBusy,
 	},
 	// WiredTiger has two bounds for each of the next three: at the target its own
@@ -348,9 +348,9 @@ func cpuBusy(now *sample, r rates, _ Threshold) measured {
 	case math.IsNaN(own) && math.IsNaN(host):
 		return known(own, why)
 	case math.IsNaN(own):
-		return measured{value: host, about: "of all processes on this host; mongod's own share is unknown: " + whyNaN(own, why)}
+		return measured{value: host, about: "counts all processes on the host; mongod's own share is unknown: " + whyNaN(own, why)}
 	case host > own:
-		return measured{value: host, about: fmt.Sprintf("of all processes on this host; mongod's own share is %.0f %%", own)}
+		return measured{value: host, about: fmt.Sprintf("counts all processes on the host; mongod's own share is %.0f %%", own)}
 	default:
 		return measured{value: own}
 	}
@@ -404,7 +404,7 @@ func freeShare(now *sample, _ rates, _ Threshold) measured {
 	case !math.IsNaN(large):
 		return measured{value: large}
 	case small > 0:
-		return measured{value: small, harmless: fmt.Sprintf("no file has %d MiB, and smaller ones are not worth compacting", leastFragmented>>20)}
+		return measured{value: small, harmless: fmt.Sprintf("no file is larger than %d MiB, and smaller ones are not worth compacting", leastFragmented>>20)}
 	}
 	return measured{value: small, unknown: unknown}
 }

@@ -232,19 +232,19 @@ func TestFreeSpaceOfASmallFileIsHealthy(t *testing.T) {
 		class Class
 		why   string
 	}{
-		"only a small file":      {map[string]collection{"a": small}, 48, Healthy, "no file has 64 MiB"},
+		"only a small file":      {map[string]collection{"a": small}, 48, Healthy, "no file is larger than 64 MiB"},
 		"beside a larger one":    {map[string]collection{"a": small, "b": {storage: 100 << 20, free: 10 << 20}}, 10, Healthy, ""},
 		"beside one with holes":  {map[string]collection{"a": small, "b": {storage: 100 << 20, free: 30 << 20}}, 30, Degrading, "compact"},
 		"nothing is free":        {map[string]collection{"a": {storage: 4096}}, 0, Healthy, ""},
 		"it is not there yet":    {map[string]collection{"a": {missing: true}}, 0, Healthy, ""},
-		"beside one not told":    {map[string]collection{"a": small, "b": unseenCollection(whyNoRead)}, 48, Healthy, "no file has 64 MiB"},
+		"beside one not told":    {map[string]collection{"a": small, "b": unseenCollection(whyNoRead)}, 48, Healthy, "no file is larger than 64 MiB"},
 		"its size is not told":   {map[string]collection{"a": unseenCollection(whyNoRead)}, math.NaN(), Unknown, whyNoRead},
 		"there is no collection": {nil, math.NaN(), Unknown, whyNoCollection},
 	} {
 		_, now := twoSamples()
 		now.collections = c.there
 		seen := Seen{Signals: signals(now, rates{}, nil)}
-		assert.Equal(t, c.value == 48, strings.Contains(seen.Excused(), "free space inside files 48 %: no file has 64 MiB"), name)
+		assert.Equal(t, c.value == 48, strings.Contains(seen.Excused(), "free space inside files 48 %: no file is larger than 64 MiB"), name)
 		for _, s := range seen.Signals {
 			if s.Name != fragmentation {
 				continue

@@ -65,14 +65,14 @@ func TestThresholdsOfAMonitorChange(t *testing.T) {
 func TestInvalidThresholdsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ content, problem string }{
-		"an unknown signal":        {"disk_buzy: {degrading: 1, bottleneck: 2}", `f.yaml:1: unknown key disk_buzy (did you mean disk_busy?); allowed are disk_busy, disk_await, processor,`},
-		"an unknown half":          {"disk_busy: {degrading: 1, fatal: 2}", `f.yaml:1: unknown key disk_busy.fatal; allowed are degrading, bottleneck`},
+		"an unknown signal":        {"disk_buzy: {degrading: 1, bottleneck: 2}", `f.yaml:1: unknown key disk_buzy (did you mean disk_busy?); allowed: disk_busy, disk_await, processor,`},
+		"an unknown half":          {"disk_busy: {degrading: 1, fatal: 2}", `f.yaml:1: unknown key disk_busy.fatal; allowed: degrading, bottleneck`},
 		"a half that is missing":   {"\n\ndisk_busy:\n  degrading: 60", "f.yaml:3: disk_busy: bottleneck is missing; both are needed, as in {degrading: 50, bottleneck: 80}"},
 		"the other half":           {"cache_used: {bottleneck: 99}", "f.yaml:1: cache_used: degrading is missing"},
 		"the wrong order":          {"disk_busy: {degrading: 90, bottleneck: 60}", "f.yaml:1: disk_busy: bottleneck must not be less than degrading; it is 60, and degrading is 90"},
 		"the wrong order of small": {"read_tickets: {degrading: 5, bottleneck: 20}", "f.yaml:1: read_tickets: lower values are worse"},
-		"an unknown kind of disk":  {"disk_await:\n  tape: {degrading: 1, bottleneck: 2}", `f.yaml:2: unknown key disk_await.tape; allowed are nvme, ssd, hdd, unknown`},
-		"no kind of disk":          {"disk_await: {degrading: 1, bottleneck: 2}", `f.yaml:1: unknown key disk_await.degrading; allowed are nvme, ssd, hdd, unknown`},
+		"an unknown kind of disk":  {"disk_await:\n  tape: {degrading: 1, bottleneck: 2}", `f.yaml:2: unknown key disk_await.tape; allowed: nvme, ssd, hdd, unknown`},
+		"no kind of disk":          {"disk_await: {degrading: 1, bottleneck: 2}", `f.yaml:1: unknown key disk_await.degrading; allowed: nvme, ssd, hdd, unknown`},
 		"no number":                {"disk_busy: {degrading: much, bottleneck: 2}", `f.yaml:1: disk_busy.degrading: "much" is not a number of at least 0, in %`},
 		"more than any number":     {"disk_busy: {degrading: 1, bottleneck: .inf}", `".inf" is not a number of at least 0`},
 		"less than nothing":        {"history_store: {degrading: -1, bottleneck: 120}", `"-1" is not a number of at least 0, in inserts/s`},

@@ -164,7 +164,7 @@ func TestFilesOfOthers(t *testing.T) {
 			files.CSV, "ts,sensorId,t\n1,s\n1,s,1,2\nyesterday,s,1\n,s,1\n1,s,\"1\n\n0,s,7\n", files.Options{},
 			[]string{
 				"line 2: the line has 2 cells, and the header 3", "line 3: the line has 4 cells, and the header 3",
-				`line 4: ts "yesterday" is not a time; allowed are milliseconds since 1970, and RFC 3339 like 2026-11-21T10:00:00.123Z`,
+				`line 4: ts "yesterday" is not a time; allowed: milliseconds since 1970, and RFC 3339 like 2026-11-21T10:00:00.123Z`,
 				"line 5: ts is missing", "line 6: column 3: a quote is missing, or stands in the middle of a cell",
 				`{"sensorId":"s","ts":"1970-01-01T00:00:00.000Z","fields":{"t":7}}`,
 			},
@@ -243,7 +243,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		"no such tag":       {files.CSV, "ts,sensorId,t\n", files.Options{Tags: []string{"site"}}, `the file has no column "site", which is to be a tag`},
 		"too many columns":  {files.CSV, "ts,sensorId" + strings.Repeat(",x", files.MaxColumns+1) + "\n", files.Options{}, "the file has 4097 columns beside ts and sensorId; at most 4096 are allowed"},
 		"empty":             {files.CSV, "", files.Options{}, "read the header: the file is empty"},
-		"unknown precision": {files.Influx, "", files.Options{Precision: "m"}, `precision "m" is unknown; allowed are ns, us, ms and s`},
+		"unknown precision": {files.Influx, "", files.Options{Precision: "m"}, `precision "m" is unknown; allowed: ns, us, ms and s`},
 		"cut off":           {files.NDJSON, string(gzipped(t, "{}\n{}\n"))[:20], files.Options{}, "unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {

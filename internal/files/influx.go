@@ -54,7 +54,7 @@ func readInflux(r io.Reader, o Options) Rows {
 	return func(yield func(Row, error) bool) {
 		precision, ok := precisions[cmp.Or(o.Precision, "ns")]
 		if !ok {
-			yield(Row{}, fmt.Errorf("precision %q is unknown; allowed are ns, us, ms and s", o.Precision))
+			yield(Row{}, fmt.Errorf("precision %q is unknown; allowed: ns, us, ms and s", o.Precision))
 			return
 		}
 		in := influxReader{

@@ -222,7 +222,7 @@ func parseTime(s string) (time.Time, error) {
 			return floorMillis(t), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("ts %s is not a time; allowed are milliseconds since 1970, and RFC 3339 like 2026-11-21T10:00:00.123Z", telemetry.Quote([]byte(s)))
+	return time.Time{}, fmt.Errorf("ts %s is not a time; allowed: milliseconds since 1970, and RFC 3339 like 2026-11-21T10:00:00.123Z", telemetry.Quote([]byte(s)))
 }
 
 func floorMillis(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()).UTC() }

@@ -268,7 +268,7 @@ func parquetColumns(f *parquet.File, o Options) ([]parquetColumn, error) {
 	out := make([]parquetColumn, len(fields))
 	for i, field := range fields {
 		c := parquetColumn{source: sources[i]}
-		wrong := fmt.Errorf("column %s has the type %s, which cannot be read; allowed are numbers, booleans and strings, and for ts also timestamps", telemetry.Quote([]byte(names[i])), field)
+		wrong := fmt.Errorf("column %s has the type %s, which cannot be read; allowed: numbers, booleans and strings, and for ts also timestamps", telemetry.Quote([]byte(names[i])), field)
 		if !field.Leaf() || field.Repeated() {
 			return nil, wrong
 		}

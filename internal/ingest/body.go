@@ -207,7 +207,7 @@ func encodingOf(r *http.Request) (string, error) {
 		return name, nil
 	}
 	return "", telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
-		"Content-Encoding %s cannot be read; allowed is one of gzip, zstd, identity", telemetry.Quote([]byte(name)))
+		"Content-Encoding %s cannot be read; allowed: gzip, zstd, identity", telemetry.Quote([]byte(name)))
 }
 
 // windowCost is what a decompressor takes beside its input and output.
@@ -230,20 +230,20 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 		return err
 	case errors.Is(err, errInflated) && limit.out <= limit.most:
 		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
-			"the first %d bytes of the body, of %d, inflate to more than %d times as many (--max-inflate-ratio); nothing was taken",
+			"the first %d bytes of the body, of %d, inflate to more than %d times as many (--max-inflate-ratio); nothing was accepted",
 			limit.in, length, limit.ratio)
 	case errors.Is(err, errInflated):
 		return telemetry.Errorf(telemetry.TooLarge, codeInflated,
-			"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was taken, send smaller requests", limit.most)
+			"the body inflates to more than %d bytes (--max-inflated-bytes); nothing was accepted, send smaller requests", limit.most)
 	}
 	e := &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Err: err}
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		e.Code, e.Message = codeCutOff, "the "+encoding+" body is cut off; nothing was taken"
+		e.Code, e.Message = codeCutOff, "the "+encoding+" body is cut off; nothing was accepted"
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		e.Message = "the zstd body needs a window larger than 8 MiB; compress it without --long"
 	default:
-		e.Message = "the body is not valid " + encoding + "; nothing was taken"
+		e.Message = "the body is not valid " + encoding + "; nothing was accepted"
 	}
 	return e
 }
@@ -343,7 +343,7 @@ var errInflated = errors.New("inflated beyond the limit")
 
 func errBodyTooLarge(limit int64) error {
 	return telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
-		"the body is larger than %d bytes (--max-body-bytes); nothing was taken, send smaller requests or compress them", limit)
+		"the body is larger than %d bytes (--max-body-bytes); nothing was accepted, send smaller requests or compress them", limit)
 }
 
 // A pace is how fast a body must come. Nothing is asked of it for a while; from
@@ -432,15 +432,15 @@ func (p *pacer) explain(err error) error {
 		}
 		return &telemetry.Error{
 			Kind: telemetry.TooSlow, Code: codeTooSlow, Err: err,
-			Message: "the body came too slowly; nothing was taken, send smaller requests",
+			Message: "the body came too slowly; nothing was accepted, send smaller requests",
 		}
 	}
-	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeCutOff, Message: "the body did not arrive whole; nothing was taken", Err: err}
+	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeCutOff, Message: "the body did not arrive whole; nothing was accepted", Err: err}
 }
 
 func errAwaited() error {
 	return telemetry.Errorf(telemetry.TooSlow, codeTooSlow,
-		"the body arrived too slowly while other requests waited for the memory it held (--ingest-max-bytes); nothing was taken, send smaller requests")
+		"the body arrived too slowly while other requests waited for the memory it held (--ingest-max-bytes); nothing was accepted, send smaller requests")
 }
 
 // An inflation bounds the output of a decompressor, absolutely and relative to the input

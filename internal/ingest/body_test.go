@@ -56,9 +56,9 @@ func TestEncodings(t *testing.T) {
 		{"gzip in two members", "gzip", gzipped(t, lines[:40]) + gzipped(t, lines[40:]), 200, ""},
 		{"zstd", "zstd", zstded(t, lines), 200, ""},
 		{"zstd in two frames", "zstd", zstded(t, lines[:40]) + zstded(t, lines[40:]), 200, ""},
-		{"an unknown encoding", "br", lines, 415, `Content-Encoding \"br\" cannot be read; allowed is one of gzip, zstd, identity`},
+		{"an unknown encoding", "br", lines, 415, `Content-Encoding \"br\" cannot be read; allowed: gzip, zstd, identity`},
 		{"two encodings", "gzip, zstd", lines, 415, `"code":"encoding_unknown"`},
-		{"no gzip", "gzip", lines, 400, `"code":"encoding_broken","message":"the body is not valid gzip; nothing was taken"`},
+		{"no gzip", "gzip", lines, 400, `"code":"encoding_broken","message":"the body is not valid gzip; nothing was accepted"`},
 		{"no zstd", "zstd", lines, 400, `"code":"encoding_broken"`},
 		{"something behind gzip", "gzip", gzipped(t, lines) + "garbage, which is no further member", 400, `"code":"encoding_broken"`},
 		{"something behind zstd", "zstd", zstded(t, lines) + "garbage, which is no further frame", 400, `"code":"encoding_broken"`},
@@ -101,7 +101,7 @@ func TestAConnectionThatBreaksIsRefusedWhole(t *testing.T) {
 	w := httptest.NewRecorder()
 	d.Handler().ServeHTTP(w, r)
 	assert.Equal(t, 400, w.Code)
-	assert.Contains(t, w.Body.String(), "the body did not arrive whole; nothing was taken")
+	assert.Contains(t, w.Body.String(), "the body did not arrive whole; nothing was accepted")
 	assert.Empty(t, j.readings())
 }
 

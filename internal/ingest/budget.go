@@ -150,7 +150,7 @@ func (l *lease) reach(ctx context.Context, size int64) error {
 	if size > b.most() {
 		b.refused(busyShare)
 		return telemetry.Errorf(telemetry.TooLarge, codeBudget,
-			"the request takes more than %d bytes of memory, the most that one may take (--ingest-max-bytes); nothing was taken, send smaller requests", b.most())
+			"the request takes more than %d bytes of memory, the most that one may take (--ingest-max-bytes); nothing was accepted, send smaller requests", b.most())
 	}
 	from, to := b.pool(l.size), b.pool(size)
 	more := size
@@ -161,7 +161,7 @@ func (l *lease) reach(ctx context.Context, size int64) error {
 		b.refused(why)
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: codeBusy, RetryAfter: retryAfter, Err: err,
-			Message: "too many requests at once (--ingest-max-bytes); nothing was taken, send it again or send smaller ones",
+			Message: "too many requests at once (--ingest-max-bytes); nothing was accepted, send it again or send smaller ones",
 		}
 	}
 	if from != to {

@@ -235,7 +235,7 @@ func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error
 		c.compressed = true
 	default:
 		w.Header().Set("Grpc-Accept-Encoding", "gzip")
-		return nil, telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown, "grpc-encoding %s cannot be read; allowed are gzip and identity", telemetry.Quote([]byte(encoding)))
+		return nil, telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown, "grpc-encoding %s cannot be read; allowed: gzip and identity", telemetry.Quote([]byte(encoding)))
 	}
 	var ok bool
 	if c.in, ok = srv.callReaders.Get().(*bufio.Reader); !ok {
@@ -362,7 +362,7 @@ func (c *call) receive() (*message, error) {
 	case length > tooLargeFactor*most:
 		return nil, errMessageTooLarge(length, most)
 	case flag > 1 || flag == 1 && !c.compressed:
-		return nil, telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message has the flag %d; allowed are 0, and 1 with grpc-encoding: gzip", flag)
+		return nil, telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message has the flag %d; allowed: 0, and 1 with grpc-encoding: gzip", flag)
 	}
 	if err := m.reserve(c.ctx, min((wireCost+decodedCost)*length+callBytes, c.server.budget.most())); err != nil {
 		c.server.metrics.ended[endNoRoom].Inc()
@@ -417,14 +417,14 @@ func (m *message) inflateMessage(ctx context.Context) error {
 		return err
 	case errors.Is(err, errInflated):
 		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
-			"the message inflates to more than it may (--max-inflate-ratio, --max-body-bytes); nothing was taken")
+			"the message inflates to more than it may (--max-inflate-ratio, --max-body-bytes); nothing was accepted")
 	}
-	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Message: "the message is not valid gzip; nothing was taken", Err: err}
+	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Message: "the message is not valid gzip; nothing was accepted", Err: err}
 }
 
 func errMessageTooLarge(length, most int64) error {
 	return telemetry.Errorf(telemetry.TooLarge, codeBodyTooLarge,
-		"the message has %d bytes; at most %d are allowed (--max-body-bytes); nothing was taken, send smaller requests", length, most)
+		"the message has %d bytes; at most %d are allowed (--max-body-bytes); nothing was accepted, send smaller requests", length, most)
 }
 
 // serveWrite serves Write.
@@ -432,7 +432,7 @@ func (srv *Server) serveWrite(c *call) error {
 	start := time.Now()
 	m, err := c.receive()
 	if errors.Is(err, io.EOF) {
-		err = telemetry.Errorf(telemetry.Invalid, codeMalformed, "the call has no message; nothing was taken")
+		err = telemetry.Errorf(telemetry.Invalid, codeMalformed, "the call has no message; nothing was accepted")
 	}
 	if err != nil {
 		return srv.refuseCall(c.ctx, err, start)
@@ -532,7 +532,7 @@ func (m *message) decode(ctx context.Context) (wireHead, *intake, error) {
 	if key != "" && c.lasts {
 		if in.part = head.id; head.id == "" {
 			return head, nil, telemetry.Errorf(telemetry.Invalid, codeKey,
-				"the call has an idempotency key, which identifies a message only together with a request_id; nothing was taken")
+				"the call has an idempotency key, which identifies a message only together with a request_id; nothing was accepted")
 		}
 	}
 	in.build()

@@ -62,7 +62,7 @@ func TestWriteRefusesWhole(t *testing.T) { //nolint:tparallel // its cases are c
 		{"an unavailable ack", &telemetrypb.WriteRequest{Ack: telemetrypb.Ack_ACK_JOURNALED, Readings: []*telemetrypb.Reading{good}}, codes.InvalidArgument, "ack_unavailable: ack journaled is not available from this daemon; allowed: stored"},
 		{"an ack of the future", &telemetrypb.WriteRequest{Ack: 9, Readings: []*telemetrypb.Reading{good}}, codes.InvalidArgument, "ack_unknown: ack 9 is unknown"},
 		{"nothing", &telemetrypb.WriteRequest{}, codes.InvalidArgument, "no_readings"},
-		{"too many readings", &telemetrypb.WriteRequest{Readings: many(11, "s")}, codes.ResourceExhausted, "readings_too_many: the request holds more than 10 readings (--max-readings-per-request)"},
+		{"too many readings", &telemetrypb.WriteRequest{Readings: many(11, "s")}, codes.ResourceExhausted, "readings_too_many: the request contains more than 10 readings (--max-readings-per-request)"},
 		{"too many rows", &telemetrypb.WriteRequest{Series: []*telemetrypb.Series{{SensorId: "s", TsMs: make([]int64, 11)}}}, codes.ResourceExhausted, "readings_too_many"},
 		{"too large", &telemetrypb.WriteRequest{Readings: many(5, strings.Repeat("s", 1000))}, codes.ResourceExhausted, "at most 4096 are allowed (--max-body-bytes)"},
 		{"much too large", &telemetrypb.WriteRequest{Readings: many(100, strings.Repeat("s", 1000))}, codes.ResourceExhausted, "at most 4096 are allowed (--max-body-bytes)"},

@@ -156,7 +156,7 @@ func parseQuery(r *http.Request, allowed ...string) (url.Values, error) {
 		case name == "stream":
 			return invalid("the parameter stream is for reading; readings go to a stream with POST /v1/streams/STREAM/readings")
 		case !slices.Contains(allowed, name):
-			return invalid("parameter %s is unknown; allowed are %s", telemetry.Quote([]byte(name)), strings.Join(allowed, ", "))
+			return invalid("parameter %s is unknown; allowed: %s", telemetry.Quote([]byte(name)), strings.Join(allowed, ", "))
 		case len(given) > 1:
 			return invalid("parameter %s is given %d times; it is allowed once", name, len(given))
 		}
@@ -446,7 +446,7 @@ func precisionOf(name string) (precision, error) {
 		return precision{name: "h", ratio: 3_600_000}, nil
 	}
 	return precision{}, telemetry.Errorf(telemetry.Invalid, codePrecision,
-		"precision %s is unknown; allowed are n, u, ns, us, ms, s, m, h", telemetry.Quote([]byte(name)))
+		"precision %s is unknown; allowed: n, u, ns, us, ms, s, m, h", telemetry.Quote([]byte(name)))
 }
 
 // answerLines writes the answer to line protocol. It has the words by which InfluxDB
@@ -466,7 +466,7 @@ func (x *exchange) answerLines(r result, in *intake) {
 		p.Message = fmt.Sprintf("partial write: %d of %d lines were refused, the others were taken; %s", a.Rejected, in.count, reason)
 	} else {
 		p.Code = codeNothingTaken
-		p.Message = fmt.Sprintf("unable to parse: %d of %d lines were refused, nothing was taken; %s", a.Rejected, in.count, reason)
+		p.Message = fmt.Sprintf("unable to parse: %d of %d lines were refused, nothing was accepted; %s", a.Rejected, in.count, reason)
 	}
 	p.Error = p.Message
 	writeJSON(x.w, status, p)
@@ -548,5 +548,5 @@ func formOf(contentType string) (form, error) {
 		}
 	}
 	return 0, telemetry.Errorf(telemetry.Unsupported, codeTypeUnknown,
-		"Content-Type %s cannot be read; allowed are application/json and application/x-ndjson", telemetry.Quote([]byte(contentType)))
+		"Content-Type %s cannot be read; allowed: application/json and application/x-ndjson", telemetry.Quote([]byte(contentType)))
 }

@@ -41,11 +41,11 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 	for query, message := range map[string]string{
 		"/v1/readings?stream=mem":               "the parameter stream is for reading; readings go to a stream with POST /v1/streams/STREAM/readings",
 		"/v1/streams/mem/readings?stream=nope":  "the parameter stream is for reading",
-		"/v1/readings?precision=ms":             `parameter \"precision\" is unknown; allowed are ack`,
+		"/v1/readings?precision=ms":             `parameter \"precision\" is unknown; allowed: ack`,
 		"/v1/readings?ack=stored&ack=journaled": "parameter ack is given 2 times; it is allowed once",
 		"/v1/readings?%zz":                      "the query string is malformed",
 		"/write?stream=mem":                     "the parameter stream is for reading",
-		"/api/v2/write?precison=ms":             `parameter \"precison\" is unknown; allowed are ack, precision, db, rp, bucket, org, orgID, u, p, consistency`,
+		"/api/v2/write?precison=ms":             `parameter \"precison\" is unknown; allowed: ack, precision, db, rp, bucket, org, orgID, u, p, consistency`,
 	} {
 		w := post(t, d, query, "", goodReading)
 		assert.Equal(t, 400, w.Code, query)

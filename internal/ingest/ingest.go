@@ -148,7 +148,7 @@ func (srv *Server) Wait() { srv.callers.Wait() }
 const retryAfter = time.Second
 
 func errStopping() *telemetry.Error {
-	e := telemetry.Errorf(telemetry.Unavailable, "stopping", "the daemon is stopping; nothing was taken, send the request again")
+	e := telemetry.Errorf(telemetry.Unavailable, "stopping", "the daemon is stopping; nothing was accepted, send the request again")
 	e.RetryAfter = retryAfter
 	return e
 }

@@ -207,7 +207,7 @@ func (in *intake) again() {
 
 func (in *intake) tooMany() error {
 	return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
-		"the request holds more than %d readings (--max-readings-per-request); nothing was taken, send smaller requests", in.server.config.MaxReadings)
+		"the request contains more than %d readings (--max-readings-per-request); nothing was accepted, send smaller requests", in.server.config.MaxReadings)
 }
 
 // end finishes the reading and reports whether it was taken.
@@ -240,7 +240,7 @@ func (in *intake) tally(code telemetry.Code) {
 // taken.
 func (in *intake) append(ctx context.Context) (result, error) {
 	if in.count == 0 {
-		return invalid, telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the request holds no readings")
+		return invalid, telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the request contains no readings")
 	}
 	taken, receipt, err := in.hand(ctx)
 	switch {

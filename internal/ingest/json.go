@@ -74,7 +74,7 @@ const (
 const aliasJSON = 'j'
 
 var (
-	errMore    = errors.New("it ends in the middle")
+	errMore    = errors.New("unexpected end")
 	errTooLong = fmt.Errorf("it is longer than %d bytes", maxReadingBytes)
 )
 
@@ -94,6 +94,10 @@ func (d *jsonDecoder) guess(body []byte) form {
 
 // decodeLines decodes NDJSON. Empty lines do not count.
 func (d *jsonDecoder) decodeLines(body []byte) error {
+	what := "line"
+	if bytes.IndexByte(bytes.TrimSpace(skipManySpaces(body)), '\n') < 0 {
+		what = "body"
+	}
 	for l := (lines{body: body}); ; {
 		line, long, ok := l.next()
 		if !ok {
@@ -106,14 +110,14 @@ func (d *jsonDecoder) decodeLines(body []byte) error {
 			return err
 		}
 		if long {
-			d.in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes))
+			d.in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the %s is longer than %d bytes", what, maxReadingBytes))
 		} else if d.begin(line); d.reading() {
 			if d.space(); d.i < len(line) {
-				d.fail("there is %q behind the object", line[d.i])
+				d.fail("unexpected %q after the object", line[d.i])
 			}
 		}
 		if d.err != nil {
-			d.in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the line is not JSON: %v at byte %d", d.err, d.i))
+			d.in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the %s is not JSON: %v at byte %d", what, d.err, d.i))
 		}
 		d.end()
 	}
@@ -133,7 +137,7 @@ func (d *jsonDecoder) decodeValues(body []byte) error {
 		case array && d.peek() == ']':
 			d.i++
 			if d.space(); d.i < len(body) {
-				return d.malformed(fmt.Errorf("there is %q after the array", body[d.i]))
+				return d.malformed(fmt.Errorf("unexpected %q after the array", body[d.i]))
 			}
 			return nil
 		case !array && !more:
@@ -179,11 +183,11 @@ func (d *jsonDecoder) value(body []byte) error {
 func (d *jsonDecoder) malformed(err error) error {
 	where := ""
 	if d.in.count > 0 {
-		where = fmt.Sprintf(" in or behind reading %d", d.in.count-1)
+		where = fmt.Sprintf(" in or after reading %d", d.in.count-1)
 	}
 	return &telemetry.Error{
 		Kind: telemetry.Invalid, Code: codeMalformed,
-		Message: fmt.Sprintf("the JSON is broken%s: %v at byte %d; nothing was taken", where, err, d.i),
+		Message: fmt.Sprintf("invalid JSON%s: %v at byte %d; nothing was accepted", where, err, d.i),
 	}
 }
 
@@ -515,7 +519,7 @@ func (d *jsonDecoder) string(scratch *[]byte) (text []byte, ok bool) {
 			}
 			return text, true
 		case c != '\\':
-			return nil, d.fail("control characters must be escaped in strings")
+			return nil, d.fail("unescaped control character in a string")
 		}
 		if !escaped {
 			*scratch, escaped = (*scratch)[:0], true
@@ -587,7 +591,7 @@ func (d *jsonDecoder) unit() (rune, bool) {
 		case 'a' <= c|0x20 && c|0x20 <= 'f':
 			r = r<<4 | rune(c|0x20-'a'+10)
 		default:
-			return 0, d.fail("four hexadecimal digits were expected behind \\u")
+			return 0, d.fail("four hexadecimal digits were expected after \\u")
 		}
 		d.i++
 	}

@@ -48,27 +48,28 @@ func TestFormsOfABody(t *testing.T) {
 
 		{"a broken line", typeLines, one("a") + "\n{\"sensorId\": oops}\n" + one("b"), 207, "ab", `"errors":[{"index":1,"code":"malformed","message":"the line is not JSON: `},
 		{"a broken first line without a type", "", "{\"sensorId\": oops}\n" + one("b"), 207, "b", `"index":0,"code":"malformed"`},
-		{"a line with two objects", typeLines, one("a") + one("b") + "\n" + one("c"), 207, "c", "there is '{' behind the object"},
-		{"a line that ends too early", typeLines, one("a")[:20] + "\n" + one("c"), 207, "c", "it ends in the middle at byte 20"},
+		{"a broken body of one line", "", "{'sensorId':'a'}\n", 400, "", "the body is not JSON: a string was expected at byte 1"},
+		{"a line with two objects", typeLines, one("a") + one("b") + "\n" + one("c"), 207, "c", "unexpected '{' after the object"},
+		{"a line that ends too early", typeLines, one("a")[:20] + "\n" + one("c"), 207, "c", "unexpected end at byte 20"},
 		{"an array as a line", typeLines, "[" + one("a") + "]\n" + one("c"), 207, "c", "a reading must be an object, not an array"},
-		{"broken syntax in an array", typeJSON, "[" + one("a") + "," + `{"sensorId":"b",,}` + "," + one("c") + "]", 400, "", `in or behind reading 1: a string was expected at byte 51`},
-		{"an array that does not end", typeJSON, "[" + one("a") + ",", 400, "", "it ends in the middle"},
+		{"broken syntax in an array", typeJSON, "[" + one("a") + "," + `{"sensorId":"b",,}` + "," + one("c") + "]", 400, "", `in or after reading 1: a string was expected at byte 51`},
+		{"an array that does not end", typeJSON, "[" + one("a") + ",", 400, "", "unexpected end"},
 		{"an array that ends with a comma", typeJSON, "[" + one("a") + ",]", 400, "", `"code":"malformed"`},
-		{"something after an array", typeJSON, "[" + one("a") + "]" + one("b"), 400, "", "there is '{' after the array"},
+		{"something after an array", typeJSON, "[" + one("a") + "]" + one("b"), 400, "", "unexpected '{' after the array"},
 		{"garbage behind an array", typeJSON, "[" + one("a") + "] x", 400, "", `"code":"malformed"`},
-		{"garbage behind an object", typeJSON, one("a") + " garbage", 400, "", "nothing was taken"},
-		{"a broken second object as JSON", typeJSON, one("a") + "\n{oops}\n", 400, "", "in or behind reading 1"},
+		{"garbage behind an object", typeJSON, one("a") + " garbage", 400, "", "nothing was accepted"},
+		{"a broken second object as JSON", typeJSON, one("a") + "\n{oops}\n", 400, "", "in or after reading 1"},
 		{"a number", typeJSON, "5", 400, "", "'5' where a reading should be"},
 		{"a number behind an object", typeJSON, one("a") + "5", 400, "", "'5' where a reading should be"},
 		{"words", typeJSON, "hello", 400, "", `"code":"malformed"`},
-		{"half an object", typeJSON, one("a")[:12], 400, "", "it ends in the middle at byte 12"},
+		{"half an object", typeJSON, one("a")[:12], 400, "", "unexpected end at byte 12"},
 		{"nothing", typeJSON, "", 400, "", `"code":"no_readings"`},
 		{"nothing as lines", typeLines, "\n\n", 400, "", `"code":"no_readings"`},
 		{"nothing without a type", "", "", 400, "", `"code":"no_readings"`},
 		{"an empty array", typeJSON, "[]", 400, "", `"code":"no_readings"`},
 		{"deep nesting", typeJSON, strings.Repeat("[", 20_000), 400, "", `"code":"malformed"`},
 		{"a byte order mark", typeJSON, "\ufeff" + one("a"), 400, "", `"code":"malformed"`},
-		{"another type", "text/csv", one("a"), 415, "", `allowed are application/json and application/x-ndjson`},
+		{"another type", "text/csv", one("a"), 415, "", `allowed: application/json and application/x-ndjson`},
 		{"a broken type", ";", one("a"), 415, "", `"code":"type_unknown"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -165,7 +166,7 @@ func TestALineThatIsTooLongIsRefusedAlone(t *testing.T) {
 
 	w = post(t, d, "/v1/readings", typeJSON, "["+good+","+long+"]")
 	assert.Equal(t, 400, w.Code)
-	assert.Contains(t, w.Body.String(), "in or behind reading 1: it is longer than 4194304 bytes")
+	assert.Contains(t, w.Body.String(), "in or after reading 1: it is longer than 4194304 bytes")
 
 	w = post(t, d, "/write", "", "cpu t=1\ncpu t=\""+strings.Repeat("a", maxReadingBytes)+"\"\ncpu t=1\n")
 	assert.Equal(t, 400, w.Code)

@@ -101,7 +101,7 @@ func TestPrecisions(t *testing.T) {
 	d, _ := newTestServer(t, anyTime)
 	w := post(t, d, "/write?precision=d", "", "cpu t=1 1")
 	assert.Equal(t, 400, w.Code)
-	assert.Contains(t, w.Body.String(), `"code":"precision_unknown","message":"precision \"d\" is unknown; allowed are n, u, ns, us, ms, s, m, h"`)
+	assert.Contains(t, w.Body.String(), `"code":"precision_unknown","message":"precision \"d\" is unknown; allowed: n, u, ns, us, ms, s, m, h"`)
 	for _, timestamp := range []string{"9223372036854775807", "-9223372036854775808"} {
 		w := post(t, d, "/write?precision=s", "", "cpu t=1 "+timestamp)
 		assert.Contains(t, w.Body.String(), "ts_out_of_range", "it must not overflow into the past")
@@ -234,14 +234,14 @@ func TestLineProtocolAnswers(t *testing.T) {
 	d, j := newTestServer(t)
 	w := post(t, d, "/write", "", "cpu\ncpu t\n")
 	assert.Equal(t, 400, w.Code)
-	assert.Contains(t, w.Body.String(), `"code":"nothing_taken","message":"unable to parse: 2 of 2 lines were refused, nothing was taken; line 1: malformed: `)
+	assert.Contains(t, w.Body.String(), `"code":"nothing_taken","message":"unable to parse: 2 of 2 lines were refused, nothing was accepted; line 1: malformed: `)
 	assert.Contains(t, w.Body.String(), " dropped=2")
 	assert.Empty(t, j.readings())
 
 	for _, body := range []string{"", "\n", "# only a comment\n"} {
 		w = post(t, d, "/api/v2/write", "", body)
 		assert.Equal(t, 400, w.Code)
-		assert.JSONEq(t, `{"code":"no_readings","message":"the request holds no readings","error":"the request holds no readings"}`, w.Body.String())
+		assert.JSONEq(t, `{"code":"no_readings","message":"the request contains no readings","error":"the request contains no readings"}`, w.Body.String())
 	}
 
 	w = post(t, d, "/write", "", gzipped(t, "cpu t=1\n"), "Content-Encoding", "gzip")

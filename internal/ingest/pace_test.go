@@ -102,7 +102,7 @@ func TestBodyBeyondTheInflateRatioIsRefused(t *testing.T) {
 		for path, kind := range map[string]string{"/v1/readings": typeLines, "/write": ""} {
 			w := post(t, d, path, kind, body, "Content-Encoding", encoding)
 			assert.Equal(t, 413, w.Code)
-			assert.Regexp(t, fmt.Sprintf(`"code":"inflate_ratio","message":"the first \d{1,4} bytes of the body, of %d, inflate to more than 200 times as many \(--max-inflate-ratio\); nothing was taken"`, len(body)), w.Body.String(), encoding)
+			assert.Regexp(t, fmt.Sprintf(`"code":"inflate_ratio","message":"the first \d{1,4} bytes of the body, of %d, inflate to more than 200 times as many \(--max-inflate-ratio\); nothing was accepted"`, len(body)), w.Body.String(), encoding)
 		}
 	}
 	small := goodReading + strings.Repeat(" ", 1<<20-len(goodReading))

@@ -64,7 +64,7 @@ func brokenMessage(err error) error {
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	return telemetry.Errorf(telemetry.Invalid, codeMalformed, "%s; nothing was taken", err)
+	return telemetry.Errorf(telemetry.Invalid, codeMalformed, "%s; nothing was accepted", err)
 }
 
 // A wireDecoder decodes readings and series into an intake.
@@ -216,7 +216,7 @@ func (d *wireDecoder) field(message []byte) error {
 		b.Text(name, text)
 	default:
 		b.Refuse(telemetry.Refuse(telemetry.ValueType,
-			"field %s has no value; allowed are double_value, int_value, bool_value and string_value", telemetry.Quote(name)))
+			"field %s has no value; allowed: double_value, int_value, bool_value and string_value", telemetry.Quote(name)))
 	}
 	return m.err
 }

@@ -90,7 +90,7 @@ func TestColumnsThatDoNotFitRefuseAll(t *testing.T) {
 		err = d.newIntake(d.streams["readings"], telemetry.Stored).decodeProtobuf(message)
 		require.ErrorContains(t, err, "malformed: ")
 		assert.ErrorContains(t, err, c.message)
-		assert.ErrorContains(t, err, "; nothing was taken")
+		assert.ErrorContains(t, err, "; nothing was accepted")
 	}
 }
 

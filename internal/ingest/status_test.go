@@ -102,8 +102,8 @@ func TestProblems(t *testing.T) {
 		answer       string
 	}{
 		{"POST", "/v1/streams/cpu/readings", nil, 404, `{"code":"stream_unknown","message":"there is no stream \"cpu\"; there are: readings, mem"}`},
-		{"POST", "/v1/readings?ack=maybe", nil, 400, `{"code":"ack_unknown","message":"ack \"maybe\" is unknown; allowed are journaled and stored; this daemon can give: stored"}`},
-		{"POST", "/v1/readings?ack=", nil, 400, `{"code":"ack_unknown","message":"ack \"\" is unknown; allowed are journaled and stored; this daemon can give: stored"}`},
+		{"POST", "/v1/readings?ack=maybe", nil, 400, `{"code":"ack_unknown","message":"ack \"maybe\" is unknown; allowed: journaled and stored; this daemon can give: stored"}`},
+		{"POST", "/v1/readings?ack=", nil, 400, `{"code":"ack_unknown","message":"ack \"\" is unknown; allowed: journaled and stored; this daemon can give: stored"}`},
 		{"POST", "/v1/readings?ack=journaled", nil, 400, `{"code":"ack_unavailable","message":"ack journaled is not available from this daemon; allowed: stored"}`},
 		{"POST", "/v1/readings", []string{"Brim-Ack", "journaled"}, 400, `{"code":"ack_unavailable","message":"ack journaled is not available from this daemon; allowed: stored"}`},
 		{"GET", "/v1/readings", nil, 405, `{"code":"method_not_allowed","message":"GET is not allowed here; readings are sent with POST"}`},
@@ -156,7 +156,7 @@ func TestAfterStopNothingIsTaken(t *testing.T) {
 	}
 	_, err := client.Write(t.Context(), &telemetrypb.WriteRequest{RequestId: "7", Readings: []*telemetrypb.Reading{pb(func(*telemetrypb.Reading) {})}})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
-	assert.Contains(t, status.Convert(err).Message(), "stopping: the daemon is stopping; nothing was taken")
+	assert.Contains(t, status.Convert(err).Message(), "stopping: the daemon is stopping; nothing was accepted")
 	assert.Equal(t, 503, serve(t, d, "GET", "/health").Code)
 	assert.JSONEq(t, `{"name":"brim","message":"stopping","status":"fail","checks":[],"version":"test"}`, serve(t, d, "GET", "/health").Body.String())
 	assert.Equal(t, 503, serve(t, d, "GET", "/ping").Code)

@@ -29,7 +29,7 @@ func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (
 
 func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Request) (batch.Receipt, error) {
 	if j.cfg.Memory && r.Want != telemetry.Stored {
-		return batch.Receipt{}, telemetry.Errorf(telemetry.Invalid, "ack_unavailable", "ack %s needs a journal, and this daemon has none; allowed is stored", r.Want)
+		return batch.Receipt{}, telemetry.Errorf(telemetry.Invalid, "ack_unavailable", "ack %s needs a journal, and this daemon has none; allowed: stored", r.Want)
 	}
 	if r.Key == "" {
 		return j.take(ctx, b, r, nil)

@@ -123,7 +123,7 @@ func (c *Config) setDefaults() error {
 	case c.MaxBytes < 1<<20:
 		return fmt.Errorf("%s %d is too small; it needs 1MiB", c.limitFlag()[2:], c.MaxBytes)
 	case c.SegmentBytes < 4<<10 || c.SegmentBytes > c.MaxBytes/2:
-		return fmt.Errorf("segment size %d is out of range; allowed are 4KiB to half of %d", c.SegmentBytes, c.MaxBytes)
+		return fmt.Errorf("segment size %d is out of range; allowed: 4KiB to half of %d", c.SegmentBytes, c.MaxBytes)
 	}
 	return nil
 }

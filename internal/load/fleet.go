@@ -148,7 +148,7 @@ type SensorsConfig struct {
 // NewSensors returns sensors with the tags that a run gives them.
 func NewSensors(c SensorsConfig) (*Sensors, error) {
 	if c.Count < 1 || c.Fields < 0 || c.Fields > telemetry.MaxFields {
-		return nil, fmt.Errorf("make sensors: %d sensors with %d fields; allowed are at least 1, and up to %d fields", c.Count, c.Fields, telemetry.MaxFields)
+		return nil, fmt.Errorf("make sensors: %d sensors with %d fields; allowed: at least 1, and up to %d fields", c.Count, c.Fields, telemetry.MaxFields)
 	}
 	return makeSensors(SensorsConfig{
 		Count: c.Count, Fields: cmp.Or(c.Fields, len(named)), Signal: cmp.Or(c.Signal, Mixed), Seed: c.Seed, Prefix: c.Prefix,
@@ -304,5 +304,5 @@ func ParseSignal(s string) (Signal, error) {
 		}
 		names = append(names, string(known))
 	}
-	return "", fmt.Errorf("signal %q is unknown; allowed are %s", s, strings.Join(names, ", "))
+	return "", fmt.Errorf("signal %q is unknown; allowed: %s", s, strings.Join(names, ", "))
 }

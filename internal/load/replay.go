@@ -226,7 +226,7 @@ func ParseFormat(s string) (Format, error) {
 	case NDJSON, LineProtocol, "":
 		return f, nil
 	}
-	return "", fmt.Errorf("format %q is unknown; allowed are ndjson and line, or none to detect it", s)
+	return "", fmt.Errorf("format %q is unknown; allowed: ndjson and line, or none to detect it", s)
 }
 
 // A Precision is the unit of timestamps in line protocol.
@@ -238,7 +238,7 @@ func ParsePrecision(s string) (Precision, error) {
 	case "", "ns", "us", "ms", "s":
 		return Precision(s), nil
 	}
-	return "", fmt.Errorf("precision %q is unknown; allowed are ns, us, ms and s", s)
+	return "", fmt.Errorf("precision %q is unknown; allowed: ns, us, ms and s", s)
 }
 
 // guessFormat detects the format from the first line that is not blank.
@@ -280,7 +280,7 @@ func (p *parser) parse(f Format, line []byte) (telemetry.Reading, error) {
 	case err != nil:
 		return telemetry.Reading{}, err
 	case len(decoded) != 1:
-		return telemetry.Reading{}, fmt.Errorf("it has %d readings; allowed is one per line", len(decoded))
+		return telemetry.Reading{}, fmt.Errorf("it has %d readings; allowed: one per line", len(decoded))
 	}
 	switch reading := decoded[0]; {
 	case reading.Time.Equal(noTime):

@@ -180,7 +180,7 @@ func TestABadLineEndsTheReplayAndSaysWhere(t *testing.T) {
 		`{"sensorId":"a","ts":1,"fields":{"t":1},"tags":{"x":1}}`:       "tag_value: ",
 		`{"sensorId":"a","ts":1,"fields":{"t":1e999}}`:                  "range of a double",
 		`{"sensorId":"a","ts":1,"fields":{"t":9223372036854775808}}`:    "64-bit integer",
-		`{"sensorId":"a","ts":1,"fields":{"a.b":1}}`:                    "holds a dot",
+		`{"sensorId":"a","ts":1,"fields":{"a.b":1}}`:                    "contains a dot",
 		`{"sensorId":"a","ts":1,"fields":{}}`:                           "fields_missing: ",
 		`{"sensorId":"","ts":1,"fields":{"t":1}}`:                       "sensorId is missing",
 		`{"sensorId":"a","ts":1,"fields":{"t":1}}{"x":1}`:               "malformed: ",

@@ -29,7 +29,7 @@ func ParseRate(s string) (Rate, error) {
 	}
 	inside := func(v float64) bool { return v >= 0 && v <= maxRate }
 	if err != nil || !inside(r.From) || !inside(r.To) || r.Max() == 0 {
-		return Rate{}, fmt.Errorf("%q is not a rate; allowed are readings a second like 2000, or a ramp like 500..5000, up to %.0f", s, maxRate)
+		return Rate{}, fmt.Errorf("%q is not a rate; allowed: readings a second like 2000, or a ramp like 500..5000, up to %.0f", s, maxRate)
 	}
 	return r, nil
 }

@@ -84,10 +84,10 @@ func NewRegroup(cfg RegroupConfig) (*Regroup, error) {
 		span = leastMultiple(span, g)
 	}
 	if cfg.MaxReadings < 1 || cfg.MaxReadings > 1_000_000 {
-		return nil, fmt.Errorf("bucket-max-readings %d is out of range; allowed are 1 to 1000000", cfg.MaxReadings)
+		return nil, fmt.Errorf("bucket-max-readings %d is out of range; allowed: 1 to 1000000", cfg.MaxReadings)
 	}
 	if cfg.MaxBytes < 1<<10 || cfg.MaxBytes > 2<<20 {
-		return nil, fmt.Errorf("bucket-max-bytes %d is out of range; allowed are 1KiB to 2MiB", cfg.MaxBytes)
+		return nil, fmt.Errorf("bucket-max-bytes %d is out of range; allowed: 1KiB to 2MiB", cfg.MaxBytes)
 	}
 	return &Regroup{
 		cfg: cfg, grain: int32(cfg.Granularity / time.Second), span: span,

@@ -363,7 +363,7 @@ func TestRegroupRefusesWhatNoStreamHas(t *testing.T) {
 		cfg  RegroupConfig
 		want string
 	}{
-		{RegroupConfig{Granularity: 7 * time.Minute, MaxReadings: 1, MaxBytes: 1 << 10}, "granularity 7m0s is invalid"},
+		{RegroupConfig{Granularity: 7 * time.Minute, MaxReadings: 1, MaxBytes: 1 << 10}, "granularity 7m is invalid"},
 		{RegroupConfig{Granularity: time.Minute, MaxReadings: 0, MaxBytes: 1 << 10}, "bucket-max-readings 0 is out of range"},
 		{RegroupConfig{Granularity: time.Minute, MaxReadings: 1, MaxBytes: 3 << 20}, "bucket-max-bytes 3145728 is out of range"},
 	} {

@@ -31,7 +31,7 @@ func (s *Swap) check() error {
 		*s = SwapAtomic
 	case SwapAtomic, SwapReplace, SwapRenames:
 	default:
-		return fmt.Errorf("swap %q is unknown; allowed are %q", *s, Swaps())
+		return fmt.Errorf("swap %q is unknown; allowed: %q", *s, Swaps())
 	}
 	return nil
 }

@@ -97,11 +97,11 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	switch {
 	case c.Port < 0 || c.Port > 65535:
-		return c, fmt.Errorf("check mongod settings: port %d is out of range; allowed are 0 to 65535", c.Port)
+		return c, fmt.Errorf("check mongod settings: port %d is out of range; allowed: 0 to 65535", c.Port)
 	case !slices.Contains(compressors, c.Compressor):
 		return c, fmt.Errorf("check mongod settings: compressor %q is not one of %s", c.Compressor, strings.Join(compressors, ", "))
 	case c.CacheSizeGB != 0 && !(c.CacheSizeGB >= 0.25 && c.CacheSizeGB <= 10_000): // the range of --wiredTigerCacheSizeGB; also false for NaN
-		return c, fmt.Errorf("check mongod settings: cache of %v GB is out of range; allowed are 0.25 to 10000, or 0 to leave it to mongod", c.CacheSizeGB)
+		return c, fmt.Errorf("check mongod settings: cache of %v GB is out of range; allowed: 0.25 to 10000, or 0 to leave it to mongod", c.CacheSizeGB)
 	case c.StopTimeout < 0:
 		return c, fmt.Errorf("check mongod settings: stop timeout %v is negative", c.StopTimeout)
 	case c.Auth && c.Database == "":

@@ -179,7 +179,7 @@ func parseTime(s string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%s is not a time; allowed are seconds since the epoch and RFC 3339", telemetry.Quote([]byte(s)))
+		return time.Time{}, fmt.Errorf("%s is not a time; allowed: seconds since the epoch and RFC 3339", telemetry.Quote([]byte(s)))
 	}
 	return t, nil
 }
@@ -195,7 +195,7 @@ func parseDuration(s string) (time.Duration, error) {
 	}
 	d, err := model.ParseDuration(s)
 	if err != nil {
-		return 0, fmt.Errorf("%s is not a duration; allowed are seconds, and numbers with a unit like 30s, 5m, 1h or 1d", telemetry.Quote([]byte(s)))
+		return 0, fmt.Errorf("%s is not a duration; allowed: seconds, and numbers with a unit like 30s, 5m, 1h or 1d", telemetry.Quote([]byte(s)))
 	}
 	return time.Duration(d), nil
 }
@@ -253,7 +253,7 @@ func (x *exchange) queryRange() error {
 	case end.Before(start):
 		return invalid("end %s is before start %s", end.Format(time.RFC3339), start.Format(time.RFC3339))
 	case step < time.Millisecond:
-		return invalid("step %s is too short; allowed is 1ms or more", telemetry.Quote([]byte(x.r.FormValue("step"))))
+		return invalid("step %s is too short; allowed: 1ms or more", telemetry.Quote([]byte(x.r.FormValue("step"))))
 	case end.Sub(start)/step > MaxSteps:
 		return invalid("the range has %d steps; at most %d are allowed: use a longer step or a shorter range", end.Sub(start)/step, MaxSteps)
 	}

@@ -85,7 +85,7 @@ func New(cfg Config) (*API, error) {
 	case cfg.Logger == nil:
 		return nil, errors.New("the query API needs a logger")
 	case cfg.MaxSamples < 1:
-		return nil, fmt.Errorf("query-max-samples %d is out of range; allowed is 1 or more", cfg.MaxSamples)
+		return nil, fmt.Errorf("query-max-samples %d is out of range; allowed: 1 or more", cfg.MaxSamples)
 	}
 	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), turns: &turns{arriving: cfg.Reader.Arriving}}
 	a.shares = newShares(cfg.MaxSamples, readers(), a.turns)
@@ -139,7 +139,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead && (r.Method != http.MethodPost || !e.post) {
 		w.Header().Set("Allow", e.methods())
-		a.write(w, http.StatusMethodNotAllowed, problem{Status: "error", Type: "bad_data", Error: "this method is not allowed here; allowed are " + e.methods()})
+		a.write(w, http.StatusMethodNotAllowed, problem{Status: "error", Type: "bad_data", Error: "this method is not allowed here; allowed: " + e.methods()})
 		return
 	}
 	begin := time.Now()

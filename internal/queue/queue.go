@@ -139,7 +139,7 @@ func (c *Config) setDefaults() error {
 	case c.DeadLetters == nil:
 		return errors.New("a queue needs a place for dead letters")
 	case c.Lanes < 1 || c.Lanes > 256:
-		return fmt.Errorf("lanes %d is out of range; allowed are 1 to 256", c.Lanes)
+		return fmt.Errorf("lanes %d is out of range; allowed: 1 to 256", c.Lanes)
 	case c.MaxBytes < 1<<20:
 		return fmt.Errorf("queue-max-bytes %d is too small; it needs 1MiB", c.MaxBytes)
 	}

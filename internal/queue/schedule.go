@@ -51,11 +51,11 @@ func (p *Policy) setDefaults() error {
 	}
 	switch {
 	case p.Interval < time.Millisecond || p.Interval > time.Hour:
-		return fmt.Errorf("flush-interval %v is out of range; allowed are 1ms to 1h", p.Interval)
+		return fmt.Errorf("flush-interval %v is out of range; allowed: 1ms to 1h", p.Interval)
 	case p.Readings < 1 || p.Readings > MaxMerge:
-		return fmt.Errorf("merge-readings %d is out of range; allowed are 1 to %d", p.Readings, MaxMerge)
+		return fmt.Errorf("merge-readings %d is out of range; allowed: 1 to %d", p.Readings, MaxMerge)
 	case p.Max < time.Millisecond || p.Max > MaxGather:
-		return fmt.Errorf("flush-max %v is out of range; allowed are 1ms to 1h", p.Max)
+		return fmt.Errorf("flush-max %v is out of range; allowed: 1ms to 1h", p.Max)
 	}
 	return nil
 }

@@ -196,7 +196,7 @@ func TestFailedFlushDeletesNothing(t *testing.T) {
 	})
 	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a").body, "not_flushed")
 	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a?unstored=only").body, "not_flushed")
-	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a?unstored=off").body, "allowed are on and only")
+	assert.Contains(t, ask(r, http.MethodDelete, "/v1/sensors/a?unstored=off").body, "allowed: on and only")
 }
 
 func TestAbortedDeleteHasAnUnknownOutcome(t *testing.T) {

@@ -146,7 +146,7 @@ func (s *search) check(u *telemetry.Unstored) error {
 	case u.Session == "" || u.Sequence == 0:
 		return errors.New("session or sequence is missing")
 	case u.Granularity < 0 || u.Granularity > longest:
-		return fmt.Errorf("granularity %v is out of range; allowed are 0s to %v", u.Granularity, longest)
+		return fmt.Errorf("granularity %v is out of range; allowed: 0s to %v", u.Granularity, longest)
 	case len(u.Reading.Fields) == 0:
 		return errors.New("fields are missing")
 	case u.Reading.Time.IsZero():

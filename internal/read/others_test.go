@@ -218,9 +218,9 @@ func TestWaitingReadingsAreGivenWithTheirOrigin(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, get(there, "/v1/sensors/x/latest?unstored=only").status)
 	assert.Contains(t, get(there, "/v1/sensors?unstored=only").body, `[{"sensorId":"a","newest":"2026-11-21T10:00:10.000Z","fields":["v"]},`)
 	for target, want := range map[string]string{
-		"/v1/sensors/a/summary?unstored=only":          "allowed are on and off",
+		"/v1/sensors/a/summary?unstored=only":          "allowed: on and off",
 		"/v1/sensors/a/readings?unstored=only&after=1": "after is not allowed",
-		"/v1/sensors/a/readings?unstored=all":          "allowed are on, off and only",
+		"/v1/sensors/a/readings?unstored=all":          "allowed: on, off and only",
 	} {
 		got := get(there, target)
 		assert.Equal(t, http.StatusBadRequest, got.status)

@@ -203,13 +203,13 @@ func (c *Config) setDefaults() error {
 	case c.Logger == nil:
 		return errors.New("a reader needs a logger")
 	case c.Timeout < time.Millisecond || c.Timeout > time.Hour:
-		return fmt.Errorf("query-timeout %v is out of range; allowed are 1ms to 1h", c.Timeout)
+		return fmt.Errorf("query-timeout %v is out of range; allowed: 1ms to 1h", c.Timeout)
 	case c.MaxQueries < 1 || c.MaxQueries > 10_000:
-		return fmt.Errorf("max-queries %d is out of range; allowed are 1 to 10000", c.MaxQueries)
+		return fmt.Errorf("max-queries %d is out of range; allowed: 1 to 10000", c.MaxQueries)
 	case c.MaxBytes < 1<<20:
-		return fmt.Errorf("query-max-bytes %d is too small; allowed is 1MiB or more", c.MaxBytes)
+		return fmt.Errorf("query-max-bytes %d is too small; allowed: 1MiB or more", c.MaxBytes)
 	case c.MaxBacklog < 1<<20:
-		return fmt.Errorf("query-max-backlog %d is too small; allowed is 1MiB or more", c.MaxBacklog)
+		return fmt.Errorf("query-max-backlog %d is too small; allowed: 1MiB or more", c.MaxBacklog)
 	}
 	return nil
 }

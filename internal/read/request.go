@@ -139,7 +139,7 @@ func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Allow", allowed)
 	w.Header().Set("Content-Type", typeJSON)
 	w.WriteHeader(http.StatusMethodNotAllowed)
-	_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed are ` + allowed + `"}` + "\n"))
+	_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed: ` + allowed + `"}` + "\n"))
 }
 
 // params are what a request asks for.
@@ -221,7 +221,7 @@ func (p *params) parseUnstored(s string) error {
 	case s == "only" && p.call != callSummary && p.call != callMany:
 		p.waitingOnly = true
 	default:
-		return invalid("unstored %s is unknown; allowed are %s", telemetry.Quote([]byte(s)), allowed)
+		return invalid("unstored %s is unknown; allowed: %s", telemetry.Quote([]byte(s)), allowed)
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func parseQuery(raw string, allowed []string) (url.Values, error) {
 	}
 	for key, given := range values {
 		if !slices.Contains(allowed, key) {
-			return nil, invalid("parameter %s is unknown; allowed are %s", telemetry.Quote([]byte(key)), strings.Join(allowed, ", "))
+			return nil, invalid("parameter %s is unknown; allowed: %s", telemetry.Quote([]byte(key)), strings.Join(allowed, ", "))
 		}
 		if len(given) > 1 && key != "tag" && key != "sensor" {
 			return nil, invalid("parameter %s is given %d times; it is allowed once", key, len(given))
@@ -347,7 +347,7 @@ func (p *params) parseDelete(values url.Values) error {
 	case "true":
 		p.dryRun = true
 	default:
-		return invalid("dry-run %s is unknown; allowed are true and false", telemetry.Quote([]byte(s)))
+		return invalid("dry-run %s is unknown; allowed: true and false", telemetry.Quote([]byte(s)))
 	}
 	return nil
 }
@@ -414,7 +414,7 @@ func parseTime(values url.Values, key string, absent int64) (int64, error) {
 	}
 	t, err := config.ParseTime(s, time.Now())
 	if err != nil {
-		return 0, invalid("%s %s: %v", key, telemetry.Quote([]byte(s)), err)
+		return 0, invalid("%s: %v", key, err)
 	}
 	return min(max(0, t.UnixMilli()), maxTime), nil
 }
@@ -445,7 +445,7 @@ func wantedForm(accept, possible []string) (string, error) {
 			return typeJSON, nil
 		}
 	}
-	return "", telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "no type of Accept %s is available; available are %s",
+	return "", telemetry.Errorf(telemetry.NotAcceptable, "unsupported_accept", "none of the types in Accept %s is available; available: %s",
 		telemetry.Quote([]byte(strings.Join(accept, ", "))), strings.Join(possible, ", "))
 }
 

@@ -90,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	r.platforms = strings.Split(*list, ",")
 	for _, name := range r.platforms {
 		if !slices.Contains(platforms, name) {
-			return fmt.Errorf("--platforms %q does not fit: allowed are %s", name, strings.Join(platforms, ", "))
+			return fmt.Errorf("--platforms %q does not fit; allowed: %s", name, strings.Join(platforms, ", "))
 		}
 	}
 	if err := r.readStamp(ctx, *version); err != nil {
@@ -135,7 +135,7 @@ func (r *release) readStamp(ctx context.Context, version string) error {
 		r.version = answers[3]
 	}
 	if !versionForm.MatchString(r.version) {
-		return fmt.Errorf("version %q does not fit: allowed are letters, digits and . - + _, beginning with a letter or a digit", r.version)
+		return fmt.Errorf("version %q does not fit; allowed: letters, digits and . - + _, beginning with a letter or a digit", r.version)
 	}
 	return nil
 }

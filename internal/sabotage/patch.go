@@ -109,7 +109,7 @@ func (s *sabotage) header(line string) error {
 	key, value, _ := strings.Cut(line, ": ")
 	value = strings.TrimSpace(value)
 	if key != "Protection" && key != "Test" && len(s.tests) == 0 {
-		return errors.New(`allowed are "Protection: SENTENCE" and "Test: PACKAGE REGEXP", and then, for each test, "Says: REGEXP", "Runs: NUMBER" and "Short: yes"`)
+		return errors.New(`allowed: "Protection: SENTENCE" and "Test: PACKAGE REGEXP", and then, for each test, "Says: REGEXP", "Runs: NUMBER" and "Short: yes"`)
 	}
 	switch key {
 	case "Protection":
@@ -137,11 +137,11 @@ func (s *sabotage) header(line string) error {
 		s.tests[len(s.tests)-1].runs = n
 	case "Short":
 		if value != "yes" {
-			return fmt.Errorf("%q is not allowed; allowed is yes", value)
+			return fmt.Errorf("%q is not allowed; allowed: yes", value)
 		}
 		s.tests[len(s.tests)-1].short = true
 	default:
-		return errors.New("allowed are Protection, Test, Says, Runs and Short")
+		return errors.New("allowed: Protection, Test, Says, Runs and Short")
 	}
 	return nil
 }

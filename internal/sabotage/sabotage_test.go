@@ -209,12 +209,12 @@ func TestABadHeaderIsRefused(t *testing.T) {
 		"Protection: p":                                           `no line "Test: PACKAGE REGEXP"`,
 		"Protection: p\nTest: . ^TestFull$":                       `no line "Says: REGEXP" follows the test . ^TestFull$`,
 		"Protection: p\nTest: ^TestFull$\nSays: x":                "a test has the form PACKAGE REGEXP",
-		"Protection: p\nSays: x\nTest: . ^TestFull$":              `allowed are "Protection: SENTENCE" and "Test: PACKAGE REGEXP"`,
+		"Protection: p\nSays: x\nTest: . ^TestFull$":              `allowed: "Protection: SENTENCE" and "Test: PACKAGE REGEXP"`,
 		"Protection: p\nTest: . ^TestFull$\nSays: x*":             "it matches any output",
 		"Protection: p\nTest: . ^TestFull$\nSays: (":              "missing closing )",
 		"Protection: p\nTest: . ^TestFull$\nSays: x\nRuns: never": `"never" is not a number from 1`,
-		"Protection: p\nTest: . ^TestFull$\nHears: x":             "allowed are Protection, Test, Says, Runs and Short",
-		"Protection: p\nTest: . ^TestFull$\nSays: x\nShort: no":   `"no" is not allowed; allowed is yes`,
+		"Protection: p\nTest: . ^TestFull$\nHears: x":             "allowed: Protection, Test, Says, Runs and Short",
+		"Protection: p\nTest: . ^TestFull$\nSays: x\nShort: no":   `"no" is not allowed; allowed: yes`,
 	} {
 		_, err := parse("limit", header+"\n\n"+overflow)
 		assert.ErrorContains(t, err, says, header)

@@ -76,7 +76,7 @@ type ConcernError struct {
 
 // Error implements error.
 func (e *ConcernError) Error() string {
-	return fmt.Sprintf("stream %q asks for a write-concern of %d, but only %d of MongoDB's members hold data: every write would wait forever; allowed are majority and 1 to %d",
+	return fmt.Sprintf("stream %q asks for a write-concern of %d, but only %d of MongoDB's members hold data: every write would wait forever; allowed: majority and 1 to %d",
 		e.Stream, e.Members, e.There, e.There)
 }
 

@@ -15,6 +15,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // Storage is how a stream's readings are stored.
@@ -48,7 +50,7 @@ const (
 // hour, so that windows never straddle one.
 func CheckGranularity(g time.Duration) error {
 	if g < MinGranularity || g > MaxGranularity || g%time.Second != 0 || MaxGranularity%g != 0 {
-		return fmt.Errorf("granularity %v is invalid: it must divide an hour, from 1m to 1h (1m, 2m, 5m, 10m, 15m, 30m, 1h, …)", g)
+		return fmt.Errorf("granularity %s is invalid: it must divide an hour evenly, from 1m to 1h, like 1m, 5m, 10m, 15m, 30m or 1h", config.FormatDuration(g))
 	}
 	return nil
 }

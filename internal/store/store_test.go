@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -42,7 +43,7 @@ func TestGranularity(t *testing.T) {
 		require.NoError(t, CheckGranularity(g), good)
 	}
 	for _, bad := range []time.Duration{0, -time.Minute, 59 * time.Second, 30 * time.Second, 7 * time.Minute, 61 * time.Second, 2 * time.Hour} {
-		require.ErrorContains(t, CheckGranularity(bad), bad.String())
+		require.ErrorContains(t, CheckGranularity(bad), "granularity "+config.FormatDuration(bad)+" is invalid")
 	}
 }
 

@@ -110,7 +110,7 @@ func (e *export) begin(ctx context.Context) error {
 	e.parser = files.NewParser()
 	if e.folder.found {
 		if !slices.Equal(e.state.Asked, e.cfg.Asked) {
-			return fmt.Errorf("%s has another export: %s; this one is: %s; choose another folder",
+			return fmt.Errorf("%s already contains a different export: %s; this one is: %s; choose another folder",
 				e.cfg.Dir, strings.Join(e.state.Asked, " "), strings.Join(e.cfg.Asked, " "))
 		}
 		return nil

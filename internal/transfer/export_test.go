@@ -304,7 +304,7 @@ func TestExportRefusesFoldersOfOthers(t *testing.T) {
 	other := config(dir, files.CSV)
 	other.Asked = []string{"another"}
 	_, err = transfer.Export(t.Context(), newSource(), other)
-	require.ErrorContains(t, err, dir+" has another export: all; this one is: another")
+	require.ErrorContains(t, err, dir+" already contains a different export: all; this one is: another")
 
 	taken := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(taken, "letter.txt"), nil, 0o600))

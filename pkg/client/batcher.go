@@ -147,15 +147,15 @@ func (c *Client) NewBatcher(config BatcherConfig) (*Batcher, error) {
 func (c *BatcherConfig) check() error {
 	switch {
 	case c.MaxReadings < 1 || c.MaxReadings > greatestReadings:
-		return fmt.Errorf("MaxReadings %d is out of range; allowed are 1 to %d", c.MaxReadings, greatestReadings)
+		return fmt.Errorf("MaxReadings %d is out of range; allowed: 1 to %d", c.MaxReadings, greatestReadings)
 	case c.MaxBytes < 1 || c.MaxBytes > greatestBytes:
-		return fmt.Errorf("MaxBytes %d is out of range; allowed are 1 to %d", c.MaxBytes, greatestBytes)
+		return fmt.Errorf("MaxBytes %d is out of range; allowed: 1 to %d", c.MaxBytes, greatestBytes)
 	case c.MaxAge < time.Millisecond:
 		return fmt.Errorf("MaxAge %s is out of range; it is 1ms or more", c.MaxAge)
 	case c.MaxBuffered < c.MaxBytes:
 		return fmt.Errorf("MaxBuffered %d is less than MaxBytes %d", c.MaxBuffered, c.MaxBytes)
 	case c.InFlight < 1 || c.InFlight > greatestInFlight:
-		return fmt.Errorf("InFlight %d is out of range; allowed are 1 to %d", c.InFlight, greatestInFlight)
+		return fmt.Errorf("InFlight %d is out of range; allowed: 1 to %d", c.InFlight, greatestInFlight)
 	}
 	return checkAck(c.Ack)
 }

@@ -105,7 +105,7 @@ func (c *Config) check() ([]wire.Address, error) {
 	case c.Timeout < 0:
 		return nil, fmt.Errorf("timeout %s is negative", c.Timeout)
 	case c.KeyLife < leastKeyLife || c.KeyLife > defaultKeyLife:
-		return nil, fmt.Errorf("KeyLife %s is out of range; allowed are %s to %s", c.KeyLife, leastKeyLife, defaultKeyLife)
+		return nil, fmt.Errorf("KeyLife %s is out of range; allowed: %s to %s", c.KeyLife, leastKeyLife, defaultKeyLife)
 	case c.BackoffMin < time.Millisecond || c.BackoffMin > c.BackoffMax:
 		return nil, fmt.Errorf("back-off of %s to %s is out of range; it begins with 1ms or more, and ends no lower", c.BackoffMin, c.BackoffMax)
 	}

@@ -18,5 +18,5 @@ func ParseAck(s string) (Ack, error) {
 	case Journaled, Stored:
 		return a, nil
 	}
-	return "", fmt.Errorf("ack %s is unknown; allowed are journaled and stored", Quote([]byte(s)))
+	return "", fmt.Errorf("ack %s is unknown; allowed: journaled and stored", Quote([]byte(s)))
 }

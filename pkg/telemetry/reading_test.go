@@ -47,7 +47,7 @@ func TestParseAck(t *testing.T) {
 	}
 	for _, s := range []string{"", "Stored", "none"} {
 		_, err := ParseAck(s)
-		assert.ErrorContains(t, err, "allowed are journaled and stored")
+		assert.ErrorContains(t, err, "allowed: journaled and stored")
 	}
 }
 

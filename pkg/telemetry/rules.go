@@ -68,9 +68,9 @@ func checkName(what string, code Code, name []byte) *Refusal {
 	for _, c := range name {
 		switch c {
 		case '.':
-			return Refuse(code, "%s name %s holds a dot; rename it, or start the daemon with --map-dots _", what, Quote(name))
+			return Refuse(code, "%s name %s contains a dot; rename it, or start the daemon with --map-dots _", what, Quote(name))
 		case 0:
-			return Refuse(code, "%s name %s holds a NUL byte", what, Quote(name))
+			return Refuse(code, "%s name %s contains a NUL byte", what, Quote(name))
 		}
 	}
 	switch string(name) {
@@ -123,7 +123,7 @@ func (r TimeRange) CheckTime(ms int64) *Refusal {
 	case ms < r.Oldest:
 		return Refuse(TimeExpired, "ts %s is older than the stream's retention, which begins at %s", FormatMillis(ms), FormatMillis(r.Oldest))
 	case ms > r.Newest:
-		return Refuse(TimeOutOfRange, "ts %s lies in the future; the newest allowed now is %s (--max-future)%s", FormatMillis(ms), FormatMillis(r.Newest), r.otherUnit(ms))
+		return Refuse(TimeOutOfRange, "ts %s is in the future; the newest allowed now is %s (--max-future)%s", FormatMillis(ms), FormatMillis(r.Newest), r.otherUnit(ms))
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func Text(w io.Writer, a *Advice, yaml string) error {
 // head says what was asked, and where it was measured.
 func (a *Advice) head() report.Block {
 	n, e := a.Needs, a.Environment
-	kept, form := "forever, of which a year is counted", ""
+	kept, form := "forever (priced as one year)", ""
 	if n.Retention > 0 {
 		kept = "for " + Span(n.Retention)
 	}
@@ -119,14 +119,18 @@ func (a *Advice) explain() {
 	} else {
 		window := perWindow(c.Granularity, a.Needs.Interval)
 		choose("storage", string(c.Storage), "%s The database prevents duplicates of bucket documents, and none of a time series.", next)
+<<<<<<< HEAD
 		a.explainFormat()
 		choose("granularity", Span(c.Granularity), "A document has %s readings; at the mean fill an update of %s costs %s of processor, and a query reads %s documents in %s. %s",
+=======
+		choose("granularity", Span(c.Granularity), "A document has %s readings; at the mean fill an update of %s costs %s of CPU time, and a query reads %s documents in %s. %s",
+>>>>>>> words
 			number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds),
 			a.next(func(o Candidate) bool {
 				return o.Storage == c.Storage && o.Granularity != c.Granularity && o.Compressor == c.Compressor
 			}))
-		choose("bucket-max-readings", strconv.Itoa(c.MaxReadings), "A window of %s holds %s of a sensor: %d parts. %s",
-			Span(c.Granularity), readings(float64(window)), int(math.Ceil(float64(window)/float64(c.MaxReadings))),
+		choose("bucket-max-readings", strconv.Itoa(c.MaxReadings), "A window of %s contains %s of a sensor, in %s. %s",
+			Span(c.Granularity), readings(float64(window)), parts(math.Ceil(float64(window)/float64(c.MaxReadings))),
 			a.next(func(o Candidate) bool {
 				return o.Storage == c.Storage && o.MaxReadings != c.MaxReadings && o.Compressor == c.Compressor
 			}))
@@ -137,7 +141,7 @@ func (a *Advice) explain() {
 	if c.MergeReadings > mergeReadings {
 		choose("merge-readings", strconv.Itoa(c.MergeReadings), "As many as a sensor sends within flush-max, so that updates are not sent earlier.")
 	}
-	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). It is storage.syncPeriodSecs of a mongod of your own, and after a crash MongoDB replays as much of its journal.",
+	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). Set it with storage.syncPeriodSecs on your own mongod; after a crash MongoDB replays as much of its journal.",
 		bench.Bytes.Format(c.Written), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
 }
 
@@ -236,6 +240,13 @@ func readings(n float64) string {
 		return "1 reading"
 	}
 	return number(n) + " readings"
+}
+
+func parts(n float64) string {
+	if n == 1 {
+		return "1 part"
+	}
+	return number(n) + " parts"
 }
 
 // number writes one as people read it, with three digits or so.

@@ -117,14 +117,14 @@ func TestDiagnosisIsAboveSignals(t *testing.T) {
 	})
 	c.sample()
 	_, body := get(t, c, "/console")
-	assert.Contains(t, body, "Nothing slows writes down")
+	assert.Contains(t, body, "Nothing known is slowing down writes")
 	finding := doctor.Finding{Name: "disk_iops", Cause: "IOPS-bound: much", Class: doctor.Bottleneck, Evidence: "busy 92 %", Action: "merge more", Cost: "a restart"}
 	other := finding
 	other.Action, other.Cost = "buy", "money"
 	found = Diagnosis{Note: "dirty is normal", Findings: []doctor.Finding{finding, other}}
 	d.sleep(time.Second)
 	_, body = get(t, c, "/console")
-	assert.NotContains(t, body, "Nothing slows writes down")
+	assert.NotContains(t, body, "Nothing known is slowing down writes")
 	words := regexp.MustCompile(`(?s)IOPS-bound: much.*busy 92 %.*id="do-disk_iops".*merge more.*a restart.*buy.*money.*dirty is normal.*Disk busy`)
 	assert.Regexp(t, words, body)
 	assert.Equal(t, 1, strings.Count(body, "busy 92 %"), "findings of one cause stand together")

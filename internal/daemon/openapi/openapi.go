@@ -35,7 +35,7 @@ func ReadOnly(next http.HandlerFunc) http.Handler {
 			h.Set("Allow", "GET, HEAD")
 			h.Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusMethodNotAllowed)
-			_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed are GET, HEAD"}` + "\n"))
+			_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed: GET, HEAD"}` + "\n"))
 			return
 		}
 		next(w, r)

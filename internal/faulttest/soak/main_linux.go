@@ -54,10 +54,10 @@ func run(ctx context.Context, args []string, out io.Writer) (ok bool, err error)
 		return errors.Is(err, flag.ErrHelp), err
 	}
 	if *hours < 0.1 || *hours > 1000 {
-		return false, fmt.Errorf("--hours %v is out of range; allowed are 0.1 to 1000", *hours)
+		return false, fmt.Errorf("--hours %v is out of range; allowed: 0.1 to 1000", *hours)
 	}
 	if *rate < 10 || *rate > 100_000 {
-		return false, fmt.Errorf("--rate %v is out of range; allowed are 10 to 100000", *rate)
+		return false, fmt.Errorf("--rate %v is out of range; allowed: 10 to 100000", *rate)
 	}
 	dir, err := os.MkdirTemp("", "brim-soak-")
 	if err != nil {

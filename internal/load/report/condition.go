@@ -111,7 +111,7 @@ func timeFigure(seconds float64, seen bool, unseen string) figure {
 
 // ParseCondition reads a condition.
 func ParseCondition(s string) (Condition, error) {
-	const operators = "allowed are > >= < <=, as in p99>50ms"
+	const operators = "allowed: > >= < <=, as in p99>50ms"
 	at := strings.IndexAny(s, "<>=")
 	if at < 0 || s[at] == '=' {
 		return Condition{}, fmt.Errorf("condition %q has no operator; %s", s, operators)
@@ -119,7 +119,7 @@ func ParseCondition(s string) (Condition, error) {
 	name, rest := strings.TrimSpace(s[:at]), s[at:]
 	f, found := figureOf(&load.Result{}, name)
 	if !found {
-		return Condition{}, fmt.Errorf("condition %q is about %q, which is unknown; allowed are %s", s, name, figuresAllowed)
+		return Condition{}, fmt.Errorf("condition %q is about %q, which is unknown; allowed: %s", s, name, figuresAllowed)
 	}
 	c := Condition{name: name, time: f.time, operator: rest[:1]}
 	if strings.HasPrefix(rest[1:], "=") {
@@ -144,7 +144,7 @@ func (c *Condition) setBound(digits, unit string) error {
 	if c.time {
 		factor, known := map[string]float64{"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1}[unit]
 		if !known {
-			return fmt.Errorf("%s is a time and needs a unit; allowed are us, ms and s", c.name)
+			return fmt.Errorf("%s is a time and needs a unit; allowed: us, ms and s", c.name)
 		}
 		c.bound *= factor
 		return nil
@@ -154,7 +154,7 @@ func (c *Condition) setBound(digits, unit string) error {
 		c.percent, c.bound = true, v/100
 	case unit == "/s" && c.name == "achieved", unit == "":
 	default:
-		return fmt.Errorf("unit %q is unknown for %s; allowed are %% and none", unit, c.name)
+		return fmt.Errorf("unit %q is unknown for %s; allowed: %% and none", unit, c.name)
 	}
 	return nil
 }

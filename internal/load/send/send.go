@@ -101,7 +101,7 @@ func New(c Config) (*Pool, error) {
 	}
 	switch {
 	case c.Connections < 1 || c.Connections > maxConnections:
-		return nil, fmt.Errorf("connections %d is out of range; allowed are 1 to %d", c.Connections, maxConnections)
+		return nil, fmt.Errorf("connections %d is out of range; allowed: 1 to %d", c.Connections, maxConnections)
 	case c.Timeout < 0:
 		return nil, fmt.Errorf("timeout %s is negative", c.Timeout)
 	}

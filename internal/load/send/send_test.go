@@ -16,11 +16,11 @@ import (
 func TestConfigsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for message, change := range map[string]func(*Config){
-		"allowed are 1 to":                 func(c *Config) { c.Connections = 0 },
-		"timeout -1s is negative":          func(c *Config) { c.Timeout = -time.Second },
-		"allowed are plain and compact":    func(c *Config) { c.Form = "wide" },
-		"allowed are journaled and stored": func(c *Config) { c.Ack = "none" },
-		"allowed are http://":              func(c *Config) { c.Target = "x" },
+		"allowed: 1 to":                 func(c *Config) { c.Connections = 0 },
+		"timeout -1s is negative":       func(c *Config) { c.Timeout = -time.Second },
+		"allowed: plain and compact":    func(c *Config) { c.Form = "wide" },
+		"allowed: journaled and stored": func(c *Config) { c.Ack = "none" },
+		"allowed: http://":              func(c *Config) { c.Target = "x" },
 	} {
 		c := Config{Target: "http://localhost:1", Connections: 1}
 		change(&c)

@@ -226,13 +226,13 @@ func TestNewRefusesInvalidSettings(t *testing.T) {
 	}{
 		"no collection":           {func(c *Config) { c.Collection = "" }, "collection is missing"},
 		"no client":               {func(c *Config) { c.Client = nil }, "client, database or collection is missing"},
-		"more than all":           {func(c *Config) { c.FreeAtLeast = 1.5 }, "allowed are 0 to 1"},
-		"less than none":          {func(c *Config) { c.FreeAtLeast = -0.1 }, "allowed are 0 to 1"},
-		"bytes below 0":           {func(c *Config) { c.LeastBytes = -1 }, "allowed are 0 and more"},
-		"too many passes":         {func(c *Config) { c.Passes = 101 }, "allowed are 1 to 100"},
-		"passes below 0":          {func(c *Config) { c.Passes = -1 }, "allowed are 1 to 100"},
-		"too short a measurement": {func(c *Config) { c.Measure = time.Millisecond }, "allowed are 1s to 10m0s"},
-		"no patience":             {func(c *Config) { c.Patience = -1 }, "allowed is more than 0"},
+		"more than all":           {func(c *Config) { c.FreeAtLeast = 1.5 }, "allowed: 0 to 1"},
+		"less than none":          {func(c *Config) { c.FreeAtLeast = -0.1 }, "allowed: 0 to 1"},
+		"bytes below 0":           {func(c *Config) { c.LeastBytes = -1 }, "allowed: 0 and more"},
+		"too many passes":         {func(c *Config) { c.Passes = 101 }, "allowed: 1 to 100"},
+		"passes below 0":          {func(c *Config) { c.Passes = -1 }, "allowed: 1 to 100"},
+		"too short a measurement": {func(c *Config) { c.Measure = time.Millisecond }, "allowed: 1s to 10m0s"},
+		"no patience":             {func(c *Config) { c.Patience = -1 }, "allowed: more than 0"},
 	} {
 		config := Config{Client: client, Database: "d", Collection: "c"}
 		test.change(&config)

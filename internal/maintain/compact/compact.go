@@ -89,15 +89,15 @@ func New(config Config) (*Compactor, error) {
 	case config.Client == nil || config.Database == "" || config.Collection == "":
 		err = errors.New("client, database or collection is missing")
 	case config.FreeAtLeast < 0 || config.FreeAtLeast > 1:
-		err = fmt.Errorf("a share of %g must be free; allowed are 0 to 1", config.FreeAtLeast)
+		err = fmt.Errorf("a share of %g must be free; allowed: 0 to 1", config.FreeAtLeast)
 	case config.LeastBytes < 0:
-		err = fmt.Errorf("%d bytes must be free; allowed are 0 and more", config.LeastBytes)
+		err = fmt.Errorf("%d bytes must be free; allowed: 0 and more", config.LeastBytes)
 	case config.Passes < 1 || config.Passes > mostPasses:
-		err = fmt.Errorf("%d passes; allowed are 1 to %d", config.Passes, mostPasses)
+		err = fmt.Errorf("%d passes; allowed: 1 to %d", config.Passes, mostPasses)
 	case config.Measure < leastMeasure || config.Measure > mostMeasure:
-		err = fmt.Errorf("members are watched for %s; allowed are %s to %s", config.Measure, leastMeasure, mostMeasure)
+		err = fmt.Errorf("members are watched for %s; allowed: %s to %s", config.Measure, leastMeasure, mostMeasure)
 	case config.Patience < 0:
-		err = fmt.Errorf("members may take %s to catch up; allowed is more than 0", config.Patience)
+		err = fmt.Errorf("members may take %s to catch up; allowed: more than 0", config.Patience)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("set up compaction: %w", err)

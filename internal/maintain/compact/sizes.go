@@ -129,9 +129,9 @@ func (c *Compactor) diskUsed(ctx context.Context, m *Member) float64 {
 func (c *Compactor) worth(s Sizes) string {
 	switch {
 	case s.AllFree() < c.config.LeastBytes:
-		return fmt.Sprintf("%s are free, and less than %s is not worth it (--free-bytes-at-least says otherwise; --force is for busy servers alone)", bytes(s.AllFree()), bytes(c.config.LeastBytes))
+		return fmt.Sprintf("%s are free, and less than %s is not worth it (--free-bytes-at-least says otherwise; --force only overrides the check for a busy server)", bytes(s.AllFree()), bytes(c.config.LeastBytes))
 	case s.FreeShare() < c.config.FreeAtLeast:
-		return fmt.Sprintf("%s are free, %.1f %% of the files, and less than %g %% is not worth it (--free-at-least says otherwise; --force is for busy servers alone)", bytes(s.AllFree()), 100*s.FreeShare(), 100*c.config.FreeAtLeast)
+		return fmt.Sprintf("%s are free, %.1f %% of the files, and less than %g %% is not worth it (--free-at-least says otherwise; --force only overrides the check for a busy server)", bytes(s.AllFree()), 100*s.FreeShare(), 100*c.config.FreeAtLeast)
 	}
 	return ""
 }

@@ -70,9 +70,9 @@ const maxPartBytes = 2 << 20
 func check(c Settings) error {
 	switch {
 	case c.MaxReadings < 1 || c.MaxReadings > 1_000_000:
-		return fmt.Errorf("bucket-max-readings %d is out of range; allowed are 1 to 1000000", c.MaxReadings)
+		return fmt.Errorf("bucket-max-readings %d is out of range; allowed: 1 to 1000000", c.MaxReadings)
 	case c.MaxBytes < 1<<10 || c.MaxBytes > maxPartBytes:
-		return fmt.Errorf("bucket-max-bytes %d is out of range; allowed are 1KiB to 2MiB", c.MaxBytes)
+		return fmt.Errorf("bucket-max-bytes %d is out of range; allowed: 1KiB to 2MiB", c.MaxBytes)
 	case c.MaxReadingsPerUpdate < 0:
 		return fmt.Errorf("max-readings-per-update %d is negative; 0 means no limit", c.MaxReadingsPerUpdate)
 	}

@@ -212,5 +212,5 @@ func TestImpossibleWriteConcernIsRefused(t *testing.T) {
 	err := build(t, connect(t), Config{WriteConcern: store.WriteConcern{Members: 2}}).Prepare(t.Context())
 	var concern *store.ConcernError
 	require.ErrorAs(t, err, &concern)
-	assert.ErrorContains(t, err, "allowed are majority and 1 to 1")
+	assert.ErrorContains(t, err, "allowed: majority and 1 to 1")
 }

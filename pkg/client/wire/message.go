@@ -23,7 +23,7 @@ func ParseForm(s string) (Form, error) {
 	case Plain, Compact:
 		return f, nil
 	}
-	return "", fmt.Errorf("form %q is unknown; allowed are plain and compact", s)
+	return "", fmt.Errorf("form %q is unknown; allowed: plain and compact", s)
 }
 
 // A Message is a WriteRequest that is used for one request after the other. It keeps

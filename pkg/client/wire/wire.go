@@ -24,7 +24,7 @@ type Address struct {
 	Base      string // such as http://host:port
 }
 
-const addressesAllowed = "allowed are http://host:port, https://host:port, grpc://host:port and grpcs://host:port"
+const addressesAllowed = "allowed: http://host:port, https://host:port, grpc://host:port and grpcs://host:port"
 
 // ParseAddress parses http://host:port, https://host:port, grpc://host:port or
 // grpcs://host:port. Without a port, http has 80 and https 443.

@@ -75,7 +75,7 @@ func TestAddresses(t *testing.T) {
 		"http://h:1/v1/readings", "http://h:1?a=b", "http://h:1#a", "http:h:1", "http://u:secret@h:1", "http://u:secret@h:x", "secret://u:secret@h:1", "http://%zz:secret@h",
 	} {
 		_, err := ParseAddress(given)
-		require.ErrorContains(t, err, "allowed are http://host:port, https://host:port, grpc://host:port and grpcs://host:port", given)
+		require.ErrorContains(t, err, "allowed: http://host:port, https://host:port, grpc://host:port and grpcs://host:port", given)
 		assert.NotContains(t, err.Error(), ":secret@")
 	}
 }

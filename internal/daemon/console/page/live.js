@@ -58,11 +58,11 @@ function localTime() {
 }
 
 function lost() {
-  const words = "The daemon does not answer";
+  const words = "The daemon has not answered";
   document.body.classList.add("lost");
   if (link.textContent !== words) link.textContent = words; // which is read out; the seconds are not
   link.classList.remove("fine");
-  since.textContent = "since " + Math.round((Date.now() - lostSince) / 1000) + " s";
+  since.textContent = "for " + Math.round((Date.now() - lostSince) / 1000) + " s";
 }
 
 // update asks once, and again after a while.

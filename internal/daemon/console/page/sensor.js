@@ -77,7 +77,7 @@ async function load(c) {
     showSpan(from, to);
     showPlots(answer, from, to);
     const readings = answer.steps.reduce((n, s) => n + s.count, 0);
-    say(`${readings.toLocaleString("en")} ${readings === 1 ? "reading" : "readings"}; each point is of ${format("seconds", answer.every / 1000)}. Drag to zoom, double-click to go back.`);
+    say(`${readings.toLocaleString("en")} ${readings === 1 ? "reading" : "readings"}; one point per ${format("seconds", answer.every / 1000)}. Drag to zoom, double-click to go back.`);
     await showBuckets(c, to, signal);
   } catch (e) {
     if (signal.aborted) return;
@@ -141,7 +141,7 @@ function showLatest(reading) {
 }
 
 // showBuckets lists the last buckets before the end of the plot with how many readings each
-// has, beside the fullest of them.
+// has, relative to the fullest of them.
 async function showBuckets(c, to, signal) {
   const holder = document.getElementById("buckets");
   if (c.storage !== "bucket" || !c.window) {
@@ -156,7 +156,7 @@ async function showBuckets(c, to, signal) {
     const bar = make("meter", { min: 0, max: fullest, value: s.count, title: format("ratio", s.count / fullest) + " of the fullest" });
     return [clock(start / 1000, 86400) + " " + clock(start / 1000, 60), s.count.toLocaleString("en"), bar, elapsed >= 1 ? "" : elapsed < 0 ? "ahead" : Math.floor(elapsed * 100) + " % elapsed"];
   });
-  holder.replaceChildren(make("h3", { textContent: "Buckets" }), make("p", { className: "note", textContent: `Windows of ${c.granularity}, at most the last ${windows}, beside the fullest` }),
+  holder.replaceChildren(make("h3", { textContent: "Buckets" }), make("p", { className: "note", textContent: `Last ${windows} windows (${c.granularity}); fill is relative to the fullest` }),
     rows.length > 0 ? table(["Begins", "Readings", "Fill", ""], rows) : make("p", { textContent: "None in this time." }));
 }
 

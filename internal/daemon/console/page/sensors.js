@@ -73,7 +73,7 @@ async function list(anew) {
     after = answer.after ?? "";
     more.hidden = !after;
     const n = box.children.length;
-    note.textContent = n === 0 ? (c.prefix || c.tags ? "No sensor is like this." : "No sensors yet.") : after ? n + " sensors shown; there are more." : n + (n === 1 ? " sensor." : " sensors.");
+    note.textContent = n === 0 ? (c.prefix || c.tags ? "No sensors match." : "No sensors yet.") : after ? n + " sensors shown; there are more." : n + (n === 1 ? " sensor." : " sensors.");
   } catch (e) {
     if (signal.aborted) return;
     listed = "";
