@@ -87,12 +87,8 @@ func TestDeleteRefusesAnEmptySelection(t *testing.T) {
 		{"either a sensor id, or --prefix or --tag", nil},
 		{"either a sensor id, or --prefix or --tag", []string{"a", "--prefix", "b"}},
 		{"the sensor id is empty", []string{""}},
-<<<<<<< HEAD
-		{"--dry-run and --yes exclude each other", []string{"--prefix", "b", "--dry-run", "--yes"}},
 		{`--tag "x=": the value is empty`, []string{"--tag", "x=", "--yes"}},
-=======
 		{"--dry-run and --yes cannot be used together", []string{"--prefix", "b", "--dry-run", "--yes"}},
->>>>>>> words
 		{`--tag "x": it must be NAME=VALUE`, []string{"--tag", "x"}},
 		{"is not a regular expression", []string{"--tag", "x=~("}},
 	} {

@@ -119,12 +119,8 @@ func (a *Advice) explain() {
 	} else {
 		window := perWindow(c.Granularity, a.Needs.Interval)
 		choose("storage", string(c.Storage), "%s The database prevents duplicates of bucket documents, and none of a time series.", next)
-<<<<<<< HEAD
 		a.explainFormat()
-		choose("granularity", Span(c.Granularity), "A document has %s readings; at the mean fill an update of %s costs %s of processor, and a query reads %s documents in %s. %s",
-=======
 		choose("granularity", Span(c.Granularity), "A document has %s readings; at the mean fill an update of %s costs %s of CPU time, and a query reads %s documents in %s. %s",
->>>>>>> words
 			number(c.PerDocument), readings(c.PerUpdate), bench.Seconds.Format(c.UpdateTime), number(c.QueryDocuments), bench.Seconds.Format(c.QuerySeconds),
 			a.next(func(o Candidate) bool {
 				return o.Storage == c.Storage && o.Granularity != c.Granularity && o.Compressor == c.Compressor
