@@ -170,13 +170,13 @@ var errNoRoom = errors.New("no room to share what is read")
 // read returns what a session's visit wants of a sensor, and whether another query read it.
 // The session is charged for it. The error is errNoRoom if the query has to read by itself.
 func (s *shares) read(ctx context.Context, session *read.Session, v *visit, sensor string, w want) (_ *record, joined bool, err error) {
-	return take(ctx, s, session, v, &sharedRead{
+	return take[*record](ctx, s, session, v, &sharedRead{
 		want: w, place: place{client: v.client, sensor: sensor}, most: 2 * (w.to - w.from),
 		load: func(ctx context.Context, session *read.Session, w want, grow func(int) error) (any, error) {
 			r := &record{}
 			return r, r.read(ctx, session, w.query(sensor), grow)
 		},
-	}, (*record)(nil))
+	})
 }
 
 const (
@@ -200,7 +200,7 @@ func (s *shares) list(ctx context.Context, session *read.Session, v *visit, key 
 	if len(q.Fields) > 0 {
 		w.fields = q.Fields
 	}
-	found, _, err := take(ctx, s, session, v, &sharedRead{
+	found, _, err := take[[]telemetry.Sensor](ctx, s, session, v, &sharedRead{
 		want: w, place: place{client: v.client, key: key},
 		load: func(ctx context.Context, session *read.Session, w want, grow func(int) error) (any, error) {
 			var all []telemetry.Sensor
@@ -220,12 +220,12 @@ func (s *shares) list(ctx context.Context, session *read.Session, v *visit, key 
 			}
 			return all, nil
 		},
-	}, []telemetry.Sensor(nil))
+	})
 	return found, err
 }
 
 // take returns the result of a read that is shared, or else of the one given.
-func take[T any](ctx context.Context, s *shares, session *read.Session, v *visit, own *sharedRead, none T) (_ T, joined bool, err error) {
+func take[T any](ctx context.Context, s *shares, session *read.Session, v *visit, own *sharedRead) (none T, joined bool, err error) {
 	w := own.want
 	r, joined := s.join(ctx, session, v, own)
 	select {
