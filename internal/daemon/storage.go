@@ -433,10 +433,7 @@ func (s *storage) up(stream string) context.Context {
 func (s *storage) sources() map[string]read.Source {
 	sources := make(map[string]read.Source, len(s.stores))
 	for name, h := range s.stores {
-		sources[name] = watchedSource{h, s.staleness.Stream(name), func() bool {
-			rule, _ := s.duplicates.Load(name)
-			return rule == store.DropIdentical
-		}}
+		sources[name] = watchedSource{h, s.staleness.Stream(name)}
 	}
 	return sources
 }
@@ -474,29 +471,17 @@ func (s *storage) watchStaleness(ctx context.Context) {
 	})
 }
 
-// A watchedSource is a stream's store; deleted sensors are no longer expected, and the
-// stream's rule on duplicates is applied.
+// distinct reports whether identical readings of a stream are dropped.
+func (s *storage) distinct(stream string) bool {
+	rule, _ := s.duplicates.Load(stream)
+	return rule == store.DropIdentical
+}
+
+// A watchedSource is a stream's store; deleted sensors are no longer expected.
 type watchedSource struct {
 	read.Source
 
 	staleness *staleness.Stream
-	distinct  func() bool // identical readings are dropped
-}
-
-// Readings implements read.Source.
-func (w watchedSource) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
-	if w.distinct() {
-		return store.DistinctReadings(ctx, q, w.Source.Readings)
-	}
-	return w.Source.Readings(ctx, q)
-}
-
-// Summary implements read.Source.
-func (w watchedSource) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
-	if w.distinct() {
-		return store.DistinctSummary(ctx, q, w.Source.Readings)
-	}
-	return w.Source.Summary(ctx, q)
 }
 
 // Delete implements read.Source.

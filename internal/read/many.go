@@ -106,7 +106,7 @@ func (q *question) fill(ctx context.Context, to *list, ask telemetry.Query, afte
 		if to.n == to.limit || to.full() {
 			return cut(to, last, ms), nil
 		}
-		if to.n > 0 && ms != last.ms {
+		if to.n > 0 && (!last.set || ms != last.ms) {
 			to.hold()
 		}
 		last = last.past(ms)

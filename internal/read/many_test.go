@@ -52,13 +52,29 @@ func TestReadingsOfManySensors(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(span.body, "2026-11-21T10:00:01.000Z"), span.body)
 }
 
+// TestPagesOfManySensorsEndBeforeAMillisecond, which for one sensor may be the first one.
+func TestPagesOfManySensorsEndBeforeAMillisecond(t *testing.T) {
+	t.Parallel()
+	at := func(sensor string, ms, v int64) telemetry.Reading {
+		r := reading(sensor, 0, v)
+		r.Time = time.UnixMilli(ms).UTC()
+		return r
+	}
+	r := newReader(t, fakeSource{readings: []telemetry.Reading{at("b", 0, 3), at("b", 0, 4), at("a", 5, 1), at("a", 6, 2)}})
+	page, after := getPage(t, r, readingsPath+"?sensor=a&sensor=b&limit=3", false)
+	assert.Equal(t, []int64{1, 2}, page)
+	page, after = getPage(t, r, readingsPath+"?sensor=a&sensor=b&limit=3&after="+after, false)
+	assert.Equal(t, []int64{3, 4}, page)
+	assert.Empty(t, after)
+}
+
 func TestRequestsForManySensorsAreChecked(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, fakeSource{readings: []telemetry.Reading{reading("a", 0, 1)}})
 	for query, want := range map[string]string{
 		"":                                   "parameter sensor is missing",
 		"sensor=":                            "has no value",
-		"sensor=a&unstored=only":             "allowed are on and off",
+		"sensor=a&unstored=only":             "allowed: on and off",
 		"sensor=a&after=1.2":                 "is not a cursor",
 		"sensor=a&after=1.2.b":               "is not a cursor of these sensors",
 		"sensor=a&after=x.2.a":               "is not a cursor",

@@ -107,6 +107,9 @@ type Config struct {
 // Stored is where the answers come from, once it is open.
 type Stored struct {
 	Sources map[string]Source // by stream
+	// Distinct reports whether identical readings of a stream are dropped, see
+	// store.DropIdentical. Nil: they never are.
+	Distinct func(stream string) bool
 	// Catalogs are the streams' catalogs; without one, the sensors are those of the
 	// source, and their tags and fields those of their newest readings.
 	Catalogs map[string]Catalog

@@ -130,6 +130,9 @@ func (r *Reader) sourceOf(stored *Stored, stream string) (string, Source, error)
 	if source == nil {
 		return "", nil, telemetry.Errorf(telemetry.NotFound, "stream_unknown", "stream %s does not exist; GET /v1/streams lists those that do", telemetry.Quote([]byte(stream)))
 	}
+	if stored.Distinct != nil && stored.Distinct(stream) {
+		source = distinctSource{source}
+	}
 	return stream, source, nil
 }
 

@@ -192,7 +192,8 @@ func (s *Session) waiting(ctx context.Context, q telemetry.Query) ([]telemetry.U
 		return nil, err
 	}
 	find := s.newSearch(q)
-	if q.Limit > 0 {
+	// The oldest readings of a backlog may all be repeats, so that the page needs later ones.
+	if _, distinct := s.source.(distinctSource); !distinct {
 		find.most = q.Limit
 	}
 	return s.unstored(ctx, find)

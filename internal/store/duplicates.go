@@ -93,20 +93,36 @@ func (d *Distinct) sort(n int, name func(int) string) {
 }
 
 // DistinctReadings answers a query without identical readings, from a function that answers
-// it with them.
+// it with them. Readings have only the fields that the query names.
 func DistinctReadings(ctx context.Context, q telemetry.Query, all func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Reading, error] {
-	q.Limit, q.Fields = 0, nil // readings that differ in others are not identical
+	wanted := q.Fields
+	q.Expected, q.Limit, q.Fields = q.Limit, 0, nil // readings that differ in other fields are not identical
 	return func(yield func(telemetry.Reading, error) bool) {
 		var d Distinct
 		for r, err := range all(ctx, q) {
 			if err == nil && d.Repeats(&r) {
 				continue
 			}
+			r.Fields = fieldsOf(r.Fields, wanted)
 			if !yield(r, err) || err != nil {
 				return
 			}
 		}
 	}
+}
+
+// fieldsOf returns the fields that have one of some names; nil: all. The list given stays as
+// it is, since an unstored reading has it, too.
+func fieldsOf(all []telemetry.Field, names []string) (out []telemetry.Field) {
+	if names == nil {
+		return all
+	}
+	for i := range all {
+		if slices.Contains(names, all[i].Name) {
+			out = append(out, all[i])
+		}
+	}
+	return out
 }
 
 // DistinctSummary is likewise for a summary. It reads all readings.

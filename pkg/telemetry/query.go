@@ -8,6 +8,7 @@ type Query struct {
 	Sensor   string
 	From, To int64
 	Limit    int // of readings, a hint; 0: none
+	Expected int // readings that will probably be taken if there is no Limit, a hint; 0: all
 	// Fields are the names of the fields that are needed, a hint: others may be missing in
 	// readings. Nil: all.
 	Fields []string

@@ -116,8 +116,8 @@ const (
 func (w *walk) run() error {
 	find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(w.projection)
 	batch := int32(0)
-	if w.query.Limit > 0 {
-		batch = int32(max(firstBatch, min(w.query.Limit/usualReadings, 100)))
+	if n := cmp.Or(w.query.Limit, w.query.Expected); n > 0 {
+		batch = int32(max(firstBatch, min(n/usualReadings, 100)))
 	}
 	for doc, err := range w.store.Each(w.ctx, w.filter(), find, batch) {
 		var start int64

@@ -2,6 +2,7 @@ package timeseries
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -51,8 +52,8 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 		}
 		find.SetProjection(projection)
 	}
-	if q.Limit > 0 {
-		find.SetBatchSize(int32(min(q.Limit, 10_000) + batchReserve))
+	if n := cmp.Or(q.Limit, q.Expected); n > 0 {
+		find.SetBatchSize(int32(min(n, 10_000) + batchReserve))
 	}
 	return func(yield func(store.Stored, error) bool) {
 		var held []store.Stored // all of one millisecond
