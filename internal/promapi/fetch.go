@@ -167,10 +167,10 @@ func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64)
 // readAlone reads what no other query can share.
 func (c *collector) readAlone(ctx context.Context, mu *sync.Mutex, into *record, q telemetry.Query) error {
 	x, n := c.querier.exchange, 0
-	if err := x.api.turns.take(ctx); err != nil {
+	if err := x.api.turns.take(ctx, x.visit.name); err != nil {
 		return err
 	}
-	defer x.api.turns.leave()
+	defer x.api.turns.leave(x.visit.name)
 	return into.read(ctx, x.session, q, func(more int) error {
 		n += more
 		return c.querier.room(mu, n)

@@ -189,11 +189,11 @@ func (q *querier) sensors(ctx context.Context, group []*selection) iter.Seq2[*te
 			yield(nil, err)
 			return
 		}
-		if err := x.api.turns.take(ctx); err != nil {
+		if err := x.api.turns.take(ctx, x.visit.name); err != nil {
 			yield(nil, err)
 			return
 		}
-		defer x.api.turns.leave()
+		defer x.api.turns.leave(x.visit.name)
 		for one, err := range x.session.Find(ctx, ask) {
 			if !yield(&one, err) {
 				return

@@ -129,7 +129,7 @@ func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 
 // work waits for a turn to evaluate the query.
 func (x *exchange) work(ctx context.Context) error {
-	err := x.api.turns.take(ctx)
+	err := x.api.turns.take(ctx, x.visit.name)
 	x.working = err == nil
 	return err
 }
@@ -137,7 +137,7 @@ func (x *exchange) work(ctx context.Context) error {
 // pause ends the turn.
 func (x *exchange) pause() {
 	if x.working {
-		x.api.turns.leave()
+		x.api.turns.leave(x.visit.name)
 	}
 	x.working = false
 }

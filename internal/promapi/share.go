@@ -235,6 +235,7 @@ func take[T any](ctx context.Context, s *shares, session *read.Session, v *visit
 	s.part(r)
 	switch {
 	case ctx.Err() != nil:
+		_ = session.TakeOver(r.session, 1) // whether MongoDB was asked, and answered
 		return none, joined, ctx.Err()
 	case errors.Is(r.err, errNoRoom), r.err != nil && (joined || !w.covers(&r.want)):
 		return none, joined, errNoRoom // what failed was more than is wanted
@@ -311,10 +312,10 @@ func (s *shares) run(ctx context.Context, r *sharedRead) {
 	defer r.cancel()
 	if r.err = s.readers.Acquire(ctx, 1); r.err == nil {
 		defer s.readers.Release(1)
-		r.err = s.turns.take(ctx)
+		r.err = s.turns.take(ctx, r.name)
 	}
 	if r.err == nil {
-		defer s.turns.leave()
+		defer s.turns.leave(r.name)
 		r.result, r.err = r.load(ctx, r.session, s.begin(r), func(n int) error { return s.grow(r, n) })
 	}
 	s.mu.Lock()

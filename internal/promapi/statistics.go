@@ -65,11 +65,11 @@ func (c *collector) summarized() bool {
 // summarize makes samples of statistics. It reports false where those do not tell what
 // the readings would: a field is a boolean, or a string, in some of the readings.
 func (c *collector) summarize(ctx context.Context) (exact bool, err error) {
-	turns := c.querier.exchange.api.turns
-	if err := turns.take(ctx); err != nil {
+	turns, client := c.querier.exchange.api.turns, c.querier.exchange.visit.name
+	if err := turns.take(ctx, client); err != nil {
 		return false, err
 	}
-	defer turns.leave()
+	defer turns.leave(client)
 	s := c.task.of[0]
 	q := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: c.task.sensor, From: s.from, To: s.to}, Every: s.statistic.every}
 	q.Offset = s.from % q.Every

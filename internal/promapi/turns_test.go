@@ -17,13 +17,13 @@ func TestQueriesLeaveProcessorsToReadingsThatArrive(t *testing.T) {
 		turns := &turns{arriving: func() bool { return arrive }}
 		processors := runtime.GOMAXPROCS(0)
 		for range 2 * processors {
-			require.NoError(t, turns.take(t.Context()))
+			require.NoError(t, turns.take(t.Context(), "a"))
 		}
 		arrive = true
 		var order []string
 		wait := func(ctx context.Context, name string) {
 			go func() {
-				if turns.take(ctx) == nil {
+				if turns.take(ctx, "a") == nil {
 					order = append(order, name)
 				}
 			}()
@@ -34,20 +34,58 @@ func TestQueriesLeaveProcessorsToReadingsThatArrive(t *testing.T) {
 		wait(t.Context(), "first")
 		wait(t.Context(), "second")
 		leave()
-		for range 2*processors - max(1, processors/2) {
-			turns.leave()
+		for range 2*processors - max(2, processors/2) {
+			turns.leave("a")
 			synctest.Wait()
 		}
 		assert.Empty(t, order, "there are as many as there may be")
-		turns.leave()
+		turns.leave("a")
 		synctest.Wait()
-		turns.leave()
+		turns.leave("a")
 		synctest.Wait()
 		assert.Equal(t, []string{"first", "second"}, order)
-		for range max(1, processors/2) {
-			turns.leave()
+		for range max(2, processors/2) {
+			turns.leave("a")
 		}
 		assert.Zero(t, turns.taken)
 		assert.Empty(t, turns.waiting)
+	})
+}
+
+// TestOneClientDoesNotTakeAllTurns has a client whose turns take long, and asks for more.
+func TestOneClientDoesNotTakeAllTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		turns := &turns{arriving: func() bool { return true }}
+		most := turns.most()
+		require.GreaterOrEqual(t, most, 2)
+		var order []string
+		for range most {
+			require.NoError(t, turns.take(t.Context(), "greedy"))
+		}
+		for _, client := range []string{"greedy", "greedy", "other", "third"} {
+			go func() {
+				if turns.take(t.Context(), client) == nil {
+					order = append(order, client)
+				}
+			}()
+			synctest.Wait()
+		}
+		turns.leave("greedy")
+		synctest.Wait()
+		assert.Equal(t, []string{"other"}, order)
+		turns.leave("other")
+		synctest.Wait()
+		assert.Equal(t, []string{"other", "third"}, order)
+		turns.leave("third")
+		synctest.Wait()
+		assert.Equal(t, []string{"other", "third", "greedy"}, order)
+		for range most {
+			turns.leave("greedy")
+		}
+		synctest.Wait()
+		turns.leave("greedy")
+		assert.Zero(t, turns.taken)
+		assert.Empty(t, turns.held)
 	})
 }

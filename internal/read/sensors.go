@@ -59,6 +59,13 @@ func (s *Session) eachPage(ctx context.Context, q telemetry.SensorQuery, page fu
 		if !narrow(s.who, &q) {
 			return
 		}
+		s.asking.Add(1)
+		failed := false
+		defer func() {
+			if !failed {
+				s.asking.Add(-1)
+			}
+		}()
 		for left := q.Limit; ; {
 			one := q
 			if one.Limit = sensorPage; left > 0 {
@@ -69,6 +76,7 @@ func (s *Session) eachPage(ctx context.Context, q telemetry.SensorQuery, page fu
 				if n++; n > one.Limit && err == nil {
 					break
 				}
+				failed = err != nil
 				if q.After = found.ID; !yield(found, err) || err != nil {
 					return
 				}

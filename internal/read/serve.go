@@ -102,6 +102,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 		return err
 	}
 	defer q.End()
+	q.asking.Add(1)
 	defer w.hurry(r.cfg.Timeout + slowClient)()
 	err = endpoints[c].answer(q, ctx)
 	if err != nil {
@@ -145,7 +146,7 @@ func (s *Session) explain(ctx context.Context, err error) error {
 	if cause := s.stored.Available(s.stream); cause != nil {
 		return away(errors.Join(cause, err))
 	}
-	timeout, nothing := s.reader.cfg.Timeout, s.budget.Spent() == 0 // MongoDB sent no document
+	timeout, nothing := s.reader.cfg.Timeout, s.asking.Load() > 0 && s.budget.Spent() == 0 // MongoDB sent no document
 	switch {
 	case errors.Is(context.Cause(ctx), errTimeout) && nothing: // a smaller query would not help
 		return &telemetry.Error{

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/access"
@@ -40,6 +41,7 @@ type Session struct {
 	waitingOnly bool // see params
 
 	budget *telemetry.Budget
+	asking atomic.Int64 // questions to MongoDB that it has not answered, or not yet
 	end    []func()
 
 	mu      sync.Mutex
@@ -116,6 +118,7 @@ func (s *Session) Apart(ctx context.Context) (context.Context, *Session) {
 // notes what that lacks. It returns the error of a budget that is exceeded.
 func (s *Session) TakeOver(from *Session, share float64) error {
 	s.lack(from.Missing())
+	s.asking.Add(from.asking.Load())
 	return telemetry.Spend(telemetry.WithBudget(context.Background(), s.budget), int(share*float64(from.budget.Spent())))
 }
 
@@ -176,14 +179,17 @@ func (s *Session) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Se
 
 // passOn yields what a source has, with explained errors.
 func passOn[T any](s *Session, ctx context.Context, from iter.Seq2[T, error], yield func(T, error) bool) { //nolint:revive // the session is like a receiver
+	s.asking.Add(1)
 	for item, err := range from {
 		if err != nil {
-			err = s.explain(ctx, err)
-		}
-		if !yield(item, err) || err != nil {
+			yield(item, s.explain(ctx, err))
 			return
 		}
+		if !yield(item, nil) {
+			break
+		}
 	}
+	s.asking.Add(-1)
 }
 
 // waiting gathers the readings of a query that may not be stored yet.
@@ -204,11 +210,13 @@ func (s *Session) Latest(ctx context.Context, sensor string) (telemetry.Reading,
 	if err := s.who.RequireSensor(sensor); err != nil {
 		return telemetry.Reading{}, false, err
 	}
+	s.asking.Add(1)
 	r, found, err := s.latest(ctx, sensor)
 	if err != nil {
-		err = s.explain(ctx, err)
+		return r, found, s.explain(ctx, err)
 	}
-	return r, found, err
+	s.asking.Add(-1)
+	return r, found, nil
 }
 
 func (s *Session) latest(ctx context.Context, sensor string) (telemetry.Reading, bool, error) {

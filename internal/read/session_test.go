@@ -1,10 +1,12 @@
 package read
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -96,4 +98,21 @@ func TestSessionsApplyLimitsAndAccess(t *testing.T) {
 	assert.Zero(t, r.slots.used())
 	_, _, err = r.Begin(t.Context(), Ask{Stream: "other"})
 	assert.Equal(t, telemetry.NotFound, telemetry.KindOf(err))
+}
+
+// TestASessionThatAskedNothingDoesNotBlameMongoDB: it may have waited for its turn.
+func TestASessionThatAskedNothingDoesNotBlameMongoDB(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newReader(t, fakeSource{asked: func(ctx context.Context) { <-ctx.Done() }})
+		ctx, s, err := r.Begin(t.Context(), Ask{})
+		require.NoError(t, err)
+		defer s.End()
+		<-ctx.Done()
+		require.ErrorContains(t, s.Explain(ctx), "the answer took longer than 30s")
+		for _, err := range s.Readings(ctx, telemetry.Query{Sensor: "a", To: maxTime}) {
+			require.ErrorContains(t, err, "MongoDB sent nothing within 30s")
+		}
+		require.ErrorContains(t, s.Explain(ctx), "MongoDB sent nothing within 30s")
+	})
 }
