@@ -85,7 +85,11 @@ func (srv *Server) writes(p protocol, serve func(*exchange) error) http.Handler 
 			return
 		}
 		if r.Method != http.MethodPost {
-			w.Header().Set("Allow", http.MethodPost)
+			allowed := http.MethodPost
+			if r.URL.Path == "/v1/readings" { // the reader serves the others
+				allowed = "GET, HEAD, POST"
+			}
+			w.Header().Set("Allow", allowed)
 			x.problem(r.Context(), methodWrong, &telemetry.Error{Code: codeMethodWrong, Message: r.Method + " is not allowed here; readings are sent with POST"})
 			return
 		}

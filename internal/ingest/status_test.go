@@ -120,6 +120,8 @@ func TestProblems(t *testing.T) {
 			assert.Empty(t, w.Header().Get("Allow"))
 		case c.path == "/v1/streams":
 			assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"))
+		case c.path == "/v1/readings":
+			assert.Equal(t, "GET, HEAD, POST", w.Header().Get("Allow"), "the reader serves GET and HEAD")
 		default:
 			assert.Equal(t, "POST", w.Header().Get("Allow"))
 		}
