@@ -51,12 +51,14 @@ func (q *question) many(ctx context.Context) error {
 	list := &list{page: q.newPage(), limit: q.params.query.Limit}
 	after := q.params.after
 	for _, sensor := range q.params.sensors {
-		if list.n == list.limit || list.full() {
+		if list.n == list.limit || list.full() || q.budget.Spent() > q.budget.Limit()/2 {
 			return list.end("0.0." + sensor)
 		}
 		ask := q.params.query
 		ask.Sensor = sensor
-		next, err := q.fill(ctx, list, ask, after)
+		own := telemetry.NewBudget(q.budget.Limit()) // each may cost what it may cost alone
+		next, err := q.fill(telemetry.WithBudget(ctx, own), list, ask, after)
+		q.budget.Add(own.Spent())
 		if err != nil {
 			return err
 		}

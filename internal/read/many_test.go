@@ -68,6 +68,24 @@ func TestPagesOfManySensorsEndBeforeAMillisecond(t *testing.T) {
 	assert.Empty(t, after)
 }
 
+// TestASensorAmongManyMayCostAsMuchAsAlone: the page ends before the next one.
+func TestASensorAmongManyMayCostAsMuchAsAlone(t *testing.T) {
+	t.Parallel()
+	var all []telemetry.Reading
+	for _, id := range []string{"a", "b", "c"} {
+		all = append(all, reading(id, 0, 1), reading(id, time.Second, 2))
+	}
+	r := newReader(t, fakeSource{readings: all, cost: 400 << 10}, func(c *Config, _ *Stored) { c.MaxBytes = 1 << 20 })
+	n, pages := 0, 0
+	for after, first := "", true; first || after != ""; first = false {
+		var page []int64
+		page, after = getPage(t, r, readingsPath+"?sensor=a&sensor=b&sensor=c&after="+after, false)
+		n, pages = n+len(page), pages+1
+	}
+	assert.Equal(t, 6, n)
+	assert.Equal(t, 3, pages)
+}
+
 func TestRequestsForManySensorsAreChecked(t *testing.T) {
 	t.Parallel()
 	r := newReader(t, fakeSource{readings: []telemetry.Reading{reading("a", 0, 1)}})

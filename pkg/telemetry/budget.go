@@ -18,6 +18,9 @@ func NewBudget(bytes int64) *Budget { return &Budget{limit: bytes} }
 // Spent returns the bytes that were taken out.
 func (b *Budget) Spent() int64 { return b.spent.Load() }
 
+// Add takes so many bytes out, even if fewer are left.
+func (b *Budget) Add(bytes int64) { b.spent.Add(bytes) }
+
 // Limit returns the bytes that the budget began with; 0: any number.
 func (b *Budget) Limit() int64 { return b.limit }
 
