@@ -173,7 +173,8 @@ func parseAny(line []byte, r *telemetry.Reading) error {
 		Tags   jsontext.Value `json:"tags"`
 	}
 	if err := json.Unmarshal(line, &given, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("this is not a reading in JSON: %s", withoutPackages.Replace(err.Error()))
+		// The decoder's errors begin with the names of its packages.
+		return fmt.Errorf("this is not a reading in JSON: %s", strings.NewReplacer("jsontext: ", "", "json: ", "").Replace(err.Error()))
 	}
 	var err error
 	*r = telemetry.Reading{Sensor: given.Sensor}
@@ -192,9 +193,6 @@ func parseAny(line []byte, r *telemetry.Reading) error {
 	r.Fields, r.Tags = content.Fields, content.Tags
 	return nil
 }
-
-// withoutPackages removes the names of packages from the errors of a JSON decoder.
-var withoutPackages = strings.NewReplacer("jsontext: ", "", "json: ", "")
 
 func orEmpty(v jsontext.Value) jsontext.Value {
 	if len(v) == 0 {
