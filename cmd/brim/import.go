@@ -172,7 +172,7 @@ func refusedText(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %s rows refused", humanize.Comma(n))
+	return fmt.Sprintf(", %s refused", plural(n, "row"))
 }
 
 func importText(done transfer.Imported) string {

@@ -58,6 +58,7 @@ func TestExportAndImport(t *testing.T) {
 	require.ErrorContains(t, got.err, "1 of 3,001 rows could not be read or were refused")
 	assert.Equal(t, exitFailed, exitCode(got.err))
 	assert.Contains(t, got.stderr, given+":3001: this is not a reading in JSON")
+	assert.NotContains(t, got.stderr, "jsontext")
 	assert.Equal(t, "imported 3,000 readings from 1 file into stream readings\n", got.stdout)
 
 	export := func(stream, format string, who []string, more ...string) (string, transfer.Exported) {

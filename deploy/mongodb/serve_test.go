@@ -168,7 +168,7 @@ func withoutRights(t *testing.T, n *tenant) {
 		require.ErrorContains(t, err, "403", answer)
 		require.ErrorContains(t, err, "delete_not_granted", "and not that it is unknown")
 	}
-	mongodtest.Native(t, "the doctor cannot measure its disk")
+	mongodtest.Native(t, "the doctor cannot sample its disk")
 	n.grant(lessOf(t, roles.Serve)["serverStatus"])
 	said := d.AwaitLog("doctor: cannot sample")
 	assert.Contains(t, said["why"], "serverStatus")

@@ -293,7 +293,7 @@ func TestUserWithoutPermission(t *testing.T) {
 	fail("off")
 	b.Sample(t.Context())
 	assert.Empty(t, b.signal(t, cacheUsedShare).Why)
-	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("can measure again\" subject=\"storage engine\"")), "%s", b.log)
+	assert.Equal(t, 1, bytes.Count(b.log.Bytes(), []byte("can sample again\" subject=\"storage engine\"")), "%s", b.log)
 }
 
 // TestRefusedUser: a wrong password is not a missing role.

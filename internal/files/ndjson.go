@@ -173,7 +173,8 @@ func parseAny(line []byte, r *telemetry.Reading) error {
 		Tags   jsontext.Value `json:"tags"`
 	}
 	if err := json.Unmarshal(line, &given, json.RejectUnknownMembers(true)); err != nil {
-		return fmt.Errorf("this is not a reading in JSON: %w", err)
+		// The decoder's errors begin with the names of its packages.
+		return fmt.Errorf("this is not a reading in JSON: %s", strings.NewReplacer("jsontext: ", "", "json: ", "").Replace(err.Error()))
 	}
 	var err error
 	*r = telemetry.Reading{Sensor: given.Sensor}
