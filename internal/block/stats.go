@@ -160,15 +160,6 @@ func (r *reader) number() telemetry.Value {
 	return telemetry.Value{}
 }
 
-// Span returns the times of the first and last reading as the statistics have them, in
-// milliseconds since the epoch, false if there are none.
-func (b *Block) Span() (first, last int64, ok bool) {
-	r := &reader{rest: b.statistics}
-	from := unzigzag(r.uvarint())
-	first, last = int64(from), int64(from+r.uvarint())
-	return first, last, r.err == nil
-}
-
 // Statistics returns the statistics in the header, false if the block has none. Fields are
 // in the order of the columns.
 func (b *Block) Statistics() (s Statistics, ok bool, err error) {

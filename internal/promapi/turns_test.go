@@ -2,12 +2,17 @@ package promapi
 
 import (
 	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/read"
 )
 
 func TestQueriesLeaveProcessorsToReadingsThatArrive(t *testing.T) {
@@ -87,5 +92,29 @@ func TestOneClientDoesNotTakeAllTurns(t *testing.T) {
 		turns.leave("greedy")
 		assert.Zero(t, turns.taken)
 		assert.Empty(t, turns.held)
+	})
+}
+
+// neverAsked is a source that cannot be read.
+type neverAsked struct{ read.Source }
+
+// TestWaitingForATurnIsNotWaitingForMongoDB asks while other clients have all turns.
+func TestWaitingForATurnIsNotWaitingForMongoDB(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		logger := slog.New(slog.DiscardHandler)
+		r, err := read.New(read.Config{DefaultStream: "readings", Problem: func(http.ResponseWriter, error) {}, Logger: logger})
+		require.NoError(t, err)
+		r.Open(read.Stored{Sources: map[string]read.Source{"readings": neverAsked{}}, Available: func(string) error { return nil }})
+		api, err := New(Config{Reader: r, Logger: logger})
+		require.NoError(t, err)
+		for range api.turns.most() {
+			require.NoError(t, api.turns.take(t.Context(), "greedy"))
+		}
+		w := httptest.NewRecorder()
+		api.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/prometheus/api/v1/query?query=1", http.NoBody))
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+		assert.Contains(t, w.Body.String(), `"errorType":"timeout"`)
+		assert.NotContains(t, w.Body.String(), "MongoDB sent nothing")
 	})
 }

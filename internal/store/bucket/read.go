@@ -521,9 +521,6 @@ func (e *emitter) drain(before int64) bool {
 func (e *emitter) unpack(ctx context.Context, p packed) error {
 	tags := e.decoder.Tags(p.doc.Lookup("tags"))
 	err := eachBlock(p.doc, e.query.Sensor, func(b *block.Block) error {
-		if first, last, ok := b.Span(); ok && (last < e.query.From || first >= e.query.To) {
-			return nil
-		}
 		if err := spend(ctx, b, e.query.Fields); err != nil {
 			return err
 		}
