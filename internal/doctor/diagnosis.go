@@ -317,7 +317,7 @@ var diagnoses = []diagnosis{
 		symptom: "much of a collection's file is empty, as after deletes. Writes hardly suffer; disk space is short, and backups take long.",
 		look:    "\"Free space inside the files\" for which stream; with `--retention` some is normal, since new documents use it again.",
 		remedies: []remedy{{
-			action: "reclaim the space: brim compact --stream {stream}, on one member after the other",
+			action: "reclaim the space: brim compact {stream}, on one member after the other",
 			cost:   "load on the disk while it runs; writes go on. Otherwise the free space is used again by the next writes",
 		}},
 	},

@@ -191,7 +191,7 @@ func Runbook() string {
 			if r.where != "" {
 				where = "if " + r.where + ", "
 			}
-			action := inBraces.ReplaceAllStringFunc(r.action, func(word string) string { return strings.ToUpper(strings.Trim(word, "{}")) })
+			action := inBraces.ReplaceAllStringFunc(strings.ReplaceAll(r.action, "{stream}", "--stream {stream}"), func(word string) string { return strings.ToUpper(strings.Trim(word, "{}")) })
 			if uses[r.action] == 1 {
 				fmt.Fprintf(&findings, "  %d. %s%s. *Cost:* %s.\n", n+1, where, action, r.cost)
 				continue

@@ -93,7 +93,7 @@ func TestFenceDoesNotWaitForATransactionLongerThanAllowed(t *testing.T) {
 	session, err := db.Client().StartSession()
 	require.NoError(t, err)
 	defer session.EndSession(context.WithoutCancel(t.Context()))
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second) // the transaction would last for a minute
+	ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second) // the transaction would last for a minute
 	defer cancel()
 	cfg := recompressing(db)
 	cfg.FenceLimit = time.Second

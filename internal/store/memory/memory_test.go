@@ -43,7 +43,7 @@ func TestStoreForgetsTheOlderHalf(t *testing.T) {
 func TestNewRefusesWhatCannotWork(t *testing.T) {
 	t.Parallel()
 	_, err := memory.New(memory.Config{Granularity: 7 * time.Minute})
-	require.ErrorContains(t, err, "granularity 7m0s")
+	require.ErrorContains(t, err, "granularity 7m")
 	_, err = memory.New(memory.Config{Granularity: time.Minute, MaxReadings: 1})
 	require.ErrorContains(t, err, "too small")
 }
