@@ -78,7 +78,7 @@ func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
 	add("max-wait", config.FormatDuration(advise.DefaultMaxWait), "DURATION", "longest --flush-max to consider: how long a reading may be in Brim's journal only, where queries through Brim see it and programs that read MongoDB directly do not", config.Duration(&n.MaxWait, time.Millisecond, advise.MaxMaxWait, false))
 	add("batch", "1", "N", "readings per request (affects the cost of ingest)", config.Count(&n.Batch, 1, 10_000))
 	add("duplicates", "never", "never|rare", "whether a reading may be stored twice after an answer of MongoDB was lost; rare allows time series, in which the database does not prevent it", config.Choice(&n.Duplicates, advise.Never, advise.Rare))
-	add("core-hour", money(advise.DefaultCoreHour), "PRICE", "of an hour of a CPU core", config.Number(&n.CoreHour, 0.000001, 1e6))
+	add("core-hour", money(advise.DefaultCoreHour), "PRICE", "of an hour of one CPU core", config.Number(&n.CoreHour, 0.000001, 1e6))
 	add("gb-month", money(advise.DefaultGBMonth), "PRICE", "of a GB on disk for a month, in the same money", config.Number(&n.GBMonth, 0.000001, 1e6))
 	add("disk-writes", "150GB", "SIZE", "that checkpoints may write a day; by default 0.3 times a drive of 500 GB", config.Size(&n.DiskWrites, 1<<20, 1<<50, false))
 	flags := cmd.Flags()

@@ -109,7 +109,7 @@ func (o *deleteOptions) check(one bool) error {
 	case one && o.sensor == "":
 		return errors.New("the sensor id is empty")
 	case one && o.dryRun:
-		return errors.New("--dry-run and a sensor id cannot be used together; brim query --sensors --prefix ID shows it")
+		return errors.New("--dry-run and a sensor id cannot be used together; to see the sensor: brim query --sensors --prefix ID")
 	case o.dryRun && o.yes:
 		return errors.New("--dry-run and --yes cannot be used together")
 	}

@@ -606,7 +606,7 @@ func (r *storageReport) text() string {
 		line("The migration of stream %s is given up; daemons go on with the collection that they have.", r.Stream)
 		return b.String()
 	case !r.Switched:
-		line("Stream %s is copied into bucket documents, and compared: %s. What daemons write goes on being a time series.", r.Stream, plural(r.Readings, "reading"))
+		line("Stream %s is copied into bucket documents, and compared: %s. Daemons still write to the time-series collection.", r.Stream, plural(r.Readings, "reading"))
 		line("To catch up with it, run the same command again, at any time.")
 		line("To switch: %s", r.words.command("--storage", "bucket", "--granularity", r.Granularity, "--drop-old"))
 		line("That holds the daemons for a last look, twice what took %.1f s now, and drops the time-series collection; have them restarted with --storage bucket --granularity %s then.", r.LastRound, r.Granularity)

@@ -102,7 +102,7 @@ func (a *adminPages) handler() http.Handler {
 	return protect(access.SameOrigin(a.refuse, a.known(mux)))
 }
 
-// known answers requests that no handler takes with errors in JSON.
+// known answers requests that match no handler with an error in JSON.
 func (a *adminPages) known(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refusal, pattern := mux.Handler(r)

@@ -257,7 +257,7 @@ func (s *Stream) all() []Setting {
 		},
 		{
 			Name: "duplicates", live: true, Kind: "RULE", Initial: string(store.Keep), set: config.Choice(&s.Duplicates, store.Keep, store.DropIdentical),
-			Usage: "which readings of a sensor with the same time are kept: keep (all), or drop-identical (one of those with the same fields, values and tags); queries apply it at once, sealing for good",
+			Usage: "which readings of a sensor with the same time are kept: keep (all), or drop-identical (one of those with the same fields, values and tags); queries apply the rule immediately; sealing removes the duplicates from MongoDB",
 		},
 		{Name: "fields", live: true, Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
 		{

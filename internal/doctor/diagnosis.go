@@ -325,7 +325,7 @@ var diagnoses = []diagnosis{
 		name: foundUnsealed, cause: "unsealed: windows that have ended are not sealed when they should be",
 		because: []string{foundDiskFull, foundAway, foundLate}, holds: sealingBehind, aside: true, always: true,
 		why: func(s *Seen) string {
-			return "some may have been due for " + round(s.WritePath.SealLag/3600) + " h; until they are sealed, they take more space and are read more slowly"
+			return "some may have been due for " + round(s.WritePath.SealLag/3600) + " h; until they are sealed, they take more space"
 		},
 		symptom: "windows have been due to be sealed for more than an hour. Readings are stored and read as usual, but take more space.",
 		look:    "\"Sealing is behind\", \"Sealed parts\"; the daemon's log (\"sealing waits for other daemons\", \"sealing was interrupted\"); `/status` has the progress and its last error.",

@@ -134,7 +134,7 @@ func WritesOf(l scrape.Sample) Writes {
 
 func pastDueOf(l scrape.Sample) float64 { return orZero(l.Value("brim_queue_past_due_seconds", nil)) }
 
-// sealLagOf is that of the stream that is furthest behind.
+// sealLagOf returns the seal lag of the stream that is furthest behind.
 func sealLagOf(l scrape.Sample) (seconds float64) {
 	for _, m := range l.Metrics("brim_seal_lag_seconds", nil) {
 		seconds = max(seconds, m.GetGauge().GetValue())

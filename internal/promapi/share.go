@@ -244,8 +244,8 @@ func take[T any](ctx context.Context, s *shares, session *read.Session, v *visit
 	return result, joined, errors.Join(r.err, session.TakeOver(r.session, w.share(&r.want)))
 }
 
-// share estimates how much of what another want, which covers w, reads is wanted. The times
-// of readings count as a field.
+// share estimates which part of a larger read, of, w accounts for; of covers w. Timestamps
+// count as one field.
 func (w *want) share(of *want) float64 {
 	share := 1.0
 	if of.to > of.from {

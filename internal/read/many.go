@@ -56,7 +56,7 @@ func (q *question) many(ctx context.Context) error {
 		}
 		ask := q.params.query
 		ask.Sensor = sensor
-		own := telemetry.NewBudget(q.budget.Limit()) // each may cost what it may cost alone
+		own := telemetry.NewBudget(q.budget.Limit()) // each may cost as much as on its own
 		next, err := q.fill(telemetry.WithBudget(ctx, own), list, ask, after)
 		q.budget.Add(own.Spent())
 		if err != nil {
@@ -91,7 +91,7 @@ func (q *question) fill(ctx context.Context, to *list, ask telemetry.Query, afte
 	if ask.Unstored, err = q.waiting(ctx, ask); err != nil {
 		return cursor{}, err
 	}
-	if q.w.begun && len(q.Missing()) > len(q.w.missing) { // the head is sent, and does not say so
+	if q.w.begun && len(q.Missing()) > len(q.w.missing) { // the headers were sent without it
 		return cursor{}, telemetry.Errorf(telemetry.Unavailable, "incomplete", "daemon %s could not be asked for readings that it has not stored yet; ask again", strings.Join(q.Missing(), ", "))
 	}
 	q.showMissing()

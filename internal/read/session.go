@@ -41,7 +41,7 @@ type Session struct {
 	waitingOnly bool // see params
 
 	budget *telemetry.Budget
-	asking atomic.Int64 // questions to MongoDB that it has not answered, or not yet
+	asking atomic.Int64 // queries to MongoDB that failed or are still running
 	end    []func()
 
 	mu      sync.Mutex
@@ -115,7 +115,7 @@ func (s *Session) Apart(ctx context.Context) (context.Context, *Session) {
 }
 
 // TakeOver charges the session for its share, from 0 to 1, of what another one has read, and
-// notes what that lacks. It returns the error of a budget that is exceeded.
+// notes what the other session lacks. It returns the error of a budget that is exceeded.
 func (s *Session) TakeOver(from *Session, share float64) error {
 	s.lack(from.Missing())
 	s.asking.Add(from.asking.Load())

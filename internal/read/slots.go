@@ -15,8 +15,8 @@ import (
 // it cannot block all other readers. Unauthenticated clients have no such limit: a
 // dashboard and a proxy have one address.
 //
-// Who waits gets a slot in the order in which the waits end: those who came first of
-// those who wait equally long, and those who wait a second before those who wait longer.
+// Waiters get slots in the order of their deadlines. Of two that wait equally long the
+// earlier one goes first; one that waits a second usually goes before one that waits longer.
 type slots struct {
 	all, half int
 

@@ -57,7 +57,7 @@ type Settings struct {
 	MaxReadingsPerUpdate int           // 0: no limit; 1: no merging
 	Retention            time.Duration // 0: forever
 	WriteConcern         WriteConcern
-	View                 bool       // keep a View beside the collection
+	View                 bool       // keep a View next to the collection
 	Duplicates           Duplicates // that sealing applies; empty: Keep
 }
 

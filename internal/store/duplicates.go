@@ -83,7 +83,7 @@ func (d *Distinct) makeKey(r *telemetry.Reading) {
 	}
 }
 
-// sort makes order the places of n names, by name.
+// sort sets order to the indexes of n names, sorted by name.
 func (d *Distinct) sort(n int, name func(int) string) {
 	d.order = d.order[:0]
 	for i := range n {
@@ -125,7 +125,7 @@ func fieldsOf(all []telemetry.Field, names []string) (out []telemetry.Field) {
 	return out
 }
 
-// DistinctSummary is likewise for a summary. It reads all readings.
+// DistinctSummary does the same for a summary. It reads all readings.
 func DistinctSummary(ctx context.Context, q telemetry.SummaryQuery, all func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, last := NewSteps(q), int64(math.MinInt64)

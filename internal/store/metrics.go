@@ -50,7 +50,7 @@ func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granu
 		})),
 		Duplicates: shared(all, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_duplicates_prevented_total",
-			Help: "Readings already stored when about to be resent.",
+			Help: "Readings that were about to be sent again and were found to be stored already.",
 		})),
 		OwnTags: shared(all, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "brim_store_tag_conflicts_total",

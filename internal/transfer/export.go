@@ -62,11 +62,11 @@ const (
 	// memory, one page each; a daemon answers at least four queries at once, half of
 	// them to one identity.
 	parallel = 2
-	// One request asks for the readings of so many sensors, with ids of so many bytes
-	// together, as they are part of its URL.
+	// A request names at most this many sensors, whose ids total at most about this many
+	// bytes, since they are in its URL.
 	sensorsTogether = 100
 	idsTogether     = 2 << 10
-	// savePause is how much work is lost at most by an interruption, unless a day of those
+	// savePause bounds the work that an interruption can lose, unless a day of those
 	// sensors takes longer.
 	savePause = 5 * time.Second
 )
@@ -333,8 +333,8 @@ func (e *export) daysBefore(ms int64) int {
 	return int((dayOf(ms) - dayOf(e.state.From)) / day.Milliseconds())
 }
 
-// some are the readings of some sensors in a day.
-type some struct {
+// A sensorBatch is a group of sensors and their readings of one day.
+type sensorBatch struct {
 	sensors []string
 	bytes   int       // of sensors
 	pages   chan Page // of which one may wait
@@ -343,10 +343,10 @@ type some struct {
 
 // sensors yields the sensors behind one that may have readings in a day, in the order of
 // their ids, while some of the next are being read.
-func (e *export) sensors(ctx context.Context, start int64, after string) iter.Seq2[*some, error] {
-	return func(yield func(*some, error) bool) {
+func (e *export) sensors(ctx context.Context, start int64, after string) iter.Seq2[*sensorBatch, error] {
+	return func(yield func(*sensorBatch, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		work, order := make(chan *some), make(chan *some, parallel)
+		work, order := make(chan *sensorBatch), make(chan *sensorBatch, parallel)
 		var failed error
 		var all sync.WaitGroup
 		defer all.Wait()
@@ -354,8 +354,8 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 		all.Go(func() {
 			defer close(order)
 			defer close(work)
-			failed = e.together(ctx, start, after, func(one *some) error {
-				for _, to := range []chan *some{work, order} { // in this order, so that each that is waited for is read
+			failed = e.together(ctx, start, after, func(one *sensorBatch) error {
+				for _, to := range []chan *sensorBatch{work, order} { // in this order, so that each that is waited for is read
 					select {
 					case to <- one:
 					case <-ctx.Done():
@@ -368,7 +368,7 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 		for range parallel {
 			all.Go(func() {
 				for one := range work {
-					one.err = e.readSome(ctx, start, one)
+					one.err = e.readBatch(ctx, start, one)
 					close(one.pages)
 				}
 			})
@@ -386,8 +386,8 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 
 // together calls visit for the sensors that may have readings in a day, as many at a time
 // as one request asks for.
-func (e *export) together(ctx context.Context, start int64, after string, visit func(*some) error) error {
-	next := &some{pages: make(chan Page, 1)}
+func (e *export) together(ctx context.Context, start int64, after string, visit func(*sensorBatch) error) error {
+	next := &sensorBatch{pages: make(chan Page, 1)}
 	err := e.eachSensor(ctx, after, func(s telemetry.SensorSeen) error {
 		if s.Newest < max(start, e.state.From) {
 			return nil
@@ -397,7 +397,7 @@ func (e *export) together(ctx context.Context, start int64, after string, visit 
 			return nil
 		}
 		full := next
-		next = &some{pages: make(chan Page, 1)}
+		next = &sensorBatch{pages: make(chan Page, 1)}
 		return visit(full)
 	})
 	if err != nil || len(next.sensors) == 0 {
@@ -406,8 +406,8 @@ func (e *export) together(ctx context.Context, start int64, after string, visit 
 	return visit(next)
 }
 
-// readSome reads the pages of some sensors of a day.
-func (e *export) readSome(ctx context.Context, start int64, s *some) error {
+// readBatch reads the pages of the sensors of a batch.
+func (e *export) readBatch(ctx context.Context, start int64, s *sensorBatch) error {
 	q := PageQuery{Sensors: s.sensors, From: max(start, e.state.From), To: min(start+day.Milliseconds(), e.state.To), Limit: pageReadings}
 	for {
 		page, err := e.source.Readings(ctx, q)
@@ -432,7 +432,7 @@ func (e *export) readSome(ctx context.Context, start int64, s *some) error {
 	}
 }
 
-func (s *some) last() string { return s.sensors[len(s.sensors)-1] }
+func (s *sensorBatch) last() string { return s.sensors[len(s.sensors)-1] }
 
 // writeDays writes the file of each day that was read.
 func (e *export) writeDays(ctx context.Context) error {

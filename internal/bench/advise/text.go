@@ -73,7 +73,7 @@ func (a *Advice) fresh() report.Block {
 		t.Add(Span(f.Flush), Span(f.Gather.Round(100*time.Millisecond)), number(f.PerUpdate), bench.Seconds.Format(f.Mongod), fmt.Sprintf("%.2g", f.Cores), fmt.Sprintf("%.2f", f.CPUPrice))
 	}
 	return report.Block{Title: "What freshness costs", Table: t, Notes: []string{
-		"Programs that read MongoDB directly are behind by up to --flush-max, and losing Brim's disk loses readings of up to that time. mongod: its CPU time for writing; CPU price: per month, of mongod and brim. --max-wait limits the choice.",
+		"Programs that read MongoDB directly are behind by up to --flush-max, and if Brim's disk is lost, up to that much of the newest readings is lost. mongod: its CPU time for writing; CPU price: per month, of mongod and brim. --max-wait limits the choice.",
 	}}
 }
 
@@ -137,7 +137,7 @@ func (a *Advice) explain() {
 	if c.MergeReadings > mergeReadings {
 		choose("merge-readings", strconv.Itoa(c.MergeReadings), "As many as a sensor sends within flush-max, so that updates are not sent earlier.")
 	}
-	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). Set it with storage.syncPeriodSecs on your own mongod; after a crash MongoDB replays as much of its journal.",
+	choose("checkpoint interval", Span(c.Checkpoint), "A day's checkpoints write %s; the limit is %s (--disk-writes). Set it with storage.syncPeriodSecs on your own mongod; after a crash MongoDB replays up to that much of its journal.",
 		bench.Bytes.Format(c.Written), bench.Bytes.Format(float64(a.Needs.DiskWrites)))
 }
 
@@ -146,7 +146,7 @@ func (a *Advice) explainFormat() {
 	c := a.Chosen
 	value, why := store.Documents, "Any program can read sub-documents."
 	if c.Columns {
-		value, why = store.Columns, "Updates carry packed blocks, and windows are sealed when they have ended; other programs than Brim need a decoder or the stream's view."
+		value, why = store.Columns, "Updates carry packed blocks, and windows are sealed when they have ended; programs other than Brim need a decoder or the stream's view."
 	}
 	a.Choices = append(a.Choices, Choice{"bucket-format", string(value), why + " " + a.next(func(o Candidate) bool {
 		return o.Storage == c.Storage && o.Columns != c.Columns
@@ -181,7 +181,7 @@ func (a *Advice) warn(within bool) {
 		a.Warnings = append(a.Warnings, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: use a disk that is rated for it.", bench.Bytes.Format(c.Written)))
 	}
 	if !a.Figures.reportsMongod() {
-		a.Warnings = append(a.Warnings, "This MongoDB does not report its CPU time, so the prices include only Brim's: measure in a mongod of advise's own, without --mongo-uri.")
+		a.Warnings = append(a.Warnings, "This MongoDB does not report its CPU time, so the prices include only Brim's: measure without --mongo-uri, in a mongod that advise starts.")
 	}
 }
 

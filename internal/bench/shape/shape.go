@@ -62,7 +62,7 @@ type Shape struct {
 	Sealed      bool         // Buckets: Load seals them
 }
 
-// Packed reports whether buckets hold blocks, which only Brim can read.
+// Packed reports whether buckets hold blocks, which MongoDB cannot query.
 func (s Shape) Packed() bool { return s.Format == store.Columns || s.Sealed }
 
 // String names the shape as tables show it.

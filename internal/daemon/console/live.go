@@ -295,7 +295,7 @@ func (g *glance) events() []eventRow {
 	out := make([]eventRow, 0, 8)
 	for _, e := range []struct{ name, family, meaning string }{
 		{"Unknown outcomes", metricUnknown, "updates whose reply was lost; each was looked up or sent again"},
-		{"Duplicates prevented", metricDuplicates, "already stored when about to be resent"},
+		{"Duplicates prevented", metricDuplicates, "found to be stored already before being sent again"},
 		{"Repeated requests", metricRepeated, "recognised by their idempotency key and answered as before"},
 		{"Retried writes", metricRetries, "bucket updates that had to be sent again"},
 		{"Dead letters", metricDeadLetters, "readings that MongoDB refused for their content; see brim deadletter list"},

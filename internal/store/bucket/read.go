@@ -554,8 +554,8 @@ func (e *emitter) unpack(ctx context.Context, p packed) error {
 // unpackedBytes is about what a time or a value of a block would take in a document.
 const unpackedBytes = 16
 
-// spend counts the wanted fields of a block, which is a tenth of that, against the budget of
-// ctx before they are unpacked.
+// spend charges the budget of ctx for the wanted fields of a block, at their unpacked size,
+// before they are unpacked. A packed block has about a tenth of it.
 func spend(ctx context.Context, b *block.Block, wanted []string) error {
 	values, err := b.Values(wanted)
 	if err != nil {
