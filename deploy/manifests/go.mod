@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/brim-telemetry/brim v0.0.0
 	github.com/compose-spec/compose-go/v2 v2.9.1
+	github.com/dustin/go-humanize v1.1.0
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.94.1
 	github.com/stretchr/testify v1.12.1
 	go.mongodb.org/mongo-driver/v2 v2.9.3
