@@ -249,7 +249,7 @@ func claims() []bench.Claim {
 			From: bench.At("load", prefilledCell(5), "p50"), Of: bench.At("load", prefilledCell(95), "p50"), Because: grows,
 		},
 		{
-			Says: "the same: the most readings that a processor of MongoDB's stores a second", Published: 800. / 2000, PublishedAs: "2,000 → 800/s (start, after 55 min)", Unit: bench.PerSecond, Rule: bench.PairedFactor,
+			Says: "the same: the highest rate that one CPU core of MongoDB stores", Published: 800. / 2000, PublishedAs: "2,000 → 800/s (start, after 55 min)", Unit: bench.PerSecond, Rule: bench.PairedFactor,
 			From: bench.At("capacity", prefilledCell(5), "for each processor of mongod"), Of: bench.At("capacity", prefilledCell(95), "for each processor of mongod"), Because: costs,
 		},
 		{

@@ -74,7 +74,7 @@ func Table(w io.Writer, width int, results []*bench.Result) error {
 func HTML(w io.Writer, results ...*bench.Result) error {
 	d := report.Document{
 		Heading: "Experiments",
-		Intro: "Figures that articles about MongoDB as a telemetry store repeat, mostly without machine, version or settings (docs/experiments.md lists them), beside those measured on this machine. " +
+		Intro: "Figures that articles about MongoDB as a telemetry store repeat, mostly without machine, version or settings (docs/experiments.md lists them), next to those measured on this machine. " +
 			"Figures are medians, with the range of the repeats.",
 	}
 	if len(results) == 1 {
