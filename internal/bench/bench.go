@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -442,6 +443,26 @@ func (l *Lab) Daemon(ctx context.Context, m *MongoDB, flags ...string) (*Daemon,
 // Load runs `brim load` against the daemon.
 func (d *Daemon) Load(ctx context.Context, flags ...string) (*load.Result, error) {
 	return launch.Load(ctx, d.lab.config.Brim, d.Daemon, flags...)
+}
+
+// Query returns the whole answer of a daemon to GET url, or an error if its status is not 200.
+func Query(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("query: %w", err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("query: %w", err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		return nil, fmt.Errorf("read the answer of %s: %w", url, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("query %s: %s %s", url, resp.Status, body)
+	}
+	return body, nil
 }
 
 // DaemonSpent is what something cost a daemon and its MongoDB.

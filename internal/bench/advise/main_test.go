@@ -1,7 +1,6 @@
 package advise
 
 import (
-	"os"
 	"testing"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
@@ -11,8 +10,4 @@ import (
 // program is brim, which experiments run daemons of.
 var program brimtest.Binary
 
-func TestMain(m *testing.M) {
-	code := mongodtest.Run(m)
-	program.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mongodtest.Main(m, program.Remove) }

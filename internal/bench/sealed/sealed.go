@@ -5,9 +5,7 @@ package sealed
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -267,23 +265,7 @@ type daemon struct {
 }
 
 func (d *daemon) get(ctx context.Context, sensor, what string, query url.Values) ([]byte, error) {
-	path := "http://" + d.address + "/v1/sensors/" + url.PathEscape(sensor) + "/" + what + "?" + query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("query: %w", err)
-	}
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("query: %w", err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w", path, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("query %s: %s %s", path, resp.Status, body)
-	}
-	return body, nil
+	return bench.Query(ctx, d.client, "http://"+d.address+"/v1/sensors/"+url.PathEscape(sensor)+"/"+what+"?"+query.Encode())
 }
 
 func span(from, to time.Time) url.Values {

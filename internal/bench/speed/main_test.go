@@ -1,7 +1,6 @@
 package speed
 
 import (
-	"os"
 	"testing"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
@@ -10,8 +9,4 @@ import (
 
 var program = brimtest.Binary{Plain: true}
 
-func TestMain(m *testing.M) {
-	code := mongodtest.Run(m)
-	program.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { mongodtest.Main(m, program.Remove) }

@@ -3,9 +3,7 @@ package speed
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -132,20 +130,9 @@ func (a *asker) all(ctx context.Context, b backlog, random *rand.Rand) {
 
 // ask returns how many entries the list in an answer has.
 func (a *asker) ask(ctx context.Context, path string) (entries int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.r.HTTP+path, http.NoBody)
+	body, err := bench.Query(ctx, a.client, "http://"+a.r.HTTP+path)
 	if err != nil {
-		return 0, fmt.Errorf("query: %w", err)
-	}
-	resp, err := a.client.Do(req)
-	if err != nil {
-		return 0, fmt.Errorf("query: %w", err)
-	}
-	body, err := io.ReadAll(resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return 0, fmt.Errorf("read the answer of %s: %w", path, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("query %s: %s %s", path, resp.Status, body)
+		return 0, err
 	}
 	var lists struct{ Readings, Summary, Sensors []json.RawMessage }
 	if err := json.Unmarshal(body, &lists); err != nil {

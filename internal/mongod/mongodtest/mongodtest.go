@@ -57,8 +57,15 @@ var shared struct {
 	err    error
 }
 
-// Main runs the tests, stops the shared mongod and exits. TestMain needs nothing else.
-func Main(m *testing.M) { os.Exit(Run(m)) }
+// Main runs the tests, stops the shared mongod, calls what is to be done after it, and exits.
+// TestMain needs nothing else.
+func Main(m *testing.M, after ...func()) {
+	code := Run(m)
+	for _, f := range after {
+		f()
+	}
+	os.Exit(code)
+}
 
 // Run is Main without the exit: it returns the exit code, which is also not 0 if goroutines
 // are left.
