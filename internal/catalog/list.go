@@ -151,8 +151,8 @@ func filter(q *telemetry.SensorQuery) bson.D {
 	return out
 }
 
-// withFields leaves sensors out that have none of the fields that are asked for. Those whose
-// entries are not written yet may get one, unless they are too many for a filter.
+// withFields leaves out sensors that have none of the fields asked for. It keeps those whose
+// entries are not written yet, which may get one; if they are too many for a filter, it keeps all.
 func withFields(of bson.D, q *telemetry.SensorQuery, waiting []telemetry.Sensor) bson.D {
 	if len(q.Fields) == 0 || len(waiting) > mostListed {
 		return of

@@ -157,8 +157,8 @@ func New(cfg Config) (*Reader, error) {
 // Stream returns the name of a stream; that of an empty name is the default stream's.
 func (r *Reader) Stream(name string) string { return cmp.Or(name, r.cfg.DefaultStream) }
 
-// Arriving reports whether readings were journaled within the last second, as far as the
-// calls of that second tell.
+// Arriving reports whether readings were journaled within the last second, as far as calls
+// within that second can tell.
 func (r *Reader) Arriving() bool {
 	stored := r.stored.Load()
 	return stored != nil && stored.Backlog.Journal != nil && r.arrivals.seen(stored.Backlog.Journal.End(), time.Now())
@@ -171,7 +171,7 @@ type arrivals struct {
 	asked, changed time.Time
 }
 
-// lately is how long ago readings may have arrived.
+// lately is how recently readings must have arrived to count.
 const lately = time.Second
 
 func (a *arrivals) seen(end uint64, now time.Time) bool {
