@@ -9,7 +9,7 @@ import (
 
 // turns bounds how many goroutines work for queries at once: evaluate one, or read a sensor
 // and wait for MongoDB meanwhile. While readings arrive, queries have half of the
-// processors, because a goroutine that writes readings would otherwise wait behind theirs,
+// CPUs, because a goroutine that writes readings would otherwise wait behind theirs,
 // each of which runs for up to 10 ms at a time. A turn goes to the client that has the fewest,
 // and among those to the one that asked first.
 type turns struct {
@@ -27,11 +27,11 @@ type waiter struct {
 	ready  chan struct{} // closed when it has one
 }
 
-// most is how many turns there are now: at least two, since one may wait for MongoDB.
+// most is how many turns there are now.
 func (t *turns) most() int {
 	processors := runtime.GOMAXPROCS(0)
 	if t.arriving() {
-		return max(2, processors/2)
+		return max(1, processors/2)
 	}
 	return 2 * processors
 }
