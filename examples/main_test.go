@@ -130,7 +130,7 @@ func python(t *testing.T, modules ...string) string {
 	try := exec.CommandContext(t.Context(), path, "-c", "import "+strings.Join(modules, ", "))
 	try.Dir = t.TempDir() // here is a file pandas.py
 	if err := try.Run(); err != nil {
-		brimtest.Missing(t, "PYTHON3", "Python's "+strings.Join(modules, ", "))
+		brimtest.Missing(t, "PYTHON3", "Python's "+strings.Join(modules, ", ")+" (tools/python/install brings them)")
 	}
 	return path
 }
