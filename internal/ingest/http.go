@@ -29,6 +29,7 @@ func (srv *Server) Handler() http.Handler {
 	mux.Handle("/v1/streams/{stream}/readings", readings)
 	mux.Handle("/write", lines)
 	mux.Handle("/api/v2/write", lines)
+	mux.Handle("/api/v1/write", srv.writes(protoRemote, srv.serveRemoteWrite))
 	mux.Handle("/v1/streams", srv.guarded(srv.reads(srv.serveStreams), access.Ingest, access.Read))
 	mux.Handle("/ping", srv.reads(srv.servePing))
 	mux.Handle("/health", srv.reads(srv.serveHealth))
@@ -233,6 +234,8 @@ func (x *exchange) answer(r result, in *intake) {
 	switch {
 	case x.protocol == protoLine:
 		x.answerLines(r, in)
+	case x.protocol == protoRemote:
+		x.answerRemote(r, in)
 	case len(in.answer.Errors) == 0 && in.answer.Ack != "":
 		x.text = in.answer.appendTaken(x.text[:0])
 		writeHead(x.w, statuses[r].http)
@@ -258,13 +261,12 @@ func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 	x.drain()
 	x.server.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
 	p := problem{Code: e.Code, Message: e.Message}
-	status := statuses[r].http
 	if x.protocol == protoLine {
 		p.Code, p.Message = influxWords(e)
-		p.Error, status = p.Message, statuses[r].line
+		p.Error = p.Message
 	}
 	x.server.config.Guard.Hold(ctx, e)
-	writeJSON(x.w, status, p)
+	writeJSON(x.w, x.protocol.status(r), p)
 }
 
 const (
@@ -457,8 +459,7 @@ func precisionOf(name string) (precision, error) {
 // makes Telegraf drop the refused lines: "partial write" if the others were accepted,
 // "unable to parse" if none was.
 func (x *exchange) answerLines(r result, in *intake) {
-	status := statuses[r].line
-	a := &in.answer
+	status, a := x.protocol.status(r), &in.answer
 	if a.Rejected == 0 {
 		x.w.WriteHeader(status)
 		return
