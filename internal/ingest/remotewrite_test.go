@@ -442,15 +442,18 @@ func remoteOracle(body []byte, second bool) (out map[string]float64, valid, exac
 			return nil, false, false
 		}
 		again, err := req.Marshal()
-		exact = err == nil && bytes.Equal(again, body)
+		exact = err == nil && bytes.Equal(again, body) && req.XXX_unrecognized == nil
 		for _, ts := range req.Timeseries {
 			var labels []string
 			for _, l := range ts.Labels {
 				labels = append(labels, l.Name, l.Value)
+				exact = exact && l.XXX_unrecognized == nil
 			}
 			for _, s := range ts.Samples {
 				take(labels, s.Value, s.Timestamp)
+				exact = exact && s.XXX_unrecognized == nil
 			}
+			exact = exact && ts.XXX_unrecognized == nil
 		}
 		return out, true, exact
 	}
@@ -459,7 +462,7 @@ func remoteOracle(body []byte, second bool) (out map[string]float64, valid, exac
 		return nil, false, false
 	}
 	again, err := req.Marshal()
-	exact = err == nil && bytes.Equal(again, body)
+	exact = err == nil && bytes.Equal(again, body) && req.XXX_unrecognized == nil
 	for _, ts := range req.Timeseries {
 		var labels []string
 		ok := len(ts.LabelsRefs)%2 == 0
@@ -472,7 +475,9 @@ func remoteOracle(body []byte, second bool) (out map[string]float64, valid, exac
 			if ok {
 				take(labels, s.Value, s.Timestamp)
 			}
+			exact = exact && s.XXX_unrecognized == nil
 		}
+		exact = exact && ts.XXX_unrecognized == nil
 	}
 	return out, true, exact
 }
