@@ -29,6 +29,9 @@ func (srv *Server) Handler() http.Handler {
 	mux.Handle("/v1/streams/{stream}/readings", readings)
 	mux.Handle("/write", lines)
 	mux.Handle("/api/v2/write", lines)
+	mux.Handle(pathWriteV3, srv.writes(protoLine, srv.serveLinesV3))
+	mux.Handle("/query", srv.guarded(http.HandlerFunc(srv.serveInfluxQL), access.Ingest, access.Read))
+	mux.Handle("/api/v2/buckets", srv.guarded(srv.reads(srv.serveBuckets), access.Ingest, access.Read))
 	mux.Handle("/api/v1/write", srv.writes(protoRemote, srv.serveRemoteWrite))
 	mux.Handle("/v1/streams", srv.guarded(srv.reads(srv.serveStreams), access.Ingest, access.Read))
 	mux.Handle("/ping", srv.reads(srv.servePing))
@@ -424,6 +427,11 @@ func (srv *Server) serveLines(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	return srv.takeLines(x, query, p, true)
+}
+
+// takeLines takes the lines of a request: if partial is false, all or none.
+func (srv *Server) takeLines(x *exchange, query url.Values, p precision, partial bool) error {
 	stream, err := srv.stream("")
 	if err != nil {
 		return err
@@ -432,7 +440,12 @@ func (srv *Server) serveLines(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.take(in, func(body []byte) error { return in.decodeLineProtocol(body, p) })
+	return x.take(in, func(body []byte) error {
+		if err := in.decodeLineProtocol(body, p); err != nil || partial {
+			return err
+		}
+		return in.noneRefused()
+	})
 }
 
 // precisionOf returns the unit of a request's timestamps.
@@ -474,6 +487,9 @@ func (x *exchange) answerLines(r result, in *intake) {
 		p.Message = fmt.Sprintf("unable to parse: %d of %d lines were refused, nothing was accepted; %s", a.Rejected, in.count, reason)
 	}
 	p.Error = p.Message
+	if x.r.URL.Path == pathWriteV3 {
+		p.Data = in.refusedLines()
+	}
 	writeJSON(x.w, status, p)
 }
 
@@ -483,6 +499,8 @@ type problem struct {
 	Message string `json:"message"`
 	Line    uint32 `json:"line,omitempty"`  // line protocol: the first refused line, from 1
 	Error   string `json:"error,omitempty"` // line protocol: the message, where clients of InfluxDB 1 look for it
+
+	Data []refusedLine `json:"data,omitempty"` // where clients of InfluxDB 3 look
 }
 
 // WriteProblem answers an HTTP request that failed with err, in the form that all paths
