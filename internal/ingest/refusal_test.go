@@ -176,6 +176,7 @@ func TestEveryRuleRefusesTheSameOverEveryProtocol(t *testing.T) {
 	covered := map[telemetry.Code]bool{
 		telemetry.StoreRefused:    true, // see TestReadingsThatTheStoreRefused
 		telemetry.SensorForbidden: true, // see TestSensorsOfOthersAreRefused
+		telemetry.NotSupported:    true, // see TestRemoteWriteRefusesSeries
 	}
 	for _, c := range refusalCases() {
 		covered[c.code] = true

@@ -481,3 +481,26 @@ func remoteOracle(body []byte, second bool) (out map[string]float64, valid, exac
 	}
 	return out, true, exact
 }
+
+// BenchmarkRemoteWrite decodes 2,000 samples of 40 machines, ten of which have the same
+// labels each.
+func BenchmarkRemoteWrite(b *testing.B) {
+	var all []remoteSeries
+	for i := range 2000 {
+		all = append(all, one(float64(i), "__name__", fmt.Sprintf("node_metric_%d_total", i%50), "cpu", fmt.Sprint(i/10%5), "instance", fmt.Sprintf("host-%d:9100", i/50), "job", "node"))
+	}
+	srv, err := New(testConfig(), droppingJournal{})
+	require.NoError(b, err)
+	for name, contentType := range map[string]string{"1.0": typeRemoteV1, "2.0": typeRemoteV2} {
+		body := remoteVersions[contentType](all)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if w := postRemote(b, srv, contentType, body); w.Code != http.StatusNoContent {
+					b.Fatal(w.Body)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/sample")
+		})
+	}
+}

@@ -64,7 +64,7 @@ type sample struct {
 }
 
 // readPage reads testdata/page.prom.
-func readPage(t *testing.T) (page []sample) {
+func readPage(t testing.TB) (page []sample) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/page.prom")
 	require.NoError(t, err)
@@ -115,7 +115,7 @@ type history struct {
 
 // histories makes an hour of scrapes of a page: counters grow, and begin again where a
 // machine restarts; gauges move; texts and limits stay.
-func histories(t *testing.T, page []sample) (out []history) {
+func histories(t testing.TB, page []sample) (out []history) {
 	t.Helper()
 	for n, target := range []string{"a:9100", "b:9100"} {
 		random := rand.New(rand.NewPCG(uint64(n), 7))

@@ -32,7 +32,7 @@ type fleet struct {
 	brimArgs                       []string
 }
 
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(mongodtest.FreePort(t)))
 }
