@@ -136,6 +136,10 @@ func filter(q *telemetry.SensorQuery) bson.D {
 	for i := range q.Tags {
 		values, few := q.Tags[i].Values()
 		if !few {
+			if prefix := q.Tags[i].Prefix(); !q.Tags[i].Matches("") {
+				from := pair(q.Tags[i].Name, prefix)
+				and = append(and, bson.D{{Key: "pairs", Value: bson.D{{Key: "$elemMatch", Value: bson.D{{Key: "$gte", Value: from}, {Key: "$lt", Value: successor(from)}}}}}})
+			}
 			continue
 		}
 		pairs := make(bson.A, len(values))

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golang/snappy"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
@@ -114,7 +115,11 @@ func (p *payload) free() {
 
 // receive reads and inflates the body of the request.
 func (x *exchange) receive() error {
-	encoding, err := encodingOf(x.r)
+	of := encodingOf
+	if x.protocol == protoRemote {
+		of = snappyOf
+	}
+	encoding, err := of(x.r)
 	if err != nil {
 		return err
 	}
@@ -223,7 +228,12 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 	c := &p.server.config
 	limit := inflation{free: freeInflation, ratio: c.MaxInflateRatio, most: c.MaxInflatedBytes}
 	length := len(p.data)
-	err := p.inflate(ctx, encoding, &limit)
+	err := error(nil)
+	if encoding == encodingSnappy {
+		err = p.inflateSnappy(ctx, &limit)
+	} else {
+		err = p.inflate(ctx, encoding, &limit)
+	}
 	var known *telemetry.Error
 	switch {
 	case err == nil || errors.As(err, &known):
@@ -299,6 +309,36 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 		}
 	}
 }
+
+// encodingSnappy is that of remote write.
+const encodingSnappy = "snappy"
+
+// inflateSnappy is inflate for a block of snappy, which begins with the length of its
+// content: that cannot be more than 22 times as long as the block.
+func (p *payload) inflateSnappy(ctx context.Context, limit *inflation) error {
+	const maxRatio = 22
+	length, err := snappy.DecodedLen(p.data)
+	if err != nil || length/maxRatio > len(p.data) {
+		return snappy.ErrCorrupt
+	}
+	if !limit.add(length, len64(p.data)) {
+		return errInflated
+	}
+	if err := p.lease.reach(ctx, bodyCost(len64(p.data), limit.out)); err != nil {
+		return err
+	}
+	out := p.server.rooms.get(limit.out)
+	defer func() { p.server.rooms.put(out) }()
+	content, err := snappy.Decode(*out, p.data)
+	if err != nil {
+		return err
+	}
+	p.data = content
+	p.room, out = out, p.room
+	return nil
+}
+
+func len64(b []byte) int64 { return int64(len(b)) }
 
 // inflateLarge continues to inflate from src, but only counts, so that a bomb takes no
 // memory. Then it inflates all of the data again, into a buffer of the right size.

@@ -29,6 +29,10 @@ func (srv *Server) Handler() http.Handler {
 	mux.Handle("/v1/streams/{stream}/readings", readings)
 	mux.Handle("/write", lines)
 	mux.Handle("/api/v2/write", lines)
+	mux.Handle(pathWriteV3, srv.writes(protoLine, srv.serveLinesV3))
+	mux.Handle("/query", srv.guarded(http.HandlerFunc(srv.serveInfluxQL), access.Ingest, access.Read))
+	mux.Handle("/api/v2/buckets", srv.guarded(srv.reads(srv.serveBuckets), access.Ingest, access.Read))
+	mux.Handle("/api/v1/write", srv.writes(protoRemote, srv.serveRemoteWrite))
 	mux.Handle("/v1/streams", srv.guarded(srv.reads(srv.serveStreams), access.Ingest, access.Read))
 	mux.Handle("/ping", srv.reads(srv.servePing))
 	mux.Handle("/health", srv.reads(srv.serveHealth))
@@ -233,6 +237,8 @@ func (x *exchange) answer(r result, in *intake) {
 	switch {
 	case x.protocol == protoLine:
 		x.answerLines(r, in)
+	case x.protocol == protoRemote:
+		x.answerRemote(r, in)
 	case len(in.answer.Errors) == 0 && in.answer.Ack != "":
 		x.text = in.answer.appendTaken(x.text[:0])
 		writeHead(x.w, statuses[r].http)
@@ -258,13 +264,12 @@ func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 	x.drain()
 	x.server.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
 	p := problem{Code: e.Code, Message: e.Message}
-	status := statuses[r].http
 	if x.protocol == protoLine {
 		p.Code, p.Message = influxWords(e)
-		p.Error, status = p.Message, statuses[r].line
+		p.Error = p.Message
 	}
 	x.server.config.Guard.Hold(ctx, e)
-	writeJSON(x.w, status, p)
+	writeJSON(x.w, x.protocol.status(r), p)
 }
 
 const (
@@ -422,6 +427,11 @@ func (srv *Server) serveLines(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	return srv.takeLines(x, query, p, true)
+}
+
+// takeLines takes the lines of a request: if partial is false, all or none.
+func (srv *Server) takeLines(x *exchange, query url.Values, p precision, partial bool) error {
 	stream, err := srv.stream("")
 	if err != nil {
 		return err
@@ -430,7 +440,12 @@ func (srv *Server) serveLines(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.take(in, func(body []byte) error { return in.decodeLineProtocol(body, p) })
+	return x.take(in, func(body []byte) error {
+		if err := in.decodeLineProtocol(body, p); err != nil || partial {
+			return err
+		}
+		return in.noneRefused()
+	})
 }
 
 // precisionOf returns the unit of a request's timestamps.
@@ -457,8 +472,7 @@ func precisionOf(name string) (precision, error) {
 // makes Telegraf drop the refused lines: "partial write" if the others were accepted,
 // "unable to parse" if none was.
 func (x *exchange) answerLines(r result, in *intake) {
-	status := statuses[r].line
-	a := &in.answer
+	status, a := x.protocol.status(r), &in.answer
 	if a.Rejected == 0 {
 		x.w.WriteHeader(status)
 		return
@@ -473,6 +487,9 @@ func (x *exchange) answerLines(r result, in *intake) {
 		p.Message = fmt.Sprintf("unable to parse: %d of %d lines were refused, nothing was accepted; %s", a.Rejected, in.count, reason)
 	}
 	p.Error = p.Message
+	if x.r.URL.Path == pathWriteV3 {
+		p.Data = in.refusedLines()
+	}
 	writeJSON(x.w, status, p)
 }
 
@@ -482,6 +499,8 @@ type problem struct {
 	Message string `json:"message"`
 	Line    uint32 `json:"line,omitempty"`  // line protocol: the first refused line, from 1
 	Error   string `json:"error,omitempty"` // line protocol: the message, where clients of InfluxDB 1 look for it
+
+	Data []refusedLine `json:"data,omitempty"` // where clients of InfluxDB 3 look
 }
 
 // WriteProblem answers an HTTP request that failed with err, in the form that all paths

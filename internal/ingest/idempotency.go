@@ -95,6 +95,8 @@ const (
 	meansLines
 	meansLineProtocol
 	meansProtobuf
+
+	meansRemoteWrite byte = 10
 )
 
 // bodyHash returns the hash of a body.

@@ -4,7 +4,8 @@
 // that the client asked for.
 //
 //	HTTP  /v1/readings  ─ body ─ JSON, NDJSON ─┐
-//	HTTP  /write        ─ body ─ line protocol ┼─ intake ─ batch ─→ Journal
+//	HTTP  /write        ─ body ─ line protocol ┤
+//	HTTP  /api/v1/write ─ body ─ remote write  ┼─ intake ─ batch ─→ Journal
 //	gRPC  Write, WriteStream ─── protobuf ─────┘      └─ answer ←─ Receipt
 package ingest
 
@@ -67,6 +68,7 @@ type Server struct {
 	rooms   roomPool
 	json    jsonPool
 	wires   wirePool
+	remotes remotePool
 
 	inflaters inflaters
 	known     *batch.Interner // series and shapes of earlier requests

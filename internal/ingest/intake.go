@@ -66,6 +66,9 @@ type intake struct {
 	dropped int                     // fields that were left out
 	lines   []uint32                // of line protocol: the number of each reading's line, from 1
 	answer  answer
+
+	mayBeEmpty bool   // a request without readings is no error
+	remote     remote // of remote write
 }
 
 // bounds are what a stream asked of readings when the request came.
@@ -211,8 +214,10 @@ func (in *intake) tooMany() error {
 }
 
 // end finishes the reading and reports whether it was taken.
-func (in *intake) end() bool {
-	r := in.builder.End()
+func (in *intake) end() bool { return in.ended(in.builder.End()) }
+
+// ended notes how the reading ended.
+func (in *intake) ended(r *telemetry.Refusal) (taken bool) {
 	if r != nil {
 		in.refused(in.count-1, r)
 	}
@@ -239,6 +244,9 @@ func (in *intake) tally(code telemetry.Code) {
 // refused now. On an error the answer is that of a request of which nothing was
 // taken.
 func (in *intake) append(ctx context.Context) (result, error) {
+	if in.count == 0 && in.mayBeEmpty {
+		return allTaken, nil
+	}
 	if in.count == 0 {
 		return invalid, telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the request contains no readings")
 	}
@@ -370,6 +378,9 @@ func (in *intake) refusedByStore(late []batch.Refused) {
 	all := in.answer.Errors
 	for _, r := range late {
 		in.tally(r.Refusal.Code)
+		if in.remote.samples != nil {
+			in.remote.samples[r.Index] = 0
+		}
 		all = append(all, refusedReading{Index: r.Index, Code: r.Refusal.Code, Message: r.Refusal.Message})
 	}
 	slices.SortStableFunc(all, func(x, y refusedReading) int { return x.Index - y.Index })

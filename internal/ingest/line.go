@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -24,11 +25,14 @@ import (
 // A precision is the unit of timestamps.
 type precision struct {
 	name  string
-	ratio int64 // milliseconds in a unit; negative: units in a millisecond
+	ratio int64 // milliseconds in a unit; negative: units in a millisecond; 0: see guess
 }
 
 // millis converts a timestamp, rounding down.
 func (p precision) millis(n int64) (ms int64, ok bool) {
+	if p.ratio == 0 {
+		p = p.guess(n)
+	}
 	if p.ratio < 0 {
 		ms = n / -p.ratio
 		if n%-p.ratio < 0 {
@@ -70,6 +74,8 @@ type lineTag struct{ name, value []byte }
 func (in *intake) decodeLineProtocol(body []byte, p precision) error {
 	in.meaning = meaning{form: meansLineProtocol, ratio: p.ratio}
 	in.times.Unit = p.name
+	// Telegraf and other clients send names with dots, which InfluxDB allows.
+	in.builder.MapDots = cmp.Or(in.builder.MapDots, '_')
 	d := lineDecoder{in: in, lines: lines{body: body}, precision: p, sensorTag: in.server.config.SensorTag}
 	for {
 		line, long, ok := d.lines.next()

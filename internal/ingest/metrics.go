@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"net/http"
 	"strconv"
 	"time"
 
@@ -18,17 +19,27 @@ const (
 	protoHTTP protocol = "http"
 	protoLine protocol = "line"
 	protoGRPC protocol = "grpc"
+
+	protoRemote protocol = "remote_write"
 )
 
 // code returns the label of that name: an HTTP status, or the name of a gRPC code.
 func (p protocol) code(r result) string {
-	switch p {
-	case protoGRPC:
+	if p == protoGRPC {
 		return statuses[r].grpc.String()
-	case protoLine:
-		return strconv.Itoa(statuses[r].line)
 	}
-	return strconv.Itoa(statuses[r].http)
+	return strconv.Itoa(p.status(r))
+}
+
+// status returns the HTTP status of a result.
+func (p protocol) status(r result) int {
+	switch {
+	case p == protoRemote && r == tooSlow:
+		return http.StatusServiceUnavailable // what is not repeated with 4xx is lost
+	case p == protoLine, p == protoRemote:
+		return statuses[r].line
+	}
+	return statuses[r].http
 }
 
 type metrics struct {
@@ -40,6 +51,7 @@ type metrics struct {
 	dropped  prometheus.Counter
 	ended    map[ending]prometheus.Counter
 	busy     *prometheus.CounterVec
+	skipped  [len(skips)]prometheus.Counter
 
 	meters map[protocol]*meter
 }
@@ -88,7 +100,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Help: "Requests answered as before, because their idempotency key was known, by protocol.",
 		}, []string{"protocol"}),
 	}
-	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC} {
+	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC, protoRemote} {
 		of := &meter{
 			seconds: m.seconds.WithLabelValues(string(p)), readings: m.readings.WithLabelValues(string(p)), repeated: m.repeated.WithLabelValues(string(p)),
 		}
@@ -99,6 +111,13 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 	for _, c := range telemetry.Codes() {
 		m.rejected.WithLabelValues(string(c))
+	}
+	skipped := factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "brim_ingest_samples_skipped_total",
+		Help: "Samples and exemplars of remote write that were not stored, without an error, by reason.",
+	}, []string{"reason"})
+	for i, why := range skips {
+		m.skipped[i] = skipped.WithLabelValues(why)
 	}
 	ended := factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_ingest_grpc_ended_total",

@@ -250,7 +250,8 @@ func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) { checkJSON(t, d, content) })
 }
 
-// checkLine compares what is made of a single line with what the library makes of it.
+// checkLine compares what is made of a single line with what the library makes of it, with
+// dots in names mapped.
 func checkLine(t require.TestingT, d *Server, line string) {
 	decode := func(in *intake, body []byte) error {
 		return in.decodeLineProtocol(body, precision{name: "ms", ratio: 1})
@@ -291,7 +292,7 @@ func oracleLine(line string) (r telemetry.Reading, ok bool) {
 		} else if name == nil {
 			break
 		}
-		r.Tags = append(r.Tags, telemetry.Tag{Name: string(name), Value: string(value)})
+		r.Tags = append(r.Tags, telemetry.Tag{Name: strings.ReplaceAll(string(name), ".", "_"), Value: string(value)})
 	}
 	for {
 		name, value, err := d.NextField()
@@ -304,7 +305,7 @@ func oracleLine(line string) (r telemetry.Reading, ok bool) {
 		if name == nil {
 			break
 		}
-		field := telemetry.Field{Name: string(name)}
+		field := telemetry.Field{Name: strings.ReplaceAll(string(name), ".", "_")}
 		switch value.Kind() {
 		case lineprotocol.Float:
 			field.Value = telemetry.FloatValue(value.FloatV())

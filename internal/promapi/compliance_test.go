@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -21,8 +23,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/golang/snappy"
+	"github.com/prometheus/prometheus/prompb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -61,7 +64,7 @@ type sample struct {
 }
 
 // readPage reads testdata/page.prom.
-func readPage(t *testing.T) (page []sample) {
+func readPage(t testing.TB) (page []sample) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/page.prom")
 	require.NoError(t, err)
@@ -112,7 +115,7 @@ type history struct {
 
 // histories makes an hour of scrapes of a page: counters grow, and begin again where a
 // machine restarts; gauges move; texts and limits stay.
-func histories(t *testing.T, page []sample) (out []history) {
+func histories(t testing.TB, page []sample) (out []history) {
 	t.Helper()
 	for n, target := range []string{"a:9100", "b:9100"} {
 		random := rand.New(rand.NewPCG(uint64(n), 7))
@@ -192,29 +195,28 @@ func openMetrics(all []history) []byte {
 	return out.Bytes()
 }
 
-// readings makes a reading of all samples of one time and one set of labels: the sensor is
-// the series key of the labels, the labels are its tags, the metrics its fields.
-func readings(all []history) []telemetry.Reading {
-	type key struct {
-		sensor string
-		at     int64
-	}
-	places := make(map[key]int)
-	var out []telemetry.Reading
-	for _, h := range all {
-		sensor := string(telemetry.AppendTagsKey(nil, h.labels))
-		for _, p := range h.points {
-			k := key{sensor, p.at}
-			i, ok := places[k]
-			if !ok {
-				i = len(out)
-				places[k] = i
-				out = append(out, telemetry.Reading{Sensor: sensor, Time: time.UnixMilli(p.at), Tags: h.labels})
+// writeRequests yields bodies of remote write: one for each scrape of all machines.
+func writeRequests(all []history) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range scrapes {
+			var req prompb.WriteRequest
+			for _, h := range all {
+				from, _ := slices.BinarySearchFunc(h.points, int64(firstScrape+i*scrapeEvery), func(p point, at int64) int { return cmp.Compare(p.at, at) })
+				if from == len(h.points) || h.points[from].at >= int64(firstScrape+(i+1)*scrapeEvery) {
+					continue
+				}
+				series := prompb.TimeSeries{Labels: []prompb.Label{{Name: "__name__", Value: h.name}}, Samples: []prompb.Sample{{Value: h.points[from].value, Timestamp: h.points[from].at}}}
+				for _, l := range h.labels {
+					series.Labels = append(series.Labels, prompb.Label{Name: l.Name, Value: l.Value})
+				}
+				req.Timeseries = append(req.Timeseries, series)
 			}
-			out[i].Fields = append(out[i].Fields, telemetry.Field{Name: h.name, Value: telemetry.FloatValue(p.value)})
+			body, _ := req.Marshal() // cannot fail
+			if !yield(string(snappy.Encode(nil, body))) {
+				return
+			}
 		}
 	}
-	return out
 }
 
 // startPrometheus starts a Prometheus that has the samples, and returns its URL.
@@ -249,16 +251,14 @@ func startBrim(t *testing.T, all []history) string {
 	p := brimtest.Start(t, cmd, syscall.SIGTERM)
 	address := "http://" + fmt.Sprint(p.AwaitLog("listening")["http"])
 	p.AwaitLog("ready")
-	list := readings(all)
-	for _, stream := range []string{"memory", "documents", "series"} {
-		for chunk := range slices.Chunk(list, 5000) {
-			var body []byte
-			for i := range chunk {
-				body = append(chunk[i].AppendJSON(body), '\n')
-			}
-			code, answer, err := brimtest.Ask(http.MethodPost, address+"/v1/streams/"+stream+"/readings", string(body))
+	for body := range writeRequests(all) {
+		for _, stream := range []string{"memory", "documents", "series"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/api/v1/write", strings.NewReader(body))
 			require.NoError(t, err)
-			require.Equal(t, http.StatusOK, code, answer)
+			req.Header = http.Header{"Content-Type": {"application/x-protobuf"}, "Content-Encoding": {"snappy"}, "Brim-Stream": {stream}}
+			code, answer, err := brimtest.CarryOut(req)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusNoContent, code, answer)
 		}
 	}
 	return address
@@ -407,22 +407,28 @@ func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 	brimtest.Program(t, "prometheus")
 	all := histories(t, readPage(t))
 	prometheus, brim := startPrometheus(t, all), startBrim(t, all)
-	queries := readQueries(t)
 	streams := map[string]int{"memory": sampled, "documents": sampled, "series": sampled}
 	if os.Getenv("BRIM_PROMQL_ALL") == "1" {
 		streams["memory"] = 1
 	}
-	kinds := map[string]url.Values{
+	compareAnswers(t, prometheus, brim, streams, map[string]url.Values{
 		"/api/v1/query_range": {"start": {strconv.Itoa(askFrom)}, "end": {strconv.Itoa(askTo)}, "step": {strconv.Itoa(askStep)}},
 		"/api/v1/query":       {"time": {strconv.Itoa(askTo)}},
-	}
+	})
+}
+
+// compareAnswers asks Prometheus, and streams of Brim, the queries of testdata/queries.txt: of
+// each stream one of so many.
+func compareAnswers(t *testing.T, prometheus, brim string, streams map[string]int, kinds map[string]url.Values) {
+	t.Helper()
+	least := slices.Min(slices.Collect(maps.Values(streams)))
 	var mu sync.Mutex
 	asked, equal := make(map[string]int), make(map[string]int)
 	unlike := make(map[string]error)
 	var group errgroup.Group
 	group.SetLimit(4)
-	for i, q := range queries {
-		if i%streams["memory"] != 0 {
+	for i, q := range readQueries(t) {
+		if i%least != 0 {
 			continue
 		}
 		for path, params := range kinds {

@@ -314,12 +314,14 @@ func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labe
 	q := &querier{exchange: x}
 	for _, set := range sets {
 		s := &selection{querier: q, matchers: sortMatchers(set), from: max(0, from), to: min(to, maxTime-1) + 1}
-		for one, err := range x.session.Find(ctx, s.matchers.query()) {
-			if err == nil {
-				err = s.describe(&one, visit)
-			}
-			if err != nil {
-				return err
+		for _, ask := range s.matchers.queries() {
+			for one, err := range x.session.Find(ctx, ask) {
+				if err == nil {
+					err = s.describe(&one, visit)
+				}
+				if err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func (t *task) fields() []string {
 	for _, s := range t.of {
 		if t.known != nil {
 			for _, name := range t.known {
-				if s.matchers.wantsName(name) {
+				if s.matchers.wantsField(name) {
 					out = append(out, name)
 				}
 			}
@@ -112,15 +112,10 @@ func (t *task) fields() []string {
 		if names == nil {
 			return nil
 		}
-		out = append(out, fieldNames(names)...)
+		out = append(out, names...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// fieldNames returns those of some names that a field can have.
-func fieldNames(names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return telemetry.CheckFieldName([]byte(name)) != nil })
 }
 
 func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
@@ -245,7 +240,7 @@ func (t *tagSet) column(c *collector, name string) *column {
 		}
 	}
 	for i, s := range c.task.of {
-		if t.wanted[i] && s.matchers.wantsName(name) {
+		if t.wanted[i] && s.matchers.wantsField(name) {
 			col := &column{name: name}
 			t.columns = append(t.columns, col)
 			return col
@@ -263,7 +258,7 @@ func (c *collector) give() {
 			}
 			full := named(&c.builder, set.labels, col.name)
 			for i, s := range c.task.of {
-				if !set.wanted[i] || !s.matchers.wantsName(col.name) {
+				if !set.wanted[i] || !s.matchers.wantsField(col.name) {
 					continue
 				}
 				if one := s.seriesOf(full, col); len(one.times) > 0 {

@@ -16,16 +16,20 @@ const sensorLabel = "sensor"
 // labelsOf returns the labels of a sensor's readings with these tags, without a name.
 //
 // A sensor whose id is the series key of its tags has no label of its own: so series of
-// Prometheus have the labels that they came with, and no other.
+// Prometheus have the labels that they came with, and no other. One of them may be called
+// sensor too.
 func labelsOf(b *labels.ScratchBuilder, sensor string, tags []telemetry.Tag) labels.Labels {
 	b.Reset()
-	for _, t := range tags {
-		if t.Value != "" && t.Name != model.MetricNameLabel { // an empty label is none
-			b.Add(t.Name, t.Value)
-		}
-	}
-	if !isKeyOf(sensor, tags) {
+	own := !isKeyOf(sensor, tags)
+	if own {
 		b.Add(sensorLabel, sensor)
+	}
+	for _, t := range tags {
+		name := telemetry.UnescapeName(t.Name)
+		if t.Value == "" || name == model.MetricNameLabel || own && name == sensorLabel { // an empty label is none
+			continue
+		}
+		b.Add(name, t.Value)
 	}
 	b.Sort()
 	return b.Labels()
@@ -33,16 +37,13 @@ func labelsOf(b *labels.ScratchBuilder, sensor string, tags []telemetry.Tag) lab
 
 // isKeyOf reports whether a sensor's id is the series key of these tags.
 func isKeyOf(sensor string, tags []telemetry.Tag) bool {
-	if len(tags) == 0 || len(sensor) < 3 { // a=b
-		return false
-	}
-	return string(telemetry.AppendTagsKey(nil, tags)) == sensor
+	return strings.ContainsAny(sensor, "={") && string(telemetry.AppendTagsKey(nil, tags)) == sensor
 }
 
-// named returns labels with the name of a metric.
-func named(b *labels.ScratchBuilder, l labels.Labels, name string) labels.Labels {
+// named returns labels with the metric that a field is.
+func named(b *labels.ScratchBuilder, l labels.Labels, field string) labels.Labels {
 	b.Reset()
-	b.Add(model.MetricNameLabel, name)
+	b.Add(model.MetricNameLabel, telemetry.UnescapeName(field))
 	l.Range(func(one labels.Label) { b.Add(one.Name, one.Value) })
 	b.Sort()
 	return b.Labels()
@@ -84,13 +85,35 @@ func (m *matchers) matches(l labels.Labels) bool {
 	return true
 }
 
-// wantsName reports whether a metric of the name is selected.
-func (m *matchers) wantsName(name string) bool {
+// wantsField reports whether the metric that a field is, is selected.
+func (m *matchers) wantsField(field string) bool {
+	name := telemetry.UnescapeName(field)
 	return !slices.ContainsFunc(m.name, func(one *labels.Matcher) bool { return !one.Matches(name) })
 }
 
 // fields returns the fields that a selector names, nil if it does not.
-func (m *matchers) fields() []string { return listed(m.name) }
+func (m *matchers) fields() []string {
+	names := listed(m.name)
+	if names == nil {
+		return nil
+	}
+	out := []string{}
+	for _, name := range names {
+		out = append(out, storedAs(name)...)
+	}
+	return out
+}
+
+// storedAs returns the names that a field or a tag may have whose metric or label has this
+// name: the name itself, and the escaped one. Names that no field can have are left out.
+func storedAs(name string) (out []string) {
+	for _, one := range []string{name, telemetry.EscapeName(name)} {
+		if telemetry.CheckFieldName([]byte(one)) == nil && !slices.Contains(out, one) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
 
 // listed returns the values that matchers of one label name, nil if they do not.
 func listed(ms []*labels.Matcher) []string {
@@ -112,18 +135,29 @@ func listed(ms []*labels.Matcher) []string {
 	return slices.Compact(out)
 }
 
-// query returns what to look for among the sensors. It may find more than is selected.
-func (m *matchers) query() (q telemetry.SensorQuery) {
-	q.Fields = fieldNames(m.fields())
+// queries returns what to look for among the sensors, one query after the other. They may
+// find more than is selected. Sensors that the first one asks for count only once.
+//
+// The label sensor is the id of a sensor, or a tag of a series of Prometheus.
+func (m *matchers) queries() []telemetry.SensorQuery {
+	q := telemetry.SensorQuery{Fields: m.fields()}
+	for _, one := range m.tags {
+		if names := storedAs(one.Name); len(names) == 1 {
+			q.Tags = appendMatcher(q.Tags, names[0], one)
+		}
+	}
+	tagged := q
+	tagged.Tags = slices.Clone(q.Tags)
 	for _, one := range m.sensor {
 		if !one.Matches("") { // others also match sensors without a label of their own
 			q.Sensor = appendMatcher(q.Sensor, "", one)
+			tagged.Tags = appendMatcher(tagged.Tags, telemetry.EscapeName(sensorLabel), one)
 		}
 	}
-	for _, one := range m.tags {
-		q.Tags = appendMatcher(q.Tags, one.Name, one)
+	if len(q.Sensor) == 0 {
+		return []telemetry.SensorQuery{q}
 	}
-	return q
+	return []telemetry.SensorQuery{q, tagged}
 }
 
 // appendMatcher appends a matcher, unless it is too long for the catalog.

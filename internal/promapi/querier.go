@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
@@ -166,17 +167,37 @@ func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, erro
 // sensors yields the sensors that a group of selections may select, which are not to be
 // changed. Queries that arrive together share the list, unless it is long.
 func (q *querier) sensors(ctx context.Context, group []*selection) iter.Seq2[*telemetry.Sensor, error] {
-	x, ask := q.exchange, group[0].matchers.query()
+	fields := group[0].matchers.fields()
 	for _, s := range group[1:] {
-		more := fieldNames(s.matchers.fields())
-		if len(ask.Fields) == 0 || len(more) == 0 {
-			ask.Fields = nil
+		more := s.matchers.fields()
+		if len(fields) == 0 || len(more) == 0 {
+			fields = nil
 			break
 		}
-		ask.Fields = allOf(ask.Fields, more)
+		fields = allOf(fields, more)
 	}
 	return func(yield func(*telemetry.Sensor, error) bool) {
-		list, err := x.api.shares.list(ctx, x.session, x.visit, group[0].matchers.key(), ask)
+		asks := group[0].matchers.queries()
+		for i, ask := range asks {
+			ask.Fields = fields
+			key := group[0].matchers.key() + strings.Repeat(";", i)
+			for one, err := range q.listed(ctx, key, ask) {
+				if err == nil && i > 0 && asks[0].Wants(one.ID) {
+					continue
+				}
+				if !yield(one, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// listed yields the sensors that one query asks for.
+func (q *querier) listed(ctx context.Context, key string, ask telemetry.SensorQuery) iter.Seq2[*telemetry.Sensor, error] {
+	x := q.exchange
+	return func(yield func(*telemetry.Sensor, error) bool) {
+		list, err := x.api.shares.list(ctx, x.session, x.visit, key, ask)
 		if err == nil {
 			for i := range list {
 				if !yield(&list[i], nil) {
@@ -234,7 +255,7 @@ func (s *selection) mayHave(one *telemetry.Sensor) bool {
 	// Without a catalog only the newest readings are known, and of readings that wait only
 	// the tags.
 	complete := s.querier.exchange.session.HasCatalog() && len(one.Fields)+len(one.Texts) > 0
-	if complete && !slices.ContainsFunc(one.Fields, s.matchers.wantsName) {
+	if complete && !slices.ContainsFunc(one.Fields, s.matchers.wantsField) {
 		return false
 	}
 	return slices.ContainsFunc(one.Sets, func(set telemetry.TagSet) bool {
@@ -251,7 +272,7 @@ func (s *selection) describe(one *telemetry.Sensor, visit func(labels.Labels) er
 			continue
 		}
 		for _, name := range one.Fields {
-			if !s.matchers.wantsName(name) {
+			if !s.matchers.wantsField(name) {
 				continue
 			}
 			if err := visit(named(b, l, name)); err != nil {

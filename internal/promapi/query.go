@@ -88,7 +88,7 @@ func (e *evaluation) expected(parsed parser.Expr) (w want) {
 	parser.Inspect(parsed, func(n parser.Node, _ []parser.Node) error {
 		if selector, ok := n.(*parser.VectorSelector); ok {
 			m := sortMatchers(selector.LabelMatchers)
-			w.fields = append(w.fields, fieldNames(m.fields())...)
+			w.fields = append(w.fields, m.fields()...)
 		}
 		return nil
 	})

@@ -81,7 +81,7 @@ func (c *collector) summarize(ctx context.Context) (exact bool, err error) {
 		wanted := 0
 		for i := range step.Fields {
 			f := &step.Fields[i]
-			if !s.matchers.wantsName(f.Name) {
+			if !s.matchers.wantsField(f.Name) {
 				continue
 			}
 			if wanted++; f.N != step.Count {

@@ -34,6 +34,7 @@ const (
 	TagValue        Code = "tag_value"         // not a string, too long, or not UTF-8
 	SensorForbidden Code = "sensor_forbidden"  // the sender may not send for this sensor
 	FieldNotAllowed Code = "field_not_allowed" // not among the fields of the stream
+	NotSupported    Code = "not_supported"     // a native histogram or an exemplar
 	StoreRefused    Code = "store_refused"     // MongoDB refused this reading's content
 )
 
@@ -42,7 +43,7 @@ func Codes() []Code {
 	return []Code{
 		Malformed, UnknownKey, DuplicateKey, SensorMissing, SensorInvalid, TimeInvalid, TimeOutOfRange, TimeExpired,
 		FieldsMissing, FieldsTooMany, FieldName, FieldDuplicate, ValueType, ValueNotFinite, ValueRange, ValueText,
-		TagsTooMany, TagName, TagDuplicate, TagValue, SensorForbidden, FieldNotAllowed, StoreRefused,
+		TagsTooMany, TagName, TagDuplicate, TagValue, SensorForbidden, FieldNotAllowed, NotSupported, StoreRefused,
 	}
 }
 

@@ -73,8 +73,7 @@ func checkName(what string, code Code, name []byte) *Refusal {
 			return Refuse(code, "%s name %s contains a NUL byte", what, Quote(name))
 		}
 	}
-	switch string(name) {
-	case "ts", "sensor", "_id":
+	if isReserved(string(name)) {
 		return Refuse(code, "%s name %s is taken; ts, sensor and _id are Brim's own", what, Quote(name))
 	}
 	return nil

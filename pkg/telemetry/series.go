@@ -1,5 +1,10 @@
 package telemetry
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
 // AppendSeriesWord appends a word of a series key, which is the sensor id that a
 // line of line protocol has by itself: the measurement, then for each tag, sorted
 // by name, a comma, its name, an equals sign and its value. A backslash stands
@@ -16,15 +21,24 @@ func AppendSeriesWord[S string | []byte](dst []byte, word S, tag bool) []byte {
 	return dst
 }
 
-// AppendTagsKey appends the series key of tags alone, which are sorted by name: for each
-// its name, an equals sign and its value, with commas in between. A sensor with this id
-// is a series of Prometheus, whose labels are its tags.
+// AppendTagsKey appends the id of a sensor that has none but its tags, which are sorted by
+// name: a series of Prometheus, whose labels are its tags. It has for each tag its name, an
+// equals sign and its value, with commas in between. Without tags it is {}. Where it would
+// not be a valid id, it is a hash in braces.
 func AppendTagsKey(dst []byte, tags []Tag) []byte {
+	if len(tags) == 0 {
+		return append(dst, "{}"...)
+	}
+	from := len(dst)
 	for i, t := range tags {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = AppendSeriesWord(append(AppendSeriesWord(dst, t.Name, true), '='), t.Value, true)
 	}
-	return dst
+	if CheckSensor(dst[from:]) == nil {
+		return dst
+	}
+	hash := sha256.Sum256(dst[from:])
+	return append(hex.AppendEncode(append(dst[:from], '{'), hash[:16]), '}')
 }

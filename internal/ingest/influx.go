@@ -1,0 +1,187 @@
+package ingest
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// What clients of InfluxDB ask besides writing lines. Databases and buckets have no meaning
+// here, so all of them exist.
+
+const pathWriteV3 = "/api/v3/write_lp"
+
+// serveLinesV3 accepts line protocol as clients of InfluxDB 3 send it.
+func (srv *Server) serveLinesV3(x *exchange) error {
+	query, err := parseQuery(x.r, "ack", "precision", "db", "accept_partial", "no_sync")
+	if err != nil {
+		return err
+	}
+	p, err := precisionOfV3(query.Get("precision"))
+	if err != nil {
+		return err
+	}
+	partial := true
+	for name, to := range map[string]*bool{"accept_partial": &partial, "no_sync": new(bool)} { // lines are always synced
+		if text := query.Get(name); text != "" {
+			if *to, err = strconv.ParseBool(text); err != nil {
+				return telemetry.Errorf(telemetry.Invalid, codeParameter, "%s is %s; allowed: true, false", name, telemetry.Quote([]byte(text)))
+			}
+		}
+	}
+	return srv.takeLines(x, query, p, partial)
+}
+
+// precisionOfV3 returns the unit of timestamps by the names of InfluxDB 3.
+func precisionOfV3(name string) (precision, error) {
+	switch name {
+	case "", "auto":
+		return precision{name: "auto"}, nil
+	case "nanosecond":
+		name = "ns"
+	case "microsecond":
+		name = "us"
+	case "millisecond":
+		name = "ms"
+	case "second":
+		name = "s"
+	}
+	if p, err := precisionOf(name); err == nil && p.name != "m" && p.name != "h" {
+		return p, nil
+	}
+	return precision{}, telemetry.Errorf(telemetry.Invalid, codePrecision,
+		"precision %s is unknown; allowed: auto, nanosecond, microsecond, millisecond, second", telemetry.Quote([]byte(name)))
+}
+
+// guess returns the unit that a timestamp is in, by its size.
+func (p precision) guess(n int64) precision {
+	const most = 5_000_000_000 // seconds: the year 2128
+	if n < 0 {
+		n = -n
+	}
+	for _, name := range []string{"s", "ms", "us"} {
+		if guessed, _ := precisionOf(name); n < most {
+			return guessed
+		}
+		n /= 1000
+	}
+	p, _ = precisionOf("ns")
+	return p
+}
+
+// A refusedLine is a line in an answer of InfluxDB 3.
+type refusedLine struct {
+	Line    uint32 `json:"line_number"`
+	Message string `json:"error_message"`
+	Text    string `json:"original_line"` // always empty
+}
+
+// refusedLines lists the refused lines.
+func (in *intake) refusedLines() []refusedLine {
+	out := make([]refusedLine, 0, len(in.answer.Errors))
+	for _, e := range in.answer.Errors {
+		out = append(out, refusedLine{Line: in.lines[e.Index], Message: string(e.Code) + ": " + e.Message})
+	}
+	return out
+}
+
+// noneRefused returns an error if lines were refused.
+func (in *intake) noneRefused() error {
+	if in.answer.Rejected == 0 {
+		return nil
+	}
+	first := in.answer.Errors[0]
+	return telemetry.Errorf(telemetry.Invalid, codeNothingTaken, "parsing failed for write_lp endpoint: %d of %d lines are invalid, nothing was accepted (accept_partial=false); line %d: %s: %s",
+		in.answer.Rejected, in.count, in.lines[first.Index], first.Code, first.Message)
+}
+
+// maxStatements is how many bytes of InfluxQL are read.
+const maxStatements = 16 << 10
+
+var (
+	createDatabase = regexp.MustCompile(`(?is)^create\s+database\s+\S`)
+	showDatabases  = regexp.MustCompile(`(?i)^show\s+databases$`)
+)
+
+// serveInfluxQL answers the statements that clients of InfluxDB 1 begin with.
+func (srv *Server) serveInfluxQL(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+		w.Header().Set("Allow", "GET, POST")
+		writeJSON(w, http.StatusMethodNotAllowed, problem{Code: codeMethodWrong, Message: r.Method + " is not allowed here"})
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxStatements)
+	type series struct {
+		Name    string     `json:"name"`
+		Columns []string   `json:"columns"`
+		Values  [][]string `json:"values"`
+	}
+	type result struct {
+		Statement int      `json:"statement_id"`
+		Series    []series `json:"series,omitempty"`
+	}
+	var results []result
+	for statement := range strings.SplitSeq(r.FormValue("q"), ";") {
+		statement = strings.TrimSpace(statement)
+		one := result{Statement: len(results)}
+		switch {
+		case statement == "":
+			continue
+		case showDatabases.MatchString(statement):
+			one.Series = []series{{Name: "databases", Columns: []string{"name"}}}
+			for _, s := range srv.order {
+				one.Series[0].Values = append(one.Series[0].Values, []string{s.Name})
+			}
+		case !createDatabase.MatchString(statement):
+			refuseInflux(w, http.StatusBadRequest, fmt.Sprintf("%s cannot be answered; allowed: CREATE DATABASE and SHOW DATABASES; readings are read with GET /v1/sensors/SENSOR/readings or PromQL", telemetry.Quote([]byte(statement))))
+			return
+		}
+		results = append(results, one)
+	}
+	if len(results) == 0 {
+		refuseInflux(w, http.StatusBadRequest, `missing required parameter "q", or it is too long`)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"results": results})
+}
+
+// refuseInflux answers with an error where clients of any version look for it.
+func refuseInflux(w http.ResponseWriter, status int, message string) {
+	writeJSON(w, status, problem{Code: "invalid", Message: message, Error: message})
+}
+
+// An influxBucket is a bucket in the words of InfluxDB 2.
+type influxBucket struct {
+	ID        string   `json:"id"`
+	Org       string   `json:"orgID"`
+	Type      string   `json:"type"`
+	Name      string   `json:"name"`
+	Retention []string `json:"retentionRules"` // always empty
+}
+
+// serveBuckets lists the bucket that a client of InfluxDB 2 looks for, or the streams.
+func (srv *Server) serveBuckets(w http.ResponseWriter, r *http.Request) {
+	names := r.URL.Query()["name"]
+	if len(names) == 0 {
+		for _, s := range srv.order {
+			names = append(names, s.Name)
+		}
+	}
+	buckets := make([]influxBucket, 0, len(names))
+	for _, name := range names {
+		buckets = append(buckets, influxBucket{ID: influxID(name), Org: influxID(""), Type: "user", Name: name, Retention: []string{}})
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"buckets": buckets, "links": map[string]string{"self": r.URL.Path}})
+}
+
+// influxID returns an id as InfluxDB 2 has them.
+func influxID(name string) string {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(name)) // never fails
+	return fmt.Sprintf("%016x", hash.Sum64())
+}

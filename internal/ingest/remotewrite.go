@@ -1,0 +1,688 @@
+package ingest
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"mime"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/value"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Remote write is how Prometheus sends samples to other systems. There are two versions:
+//
+//	1.0  prometheus.WriteRequest          labels as texts
+//	2.0  io.prometheus.write.v2.Request   labels as numbers of texts
+//
+// All samples of one time and one set of labels, without the name of the metric, are one
+// reading: the labels are its tags, each metric is a field. The sensor is named after its
+// tags, see telemetry.AppendTagsKey.
+//
+// The messages are not decoded into the structs of prompb: a series of two bytes would take
+// a hundred.
+
+const (
+	streamHeader = "Brim-Stream" // as in queries
+	remoteV1     = "prometheus.WriteRequest"
+	remoteV2     = "io.prometheus.write.v2.Request"
+
+	mediaProtobuf = "application/x-protobuf"
+)
+
+// serveRemoteWrite accepts samples of Prometheus.
+func (srv *Server) serveRemoteWrite(x *exchange) error {
+	query, err := parseQuery(x.r, "ack")
+	if err != nil {
+		return err
+	}
+	version, err := remoteVersion(first(x.r.Header["Content-Type"]))
+	if err != nil {
+		return err
+	}
+	stream, err := srv.stream(first(x.r.Header[streamHeader]))
+	if err != nil {
+		return err
+	}
+	in, err := x.intake(stream, query)
+	if err != nil {
+		return err
+	}
+	in.mayBeEmpty = true
+	return x.take(in, func(body []byte) error { return in.decodeRemoteWrite(body, version) })
+}
+
+// remoteVersion returns the version that a Content-Type stands for.
+func remoteVersion(contentType string) (int, error) {
+	media, params, err := mime.ParseMediaType(contentType)
+	if err == nil && media == mediaProtobuf {
+		switch params["proto"] {
+		case "", remoteV1:
+			return 1, nil
+		case remoteV2:
+			return 2, nil
+		}
+	}
+	return 0, telemetry.Errorf(telemetry.Unsupported, codeTypeUnknown, "Content-Type %s cannot be read; allowed: %s with proto=%s or proto=%s",
+		telemetry.Quote([]byte(contentType)), mediaProtobuf, remoteV1, remoteV2)
+}
+
+// snappyOf returns the encoding of a body of remote write.
+func snappyOf(r *http.Request) (string, error) {
+	name := strings.ToLower(strings.TrimSpace(strings.Join(r.Header["Content-Encoding"], ",")))
+	if name == "" || name == encodingSnappy { // some senders leave it out
+		return encodingSnappy, nil
+	}
+	return "", telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
+		"Content-Encoding %s cannot be read; allowed: %s", telemetry.Quote([]byte(name)), encodingSnappy)
+}
+
+// A remote is what an intake knows of a request of remote write.
+type remote struct {
+	version int
+	samples []uint32 // of each reading; 0 for refused ones
+	all     int      // samples in the request
+	skipped [len(skips)]int
+}
+
+// written returns how many samples were taken, or need not be.
+func (r *remote) written() int {
+	n := 0
+	for why, skipped := range r.skipped {
+		if skip(why) != skipExemplar {
+			n += skipped
+		}
+	}
+	for _, one := range r.samples {
+		n += int(one)
+	}
+	return n
+}
+
+// answerRemote writes the answer to remote write.
+func (x *exchange) answerRemote(r result, in *intake) {
+	status, a := x.protocol.status(r), &in.answer
+	written := in.remote.written()
+	if !a.repeated {
+		for why, n := range in.remote.skipped {
+			x.server.metrics.skipped[why].Add(float64(n))
+		}
+	}
+	if in.remote.version == 2 {
+		h := x.w.Header()
+		h.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(written))
+		h.Set("X-Prometheus-Remote-Write-Histograms-Written", "0")
+		h.Set("X-Prometheus-Remote-Write-Exemplars-Written", "0")
+	}
+	if a.Rejected == 0 {
+		x.w.WriteHeader(status)
+		return
+	}
+	p := problem{Code: codePartialWrite}
+	if written == 0 {
+		p.Code = codeNothingTaken
+	}
+	p.Message = fmt.Sprintf("%d of %d samples were taken; %d refusals, the first: %s: %s", written, in.remote.all, a.Rejected, a.Errors[0].Code, a.Errors[0].Message)
+	writeJSON(x.w, status, p)
+}
+
+// A remoteDecoder decodes a request of remote write into an intake.
+type remoteDecoder struct {
+	in      *intake
+	symbols [][]byte // of version 2.0
+
+	sets    map[string]uint32 // numbers of sets by key
+	labels  []labelSet
+	tags    []wireTag // of all sets
+	metrics []metric
+	samples []remoteSample
+	order   []remoteSample // samples by set
+
+	// Of the current series.
+	pairs      []wireTag // labels but the name
+	key        []byte    // of its set: the pairs as they are encoded
+	name       []byte
+	names      int // times that the name is given
+	histograms int
+	exemplars  int
+	invalid    string // what is wrong with the encoding; empty: nothing
+
+	alias []byte
+	plain []telemetry.Tag
+	paid  int64 // bytes of scratch that were checked
+}
+
+// A labelSet is a set of labels without the name of a metric.
+type labelSet struct {
+	series   *batch.Series // nil: not known
+	from, to uint32        // of tags
+	samples  uint32
+	refusal  *telemetry.Refusal
+}
+
+// A metric is one of a set of labels.
+type metric struct {
+	name []byte // escaped
+	set  uint32
+}
+
+// A remoteSample is a value of a metric.
+type remoteSample struct {
+	at     int64
+	value  float64
+	metric uint32
+}
+
+// decodeRemoteWrite decodes a request. Series that break a rule are refused, and so is a
+// message that is broken, of which nothing is taken.
+func (in *intake) decodeRemoteWrite(body []byte, version int) error {
+	in.meaning = meaning{form: meansRemoteWrite, ratio: int64(version)}
+	in.remote.version = version
+	d := in.server.remotes.get(in)
+	defer in.server.remotes.put(d)
+	return brokenMessage(d.message(body))
+}
+
+// message decodes a request.
+func (d *remoteDecoder) message(body []byte) error {
+	number := protowire.Number(1) // of series
+	if d.in.remote.version == 2 {
+		number = 5
+		if err := d.readSymbols(body); err != nil {
+			return err
+		}
+	}
+	m := wireMessage{rest: body}
+	for m.next() {
+		if !m.is(number, protowire.BytesType) {
+			continue
+		}
+		if err := d.series(m.bytes); err != nil {
+			return err
+		}
+	}
+	if m.err != nil {
+		return m.err
+	}
+	return d.give()
+}
+
+// readSymbols decodes the texts of version 2.0.
+func (d *remoteDecoder) readSymbols(body []byte) error {
+	m := wireMessage{rest: body}
+	for m.next() {
+		if m.is(4, protowire.BytesType) {
+			d.symbols = append(d.symbols, m.bytes)
+			if err := d.afford(); err != nil {
+				return err
+			}
+		}
+	}
+	if m.err == nil && len(d.symbols) > 0 && len(d.symbols[0]) > 0 {
+		return fmt.Errorf("the first symbol is %s; it must be empty", telemetry.Quote(d.symbols[0]))
+	}
+	return m.err
+}
+
+// afford checks the memory of the decoder, from time to time, and lets others have their turn
+// at the processor.
+func (d *remoteDecoder) afford() error {
+	const sample, symbol, tag, set, metric = 2 * 24, 24, 48, 128, 32
+	need := int64(len(d.samples)*sample + len(d.symbols)*symbol + len(d.tags)*tag + len(d.labels)*set + len(d.metrics)*metric)
+	if need < d.paid+turnBytes {
+		return nil
+	}
+	runtime.Gosched()
+	d.paid = need
+	return d.in.afford(need)
+}
+
+// series decodes one series: its labels first, then its samples.
+func (d *remoteDecoder) series(message []byte) error {
+	d.pairs, d.key, d.name, d.names = d.pairs[:0], d.key[:0], nil, 0
+	d.histograms, d.exemplars, d.invalid = 0, 0, ""
+	samples, err := 0, error(nil)
+	if d.in.remote.version == 2 {
+		samples, err = d.scanV2(message)
+	} else {
+		samples, err = d.scanV1(message)
+	}
+	if err != nil {
+		return err
+	}
+	d.in.remote.all += samples
+	if refusal := d.check(samples); refusal != nil {
+		return d.refuse(refusal)
+	}
+	if samples > 0 {
+		if err := d.addSamples(message); err != nil {
+			return err
+		}
+	}
+	if d.histograms > 0 {
+		err = d.refuse(telemetry.Refuse(telemetry.NotSupported, "series %s has native histograms, which are not stored; set send_native_histograms: false", d.quoted()))
+	}
+	switch {
+	case err != nil || d.exemplars == 0:
+	case d.in.remote.version == 2:
+		err = d.refuse(telemetry.Refuse(telemetry.NotSupported, "series %s has exemplars, which are not stored; set send_exemplars: false", d.quoted()))
+	default: // version 1.0 cannot tell the sender which part was not taken
+		d.in.remote.skipped[skipExemplar] += d.exemplars
+	}
+	return err
+}
+
+// refuse refuses something, which counts as a reading.
+func (d *remoteDecoder) refuse(r *telemetry.Refusal) error {
+	if err := d.in.begin(); err != nil {
+		return err
+	}
+	d.in.builder.Refuse(r)
+	d.ended(d.in.builder.End(), 0)
+	return nil
+}
+
+// ended notes that a reading of n samples ended.
+func (d *remoteDecoder) ended(refused *telemetry.Refusal, n int) (taken bool) {
+	if taken = d.in.ended(refused); !taken {
+		n = 0
+	}
+	d.in.remote.samples = append(d.in.remote.samples, uint32(n))
+	return taken
+}
+
+// scanV1 decodes the labels of a series and counts the rest.
+func (d *remoteDecoder) scanV1(message []byte) (samples int, err error) {
+	m := wireMessage{rest: message}
+	for m.next() {
+		switch {
+		case m.is(1, protowire.BytesType):
+			label, err := decodeTag(m.bytes)
+			if err != nil {
+				return 0, err
+			}
+			if string(label.name) == model.MetricNameLabel {
+				d.name = label.value
+				d.names++
+				continue
+			}
+			d.key = append(binary.AppendUvarint(d.key, uint64(len(m.bytes))), m.bytes...)
+			d.pair(label)
+		case m.is(2, protowire.BytesType):
+			samples++
+		case m.is(3, protowire.BytesType):
+			d.exemplars++
+		case m.is(4, protowire.BytesType):
+			d.histograms++
+		}
+	}
+	return samples, m.err
+}
+
+// scanV2 is the same for version 2.0.
+func (d *remoteDecoder) scanV2(message []byte) (samples int, err error) {
+	refs := 0
+	var name []byte // of the label whose value comes next
+	var nameRef uint64
+	m := wireMessage{rest: message}
+	for m.next() {
+		switch {
+		case m.num == 1 && (m.kind == protowire.BytesType || m.kind == protowire.VarintType):
+			packed := m.bytes
+			if m.kind == protowire.VarintType {
+				packed = protowire.AppendVarint(nil, m.word)
+			}
+			for len(packed) > 0 {
+				ref, n := protowire.ConsumeVarint(packed)
+				if n < 0 {
+					return 0, errWire
+				}
+				packed = packed[n:]
+				if ref >= uint64(len(d.symbols)) {
+					d.invalid = fmt.Sprintf("a label refers to symbol %d; there are %d", ref, len(d.symbols))
+					continue
+				}
+				if refs++; refs%2 == 1 {
+					name, nameRef = d.symbols[ref], ref
+					continue
+				}
+				if string(name) == model.MetricNameLabel {
+					d.name = d.symbols[ref]
+					d.names++
+					continue
+				}
+				d.key = binary.AppendUvarint(binary.AppendUvarint(d.key, nameRef), ref)
+				d.pair(wireTag{name, d.symbols[ref]})
+			}
+		case m.is(2, protowire.BytesType):
+			samples++
+		case m.is(3, protowire.BytesType):
+			d.histograms++
+		case m.is(4, protowire.BytesType):
+			d.exemplars++
+		}
+	}
+	if refs%2 == 1 && d.invalid == "" {
+		d.invalid = "the last label has no value"
+	}
+	return samples, m.err
+}
+
+// pair notes a label, unless there are too many already, for which check refuses the series.
+func (d *remoteDecoder) pair(label wireTag) {
+	if len(d.pairs) <= telemetry.MaxTags && len(label.value) > 0 { // an empty label is none
+		d.pairs = append(d.pairs, label)
+	}
+}
+
+// check returns why the current series is refused, nil if it is not.
+func (d *remoteDecoder) check(samples int) *telemetry.Refusal {
+	switch {
+	case samples+d.histograms+d.exemplars == 0:
+		return nil // metadata
+	case d.invalid != "":
+		return telemetry.Refuse(telemetry.Malformed, "a series is broken: %s", d.invalid)
+	case len(d.name) == 0:
+		return telemetry.Refuse(telemetry.FieldsMissing, "a series has no name, the label __name__; its other labels: %s", d.quotedPairs())
+	case d.names > 1:
+		return telemetry.Refuse(telemetry.TagDuplicate, "series %s has the label __name__ twice", d.quoted())
+	case isPlainMetric(d.name):
+		return nil
+	case len(d.name) <= telemetry.MaxNameBytes:
+		d.name = []byte(telemetry.EscapeName(string(d.name)))
+	}
+	return telemetry.CheckFieldName(d.name)
+}
+
+// isPlainMetric reports whether a name is one that needs neither a check nor an escape.
+func isPlainMetric(name []byte) bool {
+	if len(name) > telemetry.MaxNameBytes || len(name) < len("sensor")+1 {
+		return false
+	}
+	for _, c := range name {
+		if c|0x20 < 'a' || c|0x20 > 'z' {
+			if c != '_' && c != ':' && !isDigit(c) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// quoted returns the name of the current series for a message.
+func (d *remoteDecoder) quoted() string { return telemetry.Quote(d.name) }
+
+// quotedPairs returns some of the other labels for a message.
+func (d *remoteDecoder) quotedPairs() string {
+	const most = 5
+	var words []string
+	for _, p := range d.pairs[:min(len(d.pairs), most)] {
+		words = append(words, telemetry.Quote(p.name)+"="+telemetry.Quote(p.value))
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+// addSamples decodes the samples of the current series.
+func (d *remoteDecoder) addSamples(message []byte) error {
+	set, err := d.setOf()
+	if err != nil {
+		return err
+	}
+	of := &d.labels[set]
+	if of.refusal != nil {
+		return d.refuse(of.refusal)
+	}
+	d.metrics = append(d.metrics, metric{name: d.name, set: set})
+	number := uint32(len(d.metrics) - 1)
+	m := wireMessage{rest: message}
+	for m.next() {
+		if !m.is(2, protowire.BytesType) {
+			continue
+		}
+		s := remoteSample{metric: number}
+		fields := wireMessage{rest: m.bytes}
+		for fields.next() {
+			switch {
+			case fields.is(1, protowire.Fixed64Type):
+				s.value = math.Float64frombits(fields.word)
+			case fields.is(2, protowire.VarintType):
+				s.at = int64(fields.word)
+			}
+		}
+		if fields.err != nil {
+			return fields.err
+		}
+		if math.Float64bits(s.value)&infinite == infinite {
+			d.in.remote.skipped[skipOf(s.value)]++
+			continue
+		}
+		d.samples = append(d.samples, s)
+		if of.samples++; of.samples%1024 == 0 {
+			if err := d.afford(); err != nil {
+				return err
+			}
+		}
+	}
+	return d.afford()
+}
+
+// infinite are the bits that all values have which are infinite or not a number.
+const infinite = 0x7ff << 52
+
+// A skip is why a part of a request is not stored, without an error.
+type skip uint8
+
+const (
+	skipStale    skip = iota // the series ended
+	skipNaN                  // not a number
+	skipInfinite             // not a number that a reading can have
+	skipExemplar
+)
+
+// skips are values of the label reason.
+var skips = [...]string{skipStale: "stale", skipNaN: "nan", skipInfinite: "infinite", skipExemplar: "exemplar"}
+
+// skipOf returns why a value is skipped.
+func skipOf(v float64) skip {
+	switch {
+	case math.Float64bits(v) == value.StaleNaN:
+		return skipStale
+	case math.IsNaN(v):
+		return skipNaN
+	}
+	return skipInfinite
+}
+
+// aliasRemote begins the keys of aliases that are labels: for each its name and value, with
+// their lengths in front.
+const aliasRemote = 'w'
+
+// setOf returns the number of the current series' set of labels.
+func (d *remoteDecoder) setOf() (uint32, error) {
+	if n, ok := d.sets[string(d.key)]; ok {
+		return n, nil
+	}
+	n := uint32(len(d.labels))
+	if int(n) >= d.in.server.config.MaxReadings {
+		return 0, d.in.tooMany() // each has a reading, unless all its values are skipped
+	}
+	set := labelSet{from: uint32(len(d.tags))}
+	if d.beginAlias(d.pairs); len(d.alias) <= maxAlias {
+		set.series = d.in.server.known.Alias(d.alias)
+	}
+	if set.series == nil {
+		set.refusal = d.checkLabels()
+		d.tags = append(d.tags, d.pairs...)
+	}
+	set.to = uint32(len(d.tags))
+	d.sets[string(d.key)] = n
+	d.labels = append(d.labels, set)
+	return n, nil
+}
+
+// beginAlias makes the alias of some labels.
+func (d *remoteDecoder) beginAlias(labels []wireTag) {
+	d.alias = append(append(append(d.alias[:0], aliasRemote), d.in.stream.Name...), 0)
+	for _, l := range labels {
+		if len(d.alias) > maxAlias {
+			return // it is not used
+		}
+		d.alias = append(binary.AppendUvarint(d.alias, uint64(len(l.name))), l.name...)
+		d.alias = append(binary.AppendUvarint(d.alias, uint64(len(l.value))), l.value...)
+	}
+}
+
+// checkLabels returns why series with the labels at hand are refused.
+func (d *remoteDecoder) checkLabels() *telemetry.Refusal {
+	if len(d.pairs) > telemetry.MaxTags {
+		return telemetry.Refuse(telemetry.TagsTooMany, "series %s has more than %d labels", d.quoted(), telemetry.MaxTags)
+	}
+	seen := make(map[string]struct{}, len(d.pairs))
+	for _, p := range d.pairs {
+		if _, twice := seen[string(p.name)]; twice {
+			return telemetry.Refuse(telemetry.TagDuplicate, "series %s has the label %s twice", d.quoted(), telemetry.Quote(p.name))
+		}
+		seen[string(p.name)] = struct{}{}
+		name := p.name
+		if len(name) <= telemetry.MaxNameBytes {
+			name = []byte(telemetry.EscapeName(string(name)))
+		}
+		if r := cmp.Or(telemetry.CheckTagName(name), telemetry.CheckTagText(p.name, p.value)); r != nil {
+			r.Message = "series " + d.quoted() + ": " + r.Message
+			return r
+		}
+	}
+	return nil
+}
+
+// give gives the builder the readings, set by set.
+func (d *remoteDecoder) give() error {
+	// Samples are put in the order of their sets; in a set they stay as they came.
+	end := uint32(0)
+	for i := range d.labels {
+		end += d.labels[i].samples
+		d.labels[i].samples = end - d.labels[i].samples // where its samples begin
+	}
+	d.order = slices.Grow(d.order[:0], len(d.samples))[:len(d.samples)]
+	for _, s := range d.samples {
+		set := &d.labels[d.metrics[s.metric].set]
+		d.order[set.samples] = s
+		set.samples++ // in the end where the next set begins
+	}
+	from := uint32(0)
+	for i := range d.labels {
+		set := &d.labels[i]
+		all := d.order[from:set.samples]
+		from = set.samples
+		if !slices.IsSortedFunc(all, bySampleTime) {
+			slices.SortStableFunc(all, bySampleTime)
+		}
+		for len(all) > 0 {
+			n := 1
+			for n < len(all) && all[n].at == all[0].at && n < telemetry.MaxFields {
+				n++
+			}
+			if err := d.reading(set, all[:n]); err != nil {
+				return err
+			}
+			all = all[n:]
+		}
+	}
+	return nil
+}
+
+func bySampleTime(a, b remoteSample) int { return cmp.Compare(a.at, b.at) }
+
+// reading gives the builder one reading.
+func (d *remoteDecoder) reading(set *labelSet, samples []remoteSample) error {
+	if err := d.in.begin(); err != nil {
+		return err
+	}
+	b := d.in.builder
+	known := set.series != nil
+	if known {
+		b.SameSeries(set.series)
+	} else {
+		d.sensor(d.tags[set.from:set.to])
+	}
+	b.Time(samples[0].at)
+	for i := range samples {
+		b.Float(d.metrics[samples[i].metric].name, samples[i].value)
+	}
+	refused := b.End()
+	if refused != nil && refused.Code == telemetry.FieldDuplicate { // a metric has two values of one time
+		d.in.count--
+		for i := range samples {
+			if err := d.reading(set, samples[i:i+1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if d.ended(refused, len(samples)) && !known {
+		set.series = b.LastSeries()
+		if d.beginAlias(d.tags[set.from:set.to]); len(d.alias) <= maxAlias {
+			d.in.server.known.SetAlias(d.alias, set.series)
+		}
+	}
+	return nil
+}
+
+// sensor gives the builder the sensor and the tags that labels stand for.
+func (d *remoteDecoder) sensor(labels []wireTag) {
+	d.plain = d.plain[:0]
+	for _, l := range labels {
+		d.plain = append(d.plain, telemetry.Tag{Name: telemetry.EscapeName(string(l.name)), Value: string(l.value)})
+	}
+	slices.SortFunc(d.plain, func(a, b telemetry.Tag) int { return strings.Compare(a.Name, b.Name) })
+	b := d.in.builder
+	b.Sensor(telemetry.AppendTagsKey(nil, d.plain))
+	for _, t := range d.plain {
+		b.Tag([]byte(t.Name), []byte(t.Value))
+	}
+}
+
+// remotePool keeps decoders of remote write between requests.
+type remotePool struct{ pool sync.Pool }
+
+func (p *remotePool) get(in *intake) *remoteDecoder {
+	d, ok := p.pool.Get().(*remoteDecoder)
+	if !ok {
+		d = &remoteDecoder{sets: make(map[string]uint32)}
+	}
+	d.in = in
+	return d
+}
+
+// put gives back a decoder, unless it has grown large.
+func (p *remotePool) put(d *remoteDecoder) {
+	const most = 1 << 14
+	if max(cap(d.samples), cap(d.symbols), cap(d.metrics), cap(d.labels), cap(d.tags)) > most || cap(d.key) > maxAlias {
+		return
+	}
+	// Nothing of the body may be kept.
+	clear(d.sets)
+	clear(d.symbols)
+	clear(d.labels)
+	clear(d.tags)
+	clear(d.metrics)
+	clear(d.pairs[:cap(d.pairs)])
+	clear(d.plain[:cap(d.plain)])
+	d.in, d.name, d.paid = nil, nil, 0
+	d.symbols, d.labels, d.tags, d.metrics, d.samples = d.symbols[:0], d.labels[:0], d.tags[:0], d.metrics[:0], d.samples[:0]
+	p.pool.Put(d)
+}
