@@ -29,6 +29,7 @@ func (srv *Server) Handler() http.Handler {
 	mux.Handle("/v1/streams/{stream}/readings", readings)
 	mux.Handle("/write", lines)
 	mux.Handle("/api/v2/write", lines)
+	mux.Handle("/v1/metrics", srv.writes(protoOTLPHTTP, srv.serveMetrics))
 	mux.Handle("/v1/streams", srv.guarded(srv.reads(srv.serveStreams), access.Ingest, access.Read))
 	mux.Handle("/ping", srv.reads(srv.servePing))
 	mux.Handle("/health", srv.reads(srv.serveHealth))
@@ -264,6 +265,10 @@ func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 		p.Error, status = p.Message, statuses[r].line
 	}
 	x.server.config.Guard.Hold(ctx, e)
+	if x.protocol == protoOTLPHTTP {
+		x.writeOTLPProblem(r, e)
+		return
+	}
 	writeJSON(x.w, status, p)
 }
 

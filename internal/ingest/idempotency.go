@@ -95,6 +95,8 @@ const (
 	meansLines
 	meansLineProtocol
 	meansProtobuf
+	meansOTLP
+	meansOTLPJSON
 )
 
 // bodyHash returns the hash of a body.

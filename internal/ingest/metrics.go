@@ -18,6 +18,9 @@ const (
 	protoHTTP protocol = "http"
 	protoLine protocol = "line"
 	protoGRPC protocol = "grpc"
+
+	protoOTLPHTTP protocol = "otlp_http"
+	protoOTLPGRPC protocol = "otlp_grpc"
 )
 
 // code returns the label of that name: an HTTP status, or the name of a gRPC code.
@@ -27,6 +30,10 @@ func (p protocol) code(r result) string {
 		return statuses[r].grpc.String()
 	case protoLine:
 		return strconv.Itoa(statuses[r].line)
+	case protoOTLPHTTP:
+		return strconv.Itoa(otlpStatus(r).http)
+	case protoOTLPGRPC:
+		return otlpStatus(r).grpc.String()
 	}
 	return strconv.Itoa(statuses[r].http)
 }
@@ -41,7 +48,8 @@ type metrics struct {
 	ended    map[ending]prometheus.Counter
 	busy     *prometheus.CounterVec
 
-	meters map[protocol]*meter
+	meters  map[protocol]*meter
+	skipped map[protocol]prometheus.Counter
 }
 
 // A meter is what the requests of one protocol are noted in. Its parts are
@@ -88,7 +96,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Help: "Requests answered as before, because their idempotency key was known, by protocol.",
 		}, []string{"protocol"}),
 	}
-	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC} {
+	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC, protoOTLPHTTP, protoOTLPGRPC} {
 		of := &meter{
 			seconds: m.seconds.WithLabelValues(string(p)), readings: m.readings.WithLabelValues(string(p)), repeated: m.repeated.WithLabelValues(string(p)),
 		}
@@ -99,6 +107,14 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 	for _, c := range telemetry.Codes() {
 		m.rejected.WithLabelValues(string(c))
+	}
+	skipped := factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "brim_ingest_skipped_total",
+		Help: "Samples without a value, which are not readings and no errors: NaN, or marked as missing, by protocol.",
+	}, []string{"protocol"})
+	m.skipped = make(map[protocol]prometheus.Counter)
+	for _, p := range []protocol{protoOTLPHTTP, protoOTLPGRPC} {
+		m.skipped[p] = skipped.WithLabelValues(string(p))
 	}
 	ended := factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_ingest_grpc_ended_total",
