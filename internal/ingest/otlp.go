@@ -8,13 +8,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -52,18 +50,14 @@ func (srv *Server) serveMetrics(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	decode := in.decodeOTLP
-	switch media := x.otlpMedia(); media {
-	case mediaProtobuf:
-	case mediaJSON:
-		decode = in.decodeOTLPJSON
-	default:
+	media := x.otlpMedia()
+	if media != mediaProtobuf && media != mediaJSON {
 		return telemetry.Errorf(telemetry.Unsupported, codeTypeUnknown,
 			"Content-Type %s cannot be read; allowed: %s and %s", telemetry.Quote([]byte(first(x.r.Header["Content-Type"]))), mediaProtobuf, mediaJSON)
 	}
 	var tally otlpTally
 	if err := x.decode(in, func(body []byte) (err error) {
-		tally, err = decode(body)
+		tally, err = in.decodeOTLP(body, media == mediaJSON)
 		return err
 	}); err != nil {
 		return err
@@ -76,7 +70,7 @@ func (srv *Server) serveMetrics(x *exchange) error {
 	if in.answer.repeated {
 		x.w.Header().Set(headerReplayed, "true")
 	}
-	x.text = tally.appendResponse(x.text[:0], x.otlpMedia() == mediaJSON)
+	x.text = tally.appendResponse(x.text[:0], media == mediaJSON)
 	x.writeOTLP(http.StatusOK, x.text)
 	return nil
 }
@@ -133,21 +127,21 @@ func (in *intake) export(ctx context.Context, p protocol, tally *otlpTally) (r r
 // appendResponse appends an ExportMetricsServiceResponse. What was rejected is in it only
 // where something was.
 func (t *otlpTally) appendResponse(dst []byte, inJSON bool) []byte {
-	if t.rejected == 0 {
-		if inJSON {
-			return append(dst, "{}"...)
-		}
+	switch {
+	case t.rejected == 0 && inJSON:
+		return append(dst, "{}"...)
+	case t.rejected == 0:
 		return dst
 	}
-	message := fmt.Sprintf("%d of %d data points were refused, the first: %s", t.rejected, t.points, t.first)
+	response := pmetricotlp.NewExportResponse()
+	response.PartialSuccess().SetRejectedDataPoints(int64(t.rejected))
+	response.PartialSuccess().SetErrorMessage(fmt.Sprintf("%d of %d data points were refused, the first: %s", t.rejected, t.points, t.first))
+	encode := response.MarshalProto
 	if inJSON {
-		dst = strconv.AppendInt(append(dst, `{"partialSuccess":{"rejectedDataPoints":"`...), int64(t.rejected), 10)
-		dst, _ = jsontext.AppendQuote(append(dst, `","errorMessage":`...), message) // which is UTF-8
-		return append(dst, "}}"...)
+		encode = response.MarshalJSON
 	}
-	partial := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(t.rejected))
-	partial = protowire.AppendString(protowire.AppendTag(partial, 2, protowire.BytesType), message)
-	return protowire.AppendBytes(protowire.AppendTag(dst, 1, protowire.BytesType), partial)
+	text, _ := encode() // never fails
+	return append(dst, text...)
 }
 
 // serveExport serves Export over gRPC.
@@ -214,7 +208,7 @@ func (m *message) decodeExport(in *intake) (tally otlpTally, err error) {
 	in.open(srv, stream, want)
 	in.who, in.key, in.lease, in.ctx = c.who, key, &m.lease, c.ctx
 	in.build()
-	if tally, err = in.decodeOTLP(m.data); err == nil && key != "" {
+	if tally, err = in.decodeOTLP(m.data, false); err == nil && key != "" {
 		in.hash = bodyHash(m.data, in.meaning)
 	}
 	return tally, err

@@ -1,46 +1,26 @@
 package ingest
 
 import (
-	"encoding/base64"
-	"encoding/json"
-	"errors"
+	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
-	"google.golang.org/protobuf/encoding/protowire"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// The numbers of fields are those of opentelemetry/proto/metrics/v1/metrics.proto. Its
-// generated code is not used, for its messages take many times the memory of their encoded
-// form, which is what was reserved. Scopes' versions, start times, units, descriptions and
-// exemplars are not kept.
-
-// decodeOTLP decodes an encoded ExportMetricsServiceRequest.
-func (in *intake) decodeOTLP(message []byte) (otlpTally, error) {
-	d := in.server.otlp.get(in)
-	defer in.server.otlp.put(d)
-	in.most = greatestReadings // points are limited instead
-	in.meaning = meaning{form: meansOTLP}
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(1, protowire.BytesType) {
-			if err := d.resourceMetrics(m.bytes); err != nil {
-				return otlpTally{}, brokenMessage(err)
-			}
-		}
-	}
-	if m.err != nil {
-		return otlpTally{}, brokenMessage(m.err)
-	}
-	err := d.give()
-	return otlpTally{points: d.points, rejected: d.rejected, skipped: d.skipped, first: d.first}, err
-}
+// OTLP sends metric by metric, with the points of all attribute sets. A reading has the
+// points of all metrics of one attribute set at one time, so they are gathered first.
+//
+// Bucket counts of histograms are Prometheus' classic ones: cumulative, of a series with the
+// tag le. So PromQL answers histogram_quantile. Quantiles of summaries have the tag quantile.
+// Scopes' versions, start times, units, descriptions and exemplars are not kept.
 
 // An otlpTally says what became of the points of a request.
 type otlpTally struct {
@@ -48,183 +28,390 @@ type otlpTally struct {
 	first                     string // why the first point was rejected
 }
 
-// resourceMetrics decodes a ResourceMetrics. The resource may stand behind its metrics.
-func (d *otlpDecoder) resourceMetrics(message []byte) (err error) {
-	if d.resource, err = only(message, 1, d.resource[:0]); err != nil {
-		return err
+// decodeOTLP decodes an ExportMetricsServiceRequest.
+func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
+	in.most = greatestReadings // points are limited instead
+	in.meaning = meaning{form: meansOTLP}
+	request := pmetricotlp.NewExportRequest()
+	decode, size, err := request.UnmarshalProto, int64(0), error(nil)
+	if inJSON {
+		in.meaning = meaning{form: meansOTLPJSON}
+		decode, size = request.UnmarshalJSON, sizeOfJSON(body)
+	} else if size, err = otlpRequest.sizeOf(body, 0); err != nil {
+		return otlpTally{}, brokenMessage(err)
 	}
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(2, protowire.BytesType) {
-			if err := d.scopeMetrics(m.bytes); err != nil {
-				return err
-			}
-		}
+	size += int64(len(body))
+	if err := in.afford(size); err != nil {
+		return otlpTally{}, err
 	}
-	return m.err
+	if err := decode(body); err != nil {
+		return otlpTally{}, brokenMessage(fmt.Errorf("the body is not OTLP: %w", err))
+	}
+	m := otlpMapper{in: in, size: size, dot: "_", at: make(map[otlpPlace]int)}
+	if in.builder.MapDots != 0 {
+		m.dot = string(in.builder.MapDots)
+	}
+	if err := m.gather(request.Metrics()); err != nil {
+		return otlpTally{}, err
+	}
+	return m.tally, m.give()
 }
 
-// only appends the messages in the field with this number to dst: several are one that was
-// sent in parts.
-func only(message []byte, number protowire.Number, dst []byte) ([]byte, error) {
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(number, protowire.BytesType) {
-			dst = append(dst, m.bytes...)
-		}
-	}
-	return dst, m.err
+// An otlpMapper makes readings of the points of a request.
+type otlpMapper struct {
+	in   *intake
+	size int64 // bytes of what was decoded and gathered
+	dot  string
+
+	readings []otlpReading
+	at       map[otlpPlace]int // the last reading of a sensor and a time
+	rejected []bool            // by point
+	tally    otlpTally
+
+	// The resource, scope and metric at hand.
+	owner        []telemetry.Tag
+	ownerRefused *telemetry.Refusal
+	metric       string
+	names        map[string]string // of its fields, by suffix
+	delta        bool
+
+	// The point at hand.
+	refusal *telemetry.Refusal
+	values  []otlpValue
 }
 
-func (d *otlpDecoder) scopeMetrics(message []byte) (err error) {
-	if d.scope, err = only(message, 1, d.scope[:0]); err != nil {
-		return err
-	}
-	from := len(d.text)
-	d.text = append(protowire.AppendVarint(d.text, uint64(len(d.resource))), d.resource...)
-	d.text = append(d.text, d.scope...)
-	d.owner = otlpText{uint32(from), uint32(len(d.text))}
-	d.owners++
-	if err := d.in.afford(d.size()); err != nil {
-		return err
-	}
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(2, protowire.BytesType) {
-			if err := d.metricPoints(m.bytes); err != nil {
-				return err
-			}
-		}
-	}
-	return m.err
+// An otlpPlace is what readings differ in.
+type otlpPlace struct {
+	sensor string
+	ms     int64
 }
 
-// The kinds of a metric, by the number of their field.
+type otlpReading struct {
+	otlpPlace
+	tags   []telemetry.Tag
+	values []otlpValue
+}
+
+// An otlpValue is a value of a point.
+type otlpValue struct {
+	telemetry.Field
+	extra telemetry.Tag // of one bucket, or one quantile
+	point int
+}
+
 const (
-	otlpGauge       = 5
-	otlpSums        = 7
-	otlpHistogram   = 9
-	otlpExponential = 10
-	otlpSummary     = 11
+	scopePrefix    = "otel_scope_" // Prometheus' names for what tells scopes apart
+	tagTemporality = "_temporality"
+	tagBound       = "le"
+	tagQuantile    = "quantile"
 )
 
-const otlpDelta = 1 // an AggregationTemporality
-
-// metricPoints decodes a Metric.
-func (d *otlpDecoder) metricPoints(message []byte) error {
-	d.metric = nil
-	kind := protowire.Number(0)
-	m := wireMessage{rest: message}
-	for m.next() {
-		switch {
-		case m.is(1, protowire.BytesType):
-			d.metric = m.bytes
-		case m.kind == protowire.BytesType && slices.Contains([]protowire.Number{otlpGauge, otlpSums, otlpHistogram, otlpExponential, otlpSummary}, m.num):
-			kind = m.num // the last one counts
-		}
-	}
-	if m.err != nil {
-		return m.err
-	}
-	switch kind {
-	case otlpGauge, otlpSums:
-		d.nameField(otlpValueName)
-	case otlpSummary:
-		d.nameField(otlpValueName)
-		d.nameField(otlpCount)
-		d.nameField(otlpSum)
-	case otlpHistogram, otlpExponential:
-		for field := otlpCount; field < otlpNames; field++ {
-			d.nameField(field)
-		}
-	default:
-		return nil
-	}
-	if err := d.in.afford(d.size()); err != nil {
-		return err
-	}
-	for m = (wireMessage{rest: message}); m.next(); {
-		if m.is(kind, protowire.BytesType) {
-			if err := d.dataPoints(kind, m.bytes); err != nil {
-				return err
+// gather gathers the points of a request.
+func (m *otlpMapper) gather(all pmetric.Metrics) error {
+	for _, of := range all.ResourceMetrics().All() {
+		m.refusal = nil
+		resource := m.withAttributes(nil, "", of.Resource().Attributes())
+		refused := m.refusal
+		for _, scope := range of.ScopeMetrics().All() {
+			m.owner, m.refusal = resource, refused
+			if name := scope.Scope().Name(); name != "" {
+				m.refuse(telemetry.CheckTagText([]byte(scopePrefix+"name"), []byte(name)))
+				m.owner = withTags(m.owner, telemetry.Tag{Name: scopePrefix + "name", Value: name})
+			}
+			m.owner = m.withAttributes(m.owner, scopePrefix, scope.Scope().Attributes())
+			m.ownerRefused = m.refusal
+			for _, metric := range scope.Metrics().All() {
+				if err := m.gatherMetric(metric); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// dataPoints decodes a Gauge, a Sum, or another kind of data.
-func (d *otlpDecoder) dataPoints(kind protowire.Number, message []byte) error {
-	d.delta = 0
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(2, protowire.VarintType) && kind != otlpGauge && kind != otlpSummary {
-			d.delta = 0
-			if m.word == otlpDelta {
-				d.delta = 1
+func (m *otlpMapper) gatherMetric(metric pmetric.Metric) error {
+	const delta = pmetric.AggregationTemporalityDelta
+	m.metric, m.names, m.delta = metric.Name(), make(map[string]string), false
+	switch metric.Type() {
+	case pmetric.MetricTypeGauge:
+		return gatherPoints(m, metric.Gauge().DataPoints().All(), m.number)
+	case pmetric.MetricTypeSum:
+		m.delta = metric.Sum().AggregationTemporality() == delta
+		return gatherPoints(m, metric.Sum().DataPoints().All(), m.number)
+	case pmetric.MetricTypeHistogram:
+		m.delta = metric.Histogram().AggregationTemporality() == delta
+		return gatherPoints(m, metric.Histogram().DataPoints().All(), m.histogram)
+	case pmetric.MetricTypeExponentialHistogram:
+		m.delta = metric.ExponentialHistogram().AggregationTemporality() == delta
+		return gatherPoints(m, metric.ExponentialHistogram().DataPoints().All(), m.exponential)
+	case pmetric.MetricTypeSummary:
+		return gatherPoints(m, metric.Summary().DataPoints().All(), m.summary)
+	default: // empty
+		return nil
+	}
+}
+
+// An otlpPoint is what points of all kinds have.
+type otlpPoint interface {
+	Attributes() pcommon.Map
+	Timestamp() pcommon.Timestamp
+	Flags() pmetric.DataPointFlags
+}
+
+// gatherPoints gathers points of one kind; take adds the values of one.
+func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P)) error {
+	for _, p := range all {
+		in := m.in
+		if m.tally.points++; m.tally.points > in.server.config.MaxReadings {
+			return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
+				"the request contains more than %d data points (--max-readings-per-request); nothing was accepted, send smaller requests", in.server.config.MaxReadings)
+		}
+		m.rejected = append(m.rejected, false)
+		m.refusal, m.values = m.ownerRefused, m.values[:0]
+		if take(p); p.Flags().NoRecordedValue() || len(m.values) == 0 && m.refusal == nil {
+			m.tally.skipped++
+			continue
+		}
+		m.add(p)
+		if err := in.afford(m.size); err != nil {
+			return err
+		}
+		if m.refusal != nil { // it counts as a reading
+			if err := in.begin(); err != nil {
+				return err
+			}
+			in.builder.Refuse(m.refusal)
+			in.end()
+			m.reject(m.tally.points-1, m.metric, m.refusal)
+		}
+	}
+	return nil
+}
+
+// add adds the values of the point at hand to their readings: all, or none.
+func (m *otlpMapper) add(p otlpPoint) {
+	tags := m.withAttributes(m.owner, "", p.Attributes())
+	if m.delta {
+		tags = withTags(tags, telemetry.Tag{Name: tagTemporality, Value: "delta"})
+	}
+	if len(tags) == 0 {
+		m.refuse(telemetry.Refuse(telemetry.SensorMissing, "neither the data point nor its resource has attributes, and the sensor is made of them"))
+	}
+	ms := int64(p.Timestamp() / 1e6)
+	if ms == 0 {
+		ms = m.in.now.UnixMilli()
+	}
+	var to []int
+	for _, v := range m.values {
+		if m.refusal != nil {
+			break
+		}
+		own := tags
+		if v.extra.Name != "" {
+			own = withTags(tags, v.extra)
+		}
+		if v.extra.Name != "" || len(to) == 0 {
+			to = append(to, m.readingOf(own, ms))
+		} else {
+			to = append(to, to[len(to)-1]) // a point's own values are together
+		}
+		r := &m.readings[to[len(to)-1]]
+		if slices.ContainsFunc(r.values, func(other otlpValue) bool { return other.Name == v.Name }) {
+			m.refuse(telemetry.Refuse(telemetry.FieldDuplicate, "the request contains another point of this metric with the same attributes and time, in milliseconds"))
+			to = to[:len(to)-1]
+			break
+		}
+		v.point = m.tally.points - 1
+		r.values = append(r.values, v)
+		m.size += 96
+	}
+	if m.refusal != nil {
+		for _, at := range to {
+			r := &m.readings[at]
+			r.values = r.values[:len(r.values)-1]
+		}
+	}
+}
+
+// readingOf returns the number of the reading with these tags at a time; it has room for
+// all values of a point.
+func (m *otlpMapper) readingOf(tags []telemetry.Tag, ms int64) int {
+	const values = 4 // of a point in one reading: count, sum, minimum and maximum
+	place := otlpPlace{string(telemetry.AppendTagsKey(nil, tags)), ms}
+	at, known := m.at[place]
+	if !known || len(m.readings[at].values) > telemetry.MaxFields-values {
+		at = len(m.readings)
+		m.readings = append(m.readings, otlpReading{otlpPlace: place, tags: tags})
+		m.at[place] = at
+		m.size += int64(160 + len(place.sensor) + 32*len(tags))
+	}
+	return at
+}
+
+// give gives the gathered readings to the intake.
+func (m *otlpMapper) give() error {
+	b := m.in.builder
+	for i := range m.readings {
+		r := &m.readings[i]
+		if len(r.values) == 0 {
+			continue
+		}
+		if err := m.in.begin(); err != nil {
+			return err
+		}
+		b.Sensor([]byte(r.sensor))
+		for _, t := range r.tags {
+			b.Tag([]byte(t.Name), []byte(t.Value))
+		}
+		b.Time(r.ms)
+		for i := range r.values {
+			b.Add(r.values[i].Field)
+		}
+		if refusal := b.End(); refusal != nil {
+			m.in.refused(m.in.count-1, refusal)
+			for i := range r.values {
+				m.reject(r.values[i].point, r.values[i].Name, refusal)
 			}
 		}
 	}
-	for m = (wireMessage{rest: message}); m.next(); {
-		if !m.is(1, protowire.BytesType) {
-			continue
-		}
-		d.beginPoint()
-		var err error
-		switch kind {
-		case otlpHistogram:
-			err = d.histogram(m.bytes)
-		case otlpExponential:
-			err = d.exponential(m.bytes)
-		case otlpSummary:
-			err = d.summary(m.bytes)
-		default:
-			err = d.number(m.bytes)
-		}
-		if err == nil {
-			err = d.endPoint()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return m.err
+	return nil
 }
 
-// common takes a field that points of several kinds have.
-func (d *otlpDecoder) common(m *wireMessage, attributes, flags protowire.Number) {
-	switch {
-	case m.is(attributes, protowire.BytesType):
-		d.attribute(m.bytes)
-	case m.is(3, protowire.Fixed64Type):
-		d.time = m.word
-	case m.is(flags, protowire.VarintType):
-		d.flags = m.word
+func (m *otlpMapper) refuse(r *telemetry.Refusal) {
+	if m.refusal == nil {
+		m.refusal = r
 	}
 }
 
-// number decodes a NumberDataPoint.
-func (d *otlpDecoder) number(message []byte) error {
-	var kind telemetry.Kind
-	var word uint64
-	m := wireMessage{rest: message}
-	for m.next() {
-		switch {
-		case m.is(4, protowire.Fixed64Type):
-			kind, word = telemetry.Float, m.word
-		case m.is(6, protowire.Fixed64Type):
-			kind, word = telemetry.Int, m.word
-		default:
-			d.common(&m, 7, 8)
+// reject counts a point that is refused.
+func (m *otlpMapper) reject(point int, metric string, r *telemetry.Refusal) {
+	if m.rejected[point] {
+		return
+	}
+	m.rejected[point] = true
+	if m.tally.rejected++; m.tally.first == "" {
+		m.tally.first = "metric " + telemetry.Quote([]byte(metric)) + ": " + r.Error()
+	}
+}
+
+// mapped returns the name of a tag or a field.
+func (m *otlpMapper) mapped(name string) string {
+	return telemetry.EscapeName(strings.ReplaceAll(name, ".", m.dot))
+}
+
+// field returns the name of a field of the metric at hand.
+func (m *otlpMapper) field(suffix string) string {
+	name, known := m.names[suffix]
+	if !known {
+		name = m.mapped(m.metric + suffix)
+		m.names[suffix] = name
+	}
+	if m.metric == "" {
+		m.refuse(telemetry.Refuse(telemetry.FieldName, "a metric has an empty name; names have 1 to %d bytes", telemetry.MaxNameBytes))
+	}
+	m.refuse(telemetry.CheckFieldName([]byte(name)))
+	return name
+}
+
+// withAttributes returns tags with attributes; of two with one name the attribute counts.
+func (m *otlpMapper) withAttributes(tags []telemetry.Tag, prefix string, attributes pcommon.Map) []telemetry.Tag {
+	own := make([]telemetry.Tag, 0, attributes.Len())
+	for key, value := range attributes.All() {
+		t := telemetry.Tag{Name: m.mapped(prefix + key), Value: value.AsString()}
+		if key == "" {
+			t.Name = ""
+		}
+		m.refuse(telemetry.CheckTagName([]byte(t.Name)))
+		m.refuse(telemetry.CheckTagText([]byte(t.Name), []byte(t.Value)))
+		own = append(own, t)
+	}
+	slices.SortFunc(own, byTagName)
+	for i := 1; i < len(own); i++ {
+		if name := telemetry.Quote([]byte(own[i].Name)); own[i].Name == own[i-1].Name {
+			m.refuse(telemetry.Refuse(telemetry.TagDuplicate, "attribute %s is given twice, or another one is %s as well when its dots are replaced", name, name))
 		}
 	}
-	switch kind {
-	case telemetry.Float:
-		d.float(otlpValueName, math.Float64frombits(word))
-	case telemetry.Int:
-		d.put(otlpPending{word: word, kind: kind, name: d.fields[otlpValueName]})
+	if tags = withTags(tags, own...); len(tags) > telemetry.MaxTags {
+		m.refuse(telemetry.Refuse(telemetry.TagsTooMany, "resource, scope and data point have more than %d attributes", telemetry.MaxTags))
 	}
-	return m.err
+	return tags
+}
+
+func byTagName(a, b telemetry.Tag) int { return strings.Compare(a.Name, b.Name) }
+
+// withTags returns two sorted lists of tags as one, without changing them; of two tags with
+// one name that of the second list counts.
+func withTags(tags []telemetry.Tag, more ...telemetry.Tag) []telemetry.Tag {
+	if len(more) == 0 {
+		return tags
+	}
+	all := make([]telemetry.Tag, 0, len(tags)+len(more))
+	for len(tags) > 0 && len(more) > 0 {
+		switch order := byTagName(tags[0], more[0]); {
+		case order < 0:
+			all, tags = append(all, tags[0]), tags[1:]
+		case order == 0:
+			tags = tags[1:]
+		default:
+			all, more = append(all, more[0]), more[1:]
+		}
+	}
+	return append(append(all, tags...), more...)
+}
+
+// float adds a value of the point at hand, unless it is NaN: such values are not there.
+func (m *otlpMapper) float(suffix string, v float64, extra telemetry.Tag) {
+	if math.IsNaN(v) {
+		return
+	}
+	f := telemetry.Field{Name: m.field(suffix), Value: telemetry.FloatValue(v)}
+	m.refuse(telemetry.CheckFloat([]byte(f.Name), v))
+	m.values = append(m.values, otlpValue{Field: f, extra: extra})
+}
+
+// count adds a number of measurements.
+func (m *otlpMapper) count(suffix string, n uint64, extra telemetry.Tag) {
+	if n > math.MaxInt64 {
+		m.refuse(telemetry.Refuse(telemetry.ValueRange, "a count is %d; at most %d is allowed", n, math.MaxInt64))
+	}
+	m.values = append(m.values, otlpValue{Field: telemetry.Field{Name: m.field(suffix), Value: telemetry.IntValue(int64(n))}, extra: extra})
+}
+
+var noExtra telemetry.Tag
+
+func (m *otlpMapper) number(p pmetric.NumberDataPoint) {
+	switch p.ValueType() {
+	case pmetric.NumberDataPointValueTypeDouble:
+		m.float("", p.DoubleValue(), noExtra)
+	case pmetric.NumberDataPointValueTypeInt:
+		m.values = append(m.values, otlpValue{Field: telemetry.Field{Name: m.field(""), Value: telemetry.IntValue(p.IntValue())}})
+	case pmetric.NumberDataPointValueTypeEmpty:
+	}
+}
+
+func (m *otlpMapper) summary(p pmetric.SummaryDataPoint) {
+	m.count("_count", p.Count(), noExtra)
+	m.float("_sum", p.Sum(), noExtra)
+	if p.QuantileValues().Len() > maxBuckets {
+		m.refuseBuckets(maxBuckets)
+		return
+	}
+	for _, q := range p.QuantileValues().All() {
+		of := q.Quantile() + 0 // no -0
+		if !(of >= 0 && of <= 1) {
+			m.refuse(telemetry.Refuse(telemetry.Malformed, "the quantile %v is not between 0 and 1", of))
+		}
+		m.float("", q.Value(), telemetry.Tag{Name: tagQuantile, Value: formatBound(of)})
+	}
+}
+
+// formatBound writes a bound or a quantile as Prometheus' clients do.
+func formatBound(v float64) string {
+	if math.IsInf(v, 1) {
+		return "+Inf"
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
 const (
@@ -236,136 +423,100 @@ const (
 	maxSentBuckets = 4096
 )
 
-func (d *otlpDecoder) refuseBuckets(most int) {
-	d.refuse(telemetry.Refuse(telemetry.FieldsTooMany, "the point has more than %d buckets or quantiles", most))
+func (m *otlpMapper) refuseBuckets(most int) {
+	m.refuse(telemetry.Refuse(telemetry.FieldsTooMany, "the point has more than %d buckets or quantiles", most))
 }
 
-// measured takes a field of a histogram that is not about its buckets.
-func (d *otlpDecoder) measured(m *wireMessage, least, greatest protowire.Number) bool {
+// An otlpHistogram is what both kinds of histograms have.
+type otlpHistogram interface {
+	Count() uint64
+	HasSum() bool
+	Sum() float64
+	HasMin() bool
+	Min() float64
+	HasMax() bool
+	Max() float64
+}
+
+func (m *otlpMapper) measured(p otlpHistogram) {
+	m.count("_count", p.Count(), noExtra)
+	if p.HasSum() {
+		m.float("_sum", p.Sum(), noExtra)
+	}
+	if p.HasMin() {
+		m.float("_min", p.Min(), noExtra)
+	}
+	if p.HasMax() {
+		m.float("_max", p.Max(), noExtra)
+	}
+}
+
+func (m *otlpMapper) histogram(p pmetric.HistogramDataPoint) {
+	m.measured(p)
+	counts, bounds := p.BucketCounts(), p.ExplicitBounds()
 	switch {
-	case m.is(4, protowire.Fixed64Type):
-		d.count(otlpCount, m.word)
-	case m.is(5, protowire.Fixed64Type):
-		d.float(otlpSum, math.Float64frombits(m.word))
-	case m.is(least, protowire.Fixed64Type):
-		d.float(otlpMin, math.Float64frombits(m.word))
-	case m.is(greatest, protowire.Fixed64Type):
-		d.float(otlpMax, math.Float64frombits(m.word))
-	default:
-		return false
+	case counts.Len() == 0 && bounds.Len() == 0:
+		return
+	case bounds.Len() > maxBuckets:
+		m.refuseBuckets(maxBuckets)
+		return
+	case counts.Len() != bounds.Len()+1:
+		m.refuse(telemetry.Refuse(telemetry.Malformed, "the histogram has %d bucket counts and %d bounds; there must be one bound less than counts", counts.Len(), bounds.Len()))
+		return
 	}
-	return true
-}
-
-// histogram decodes a HistogramDataPoint.
-func (d *otlpDecoder) histogram(message []byte) (err error) {
-	d.counts, d.bounds = d.counts[:0], d.bounds[:0]
-	m := wireMessage{rest: message}
-	for m.next() {
-		repeated := m.kind == protowire.BytesType || m.kind == protowire.Fixed64Type
-		switch {
-		case m.num == 6 && repeated:
-			d.counts, err = m.appendDoubles(d.counts, maxBuckets+1)
-		case m.num == 7 && repeated:
-			d.bounds, err = m.appendDoubles(d.bounds, maxBuckets)
-		case !d.measured(&m, 11, 12):
-			d.common(&m, 9, 10)
-		}
-		if errors.Is(err, errTooManyValues) {
-			d.refuseBuckets(maxBuckets)
-		} else if err != nil {
-			return err
-		}
-	}
-	if m.err != nil || d.refusal != nil || len(d.counts)+len(d.bounds) == 0 {
-		return m.err
-	}
-	if len(d.counts) != len(d.bounds)+1 {
-		d.refuse(telemetry.Refuse(telemetry.Malformed, "the histogram has %d bucket counts and %d bounds; there must be one bound less than counts", len(d.counts), len(d.bounds)))
-		return nil
-	}
-	total, last := uint64(0), math.Inf(-1)
-	for i, n := range d.counts {
+	var buckets otlpBuckets
+	for i, n := range counts.All() {
 		bound := math.Inf(1)
-		if i < len(d.bounds) {
-			bound = math.Float64frombits(d.bounds[i])
+		if i < bounds.Len() {
+			bound = bounds.At(i)
 		}
-		if !(bound > last) || math.IsInf(bound, 1) && i < len(d.bounds) {
-			d.refuse(telemetry.Refuse(telemetry.Malformed, "the bounds of the histogram must be finite and rise"))
-			return nil
+		if last := len(buckets) - 1; math.IsNaN(bound) || last >= 0 && bound <= buckets[last].bound || math.IsInf(bound, 0) && i < bounds.Len() {
+			m.refuse(telemetry.Refuse(telemetry.Malformed, "the bounds of the histogram must be finite and rise"))
+			return
 		}
-		last = bound
-		d.addBucket(&total, n, bound)
+		buckets.add(n, bound)
 	}
-	return nil
+	m.buckets(buckets)
 }
 
-// addBucket adds a bucket to the count of all up to its bound.
-func (d *otlpDecoder) addBucket(total *uint64, n uint64, bound float64) {
-	if n > math.MaxInt64-*total {
-		n = math.MaxUint64 - *total // which is refused
-	}
-	*total += n
-	d.bucket(otlpBucket, *total, extraLe, bound)
+// otlpBuckets are how many measurements are at most as large as some bounds.
+type otlpBuckets []struct {
+	bound float64
+	count uint64
 }
 
-// summary decodes a SummaryDataPoint.
-func (d *otlpDecoder) summary(message []byte) error {
-	quantiles := 0
-	m := wireMessage{rest: message}
-	for m.next() {
-		if !m.is(6, protowire.BytesType) {
-			if !d.measured(&m, -1, -1) {
-				d.common(&m, 7, 8)
-			}
-			continue
-		}
-		if quantiles++; quantiles > maxBuckets {
-			d.refuseBuckets(maxBuckets)
-			continue
-		}
-		var quantile, value float64
-		q := wireMessage{rest: m.bytes}
-		for q.next() {
-			switch {
-			case q.is(1, protowire.Fixed64Type):
-				quantile = math.Float64frombits(q.word)
-			case q.is(2, protowire.Fixed64Type):
-				value = math.Float64frombits(q.word)
-			}
-		}
-		if q.err != nil {
-			return q.err
-		}
-		if !(quantile >= 0 && quantile <= 1) {
-			d.refuse(telemetry.Refuse(telemetry.Malformed, "the quantile %v is not between 0 and 1", quantile))
-		}
-		d.member(otlpValueName, value, extraQuantile, quantile+0) // no -0
-	}
-	return m.err
-}
-
-// An exponentialRange is one half of an exponential histogram.
-type exponentialRange struct {
-	offset int32
-	counts []uint64
-}
-
-func (d *otlpDecoder) exponentialRange(r *exponentialRange, message []byte) (err error) {
-	m := wireMessage{rest: message}
-	for m.next() {
-		switch {
-		case m.is(1, protowire.VarintType):
-			r.offset = int32(protowire.DecodeZigZag(m.word & math.MaxUint32))
-		case m.num == 2 && (m.kind == protowire.BytesType || m.kind == protowire.VarintType):
-			if r.counts, err = m.appendVarints(r.counts, maxSentBuckets); errors.Is(err, errTooManyValues) {
-				d.refuseBuckets(maxSentBuckets)
-			} else if err != nil {
-				return err
-			}
+// add adds a bucket. One of no width, as rounded bounds make them, becomes a part of the one
+// before.
+func (b *otlpBuckets) add(n uint64, bound float64) {
+	if last := len(*b) - 1; last >= 0 {
+		n = plus((*b)[last].count, n)
+		if bound <= (*b)[last].bound {
+			(*b)[last].count = n
+			return
 		}
 	}
-	return m.err
+	*b = append(*b, struct {
+		bound float64
+		count uint64
+	}{bound, n})
+}
+
+// plus returns a sum, or the largest number where that is too large, which is refused.
+func plus(a, b uint64) uint64 {
+	if a+b < a {
+		return math.MaxUint64
+	}
+	return a + b
+}
+
+func (m *otlpMapper) buckets(all otlpBuckets) {
+	if len(all) > maxBuckets+1 {
+		m.refuseBuckets(maxBuckets)
+		return
+	}
+	for _, b := range all {
+		m.count("_bucket", b.count, telemetry.Tag{Name: tagBound, Value: formatBound(b.bound)})
+	}
 }
 
 // Buckets of exponential histograms are merged until two of them double a value, so that
@@ -377,41 +528,19 @@ const (
 	mostScale   = 20
 )
 
-// exponential decodes an ExponentialHistogramDataPoint.
-func (d *otlpDecoder) exponential(message []byte) (err error) {
-	var scale int32
-	var zeros uint64
-	var threshold float64
-	positive, negative := exponentialRange{counts: d.counts[:0]}, exponentialRange{counts: d.bounds[:0]}
-	m := wireMessage{rest: message}
-	for m.next() {
-		switch {
-		case m.is(6, protowire.VarintType):
-			scale = int32(protowire.DecodeZigZag(m.word & math.MaxUint32))
-		case m.is(7, protowire.Fixed64Type):
-			zeros = m.word
-		case m.is(8, protowire.BytesType):
-			err = d.exponentialRange(&positive, m.bytes)
-		case m.is(9, protowire.BytesType):
-			err = d.exponentialRange(&negative, m.bytes)
-		case m.is(14, protowire.Fixed64Type):
-			threshold = math.Float64frombits(m.word)
-		case !d.measured(&m, 12, 13):
-			d.common(&m, 1, 10)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	d.counts, d.bounds = positive.counts, negative.counts
-	if scale < leastScale || scale > mostScale {
-		d.refuse(telemetry.Refuse(telemetry.Malformed, "the scale of the histogram is %d; allowed: %d to %d", scale, leastScale, mostScale))
-	}
-	if !(threshold >= 0) || math.IsInf(threshold, 1) {
-		d.refuse(telemetry.Refuse(telemetry.Malformed, "the zero threshold of the histogram is %v; it must be finite and not negative", threshold))
-	}
-	if m.err != nil || d.refusal != nil {
-		return m.err
+func (m *otlpMapper) exponential(p pmetric.ExponentialHistogramDataPoint) {
+	m.measured(p)
+	scale, threshold := p.Scale(), p.ZeroThreshold()
+	switch {
+	case scale < leastScale || scale > mostScale:
+		m.refuse(telemetry.Refuse(telemetry.Malformed, "the scale of the histogram is %d; allowed: %d to %d", scale, leastScale, mostScale))
+		return
+	case !(threshold >= 0) || math.IsInf(threshold, 1):
+		m.refuse(telemetry.Refuse(telemetry.Malformed, "the zero threshold of the histogram is %v; it must be finite and not negative", threshold))
+		return
+	case max(p.Positive().BucketCounts().Len(), p.Negative().BucketCounts().Len()) > maxSentBuckets:
+		m.refuseBuckets(maxSentBuckets)
+		return
 	}
 	bound := func(index int64) float64 { // 2^(index / 2^scale)
 		if scale >= mergedScale {
@@ -419,273 +548,44 @@ func (d *otlpDecoder) exponential(message []byte) (err error) {
 		}
 		return math.Ldexp(1, int(index<<-scale))
 	}
-	begin, total := len(d.pending), uint64(0)
-	add := func(n uint64, le float64) {
-		// Rounded bounds, and a zero threshold among them, make buckets of no width.
-		if last := len(d.pending) - 1; last >= begin && !(le > math.Float64frombits(d.pending[last].value)) {
-			le = math.Float64frombits(d.pending[last].value)
-			d.pending = d.pending[:last]
+	var all otlpBuckets
+	low, counts := merged(p.Negative(), scale)
+	for i := len(counts) - 1; i >= 0; i-- {
+		if i == len(counts)-1 {
+			all.add(0, -bound(low+int64(i)+1))
 		}
-		d.addBucket(&total, n, le)
+		all.add(counts[i], -bound(low+int64(i)))
 	}
-	low, high := negative.merge(scale)
-	for i := high; i >= low; i-- {
-		if i == high {
-			add(0, -bound(i+1))
+	if p.ZeroCount() > 0 {
+		all.add(p.ZeroCount(), threshold)
+	}
+	low, counts = merged(p.Positive(), scale)
+	for i, n := range counts {
+		if i == 0 {
+			all.add(0, bound(low))
 		}
-		add(negative.counts[i-low], -bound(i))
+		all.add(n, bound(low+int64(i)+1))
 	}
-	if zeros > 0 {
-		add(zeros, threshold)
-	}
-	low, high = positive.merge(scale)
-	for i := low; i <= high; i++ {
-		if i == low {
-			add(0, bound(i))
-		}
-		add(positive.counts[i-low], bound(i+1))
-	}
-	add(0, math.Inf(1))
-	if len(d.pending)-begin > maxBuckets+1 {
-		d.refuseBuckets(maxBuckets)
-	}
-	return nil
+	all.add(0, math.Inf(1))
+	m.buckets(all)
 }
 
-// merge merges buckets in place, and leaves out those at both ends that are empty. It
-// returns the numbers of the first and of the last one; the first is greater if there are
-// none.
-func (r *exponentialRange) merge(scale int32) (low, high int64) {
-	from, to := 0, len(r.counts)
-	for from < to && r.counts[from] == 0 {
-		from++
-	}
-	for to > from && r.counts[to-1] == 0 {
-		to--
-	}
-	if from == to {
-		return 0, -1
-	}
+// merged returns the number of the first bucket that is not empty after merging, and the
+// counts from there to the last one that is not empty.
+func merged(b pmetric.ExponentialHistogramDataPointBuckets, scale int32) (low int64, counts []uint64) {
 	shift := max(0, scale-mergedScale)
-	low = (int64(r.offset) + int64(from)) >> shift
-	high = low
-	at := 0
-	for i, n := range r.counts[from:to] {
-		index := (int64(r.offset) + int64(from+i)) >> shift
-		switch {
-		case i == 0:
-			r.counts[0] = n
-		case index > high:
-			high = index
-			at++
-			r.counts[at] = n
-		case r.counts[at]+n < n:
-			r.counts[at] = math.MaxUint64 // too many, which is refused
-		default:
-			r.counts[at] += n
-		}
-	}
-	return low, high
-}
-
-// Tags.
-
-const (
-	tagTemporality = "_temporality"
-	scopePrefix    = "otel_scope_" // Prometheus' names for what tells scopes apart
-	scopeName      = scopePrefix + "name"
-	// maxNested is how deep an attribute may be nested.
-	maxNested = 32
-)
-
-// tagsOf returns the tags of the point at hand, sorted; false if they are not protobuf. Of two
-// attributes with one name that of the point counts, then that of the scope.
-func (d *otlpDecoder) tagsOf() (tags []telemetry.Tag, refusal *telemetry.Refusal, ok bool) {
-	t := otlpTags{decoder: d, at: make(map[string]int)}
-	ok = t.attributes(d.resource, 1, "")
-	t.end()
-	m := wireMessage{rest: d.scope}
-	for m.next() {
-		if m.is(1, protowire.BytesType) && len(m.bytes) > 0 {
-			t.add(scopeName, string(m.bytes))
-		}
-	}
-	ok = ok && m.err == nil && t.attributes(d.scope, 3, scopePrefix)
-	t.end()
-	for rest := d.key[pointAttributes:]; len(rest) > 0 && ok; {
-		attribute, n := protowire.ConsumeBytes(rest)
-		ok = t.attribute(attribute, "")
-		rest = rest[n:]
-	}
-	t.end()
-	if d.delta != 0 {
-		t.add(tagTemporality, "delta")
-	}
-	slices.SortFunc(t.tags, func(x, y telemetry.Tag) int { return strings.Compare(x.Name, y.Name) })
-	return t.tags, t.refusal, ok
-}
-
-// otlpTags are tags that are gathered from several lists.
-type otlpTags struct {
-	decoder *otlpDecoder
-	tags    []telemetry.Tag
-	at      map[string]int // of tags, by name
-	done    int            // tags of the lists before
-	refusal *telemetry.Refusal
-}
-
-// end ends a list: names may occur again.
-func (t *otlpTags) end() { t.done = len(t.tags) }
-
-func (t *otlpTags) add(name, value string) {
-	at, twice := t.at[name]
-	switch {
-	case !twice && len(t.tags) == telemetry.MaxTags:
-		t.refuse(telemetry.Refuse(telemetry.TagsTooMany, "resource, scope and data point have more than %d attributes", telemetry.MaxTags))
-	case !twice:
-		t.at[name] = len(t.tags)
-		t.tags = append(t.tags, telemetry.Tag{Name: name, Value: value})
-	case at < t.done:
-		t.tags[at].Value = value
-	default:
-		t.refuse(telemetry.Refuse(telemetry.TagDuplicate, "attribute %s is given twice, or another one is %s as well when its dots are replaced", telemetry.Quote([]byte(name)), telemetry.Quote([]byte(name))))
-	}
-}
-
-func (t *otlpTags) refuse(r *telemetry.Refusal) {
-	if t.refusal == nil {
-		t.refusal = r
-	}
-}
-
-// attributes adds the KeyValues of a message that have this number.
-func (t *otlpTags) attributes(message []byte, number protowire.Number, prefix string) bool {
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(number, protowire.BytesType) && !t.attribute(m.bytes, prefix) {
-			return false
-		}
-	}
-	return m.err == nil
-}
-
-// attribute adds a KeyValue.
-func (t *otlpTags) attribute(message []byte, prefix string) bool {
-	key, value, err := keyValue(message)
-	if err != nil {
-		return false
-	}
-	var text []byte
-	if text, err = appendAttribute(nil, value, 0); errors.Is(err, errDeep) {
-		t.refuse(telemetry.Refuse(telemetry.TagValue, "attribute %s has more than %d bytes as JSON, or is nested more than %d deep", telemetry.Quote(key), telemetry.MaxTextBytes, maxNested))
-	} else if err != nil {
-		return false
-	}
-	name := t.decoder.mapped(prefix + string(key))
-	if len(key) == 0 {
-		name = ""
-	}
-	t.refuse(telemetry.CheckTagName([]byte(name)))
-	t.refuse(telemetry.CheckTagText([]byte(name), text))
-	if t.refusal == nil {
-		t.add(name, string(text))
-	}
-	return true
-}
-
-func keyValue(message []byte) (key, value []byte, err error) {
-	m := wireMessage{rest: message}
-	for m.next() {
-		switch {
-		case m.is(1, protowire.BytesType):
-			key = m.bytes
-		case m.is(2, protowire.BytesType):
-			value = m.bytes
-		}
-	}
-	return key, value, m.err
-}
-
-var errDeep = errors.New("nested too deep")
-
-// appendAttribute appends an AnyValue as text: a string as it is, anything else as JSON.
-// Within JSON, at a depth above 0, strings have quotes.
-func appendAttribute(dst, message []byte, depth int) ([]byte, error) {
-	if depth > maxNested || len(dst) > telemetry.MaxTextBytes {
-		return nil, errDeep
-	}
-	quoted := func(text []byte) []byte {
-		if depth == 0 {
-			return append(dst, text...)
-		}
-		dst, _ = jsontext.AppendQuote(dst, text) // an error is about UTF-8, which is replaced
-		return dst
-	}
-	m := wireMessage{rest: message}
-	var last wireMessage // the last value counts
-	for m.next() {
-		last = m
-	}
-	if m.err != nil {
-		return nil, m.err
-	}
-	switch {
-	case last.is(1, protowire.BytesType):
-		if !utf8.Valid(last.bytes) {
-			return append(dst, 0xff), nil // which is refused
-		}
-		return quoted(last.bytes), nil
-	case last.is(2, protowire.VarintType):
-		return strconv.AppendBool(dst, last.word != 0), nil
-	case last.is(3, protowire.VarintType):
-		return strconv.AppendInt(dst, int64(last.word), 10), nil
-	case last.is(4, protowire.Fixed64Type):
-		v := math.Float64frombits(last.word)
-		text, err := json.Marshal(v)
-		if err == nil {
-			return append(dst, text...), nil
-		}
-		return quoted([]byte(strings.Replace(strings.TrimPrefix(strconv.FormatFloat(v, 'g', -1, 64), "+"), "Inf", "Infinity", 1))), nil
-	case last.is(5, protowire.BytesType):
-		return appendAttributes(append(dst, '['), last.bytes, depth, false)
-	case last.is(6, protowire.BytesType):
-		return appendAttributes(append(dst, '{'), last.bytes, depth, true)
-	case last.is(7, protowire.BytesType):
-		return quoted(base64.StdEncoding.AppendEncode(nil, last.bytes)), nil
-	case depth > 0:
-		return append(dst, "null"...), nil
-	}
-	return dst, nil
-}
-
-// appendAttributes appends the elements of an array, or of an object, and its end.
-func appendAttributes(dst, message []byte, depth int, object bool) (_ []byte, err error) {
-	end := byte(']')
-	more := false
-	m := wireMessage{rest: message}
-	for m.next() {
-		if !m.is(1, protowire.BytesType) {
+	for i, n := range b.BucketCounts().All() {
+		if n == 0 {
 			continue
 		}
-		if more {
-			dst = append(dst, ',')
+		index := (int64(b.Offset()) + int64(i)) >> shift
+		if len(counts) == 0 {
+			low = index
 		}
-		more = true
-		value := m.bytes
-		if object {
-			var key []byte
-			if key, value, err = keyValue(m.bytes); err != nil {
-				return nil, err
-			}
-			dst, _ = jsontext.AppendQuote(dst, key)
-			dst = append(dst, ':')
+		for int64(len(counts)) <= index-low {
+			counts = append(counts, 0)
 		}
-		if dst, err = appendAttribute(dst, value, depth+1); err != nil {
-			return nil, err
-		}
+		counts[index-low] = plus(counts[index-low], n)
 	}
-	if object {
-		end = '}'
-	}
-	return append(dst, end), m.err
+	return low, counts
 }
