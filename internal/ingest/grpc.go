@@ -33,7 +33,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// Write and WriteStream are served by handlers of net/http's HTTP/2 server, and the
+// Write, WriteStream and OpenTelemetry's Export are served by handlers of net/http's HTTP/2 server, and the
 // health and reflection services by grpc-go on the same server. grpc-go itself reads a
 // message into memory before any code of ours sees its length. Here a message is
 // received like a body over HTTP: its memory is reserved before it is read.
@@ -87,8 +87,9 @@ func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
 	reflection.Register(others)
 
 	mux := http.NewServeMux()
-	mux.Handle(writePath, srv.serveCall(srv.serveWrite))
-	mux.Handle(writeStreamPath, srv.serveCall(srv.serveWriteStream))
+	mux.Handle(writePath, srv.serveCall(protoGRPC, srv.serveWrite))
+	mux.Handle(writeStreamPath, srv.serveCall(protoGRPC, srv.serveWriteStream))
+	mux.Handle(exportPath, srv.serveCall(protoOTLPGRPC, srv.serveExport))
 	mux.Handle("/", srv.serveOthers(others))
 	s := &http.Server{
 		Handler: mux, TLSConfig: config, Protocols: new(http.Protocols), ErrorLog: slog.NewLogLogger(srv.logger.Handler(), slog.LevelDebug),
@@ -186,9 +187,9 @@ type call struct {
 	over bool       // the handler returns; w must not be used any more
 }
 
-// serveCall serves calls of one method of the ingest service. An error of serve becomes
+// serveCall serves calls of one method that writes. An error of serve becomes
 // the status of the call.
-func (srv *Server) serveCall(serve func(*call) error) http.Handler {
+func (srv *Server) serveCall(p protocol, serve func(*call) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isCall(w, r) {
 			return
@@ -203,7 +204,7 @@ func (srv *Server) serveCall(serve func(*call) error) http.Handler {
 		}
 		if err != nil {
 			_ = r.Body.Close() // so that nothing is held while the answer is delayed
-			err = srv.refuseCall(r.Context(), err, time.Now())
+			err = srv.refuseCall(r.Context(), p, err, time.Now())
 			endCall(w, err)
 			return
 		}
@@ -435,7 +436,7 @@ func (srv *Server) serveWrite(c *call) error {
 		err = telemetry.Errorf(telemetry.Invalid, codeMalformed, "the call has no message; nothing was accepted")
 	}
 	if err != nil {
-		return srv.refuseCall(c.ctx, err, start)
+		return srv.refuseCall(c.ctx, protoGRPC, err, start)
 	}
 	a := m.answer(c.ctx)
 	if a.err != nil {
@@ -451,13 +452,13 @@ func (srv *Server) serveWrite(c *call) error {
 }
 
 // refuseCall counts a call that is refused, and returns its status.
-func (srv *Server) refuseCall(ctx context.Context, err error, start time.Time) error {
+func (srv *Server) refuseCall(ctx context.Context, p protocol, err error, start time.Time) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return status.FromContextError(err).Err()
 	}
-	known := srv.knownError(protoGRPC, err)
+	known := srv.knownError(p, err)
 	r := resultOf(known.Kind)
-	srv.metrics.answered(protoGRPC, r, time.Since(start), &answer{})
+	srv.metrics.answered(p, r, time.Since(start), &answer{})
 	srv.config.Guard.Hold(ctx, known)
 	return statusError(r, known)
 }
@@ -623,10 +624,10 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 		case d.stopping():
 			err = status.Error(codes.Unavailable, errStopping().Message)
 		case err != nil:
-			err = d.refuseCall(ctx, err, time.Now())
+			err = d.refuseCall(ctx, protoGRPC, err, time.Now())
 		default:
 			if err = d.stillMay(ctx); err != nil {
-				err = d.refuseCall(ctx, err, m.at)
+				err = d.refuseCall(ctx, protoGRPC, err, m.at)
 			}
 		}
 		if err != nil {

@@ -33,6 +33,7 @@ func (srv *Server) Handler() http.Handler {
 	mux.Handle("/query", srv.guarded(http.HandlerFunc(srv.serveInfluxQL), access.Ingest, access.Read))
 	mux.Handle("/api/v2/buckets", srv.guarded(srv.reads(srv.serveBuckets), access.Ingest, access.Read))
 	mux.Handle("/api/v1/write", srv.writes(protoRemote, srv.serveRemoteWrite))
+	mux.Handle("/v1/metrics", srv.writes(protoOTLPHTTP, srv.serveMetrics))
 	mux.Handle("/v1/streams", srv.guarded(srv.reads(srv.serveStreams), access.Ingest, access.Read))
 	mux.Handle("/ping", srv.reads(srv.servePing))
 	mux.Handle("/health", srv.reads(srv.serveHealth))
@@ -269,6 +270,10 @@ func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 		p.Error = p.Message
 	}
 	x.server.config.Guard.Hold(ctx, e)
+	if x.protocol == protoOTLPHTTP {
+		x.writeOTLPProblem(r, e)
+		return
+	}
 	writeJSON(x.w, x.protocol.status(r), p)
 }
 

@@ -97,6 +97,8 @@ const (
 	meansProtobuf
 
 	meansRemoteWrite byte = 10
+	meansOTLP        byte = 11
+	meansOTLPJSON    byte = 12
 )
 
 // bodyHash returns the hash of a body.

@@ -1,12 +1,13 @@
 // Package ingest receives readings: JSON and InfluxDB line protocol over HTTP, protobuf
-// over gRPC. It decodes a request, refuses the readings that break a rule, gives the
+// over gRPC, and OpenTelemetry's metrics over both. It decodes a request, refuses the readings that break a rule, gives the
 // others to the journal as one batch, and answers when that batch has reached the ack
 // that the client asked for.
 //
 //	HTTP  /v1/readings  ─ body ─ JSON, NDJSON ─┐
 //	HTTP  /write        ─ body ─ line protocol ┤
 //	HTTP  /api/v1/write ─ body ─ remote write  ┼─ intake ─ batch ─→ Journal
-//	gRPC  Write, WriteStream ─── protobuf ─────┘      └─ answer ←─ Receipt
+//	gRPC  Write, WriteStream ─── protobuf ─────┤      └─ answer ←─ Receipt
+//	HTTP  /v1/metrics, gRPC Export ─── OTLP ───┘
 package ingest
 
 import (

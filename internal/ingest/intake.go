@@ -63,6 +63,7 @@ type intake struct {
 	lease   *lease                  // of the request; nil: not limited, as in parse
 	ctx     context.Context         // of the request, for the lease
 	count   int                     // readings begun
+	most    int                     // readings that may be begun
 	dropped int                     // fields that were left out
 	lines   []uint32                // of line protocol: the number of each reading's line, from 1
 	answer  answer
@@ -82,7 +83,7 @@ func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	now := d.config.Now()
 	live := stream.live.Load()
 	*in = intake{
-		server: d, want: want, now: now, target: stream, stream: stream,
+		server: d, want: want, now: now, target: stream, stream: stream, most: d.config.MaxReadings,
 		times: d.times(now, live), fields: live.fields,
 	}
 	in.answer.Errors = []refusedReading{}
@@ -162,7 +163,7 @@ func (in *intake) toStream(stream *inputStream) {
 
 // begin starts the next reading, unless there are too many.
 func (in *intake) begin() error {
-	if in.count >= in.server.config.MaxReadings {
+	if in.count >= in.most {
 		return in.tooMany()
 	}
 	if in.count%affordEvery == affordEvery-1 {
@@ -210,7 +211,7 @@ func (in *intake) again() {
 
 func (in *intake) tooMany() error {
 	return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
-		"the request contains more than %d readings (--max-readings-per-request); nothing was accepted, send smaller requests", in.server.config.MaxReadings)
+		"the request contains more than %d readings (--max-readings-per-request); nothing was accepted, send smaller requests", in.most)
 }
 
 // end finishes the reading and reports whether it was taken.

@@ -20,13 +20,18 @@ const (
 	protoLine protocol = "line"
 	protoGRPC protocol = "grpc"
 
-	protoRemote protocol = "remote_write"
+	protoRemote   protocol = "remote_write"
+	protoOTLPHTTP protocol = "otlp_http"
+	protoOTLPGRPC protocol = "otlp_grpc"
 )
 
 // code returns the label of that name: an HTTP status, or the name of a gRPC code.
 func (p protocol) code(r result) string {
-	if p == protoGRPC {
+	switch p {
+	case protoGRPC:
 		return statuses[r].grpc.String()
+	case protoOTLPGRPC:
+		return otlpStatus(r).grpc.String()
 	}
 	return strconv.Itoa(p.status(r))
 }
@@ -38,6 +43,8 @@ func (p protocol) status(r result) int {
 		return http.StatusServiceUnavailable // what is not repeated with 4xx is lost
 	case p == protoLine, p == protoRemote:
 		return statuses[r].line
+	case p == protoOTLPHTTP:
+		return otlpStatus(r).http
 	}
 	return statuses[r].http
 }
@@ -100,7 +107,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Help: "Requests answered as before, because their idempotency key was known, by protocol.",
 		}, []string{"protocol"}),
 	}
-	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC, protoRemote} {
+	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC, protoRemote, protoOTLPHTTP, protoOTLPGRPC} {
 		of := &meter{
 			seconds: m.seconds.WithLabelValues(string(p)), readings: m.readings.WithLabelValues(string(p)), repeated: m.repeated.WithLabelValues(string(p)),
 		}
@@ -114,7 +121,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 	skipped := factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_ingest_samples_skipped_total",
-		Help: "Samples and exemplars of remote write that were not stored, without an error, by reason.",
+		Help: "Samples and exemplars of remote write and OTLP that were not stored, without an error, by reason.",
 	}, []string{"reason"})
 	for i, why := range skips {
 		m.skipped[i] = skipped.WithLabelValues(why)

@@ -491,10 +491,11 @@ const (
 	skipNaN                  // not a number
 	skipInfinite             // not a number that a reading can have
 	skipExemplar
+	skipNoValue // of a point of OTLP
 )
 
 // skips are values of the label reason.
-var skips = [...]string{skipStale: "stale", skipNaN: "nan", skipInfinite: "infinite", skipExemplar: "exemplar"}
+var skips = [...]string{skipStale: "stale", skipNaN: "nan", skipInfinite: "infinite", skipExemplar: "exemplar", skipNoValue: "no_value"}
 
 // skipOf returns why a value is skipped.
 func skipOf(v float64) skip {

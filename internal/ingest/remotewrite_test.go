@@ -196,11 +196,12 @@ func TestRemoteWriteSkipsWhatIsNoNumber(t *testing.T) {
 		w = postRemote(t, srv, contentType, encode(nil))
 		assert.Equal(t, http.StatusNoContent, w.Code, "metadata alone: %s", w.Body)
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP brim_ingest_samples_skipped_total Samples and exemplars of remote write that were not stored, without an error, by reason.
+# HELP brim_ingest_samples_skipped_total Samples and exemplars of remote write and OTLP that were not stored, without an error, by reason.
 # TYPE brim_ingest_samples_skipped_total counter
 brim_ingest_samples_skipped_total{reason="exemplar"} 0
 brim_ingest_samples_skipped_total{reason="infinite"} 2
 brim_ingest_samples_skipped_total{reason="nan"} 1
+brim_ingest_samples_skipped_total{reason="no_value"} 0
 brim_ingest_samples_skipped_total{reason="stale"} 1
 `), "brim_ingest_samples_skipped_total"))
 	}

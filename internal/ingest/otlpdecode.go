@@ -1,0 +1,591 @@
+package ingest
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// OTLP sends metric by metric, with the points of all attribute sets. A reading has the
+// points of all metrics of one attribute set at one time, so they are gathered first.
+//
+// Bucket counts of histograms are Prometheus' classic ones: cumulative, of a series with the
+// tag le. So PromQL answers histogram_quantile. Quantiles of summaries have the tag quantile.
+// Scopes' versions, start times, units, descriptions and exemplars are not kept.
+
+// An otlpTally says what became of the points of a request.
+type otlpTally struct {
+	points, rejected, skipped int
+	first                     string // why the first point was rejected
+}
+
+// decodeOTLP decodes an ExportMetricsServiceRequest.
+func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
+	in.most = greatestReadings // points are limited instead
+	in.meaning = meaning{form: meansOTLP}
+	request := pmetricotlp.NewExportRequest()
+	decode, size, err := request.UnmarshalProto, int64(0), error(nil)
+	if inJSON {
+		in.meaning = meaning{form: meansOTLPJSON}
+		decode, size = request.UnmarshalJSON, sizeOfJSON(body)
+	} else if size, err = otlpRequest.sizeOf(body, 0); err != nil {
+		return otlpTally{}, brokenMessage(err)
+	}
+	size += int64(len(body))
+	if err := in.afford(size); err != nil {
+		return otlpTally{}, err
+	}
+	if err := decode(body); err != nil {
+		return otlpTally{}, brokenMessage(fmt.Errorf("the body is not OTLP: %w", err))
+	}
+	m := otlpMapper{in: in, size: size, dot: "_", at: make(map[otlpPlace]int)}
+	if in.builder.MapDots != 0 {
+		m.dot = string(in.builder.MapDots)
+	}
+	if err := m.gather(request.Metrics()); err != nil {
+		return otlpTally{}, err
+	}
+	return m.tally, m.give()
+}
+
+// An otlpMapper makes readings of the points of a request.
+type otlpMapper struct {
+	in   *intake
+	size int64 // bytes of what was decoded and gathered
+	dot  string
+
+	readings []otlpReading
+	at       map[otlpPlace]int // the last reading of a sensor and a time
+	rejected []bool            // by point
+	tally    otlpTally
+
+	// The resource, scope and metric at hand.
+	owner        []telemetry.Tag
+	ownerRefused *telemetry.Refusal
+	metric       string
+	names        map[string]string // of its fields, by suffix
+	delta        bool
+
+	// The point at hand.
+	refusal *telemetry.Refusal
+	values  []otlpValue
+}
+
+// An otlpPlace is what readings differ in.
+type otlpPlace struct {
+	sensor string
+	ms     int64
+}
+
+type otlpReading struct {
+	otlpPlace
+	tags   []telemetry.Tag
+	values []otlpValue
+}
+
+// An otlpValue is a value of a point.
+type otlpValue struct {
+	telemetry.Field
+	extra telemetry.Tag // of one bucket, or one quantile
+	point int
+}
+
+const (
+	scopePrefix    = "otel_scope_" // Prometheus' names for what tells scopes apart
+	tagTemporality = "_temporality"
+	tagBound       = "le"
+	tagQuantile    = "quantile"
+)
+
+// gather gathers the points of a request.
+func (m *otlpMapper) gather(all pmetric.Metrics) error {
+	for _, of := range all.ResourceMetrics().All() {
+		m.refusal = nil
+		resource := m.withAttributes(nil, "", of.Resource().Attributes())
+		refused := m.refusal
+		for _, scope := range of.ScopeMetrics().All() {
+			m.owner, m.refusal = resource, refused
+			if name := scope.Scope().Name(); name != "" {
+				m.refuse(telemetry.CheckTagText([]byte(scopePrefix+"name"), []byte(name)))
+				m.owner = withTags(m.owner, telemetry.Tag{Name: scopePrefix + "name", Value: name})
+			}
+			m.owner = m.withAttributes(m.owner, scopePrefix, scope.Scope().Attributes())
+			m.ownerRefused = m.refusal
+			for _, metric := range scope.Metrics().All() {
+				if err := m.gatherMetric(metric); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (m *otlpMapper) gatherMetric(metric pmetric.Metric) error {
+	const delta = pmetric.AggregationTemporalityDelta
+	m.metric, m.names, m.delta = metric.Name(), make(map[string]string), false
+	switch metric.Type() {
+	case pmetric.MetricTypeGauge:
+		return gatherPoints(m, metric.Gauge().DataPoints().All(), m.number)
+	case pmetric.MetricTypeSum:
+		m.delta = metric.Sum().AggregationTemporality() == delta
+		return gatherPoints(m, metric.Sum().DataPoints().All(), m.number)
+	case pmetric.MetricTypeHistogram:
+		m.delta = metric.Histogram().AggregationTemporality() == delta
+		return gatherPoints(m, metric.Histogram().DataPoints().All(), m.histogram)
+	case pmetric.MetricTypeExponentialHistogram:
+		m.delta = metric.ExponentialHistogram().AggregationTemporality() == delta
+		return gatherPoints(m, metric.ExponentialHistogram().DataPoints().All(), m.exponential)
+	case pmetric.MetricTypeSummary:
+		return gatherPoints(m, metric.Summary().DataPoints().All(), m.summary)
+	default: // empty
+		return nil
+	}
+}
+
+// An otlpPoint is what points of all kinds have.
+type otlpPoint interface {
+	Attributes() pcommon.Map
+	Timestamp() pcommon.Timestamp
+	Flags() pmetric.DataPointFlags
+}
+
+// gatherPoints gathers points of one kind; take adds the values of one.
+func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P)) error {
+	for _, p := range all {
+		in := m.in
+		if m.tally.points++; m.tally.points > in.server.config.MaxReadings {
+			return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
+				"the request contains more than %d data points (--max-readings-per-request); nothing was accepted, send smaller requests", in.server.config.MaxReadings)
+		}
+		m.rejected = append(m.rejected, false)
+		m.refusal, m.values = m.ownerRefused, m.values[:0]
+		if take(p); p.Flags().NoRecordedValue() || len(m.values) == 0 && m.refusal == nil {
+			m.tally.skipped++
+			continue
+		}
+		m.add(p)
+		if err := in.afford(m.size); err != nil {
+			return err
+		}
+		if m.refusal != nil { // it counts as a reading
+			if err := in.begin(); err != nil {
+				return err
+			}
+			in.builder.Refuse(m.refusal)
+			in.end()
+			m.reject(m.tally.points-1, m.metric, m.refusal)
+		}
+	}
+	return nil
+}
+
+// add adds the values of the point at hand to their readings: all, or none.
+func (m *otlpMapper) add(p otlpPoint) {
+	tags := m.withAttributes(m.owner, "", p.Attributes())
+	if m.delta {
+		tags = withTags(tags, telemetry.Tag{Name: tagTemporality, Value: "delta"})
+	}
+	if len(tags) == 0 {
+		m.refuse(telemetry.Refuse(telemetry.SensorMissing, "neither the data point nor its resource has attributes, and the sensor is made of them"))
+	}
+	ms := int64(p.Timestamp() / 1e6)
+	if ms == 0 {
+		ms = m.in.now.UnixMilli()
+	}
+	var to []int
+	for _, v := range m.values {
+		if m.refusal != nil {
+			break
+		}
+		own := tags
+		if v.extra.Name != "" {
+			own = withTags(tags, v.extra)
+		}
+		if v.extra.Name != "" || len(to) == 0 {
+			to = append(to, m.readingOf(own, ms))
+		} else {
+			to = append(to, to[len(to)-1]) // a point's own values are together
+		}
+		r := &m.readings[to[len(to)-1]]
+		if slices.ContainsFunc(r.values, func(other otlpValue) bool { return other.Name == v.Name }) {
+			m.refuse(telemetry.Refuse(telemetry.FieldDuplicate, "the request contains another point of this metric with the same attributes and time, in milliseconds"))
+			to = to[:len(to)-1]
+			break
+		}
+		v.point = m.tally.points - 1
+		r.values = append(r.values, v)
+		m.size += 96
+	}
+	if m.refusal != nil {
+		for _, at := range to {
+			r := &m.readings[at]
+			r.values = r.values[:len(r.values)-1]
+		}
+	}
+}
+
+// readingOf returns the number of the reading with these tags at a time; it has room for
+// all values of a point.
+func (m *otlpMapper) readingOf(tags []telemetry.Tag, ms int64) int {
+	const values = 4 // of a point in one reading: count, sum, minimum and maximum
+	place := otlpPlace{string(telemetry.AppendTagsKey(nil, tags)), ms}
+	at, known := m.at[place]
+	if !known || len(m.readings[at].values) > telemetry.MaxFields-values {
+		at = len(m.readings)
+		m.readings = append(m.readings, otlpReading{otlpPlace: place, tags: tags})
+		m.at[place] = at
+		m.size += int64(160 + len(place.sensor) + 32*len(tags))
+	}
+	return at
+}
+
+// give gives the gathered readings to the intake.
+func (m *otlpMapper) give() error {
+	b := m.in.builder
+	for i := range m.readings {
+		r := &m.readings[i]
+		if len(r.values) == 0 {
+			continue
+		}
+		if err := m.in.begin(); err != nil {
+			return err
+		}
+		b.Sensor([]byte(r.sensor))
+		for _, t := range r.tags {
+			b.Tag([]byte(t.Name), []byte(t.Value))
+		}
+		b.Time(r.ms)
+		for i := range r.values {
+			b.Add(r.values[i].Field)
+		}
+		if refusal := b.End(); refusal != nil {
+			m.in.refused(m.in.count-1, refusal)
+			for i := range r.values {
+				m.reject(r.values[i].point, r.values[i].Name, refusal)
+			}
+		}
+	}
+	return nil
+}
+
+func (m *otlpMapper) refuse(r *telemetry.Refusal) {
+	if m.refusal == nil {
+		m.refusal = r
+	}
+}
+
+// reject counts a point that is refused.
+func (m *otlpMapper) reject(point int, metric string, r *telemetry.Refusal) {
+	if m.rejected[point] {
+		return
+	}
+	m.rejected[point] = true
+	if m.tally.rejected++; m.tally.first == "" {
+		m.tally.first = "metric " + telemetry.Quote([]byte(metric)) + ": " + r.Error()
+	}
+}
+
+// mapped returns the name of a tag or a field.
+func (m *otlpMapper) mapped(name string) string {
+	return telemetry.EscapeName(strings.ReplaceAll(name, ".", m.dot))
+}
+
+// field returns the name of a field of the metric at hand.
+func (m *otlpMapper) field(suffix string) string {
+	name, known := m.names[suffix]
+	if !known {
+		name = m.mapped(m.metric + suffix)
+		m.names[suffix] = name
+	}
+	if m.metric == "" {
+		m.refuse(telemetry.Refuse(telemetry.FieldName, "a metric has an empty name; names have 1 to %d bytes", telemetry.MaxNameBytes))
+	}
+	m.refuse(telemetry.CheckFieldName([]byte(name)))
+	return name
+}
+
+// withAttributes returns tags with attributes; of two with one name the attribute counts.
+func (m *otlpMapper) withAttributes(tags []telemetry.Tag, prefix string, attributes pcommon.Map) []telemetry.Tag {
+	own := make([]telemetry.Tag, 0, attributes.Len())
+	for key, value := range attributes.All() {
+		t := telemetry.Tag{Name: m.mapped(prefix + key), Value: value.AsString()}
+		if key == "" {
+			t.Name = ""
+		}
+		m.refuse(telemetry.CheckTagName([]byte(t.Name)))
+		m.refuse(telemetry.CheckTagText([]byte(t.Name), []byte(t.Value)))
+		own = append(own, t)
+	}
+	slices.SortFunc(own, byTagName)
+	for i := 1; i < len(own); i++ {
+		if name := telemetry.Quote([]byte(own[i].Name)); own[i].Name == own[i-1].Name {
+			m.refuse(telemetry.Refuse(telemetry.TagDuplicate, "attribute %s is given twice, or another one is %s as well when its dots are replaced", name, name))
+		}
+	}
+	if tags = withTags(tags, own...); len(tags) > telemetry.MaxTags {
+		m.refuse(telemetry.Refuse(telemetry.TagsTooMany, "resource, scope and data point have more than %d attributes", telemetry.MaxTags))
+	}
+	return tags
+}
+
+func byTagName(a, b telemetry.Tag) int { return strings.Compare(a.Name, b.Name) }
+
+// withTags returns two sorted lists of tags as one, without changing them; of two tags with
+// one name that of the second list counts.
+func withTags(tags []telemetry.Tag, more ...telemetry.Tag) []telemetry.Tag {
+	if len(more) == 0 {
+		return tags
+	}
+	all := make([]telemetry.Tag, 0, len(tags)+len(more))
+	for len(tags) > 0 && len(more) > 0 {
+		switch order := byTagName(tags[0], more[0]); {
+		case order < 0:
+			all, tags = append(all, tags[0]), tags[1:]
+		case order == 0:
+			tags = tags[1:]
+		default:
+			all, more = append(all, more[0]), more[1:]
+		}
+	}
+	return append(append(all, tags...), more...)
+}
+
+// float adds a value of the point at hand, unless it is NaN: such values are not there.
+func (m *otlpMapper) float(suffix string, v float64, extra telemetry.Tag) {
+	if math.IsNaN(v) {
+		return
+	}
+	f := telemetry.Field{Name: m.field(suffix), Value: telemetry.FloatValue(v)}
+	m.refuse(telemetry.CheckFloat([]byte(f.Name), v))
+	m.values = append(m.values, otlpValue{Field: f, extra: extra})
+}
+
+// count adds a number of measurements.
+func (m *otlpMapper) count(suffix string, n uint64, extra telemetry.Tag) {
+	if n > math.MaxInt64 {
+		m.refuse(telemetry.Refuse(telemetry.ValueRange, "a count is %d; at most %d is allowed", n, math.MaxInt64))
+	}
+	m.values = append(m.values, otlpValue{Field: telemetry.Field{Name: m.field(suffix), Value: telemetry.IntValue(int64(n))}, extra: extra})
+}
+
+var noExtra telemetry.Tag
+
+func (m *otlpMapper) number(p pmetric.NumberDataPoint) {
+	switch p.ValueType() {
+	case pmetric.NumberDataPointValueTypeDouble:
+		m.float("", p.DoubleValue(), noExtra)
+	case pmetric.NumberDataPointValueTypeInt:
+		m.values = append(m.values, otlpValue{Field: telemetry.Field{Name: m.field(""), Value: telemetry.IntValue(p.IntValue())}})
+	case pmetric.NumberDataPointValueTypeEmpty:
+	}
+}
+
+func (m *otlpMapper) summary(p pmetric.SummaryDataPoint) {
+	m.count("_count", p.Count(), noExtra)
+	m.float("_sum", p.Sum(), noExtra)
+	if p.QuantileValues().Len() > maxBuckets {
+		m.refuseBuckets(maxBuckets)
+		return
+	}
+	for _, q := range p.QuantileValues().All() {
+		of := q.Quantile() + 0 // no -0
+		if !(of >= 0 && of <= 1) {
+			m.refuse(telemetry.Refuse(telemetry.Malformed, "the quantile %v is not between 0 and 1", of))
+		}
+		m.float("", q.Value(), telemetry.Tag{Name: tagQuantile, Value: formatBound(of)})
+	}
+}
+
+// formatBound writes a bound or a quantile as Prometheus' clients do.
+func formatBound(v float64) string {
+	if math.IsInf(v, 1) {
+		return "+Inf"
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}
+
+const (
+	// maxBuckets bounds the bounds of a histogram, and the quantiles of a summary. Each is a
+	// series of its own.
+	maxBuckets = 256
+	// maxSentBuckets is how many buckets an exponential histogram may have before they are
+	// merged.
+	maxSentBuckets = 4096
+)
+
+func (m *otlpMapper) refuseBuckets(most int) {
+	m.refuse(telemetry.Refuse(telemetry.FieldsTooMany, "the point has more than %d buckets or quantiles", most))
+}
+
+// An otlpHistogram is what both kinds of histograms have.
+type otlpHistogram interface {
+	Count() uint64
+	HasSum() bool
+	Sum() float64
+	HasMin() bool
+	Min() float64
+	HasMax() bool
+	Max() float64
+}
+
+func (m *otlpMapper) measured(p otlpHistogram) {
+	m.count("_count", p.Count(), noExtra)
+	if p.HasSum() {
+		m.float("_sum", p.Sum(), noExtra)
+	}
+	if p.HasMin() {
+		m.float("_min", p.Min(), noExtra)
+	}
+	if p.HasMax() {
+		m.float("_max", p.Max(), noExtra)
+	}
+}
+
+func (m *otlpMapper) histogram(p pmetric.HistogramDataPoint) {
+	m.measured(p)
+	counts, bounds := p.BucketCounts(), p.ExplicitBounds()
+	switch {
+	case counts.Len() == 0 && bounds.Len() == 0:
+		return
+	case bounds.Len() > maxBuckets:
+		m.refuseBuckets(maxBuckets)
+		return
+	case counts.Len() != bounds.Len()+1:
+		m.refuse(telemetry.Refuse(telemetry.Malformed, "the histogram has %d bucket counts and %d bounds; there must be one bound less than counts", counts.Len(), bounds.Len()))
+		return
+	}
+	var buckets otlpBuckets
+	for i, n := range counts.All() {
+		bound := math.Inf(1)
+		if i < bounds.Len() {
+			bound = bounds.At(i)
+		}
+		if last := len(buckets) - 1; math.IsNaN(bound) || last >= 0 && bound <= buckets[last].bound || math.IsInf(bound, 0) && i < bounds.Len() {
+			m.refuse(telemetry.Refuse(telemetry.Malformed, "the bounds of the histogram must be finite and rise"))
+			return
+		}
+		buckets.add(n, bound)
+	}
+	m.buckets(buckets)
+}
+
+// otlpBuckets are how many measurements are at most as large as some bounds.
+type otlpBuckets []struct {
+	bound float64
+	count uint64
+}
+
+// add adds a bucket. One of no width, as rounded bounds make them, becomes a part of the one
+// before.
+func (b *otlpBuckets) add(n uint64, bound float64) {
+	if last := len(*b) - 1; last >= 0 {
+		n = plus((*b)[last].count, n)
+		if bound <= (*b)[last].bound {
+			(*b)[last].count = n
+			return
+		}
+	}
+	*b = append(*b, struct {
+		bound float64
+		count uint64
+	}{bound, n})
+}
+
+// plus returns a sum, or the largest number where that is too large, which is refused.
+func plus(a, b uint64) uint64 {
+	if a+b < a {
+		return math.MaxUint64
+	}
+	return a + b
+}
+
+func (m *otlpMapper) buckets(all otlpBuckets) {
+	if len(all) > maxBuckets+1 {
+		m.refuseBuckets(maxBuckets)
+		return
+	}
+	for _, b := range all {
+		m.count("_bucket", b.count, telemetry.Tag{Name: tagBound, Value: formatBound(b.bound)})
+	}
+}
+
+// Buckets of exponential histograms are merged until two of them double a value, so that
+// their bounds are the same from point to point, and few. Merging is exact: the bounds that
+// remain were there before.
+const (
+	mergedScale = 1
+	leastScale  = -10
+	mostScale   = 20
+)
+
+func (m *otlpMapper) exponential(p pmetric.ExponentialHistogramDataPoint) {
+	m.measured(p)
+	scale, threshold := p.Scale(), p.ZeroThreshold()
+	switch {
+	case scale < leastScale || scale > mostScale:
+		m.refuse(telemetry.Refuse(telemetry.Malformed, "the scale of the histogram is %d; allowed: %d to %d", scale, leastScale, mostScale))
+		return
+	case !(threshold >= 0) || math.IsInf(threshold, 1):
+		m.refuse(telemetry.Refuse(telemetry.Malformed, "the zero threshold of the histogram is %v; it must be finite and not negative", threshold))
+		return
+	case max(p.Positive().BucketCounts().Len(), p.Negative().BucketCounts().Len()) > maxSentBuckets:
+		m.refuseBuckets(maxSentBuckets)
+		return
+	}
+	bound := func(index int64) float64 { // 2^(index / 2^scale)
+		if scale >= mergedScale {
+			return math.Ldexp([]float64{1, math.Sqrt2}[index&1], int(index>>1))
+		}
+		return math.Ldexp(1, int(index<<-scale))
+	}
+	var all otlpBuckets
+	low, counts := merged(p.Negative(), scale)
+	for i := len(counts) - 1; i >= 0; i-- {
+		if i == len(counts)-1 {
+			all.add(0, -bound(low+int64(i)+1))
+		}
+		all.add(counts[i], -bound(low+int64(i)))
+	}
+	if p.ZeroCount() > 0 {
+		all.add(p.ZeroCount(), threshold)
+	}
+	low, counts = merged(p.Positive(), scale)
+	for i, n := range counts {
+		if i == 0 {
+			all.add(0, bound(low))
+		}
+		all.add(n, bound(low+int64(i)+1))
+	}
+	all.add(0, math.Inf(1))
+	m.buckets(all)
+}
+
+// merged returns the number of the first bucket that is not empty after merging, and the
+// counts from there to the last one that is not empty.
+func merged(b pmetric.ExponentialHistogramDataPointBuckets, scale int32) (low int64, counts []uint64) {
+	shift := max(0, scale-mergedScale)
+	for i, n := range b.BucketCounts().All() {
+		if n == 0 {
+			continue
+		}
+		index := (int64(b.Offset()) + int64(i)) >> shift
+		if len(counts) == 0 {
+			low = index
+		}
+		for int64(len(counts)) <= index-low {
+			counts = append(counts, 0)
+		}
+		counts[index-low] = plus(counts[index-low], n)
+	}
+	return low, counts
+}

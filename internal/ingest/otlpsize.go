@@ -1,0 +1,70 @@
+package ingest
+
+import (
+	"bytes"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A decoded request of OTLP can take a hundred times the memory of an encoded one, because a
+// message of two bytes becomes a struct. So its size is worked out before it is decoded.
+
+// An otlpMessage is a type of message. The numbers of fields are those of
+// opentelemetry/proto/metrics/v1/metrics.proto.
+type otlpMessage struct {
+	size    int64 // of its struct, and of a pointer to it
+	perByte int64 // of its packed numbers
+	fields  map[protowire.Number]*otlpMessage
+}
+
+type otlpFields = map[protowire.Number]*otlpMessage
+
+var otlpRequest = func() *otlpMessage {
+	value := &otlpMessage{size: 64}
+	attribute := &otlpMessage{size: 48, fields: otlpFields{2: value}}
+	value.fields = otlpFields{5: {size: 32, fields: otlpFields{1: value}}, 6: {size: 32, fields: otlpFields{1: attribute}}}
+	exemplar := &otlpMessage{size: 128, fields: otlpFields{7: attribute}}
+	buckets := &otlpMessage{size: 48, perByte: 8}
+	data := func(point *otlpMessage) *otlpMessage { return &otlpMessage{size: 64, fields: otlpFields{1: point}} }
+	numbers := data(&otlpMessage{size: 128, fields: otlpFields{5: exemplar, 7: attribute}})
+	metric := &otlpMessage{size: 160, fields: otlpFields{
+		5: numbers, 7: numbers,
+		9:  data(&otlpMessage{size: 208, fields: otlpFields{8: exemplar, 9: attribute}}),
+		10: data(&otlpMessage{size: 256, fields: otlpFields{1: attribute, 8: buckets, 9: buckets, 11: exemplar}}),
+		11: data(&otlpMessage{size: 128, fields: otlpFields{6: {size: 32}, 7: attribute}}),
+		12: attribute,
+	}}
+	scope := &otlpMessage{size: 96, fields: otlpFields{3: attribute}}
+	resource := &otlpMessage{size: 96, fields: otlpFields{1: attribute, 3: {size: 128}}}
+	scopes := &otlpMessage{size: 160, fields: otlpFields{1: scope, 2: metric}}
+	return &otlpMessage{fields: otlpFields{1: {size: 160, fields: otlpFields{1: resource, 2: scopes}}}}
+}()
+
+// maxNested is how deep messages may be nested: attributes can be lists of lists.
+const maxNested = 64
+
+// sizeOf returns how many bytes an encoded message roughly takes when it is decoded, without
+// its texts.
+func (o *otlpMessage) sizeOf(message []byte, depth int) (int64, error) {
+	if depth > maxNested {
+		return 0, fmt.Errorf("attributes are nested more than %d deep", maxNested)
+	}
+	size := o.size + o.perByte*int64(len(message))
+	m := wireMessage{rest: message}
+	for m.next() {
+		if of := o.fields[m.num]; of != nil && m.kind == protowire.BytesType {
+			n, err := of.sizeOf(m.bytes, depth+1)
+			if err != nil {
+				return 0, err
+			}
+			size += n
+		}
+	}
+	return size, m.err
+}
+
+// sizeOfJSON is the same for JSON, where an object has two bytes at least.
+func sizeOfJSON(body []byte) int64 {
+	return 256*int64(bytes.Count(body, []byte("{"))) + 8*int64(bytes.Count(body, []byte(",")))
+}
