@@ -49,8 +49,11 @@ func TestEveryPathIsDescribed(t *testing.T) {
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`mux\.Handle(?:Func)?\("(/[^"]+)", (.*)\)`).FindAllStringSubmatch(string(source), -1) {
 		method := http.MethodGet
-		if m[2] == "readings" || m[2] == "lines" {
+		if m[2] == "readings" || m[2] == "lines" || strings.HasPrefix(m[2], "srv.writes(") {
 			method = http.MethodPost
+		}
+		if m[1] == "/query" { // takes both
+			want = append(want, http.MethodPost+" "+m[1])
 		}
 		want = append(want, method+" "+m[1])
 	}
@@ -194,9 +197,16 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		d.ask(413, "POST "+path, strings.Repeat("w,site=a t=1\n", 1000))
 		d.ask(415, "POST "+path, "w t=1", "Content-Encoding: br")
 	}
+	d.ask(204, "POST /api/v3/write_lp?db=d&precision=second", "w,site=a t=1 1795255200")
+	d.ask(400, "POST /api/v3/write_lp", "w,site=a t=1\nw t=\n")
+	d.ask(415, "POST /api/v1/write", "", "Content-Type: text/plain")
+	d.ask(204, "POST /api/v1/write", "\x00", "Content-Type: application/x-protobuf;proto=io.prometheus.write.v2.Request", "Content-Encoding: snappy") // an empty message
+	d.ask(400, "POST /api/v1/write", "x", "Content-Type: application/x-protobuf", "Content-Encoding: snappy")
+	d.ask(200, "POST /query", "q=CREATE+DATABASE+d", "Content-Type: application/x-www-form-urlencoded")
 	const sensor = "/v1/sensors/a%2Fb"
 	for request, want := range map[string]int{
 		"GET /v1/streams": 200, "POST /v1/streams": 405, "GET /": 200, "GET /ping": 204, "PUT /ping": 405, "GET /health": 200, "PUT /health": 405,
+		"GET /query?q=SHOW+DATABASES": 200, "GET /query?q=SELECT+1": 400, "PUT /query?q=x": 405, "GET /api/v2/buckets?name=b": 200, "GET /api/v2/buckets": 200, "POST /api/v2/buckets": 405,
 		"GET /openapi.yaml": 200, "DELETE /openapi.yaml": 405,
 		"GET /v1/sensors": 200, "GET /v1/sensors?limit=1": 200, "GET /v1/sensors?limit=0": 400, "POST /v1/sensors": 405, "GET /v1/sensors?stream=x": 404,
 		"GET " + sensor + "/latest": 200, "GET /v1/sensors/none/latest": 404, "GET " + sensor + "/latest?x": 400, "PUT " + sensor + "/latest": 405,

@@ -29,7 +29,7 @@ func (srv *Server) Handler() http.Handler {
 	mux.Handle("/v1/streams/{stream}/readings", readings)
 	mux.Handle("/write", lines)
 	mux.Handle("/api/v2/write", lines)
-	mux.Handle(pathWriteV3, srv.writes(protoLine, srv.serveLinesV3))
+	mux.Handle("/api/v3/write_lp", srv.writes(protoLine, srv.serveLinesV3))
 	mux.Handle("/query", srv.guarded(http.HandlerFunc(srv.serveInfluxQL), access.Ingest, access.Read))
 	mux.Handle("/api/v2/buckets", srv.guarded(srv.reads(srv.serveBuckets), access.Ingest, access.Read))
 	mux.Handle("/api/v1/write", srv.writes(protoRemote, srv.serveRemoteWrite))

@@ -133,7 +133,10 @@ func (x *exchange) answerRemote(r result, in *intake) {
 	if written == 0 {
 		p.Code = codeNothingTaken
 	}
-	p.Message = fmt.Sprintf("%d of %d samples were taken; %d refusals, the first: %s: %s", written, in.remote.all, a.Rejected, a.Errors[0].Code, a.Errors[0].Message)
+	p.Message = fmt.Sprintf("%d of %d samples were taken; refused: %s: %s", written, in.remote.all, a.Errors[0].Code, a.Errors[0].Message)
+	if a.Rejected > 1 {
+		p.Message += fmt.Sprintf("; %d more", a.Rejected-1)
+	}
 	writeJSON(x.w, status, p)
 }
 
