@@ -68,7 +68,6 @@ type Server struct {
 	rooms   roomPool
 	json    jsonPool
 	wires   wirePool
-	otlp    otlpPool
 
 	inflaters inflaters
 	known     *batch.Interner // series and shapes of earlier requests

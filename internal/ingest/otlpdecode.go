@@ -23,80 +23,48 @@ import (
 
 // decodeOTLP decodes an encoded ExportMetricsServiceRequest.
 func (in *intake) decodeOTLP(message []byte) (otlpTally, error) {
-	d := in.server.otlp.get(in)
-	defer in.server.otlp.put(d)
 	in.most = greatestReadings // points are limited instead
 	in.meaning = meaning{form: meansOTLP}
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(1, protowire.BytesType) {
-			if err := d.resourceMetrics(m.bytes); err != nil {
-				return otlpTally{}, brokenMessage(err)
-			}
-		}
+	d := newOTLPDecoder(in)
+	err := each(message, 1, d.resourceMetrics)
+	if err == nil {
+		err = d.give()
 	}
-	if m.err != nil {
-		return otlpTally{}, brokenMessage(m.err)
-	}
-	err := d.give()
-	return otlpTally{points: d.points, rejected: d.rejected, skipped: d.skipped, first: d.first}, err
+	return d.otlpTally, brokenMessage(err)
 }
 
-// An otlpTally says what became of the points of a request.
-type otlpTally struct {
-	points, rejected, skipped int
-	first                     string // why the first point was rejected
-}
-
-// resourceMetrics decodes a ResourceMetrics. The resource may stand behind its metrics.
-func (d *otlpDecoder) resourceMetrics(message []byte) (err error) {
-	if d.resource, err = only(message, 1, d.resource[:0]); err != nil {
-		return err
-	}
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(2, protowire.BytesType) {
-			if err := d.scopeMetrics(m.bytes); err != nil {
-				return err
-			}
-		}
-	}
-	return m.err
-}
-
-// only appends the messages in the field with this number to dst: several are one that was
-// sent in parts.
-func only(message []byte, number protowire.Number, dst []byte) ([]byte, error) {
+// each decodes the messages in the field with this number.
+func each(message []byte, number protowire.Number, decode func([]byte) error) error {
 	m := wireMessage{rest: message}
 	for m.next() {
 		if m.is(number, protowire.BytesType) {
-			dst = append(dst, m.bytes...)
-		}
-	}
-	return dst, m.err
-}
-
-func (d *otlpDecoder) scopeMetrics(message []byte) (err error) {
-	if d.scope, err = only(message, 1, d.scope[:0]); err != nil {
-		return err
-	}
-	from := len(d.text)
-	d.text = append(protowire.AppendVarint(d.text, uint64(len(d.resource))), d.resource...)
-	d.text = append(d.text, d.scope...)
-	d.owner = otlpText{uint32(from), uint32(len(d.text))}
-	d.owners++
-	if err := d.in.afford(d.size()); err != nil {
-		return err
-	}
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(2, protowire.BytesType) {
-			if err := d.metricPoints(m.bytes); err != nil {
+			if err := decode(m.bytes); err != nil {
 				return err
 			}
 		}
 	}
 	return m.err
+}
+
+// resourceMetrics decodes a ResourceMetrics. The resource may stand behind its metrics, and
+// be in several parts.
+func (d *otlpDecoder) resourceMetrics(message []byte) error {
+	d.resource = d.resource[:0]
+	err := each(message, 1, func(part []byte) error { d.resource = append(d.resource, part...); return nil })
+	if err == nil {
+		err = each(message, 2, d.scopeMetrics)
+	}
+	return err
+}
+
+func (d *otlpDecoder) scopeMetrics(message []byte) error {
+	d.scope = d.scope[:0]
+	d.owner++
+	err := each(message, 1, func(part []byte) error { d.scope = append(d.scope, part...); return nil })
+	if err == nil {
+		err = each(message, 2, d.metricPoints)
+	}
+	return err
 }
 
 // The kinds of a metric, by the number of their field.
@@ -116,79 +84,49 @@ func (d *otlpDecoder) metricPoints(message []byte) error {
 	kind := protowire.Number(0)
 	m := wireMessage{rest: message}
 	for m.next() {
-		switch {
-		case m.is(1, protowire.BytesType):
+		switch m.num {
+		case 1:
 			d.metric = m.bytes
-		case m.kind == protowire.BytesType && slices.Contains([]protowire.Number{otlpGauge, otlpSums, otlpHistogram, otlpExponential, otlpSummary}, m.num):
+		case otlpGauge, otlpSums, otlpHistogram, otlpExponential, otlpSummary:
 			kind = m.num // the last one counts
 		}
 	}
 	if m.err != nil {
 		return m.err
 	}
+	decode, names := d.numberPoint, []int{otlpPlain}
 	switch kind {
 	case otlpGauge, otlpSums:
-		d.nameField(otlpValueName)
 	case otlpSummary:
-		d.nameField(otlpValueName)
-		d.nameField(otlpCount)
-		d.nameField(otlpSum)
-	case otlpHistogram, otlpExponential:
-		for field := otlpCount; field < otlpNames; field++ {
-			d.nameField(field)
-		}
+		decode, names = d.summary, []int{otlpPlain, otlpCount, otlpSum}
+	case otlpHistogram:
+		decode, names = d.histogram, []int{otlpCount, otlpSum, otlpMin, otlpMax, otlpBucket}
+	case otlpExponential:
+		decode, names = d.exponential, []int{otlpCount, otlpSum, otlpMin, otlpMax, otlpBucket}
 	default:
 		return nil
+	}
+	for _, name := range names {
+		d.name(name)
 	}
 	if err := d.in.afford(d.size()); err != nil {
 		return err
 	}
-	for m = (wireMessage{rest: message}); m.next(); {
-		if m.is(kind, protowire.BytesType) {
-			if err := d.dataPoints(kind, m.bytes); err != nil {
+	return each(message, kind, func(data []byte) error {
+		d.delta = false
+		for m := (wireMessage{rest: data}); m.next(); {
+			if m.is(2, protowire.VarintType) {
+				d.delta = m.word == otlpDelta
+			}
+		}
+		return each(data, 1, func(point []byte) error {
+			d.beginPoint()
+			if err := decode(point); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// dataPoints decodes a Gauge, a Sum, or another kind of data.
-func (d *otlpDecoder) dataPoints(kind protowire.Number, message []byte) error {
-	d.delta = 0
-	m := wireMessage{rest: message}
-	for m.next() {
-		if m.is(2, protowire.VarintType) && kind != otlpGauge && kind != otlpSummary {
-			d.delta = 0
-			if m.word == otlpDelta {
-				d.delta = 1
-			}
-		}
-	}
-	for m = (wireMessage{rest: message}); m.next(); {
-		if !m.is(1, protowire.BytesType) {
-			continue
-		}
-		d.beginPoint()
-		var err error
-		switch kind {
-		case otlpHistogram:
-			err = d.histogram(m.bytes)
-		case otlpExponential:
-			err = d.exponential(m.bytes)
-		case otlpSummary:
-			err = d.summary(m.bytes)
-		default:
-			err = d.number(m.bytes)
-		}
-		if err == nil {
-			err = d.endPoint()
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return m.err
+			return d.endPoint()
+		})
+	})
 }
 
 // common takes a field that points of several kinds have.
@@ -203,26 +141,19 @@ func (d *otlpDecoder) common(m *wireMessage, attributes, flags protowire.Number)
 	}
 }
 
-// number decodes a NumberDataPoint.
-func (d *otlpDecoder) number(message []byte) error {
-	var kind telemetry.Kind
-	var word uint64
+// numberPoint decodes a NumberDataPoint.
+func (d *otlpDecoder) numberPoint(message []byte) error {
 	m := wireMessage{rest: message}
 	for m.next() {
 		switch {
 		case m.is(4, protowire.Fixed64Type):
-			kind, word = telemetry.Float, m.word
+			d.pending = d.pending[:0]
+			d.number(otlpPlain, telemetry.Float, m.word)
 		case m.is(6, protowire.Fixed64Type):
-			kind, word = telemetry.Int, m.word
+			d.number(otlpPlain, telemetry.Int, m.word)
 		default:
 			d.common(&m, 7, 8)
 		}
-	}
-	switch kind {
-	case telemetry.Float:
-		d.float(otlpValueName, math.Float64frombits(word))
-	case telemetry.Int:
-		d.put(otlpPending{word: word, kind: kind, name: d.fields[otlpValueName]})
 	}
 	return m.err
 }
@@ -237,20 +168,20 @@ const (
 )
 
 func (d *otlpDecoder) refuseBuckets(most int) {
-	d.refuse(telemetry.Refuse(telemetry.FieldsTooMany, "the point has more than %d buckets or quantiles", most))
+	d.refuse(telemetry.FieldsTooMany, "the point has more than %d buckets or quantiles", most)
 }
 
 // measured takes a field of a histogram that is not about its buckets.
 func (d *otlpDecoder) measured(m *wireMessage, least, greatest protowire.Number) bool {
 	switch {
 	case m.is(4, protowire.Fixed64Type):
-		d.count(otlpCount, m.word)
+		d.number64(otlpCount, m.word, otlpMember{})
 	case m.is(5, protowire.Fixed64Type):
-		d.float(otlpSum, math.Float64frombits(m.word))
+		d.number(otlpSum, telemetry.Float, m.word)
 	case m.is(least, protowire.Fixed64Type):
-		d.float(otlpMin, math.Float64frombits(m.word))
+		d.number(otlpMin, telemetry.Float, m.word)
 	case m.is(greatest, protowire.Fixed64Type):
-		d.float(otlpMax, math.Float64frombits(m.word))
+		d.number(otlpMax, telemetry.Float, m.word)
 	default:
 		return false
 	}
@@ -281,7 +212,7 @@ func (d *otlpDecoder) histogram(message []byte) (err error) {
 		return m.err
 	}
 	if len(d.counts) != len(d.bounds)+1 {
-		d.refuse(telemetry.Refuse(telemetry.Malformed, "the histogram has %d bucket counts and %d bounds; there must be one bound less than counts", len(d.counts), len(d.bounds)))
+		d.refuse(telemetry.Malformed, "the histogram has %d bucket counts and %d bounds; there must be one bound less than counts", len(d.counts), len(d.bounds))
 		return nil
 	}
 	total, last := uint64(0), math.Inf(-1)
@@ -291,7 +222,7 @@ func (d *otlpDecoder) histogram(message []byte) (err error) {
 			bound = math.Float64frombits(d.bounds[i])
 		}
 		if !(bound > last) || math.IsInf(bound, 1) && i < len(d.bounds) {
-			d.refuse(telemetry.Refuse(telemetry.Malformed, "the bounds of the histogram must be finite and rise"))
+			d.refuse(telemetry.Malformed, "the bounds of the histogram must be finite and rise")
 			return nil
 		}
 		last = bound
@@ -306,7 +237,7 @@ func (d *otlpDecoder) addBucket(total *uint64, n uint64, bound float64) {
 		n = math.MaxUint64 - *total // which is refused
 	}
 	*total += n
-	d.bucket(otlpBucket, *total, extraLe, bound)
+	d.bucket(*total, bound)
 }
 
 // summary decodes a SummaryDataPoint.
@@ -324,23 +255,23 @@ func (d *otlpDecoder) summary(message []byte) error {
 			d.refuseBuckets(maxBuckets)
 			continue
 		}
-		var quantile, value float64
+		var quantile, value uint64
 		q := wireMessage{rest: m.bytes}
 		for q.next() {
 			switch {
 			case q.is(1, protowire.Fixed64Type):
-				quantile = math.Float64frombits(q.word)
+				quantile = q.word
 			case q.is(2, protowire.Fixed64Type):
-				value = math.Float64frombits(q.word)
+				value = q.word
 			}
 		}
 		if q.err != nil {
 			return q.err
 		}
-		if !(quantile >= 0 && quantile <= 1) {
-			d.refuse(telemetry.Refuse(telemetry.Malformed, "the quantile %v is not between 0 and 1", quantile))
+		if v := math.Float64frombits(quantile); !(v >= 0 && v <= 1) {
+			d.refuse(telemetry.Malformed, "the quantile %v is not between 0 and 1", v)
 		}
-		d.member(otlpValueName, value, extraQuantile, quantile+0) // no -0
+		d.put(otlpPlain, telemetry.Float, value, otlpMember{extra: "quantile", value: quantile})
 	}
 	return m.err
 }
@@ -405,10 +336,10 @@ func (d *otlpDecoder) exponential(message []byte) (err error) {
 	}
 	d.counts, d.bounds = positive.counts, negative.counts
 	if scale < leastScale || scale > mostScale {
-		d.refuse(telemetry.Refuse(telemetry.Malformed, "the scale of the histogram is %d; allowed: %d to %d", scale, leastScale, mostScale))
+		d.refuse(telemetry.Malformed, "the scale of the histogram is %d; allowed: %d to %d", scale, leastScale, mostScale)
 	}
 	if !(threshold >= 0) || math.IsInf(threshold, 1) {
-		d.refuse(telemetry.Refuse(telemetry.Malformed, "the zero threshold of the histogram is %v; it must be finite and not negative", threshold))
+		d.refuse(telemetry.Malformed, "the zero threshold of the histogram is %v; it must be finite and not negative", threshold)
 	}
 	if m.err != nil || d.refusal != nil {
 		return m.err
@@ -422,8 +353,8 @@ func (d *otlpDecoder) exponential(message []byte) (err error) {
 	begin, total := len(d.pending), uint64(0)
 	add := func(n uint64, le float64) {
 		// Rounded bounds, and a zero threshold among them, make buckets of no width.
-		if last := len(d.pending) - 1; last >= begin && !(le > math.Float64frombits(d.pending[last].value)) {
-			le = math.Float64frombits(d.pending[last].value)
+		if last := len(d.pending) - 1; last >= begin && !(le > math.Float64frombits(d.pending[last].of.value)) {
+			le = math.Float64frombits(d.pending[last].of.value)
 			d.pending = d.pending[:last]
 		}
 		d.addBucket(&total, n, le)
@@ -512,13 +443,13 @@ func (d *otlpDecoder) tagsOf() (tags []telemetry.Tag, refusal *telemetry.Refusal
 	}
 	ok = ok && m.err == nil && t.attributes(d.scope, 3, scopePrefix)
 	t.end()
-	for rest := d.key[pointAttributes:]; len(rest) > 0 && ok; {
+	for rest := d.key[keyHead:]; len(rest) > 0 && ok; {
 		attribute, n := protowire.ConsumeBytes(rest)
 		ok = t.attribute(attribute, "")
 		rest = rest[n:]
 	}
 	t.end()
-	if d.delta != 0 {
+	if d.delta {
 		t.add(tagTemporality, "delta")
 	}
 	slices.SortFunc(t.tags, func(x, y telemetry.Tag) int { return strings.Compare(x.Name, y.Name) })
