@@ -115,7 +115,7 @@ func (d *otlpDecoder) metricPoints(message []byte) error {
 	return each(message, kind, func(data []byte) error {
 		d.delta = false
 		for m := (wireMessage{rest: data}); m.next(); {
-			if m.is(2, protowire.VarintType) {
+			if m.is(2, protowire.VarintType) && kind != otlpGauge && kind != otlpSummary {
 				d.delta = m.word == otlpDelta
 			}
 		}

@@ -118,7 +118,6 @@ func (t *otlpTranslator) field(field protoreflect.FieldDescriptor, depth int) er
 	if t.text = append(t.text[:0], raw...); kind == '"' {
 		t.text, _ = jsontext.AppendUnquote(t.text[:0], raw) // it was read without an error
 	}
-	text := string(t.text)
 	var word uint64
 	var signed int64
 	var double float64
@@ -129,7 +128,7 @@ func (t *otlpTranslator) field(field protoreflect.FieldDescriptor, depth int) er
 			return fmt.Errorf("there is %s where a string is expected", kind)
 		}
 		if field.Kind() == protoreflect.BytesKind {
-			t.text, err = base64.StdEncoding.AppendDecode(t.text[:0], []byte(text))
+			t.text, err = base64.StdEncoding.AppendDecode(nil, t.text)
 		}
 		t.out = protowire.AppendBytes(protowire.AppendTag(t.out, number, protowire.BytesType), t.text)
 		return err
@@ -139,21 +138,21 @@ func (t *otlpTranslator) field(field protoreflect.FieldDescriptor, depth int) er
 			err = strconv.ErrSyntax
 		}
 	case protoreflect.DoubleKind:
-		double, err = strconv.ParseFloat(text, 64)
+		double, err = strconv.ParseFloat(string(t.text), 64)
 		wire, word = protowire.Fixed64Type, math.Float64bits(double)
 	case protoreflect.Fixed64Kind:
 		wire = protowire.Fixed64Type
-		word, err = strconv.ParseUint(text, 10, 64)
+		word, err = strconv.ParseUint(string(t.text), 10, 64)
 	case protoreflect.Uint64Kind:
-		word, err = strconv.ParseUint(text, 10, 64)
+		word, err = strconv.ParseUint(string(t.text), 10, 64)
 	case protoreflect.Sint32Kind:
-		signed, err = strconv.ParseInt(text, 10, 32)
+		signed, err = strconv.ParseInt(string(t.text), 10, 32)
 		word = protowire.EncodeZigZag(signed)
 	default: // int64, sfixed64; uint32 and int32, where more is allowed than they hold; enums
 		if field.Kind() == protoreflect.Sfixed64Kind {
 			wire = protowire.Fixed64Type
 		}
-		signed, err = strconv.ParseInt(text, 10, 64)
+		signed, err = strconv.ParseInt(string(t.text), 10, 64)
 		word = uint64(signed)
 	}
 	if err != nil {
