@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"math"
@@ -36,8 +37,12 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 	decode, size, err := request.UnmarshalProto, int64(0), error(nil)
 	if inJSON {
 		in.meaning = meaning{form: meansOTLPJSON}
-		decode, size = request.UnmarshalJSON, sizeOfJSON(body)
-	} else if size, err = otlpRequest.sizeOf(body, 0); err != nil {
+		decode = request.UnmarshalJSON
+		size, err = sizeOfJSON(body)
+	} else {
+		size, err = otlpRequest.sizeOf(body, 0)
+	}
+	if err != nil {
 		return otlpTally{}, brokenMessage(err)
 	}
 	size += int64(len(body))
@@ -45,9 +50,10 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 		return otlpTally{}, err
 	}
 	if err := decode(body); err != nil {
-		return otlpTally{}, brokenMessage(fmt.Errorf("the body is not OTLP: %w", err))
+		text, _, _ := strings.Cut(err.Error(), ", bigger context")
+		return otlpTally{}, brokenMessage(fmt.Errorf("the body is not OTLP: %s", strings.ToValidUTF8(text, "?")))
 	}
-	m := otlpMapper{in: in, size: size, dot: "_", at: make(map[otlpPlace]int)}
+	m := otlpMapper{in: in, size: size, dot: "_", at: make(map[otlpPlace]int), series: make(map[string]*otlpSeries)}
 	if in.builder.MapDots != 0 {
 		m.dot = string(in.builder.MapDots)
 	}
@@ -64,13 +70,15 @@ type otlpMapper struct {
 	dot  string
 
 	readings []otlpReading
-	at       map[otlpPlace]int // the last reading of a sensor and a time
-	rejected []bool            // by point
+	at       map[otlpPlace]int // the last reading of a series and a time
+	series   map[string]*otlpSeries
+	rejected []bool // by point
 	tally    otlpTally
 
 	// The resource, scope and metric at hand.
 	owner        []telemetry.Tag
 	ownerRefused *telemetry.Refusal
+	known        map[string]*otlpSeries // by the attributes of points as they were sent
 	metric       string
 	names        map[string]string // of its fields, by suffix
 	delta        bool
@@ -78,17 +86,25 @@ type otlpMapper struct {
 	// The point at hand.
 	refusal *telemetry.Refusal
 	values  []otlpValue
+	key     []byte
+}
+
+// An otlpSeries is a sensor with its tags.
+type otlpSeries struct {
+	sensor  string
+	tags    []telemetry.Tag
+	refusal *telemetry.Refusal
+	members map[telemetry.Tag]*otlpSeries // with one tag more: a bucket, or a quantile
 }
 
 // An otlpPlace is what readings differ in.
 type otlpPlace struct {
-	sensor string
+	series *otlpSeries
 	ms     int64
 }
 
 type otlpReading struct {
 	otlpPlace
-	tags   []telemetry.Tag
 	values []otlpValue
 }
 
@@ -119,7 +135,7 @@ func (m *otlpMapper) gather(all pmetric.Metrics) error {
 				m.owner = withTags(m.owner, telemetry.Tag{Name: scopePrefix + "name", Value: name})
 			}
 			m.owner = m.withAttributes(m.owner, scopePrefix, scope.Scope().Attributes())
-			m.ownerRefused = m.refusal
+			m.ownerRefused, m.known = m.refusal, make(map[string]*otlpSeries)
 			for _, metric := range scope.Metrics().All() {
 				if err := m.gatherMetric(metric); err != nil {
 					return err
@@ -189,64 +205,101 @@ func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P
 	return nil
 }
 
-// add adds the values of the point at hand to their readings: all, or none.
+// add adds the values of the point at hand to their readings, unless it is refused.
 func (m *otlpMapper) add(p otlpPoint) {
-	tags := m.withAttributes(m.owner, "", p.Attributes())
+	series := m.seriesOf(p.Attributes())
+	m.refuse(series.refusal)
+	ms := int64(p.Timestamp() / 1e6)
+	if p.Timestamp() == 0 {
+		ms = m.in.now.UnixMilli()
+	}
+	for all := m.values; len(all) > 0 && m.refusal == nil; {
+		n := 1
+		for n < len(all) && all[n].extra == all[0].extra && all[n].Name != all[0].Name {
+			n++
+		}
+		r := m.readingOf(otlpPlace{m.memberOf(series, all[0].extra), ms}, all[:n])
+		for _, v := range all[:n] {
+			v.point = m.tally.points - 1
+			r.values = append(r.values, v)
+			m.size += 96
+		}
+		all = all[n:]
+	}
+}
+
+// seriesOf returns the series of a point with these attributes.
+func (m *otlpMapper) seriesOf(attributes pcommon.Map) *otlpSeries {
+	m.key = append(m.key[:0], '-')
+	if m.delta {
+		m.key[0] = 'd'
+	}
+	for name, value := range attributes.All() {
+		text := value.AsString()
+		m.key = append(binary.AppendUvarint(m.key, uint64(len(name))), name...)
+		m.key = append(binary.AppendUvarint(append(m.key, byte(value.Type())), uint64(len(text))), text...)
+	}
+	if s := m.known[string(m.key)]; s != nil {
+		return s
+	}
+	point := m.refusal
+	m.refusal = nil
+	tags := m.withAttributes(m.owner, "", attributes)
 	if m.delta {
 		tags = withTags(tags, telemetry.Tag{Name: tagTemporality, Value: "delta"})
 	}
 	if len(tags) == 0 {
 		m.refuse(telemetry.Refuse(telemetry.SensorMissing, "neither the data point nor its resource has attributes, and the sensor is made of them"))
 	}
-	ms := int64(p.Timestamp() / 1e6)
-	if ms == 0 {
-		ms = m.in.now.UnixMilli()
+	s := &otlpSeries{refusal: m.refusal}
+	if m.refusal == nil {
+		s = m.intern(tags)
 	}
-	var to []int
-	for _, v := range m.values {
-		if m.refusal != nil {
-			break
-		}
-		own := tags
-		if v.extra.Name != "" {
-			own = withTags(tags, v.extra)
-		}
-		if v.extra.Name != "" || len(to) == 0 {
-			to = append(to, m.readingOf(own, ms))
-		} else {
-			to = append(to, to[len(to)-1]) // a point's own values are together
-		}
-		r := &m.readings[to[len(to)-1]]
-		if slices.ContainsFunc(r.values, func(other otlpValue) bool { return other.Name == v.Name }) {
-			m.refuse(telemetry.Refuse(telemetry.FieldDuplicate, "the request contains another point of this metric with the same attributes and time, in milliseconds"))
-			to = to[:len(to)-1]
-			break
-		}
-		v.point = m.tally.points - 1
-		r.values = append(r.values, v)
-		m.size += 96
-	}
-	if m.refusal != nil {
-		for _, at := range to {
-			r := &m.readings[at]
-			r.values = r.values[:len(r.values)-1]
-		}
-	}
+	m.known[string(m.key)], m.refusal = s, point
+	m.size += int64(64 + len(m.key))
+	return s
 }
 
-// readingOf returns the number of the reading with these tags at a time; it has room for
-// all values of a point.
-func (m *otlpMapper) readingOf(tags []telemetry.Tag, ms int64) int {
-	const values = 4 // of a point in one reading: count, sum, minimum and maximum
-	place := otlpPlace{string(telemetry.AppendTagsKey(nil, tags)), ms}
-	at, known := m.at[place]
-	if !known || len(m.readings[at].values) > telemetry.MaxFields-values {
-		at = len(m.readings)
-		m.readings = append(m.readings, otlpReading{otlpPlace: place, tags: tags})
-		m.at[place] = at
-		m.size += int64(160 + len(place.sensor) + 32*len(tags))
+// intern returns the series with these tags.
+func (m *otlpMapper) intern(tags []telemetry.Tag) *otlpSeries {
+	sensor := string(telemetry.AppendTagsKey(nil, tags))
+	s := m.series[sensor]
+	if s == nil {
+		s = &otlpSeries{sensor: sensor, tags: tags, members: make(map[telemetry.Tag]*otlpSeries)}
+		m.series[sensor] = s
+		m.size += int64(256 + len(sensor) + 32*len(tags))
 	}
-	return at
+	return s
+}
+
+// memberOf returns a series with one tag more, or without if that has no name.
+func (m *otlpMapper) memberOf(s *otlpSeries, extra telemetry.Tag) *otlpSeries {
+	if extra.Name == "" {
+		return s
+	}
+	member := s.members[extra]
+	if member == nil {
+		member = m.intern(withTags(s.tags, extra))
+		s.members[extra] = member
+		m.size += 64
+	}
+	return member
+}
+
+// readingOf returns the reading of a place to which the values can be added: if the last one
+// has some of their fields, or no room, it is another one.
+func (m *otlpMapper) readingOf(place otlpPlace, values []otlpValue) *otlpReading {
+	at, known := m.at[place]
+	has := func(v otlpValue) bool {
+		return slices.ContainsFunc(m.readings[at].values, func(other otlpValue) bool { return other.Name == v.Name })
+	}
+	if !known || len(m.readings[at].values)+len(values) > telemetry.MaxFields || slices.ContainsFunc(values, has) {
+		at = len(m.readings)
+		m.readings = append(m.readings, otlpReading{otlpPlace: place})
+		m.at[place] = at
+		m.size += 128
+	}
+	return &m.readings[at]
 }
 
 // give gives the gathered readings to the intake.
@@ -254,14 +307,11 @@ func (m *otlpMapper) give() error {
 	b := m.in.builder
 	for i := range m.readings {
 		r := &m.readings[i]
-		if len(r.values) == 0 {
-			continue
-		}
 		if err := m.in.begin(); err != nil {
 			return err
 		}
-		b.Sensor([]byte(r.sensor))
-		for _, t := range r.tags {
+		b.Sensor([]byte(r.series.sensor))
+		for _, t := range r.series.tags {
 			b.Tag([]byte(t.Name), []byte(t.Value))
 		}
 		b.Time(r.ms)
@@ -321,6 +371,9 @@ func (m *otlpMapper) withAttributes(tags []telemetry.Tag, prefix string, attribu
 		t := telemetry.Tag{Name: m.mapped(prefix + key), Value: value.AsString()}
 		if key == "" {
 			t.Name = ""
+		}
+		if kind := value.Type(); t.Value == "" && (kind == pcommon.ValueTypeMap || kind == pcommon.ValueTypeSlice) { // NaN, for one
+			m.refuse(telemetry.Refuse(telemetry.TagValue, "attribute %s cannot be written as JSON", telemetry.Quote([]byte(key))))
 		}
 		m.refuse(telemetry.CheckTagName([]byte(t.Name)))
 		m.refuse(telemetry.CheckTagText([]byte(t.Name), []byte(t.Value)))

@@ -2,8 +2,11 @@ package ingest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -64,7 +67,18 @@ func (o *otlpMessage) sizeOf(message []byte, depth int) (int64, error) {
 	return size, m.err
 }
 
-// sizeOfJSON is the same for JSON, where an object has two bytes at least.
-func sizeOfJSON(body []byte) int64 {
-	return 256*int64(bytes.Count(body, []byte("{"))) + 8*int64(bytes.Count(body, []byte(",")))
+// sizeOfJSON is the same for JSON, where an object has two bytes at least. It holds that the
+// body is one value: the library does not look at what follows it.
+func sizeOfJSON(body []byte) (int64, error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(body))
+	_, err := d.ReadValue()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errMore
+	} else if err == nil && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
+		err = errors.New("something follows the object")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("the body is not JSON: %w at byte %d", err, d.InputOffset())
+	}
+	return 256*int64(bytes.Count(body, []byte("{"))) + 8*int64(bytes.Count(body, []byte(","))), nil
 }
