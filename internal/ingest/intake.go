@@ -65,6 +65,10 @@ type intake struct {
 	count   int                     // readings begun
 	dropped int                     // fields that were left out
 	lines   []uint32                // of line protocol: the number of each reading's line, from 1
+	most    int                     // what count may reach
+	message *Message                // that the readings are of; nil: of a request
+	scope   []byte                  // what the message's topic says of a series; part of the keys of aliases
+	alias   []byte
 	answer  answer
 }
 
@@ -80,7 +84,7 @@ func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	live := stream.live.Load()
 	*in = intake{
 		server: d, want: want, now: now, target: stream, stream: stream,
-		times: d.times(now, live), fields: live.fields,
+		times: d.times(now, live), fields: live.fields, most: d.config.MaxReadings,
 	}
 	in.answer.Errors = []refusedReading{}
 }
@@ -159,7 +163,7 @@ func (in *intake) toStream(stream *inputStream) {
 
 // begin starts the next reading, unless there are too many.
 func (in *intake) begin() error {
-	if in.count >= in.server.config.MaxReadings {
+	if in.count >= in.most {
 		return in.tooMany()
 	}
 	if in.count%affordEvery == affordEvery-1 {

@@ -18,6 +18,7 @@ const (
 	protoHTTP protocol = "http"
 	protoLine protocol = "line"
 	protoGRPC protocol = "grpc"
+	protoMQTT protocol = "mqtt"
 )
 
 // code returns the label of that name: an HTTP status, or the name of a gRPC code.
@@ -88,7 +89,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Help: "Requests answered as before, because their idempotency key was known, by protocol.",
 		}, []string{"protocol"}),
 	}
-	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC} {
+	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC, protoMQTT} {
 		of := &meter{
 			seconds: m.seconds.WithLabelValues(string(p)), readings: m.readings.WithLabelValues(string(p)), repeated: m.repeated.WithLabelValues(string(p)),
 		}
