@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,7 +60,11 @@ func (srv *Server) AppendMessages(ctx context.Context, messages []Message) (refu
 	}
 	in, l := new(intake), &lease{of: srv.budget}
 	defer l.Release()
-	in.open(srv, srv.streams[srv.config.DefaultStream], srv.config.Acks[0])
+	want := telemetry.Stored
+	if slices.Contains(srv.config.Acks, telemetry.Journaled) {
+		want = telemetry.Journaled
+	}
+	in.open(srv, srv.streams[srv.config.DefaultStream], want)
 	in.lease, in.ctx = l, ctx
 	in.build()
 	defer in.close()
