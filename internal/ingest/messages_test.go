@@ -11,8 +11,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// message is one of sensor s-1 at a site, received a second before the batch.
-func message(format PayloadFormat, payload string) Message {
+// published is one of sensor s-1 at a site, received a second before the batch.
+func published(format PayloadFormat, payload string) Message {
 	return Message{
 		Format: format, Payload: []byte(payload), Received: arrivalTime.Add(-time.Second),
 		Sensor: "s-1", Field: "t", Tags: []telemetry.Tag{{Name: "site", Value: "north"}},
@@ -26,25 +26,25 @@ func TestMessages(t *testing.T) {
 	one := func(sensor string, at time.Time, tags []telemetry.Tag, name string, v telemetry.Value) telemetry.Reading {
 		return telemetry.Reading{Sensor: sensor, Time: at, Tags: tags, Fields: []telemetry.Field{{Name: name, Value: v}}}
 	}
-	named := message(PayloadJSON, `{"sensorId":"own","ts":"2026-11-21T09:00:00Z","fields":{"a":1}}`)
-	bare := message(PayloadLine, `weather,unit=c a=1 1795251600000000000`)
+	named := published(PayloadJSON, `{"sensorId":"own","ts":"2026-11-21T09:00:00Z","fields":{"a":1}}`)
+	bare := published(PayloadLine, `weather,unit=c a=1 1795251600000000000`)
 	bare.Sensor = ""
-	decoded := message("", "")
+	decoded := published("", "")
 	decoded.Payload, decoded.Readings = nil, []telemetry.Reading{{Fields: []telemetry.Field{{Name: "a", Value: telemetry.IntValue(1)}}}}
 	for name, test := range map[string]struct {
 		message Message
 		want    []telemetry.Reading
 	}{
-		"decimal":          {message(PayloadNumber, " 21.5\n"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.FloatValue(21.5))}},
-		"integer":          {message(PayloadNumber, "-7"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.IntValue(-7))}},
-		"boolean":          {message(PayloadNumber, "true"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.BoolValue(true))}},
-		"text":             {message(PayloadText, "eco"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.TextValue("eco"))}},
-		"JSON":             {message(PayloadJSON, `{"fields":{"a":1}}`), []telemetry.Reading{one("s-1", received, north, "a", telemetry.IntValue(1))}},
+		"decimal":          {published(PayloadNumber, " 21.5\n"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.FloatValue(21.5))}},
+		"integer":          {published(PayloadNumber, "-7"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.IntValue(-7))}},
+		"boolean":          {published(PayloadNumber, "true"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.BoolValue(true))}},
+		"text":             {published(PayloadText, "eco"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.TextValue("eco"))}},
+		"JSON":             {published(PayloadJSON, `{"fields":{"a":1}}`), []telemetry.Reading{one("s-1", received, north, "a", telemetry.IntValue(1))}},
 		"JSON with a name": {named, []telemetry.Reading{one("own", time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), north, "a", telemetry.IntValue(1))}},
-		"JSON array": {message(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":2}}]`), []telemetry.Reading{
+		"JSON array": {published(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":2}}]`), []telemetry.Reading{
 			one("s-1", received, north, "a", telemetry.IntValue(1)), one("s-1", received, north, "a", telemetry.IntValue(2)),
 		}},
-		"line protocol": {message(PayloadLine, `weather a=1`), []telemetry.Reading{one("s-1", received, north, "a", telemetry.FloatValue(1))}},
+		"line protocol": {published(PayloadLine, `weather a=1`), []telemetry.Reading{one("s-1", received, north, "a", telemetry.FloatValue(1))}},
 		"line protocol without a sensor": {bare, []telemetry.Reading{one("weather,site=north,unit=c", time.UnixMilli(1795251600000).UTC(),
 			[]telemetry.Tag{{Name: "site", Value: "north"}, {Name: "unit", Value: "c"}}, "a", telemetry.FloatValue(1))}},
 		"decoded": {decoded, []telemetry.Reading{one("s-1", received, north, "a", telemetry.IntValue(1))}},
@@ -71,7 +71,7 @@ func TestMessagesOfTwoTopics(t *testing.T) {
 		t.Run(string(format), func(t *testing.T) {
 			t.Parallel()
 			srv, journal := newTestServer(t)
-			first := message(format, map[PayloadFormat]string{PayloadJSON: `{"fields":{"a":1}}`, PayloadLine: "m a=1", PayloadNumber: "1"}[format])
+			first := published(format, map[PayloadFormat]string{PayloadJSON: `{"fields":{"a":1}}`, PayloadLine: "m a=1", PayloadNumber: "1"}[format])
 			other := first
 			other.Sensor = "s-2"
 			south := first
@@ -97,9 +97,9 @@ func TestRefusedMessages(t *testing.T) {
 	for range 6 {
 		many += `{"fields":{"a":1}}` + "\n"
 	}
-	unknown := message(PayloadNumber, "1")
+	unknown := published(PayloadNumber, "1")
 	unknown.Stream = "nope"
-	nameless := message(PayloadNumber, "1")
+	nameless := published(PayloadNumber, "1")
 	nameless.Sensor = ""
 	for name, test := range map[string]struct {
 		message Message
@@ -107,23 +107,23 @@ func TestRefusedMessages(t *testing.T) {
 		refused int
 		taken   int
 	}{
-		"a word":             {message(PayloadNumber, "hot"), "malformed", 1, 0},
-		"too large a number": {message(PayloadNumber, "1e999"), "malformed", 1, 0},
-		"no number":          {message(PayloadNumber, ""), "malformed", 1, 0},
-		"broken JSON":        {message(PayloadJSON, `{"fields":`), "malformed", 1, 0},
-		"a broken array":     {message(PayloadJSON, `[{"fields":{"a":1}},{"fields":`), "malformed", 0, 0},
-		"an empty array":     {message(PayloadJSON, `[]`), "no_readings", 0, 0},
-		"one of two lines":   {message(PayloadLine, "m a=1\nm a="), "malformed", 1, 1},
-		"a comment":          {message(PayloadLine, "# nothing"), "no_readings", 0, 0},
-		"too many":           {message(PayloadJSON, many), "readings_too_many", 0, 0},
+		"a word":             {published(PayloadNumber, "hot"), "malformed", 1, 0},
+		"too large a number": {published(PayloadNumber, "1e999"), "malformed", 1, 0},
+		"no number":          {published(PayloadNumber, ""), "malformed", 1, 0},
+		"broken JSON":        {published(PayloadJSON, `{"fields":`), "malformed", 1, 0},
+		"a broken array":     {published(PayloadJSON, `[{"fields":{"a":1}},{"fields":`), "malformed", 0, 0},
+		"an empty array":     {published(PayloadJSON, `[]`), "no_readings", 0, 0},
+		"one of two lines":   {published(PayloadLine, "m a=1\nm a="), "malformed", 1, 1},
+		"a comment":          {published(PayloadLine, "# nothing"), "no_readings", 0, 0},
+		"too many":           {published(PayloadJSON, many), "readings_too_many", 0, 0},
 		"unknown stream":     {unknown, "stream_unknown", 0, 0},
 		"no sensor":          {nameless, "sensor_missing", 1, 0},
-		"a tag given twice":  {message(PayloadJSON, `{"fields":{"a":1},"tags":{"site":"x"}}`), "tag_duplicate", 1, 0},
+		"a tag given twice":  {published(PayloadJSON, `{"fields":{"a":1},"tags":{"site":"x"}}`), "tag_duplicate", 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv, journal := newTestServer(t, func(c *Config) { c.MaxReadings = 5 })
-			good := message(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":1}},{"fields":{"a":1}}]`)
+			good := published(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":1}},{"fields":{"a":1}}]`)
 			refused, err := srv.AppendMessages(t.Context(), []Message{good, test.message, good})
 			require.NoError(t, err)
 			require.Len(t, refused, 1)
@@ -138,13 +138,13 @@ func TestMessagesWhileNoneAreTaken(t *testing.T) {
 	t.Parallel()
 	srv, journal := newTestServer(t)
 	journal.err = telemetry.Errorf(telemetry.Unavailable, "journal_full", "the journal is full")
-	_, err := srv.AppendMessages(t.Context(), []Message{message(PayloadNumber, "1")})
+	_, err := srv.AppendMessages(t.Context(), []Message{published(PayloadNumber, "1")})
 	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
 	held, _ := srv.Memory()
 	assert.Zero(t, held)
 	journal.err = nil
 	srv.Stop()
-	_, err = srv.AppendMessages(context.Background(), []Message{message(PayloadNumber, "1")})
+	_, err = srv.AppendMessages(context.Background(), []Message{published(PayloadNumber, "1")})
 	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
 	assert.Empty(t, journal.readings())
 }
