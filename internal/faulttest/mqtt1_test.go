@@ -3,6 +3,7 @@ package faulttest_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -46,14 +47,23 @@ func TestMQTT1(t *testing.T) {
 	}
 	var killed []time.Time // the broker
 	faults := 0
-	for end := began.Add(form(16*time.Second, 10*time.Minute)); time.Now().Before(end) || len(killed) == 0; {
-		for range 2 {
-			wait(form(time.Second, 3*time.Second))
-			d.kill()
-			d.start().ready()
-			subscribed()
+	for end := began.Add(form(5*time.Second, 10*time.Minute)); time.Now().Before(end) || len(killed) == 0; {
+		wait(form(time.Second, 3*time.Second))
+		d.kill()
+		for range 3 { // with messages received that are not in the journal
+			d.Crash = fmt.Sprintf("write.before:%d", 10+rand.IntN(form(50, 500)))
+			d.start()
+			select {
+			case <-d.exited:
+			case <-time.After(patience):
+				require.FailNow(t, "the daemon does not reach "+d.Crash, d.lastWords())
+			}
 			faults++
 		}
+		d.Crash = ""
+		d.start().ready()
+		subscribed()
+		faults++
 		wait(form(3*time.Second, 5*time.Second)) // the broker has saved the session
 		killed = append(killed, time.Now())
 		broker.Kill()
@@ -128,6 +138,7 @@ type mqttPublisher struct {
 
 // run connects again when the broker is gone, and sends what it did not acknowledge again.
 func (p *mqttPublisher) run(ctx context.Context) {
+	defer func() { p.next++ }() // what was not acknowledged may have arrived
 	for ctx.Err() == nil {
 		connection, err := p.broker.Publisher(ctx, p.sensor)
 		if err != nil {
@@ -146,7 +157,6 @@ func (p *mqttPublisher) run(ctx context.Context) {
 		}
 		connection.Close()
 	}
-	p.next++ // it may have arrived
 }
 
 // stored returns how often each number is read.

@@ -254,4 +254,3 @@ func (in *intake) addReadings(readings []telemetry.Reading) error {
 	}
 	return nil
 }
-

@@ -163,6 +163,8 @@ type Subscriber struct {
 	changed bool                 // births are not saved
 	asked   map[string]time.Time // nodes, for their births
 	client  *paho.Client         // of the last message
+	told    time.Time            // when refused messages were logged
+	untold  int                  // refused since then
 }
 
 // A message is what was received.
@@ -186,6 +188,9 @@ const (
 	shortestPause, longestPause = 100 * time.Millisecond, 10 * time.Second
 
 	keepAlive = 30 // seconds
+
+	// tellEvery is how often refused messages are logged.
+	tellEvery = 10 * time.Second
 )
 
 // Start connects in the background, for as long as it takes. An error is one of the
@@ -504,14 +509,11 @@ func (s *Subscriber) take(ctx context.Context, batch []*message) bool {
 	if !s.append(ctx, messages, from, refused) {
 		return false
 	}
-	ok := s.retry(ctx, "keep refused MQTT messages", func() error {
-		if len(letters) == 0 {
-			return nil
-		}
-		s.log.Warn("MQTT messages were refused; see brim deadletter list --messages",
-			"messages", len(letters), "first_topic", letters[0].Topic, "first_reason", letters[0].Reason)
-		return s.config.Letters.put(letters)
-	})
+	ok := true
+	if len(letters) > 0 {
+		s.tell(letters)
+		ok = s.retry(ctx, "keep refused MQTT messages", func() error { return s.config.Letters.put(letters) })
+	}
 	return ok && s.retry(ctx, "keep the births of Sparkplug nodes", func() error {
 		if !s.changed {
 			return nil
@@ -520,6 +522,17 @@ func (s *Subscriber) take(ctx context.Context, batch []*message) bool {
 		s.changed = err != nil
 		return err
 	})
+}
+
+// tell logs refused messages, from time to time.
+func (s *Subscriber) tell(letters []Letter) {
+	s.untold += len(letters)
+	if time.Since(s.told) < tellEvery {
+		return
+	}
+	s.log.Warn("MQTT messages were refused; see brim deadletter list --messages",
+		"messages", s.untold, "topic", letters[0].Topic, "reason", letters[0].Reason)
+	s.told, s.untold = time.Now(), 0
 }
 
 // retry repeats do until it succeeds or ctx ends.

@@ -261,7 +261,7 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	authority := accesstest.NewAuthority(t, "ours")
 	dir := t.TempDir()
 	ca := accesstest.File(t, dir, "ca.pem", authority.PEM)
-	cert, key := authority.Server("127.0.0.1", time.Now().Add(time.Hour)).Write(t, filepath.Join(dir))
+	cert, key := authority.Server("127.0.0.1", time.Now().Add(time.Hour)).Write(t, dir)
 	require.NoError(t, os.Rename(cert, cert+".server"))
 	require.NoError(t, os.Rename(key, key+".server"))
 	broker := mqtttest.Start(t, "cafile "+ca, "certfile "+cert+".server", "keyfile "+key+".server", "require_certificate true", "use_identity_as_username true")

@@ -110,7 +110,7 @@ func TestAutoFormat(t *testing.T) {
 		assert.Nil(t, r, payload)
 		assert.Equal(t, want, format, payload)
 	}
-	for payload, reason := range map[string]string{"": reasonEmpty, " \n": reasonEmpty, "NaN": reasonNoValue, "-inf": reasonNoValue, "null": reasonNoValue} {
+	for payload, reason := range map[string]string{"": reasonEmpty, "\n": reasonEmpty, "NaN": reasonNoValue, "-inf": reasonNoValue, "null": reasonNoValue} {
 		_, _, r := formatOf([]byte(payload))
 		if assert.NotNil(t, r, payload) {
 			assert.Equal(t, reason, r.reason, payload)

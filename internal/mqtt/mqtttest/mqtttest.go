@@ -56,7 +56,7 @@ func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer l.Close()
+	require.NoError(t, l.Close())
 	return l.Addr().String()
 }
 
@@ -73,7 +73,7 @@ func (b *Broker) answers() bool {
 
 // Restart starts the broker again, on the same address.
 func (b *Broker) Restart() {
-	b.process = brimtest.Start(b.t, exec.Command(b.program, "-c", b.config), syscall.SIGKILL)
+	b.process = brimtest.Start(b.t, exec.CommandContext(context.WithoutCancel(b.t.Context()), b.program, "-c", b.config), syscall.SIGKILL)
 }
 
 // Pid is the process ID.
