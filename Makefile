@@ -67,6 +67,7 @@ test-all: export BRIM_REQUIRE_PROMETHEUS := 1
 test-all: export BRIM_REQUIRE_NGINX := 1
 test-all: export BRIM_REQUIRE_SYSTEMD := 1
 test-all: export BRIM_REQUIRE_NODE := 1
+test-all: export BRIM_REQUIRE_MOSQUITTO := 1
 test-all: export BRIM_PROMQL_ALL := 1
 test-all: ## everything: race detector, Prometheus, nginx, systemd, Node.js, fuzzing, fault tests in full; over an hour
 	$(MAKE) test ARGS=-race

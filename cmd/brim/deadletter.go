@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/mqtt"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -35,6 +36,11 @@ func newDeadLetter(p *process) *cobra.Command {
 type letterFile struct {
 	*queue.DeadLetterFile
 	stream string // empty: all
+}
+
+// messageLetters is the file of refused MQTT messages beside it.
+func (f *letterFile) messageLetters() *mqtt.LetterFile {
+	return &mqtt.LetterFile{Path: filepath.Join(filepath.Dir(f.Path), mqtt.LettersName)}
 }
 
 // letterFlags adds the flags that say where the file is. The result is to be called
@@ -68,17 +74,22 @@ func newDeadLetterList(p *process) *cobra.Command {
 		Use:   "list",
 		Short: "Print the readings that MongoDB refused for their content, and why",
 		Example: "  brim deadletter list\n" +
-			"  brim deadletter list --stream machines --output json",
+			"  brim deadletter list --stream machines --output json\n" +
+			"  brim deadletter list --messages --output json",
 		Args: nothing,
 	}
 	open := letterFlags(cmd)
 	limit := 1000
 	flagAdder(cmd.Flags())("limit", "1000", "N", "letters to print, the oldest first; 0: all", config.Count(&limit, 0, math.MaxInt32))
+	messages := cmd.Flags().Bool("messages", false, "print refused MQTT messages instead, with their topics and payloads")
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		f, err := open(p)
 		if err != nil {
 			return err
+		}
+		if *messages {
+			return p.printMessages(f.messageLetters(), *output, limit)
 		}
 		letters, err := f.read(p)
 		if err != nil {
@@ -98,6 +109,29 @@ func newDeadLetterList(p *process) *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// printMessages prints refused messages.
+func (p *process) printMessages(f *mqtt.LetterFile, output string, limit int) error {
+	letters, err := f.Read()
+	if err != nil {
+		return err
+	}
+	if more := len(letters) - limit; limit > 0 && more > 0 {
+		letters = letters[:limit]
+		_, _ = fmt.Fprintf(p.stderr, "there are %d more refused messages; --limit 0 prints all\n", more)
+	} else if len(letters) == 0 {
+		_, _ = fmt.Fprintf(p.stderr, "%s contains no refused messages\n", f.Path)
+	}
+	rows := [][]string{{"at", "subscription", "topic", "payload", "reason"}}
+	for _, l := range letters {
+		rows = append(rows, []string{printable(l.At), printable(l.Subscription), printable(l.Topic), printable(telemetry.Quote(l.Payload)), printable(l.Reason)})
+	}
+	text := ""
+	if len(letters) > 0 {
+		text = tableText(rows)
+	}
+	return p.print(output, append([]mqtt.Letter{}, letters...), text)
 }
 
 // lettersText returns a table of dead letters.

@@ -33,6 +33,8 @@ type Builder struct {
 	Fields *FieldList
 	// Dropped counts the fields that were left out.
 	Dropped int
+	// DefaultTime is that of readings that give none, in milliseconds; 0: Received.
+	DefaultTime int64
 
 	interner *Interner
 	pooled   bool // it goes back to the interner
@@ -108,7 +110,7 @@ func newBuilder(n *Interner) *Builder {
 // reset makes the builder begin a batch.
 func (b *Builder) reset(received time.Time) {
 	b.batch = &Batch{Received: received}
-	b.MapDots, b.own = 0, 0
+	b.MapDots, b.own, b.DefaultTime = 0, 0, 0
 	b.AllowSensor, b.Fields, b.Dropped, b.allowed = nil, nil, 0, nil
 	b.rows, b.values = b.rows[:0], b.values[:0]
 	clear(b.shapeAt)
@@ -338,6 +340,14 @@ func (b *Builder) Undo() {
 	b.batch.text.cut(b.textMark)
 }
 
+// Truncate forgets all readings but the first n.
+func (b *Builder) Truncate(n int) {
+	if n < len(b.rows) {
+		b.values = b.values[:b.rows[n].offset]
+		b.rows = b.rows[:n]
+	}
+}
+
 func (b *Builder) finish() {
 	if b.refusal != nil {
 		return
@@ -347,7 +357,9 @@ func (b *Builder) finish() {
 		return
 	}
 	if !b.timed {
-		b.row.Time = b.batch.Received.UnixMilli()
+		if b.row.Time = b.DefaultTime; b.DefaultTime == 0 {
+			b.row.Time = b.batch.Received.UnixMilli()
+		}
 	}
 	if b.refusal = b.times.CheckTime(b.row.Time); b.refusal != nil {
 		return

@@ -77,12 +77,14 @@ type Config struct {
 	from      Sources // it was loaded from
 	effective []effective
 	streams   map[string][]effective // what each stream sets for itself or inherits
+
+	subscriptions map[string][]effective // likewise, of MQTT
 }
 
 // Load reads and checks a whole configuration. The error has every problem that was
 // found, and is a config.UsageError.
 func (s Sources) Load() (*Config, error) {
-	c := &Config{from: s, streams: make(map[string][]effective)}
+	c := &Config{from: s, streams: make(map[string][]effective), subscriptions: make(map[string][]effective)}
 	list := c.All()
 	variables, path, envErr := readEnv(s.Env, list)
 	f, fileErr := readFile(cmp.Or(s.Path, path), list)
@@ -105,6 +107,7 @@ func (s Sources) Load() (*Config, error) {
 	}
 	problems = append(problems, fitFormat(c.effective, c.Default.BucketFormat))
 	problems = append(problems, c.addStreams(f)...)
+	problems = append(problems, c.addSubscriptions(f)...)
 	if errors.Join(problems...) == nil {
 		c.fitAck()
 		problems = []error{c.fitURI(), c.checkTogether()}
@@ -246,6 +249,8 @@ type file struct {
 	path    string
 	values  map[string]fileValue // by key; nested keys are joined by dots
 	streams []string
+
+	subscriptions []string
 }
 
 type fileValue struct {
@@ -290,7 +295,7 @@ func (f *file) read(y *config.YAML, mapping *yaml.Node, prefix string, known map
 		}
 	}
 	if prefix == "" {
-		allowed = append(allowed, streamsKey)
+		allowed = append(allowed, mqttKey, streamsKey)
 	}
 	y.Each(mapping, prefix, config.Choices{Names: allowed, Where: "`brim config print` without a file lists all"}, func(key, value *yaml.Node) {
 		path := prefix + key.Value
@@ -300,6 +305,8 @@ func (f *file) read(y *config.YAML, mapping *yaml.Node, prefix string, known map
 			f.readValue(y, path, key, value, s.list)
 		case path == streamsKey:
 			y.Each(value, path, config.Choices{}, func(name, value *yaml.Node) { f.readStream(y, name, value) })
+		case path == mqttKey:
+			y.Each(value, path, config.Choices{}, func(name, value *yaml.Node) { f.readSubscription(y, name, value) })
 		default:
 			group := maps.Clone(known)
 			maps.DeleteFunc(group, func(p string, _ Setting) bool { return !strings.HasPrefix(p, path+".") })
@@ -385,6 +392,7 @@ type Shown struct {
 type Described struct {
 	Settings []Shown            `json:"settings"`
 	Streams  map[string][]Shown `json:"streams"`
+	MQTT     map[string][]Shown `json:"mqtt,omitempty"` // subscriptions
 }
 
 // Describe returns the settings in effect; secrets are masked.
@@ -396,6 +404,14 @@ func (c *Config) Describe() Described {
 	for name, list := range c.streams {
 		for _, e := range list {
 			d.Streams[name] = append(d.Streams[name], e.shown())
+		}
+	}
+	for name, list := range c.subscriptions {
+		for _, e := range list {
+			if d.MQTT == nil {
+				d.MQTT = make(map[string][]Shown)
+			}
+			d.MQTT[name] = append(d.MQTT[name], e.shown())
 		}
 	}
 	return d
@@ -429,6 +445,7 @@ func (c *Config) Text() string {
 			fmt.Fprintf(&b, "%-34s # %s\n", "    "+e.Name+": "+quoteYAML(e.text), e.origin)
 		}
 	}
+	c.printSubscriptions(&b)
 	return b.String()
 }
 

@@ -44,6 +44,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/mongod"
+	"github.com/brim-telemetry/brim/internal/mqtt"
 	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
 )
@@ -231,6 +232,8 @@ type daemon struct {
 	mongod  atomic.Pointer[mongod.Server]   // nil without an embedded one, and before it runs
 	storage atomic.Pointer[storage]         // nil before there is a MongoDB to connect to
 	monitor atomic.Pointer[doctor.Monitor]  // nil without a MongoDB, and before storage
+
+	subscribers atomic.Pointer[[]*mqtt.Subscriber] // nil before they are started
 	// following is closed when storage is open, so that its lanes follow the journal.
 	following chan struct{}
 	draining  atomic.Bool
@@ -371,6 +374,9 @@ func (d *daemon) run(ctx context.Context) error {
 		d.ingest.SetReady(true)
 		d.supervisor.acceptsReadings()
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
+	}
+	if err := d.subscribe(); err != nil {
+		return err
 	}
 	// The console runs until stop has stored all accepted readings, when its metrics matter
 	// most.
@@ -545,6 +551,7 @@ func (d *daemon) stop(ctx context.Context) error {
 	defer cancel()
 	d.draining.Store(true)
 	d.supervisor.stops(d.current().StopTimeout)
+	d.unsubscribe(left)
 	d.ingest.Stop()
 	errs := []error{d.drain(left)}
 	d.endRequests(left)

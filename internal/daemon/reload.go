@@ -360,7 +360,7 @@ func differences(now, wanted *Config) []Difference {
 			out = append(out, Difference{Setting: streamsKey + "." + stream, Now: "not configured", Wanted: "configured", stream: stream, Why: takesRestart})
 		}
 	}
-	return out
+	return append(out, subscriptionDifferences(now, wanted)...)
 }
 
 // why returns why a setting cannot change to this value, or "" if it can.
@@ -394,7 +394,7 @@ func (c Settings) with(stream, name, text string) (Settings, error) {
 
 // merge returns the configuration with those of the differences that can be applied.
 func (c *Config) merge(changes []Difference) (*Config, error) {
-	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), streams: maps.Clone(c.streams)}
+	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), streams: maps.Clone(c.streams), subscriptions: c.subscriptions}
 	for name, list := range out.streams {
 		out.streams[name] = slices.Clone(list)
 	}

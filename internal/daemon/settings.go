@@ -41,6 +41,9 @@ type Settings struct {
 	Default Stream   // its Name is --stream
 	Streams []Stream // all of them, the default one among them, by name
 
+	MQTT          Subscription   // the defaults of subscriptions
+	Subscriptions []Subscription // by name
+
 	Journal           SwitchPosition
 	JournalDir        string // empty: in DataDir
 	JournalMaxBytes   int64
@@ -133,7 +136,7 @@ func (s Setting) Common() bool {
 	return slices.Contains([]string{
 		"mongo-uri", "database", "data-dir", "http-addr", "grpc-addr", "admin-addr", "access-file", "tls-cert", "tls-key",
 		"stream", "storage", "granularity", "bucket-format", "bucket-max-readings", "compressor", "retention",
-		"journal-max-bytes", "ack", "flush-interval", "flush-max", "log-level",
+		"journal-max-bytes", "ack", "mqtt-url", "mqtt-topic", "flush-interval", "flush-max", "log-level",
 	}, s.Name)
 }
 
@@ -152,7 +155,7 @@ func (s Setting) Variable() string {
 
 // All lists the settings in the order in which help and print show them.
 func (c *Settings) All() []Setting {
-	return slices.Concat(c.places(), c.listenerSettings.all(), c.accessSettings.all(), c.mongod(), c.Default.all(), c.journal(), c.promise(), c.limits(), c.queries(), c.process())
+	return slices.Concat(c.places(), c.listenerSettings.all(), c.accessSettings.all(), c.mongod(), c.Default.all(), c.journal(), c.promise(), c.limits(), c.MQTT.all(), c.queries(), c.process())
 }
 
 func (c *Settings) places() []Setting {
@@ -381,6 +384,9 @@ func (c *Settings) checkTogether() error {
 				return fmt.Errorf("%s and %s are both %s; each listener needs an address of its own", other.flag[2:], b.flag[2:], b.address)
 			}
 		}
+	}
+	if err := c.checkSubscriptions(); err != nil {
+		return err
 	}
 	return c.checkListeners()
 }

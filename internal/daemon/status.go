@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/config"
@@ -42,7 +43,7 @@ func (d *daemon) parts() []console.Part {
 	for i := behind; i < len(parts); i++ {
 		parts[i].Optional = d.cfg.journaling()
 	}
-	return append(parts, d.heldParts()...)
+	return slices.Concat(parts, d.mqttParts(), d.heldParts())
 }
 
 func part(name string, err error) console.Part {

@@ -252,6 +252,7 @@ func Names() []string {
 		"WAVE-1",       // sensors that send all at once, very often, late, or with wrong clocks
 		"HOSTILE-1",    // clients that are not authorized, or send too much
 		"SCALE-1",      // four daemons, one lost for ever, its journal adopted
+		"MQTT-1",       // the daemon and its MQTT broker are killed in turn
 		"LOAD-1",       // the load generator's honesty
 		"PROTOCOL",     // the random simulation of all of these at the store
 	}

@@ -63,9 +63,12 @@ type intake struct {
 	lease   *lease                  // of the request; nil: not limited, as in parse
 	ctx     context.Context         // of the request, for the lease
 	count   int                     // readings begun
-	most    int                     // readings that may be begun
 	dropped int                     // fields that were left out
 	lines   []uint32                // of line protocol: the number of each reading's line, from 1
+	most    int                     // what count may reach
+	message *Message                // that the readings are of; nil: of a request
+	scope   []byte                  // what the message's topic says of a series; part of the keys of aliases
+	alias   []byte
 	answer  answer
 
 	mayBeEmpty bool   // a request without readings is no error

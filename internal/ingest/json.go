@@ -213,14 +213,17 @@ func (d *jsonDecoder) reading() bool {
 	d.in.again()
 	d.i, d.err, d.late, d.members = at, nil, false, 0
 	d.alias = d.alias[:0]
-	return d.object(d.member)
+	if ok = d.object(d.member); ok {
+		d.in.giveTopic(d.members&memberSensor == 0)
+	}
+	return ok
 }
 
 // series gives the builder the sensor and the tags that were cut out. It returns
 // false if it does not take them.
 func (d *jsonDecoder) series() bool {
 	b := d.in.builder
-	d.alias = append(append(append(d.alias[:0], aliasJSON), d.in.stream.Name...), 0)
+	d.alias = append(append(append(append(d.alias[:0], aliasJSON), d.in.stream.Name...), 0), d.in.scope...)
 	d.alias = append(append(d.alias, d.sensor...), d.tags...)
 	if known := d.in.server.known.Alias(d.alias); known != nil {
 		b.SameSeries(known)
@@ -244,6 +247,7 @@ func (d *jsonDecoder) series() bool {
 		d.object(d.tag)
 	}
 	d.src, d.i = src, end
+	d.in.giveTopic(d.sensor == nil)
 	return !b.Refused()
 }
 

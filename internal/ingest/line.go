@@ -141,7 +141,7 @@ const aliasLine = 'l'
 func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 	d.alias = d.alias[:0]
 	if n := bytes.IndexByte(d.s, ' '); n > 0 && n <= maxAlias && bytes.IndexByte(d.s[:n], '\\') < 0 {
-		d.alias = append(append(append(append(d.alias, aliasLine), d.in.target.Name...), 0), d.s[:n]...)
+		d.alias = append(append(append(append(append(d.alias, aliasLine), d.in.target.Name...), 0), d.in.scope...), d.s[:n]...)
 		if known := d.in.server.known.Alias(d.alias); known != nil {
 			if known.Stream != d.in.stream.Name {
 				d.in.toStream(d.in.server.streams[known.Stream])
@@ -187,6 +187,7 @@ func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 		}
 		return nil, d.wrong("a comma or a space was expected"), nil
 	}
+	d.giveTopic()
 	d.giveSensor()
 	return nil, nil, nil
 }
@@ -201,18 +202,34 @@ func (d *lineDecoder) begin() error {
 	return d.in.begin()
 }
 
+// giveTopic gives the builder the tags of a message's topic, as if they stood in the line.
+func (d *lineDecoder) giveTopic() {
+	d.in.giveTopic(false)
+	if d.in.message == nil {
+		return
+	}
+	for _, t := range d.in.message.Tags {
+		d.tags = append(d.tags, lineTag{[]byte(t.Name), []byte(t.Value)})
+	}
+}
+
 // giveSensor gives the builder the sensor id: the value of the tag that is
-// configured, or the series key.
+// configured, that of a message's topic, or the series key.
 func (d *lineDecoder) giveSensor() {
-	if d.sensorTag == "" {
+	topic := d.in.message != nil && d.in.message.Sensor != ""
+	if d.sensorTag == "" && !topic {
 		d.in.builder.Sensor(d.seriesKey())
 		return
 	}
 	for _, t := range d.tags {
-		if string(t.name) == d.sensorTag {
+		if d.sensorTag != "" && string(t.name) == d.sensorTag {
 			d.in.builder.Sensor(t.value)
 			return
 		}
+	}
+	if topic {
+		d.in.builder.Sensor([]byte(d.in.message.Sensor))
+		return
 	}
 	d.in.builder.Refuse(telemetry.Refuse(telemetry.SensorMissing,
 		"the line has no tag %s, which holds the sensor id (line_protocol.sensor_tag)", telemetry.Quote([]byte(d.sensorTag))))

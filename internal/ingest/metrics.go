@@ -19,6 +19,7 @@ const (
 	protoHTTP protocol = "http"
 	protoLine protocol = "line"
 	protoGRPC protocol = "grpc"
+	protoMQTT protocol = "mqtt"
 
 	protoRemote   protocol = "remote_write"
 	protoOTLPHTTP protocol = "otlp_http"
@@ -107,7 +108,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Help: "Requests answered as before, because their idempotency key was known, by protocol.",
 		}, []string{"protocol"}),
 	}
-	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC, protoRemote, protoOTLPHTTP, protoOTLPGRPC} {
+	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC, protoRemote, protoMQTT, protoOTLPHTTP, protoOTLPGRPC} {
 		of := &meter{
 			seconds: m.seconds.WithLabelValues(string(p)), readings: m.readings.WithLabelValues(string(p)), repeated: m.repeated.WithLabelValues(string(p)),
 		}

@@ -24,11 +24,11 @@ func TestMetricsStartAtZero(t *testing.T) {
 	problems, err := testutil.GatherAndLint(registry)
 	require.NoError(t, err)
 	assert.Empty(t, problems)
-	// Statuses of one kind of request: HTTP 200 202 207 400 401 403 404 405 406 408 409 413 415 429 500 503 504,
+	// Statuses of one kind of request: HTTP and MQTT 200 202 207 400 401 403 404 405 406 408 409 413 415 429 500 503 504,
 	// line protocol 204 instead of 200 and no 207, remote write no 408 either, OTLP 200 for the last two, gRPC the twelve codes of the table.
 	count, err := testutil.GatherAndCount(registry, "brim_ingest_requests_total")
 	require.NoError(t, err)
-	assert.Equal(t, 17+16+15+15+12+12, count)
+	assert.Equal(t, 2*17+16+15+15+12+12, count)
 	count, err = testutil.GatherAndCount(registry, "brim_ingest_rejected_total")
 	require.NoError(t, err)
 	assert.Equal(t, len(telemetry.Codes()), count)
@@ -38,6 +38,7 @@ func TestMetricsStartAtZero(t *testing.T) {
 brim_ingest_readings_total{protocol="grpc"} 0
 brim_ingest_readings_total{protocol="http"} 0
 brim_ingest_readings_total{protocol="line"} 0
+brim_ingest_readings_total{protocol="mqtt"} 0
 brim_ingest_readings_total{protocol="otlp_grpc"} 0
 brim_ingest_readings_total{protocol="otlp_http"} 0
 brim_ingest_readings_total{protocol="remote_write"} 0
@@ -46,6 +47,7 @@ brim_ingest_readings_total{protocol="remote_write"} 0
 brim_ingest_repeated_total{protocol="grpc"} 0
 brim_ingest_repeated_total{protocol="http"} 0
 brim_ingest_repeated_total{protocol="line"} 0
+brim_ingest_repeated_total{protocol="mqtt"} 0
 brim_ingest_repeated_total{protocol="otlp_grpc"} 0
 brim_ingest_repeated_total{protocol="otlp_http"} 0
 brim_ingest_repeated_total{protocol="remote_write"} 0
@@ -88,7 +90,7 @@ func TestMetricsCountWhatWasAnswered(t *testing.T) {
 	assert.EqualValues(t, 2, rejected(telemetry.Malformed), "one of them in line protocol; those of a failed request do not count")
 	assert.EqualValues(t, 2, rejected(telemetry.FieldsMissing))
 	assert.EqualValues(t, 1, rejected(telemetry.StoreRefused))
-	assert.Equal(t, 6, testutil.CollectAndCount(d.metrics.seconds))
+	assert.Equal(t, 7, testutil.CollectAndCount(d.metrics.seconds))
 }
 
 func TestOnlyFaultsOfOursAreLogged(t *testing.T) {

@@ -15,6 +15,7 @@ func writePath() dashboard {
 			{"Rate and merging", merging()},
 			{"Queue and journal", waiting()},
 			{"Requests", requests()},
+			{"MQTT", mqtt()},
 		},
 	}
 }
@@ -105,6 +106,19 @@ func waiting() []panel {
 			"out of order", "sum(brim_queue_out_of_order_total)",
 			"journal bytes given up", "sum(brim_journal_given_up_bytes)"),
 			about: "Since the start: readings that MongoDB refused for good, readings out of order (a defect in Brim), and journal bytes that could not be read."},
+	}
+}
+
+func mqtt() []panel {
+	return []panel{
+		{title: "Subscriptions", unit: count, queries: each("{{instance}} {{subscription}}", "min by (instance, subscription) (brim_mqtt_connected)"),
+			about: "1: subscribed to the broker. 0: not; the daemon's log and /readyz say why."},
+		{title: "Messages", unit: perSec, queries: each("received {{subscription}}", total("brim_mqtt_messages_total", "subscription"), "connections", total("brim_mqtt_connects_total"), "tried again", total("brim_mqtt_waits_total")),
+			about: "Messages that the broker delivers a second, also those that it delivers again. Connections: above 0 for long, the connection breaks again and again. Tried again: the journal takes no readings."},
+		{title: "Not acknowledged", unit: count, queries: each("{{subscription}}", "max by (subscription) (brim_mqtt_unacknowledged)"),
+			about: "Messages received and not journaled yet. At --mqtt-receive-maximum for long: the journal is slower than the messages come, or takes none."},
+		{title: "Messages refused", unit: perSec, stack: true, queries: each("{{reason}}", total("brim_mqtt_refused_total", "reason")+" > 0", "QoS 0 dropped", total("brim_mqtt_dropped_total")+" > 0"),
+			about: "By reason. They are kept in a file: brim deadletter list --messages."},
 	}
 }
 

@@ -1,0 +1,268 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	yaml "go.yaml.in/yaml/v3"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon/console"
+	"github.com/brim-telemetry/brim/internal/mqtt"
+)
+
+// mqttKey is where a configuration file describes its subscriptions. Their settings have
+// the names of the flags without mqttPrefix.
+const (
+	mqttKey    = "mqtt"
+	mqttPrefix = mqttKey + "-"
+)
+
+// theSubscription is the name of the one that flags describe.
+const theSubscription = "default"
+
+// Subscription is what can be set of one subscription to an MQTT broker.
+type Subscription struct {
+	Name           string
+	URL, Topic     string
+	Format         mqtt.Format
+	Stream         string // empty: the default stream
+	QoS            int
+	Group          string
+	User           string
+	PasswordFile   string
+	CA, Cert, Key  string // files
+	ClientID       string
+	SessionExpiry  time.Duration
+	ReceiveMaximum int
+}
+
+// all lists the settings of a subscription; the top level has them as defaults.
+func (s *Subscription) all() []Setting {
+	return []Setting{
+		{
+			Name: "mqtt-url", Kind: "URL", set: config.Text(&s.URL, ifGiven(mqtt.CheckURL)),
+			Usage: "MQTT broker to subscribe to, mqtt://HOST:PORT or mqtts://HOST:PORT, which must speak MQTT 5; empty: none. A file may list several in mqtt",
+		},
+		{
+			Name: "mqtt-topic", Kind: "TEMPLATE", set: config.Text(&s.Topic, ifGiven(mqtt.CheckTopic)),
+			Usage: "topics to subscribe to, as in site/{site}/{sensorId}/{field}: {sensorId}, {stream} and {field} say what a reading is of, other names are tags, + is any level and # any rest",
+		},
+		{
+			Name: "mqtt-format", Kind: "FORMAT", Initial: string(mqtt.Auto), set: config.Choice(&s.Format, mqtt.Auto, mqtt.Number, mqtt.JSON, mqtt.Line, mqtt.Sparkplug),
+			Usage: "what payloads are: number, json, line, sparkplug, or auto, which looks at each",
+		},
+		{Name: "mqtt-stream", Kind: "NAME", set: config.Text(&s.Stream, ifGiven(checkStreamName)), Usage: "stream of readings whose topic names none; empty: the default stream"},
+		{Name: "mqtt-qos", Kind: "N", Initial: "1", set: config.Count(&s.QoS, 0, 2), Usage: "highest QoS at which the broker delivers; 0: messages may be lost"},
+		{Name: "mqtt-group", Kind: "NAME", set: config.Text(&s.Group, nil), Usage: "share group: the broker divides the messages among the daemons that subscribe with the same group; empty: not shared"},
+		{Name: "mqtt-user", Kind: "NAME", set: config.Text(&s.User, nil), Usage: "user name at the broker"},
+		{Name: "mqtt-password-file", Kind: "FILE", set: config.Text(&s.PasswordFile, nil), Usage: "file that holds the password, read at every connection"},
+		{Name: "mqtt-ca", Kind: "FILE", set: config.Text(&s.CA, nil), Usage: "authorities in PEM that sign the broker's certificate; empty: the system's"},
+		{Name: "mqtt-cert", Kind: "FILE", set: config.Text(&s.Cert, nil), Usage: "client certificate in PEM, read at every connection"},
+		{Name: "mqtt-key", Kind: "FILE", set: config.Text(&s.Key, nil), Usage: "key of --mqtt-cert in PEM"},
+		{Name: "mqtt-client-id", Kind: "ID", set: config.Text(&s.ClientID, nil), Usage: "client id, by which the broker keeps the session; empty: one that is drawn once and kept in --data-dir"},
+		{
+			Name: "mqtt-session-expiry", Kind: "DURATION", Initial: "7d", set: config.Duration(&s.SessionExpiry, time.Second, 365*config.Day, false),
+			Usage: "how long the broker keeps messages for a daemon that is away",
+		},
+		{
+			// Finding a message among the unacknowledged ones takes the longer the more there are.
+			Name: "mqtt-receive-maximum", Kind: "N", Initial: "1000", set: config.Count(&s.ReceiveMaximum, 1, 10_000),
+			Usage: "messages of QoS 1 and 2 that the broker sends before the first of them is acknowledged",
+		},
+	}
+}
+
+// ifGiven applies a check to values that are not empty.
+func ifGiven(check func(string) error) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return nil
+		}
+		return check(s)
+	}
+}
+
+// readSubscription reads one subscription of the file.
+func (f *file) readSubscription(y *config.YAML, name, settings *yaml.Node) {
+	if err := checkStreamName(name.Value); err != nil {
+		y.Wrong(name, "mqtt: %s", strings.ReplaceAll(err.Error(), "stream", "subscription"))
+		return
+	}
+	f.subscriptions = append(f.subscriptions, name.Value)
+	prefix, own := mqttKey+"."+name.Value+".", make(map[string]Setting)
+	for _, s := range (&Subscription{}).all() {
+		own[prefix+strings.TrimPrefix(s.Name, mqttPrefix)] = s
+	}
+	f.read(y, settings, prefix, own)
+}
+
+// addSubscriptions adds the subscriptions of the file, or the one of the top level. One of
+// the file inherits what it does not set.
+func (c *Config) addSubscriptions(f file) []error {
+	names := slices.Clone(f.subscriptions)
+	if len(names) == 0 && c.MQTT.URL+c.MQTT.Topic != "" {
+		names = append(names, theSubscription)
+	}
+	slices.Sort(names)
+	var problems []error
+	for _, name := range names {
+		s := c.MQTT // by value
+		s.Name = name
+		for _, setting := range s.all() {
+			e := *named(c.effective, setting.Name)
+			e.Setting = setting
+			key := mqttKey + "." + name + "." + strings.TrimPrefix(setting.Name, mqttPrefix)
+			if v, ok := f.values[key]; ok {
+				e.text, e.origin, e.stream = v.text, f.origin(v), name
+				if err := setting.set(e.text); err != nil {
+					problems = append(problems, e.problem(key, err))
+				}
+			}
+			c.subscriptions[name] = append(c.subscriptions[name], e)
+		}
+		c.Subscriptions = append(c.Subscriptions, s)
+	}
+	return problems
+}
+
+// checkSubscriptions checks each subscription, and reads the files that it names.
+func (c *Settings) checkSubscriptions() error {
+	ids := make(map[string]string)
+	for _, s := range c.Subscriptions {
+		where := ""
+		if s.Name != theSubscription {
+			where = mqttKey + "." + s.Name + ": "
+		}
+		if s.URL == "" || s.Topic == "" {
+			return fmt.Errorf("%smqtt-url and mqtt-topic belong together; give both", where)
+		}
+		if s.Stream != "" && !slices.ContainsFunc(c.Streams, func(o Stream) bool { return o.Name == s.Stream }) {
+			return fmt.Errorf("%smqtt-stream: there is no stream %s", where, s.Stream)
+		}
+		made := s.config()
+		if err := made.Check(); err != nil {
+			return fmt.Errorf("%s%w", where, err)
+		}
+		if other, taken := ids[s.URL+" "+s.ClientID]; taken && s.ClientID != "" {
+			return fmt.Errorf("%smqtt-client-id %s is also that of %s; at one broker each subscription needs its own", where, s.ClientID, other)
+		}
+		ids[s.URL+" "+s.ClientID] = s.Name
+	}
+	return nil
+}
+
+func (s *Subscription) config() mqtt.Config {
+	return mqtt.Config{
+		Name: s.Name, URL: s.URL, User: s.User, PasswordFile: s.PasswordFile, CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key,
+		ClientID: s.ClientID, SessionExpiry: s.SessionExpiry, Topic: s.Topic, Stream: s.Stream, Format: s.Format, QoS: s.QoS,
+		Group: s.Group, ReceiveMaximum: s.ReceiveMaximum,
+	}
+}
+
+// subscriptionDifferences lists how the subscriptions wanted differ from those in force,
+// which only a restart changes.
+func subscriptionDifferences(now, wanted *Config) []Difference {
+	var out []Difference
+	both := maps.Clone(now.subscriptions)
+	maps.Copy(both, wanted.subscriptions)
+	for _, name := range slices.Sorted(maps.Keys(both)) {
+		before, there := now.subscriptions[name]
+		after, stays := wanted.subscriptions[name]
+		d := Difference{Setting: mqttKey + "." + name, Why: takesRestart}
+		switch {
+		case !there:
+			d.Now, d.Wanted = "not configured", "configured"
+			out = append(out, d)
+		case !stays:
+			d.Now, d.Wanted = "configured", "removed"
+			out = append(out, d)
+		}
+		for i := range before {
+			if there && stays && name != theSubscription && before[i].text != after[i].text {
+				d.Setting = mqttKey + "." + name + "." + strings.TrimPrefix(before[i].Name, mqttPrefix)
+				d.Now, d.Wanted = before[i].text, after[i].text
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+// printSubscriptions prints the subscriptions of the file.
+func (c *Config) printSubscriptions(b *strings.Builder) {
+	head := mqttKey + ": # what they do not set is as above\n"
+	for _, name := range slices.Sorted(maps.Keys(c.subscriptions)) {
+		own := slices.DeleteFunc(slices.Clone(c.subscriptions[name]), func(e effective) bool { return e.stream != name })
+		if len(own) == 0 {
+			continue
+		}
+		b.WriteString(head)
+		head = ""
+		fmt.Fprintf(b, "  %s:\n", quoteYAML(name))
+		for _, e := range own {
+			fmt.Fprintf(b, "%-34s # %s\n", "    "+strings.TrimPrefix(e.Name, mqttPrefix)+": "+quoteYAML(e.text), e.origin)
+		}
+	}
+}
+
+// subscribe starts the subscriptions.
+func (d *daemon) subscribe() error {
+	if len(d.cfg.Subscriptions) == 0 {
+		return nil
+	}
+	metrics, letters := mqtt.NewMetrics(d.registry), &mqtt.LetterFile{Path: filepath.Join(d.cfg.DataDir, mqtt.LettersName)}
+	var all []*mqtt.Subscriber
+	var problems []error
+	for _, s := range d.cfg.Subscriptions {
+		c := s.config()
+		c.Folder, c.Letters, c.Metrics, c.Logger = d.cfg.DataDir, letters, metrics, d.log
+		c.MaxBytes = min(d.cfg.MaxBodyBytes, 256<<20) // MQTT's limit
+		one, err := mqtt.Start(c, d.ingest)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("start MQTT subscription %s: %w", s.Name, err))
+			continue
+		}
+		all = append(all, one)
+	}
+	d.subscribers.Store(&all)
+	return errors.Join(problems...)
+}
+
+// unsubscribe ends the subscriptions, when what they have received is journaled.
+func (d *daemon) unsubscribe(ctx context.Context) {
+	all := d.subscribers.Load()
+	if all == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(requestsPart*float64(d.current().StopTimeout)))
+	defer cancel()
+	var stopping sync.WaitGroup
+	for _, s := range *all {
+		stopping.Go(func() { s.Stop(ctx) })
+	}
+	stopping.Wait()
+}
+
+// mqttParts are the subscriptions as parts of the daemon, which takes other readings
+// without them.
+func (d *daemon) mqttParts() []console.Part {
+	all := d.subscribers.Load()
+	if all == nil {
+		return nil
+	}
+	var parts []console.Part
+	for _, s := range *all {
+		p := part("mqtt "+s.Name(), s.Err())
+		p.Optional = true
+		parts = append(parts, p)
+	}
+	return parts
+}

@@ -1,0 +1,174 @@
+package faulttest_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
+	"github.com/brim-telemetry/brim/pkg/client"
+)
+
+// brokerForgets is how much mosquitto may lose when it is killed: it writes its sessions
+// to disk every second or two.
+const brokerForgets = 3 * time.Second
+
+// TestMQTT1 kills the daemon and its MQTT broker in turn, under load of QoS 1 and 2. What the
+// broker has acknowledged to a publisher is read back, each message once; except for messages
+// that came shortly before the broker was killed, which it may have lost itself.
+func TestMQTT1(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	broker := mqtttest.Start(t, "autosave_interval 1")
+	s := newScene(t)
+	s.shared()
+	d := s.daemon("", "--mqtt-url", broker.URL(), "--mqtt-topic", "plant/{sensorId}", "--mqtt-qos", "2", "--duplicates", "drop-identical", "--flush-interval", "50ms")
+	subscribed := func() {
+		t.Helper()
+		require.True(t, d.await(func() bool { return d.metric("brim_mqtt_connected") == 1 }), d.lastWords())
+	}
+	subscribed()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var publishers []*mqttPublisher
+	var publishing sync.WaitGroup
+	for i := range 6 {
+		p := &mqttPublisher{broker: broker, sensor: fmt.Sprintf("m-%d", i), qos: 1 + i%2, start: began.Add(-time.Hour).UnixMilli(), acked: make(map[int]time.Time)}
+		publishers = append(publishers, p)
+		publishing.Go(func() { p.run(ctx) })
+	}
+	var killed []time.Time // the broker
+	faults := 0
+	for end := began.Add(form(5*time.Second, 10*time.Minute)); time.Now().Before(end) || len(killed) == 0; {
+		wait(form(time.Second, 3*time.Second))
+		d.kill()
+		for range 3 { // with messages received that are not in the journal
+			d.Crash = fmt.Sprintf("write.before:%d", 10+rand.IntN(form(50, 500)))
+			d.start()
+			select {
+			case <-d.exited:
+			case <-time.After(patience):
+				require.FailNow(t, "the daemon does not reach "+d.Crash, d.lastWords())
+			}
+			faults++
+		}
+		d.Crash = ""
+		d.start().ready()
+		subscribed()
+		faults++
+		wait(brokerForgets + time.Second) // what the daemon loses is not excused
+		killed = append(killed, time.Now())
+		broker.Kill()
+		broker.Restart()
+		faults++
+		subscribed()
+	}
+	wait(time.Second)
+	cancel()
+	publishing.Wait()
+	waiting := func() bool { return d.metric("brim_mqtt_unacknowledged") == 0 }
+	require.True(t, d.await(waiting))
+
+	excused := func(at time.Time) bool {
+		for _, k := range killed {
+			if at.After(k.Add(-brokerForgets)) && at.Before(k.Add(time.Second)) {
+				return true
+			}
+		}
+		return false
+	}
+	row := faulttest.Row{Test: "MQTT-1", Faults: faults}
+	forgotten := 0
+	for _, p := range publishers {
+		var seen map[int]int
+		lost := func() (all []int) {
+			seen = p.stored(t, d.HTTP)
+			for n, at := range p.acked {
+				if seen[n] == 0 && !excused(at) {
+					all = append(all, n)
+				}
+			}
+			return all
+		}
+		d.await(func() bool { return len(lost()) == 0 }) // what the broker still delivers
+		missing := lost()
+		assert.Empty(t, missing, "acknowledged messages of %s, and not stored", p.sensor)
+		row.Acked += len(p.acked)
+		row.Lost += len(missing)
+		for n, times := range seen {
+			if times > 1 {
+				row.Twice++
+			}
+			if n >= p.next {
+				row.Bad++
+			}
+		}
+		for n := range p.acked {
+			if seen[n] == 0 {
+				forgotten++
+			}
+		}
+	}
+	assert.Zero(t, row.Twice, "messages that are read twice")
+	assert.Zero(t, row.Bad, "messages that nobody sent")
+	assert.Positive(t, row.Acked)
+	t.Logf("%d faults, %d messages acknowledged, %d lost, %d twice, %d forgotten by the broker", faults, row.Acked, row.Lost, row.Twice, forgotten-row.Lost)
+	row.Seconds = time.Since(began).Seconds()
+	row.Log(t)
+}
+
+// A mqttPublisher publishes numbers under the topic of one sensor, one after the other.
+type mqttPublisher struct {
+	broker *mqtttest.Broker
+	sensor string
+	qos    int
+	start  int64 // of the timestamps
+
+	next  int               // number
+	acked map[int]time.Time // when the broker acknowledged it
+}
+
+// run connects again when the broker is gone, and sends what it did not acknowledge again.
+func (p *mqttPublisher) run(ctx context.Context) {
+	defer func() { p.next++ }() // what was not acknowledged may have arrived
+	for ctx.Err() == nil {
+		connection, err := p.broker.Publisher(ctx, p.sensor)
+		if err != nil {
+			wait(50 * time.Millisecond)
+			continue
+		}
+		for ctx.Err() == nil {
+			n := p.next
+			payload := fmt.Sprintf(`{"ts":%d,"fields":{"n":%d}}`, p.start+int64(n)*20, n)
+			if err := connection.Publish(ctx, "plant/"+p.sensor, payload, p.qos); err != nil {
+				break
+			}
+			p.acked[n] = time.Now()
+			p.next++
+			wait(4 * time.Millisecond)
+		}
+		connection.Close()
+	}
+}
+
+// stored returns how often each number is read.
+func (p *mqttPublisher) stored(t *testing.T, url string) map[int]int {
+	t.Helper()
+	c, err := client.New(client.Config{Addresses: []string{url}})
+	require.NoError(t, err)
+	defer c.Close()
+	seen := make(map[int]int)
+	for r, err := range c.Readings(context.Background(), p.sensor, client.Span{}) {
+		require.NoError(t, err)
+		seen[int(r.Fields[0].Value.Int())]++
+	}
+	return seen
+}

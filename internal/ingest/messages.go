@@ -1,0 +1,256 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A PayloadFormat is how a message's payload is read.
+type PayloadFormat string
+
+const (
+	PayloadNumber PayloadFormat = "number" // a number or a boolean
+	PayloadText   PayloadFormat = "text"   // a string as it is
+	PayloadJSON   PayloadFormat = "json"   // readings as POST /v1/readings takes them
+	PayloadLine   PayloadFormat = "line"   // line protocol with timestamps in nanoseconds
+)
+
+// A Message is what a broker delivered, and what its topic says of its readings.
+type Message struct {
+	Payload []byte
+	Format  PayloadFormat
+	// Readings stand for the payload where they were decoded already.
+	Readings []telemetry.Reading
+	Received time.Time // the time of readings that have none
+
+	Stream string // empty: the default stream
+	// Sensor is that of readings that name none. Line protocol has the series key as
+	// its sensor id only if this is empty.
+	Sensor string
+	Field  string // the name of a single value
+	Tags   []telemetry.Tag
+}
+
+// A MessageError says why a message, or some of its readings, were refused.
+type MessageError struct {
+	Code    string
+	Message string
+	Refused int // readings; 0: the message as a whole
+}
+
+// Error implements error.
+func (e *MessageError) Error() string { return e.Code + ": " + e.Message }
+
+// AppendMessages decodes messages and appends their readings to the journal as one batch.
+// refused has an error for each message of which something was refused; the rest is
+// journaled when it returns. What the database refuses later becomes a dead letter. With an error nothing is promised: the messages must be given
+// again if it is of kind Unavailable, Quota or UnknownOutcome.
+func (srv *Server) AppendMessages(ctx context.Context, messages []Message) (refused map[int]*MessageError, err error) {
+	begin := time.Now()
+	if srv.stopping() {
+		return nil, errStopping()
+	}
+	in, l := new(intake), &lease{of: srv.budget}
+	defer l.Release()
+	want := telemetry.Stored
+	if slices.Contains(srv.config.Acks, telemetry.Journaled) {
+		want = telemetry.Journaled
+	}
+	in.open(srv, srv.streams[srv.config.DefaultStream], want)
+	in.lease, in.ctx = l, ctx
+	in.build()
+	defer in.close()
+	refused = make(map[int]*MessageError)
+	for i := range messages {
+		if e := in.decodeMessage(&messages[i]); e != nil {
+			refused[i] = e
+		}
+	}
+	if in.count == 0 {
+		srv.metrics.answered(protoMQTT, nothingTaken, time.Since(begin), &in.answer)
+		return refused, nil
+	}
+	in.answer.Errors = in.answer.Errors[:0]
+	r, err := in.append(ctx)
+	if err != nil {
+		known := srv.knownError(protoMQTT, err)
+		srv.metrics.answered(protoMQTT, resultOf(known.Kind), time.Since(begin), &answer{})
+		return nil, known
+	}
+	srv.metrics.answered(protoMQTT, r, time.Since(begin), &in.answer)
+	return refused, nil
+}
+
+// decodeMessage decodes one message. It returns why the message or some of its readings
+// are refused; in the first case the message leaves nothing in the batch.
+func (in *intake) decodeMessage(m *Message) *MessageError {
+	stream, err := in.server.stream(m.Stream)
+	if err != nil {
+		return in.wholeRefused(err)
+	}
+	in.target, in.message = stream, m
+	in.times.Unit = ""
+	in.toStream(stream)
+	in.builder.DefaultTime = m.Received.UnixMilli()
+	in.scope = m.appendScope(in.scope[:0], stream.Name)
+	count, rows, rejected := in.count, in.builder.Len(), in.answer.Rejected
+	in.most = count + in.server.config.MaxReadings
+	in.answer.Errors = in.answer.Errors[:0]
+	switch {
+	case m.Readings != nil:
+		err = in.addReadings(m.Readings)
+	case m.Format == PayloadJSON:
+		err = in.decodeMessageJSON(m.Payload)
+	case m.Format == PayloadLine:
+		err = in.decodeLineProtocol(m.Payload, precision{name: "ns", ratio: -1_000_000})
+		in.lines = in.lines[:0]
+	default:
+		err = in.decodeValue(m)
+	}
+	if err == nil && in.count == count {
+		err = telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the message contains no readings")
+	}
+	if err != nil {
+		in.builder.Truncate(rows)
+		in.count = count
+		return in.wholeRefused(err)
+	}
+	if in.answer.Rejected > rejected {
+		first := in.answer.Errors[0]
+		return &MessageError{Code: string(first.Code), Message: first.Message, Refused: in.answer.Rejected - rejected}
+	}
+	return nil
+}
+
+func (in *intake) wholeRefused(err error) *MessageError {
+	var known *telemetry.Error
+	if !errors.As(err, &known) {
+		return &MessageError{Code: codeInternal, Message: err.Error()}
+	}
+	return &MessageError{Code: known.Code, Message: known.Message}
+}
+
+// appendScope appends what a topic says of the series of its readings. No part of it
+// contains a NUL, which MQTT forbids.
+func (m *Message) appendScope(dst []byte, stream string) []byte {
+	dst = append(append(append(append(dst, stream...), 0), m.Sensor...), 0)
+	for _, t := range m.Tags {
+		dst = append(append(append(append(dst, t.Name...), 0), t.Value...), 0)
+	}
+	return append(dst, 0)
+}
+
+// decodeMessageJSON decodes JSON as decodeJSON does, but checks the syntax of all of it
+// beforehand, where a mistake would refuse all of it.
+func (in *intake) decodeMessageJSON(body []byte) error {
+	d := in.server.json.get(in)
+	f := d.guess(body)
+	in.server.json.put(d)
+	if f == formJSON && !json.Valid(body) {
+		return telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message is not valid JSON")
+	}
+	return in.decodeJSON(body, f)
+}
+
+// aliasMessage begins the keys of aliases that are topics.
+const aliasMessage = 'm'
+
+// decodeValue decodes a payload that is one value.
+func (in *intake) decodeValue(m *Message) error {
+	if err := in.begin(); err != nil {
+		return err
+	}
+	b := in.builder
+	in.alias = append(append(in.alias[:0], aliasMessage), in.scope...)
+	known := in.server.known.Alias(in.alias)
+	if known != nil {
+		b.SameSeries(known)
+	} else {
+		in.giveTopic(true)
+	}
+	name, payload := []byte(m.Field), bytes.TrimSpace(m.Payload)
+	if m.Format == PayloadText {
+		b.Text(name, m.Payload)
+	} else if v, ok := ParseNumber(payload); ok {
+		b.Add(telemetry.Field{Name: m.Field, Value: v})
+	} else {
+		b.Refuse(telemetry.Refuse(telemetry.Malformed, "the payload %s is neither a number nor true or false", telemetry.Quote(payload)))
+	}
+	if in.end() && known == nil {
+		in.server.known.SetAlias(in.alias, b.LastSeries())
+	}
+	return nil
+}
+
+// ParseNumber reads a payload that is a finite number, true or false. As in JSON, a number
+// without fraction and exponent is an integer, if it fits.
+func ParseNumber(s []byte) (telemetry.Value, bool) {
+	switch string(s) {
+	case "true":
+		return telemetry.BoolValue(true), true
+	case "false":
+		return telemetry.BoolValue(false), true
+	}
+	if len(s) == 0 || len(s) > 64 || s[len(s)-1]|0x20 >= 'a' { // a digit or a point ends it
+		return telemetry.Value{}, false
+	}
+	if n, err := strconv.ParseInt(string(s), 10, 64); err == nil {
+		return telemetry.IntValue(n), true
+	}
+	for _, c := range s { // no hexadecimal, no underscores
+		if !isDigit(c) && c != '.' && c != '-' && c != '+' && c|0x20 != 'e' {
+			return telemetry.Value{}, false
+		}
+	}
+	f, err := strconv.ParseFloat(string(s), 64)
+	return telemetry.FloatValue(f), err == nil && !math.IsInf(f, 0)
+}
+
+// giveTopic gives the reading at hand what the topic says of its series, sensor only if
+// the reading has none.
+func (in *intake) giveTopic(sensor bool) {
+	m := in.message
+	if m == nil {
+		return
+	}
+	if sensor && m.Sensor != "" {
+		in.builder.Sensor([]byte(m.Sensor))
+	}
+	for _, t := range m.Tags {
+		in.builder.Tag([]byte(t.Name), []byte(t.Value))
+	}
+}
+
+// addReadings adds readings that were decoded already.
+func (in *intake) addReadings(readings []telemetry.Reading) error {
+	for i := range readings {
+		r := &readings[i]
+		if err := in.begin(); err != nil {
+			return err
+		}
+		b := in.builder
+		if r.Sensor != "" {
+			b.Sensor([]byte(r.Sensor))
+		}
+		in.giveTopic(r.Sensor == "")
+		for _, t := range r.Tags {
+			b.Tag([]byte(t.Name), []byte(t.Value))
+		}
+		if !r.Time.IsZero() {
+			b.Time(r.Time.UnixMilli())
+		}
+		for _, f := range r.Fields {
+			b.Add(f)
+		}
+		in.end()
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package ingest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// published is one of sensor s-1 at a site, received a second before the batch.
+func published(format PayloadFormat, payload string) Message {
+	return Message{
+		Format: format, Payload: []byte(payload), Received: arrivalTime.Add(-time.Second),
+		Sensor: "s-1", Field: "t", Tags: []telemetry.Tag{{Name: "site", Value: "north"}},
+	}
+}
+
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	received := arrivalTime.Add(-time.Second).Truncate(time.Millisecond).UTC()
+	north := []telemetry.Tag{{Name: "site", Value: "north"}}
+	one := func(sensor string, at time.Time, tags []telemetry.Tag, name string, v telemetry.Value) telemetry.Reading {
+		return telemetry.Reading{Sensor: sensor, Time: at, Tags: tags, Fields: []telemetry.Field{{Name: name, Value: v}}}
+	}
+	named := published(PayloadJSON, `{"sensorId":"own","ts":"2026-11-21T09:00:00Z","fields":{"a":1}}`)
+	bare := published(PayloadLine, `weather,unit=c a=1 1795251600000000000`)
+	bare.Sensor = ""
+	decoded := published("", "")
+	decoded.Payload, decoded.Readings = nil, []telemetry.Reading{{Fields: []telemetry.Field{{Name: "a", Value: telemetry.IntValue(1)}}}}
+	for name, test := range map[string]struct {
+		message Message
+		want    []telemetry.Reading
+	}{
+		"decimal":          {published(PayloadNumber, " 21.5\n"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.FloatValue(21.5))}},
+		"integer":          {published(PayloadNumber, "-7"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.IntValue(-7))}},
+		"boolean":          {published(PayloadNumber, "true"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.BoolValue(true))}},
+		"text":             {published(PayloadText, "eco"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.TextValue("eco"))}},
+		"JSON":             {published(PayloadJSON, `{"fields":{"a":1}}`), []telemetry.Reading{one("s-1", received, north, "a", telemetry.IntValue(1))}},
+		"JSON with a name": {named, []telemetry.Reading{one("own", time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), north, "a", telemetry.IntValue(1))}},
+		"JSON array": {published(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":2}}]`), []telemetry.Reading{
+			one("s-1", received, north, "a", telemetry.IntValue(1)), one("s-1", received, north, "a", telemetry.IntValue(2)),
+		}},
+		"line protocol": {published(PayloadLine, `weather a=1`), []telemetry.Reading{one("s-1", received, north, "a", telemetry.FloatValue(1))}},
+		"line protocol without a sensor": {bare, []telemetry.Reading{one("weather,site=north,unit=c", time.UnixMilli(1795251600000).UTC(),
+			[]telemetry.Tag{{Name: "site", Value: "north"}, {Name: "unit", Value: "c"}}, "a", telemetry.FloatValue(1))}},
+		"decoded": {decoded, []telemetry.Reading{one("s-1", received, north, "a", telemetry.IntValue(1))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, journal := newTestServer(t)
+			for range 2 { // the second time the series is known
+				refused, err := srv.AppendMessages(t.Context(), []Message{test.message})
+				require.NoError(t, err)
+				assert.Empty(t, refused)
+			}
+			assert.Equal(t, append(test.want, test.want...), journal.readings())
+			assert.Equal(t, telemetry.Journaled, journal.wants[0])
+		})
+	}
+}
+
+// The same payload under two topics is of two sensors: the key of a known series contains
+// what the topic says.
+func TestMessagesOfTwoTopics(t *testing.T) {
+	t.Parallel()
+	for _, format := range []PayloadFormat{PayloadJSON, PayloadLine, PayloadNumber} {
+		t.Run(string(format), func(t *testing.T) {
+			t.Parallel()
+			srv, journal := newTestServer(t)
+			first := published(format, map[PayloadFormat]string{PayloadJSON: `{"fields":{"a":1}}`, PayloadLine: "m a=1", PayloadNumber: "1"}[format])
+			other := first
+			other.Sensor = "s-2"
+			south := first
+			south.Tags = []telemetry.Tag{{Name: "site", Value: "south"}}
+			mem := first
+			mem.Stream = "mem"
+			_, err := srv.AppendMessages(t.Context(), []Message{first, other, south, mem, first})
+			require.NoError(t, err)
+			var got []string
+			for _, r := range journal.readings() {
+				got = append(got, r.Sensor+" "+r.Tags[0].Value)
+			}
+			assert.Equal(t, []string{"s-1 north", "s-2 north", "s-1 south", "s-1 north", "s-1 north"}, got)
+			assert.Equal(t, []string{"readings", "readings", "readings", "mem", "readings"}, journal.streams())
+		})
+	}
+}
+
+// A message that is refused leaves nothing behind, and the others of its batch are taken.
+func TestRefusedMessages(t *testing.T) {
+	t.Parallel()
+	many := ""
+	for range 6 {
+		many += `{"fields":{"a":1}}` + "\n"
+	}
+	unknown := published(PayloadNumber, "1")
+	unknown.Stream = "nope"
+	nameless := published(PayloadNumber, "1")
+	nameless.Sensor = ""
+	for name, test := range map[string]struct {
+		message Message
+		code    string
+		refused int
+		taken   int
+	}{
+		"a word":             {published(PayloadNumber, "hot"), "malformed", 1, 0},
+		"too large a number": {published(PayloadNumber, "1e999"), "malformed", 1, 0},
+		"no number":          {published(PayloadNumber, ""), "malformed", 1, 0},
+		"broken JSON":        {published(PayloadJSON, `{"fields":`), "malformed", 1, 0},
+		"a broken array":     {published(PayloadJSON, `[{"fields":{"a":1}},{"fields":`), "malformed", 0, 0},
+		"an empty array":     {published(PayloadJSON, `[]`), "no_readings", 0, 0},
+		"one of two lines":   {published(PayloadLine, "m a=1\nm a="), "malformed", 1, 1},
+		"a comment":          {published(PayloadLine, "# nothing"), "no_readings", 0, 0},
+		"too many":           {published(PayloadJSON, many), "readings_too_many", 0, 0},
+		"unknown stream":     {unknown, "stream_unknown", 0, 0},
+		"no sensor":          {nameless, "sensor_missing", 1, 0},
+		"a tag given twice":  {published(PayloadJSON, `{"fields":{"a":1},"tags":{"site":"x"}}`), "tag_duplicate", 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv, journal := newTestServer(t, func(c *Config) { c.MaxReadings = 5 })
+			good := published(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":1}},{"fields":{"a":1}}]`)
+			refused, err := srv.AppendMessages(t.Context(), []Message{good, test.message, good})
+			require.NoError(t, err)
+			require.Len(t, refused, 1)
+			assert.Equal(t, test.code, refused[1].Code, refused[1].Message)
+			assert.Equal(t, test.refused, refused[1].Refused)
+			assert.Len(t, journal.readings(), 6+test.taken)
+		})
+	}
+}
+
+func TestMessagesWhileNoneAreTaken(t *testing.T) {
+	t.Parallel()
+	srv, journal := newTestServer(t)
+	journal.err = telemetry.Errorf(telemetry.Unavailable, "journal_full", "the journal is full")
+	_, err := srv.AppendMessages(t.Context(), []Message{published(PayloadNumber, "1")})
+	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
+	held, _ := srv.Memory()
+	assert.Zero(t, held)
+	journal.err = nil
+	srv.Stop()
+	_, err = srv.AppendMessages(context.Background(), []Message{published(PayloadNumber, "1")})
+	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
+	assert.Empty(t, journal.readings())
+}

@@ -1,0 +1,108 @@
+package mqtt
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// LettersName is the name of the file of refused messages in the data folder.
+const LettersName = "mqtt-dead-letters.ndjson"
+
+// maxLettersBytes is the size at which the file is renamed to NAME.old, in place of an
+// earlier one. A flood of refused messages cannot fill the disk.
+const maxLettersBytes = 64 << 20
+
+// A Letter is a message that was refused, wholly or in part.
+type Letter struct {
+	At           string `json:"at"` // RFC 3339
+	Subscription string `json:"subscription"`
+	Topic        string `json:"topic"`
+	Reason       string `json:"reason"`
+	Payload      []byte `json:"payload"` // base64
+}
+
+// A LetterFile keeps letters as lines of JSON.
+type LetterFile struct {
+	Path string
+
+	mu   sync.Mutex
+	most int64 // 0: maxLettersBytes
+}
+
+// put appends letters, which are durable when it returns.
+func (f *LetterFile) put(letters []Letter) (err error) {
+	var lines bytes.Buffer
+	encoder := json.NewEncoder(&lines) // ends each value with a line break
+	encoder.SetEscapeHTML(false)
+	for _, l := range letters {
+		if err := encoder.Encode(l); err != nil {
+			return fmt.Errorf("encode a refused message: %w", err)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	most := f.most
+	if most == 0 {
+		most = maxLettersBytes
+	}
+	if info, err := os.Stat(f.Path); err == nil && info.Size() > 0 && info.Size()+int64(lines.Len()) > most {
+		if err := os.Rename(f.Path, f.Path+".old"); err != nil {
+			return fmt.Errorf("rename the full file of refused messages: %w", err)
+		}
+	}
+	file, err := os.OpenFile(f.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return fmt.Errorf("open the file of refused messages: %w", err)
+	}
+	text := lines.Bytes()
+	if info, err := file.Stat(); err == nil && info.Size() > 0 {
+		last := make([]byte, 1)
+		if _, err := file.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
+			text = append([]byte{'\n'}, text...) // after a line that a crash cut off
+		}
+	}
+	_, err = file.Write(text)
+	err = errors.Join(err, file.Sync(), file.Close(), machine.SyncFolder(filepath.Dir(f.Path)))
+	if err != nil {
+		return fmt.Errorf("write refused messages: %w", err)
+	}
+	return nil
+}
+
+// Read returns the letters, the oldest first; lines that a crash cut off are left out.
+func (f *LetterFile) Read() ([]Letter, error) {
+	var all []Letter
+	for _, path := range []string{f.Path + ".old", f.Path} {
+		content, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read refused messages: %w", err)
+		}
+		for line := range bytes.Lines(content) {
+			var l Letter
+			if json.Unmarshal(line, &l) == nil {
+				all = append(all, l)
+			}
+		}
+	}
+	return all, nil
+}
+
+// letterOf makes a letter of a message.
+func letterOf(subscription string, m *message, r *refusal) Letter {
+	return Letter{
+		At: m.at.UTC().Format(telemetry.TimeFormat), Subscription: subscription, Topic: m.packet.Topic,
+		Reason: r.reason + ": " + r.text, Payload: m.packet.Payload,
+	}
+}

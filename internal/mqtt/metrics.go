@@ -1,0 +1,69 @@
+package mqtt
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// Reasons for which a message is refused, beside the codes of refused readings.
+const (
+	reasonTopic     = "topic"             // it does not fit the template
+	reasonEmpty     = "empty"             // it has no payload
+	reasonNoValue   = "no_value"          // NaN, null and the like
+	reasonSparkplug = "sparkplug"         // it is not a Sparkplug B payload, or of an unknown type
+	reasonAlias     = "sparkplug_alias"   // no birth gave the alias a name
+	reasonSize      = "message_too_large" // the journal cannot take it
+)
+
+// A refusal is why a message is refused.
+type refusal struct{ reason, text string }
+
+func refuse(reason, format string, args ...any) *refusal {
+	return &refusal{reason, fmt.Sprintf(format, args...)}
+}
+
+// Metrics are those of all subscriptions.
+type Metrics struct {
+	connected, unacknowledged          *prometheus.GaugeVec
+	connects, received, dropped, waits *prometheus.CounterVec
+	refused, skipped                   *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	factory := promauto.With(r)
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"subscription"})
+	}
+	counter := func(name, help string, more ...string) *prometheus.CounterVec {
+		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"subscription"}, more...))
+	}
+	return &Metrics{
+		connected:      gauge("brim_mqtt_connected", "Whether the subscription is in force at its broker: 1 or 0."),
+		unacknowledged: gauge("brim_mqtt_unacknowledged", "Messages of QoS 1 and 2 that were received and are not journaled yet."),
+		connects:       counter("brim_mqtt_connects_total", "Connections made to the broker."),
+		received:       counter("brim_mqtt_messages_total", "Messages received, also those that the broker delivered again."),
+		dropped:        counter("brim_mqtt_dropped_total", "Messages of QoS 0 given up because the journal took no readings."),
+		waits:          counter("brim_mqtt_waits_total", "Times that the journal refused messages, which are then tried again."),
+		refused:        counter("brim_mqtt_refused_total", "Messages refused, wholly or in part, by reason. They are kept in a file: brim deadletter list --messages.", "reason"),
+		skipped:        counter("brim_mqtt_sparkplug_skipped_total", "Sparkplug messages and metrics that are no readings, by reason.", "reason"),
+	}
+}
+
+// of returns the metrics of one subscription.
+func (m *Metrics) of(subscription string) *metrics {
+	labels := prometheus.Labels{"subscription": subscription}
+	return &metrics{
+		connected: m.connected.With(labels), unacknowledged: m.unacknowledged.With(labels),
+		connects: m.connects.With(labels), received: m.received.With(labels), dropped: m.dropped.With(labels), waits: m.waits.With(labels),
+		refused: m.refused.MustCurryWith(labels), skipped: m.skipped.MustCurryWith(labels),
+	}
+}
+
+type metrics struct {
+	connected, unacknowledged          prometheus.Gauge
+	connects, received, dropped, waits prometheus.Counter
+	refused, skipped                   *prometheus.CounterVec
+}

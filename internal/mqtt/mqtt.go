@@ -1,0 +1,664 @@
+// Package mqtt subscribes to topics of the operator's broker, and hands what is published
+// there to ingest:
+//
+//	broker ─ receive ─▶ waiting ─ gather ─▶ ingest ─▶ journal
+//	  ▲        (at most ReceiveMaximum)        │
+//	  └──────── acknowledge, in order ◀────────┘ refused: dead letters
+//
+// A message of QoS 1 or 2 is acknowledged when its readings are journaled, or when it is a
+// dead letter. If the journal takes nothing, nothing is acknowledged, and the broker keeps
+// what it may not send yet.
+//
+//	mqtt.go        Subscriber: from start to stop
+//	connection.go  TCP and TLS, what a broker's refusals mean
+//	topic.go       templates
+//	payload.go     what a payload is
+//	sparkplug.go   Sparkplug B
+//	state.go       what a restart needs
+//	deadletter.go  messages that were refused
+package mqtt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/eclipse/paho.golang/autopaho"
+	"github.com/eclipse/paho.golang/paho"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// An Inlet takes messages; it is an ingest.Server. Its errors are of kind Unavailable,
+// Quota or UnknownOutcome if the messages may be accepted later.
+type Inlet interface {
+	AppendMessages(ctx context.Context, messages []ingest.Message) (map[int]*ingest.MessageError, error)
+}
+
+// Config configures a Subscriber.
+type Config struct {
+	Name string // of the subscription
+
+	URL                       string // mqtt://HOST:PORT or mqtts://HOST:PORT
+	User, PasswordFile        string
+	CAFile, CertFile, KeyFile string // for mqtts
+	ClientID                  string // empty: a random one, kept in Folder
+	SessionExpiry             time.Duration
+
+	Topic          string // a template
+	Stream         string // of readings whose topic names none; empty: the default stream
+	Format         Format
+	QoS            int
+	Group          string // of a shared subscription; empty: not shared
+	ReceiveMaximum int    // messages that may be unacknowledged
+	MaxBytes       int64  // of a message
+
+	Folder  string // for what a restart needs
+	Letters *LetterFile
+	Metrics *Metrics
+	Logger  *slog.Logger
+}
+
+// Schemes of URLs.
+const (
+	schemePlain = "mqtt"
+	schemeTLS   = "mqtts"
+)
+
+// CheckURL checks a URL, whose user and password it never shows.
+func CheckURL(text string) error {
+	_, err := parseURL(text)
+	return err
+}
+
+func parseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("it is not a URL; allowed: mqtt://HOST:PORT and mqtts://HOST:PORT")
+	case u.User != nil:
+		return nil, errors.New("it contains a user; give that in mqtt-user, and the password in mqtt-password-file")
+	case u.Scheme != schemePlain && u.Scheme != schemeTLS || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("%q is not the URL of a broker; allowed: mqtt://HOST:PORT and mqtts://HOST:PORT", text)
+	}
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), map[string]string{schemePlain: "1883", schemeTLS: "8883"}[u.Scheme])
+	}
+	return u, nil
+}
+
+// CheckTopic checks a template.
+func CheckTopic(text string) error {
+	_, err := parseTemplate(text)
+	return err
+}
+
+// Check checks the settings against each other, and reads the files that they name.
+func (c *Config) Check() error {
+	server, err := parseURL(c.URL)
+	if err != nil {
+		return fmt.Errorf("mqtt-url: %w", err)
+	}
+	t, err := parseTemplate(c.Topic)
+	if err != nil {
+		return fmt.Errorf("mqtt-topic: %w", err)
+	}
+	switch {
+	case c.Format == Number && !t.has(nameSensor):
+		return errors.New("mqtt-topic: with mqtt-format number the topic must contain {sensorId}, because the payload names no sensor")
+	case c.Format == Sparkplug && !strings.HasPrefix(t.filter(), sparkplugPrefix):
+		return fmt.Errorf("mqtt-topic: with mqtt-format sparkplug the topic begins with %s, as in %s#", sparkplugPrefix, sparkplugPrefix)
+	case c.Group != "" && (c.Format == Sparkplug || strings.HasPrefix(t.filter(), sparkplugPrefix)):
+		return errors.New("mqtt-group: Sparkplug B cannot be shared, because a birth would reach only one of the daemons")
+	case strings.ContainsAny(c.Group, "/+#"):
+		return fmt.Errorf("mqtt-group: %q contains /, + or #", c.Group)
+	case (c.CertFile == "") != (c.KeyFile == ""):
+		return errors.New("mqtt-cert and mqtt-key belong together; give both, or neither")
+	case server.Scheme == schemePlain && c.CAFile+c.CertFile != "":
+		return errors.New("mqtt-ca and mqtt-cert need TLS; give a URL that begins with mqtts://")
+	case c.PasswordFile != "" && c.User == "":
+		return errors.New("mqtt-password-file needs mqtt-user")
+	}
+	if _, err := c.password(); err != nil {
+		return fmt.Errorf("mqtt-password-file: %w", err)
+	}
+	_, err = c.tls("")
+	return err
+}
+
+// A Subscriber is one subscription.
+type Subscriber struct {
+	config   Config
+	server   *url.URL
+	template *template
+	inlet    Inlet
+	metrics  *metrics
+	log      *slog.Logger
+
+	manager *autopaho.ConnectionManager
+	last    atomic.Pointer[connection]
+	trouble atomic.Pointer[string] // why there is no subscription; nil: there is one
+
+	waiting  chan *message
+	room     *semaphore.Weighted // bytes that wait
+	stopping chan struct{}
+	abandon  context.CancelFunc // ends what still waits for the journal
+	gatherer sync.WaitGroup
+	joins    sync.WaitGroup
+
+	// Of the gatherer.
+	state   state
+	births  births
+	changed bool                 // births are not saved
+	asked   map[string]time.Time // nodes, for their births
+	client  *paho.Client         // of the last message
+	told    time.Time            // when refused messages were logged
+	untold  int                  // refused since then
+}
+
+// A message is what was received.
+type message struct {
+	packet *paho.Publish
+	client *paho.Client
+	at     time.Time
+	bytes  int64
+}
+
+const (
+	batchMessages = 1000
+	batchBytes    = 1 << 20
+	// linger is how long a batch waits for more messages: each batch is an fsync.
+	linger = 4 * time.Millisecond
+	// acksEvery is how often acknowledgements are sent.
+	acksEvery = 5 * time.Millisecond
+	// lossyWait is how long a message of QoS 0 waits for room.
+	lossyWait = time.Second
+
+	shortestPause, longestPause = 100 * time.Millisecond, 10 * time.Second
+
+	keepAlive = 30 // seconds
+
+	// tellEvery is how often refused messages are logged.
+	tellEvery = 10 * time.Second
+)
+
+// Start connects in the background, for as long as it takes. An error is one of the
+// configuration, or of the folder.
+func Start(c Config, inlet Inlet) (*Subscriber, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	server, err := parseURL(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Subscriber{
+		config: c, server: server, inlet: inlet, metrics: c.Metrics.of(c.Name),
+		log:      c.Logger.With("subscription", c.Name, "broker", server.Host),
+		waiting:  make(chan *message, 2*c.ReceiveMaximum),
+		room:     semaphore.NewWeighted(max(64<<20, 2*c.MaxBytes)),
+		stopping: make(chan struct{}), asked: make(map[string]time.Time),
+	}
+	if s.template, err = parseTemplate(c.Topic); err != nil {
+		return nil, err
+	}
+	if s.state, err = openState(filepath.Join(c.Folder, "mqtt-"+c.Name+".json"), c.ClientID); err != nil {
+		return nil, err
+	}
+	s.births = s.state.Births
+	s.down("connecting")
+	ctx, abandon := context.WithCancel(context.Background())
+	s.abandon = abandon
+	s.gatherer.Go(func() { s.gather(ctx) })
+	if err := s.connect(ctx); err != nil {
+		close(s.stopping)
+		abandon()
+		s.gatherer.Wait()
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect starts the client, which connects again and again.
+func (s *Subscriber) connect(ctx context.Context) error {
+	c := &s.config
+	config := autopaho.ClientConfig{
+		ServerUrls: []*url.URL{s.server}, KeepAlive: keepAlive, ConnectTimeout: dialTime,
+		ReconnectBackoff: func(attempt int) time.Duration {
+			if attempt == 0 {
+				return 0
+			}
+			return min(longestPause, shortestPause<<min(attempt, 10))
+		},
+		AttemptConnection: func(ctx context.Context, _ autopaho.ClientConfig, u *url.URL) (net.Conn, error) {
+			s.last.Store(nil)
+			conn, err := c.dial(ctx, u)
+			if err != nil {
+				return nil, err
+			}
+			s.last.Store(conn)
+			return conn, nil
+		},
+		ConnectPacketBuilder: func(p *paho.Connect, _ *url.URL) (*paho.Connect, error) {
+			password, err := c.password()
+			if err != nil {
+				return nil, err
+			}
+			expiry, most, size := uint32(c.SessionExpiry/time.Second), uint16(c.ReceiveMaximum), uint32(c.MaxBytes+overhead)
+			p.CleanStart = false
+			p.Username, p.UsernameFlag = c.User, c.User != ""
+			p.Password, p.PasswordFlag = password, len(password) > 0
+			p.Properties = &paho.ConnectProperties{SessionExpiryInterval: &expiry, ReceiveMaximum: &most, MaximumPacketSize: &size}
+			return p, nil
+		},
+		OnConnectionUp: func(m *autopaho.ConnectionManager, ack *paho.Connack) {
+			s.metrics.connects.Inc()
+			s.joins.Go(func() { s.join(ctx, m, ack.SessionPresent) })
+		},
+		OnConnectionDown: func() bool {
+			s.down("the connection was lost")
+			return true
+		},
+		OnConnectError: func(err error) {
+			if ctx.Err() == nil {
+				s.down(explain(err, &s.last).Error())
+			}
+		},
+		ClientConfig: paho.ClientConfig{
+			ClientID: s.state.ClientID, EnableManualAcknowledgment: true, SendAcksInterval: acksEvery,
+			OnPublishReceived: []func(paho.PublishReceived) (bool, error){s.receive},
+			OnServerDisconnect: func(d *paho.Disconnect) {
+				s.down("the broker ended the connection: " + meaning(d.ReasonCode))
+			},
+		},
+	}
+	var err error
+	// A context of its own: Stop ends it by Disconnect, when all is acknowledged.
+	if s.manager, err = autopaho.NewConnection(context.WithoutCancel(ctx), config); err != nil {
+		return fmt.Errorf("set up the MQTT client: %w", err)
+	}
+	return nil
+}
+
+// overhead is what a message has beside its payload: the topic, and properties.
+const overhead = 128 << 10
+
+// join subscribes on a new connection. It repeats that until it succeeds or the connection
+// has ended.
+func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, present bool) {
+	filter := s.template.filter()
+	if s.config.Group != "" {
+		filter = "$share/" + s.config.Group + "/" + filter
+	}
+	for pause := time.Second; ; pause = min(2*pause, longestPause) {
+		// Retained messages are values of the past, with the time at which they come.
+		answer, err := m.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{
+			{Topic: filter, QoS: byte(s.config.QoS), RetainHandling: 2},
+		}})
+		switch {
+		case err == nil:
+			if granted := answer.Reasons[0]; int(granted) < s.config.QoS {
+				s.log.Warn("the broker granted a lower QoS than mqtt-qos", "qos", granted)
+			}
+			s.leaveOld(ctx, m, filter)
+			s.up(filter, present)
+			return
+		case errors.Is(err, autopaho.ConnectionDownError), errors.Is(err, paho.ErrConnectionLost), ctx.Err() != nil:
+			return
+		case answer != nil && len(answer.Reasons) == 1:
+			err = errors.New(meaning(answer.Reasons[0]))
+		}
+		s.down(fmt.Sprintf("the broker refused to subscribe to %s: %v", filter, err))
+		select {
+		case <-time.After(pause):
+		case <-s.stopping:
+			return
+		}
+	}
+}
+
+// leaveOld ends the subscription of an earlier configuration.
+func (s *Subscriber) leaveOld(ctx context.Context, m *autopaho.ConnectionManager, filter string) {
+	old := s.state.filter()
+	if old == filter {
+		return
+	}
+	if old != "" {
+		if _, err := m.Unsubscribe(ctx, &paho.Unsubscribe{Topics: []string{old}}); err != nil {
+			s.log.Warn("the subscription to an earlier topic was not ended", "topic", old, "err", err)
+			return
+		}
+	}
+	if err := s.state.setFilter(filter); err != nil {
+		s.log.Warn("the topic was not noted", "err", err)
+	}
+}
+
+func (s *Subscriber) up(filter string, present bool) {
+	s.trouble.Store(nil)
+	s.metrics.connected.Set(1)
+	s.log.Info("subscribed to the MQTT broker", "topic", filter, "qos", s.config.QoS, "client_id", s.state.ClientID, "session_resumed", present)
+}
+
+// down notes why there is no subscription, and logs it unless it is known.
+func (s *Subscriber) down(why string) {
+	s.metrics.connected.Set(0)
+	if before := s.trouble.Swap(&why); before != nil && *before == why || s.isStopping() {
+		return
+	}
+	level := slog.LevelWarn
+	if why == "connecting" {
+		level = slog.LevelDebug
+	}
+	s.log.Log(context.Background(), level, "not subscribed to the MQTT broker", "why", why)
+}
+
+// Err returns why there is no subscription now, or nil.
+func (s *Subscriber) Err() error {
+	if why := s.trouble.Load(); why != nil {
+		return fmt.Errorf("not subscribed at %s: %s", s.server.Host, *why)
+	}
+	return nil
+}
+
+// Name is the subscription's.
+func (s *Subscriber) Name() string { return s.config.Name }
+
+func (s *Subscriber) isStopping() bool {
+	select {
+	case <-s.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// receive takes a message from the client, in the order of arrival. For QoS 1 and 2
+// ReceiveMaximum bounds how many wait.
+func (s *Subscriber) receive(p paho.PublishReceived) (bool, error) {
+	s.metrics.received.Inc()
+	m := &message{packet: p.Packet, client: p.Client, at: time.Now(), bytes: int64(len(p.Packet.Payload) + len(p.Packet.Topic))}
+	lossy := p.Packet.QoS == 0
+	if !s.room.TryAcquire(m.bytes) && !s.wait(m.bytes, lossy) {
+		return true, nil // it is not acknowledged
+	}
+	if !lossy {
+		s.metrics.unacknowledged.Inc()
+	}
+	if !lossy || len(s.waiting) < cap(s.waiting)/2 {
+		select {
+		case s.waiting <- m:
+			return true, nil
+		case <-s.stopping:
+		}
+	} else {
+		timer := time.NewTimer(lossyWait)
+		defer timer.Stop()
+		select {
+		case s.waiting <- m:
+			return true, nil
+		case <-timer.C:
+			s.metrics.dropped.Inc()
+		case <-s.stopping:
+		}
+	}
+	s.release(m)
+	return true, nil
+}
+
+// wait waits for room for bytes.
+func (s *Subscriber) wait(bytes int64, lossy bool) bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if lossy {
+		defer time.AfterFunc(lossyWait, cancel).Stop()
+	}
+	watched := make(chan struct{})
+	defer close(watched)
+	go func() {
+		select {
+		case <-s.stopping:
+			cancel()
+		case <-watched:
+		}
+	}()
+	if s.room.Acquire(ctx, bytes) == nil {
+		return true
+	}
+	if lossy && !s.isStopping() {
+		s.metrics.dropped.Inc()
+	}
+	return false
+}
+
+// release forgets a message.
+func (s *Subscriber) release(m *message) {
+	s.room.Release(m.bytes)
+	if m.packet.QoS > 0 {
+		s.metrics.unacknowledged.Dec()
+	}
+}
+
+// gather takes messages in batches, until all that came before stopping are done.
+func (s *Subscriber) gather(ctx context.Context) {
+	timer := time.NewTimer(linger)
+	defer timer.Stop()
+	for {
+		var first *message
+		select {
+		case first = <-s.waiting:
+		default:
+			select {
+			case first = <-s.waiting:
+			case <-s.stopping:
+				return
+			}
+		}
+		batch, size := []*message{first}, first.bytes
+		timer.Reset(linger)
+		for more := true; more && len(batch) < batchMessages && size < batchBytes; {
+			select {
+			case m := <-s.waiting:
+				batch, size = append(batch, m), size+m.bytes
+			case <-timer.C:
+				more = false
+			case <-s.stopping:
+				more = false
+			}
+		}
+		done := s.take(ctx, batch)
+		for _, m := range batch {
+			if done && m.packet.QoS > 0 {
+				_ = m.client.Ack(m.packet) // fails if the connection was lost: the broker sends it again
+			}
+			s.release(m)
+		}
+	}
+}
+
+// take appends the readings of a batch, and keeps what is refused. It returns false if it
+// was abandoned.
+func (s *Subscriber) take(ctx context.Context, batch []*message) bool {
+	var letters []Letter
+	refused := func(m *message, r *refusal) {
+		s.metrics.refused.WithLabelValues(r.reason).Inc()
+		letters = append(letters, letterOf(s.config.Name, m, r))
+	}
+	messages := make([]ingest.Message, 0, len(batch))
+	from := make([]*message, 0, len(batch)) // of messages
+	for _, m := range batch {
+		made, r := s.decode(m)
+		switch {
+		case r != nil:
+			refused(m, r)
+		case made != nil:
+			messages, from = append(messages, *made), append(from, m)
+		}
+	}
+	if !s.append(ctx, messages, from, refused) {
+		return false
+	}
+	ok := true
+	if len(letters) > 0 {
+		s.tell(letters)
+		ok = s.retry(ctx, "keep refused MQTT messages", func() error { return s.config.Letters.put(letters) })
+	}
+	return ok && s.retry(ctx, "keep the births of Sparkplug nodes", func() error {
+		if !s.changed {
+			return nil
+		}
+		err := s.state.setBirths(s.births)
+		s.changed = err != nil
+		return err
+	})
+}
+
+// tell logs refused messages, from time to time.
+func (s *Subscriber) tell(letters []Letter) {
+	s.untold += len(letters)
+	if time.Since(s.told) < tellEvery {
+		return
+	}
+	s.log.Warn("MQTT messages were refused; see brim deadletter list --messages",
+		"messages", s.untold, "topic", letters[0].Topic, "reason", letters[0].Reason)
+	s.told, s.untold = time.Now(), 0
+}
+
+// retry repeats do until it succeeds or ctx ends.
+func (s *Subscriber) retry(ctx context.Context, what string, do func() error) bool {
+	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+		err := do()
+		if err == nil {
+			return true
+		}
+		s.log.Error("failed, trying again", "what", what, "err", err)
+		if !pauseFor(ctx, pause) {
+			return false
+		}
+	}
+}
+
+// pauseFor returns false if ctx ends before.
+func pauseFor(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// append hands messages to the journal until it takes them. It returns false if ctx ended.
+func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from []*message, refused func(*message, *refusal)) bool {
+	if len(messages) == 0 {
+		return true
+	}
+	waits := false
+	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+		some, err := s.inlet.AppendMessages(ctx, messages)
+		if err == nil {
+			if waits {
+				s.log.Info("MQTT messages are accepted again")
+			}
+			for i, e := range some {
+				text := e.Message
+				if e.Refused > 0 {
+					text = fmt.Sprintf("%s (%d readings of the message were refused)", e.Message, e.Refused)
+				}
+				refused(from[i], &refusal{e.Code, text})
+			}
+			return true
+		}
+		switch kind := telemetry.KindOf(err); {
+		case ctx.Err() != nil:
+			return false
+		case kind == telemetry.Unavailable || kind == telemetry.Quota || kind == telemetry.UnknownOutcome || kind == telemetry.Internal:
+		case len(messages) == 1:
+			refused(from[0], &refusal{reasonSize, err.Error()})
+			return true
+		default: // one of them is the cause
+			half := len(messages) / 2
+			return s.append(ctx, messages[:half], from[:half], refused) && s.append(ctx, messages[half:], from[half:], refused)
+		}
+		s.metrics.waits.Inc()
+		if !waits {
+			s.log.Warn("MQTT messages are not accepted now; the broker keeps them until they are", "err", err)
+			waits = true
+		}
+		if !pauseFor(ctx, pause) {
+			return false
+		}
+	}
+}
+
+// decode tells what a message is. Both results are nil if it contains nothing to store.
+func (s *Subscriber) decode(m *message) (*ingest.Message, *refusal) {
+	out := &ingest.Message{Payload: m.packet.Payload, Received: m.at, Stream: s.config.Stream, Field: defaultField}
+	topic := m.packet.Topic
+	s.client = m.client
+	if !s.template.match(topic, out) {
+		return nil, refuse(reasonTopic, "the topic does not fit %s", s.config.Topic)
+	}
+	format := s.config.Format
+	if format == Auto && strings.HasPrefix(topic, sparkplugPrefix) {
+		format = Sparkplug
+	}
+	var r *refusal
+	switch format {
+	case Sparkplug:
+		changed, r := s.decodeSparkplug(topic, m.packet.Payload, out)
+		if changed != nil {
+			s.births, s.changed = changed, true
+		}
+		if r != nil || len(out.Readings) == 0 {
+			return nil, r
+		}
+		return out, nil
+	case Number:
+		out.Format = ingest.PayloadNumber
+	case JSON:
+		out.Format = ingest.PayloadJSON
+	case Line:
+		out.Format = ingest.PayloadLine
+	default:
+		out.Format, out.Payload, r = formatOf(m.packet.Payload)
+	}
+	return out, r
+}
+
+// publish sends a message of QoS 0 to the broker that sent the last one.
+func (s *Subscriber) publish(topic string, payload []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+	defer cancel()
+	if _, err := s.client.Publish(ctx, &paho.Publish{Topic: topic, Payload: payload}); err != nil {
+		s.log.Debug("publish", "topic", topic, "err", err)
+	}
+}
+
+// Stop takes no more messages, journals and acknowledges those that it has, and
+// disconnects. Once ctx has ended it leaves what is not journaled to the broker.
+func (s *Subscriber) Stop(ctx context.Context) {
+	close(s.stopping)
+	defer context.AfterFunc(ctx, s.abandon)()
+	s.gatherer.Wait()
+	pauseFor(ctx, 4*acksEvery) // until the last acknowledgements are sent
+	if err := s.manager.Disconnect(ctx); err != nil && !errors.Is(err, io.EOF) {
+		s.log.Debug("disconnect", "err", err)
+	}
+	s.abandon()
+	s.joins.Wait()
+	s.down("stopped")
+}

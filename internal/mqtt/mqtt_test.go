@@ -1,0 +1,467 @@
+package mqtt
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/paho"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/brim-telemetry/brim/internal/access/accesstest"
+	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
+	pb "github.com/brim-telemetry/brim/internal/mqtt/sparkplugpb"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+const patience = 60 * time.Second
+
+// fakeInlet keeps the messages that it accepts.
+type fakeInlet struct {
+	mu    sync.Mutex
+	err   error             // of every call
+	wrong map[string]string // codes of messages that are refused, by payload
+	large string            // a payload with which a batch is refused
+	calls int
+	taken []ingest.Message
+}
+
+func (i *fakeInlet) AppendMessages(_ context.Context, messages []ingest.Message) (map[int]*ingest.MessageError, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.calls++
+	if i.err != nil {
+		return nil, i.err
+	}
+	refused := make(map[int]*ingest.MessageError)
+	var taken []ingest.Message
+	for n, m := range messages {
+		if string(m.Payload) == i.large {
+			return nil, telemetry.Errorf(telemetry.TooLarge, "record_too_large", "too large")
+		}
+		if code := i.wrong[string(m.Payload)]; code != "" {
+			refused[n] = &ingest.MessageError{Code: code, Message: "it is wrong", Refused: 1}
+			continue
+		}
+		taken = append(taken, m)
+	}
+	i.taken = append(i.taken, taken...)
+	return refused, nil
+}
+
+func (i *fakeInlet) refuse(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.err = err
+}
+
+func (i *fakeInlet) called() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.calls
+}
+
+// payloads returns what was accepted, sorted.
+func (i *fakeInlet) payloads() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	out := []string{}
+	for _, m := range i.taken {
+		out = append(out, string(m.Payload))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (i *fakeInlet) await(t *testing.T, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	eventually(t, func() bool { return len(i.payloads()) >= len(want) })
+	assert.Equal(t, want, i.payloads())
+}
+
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, patience, 5*time.Millisecond)
+}
+
+func testConfig(t *testing.T, broker *mqtttest.Broker) Config {
+	t.Helper()
+	folder := t.TempDir()
+	return Config{
+		Name: "test", URL: broker.URL(), SessionExpiry: time.Hour, Topic: "site/{site}/{sensorId}", Format: Auto, QoS: 2, ReceiveMaximum: 100, MaxBytes: 1 << 20,
+		Folder: folder, Letters: &LetterFile{Path: filepath.Join(folder, LettersName)}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// start starts a subscriber; stop ends it, at once if it is told so.
+func start(t *testing.T, c Config, inlet Inlet) (s *Subscriber, stop func(atOnce bool)) {
+	t.Helper()
+	c.Metrics = NewMetrics(prometheus.NewRegistry())
+	s, err := Start(c, inlet)
+	require.NoError(t, err)
+	var once sync.Once
+	stop = func(atOnce bool) {
+		once.Do(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			if atOnce {
+				cancel()
+			}
+			s.Stop(ctx)
+			<-s.manager.Done()
+		})
+	}
+	t.Cleanup(func() { stop(false) })
+	return s, stop
+}
+
+func awaitUp(t *testing.T, s *Subscriber) {
+	t.Helper()
+	eventually(t, func() bool { return s.Err() == nil })
+}
+
+func publisher(t *testing.T, b *mqtttest.Broker) func(topic, payload string, qos int) {
+	t.Helper()
+	p, err := b.Publisher(t.Context(), "publisher")
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return func(topic, payload string, qos int) {
+		t.Helper()
+		require.NoError(t, p.Publish(t.Context(), topic, payload, qos))
+	}
+}
+
+func TestDeliversEachQoS(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	var inlet fakeInlet
+	s, stop := start(t, testConfig(t, broker), &inlet)
+	awaitUp(t, s)
+	publish := publisher(t, broker)
+	var want []string
+	for n := range 300 { // more than ReceiveMaximum
+		publish("site/north/s-1", fmt.Sprint(n), n%3)
+		want = append(want, fmt.Sprint(n))
+	}
+	inlet.await(t, want...)
+	assert.Equal(t, "s-1", inlet.taken[0].Sensor)
+	stop(false)
+	assert.Zero(t, testutil.ToFloat64(s.metrics.unacknowledged))
+	assert.EqualValues(t, 300, testutil.ToFloat64(s.metrics.received))
+	require.Error(t, s.Err())
+}
+
+// What the journal has not taken is not acknowledged: it comes again after a restart. What
+// it has taken does not, and nor does what was published meanwhile get lost.
+func TestAcknowledgesWhatIsJournaled(t *testing.T) {
+	t.Parallel()
+	for _, qos := range []int{1, 2} {
+		t.Run(fmt.Sprint(qos), func(t *testing.T) {
+			t.Parallel()
+			broker := mqtttest.Start(t)
+			c := testConfig(t, broker)
+			var inlet fakeInlet
+			s, stop := start(t, c, &inlet)
+			awaitUp(t, s)
+			publish := publisher(t, broker)
+			publish("site/n/s", "taken", qos)
+			inlet.await(t, "taken")
+			inlet.refuse(telemetry.Errorf(telemetry.Unavailable, "journal_full", "the journal is full"))
+			calls := inlet.called()
+			publish("site/n/s", "refused", qos)
+			eventually(t, func() bool { return inlet.called() > calls+1 }) // it is tried again
+			assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.unacknowledged))
+			stop(true)
+			publish("site/n/s", "meanwhile", qos)
+
+			var after fakeInlet
+			s, _ = start(t, c, &after)
+			awaitUp(t, s)
+			after.await(t, "refused", "meanwhile")
+			publish("site/n/s", "last", qos)
+			after.await(t, "refused", "meanwhile", "last")
+		})
+	}
+}
+
+func TestWaitsForTheJournal(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	inlet := fakeInlet{err: telemetry.Errorf(telemetry.Unavailable, "starting", "starting")}
+	s, _ := start(t, testConfig(t, broker), &inlet)
+	awaitUp(t, s)
+	publisher(t, broker)("site/n/s", "1", 1)
+	eventually(t, func() bool { return inlet.called() > 1 })
+	inlet.refuse(nil)
+	inlet.await(t, "1")
+	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.unacknowledged) == 0 })
+	assert.Positive(t, testutil.ToFloat64(s.metrics.waits))
+}
+
+func TestConnectsAgain(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	broker.Kill() // away at the start
+	var inlet fakeInlet
+	s, _ := start(t, testConfig(t, broker), &inlet)
+	eventually(t, func() bool { return s.Err() != nil && strings.Contains(s.Err().Error(), "refused") })
+	broker.Restart()
+	awaitUp(t, s)
+	publisher(t, broker)("site/n/s", "1", 1)
+	inlet.await(t, "1")
+	broker.Kill() // with all that it knew
+	eventually(t, func() bool { return s.Err() != nil })
+	assert.Zero(t, testutil.ToFloat64(s.metrics.connected))
+	broker.Restart()
+	awaitUp(t, s)
+	publisher(t, broker)("site/n/s", "2", 1)
+	inlet.await(t, "1", "2")
+	assert.EqualValues(t, 2, testutil.ToFloat64(s.metrics.connects))
+}
+
+func TestTwoDaemonsShareASubscription(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	var inlets [2]fakeInlet
+	for i := range inlets {
+		c := testConfig(t, broker)
+		c.Group = "brims"
+		s, _ := start(t, c, &inlets[i])
+		awaitUp(t, s)
+	}
+	publish := publisher(t, broker)
+	var want []string
+	for n := range 100 {
+		publish("site/n/s", fmt.Sprint(n), 1)
+		want = append(want, fmt.Sprint(n))
+	}
+	both := func() []string { return append(inlets[0].payloads(), inlets[1].payloads()...) }
+	eventually(t, func() bool { return len(both()) >= len(want) })
+	assert.ElementsMatch(t, want, both())
+	assert.NotEmpty(t, inlets[0].payloads())
+	assert.NotEmpty(t, inlets[1].payloads())
+}
+
+func TestTLSWithClientCertificates(t *testing.T) {
+	t.Parallel()
+	authority := accesstest.NewAuthority(t, "ours")
+	dir := t.TempDir()
+	ca := accesstest.File(t, dir, "ca.pem", authority.PEM)
+	cert, key := authority.Server("127.0.0.1", time.Now().Add(time.Hour)).Write(t, dir)
+	require.NoError(t, os.Rename(cert, cert+".server"))
+	require.NoError(t, os.Rename(key, key+".server"))
+	broker := mqtttest.Start(t, "cafile "+ca, "certfile "+cert+".server", "keyfile "+key+".server", "require_certificate true", "use_identity_as_username true")
+	c := testConfig(t, broker)
+	c.URL, c.CAFile = "mqtts://"+broker.Address, ca
+
+	var inlet fakeInlet
+	s, stop := start(t, c, &inlet)
+	eventually(t, func() bool { return strings.Contains(s.Err().Error(), "certificate") })
+	stop(false)
+	c.CertFile, c.KeyFile = authority.Client("brim").Write(t, dir)
+	s, _ = start(t, c, &inlet)
+	awaitUp(t, s)
+}
+
+func TestPassword(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := accesstest.File(t, dir, "password", []byte("wrong\n"))
+	users := accesstest.File(t, dir, "users", []byte("brim:$7$101$wcSqy9Ug9NXlvjRi$W1ySVPUsyU7xIRxzyxjnGkPWSMmM7eJd1bo0NE7hoRdwp1SbHSUyGNFHQTLTyXyRu6WPPfzGCiGBdEgBJBLbOQ==\n"))
+	broker := mqtttest.Start(t, "allow_anonymous false", "password_file "+users)
+	c := testConfig(t, broker)
+	c.User, c.PasswordFile = "brim", file
+	s, _ := start(t, c, new(fakeInlet))
+	eventually(t, func() bool {
+		return strings.Contains(s.Err().Error(), "wrong user or password") || strings.Contains(s.Err().Error(), "not authorized")
+	})
+	assert.NotContains(t, s.Err().Error(), "wrong\n")
+}
+
+// A message that nobody can use is kept with its topic and acknowledged, and those behind
+// it go on.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	c := testConfig(t, broker)
+	inlet := fakeInlet{wrong: map[string]string{"bad": "malformed"}, large: "huge"}
+	s, stop := start(t, c, &inlet)
+	awaitUp(t, s)
+	publish := publisher(t, broker)
+	for _, payload := range []string{"1", "bad", "nan", "2", "huge", "3"} {
+		publish("site/n/s", payload, 1)
+	}
+	inlet.await(t, "1", "2", "3")
+	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.unacknowledged) == 0 })
+	letters, err := c.Letters.Read()
+	require.NoError(t, err)
+	kept := make(map[string]string)
+	for _, l := range letters {
+		assert.Equal(t, "site/n/s", l.Topic)
+		assert.Equal(t, "test", l.Subscription)
+		kept[string(l.Payload)] = l.Reason
+	}
+	assert.Equal(t, map[string]string{
+		"bad": "malformed: it is wrong (1 readings of the message were refused)", "nan": "no_value: the payload is no value", "huge": "message_too_large: record_too_large: too large",
+	}, kept)
+	assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.refused.WithLabelValues("malformed")))
+	stop(false)
+
+	var after fakeInlet
+	s, _ = start(t, c, &after)
+	awaitUp(t, s)
+	publish("site/n/s", "4", 1)
+	after.await(t, "4")
+}
+
+// A topic that is no longer subscribed to stays at the broker only until the first start
+// with another one.
+func TestAnotherTopic(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	c := testConfig(t, broker)
+	s, stop := start(t, c, new(fakeInlet))
+	awaitUp(t, s)
+	stop(false)
+	c.Topic = "other/{sensorId}"
+	var inlet fakeInlet
+	s, _ = start(t, c, &inlet)
+	awaitUp(t, s)
+	publish := publisher(t, broker)
+	publish("site/n/s", "1", 1)
+	publish("other/s", "2", 1)
+	inlet.await(t, "2")
+	assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.received))
+}
+
+// A broker that only speaks MQTT 3.1.1 answers with a CONNACK of its own, or not at all.
+func TestOldBroker(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{"answers": "\x20\x02\x00\x01", "hangs up": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			var serving sync.WaitGroup
+			serving.Go(func() {
+				for {
+					conn, err := l.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = conn.Read(make([]byte, 1000))
+					_, _ = conn.Write([]byte(answer))
+					_ = conn.Close()
+				}
+			})
+			t.Cleanup(serving.Wait)
+			t.Cleanup(func() { _ = l.Close() })
+			c := testConfig(t, &mqtttest.Broker{Address: l.Addr().String()})
+			s, _ := start(t, c, new(fakeInlet))
+			eventually(t, func() bool { return strings.Contains(s.Err().Error(), "MQTT 5") })
+		})
+	}
+}
+
+// Births survive a restart, and a node whose births are unknown is asked for them.
+func TestSparkplugBirths(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	c := testConfig(t, broker)
+	c.Topic, c.Format = "spBv1.0/#", Sparkplug
+	var inlet fakeInlet
+	s, stop := start(t, c, &inlet)
+	awaitUp(t, s)
+	commands := make(chan string, 10)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", broker.Address)
+	require.NoError(t, err)
+	node := paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
+		commands <- p.Packet.Topic
+		return true, nil
+	}}})
+	_, err = node.Connect(t.Context(), &paho.Connect{ClientID: "node", CleanStart: true})
+	require.NoError(t, err)
+	defer func() { _ = node.Disconnect(&paho.Disconnect{}) }()
+	_, err = node.Subscribe(t.Context(), &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: "spBv1.0/plant/NCMD/gw", QoS: 1}}})
+	require.NoError(t, err)
+	publish := func(kind string, m *pb.Metric) {
+		m.Value = &pb.Metric_IntValue{IntValue: 5}
+		payload, err := proto.Marshal(&pb.Payload{Timestamp: proto.Uint64(1795251600000), Metrics: []*pb.Metric{m}})
+		require.NoError(t, err)
+		_, err = node.Publish(t.Context(), &paho.Publish{Topic: "spBv1.0/plant/" + kind + "/gw", QoS: 1, Payload: payload})
+		require.NoError(t, err)
+	}
+	publish("NDATA", metric("", 9, 0, 0))
+	assert.Equal(t, "spBv1.0/plant/NCMD/gw", <-commands)
+	publish("NBIRTH", metric("level", 9, 0, typeInt32))
+	eventually(t, func() bool { return len(inlet.payloads()) == 1 })
+	stop(false)
+	assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.refused.WithLabelValues(reasonAlias)))
+	publish("NDATA", metric("", 9, 0, 0))
+	var after fakeInlet
+	_, _ = start(t, c, &after)
+	eventually(t, func() bool { return len(after.payloads()) == 1 })
+	assert.Equal(t, []telemetry.Field{{Name: "level", Value: telemetry.IntValue(5)}}, after.taken[0].Readings[0].Fields)
+	assert.Equal(t, "plant/gw", after.taken[0].Sensor)
+}
+
+func TestLettersAreBounded(t *testing.T) {
+	t.Parallel()
+	f := &LetterFile{Path: filepath.Join(t.TempDir(), LettersName), most: 1000}
+	letter := func(n int) Letter { return Letter{Topic: fmt.Sprint(n), Payload: make([]byte, 100)} }
+	for n := range 100 {
+		require.NoError(t, f.put([]Letter{letter(n)}))
+	}
+	// A crash cuts off a line; the next one is whole.
+	file, err := os.OpenFile(f.Path, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = file.WriteString(`{"topic":"cut`)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	require.NoError(t, f.put([]Letter{letter(100)}))
+	letters, err := f.Read()
+	require.NoError(t, err)
+	assert.Less(t, len(letters), 12)
+	assert.Greater(t, len(letters), 4)
+	assert.Equal(t, "100", letters[len(letters)-1].Topic)
+	assert.Equal(t, "99", letters[len(letters)-2].Topic)
+}
+
+func TestWrongConfigurations(t *testing.T) {
+	t.Parallel()
+	secret := accesstest.File(t, t.TempDir(), "empty", nil)
+	for want, change := range map[string]func(*Config){
+		"it contains a user":          func(c *Config) { c.URL = "mqtt://u:secret@h" },
+		"is not the URL of a broker":  func(c *Config) { c.URL = "http://h" },
+		"begins with spBv1.0/":        func(c *Config) { c.Format = Sparkplug },
+		"must contain {sensorId}":     func(c *Config) { c.Format, c.Topic = Number, "a/+" },
+		"cannot be shared":            func(c *Config) { c.Group, c.Topic = "g", "spBv1.0/#" },
+		"contains /, + or #":          func(c *Config) { c.Group = "a/b" },
+		"need TLS":                    func(c *Config) { c.CAFile = "x" },
+		"belong together":             func(c *Config) { c.CertFile = "x" },
+		"needs mqtt-user":             func(c *Config) { c.PasswordFile = secret },
+		"does not contain a password": func(c *Config) { c.User, c.PasswordFile = "u", secret },
+		"no such file":                func(c *Config) { c.URL, c.CAFile = "mqtts://h", "/nowhere" },
+	} {
+		c := Config{URL: "mqtt://127.0.0.1:1883", Topic: "a/{sensorId}", Format: Auto}
+		require.NoError(t, c.Check())
+		change(&c)
+		err := c.Check()
+		require.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), "secret")
+	}
+}

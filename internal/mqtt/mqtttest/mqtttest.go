@@ -1,0 +1,126 @@
+// Package mqtttest runs mosquitto, and publishes to it, in tests.
+package mqtttest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/paho"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
+)
+
+// A Broker is mosquitto, which keeps its sessions on disk.
+type Broker struct {
+	Address string // HOST:PORT
+
+	t       testing.TB
+	program string
+	config  string
+	process *brimtest.Process
+}
+
+// Start starts a broker with more lines in its configuration. Without mosquitto the test
+// is skipped.
+func Start(t testing.TB, lines ...string) *Broker {
+	t.Helper()
+	b := &Broker{t: t, program: brimtest.Program(t, "mosquitto")}
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o755))
+	for range 10 { // the port may be taken by another before the broker has it
+		b.Address = freeAddress(t)
+		host, port, err := net.SplitHostPort(b.Address)
+		require.NoError(t, err)
+		config := fmt.Sprintf("listener %s %s\nallow_anonymous true\nmax_queued_messages 0\npersistence true\npersistence_location %s/\nuser %s\n%s\n",
+			port, host, dir, "root", strings.Join(lines, "\n"))
+		b.config = filepath.Join(dir, "mosquitto.conf")
+		require.NoError(t, os.WriteFile(b.config, []byte(config), 0o600))
+		if b.Restart(); b.answers() {
+			return b
+		}
+	}
+	require.FailNow(t, "mosquitto does not start", b.process.Logged())
+	return nil
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// answers waits until the broker listens; false if it has ended.
+func (b *Broker) answers() bool {
+	return b.process.Holds(func() bool {
+		conn, err := (&net.Dialer{}).DialContext(b.t.Context(), "tcp", b.Address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// Restart starts the broker again, on the same address.
+func (b *Broker) Restart() {
+	b.process = brimtest.Start(b.t, exec.CommandContext(context.WithoutCancel(b.t.Context()), b.program, "-c", b.config), syscall.SIGKILL)
+}
+
+// Pid is the process ID.
+func (b *Broker) Pid() int { return b.process.Cmd.Process.Pid }
+
+// Logged is the output of the broker.
+func (b *Broker) Logged() string { return b.process.Logged() }
+
+// Kill ends the broker by SIGKILL.
+func (b *Broker) Kill() { b.process.Kill() }
+
+// Stop ends the broker by SIGTERM: it saves its sessions.
+func (b *Broker) Stop() { b.process.Stop() }
+
+// URL is that of the broker without TLS.
+func (b *Broker) URL() string { return "mqtt://" + b.Address }
+
+// A Publisher is a connection to the broker. Its methods may be called by several
+// goroutines.
+type Publisher struct{ client *paho.Client }
+
+// Publisher connects. In a test that kills the broker it fails.
+func (b *Broker) Publisher(ctx context.Context, id string) (*Publisher, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", b.Address)
+	if err != nil {
+		return nil, err
+	}
+	p := new(Publisher)
+	p.client = paho.NewClient(paho.ClientConfig{
+		Conn: conn, PacketTimeout: time.Minute,
+		OnClientError:      func(error) {},
+		OnServerDisconnect: func(*paho.Disconnect) {},
+	})
+	if _, err := p.client.Connect(ctx, &paho.Connect{ClientID: id, KeepAlive: 60, CleanStart: true}); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Publish returns when the broker has acknowledged the message, with QoS 0 when it is sent.
+func (p *Publisher) Publish(ctx context.Context, topic, payload string, qos int) error {
+	_, err := p.client.Publish(ctx, &paho.Publish{Topic: topic, Payload: []byte(payload), QoS: byte(qos)})
+	return err
+}
+
+// Close disconnects.
+func (p *Publisher) Close() {
+	_ = p.client.Disconnect(&paho.Disconnect{})
+}

@@ -1,0 +1,75 @@
+package mqtt
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/brim-telemetry/brim/internal/machine"
+)
+
+// A state is what a subscription needs after a restart, in a file: the client id, under
+// which the broker keeps the session; the filter, to end an earlier one; and the births of
+// Sparkplug nodes, without which their data have no names.
+type state struct {
+	ClientID string `json:"client_id"`
+	Filter   string `json:"filter"`
+	Births   births `json:"births,omitempty"`
+
+	path string
+	mu   *sync.Mutex
+}
+
+// openState reads the state, or makes a new one. A client id that is given counts.
+func openState(path, clientID string) (state, error) {
+	s := state{path: path, mu: new(sync.Mutex)}
+	content, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, fmt.Errorf("read the state of an MQTT subscription: %w", err)
+	}
+	if err == nil {
+		if err := json.Unmarshal(content, &s); err != nil {
+			return s, fmt.Errorf("%s is not the state of an MQTT subscription: %w; remove it to begin anew", path, err)
+		}
+	}
+	if clientID != "" && s.ClientID != clientID {
+		s.ClientID, s.Filter = clientID, ""
+	} else if s.ClientID == "" {
+		s.ClientID = "brim-" + strings.ToLower(rand.Text()[:16])
+	}
+	return s, s.save()
+}
+
+// save replaces the file. It is called under mu.
+func (s *state) save() error {
+	content, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encode the state of an MQTT subscription: %w", err)
+	}
+	return machine.ReplaceFile(s.path, content, nil)
+}
+
+func (s *state) filter() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Filter
+}
+
+func (s *state) setFilter(filter string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Filter = filter
+	return s.save()
+}
+
+func (s *state) setBirths(b births) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Births = b
+	return s.save()
+}
