@@ -138,7 +138,7 @@ func (srv *Server) serveInfluxQL(w http.ResponseWriter, r *http.Request) {
 				one.Series[0].Values = append(one.Series[0].Values, []string{s.Name})
 			}
 		case !createDatabase.MatchString(statement):
-			refuseInflux(w, http.StatusBadRequest, fmt.Sprintf("%s cannot be answered; allowed: CREATE DATABASE and SHOW DATABASES; readings are read with GET /v1/sensors/SENSOR/readings or PromQL", telemetry.Quote([]byte(statement))))
+			refuseInflux(w, http.StatusBadRequest, telemetry.Quote([]byte(statement))+" cannot be answered; allowed: CREATE DATABASE and SHOW DATABASES; readings are read with GET /v1/sensors/SENSOR/readings or PromQL")
 			return
 		}
 		results = append(results, one)

@@ -1,4 +1,4 @@
-// Package ingest receives readings: JSON and InfluxDB line protocol over HTTP, protobuf
+// Package ingest receives readings: JSON, InfluxDB line protocol and remote write over HTTP, protobuf
 // over gRPC. It decodes a request, refuses the readings that break a rule, gives the
 // others to the journal as one batch, and answers when that batch has reached the ack
 // that the client asked for.
