@@ -18,7 +18,7 @@ const pathWriteV3 = "/api/v3/write_lp"
 
 // serveLinesV3 accepts line protocol as clients of InfluxDB 3 send it.
 func (srv *Server) serveLinesV3(x *exchange) error {
-	query, err := parseQuery(x.r, "ack", "precision", "db", "accept_partial", "no_sync")
+	query, err := parseQuery(x.r, "ack", "precision", "db", "org", "orgID", "accept_partial", "no_sync") // the library for Python sends org
 	if err != nil {
 		return err
 	}
