@@ -260,6 +260,7 @@ func TestRefusalsOfAccessAreAsDescribed(t *testing.T) {
 	}
 	for _, request := range []string{
 		"POST /v1/readings", "POST /v1/streams/readings/readings", "POST /write", "POST /api/v2/write", "GET /v1/streams",
+		"POST /api/v1/write", "POST /api/v3/write_lp", "GET /query?q=SHOW+DATABASES", "GET /api/v2/buckets",
 		"GET /v1/sensors", "GET /v1/sensors/a/latest", "GET /v1/sensors/a/readings", "GET /v1/sensors/a/summary", "DELETE /v1/sensors/a",
 	} {
 		d.ask(401, request, own)

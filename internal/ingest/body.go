@@ -228,7 +228,7 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 	c := &p.server.config
 	limit := inflation{free: freeInflation, ratio: c.MaxInflateRatio, most: c.MaxInflatedBytes}
 	length := len(p.data)
-	err := error(nil)
+	var err error
 	if encoding == encodingSnappy {
 		err = p.inflateSnappy(ctx, &limit)
 	} else {

@@ -18,7 +18,7 @@ const pathWriteV3 = "/api/v3/write_lp"
 
 // serveLinesV3 accepts line protocol as clients of InfluxDB 3 send it.
 func (srv *Server) serveLinesV3(x *exchange) error {
-	query, err := parseQuery(x.r, "ack", "precision", "db", "accept_partial", "no_sync")
+	query, err := parseQuery(x.r, "ack", "precision", "db", "org", "orgID", "accept_partial", "no_sync") // the library for Python sends org
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (srv *Server) serveInfluxQL(w http.ResponseWriter, r *http.Request) {
 				one.Series[0].Values = append(one.Series[0].Values, []string{s.Name})
 			}
 		case !createDatabase.MatchString(statement):
-			refuseInflux(w, http.StatusBadRequest, fmt.Sprintf("%s cannot be answered; allowed: CREATE DATABASE and SHOW DATABASES; readings are read with GET /v1/sensors/SENSOR/readings or PromQL", telemetry.Quote([]byte(statement))))
+			refuseInflux(w, http.StatusBadRequest, telemetry.Quote([]byte(statement))+" cannot be answered; allowed: CREATE DATABASE and SHOW DATABASES; readings are read with GET /v1/sensors/SENSOR/readings or PromQL")
 			return
 		}
 		results = append(results, one)

@@ -56,7 +56,7 @@ func TestLinesOfInfluxDB3(t *testing.T) {
 	for query, stamp := range map[string]string{
 		"": "1795255200", "precision=auto": "1795255200123", "precision=auto&no_sync=true": "1795255200123456", "db=d": "1795255200123456789",
 		"precision=second": "1795255200", "precision=millisecond": "1795255200123", "precision=microsecond": "1795255200123456", "precision=nanosecond&accept_partial=false": "1795255200123456789",
-		"precision=ns": "1795255200123456789",
+		"precision=ns&org=o": "1795255200123456789",
 	} {
 		w := post(t, srv, "/api/v3/write_lp?"+query, "", "m t=1 "+stamp)
 		require.Equal(t, http.StatusNoContent, w.Code, "%s: %s", query, w.Body)

@@ -1,7 +1,7 @@
-// Package ingest receives readings: JSON and InfluxDB line protocol over HTTP, protobuf
-// over gRPC, and OpenTelemetry's metrics over both. It decodes a request, refuses the readings that break a rule, gives the
-// others to the journal as one batch, and answers when that batch has reached the ack
-// that the client asked for.
+// Package ingest receives readings: JSON, InfluxDB line protocol and Prometheus' remote write
+// over HTTP, protobuf over gRPC, and OpenTelemetry's metrics over both. It decodes a request,
+// refuses the readings that break a rule, gives the others to the journal as one batch, and
+// answers when that batch has reached the ack that the client asked for.
 //
 //	HTTP  /v1/readings  ─ body ─ JSON, NDJSON ─┐
 //	HTTP  /write        ─ body ─ line protocol ┤

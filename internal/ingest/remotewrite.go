@@ -255,12 +255,11 @@ func (d *remoteDecoder) afford() error {
 func (d *remoteDecoder) series(message []byte) error {
 	d.pairs, d.key, d.name, d.names = d.pairs[:0], d.key[:0], nil, 0
 	d.histograms, d.exemplars, d.invalid = 0, 0, ""
-	samples, err := 0, error(nil)
+	scan := d.scanV1
 	if d.in.remote.version == 2 {
-		samples, err = d.scanV2(message)
-	} else {
-		samples, err = d.scanV1(message)
+		scan = d.scanV2
 	}
+	samples, err := scan(message)
 	if err != nil {
 		return err
 	}

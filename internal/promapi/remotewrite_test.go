@@ -43,12 +43,21 @@ func startFleet(t *testing.T, every time.Duration) *fleet {
 	f := &fleet{t: t, dir: t.TempDir(), every: every, prometheusAddress: freeAddress(t), brimAddress: freeAddress(t)}
 	exporter := freeAddress(t)
 	brimtest.Start(t, exec.CommandContext(t.Context(), brimtest.Program(t, "prometheus-node-exporter"), "--web.listen-address="+exporter), syscall.SIGTERM) //nolint:gosec // a program of the machine
+	// The configuration is that of the document, with other addresses and a shorter interval.
 	// One shard keeps the order of samples, so what was scraped before the last one is there.
-	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "prometheus.yml"), fmt.Appendf(nil, `
-global: {scrape_interval: %s, scrape_timeout: 500ms}
-scrape_configs: [{job_name: node, static_configs: [{targets: [%q]}]}]
-remote_write: [{url: "http://%s/api/v1/write", queue_config: {max_shards: 1, batch_send_deadline: 100ms}}]
-`, every, exporter, f.brimAddress), 0o600))
+	document, err := os.ReadFile("../../docs/prometheus.md")
+	require.NoError(t, err)
+	_, example, _ := strings.Cut(string(document), "```yaml\n")
+	example, _, found := strings.Cut(example, "```")
+	require.True(t, found)
+	for old, replacement := range map[string]string{
+		"127.0.0.1:8430": f.brimAddress, "127.0.0.1:9100": exporter, "15s": every.String() + "\n  scrape_timeout: 500ms",
+		"    queue_config:\n": "    queue_config:\n      max_shards: 1\n      batch_send_deadline: 100ms\n",
+	} {
+		require.Contains(t, example, old)
+		example = strings.ReplaceAll(example, old, replacement)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "prometheus.yml"), []byte(example), 0o600))
 	f.brimArgs = []string{
 		"serve", "--data-dir", filepath.Join(f.dir, "data"), "--mongo-uri", mongodtest.URI(t), "--database", mongodtest.Database(t).Name(),
 		"--http-addr", f.brimAddress, "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--log-format", "json",
