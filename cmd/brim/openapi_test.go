@@ -202,11 +202,16 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	d.ask(415, "POST /api/v1/write", "", "Content-Type: text/plain")
 	d.ask(204, "POST /api/v1/write", "\x00", "Content-Type: application/x-protobuf;proto=io.prometheus.write.v2.Request", "Content-Encoding: snappy") // an empty message
 	d.ask(400, "POST /api/v1/write", "x", "Content-Type: application/x-protobuf", "Content-Encoding: snappy")
+	d.ask(200, "POST /v1/metrics", "{}", jsonBody)
+	d.ask(200, "POST /v1/metrics", `{"resourceMetrics":[{"scopeMetrics":[{"scope":{"name":"x"},"metrics":[{"name":"m","gauge":{"dataPoints":[{"asInt":"7"},{"asDouble":"Infinity"}]}}]}]}]}`, jsonBody)
+	d.ask(400, "POST /v1/metrics", "{", jsonBody)
+	d.ask(404, "POST /v1/metrics", "{}", jsonBody, "Brim-Stream: none")
+	d.ask(415, "POST /v1/metrics", "{}", "Content-Type: text/plain")
 	d.ask(200, "POST /query", "q=CREATE+DATABASE+d", "Content-Type: application/x-www-form-urlencoded")
 	const sensor = "/v1/sensors/a%2Fb"
 	for request, want := range map[string]int{
 		"GET /v1/streams": 200, "POST /v1/streams": 405, "GET /": 200, "GET /ping": 204, "PUT /ping": 405, "GET /health": 200, "PUT /health": 405,
-		"GET /query?q=SHOW+DATABASES": 200, "GET /query?q=SELECT+1": 400, "PUT /query?q=x": 405, "GET /api/v2/buckets?name=b": 200, "GET /api/v2/buckets": 200, "POST /api/v2/buckets": 405,
+		"GET /query?q=SHOW+DATABASES": 200, "GET /query?q=SELECT+1": 400, "PUT /query?q=x": 405, "GET /v1/metrics": 405, "GET /api/v2/buckets?name=b": 200, "GET /api/v2/buckets": 200, "POST /api/v2/buckets": 405,
 		"GET /openapi.yaml": 200, "DELETE /openapi.yaml": 405,
 		"GET /v1/sensors": 200, "GET /v1/sensors?limit=1": 200, "GET /v1/sensors?limit=0": 400, "POST /v1/sensors": 405, "GET /v1/sensors?stream=x": 404,
 		"GET " + sensor + "/latest": 200, "GET /v1/sensors/none/latest": 404, "GET " + sensor + "/latest?x": 400, "PUT " + sensor + "/latest": 405,
@@ -259,7 +264,7 @@ func TestRefusalsOfAccessAreAsDescribed(t *testing.T) {
 		d.ask(200, "GET /v1/streams", "", "Authorization: Bearer "+eager)
 	}
 	for _, request := range []string{
-		"POST /v1/readings", "POST /v1/streams/readings/readings", "POST /write", "POST /api/v2/write", "GET /v1/streams",
+		"POST /v1/readings", "POST /v1/streams/readings/readings", "POST /write", "POST /api/v2/write", "POST /v1/metrics", "GET /v1/streams",
 		"POST /api/v1/write", "POST /api/v3/write_lp", "GET /query?q=SHOW+DATABASES", "GET /api/v2/buckets",
 		"GET /v1/sensors", "GET /v1/sensors/a/latest", "GET /v1/sensors/a/readings", "GET /v1/sensors/a/summary", "DELETE /v1/sensors/a",
 	} {
