@@ -213,14 +213,17 @@ func (s *Stream) all() []Setting {
 			set: config.Choice(&s.Storage, store.Bucket, store.TimeSeries, store.Memory),
 		},
 		{
-			Name: "granularity", Kind: "DURATION", Initial: "5m", Usage: "length of a bucket's window, 1m to 1h, a divisor of an hour",
+			Name: "granularity", Kind: "DURATION", Initial: "5m", Usage: "length of a bucket's window, 1m to 1h, a divisor of an hour; with columns up to 24h, a divisor of a day",
 			set: func(text string) error {
 				d, err := config.ParseDuration(text)
 				if err != nil {
 					return err
 				}
 				s.Granularity = d
-				return store.CheckGranularity(d)
+				if store.CheckGranularity(d, store.Columns) == nil { // checkTogether knows the format
+					return nil
+				}
+				return store.CheckGranularity(d, store.Documents)
 			},
 		},
 		{
@@ -369,6 +372,13 @@ func (c *Settings) checkTogether() error {
 		return errors.New("ack journaled needs a journal, and journal is off; allowed: stored")
 	}
 	for _, s := range c.Streams {
+		format := store.Documents
+		if s.hasBuckets() {
+			format = s.BucketFormat
+		}
+		if err := store.CheckGranularity(s.Granularity, format); err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
 		if waits := min(s.FlushMax, s.Granularity); s.hasBuckets() && s.SealAfter > 0 && s.SealAfter < 2*waits {
 			return fmt.Errorf("stream %s: seal-after %s is less than twice the %s that readings may wait (flush-max); most buckets would be packed before their last readings arrive",
 				s.Name, config.FormatDuration(s.SealAfter), config.FormatDuration(waits))

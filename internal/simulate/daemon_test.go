@@ -192,7 +192,7 @@ func (p *process) openStorage(o outside) error {
 		Database: p.conn.AsideDatabase(), Sessions: p.journal.Sessions, Lose: p.journal.Lose, LostBefore: p.journal.LostSessions(),
 		Holder: claim.Holder{
 			Host: o.address, Pid: 1, Boot: "boot", Dir: journalDir, Lock: "lock of " + o.address, Since: time.Now(),
-			Daemon: p.session, Address: o.address, Streams: []string{bucketStream, seriesStream}, Columns: true,
+			Daemon: p.session, Address: o.address, Streams: []string{bucketStream, seriesStream}, Columns: true, LongWindows: true,
 		},
 		Unreachable: func() []string { return p.peers.Unreachable() },
 		Logger:      p.log, Registerer: p.metrics,
@@ -211,6 +211,7 @@ func (p *process) openStorage(o outside) error {
 		of.Format = store.Columns
 	}
 	of.ReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
+	of.ReadLongWindows = func() bool { return p.peers.ReadLongWindows(bucketStream) }
 	buckets, err := bucket.New(of)
 	if err != nil {
 		return err
@@ -240,7 +241,7 @@ func (p *process) live(ctx context.Context) ([]peers.Peer, error) {
 	others, err := p.claims.Others(ctx)
 	live, addresses := make([]peers.Peer, len(others)), make([]string, len(others))
 	for i, o := range others {
-		live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, Since: o.Since, Unreachable: o.Unreachable}
+		live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, LongWindows: o.LongWindows, Since: o.Since, Unreachable: o.Unreachable}
 		addresses[i] = o.Address
 	}
 	if err == nil {

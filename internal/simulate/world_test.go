@@ -349,7 +349,11 @@ func (w *world) start(h *host) {
 	h.starts++
 	name := fmt.Sprintf("%s%d", h.name, h.starts)
 	if h.starts > 1 && w.moods.regrain && w.chance(0.5) {
-		h.granularity = choose(w, []time.Duration{time.Minute, 5 * time.Minute, time.Hour})
+		granularities := []time.Duration{time.Minute, 5 * time.Minute, time.Hour}
+		if w.moods.settings.columns {
+			granularities = append(granularities, 2*time.Hour, 24*time.Hour)
+		}
+		h.granularity = choose(w, granularities)
 	}
 	p := &hosted{process: process{
 		name: name, session: "s" + strings.ToLower(name), settings: w.moods.settings, files: h.files, letters: h.letters,

@@ -145,13 +145,14 @@ func (w *walk) failed(err error) error {
 // that are queried separately.
 func (w *walk) filter() bson.D {
 	from, to := bson.DateTime(w.query.From), bson.DateTime(w.query.To)
+	// A bucket that began up to an hour earlier may reach into the span; of longer ones,
+	// those of a few windows may.
+	starting := bson.A{bson.D{startingIn(w.query.Sensor, w.query.From-store.MaxGranularity.Milliseconds()+1, w.query.To)}}
+	for _, start := range store.LongWindows(w.query.From) {
+		starting = append(starting, bson.D{startingIn(w.query.Sensor, start, start+1)})
+	}
 	filter := bson.D{
-		// A bucket that began up to the longest window earlier may reach into the
-		// span.
-		{Key: "_id", Value: bson.D{
-			{Key: "$gte", Value: startKey(w.query.Sensor, w.query.From-store.MaxGranularity.Milliseconds()+1)},
-			{Key: "$lt", Value: startKey(w.query.Sensor, w.query.To)},
-		}},
+		{Key: "$or", Value: starting},
 		// Documents without first and last match, too.
 		{Key: "$nor", Value: bson.A{
 			bson.D{{Key: "last", Value: bson.D{{Key: "$lt", Value: from}}}},
@@ -166,6 +167,11 @@ func (w *walk) filter() bson.D {
 		filter = append(filter, bson.E{Key: "_id.b", Value: bson.D{{Key: "$nin", Value: starts}}})
 	}
 	return w.store.ofSensor(w.query.Sensor, filter)
+}
+
+// startingIn matches the documents of the sensor's windows that start in a span.
+func startingIn(sensor string, from, to int64) bson.E {
+	return bson.E{Key: "_id", Value: bson.D{{Key: "$gte", Value: startKey(sensor, from)}, {Key: "$lt", Value: startKey(sensor, to)}}}
 }
 
 // startKey precedes every key of the sensor's windows from ms on, since keys
@@ -257,10 +263,7 @@ func (w *walk) asOfOneMoment(start int64, docs []bson.Raw) ([]bson.Raw, error) {
 // their start.
 func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
 	projection := append(slices.Clone(w.projection), bson.E{Key: "w", Value: 1}, bson.E{Key: "full", Value: 1}, bson.E{Key: migratedMark, Value: 1})
-	windows := w.store.ofSensor(w.query.Sensor, bson.D{{Key: "_id", Value: bson.D{
-		{Key: "$gte", Value: startKey(w.query.Sensor, from)},
-		{Key: "$lt", Value: startKey(w.query.Sensor, to)},
-	}}})
+	windows := w.store.ofSensor(w.query.Sensor, bson.D{startingIn(w.query.Sensor, from, to)})
 	found := make(map[int64][]bson.Raw)
 	for doc, err := range w.store.Each(w.ctx, windows, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection), 0) {
 		var start int64

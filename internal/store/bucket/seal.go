@@ -103,7 +103,7 @@ func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {
 func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, limit int) iter.Seq2[bson.Raw, error] {
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	filter := bson.D{
-		{Key: "_id", Value: bson.D{{Key: "$gte", Value: startKey(sensor, from)}, {Key: "$lt", Value: startKey(sensor, ended)}}},
+		startingIn(sensor, from, ended),
 		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}, // tombstones have none
 		{Key: "$expr", Value: op("$and",
 			op("$ne", "$count", "$sealed.n"),

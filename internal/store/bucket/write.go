@@ -30,6 +30,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	if to == nil {
 		return
 	}
+	writes = s.allCanFind(writes)
 	bulk := s.bulks.get()
 	defer s.bulks.put(bulk)
 	s.forget(writes, to)
@@ -298,6 +299,27 @@ func (s *Store) format() store.Format {
 		return store.Columns
 	}
 	return store.Documents
+}
+
+var errShortWindows = errors.New("a daemon of an earlier release, which does not look for readings in windows longer than an hour, stores this stream, or did until a few seconds ago: " +
+	"such windows are not written until it is upgraded or stopped")
+
+// allCanFind returns the writes into windows that all daemons look for readings in, see
+// Config.ReadLongWindows. It marks the others as unsent.
+func (s *Store) allCanFind(writes []*batch.Pending) []*batch.Pending {
+	long := func(pending *batch.Pending) bool { return pending.Granularity > store.MaxGranularity }
+	if s.ReadLongWindows == nil || !slices.ContainsFunc(writes, long) || s.ReadLongWindows() {
+		return writes
+	}
+	var out []*batch.Pending
+	for _, pending := range writes {
+		if long(pending) {
+			pending.Verdict, pending.Err = batch.Unsent, errShortWindows
+			continue
+		}
+		out = append(out, pending)
+	}
+	return out
 }
 
 // Packs reports whether blocks may be written, see Config.ReadColumns.
