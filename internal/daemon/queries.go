@@ -86,7 +86,7 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 		return j.Secure()
 	}
 	stored := read.Stored{
-		Sources: s.sources(), Distinct: s.distinct, Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
+		Sources: s.sources(), Duplicates: s.duplicatesOf, Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
 		Backlog: read.Backlog{
 			Journal: j, WaitingSensors: s.queue.WaitingSensors, WaitingNewest: s.queue.WaitingNewest,
 			Waiting: func(stream, sensor string) ([]batch.Ref, uint64) {

@@ -259,8 +259,8 @@ func (s *Stream) all() []Setting {
 			Usage: "pack a bucket into one block once its window ended this long ago, at least twice --flush-max; 0: only brim seal does; with columns the default is 2h",
 		},
 		{
-			Name: "duplicates", live: true, Kind: "RULE", Initial: string(store.Keep), set: config.Choice(&s.Duplicates, store.Keep, store.DropIdentical),
-			Usage: "which readings of a sensor with the same time are kept: keep (all), or drop-identical (one of those with the same fields, values and tags); queries apply the rule immediately; sealing removes the duplicates from MongoDB",
+			Name: "duplicates", live: true, Kind: "RULE", Initial: string(store.Keep), set: config.Choice(&s.Duplicates, store.Keep, store.DropIdentical, store.LastWins),
+			Usage: "which readings of a sensor with the same time are kept: keep (all), drop-identical (one of those with the same fields, values and tags), or with columns last-wins (the last value of each field); queries apply the rule immediately; sealing removes the duplicates from MongoDB",
 		},
 		{Name: "fields", live: true, Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
 		{
@@ -378,6 +378,9 @@ func (c *Settings) checkTogether() error {
 		}
 		if err := store.CheckGranularity(s.Granularity, format); err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		if s.Duplicates == store.LastWins && format != store.Columns {
+			return fmt.Errorf("stream %s: duplicates last-wins needs --storage bucket with --bucket-format columns, which keep the order in which readings arrived; allowed here: keep, drop-identical", s.Name)
 		}
 		if waits := min(s.FlushMax, s.Granularity); s.hasBuckets() && s.SealAfter > 0 && s.SealAfter < 2*waits {
 			return fmt.Errorf("stream %s: seal-after %s is less than twice the %s that readings may wait (flush-max); most buckets would be packed before their last readings arrive",

@@ -472,10 +472,11 @@ func (s *storage) watchStaleness(ctx context.Context) {
 	})
 }
 
-// distinct reports whether identical readings of a stream are dropped.
-func (s *storage) distinct(stream string) bool {
+// duplicatesOf returns the stream's rule on duplicates.
+func (s *storage) duplicatesOf(stream string) store.Duplicates {
 	rule, _ := s.duplicates.Load(stream)
-	return rule == store.DropIdentical
+	known, _ := rule.(store.Duplicates)
+	return known
 }
 
 // A watchedSource is a stream's store; deleted sensors are no longer expected.

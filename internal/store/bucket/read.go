@@ -25,7 +25,7 @@ import (
 type piece struct {
 	start    int64 // milliseconds since the epoch
 	doc      bson.Raw
-	unstored []telemetry.Reading
+	unstored []telemetry.Unstored
 }
 
 // walk yields what a query needs, in the order of the windows' starts: the documents
@@ -306,13 +306,12 @@ func grainOf(doc bson.Raw) int32 {
 
 // notIn returns the readings that no part of their bucket holds, in the order of
 // their sequences: those above the largest sequence of their session in any part.
-func notIn(docs []bson.Raw, unstored []telemetry.Unstored) []telemetry.Reading {
+func notIn(docs []bson.Raw, unstored []telemetry.Unstored) (out []telemetry.Unstored) {
 	type bucket struct {
 		grain   int32
 		session string
 	}
 	largest := make(map[bucket]int64)
-	var out []telemetry.Reading
 	for _, u := range unstored {
 		of := bucket{int32(u.Granularity / time.Second), u.Session}
 		last, known := largest[of]
@@ -326,7 +325,7 @@ func notIn(docs []bson.Raw, unstored []telemetry.Unstored) []telemetry.Reading {
 			largest[of] = last
 		}
 		if last < int64(u.Sequence) {
-			out = append(out, u.Reading)
+			out = append(out, u)
 		}
 	}
 	return out
@@ -453,6 +452,7 @@ type packed struct {
 // due is a reading of a piece.
 type due struct {
 	order int
+	key   block.Key // if the last one wins
 	telemetry.Reading
 }
 
@@ -460,8 +460,8 @@ type due struct {
 func (e *emitter) hold(p piece) {
 	e.pieces++
 	if p.doc == nil {
-		for _, r := range p.unstored {
-			e.open = append(e.open, due{e.pieces, r})
+		for _, u := range p.unstored {
+			e.open = append(e.open, due{e.pieces, block.Key{Arrival: u.Arrival, Session: u.Session, Sequence: u.Sequence}, u.Reading})
 		}
 		e.sort()
 		return
@@ -504,9 +504,15 @@ func (e *emitter) emit(ctx context.Context, before int64) (more bool, err error)
 // drain yields what is unpacked and older than before.
 func (e *emitter) drain(before int64) bool {
 	for e.given < len(e.open) && e.open[e.given].Time.UnixMilli() < before {
-		r := e.open[e.given].Reading
-		e.open[e.given] = due{}
-		if e.given++; !e.yield(r, nil) {
+		r, n := e.open[e.given].Reading, 1
+		if e.query.LastWins {
+			for e.given+n < len(e.open) && e.open[e.given+n].Time.Equal(r.Time) {
+				n++
+			}
+			r = lastWins(e.open[e.given:][:n])
+		}
+		clear(e.open[e.given:][:n])
+		if e.given += n; !e.yield(r, nil) {
 			return false
 		}
 		if e.left--; e.left == 0 {
@@ -527,13 +533,25 @@ func (e *emitter) unpack(ctx context.Context, p packed) error {
 		if err := spend(ctx, b, e.query.Fields); err != nil {
 			return err
 		}
+		var keys []block.Key
+		if e.query.LastWins {
+			var err error
+			if keys, err = b.Keys(); err != nil {
+				return err
+			}
+		}
 		e.open = slices.Grow(e.open, b.Len())
+		at := -1
 		for r, err := range b.Readings(e.query.Sensor, tags, e.query.Fields) {
 			if err != nil {
 				return err
 			}
-			if at := r.Time.UnixMilli(); at >= e.query.From && at < e.query.To {
-				e.open = append(e.open, due{p.order, r})
+			one := due{order: p.order, Reading: r}
+			if at++; keys != nil {
+				one.key = keys[at]
+			}
+			if ms := r.Time.UnixMilli(); ms >= e.query.From && ms < e.query.To {
+				e.open = append(e.open, one)
 			}
 		}
 		return nil
@@ -547,7 +565,7 @@ func (e *emitter) unpack(ctx context.Context, p packed) error {
 			return nil
 		}
 		r, err := e.decoder.Reading(m, tags)
-		e.open = append(e.open, due{p.order, r})
+		e.open = append(e.open, due{order: p.order, Reading: r})
 		return err
 	})
 	e.sort()

@@ -208,6 +208,7 @@ type operation struct {
 	bytes   int64
 	fills   bool // the part is closed by this very update
 	format  store.Format
+	ordered bool // its block keeps the order in which readings arrived, see store.LastWins
 
 	tags *[]telemetry.Tag // that the part must have; nil for an operation without rows
 	own  int              // rows with other tags
@@ -233,7 +234,7 @@ func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	now := s.Live.Load()
 	op := operation{
-		pending: pending, part: p, number: p.number, format: s.format(),
+		pending: pending, part: p, number: p.number, format: s.format(), ordered: now.Duplicates == store.LastWins,
 		maxReadings: int64(now.MaxReadings), maxBytes: int64(now.MaxBytes),
 		tags: p.tags,
 	}
