@@ -57,6 +57,7 @@ type settings struct {
 	pings        bool          // whether it notices that MongoDB has stopped answering
 	remembered   int           // buckets that the queue remembers; 0: its default
 	columns      bool          // of which buckets are made
+	distinct     bool          // identical readings are dropped
 	seal         time.Duration // how long after its end a window is packed; 0: never
 	retention    time.Duration // of what is accepted; the collections keep all
 }
@@ -210,6 +211,9 @@ func (p *process) openStorage(o outside) error {
 	if of.Stream = bucketStream; c.columns {
 		of.Format = store.Columns
 	}
+	if c.distinct {
+		of.Duplicates = store.DropIdentical
+	}
 	of.ReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
 	of.ReadLongWindows = func() bool { return p.peers.ReadLongWindows(bucketStream) }
 	buckets, err := bucket.New(of)
@@ -280,6 +284,12 @@ func (p *process) openHandler(outside) error {
 	}
 	reader.Open(read.Stored{
 		Sources: sources, Others: p.peers,
+		Duplicates: func(string) store.Duplicates {
+			if c.distinct {
+				return store.DropIdentical
+			}
+			return store.Keep
+		},
 		FlushSensor: func(ctx context.Context, stream, sensor string) error {
 			if durable, err := p.queue.FlushSensor(ctx, stream, sensor); err != nil || durable {
 				return err
