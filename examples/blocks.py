@@ -185,7 +185,10 @@ class Reader:
 def section(data, kind):
     """Returns a reader of a section, decompressed if it must be."""
     if kind & COMPRESSED:
-        import zstandard
+        try:
+            import zstandard
+        except ImportError:
+            raise RuntimeError("the block is compressed with zstd: install the Python package zstandard to read it") from None
 
         reader = Reader(data)
         size = reader.uvarint()

@@ -62,6 +62,16 @@ func TestColumnsAreStoredReadAndSealed(t *testing.T) {
 		got := runBrim(t, nil, "seal", stream, "--admin", b.Admin)
 		assert.ErrorContains(t, got.err, want)
 	}
+	got = runBrim(t, nil, "seal", "readings", "--wait", "--url", "http://"+b.HTTP, "--output", "json")
+	require.NoError(t, got.err, got.stderr)
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &p))
+	assert.Equal(t, []int64{2, 0}, []int64{p.Sensors, p.Parts}, "all are sealed already")
+	for stream, want := range map[string]string{"series": "only buckets can be packed (no_buckets, HTTP 400)", "none": "(stream_unknown, HTTP 404)"} {
+		got := runBrim(t, nil, "seal", stream, "--url", "http://"+b.HTTP)
+		assert.ErrorContains(t, got.err, want)
+	}
+	got = runBrim(t, nil, "seal", "readings", "--url", "http://"+b.HTTP, "--admin", b.Admin)
+	assert.ErrorContains(t, got.err, "give one of them")
 	got = runBrim(t, nil, "seal", "series")
 	assert.NotContains(t, fmt.Sprint(got.err), "no Host in request URL", "the daemon of this machine is the default")
 	got = runBrim(t, nil, "seal", "--admin", b.Admin)

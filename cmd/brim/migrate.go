@@ -81,7 +81,7 @@ func newMigrate(p *process) *cobra.Command {
 			return err
 		}
 		o.granularity = d
-		return store.CheckGranularity(d)
+		return store.CheckGranularity(d, store.Documents)
 	})
 	add("storage", "", "bucket|timeseries", "kind of storage", config.Choice(&o.storage, store.Bucket, store.TimeSeries))
 	add("bucket-max-readings", "", "N", "readings in one part of a bucket; empty: as the stream has it", config.Count(&o.maxReadings, 1, 1_000_000))
@@ -234,7 +234,7 @@ func (o *migrateOptions) learn(ctx context.Context, p *process) error {
 	}
 	if d, err := time.ParseDuration(work.To); err == nil {
 		o.granularity = d
-		return store.CheckGranularity(d)
+		return store.CheckGranularity(d, store.Documents)
 	}
 	if err := config.Choice(&o.storage, store.Bucket, store.TimeSeries)(work.To); err != nil {
 		return fmt.Errorf("the migration of stream %s is to %q, which this version of brim does not know: %w", w.stream.Name, work.To, err)

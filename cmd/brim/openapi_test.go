@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
@@ -37,7 +38,7 @@ func description(t *testing.T) *openapi3.T {
 // registers.
 func TestEveryPathIsDescribed(t *testing.T) {
 	t.Parallel()
-	want := []string{"GET " + openapi.Path, "GET /"}
+	want := []string{"GET " + openapi.Path, "GET /", "GET " + daemon.SealPath, "POST " + daemon.SealPath}
 	paths := read.Paths()
 	maps.Copy(paths, promapi.Paths())
 	for path, methods := range paths {

@@ -48,6 +48,10 @@ type Batch struct {
 	// places are the numbers of the rows in the batch that this is a part of; nil: it
 	// is the whole.
 	places []uint32
+
+	// arrivals are those of the rows, in milliseconds since the epoch, if they came with
+	// several requests; nil: all arrived at Received.
+	arrivals []int64
 }
 
 // A seriesRef is a series of a batch, with its hash beside it: a lane finds its rows

@@ -15,6 +15,7 @@ import (
 //	sequence  difference from the previous reading. Unless series and shape are those of the
 //	          first reading, 0 and their numbers come before the difference
 //	time      difference from the previous reading
+//	arrival   by how much more later than its time it came than the previous reading
 //	values    differences from the first reading if both have the same shape
 //
 // A sensor's values are close to each other and mostly decimals of a few digits, so that a
@@ -25,6 +26,7 @@ type Packed struct {
 	shape  *Shape // of the first reading
 	others *kinds // of further readings; nil: all have those of the first
 	time   int64  // of the last reading
+	delay  int64  // likewise, from its time to its arrival
 	seq    uint64 // of the last reading
 	n      int
 }
@@ -90,6 +92,8 @@ func (p *Packed) Append(r Ref) bool {
 	}
 	to = binary.AppendUvarint(to, seq-p.seq)
 	to = binary.AppendVarint(to, row.Time-p.time)
+	delay := r.Arrival() - row.Time
+	to = binary.AppendVarint(to, delay-p.delay)
 	var few [16]uint64
 	first := p.first(few[:0], shape)
 	for i, word := range b.Values(row) {
@@ -107,7 +111,7 @@ func (p *Packed) Append(r Ref) bool {
 		p.data = append(larger[:0], p.data...)
 	}
 	p.data = append(p.data, to...)
-	p.time, p.seq, p.n = row.Time, seq, p.n+1
+	p.time, p.delay, p.seq, p.n = row.Time, delay, seq, p.n+1
 	return true
 }
 
@@ -166,6 +170,7 @@ func (p *Packed) first(to []uint64, shape *Shape) []uint64 {
 	}
 	d := unpacker{data: p.data}
 	d.uvarint()
+	d.varint()
 	d.varint()
 	for _, f := range p.shape.Fields {
 		to = append(to, d.value(f.Kind, 0))
@@ -230,7 +235,7 @@ func (p *Packed) Unpack() Batch {
 		return Batch{}
 	}
 	b := Batch{
-		rows: make([]Row, 0, p.n), places: make([]uint32, 0, p.n), values: make([]uint64, 0, p.n*len(p.shape.Fields)),
+		rows: make([]Row, 0, p.n), places: make([]uint32, 0, p.n), arrivals: make([]int64, 0, p.n), values: make([]uint64, 0, p.n*len(p.shape.Fields)),
 		series: []seriesRef{refOf(p.series)}, shapes: []*Shape{p.shape},
 	}
 	if p.others != nil {
@@ -241,6 +246,7 @@ func (p *Packed) Unpack() Batch {
 	}
 	d := unpacker{data: p.data}
 	var seq uint64
+	var delay int64
 	var row Row
 	first := make([]uint64, len(p.shape.Fields)) // values, as far as they are known
 	for i := range p.n {
@@ -254,6 +260,7 @@ func (p *Packed) Unpack() Batch {
 			b.FirstSeq = seq
 		}
 		row.Time += d.varint()
+		delay += d.varint()
 		row.offset = uint32(len(b.values))
 		shape := b.shapes[row.shape]
 		row.Size = shape.size
@@ -274,6 +281,7 @@ func (p *Packed) Unpack() Batch {
 			b.values = append(b.values, word)
 		}
 		b.rows, b.places = append(b.rows, row), append(b.places, uint32(seq-b.FirstSeq))
+		b.arrivals = append(b.arrivals, row.Time+delay)
 	}
 	b.memory = b.countMemory(0)
 	return b

@@ -56,6 +56,7 @@ func TestReadingsAreUnpackedAsTheyWerePacked(t *testing.T) {
 				fields = append(fields, drawField(t, string(name)))
 			}
 			r := oneOf(rapid.SampledFrom([]string{"north", "north", "south", ""}).Draw(t, "site"), rapid.Int64Range(0, 1<<45).Draw(t, "time"), seq, fields...)
+			r.Batch.Received = time.UnixMilli(rapid.Int64Range(0, 1<<45).Draw(t, "arrival"))
 			before := p.Unpack()
 			require.True(t, p.Append(r))
 			require.Equal(t, len(want), before.Len())
@@ -68,6 +69,7 @@ func TestReadingsAreUnpackedAsTheyWerePacked(t *testing.T) {
 		for i, w := range want {
 			r := Ref{Batch: &got, Index: uint32(i)}
 			assert.Equal(t, w.Seq(), r.Seq())
+			assert.Equal(t, w.Arrival(), r.Arrival())
 			assert.Equal(t, w.Row().Size, r.Row().Size)
 			assert.Equal(t, w.Batch.Reading(0), got.Reading(uint32(i)))
 			assert.Equal(t, w.Batch.Series(w.Row()).Hash, got.Series(r.Row()).Hash)

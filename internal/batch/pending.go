@@ -19,6 +19,14 @@ func (r Ref) Seq() uint64 {
 	return r.Batch.FirstSeq + uint64(r.Index)
 }
 
+// Arrival returns when the reading's request arrived, in milliseconds since the epoch.
+func (r Ref) Arrival() int64 {
+	if arrivals := r.Batch.arrivals; arrivals != nil {
+		return arrivals[r.Index]
+	}
+	return r.Batch.Received.UnixMilli()
+}
+
 // Pending holds the readings of one bucket that are not stored yet. A lane passes it to a
 // store repeatedly, until nothing is left. It belongs to its lane, and to the store
 // during a write.

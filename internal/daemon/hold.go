@@ -275,29 +275,6 @@ func (d *daemon) release(stream string) error {
 	return nil
 }
 
-// A SealBegun says which pass a request for sealing began.
-type SealBegun struct {
-	Stream  string `json:"stream"`
-	Pass    int64  `json:"pass"`
-	Session string `json:"session"` // of the process
-}
-
-// seal implements adminPages.seal.
-func (d *daemon) seal(stream string) (answer any, err error) {
-	s := d.storage.Load()
-	switch {
-	case !d.cfg.hasStream(stream):
-		return nil, unknownStream(stream)
-	case s == nil:
-		return nil, errNotReady
-	}
-	pass, ok := s.sealer.Seal(stream)
-	if !ok {
-		return nil, fmt.Errorf("%w: stream %q has storage %s, and only buckets can be packed", errNoBuckets, stream, d.cfg.stream(stream).Storage)
-	}
-	return SealBegun{Stream: stream, Pass: pass, Session: d.session}, nil
-}
-
 func unknownStream(stream string) error {
 	return fmt.Errorf("%w: %q", errUnknownStream, stream)
 }

@@ -86,7 +86,7 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 		return j.Secure()
 	}
 	stored := read.Stored{
-		Sources: s.sources(), Distinct: s.distinct, Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
+		Sources: s.sources(), Duplicates: s.duplicatesOf, Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
 		Backlog: read.Backlog{
 			Journal: j, WaitingSensors: s.queue.WaitingSensors, WaitingNewest: s.queue.WaitingNewest,
 			Waiting: func(stream, sensor string) ([]batch.Ref, uint64) {
@@ -114,9 +114,13 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 // ingest. A path that is not clean is unknown; http.ServeMux would redirect it.
 func (d *daemon) dataHandler() http.Handler {
 	in, out, prom, description, links := d.ingest.Handler(), d.reader.Handler(), d.promapi.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
+	seal := d.sealHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()
+		_, seals := streamToSeal(escaped)
 		switch {
+		case seals:
+			seal.ServeHTTP(w, r)
 		case read.Serves(r):
 			out.ServeHTTP(w, r)
 		case promapi.Serves(r.URL):

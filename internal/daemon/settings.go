@@ -216,14 +216,17 @@ func (s *Stream) all() []Setting {
 			set: config.Choice(&s.Storage, store.Bucket, store.TimeSeries, store.Memory),
 		},
 		{
-			Name: "granularity", Kind: "DURATION", Initial: "5m", Usage: "length of a bucket's window, 1m to 1h, a divisor of an hour",
+			Name: "granularity", Kind: "DURATION", Initial: "5m", Usage: "length of a bucket's window, 1m to 1h, a divisor of an hour; with columns up to 24h, a divisor of a day",
 			set: func(text string) error {
 				d, err := config.ParseDuration(text)
 				if err != nil {
 					return err
 				}
 				s.Granularity = d
-				return store.CheckGranularity(d)
+				if store.CheckGranularity(d, store.Columns) == nil { // checkTogether knows the format
+					return nil
+				}
+				return store.CheckGranularity(d, store.Documents)
 			},
 		},
 		{
@@ -259,8 +262,8 @@ func (s *Stream) all() []Setting {
 			Usage: "pack a bucket into one block once its window ended this long ago, at least twice --flush-max; 0: only brim seal does; with columns the default is 2h",
 		},
 		{
-			Name: "duplicates", live: true, Kind: "RULE", Initial: string(store.Keep), set: config.Choice(&s.Duplicates, store.Keep, store.DropIdentical),
-			Usage: "which readings of a sensor with the same time are kept: keep (all), or drop-identical (one of those with the same fields, values and tags); queries apply the rule immediately; sealing removes the duplicates from MongoDB",
+			Name: "duplicates", live: true, Kind: "RULE", Initial: string(store.Keep), set: config.Choice(&s.Duplicates, store.Keep, store.DropIdentical, store.LastWins),
+			Usage: "which readings of a sensor with the same time are kept: keep (all), drop-identical (one of those with the same fields, values and tags), or with columns last-wins (the last value of each field); queries apply the rule immediately; sealing removes the duplicates from MongoDB",
 		},
 		{Name: "fields", live: true, Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
 		{
@@ -372,6 +375,16 @@ func (c *Settings) checkTogether() error {
 		return errors.New("ack journaled needs a journal, and journal is off; allowed: stored")
 	}
 	for _, s := range c.Streams {
+		format := store.Documents
+		if s.hasBuckets() {
+			format = s.BucketFormat
+		}
+		if err := store.CheckGranularity(s.Granularity, format); err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		if s.Duplicates == store.LastWins && format != store.Columns {
+			return fmt.Errorf("stream %s: duplicates last-wins needs --storage bucket with --bucket-format columns, which keep the order in which readings arrived; allowed here: keep, drop-identical", s.Name)
+		}
 		if waits := min(s.FlushMax, s.Granularity); s.hasBuckets() && s.SealAfter > 0 && s.SealAfter < 2*waits {
 			return fmt.Errorf("stream %s: seal-after %s is less than twice the %s that readings may wait (flush-max); most buckets would be packed before their last readings arrive",
 				s.Name, config.FormatDuration(s.SealAfter), config.FormatDuration(waits))

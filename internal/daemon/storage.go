@@ -195,7 +195,7 @@ func (d *daemon) holder() claim.Holder {
 	host, _ := os.Hostname() // empty if unknown
 	h := claim.Holder{
 		Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now(),
-		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(), Columns: true,
+		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(), Columns: true, LongWindows: true,
 	}
 	if c.journaling() {
 		h.Dir, h.Lock = c.JournalPath(), machine.FileID(journal.LockFile(c.JournalPath()))
@@ -216,8 +216,9 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
 			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates,
-			ReadColumns: func() bool { return of.peers.ReadColumns(s.Name) },
-			Lost:        of.recheckAll, Logger: d.log, Registerer: d.registry,
+			ReadColumns:     func() bool { return of.peers.ReadColumns(s.Name) },
+			ReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
+			Lost:            of.recheckAll, Logger: d.log, Registerer: d.registry,
 		})
 	case store.TimeSeries:
 		return timeseries.New(timeseries.Config{
@@ -471,10 +472,11 @@ func (s *storage) watchStaleness(ctx context.Context) {
 	})
 }
 
-// distinct reports whether identical readings of a stream are dropped.
-func (s *storage) distinct(stream string) bool {
+// duplicatesOf returns the stream's rule on duplicates.
+func (s *storage) duplicatesOf(stream string) store.Duplicates {
 	rule, _ := s.duplicates.Load(stream)
-	return rule == store.DropIdentical
+	known, _ := rule.(store.Duplicates)
+	return known
 }
 
 // A watchedSource is a stream's store; deleted sensors are no longer expected.

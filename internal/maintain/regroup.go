@@ -78,7 +78,7 @@ type Regroup struct {
 func NewRegroup(cfg RegroupConfig) (*Regroup, error) {
 	span := cfg.Granularity
 	for _, g := range append([]time.Duration{cfg.Granularity}, cfg.Found...) {
-		if err := store.CheckGranularity(g); err != nil {
+		if err := store.CheckGranularity(g, store.Documents); err != nil {
 			return nil, err
 		}
 		span = leastMultiple(span, g)
@@ -151,7 +151,7 @@ func (r *Regroup) read(raw bson.Raw) (oldPart, error) {
 		return p, err
 	}
 	g := time.Duration(p.id.grain) * time.Second
-	if err := store.CheckGranularity(g); err != nil {
+	if err := store.CheckGranularity(g, store.Documents); err != nil {
 		return p, fmt.Errorf("document %v is none of a bucket stream: %w", p.id, err)
 	}
 	if r.span%g != 0 {

@@ -34,7 +34,7 @@ func Granularities(ctx context.Context, coll *mongo.Collection) ([]time.Duration
 	for _, d := range found {
 		seconds, _ := d.Lookup("_id").Int32OK()
 		// What else is there is named when it is to be moved.
-		if g := time.Duration(seconds) * time.Second; store.CheckGranularity(g) == nil {
+		if g := time.Duration(seconds) * time.Second; store.CheckGranularity(g, store.Documents) == nil {
 			out = append(out, g)
 		}
 	}

@@ -66,6 +66,7 @@ type Peer struct {
 	TLS         bool     // whether the listener has TLS
 	Streams     []string // that it stores; none: unknown
 	Columns     bool     // it can read blocks of columns
+	LongWindows bool     // it finds readings in windows of up to 24 h
 	Since       time.Time
 	Unreachable []string // addresses that it could not reach recently
 }
@@ -212,12 +213,21 @@ func (one *Peer) stores(stream string) bool {
 // ReadColumns reports whether all live daemons with the stream are known to read blocks of
 // columns.
 func (p *Peers) ReadColumns(stream string) bool {
-	if p == nil {
-		return false
-	}
+	return p != nil && p.all(stream, func(one *Peer) bool { return one.Columns })
+}
+
+// ReadLongWindows reports whether all live daemons with the stream are known to find readings
+// in windows longer than an hour. Without peers it is true, so that the journal of a daemon that
+// has such windows can be replayed.
+func (p *Peers) ReadLongWindows(stream string) bool {
+	return p == nil || p.all(stream, func(one *Peer) bool { return one.LongWindows })
+}
+
+// all reports whether all live daemons with the stream are known, and can do something.
+func (p *Peers) all(stream string, can func(*Peer) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.listed && !slices.ContainsFunc(p.known, func(one peer) bool { return !one.Columns && one.stores(stream) })
+	return p.listed && !slices.ContainsFunc(p.known, func(one peer) bool { return one.stores(stream) && !can(&one.Peer) })
 }
 
 // LimitAge returns how long readings may wait before they must be sent to MongoDB, or 0 for

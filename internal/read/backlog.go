@@ -251,7 +251,7 @@ func (s *search) takeRow(r batch.Ref) error {
 		granularity = s.backlog.Granularity(s.stream)
 	}
 	return s.keep(telemetry.Unstored{
-		Session: r.Batch.Session, Sequence: r.Seq(), Granularity: granularity, Reading: r.Batch.Reading(r.Index),
+		Session: r.Batch.Session, Sequence: r.Seq(), Arrival: r.Arrival(), Granularity: granularity, Reading: r.Batch.Reading(r.Index),
 	})
 }
 

@@ -99,8 +99,8 @@ func TestJournaledReadingsAreFound(t *testing.T) {
 			require.NoError(t, s.run(t.Context(), 1<<30))
 			require.Len(t, s.found, 40)
 			first, third := s.found[0], s.found[1]
-			assert.Equal(t, telemetry.Unstored{Session: "s1", Sequence: 1, Granularity: granularity, Reading: reading("a", 0, 0)}, first)
-			assert.Equal(t, telemetry.Unstored{Session: "s1", Sequence: 3, Granularity: granularity, Reading: reading("a", 2*time.Second, 2)}, third)
+			assert.Equal(t, telemetry.Unstored{Session: "s1", Sequence: 1, Arrival: base.UnixMilli(), Granularity: granularity, Reading: reading("a", 0, 0)}, first)
+			assert.Equal(t, telemetry.Unstored{Session: "s1", Sequence: 3, Arrival: base.UnixMilli(), Granularity: granularity, Reading: reading("a", 2*time.Second, 2)}, third)
 			s = searchFor(&backlog, "readings", "a")
 			s.from, s.to = base.Add(10*time.Second).UnixMilli(), base.Add(20*time.Second).UnixMilli()
 			require.NoError(t, s.run(t.Context(), 1<<30))

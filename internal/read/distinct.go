@@ -21,3 +21,28 @@ func (d distinctSource) Readings(ctx context.Context, q telemetry.Query) iter.Se
 func (d distinctSource) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	return store.DistinctSummary(ctx, q, d.Source.Readings)
 }
+
+// A lastWinsSource returns one reading for each time, with the last value of each field.
+// Latest returns a reading of the newest time; see Session.latest.
+type lastWinsSource struct{ Source }
+
+// Readings implements Source.
+func (l lastWinsSource) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	q.LastWins = true
+	return l.Source.Readings(ctx, q)
+}
+
+// Summary implements Source.
+func (l lastWinsSource) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	q.Limit = 0
+	return store.SumUp(q, l.Readings(ctx, q.Query))
+}
+
+// dropsReadings reports whether a source has fewer readings than are stored or wait.
+func dropsReadings(s Source) bool {
+	switch s.(type) {
+	case distinctSource, lastWinsSource:
+		return true
+	}
+	return false
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -35,7 +36,9 @@ func waitingAt(text string, seconds ...int) *batch.Batch {
 	return b.Batch()
 }
 
-func dropIdentical(s *Stored) { s.Distinct = func(string) bool { return true } }
+func dropIdentical(s *Stored) {
+	s.Duplicates = func(string) store.Duplicates { return store.DropIdentical }
+}
 
 // TestRepeatsDoNotHideWhatWaits follows pages of any size while readings and their repeats
 // wait in both daemons.

@@ -103,6 +103,7 @@ func (s *search) withOthers(of *Session, collect func(func([]byte) error) []stri
 type origin struct {
 	Session     string `json:"session"`
 	Sequence    uint64 `json:"sequence"`
+	Arrival     int64  `json:"arrival"`     // in milliseconds since the epoch; 0 from earlier releases
 	Granularity int64  `json:"granularity"` // in seconds; 0: the stream's present one
 }
 
@@ -111,6 +112,7 @@ func appendWaiting(dst []byte, u *telemetry.Unstored) []byte {
 	dst = u.Reading.AppendJSON(dst)
 	dst = append(append(dst[:len(dst)-1], `,"session":`...), quoted(u.Session)...)
 	dst = strconv.AppendUint(append(dst, `,"sequence":`...), u.Sequence, 10)
+	dst = strconv.AppendInt(append(dst, `,"arrival":`...), u.Arrival, 10)
 	return append(strconv.AppendInt(append(dst, `,"granularity":`...), int64(u.Granularity/time.Second), 10), '}')
 }
 
@@ -126,7 +128,7 @@ func (s *search) parse(body []byte) (out []telemetry.Unstored, err error) {
 			err = json.Unmarshal(line, &one.Reading)
 		}
 		if err == nil {
-			one.Session, one.Sequence, one.Granularity = of.Session, of.Sequence, time.Duration(of.Granularity)*time.Second
+			one.Session, one.Sequence, one.Arrival, one.Granularity = of.Session, of.Sequence, of.Arrival, time.Duration(of.Granularity)*time.Second
 			err = s.check(&one)
 		}
 		if err != nil {

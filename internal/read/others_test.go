@@ -208,7 +208,7 @@ func TestOthersStoreASensorBeforeItIsDeleted(t *testing.T) {
 func TestWaitingReadingsAreGivenWithTheirOrigin(t *testing.T) {
 	t.Parallel()
 	_, there, _ := twoDaemons(t)
-	const one = `{"sensorId":"a","ts":"2026-11-21T10:00:10.000Z","fields":{"v":10},"session":"s2","sequence":1,"granularity":300}`
+	const one = `{"sensorId":"a","ts":"2026-11-21T10:00:10.000Z","fields":{"v":10},"session":"s2","sequence":1,"arrival":1795255200000,"granularity":300}`
 	got := get(there, "/v1/sensors/a/readings?unstored=only", typeLines)
 	assert.JSONEq(t, one, got.body, "although its MongoDB is away, and without asking other daemons")
 	assert.Equal(t, "there", got.header.Get(daemonHeader))

@@ -30,6 +30,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -107,9 +108,8 @@ type Config struct {
 // Stored is where the answers come from, once it is open.
 type Stored struct {
 	Sources map[string]Source // by stream
-	// Distinct reports whether identical readings of a stream are dropped, see
-	// store.DropIdentical. Nil: they never are.
-	Distinct func(stream string) bool
+	// Duplicates returns a stream's rule. Nil: all are store.Keep.
+	Duplicates func(stream string) store.Duplicates
 	// Catalogs are the streams' catalogs; without one, the sensors are those of the
 	// source, and their tags and fields those of their newest readings.
 	Catalogs map[string]Catalog

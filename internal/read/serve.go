@@ -131,8 +131,13 @@ func (r *Reader) sourceOf(stored *Stored, stream string) (string, Source, error)
 	if source == nil {
 		return "", nil, telemetry.Errorf(telemetry.NotFound, "stream_unknown", "stream %s does not exist; GET /v1/streams lists those that do", telemetry.Quote([]byte(stream)))
 	}
-	if stored.Distinct != nil && stored.Distinct(stream) {
-		source = distinctSource{source}
+	if stored.Duplicates != nil {
+		switch stored.Duplicates(stream) {
+		case store.DropIdentical:
+			source = distinctSource{source}
+		case store.LastWins:
+			source = lastWinsSource{source}
+		}
 	}
 	return stream, source, nil
 }

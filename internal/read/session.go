@@ -199,7 +199,7 @@ func (s *Session) waiting(ctx context.Context, q telemetry.Query) ([]telemetry.U
 	}
 	find := s.newSearch(q)
 	// The oldest readings of a backlog may all be repeats, so that the page needs later ones.
-	if _, distinct := s.source.(distinctSource); !distinct {
+	if !dropsReadings(s.source) {
 		find.most = q.Limit
 	}
 	return s.unstored(ctx, find)
@@ -224,5 +224,13 @@ func (s *Session) latest(ctx context.Context, sensor string) (telemetry.Reading,
 	if err != nil {
 		return telemetry.Reading{}, false, err
 	}
-	return s.source.Latest(ctx, sensor, newest(unstored))
+	r, found, err := s.source.Latest(ctx, sensor, newest(unstored))
+	if _, lastWins := s.source.(lastWinsSource); !lastWins || !found || err != nil {
+		return r, found, err
+	}
+	at := r.Time.UnixMilli() // there may be other fields of that time
+	for whole, err := range s.Readings(ctx, telemetry.Query{Sensor: sensor, From: at, To: at + 1}) {
+		return whole, err == nil, err
+	}
+	return r, true, nil // it was removed in between
 }

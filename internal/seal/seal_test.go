@@ -111,6 +111,28 @@ func TestWindowsThatEndedAreSealedOnce(t *testing.T) {
 	assert.Equal(t, 3, s.readings("a"))
 }
 
+// TestLongWindowsAreSealedWhenTheyEnd: a pass looks back as far as windows of the stream may be long.
+func TestLongWindowsAreSealedWhenTheyEnd(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	s := newScene(t, time.Hour)
+	var err error
+	s.stream.of.Store, err = bucket.New(bucket.Config{
+		Database: s.db, Stream: storetest.Stream, Granularity: day, Format: store.Columns, MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.stream.of.Store.Prepare(t.Context()))
+	s.stream.sealer = s.stream.of.Store.NewSealer()
+	s.stream.whole = time.Now()
+	yesterday := time.Now().UTC().Truncate(day).Add(-day)
+	s.stream.sealed = yesterday.Add(day - time.Minute)
+	r := storetest.Reading("a", 0, 1)
+	r.Time = yesterday.Add(time.Hour)
+	storetest.WriteAll(t, s.store, storetest.Pending(storetest.Batch(t, "s1", 1, r), day))
+	require.NoError(t, s.stream.pass(t.Context(), yesterday.Add(day), false))
+	assert.Zero(t, s.unsealed())
+}
+
 func TestRequestSealsWhatIsNotDue(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 0)

@@ -37,6 +37,7 @@ type request struct {
 	first    *request // that this one repeats
 	code     int      // of the answer; 0: it is unknown
 	accepted int
+	repeated int // of the readings: how many, at the end, were sent before
 
 	// Of a deletion.
 	others map[*host]*hosted // that ran when it began
@@ -101,6 +102,7 @@ func (w *world) post(h *host) {
 		b.WriteString(one.line(w.moods.filler))
 		names[i] = sensor + "@" + strconv.FormatInt(one.mark.Number, 10)
 	}
+	w.repeatBlindly(r, &b)
 	r.body = b.String()
 	if w.chance(w.moods.keys) {
 		r.key = fmt.Sprintf("key-%d", w.requests)
@@ -109,8 +111,24 @@ func (w *world) post(h *host) {
 	w.sendPost(r, strings.Join(names, " "))
 }
 
+// repeatBlindly adds readings that the client has sent already, in this request or before, where
+// the rule on duplicates makes that harmless.
+func (w *world) repeatBlindly(r *request, body *strings.Builder) {
+	m := &w.moods
+	if !m.settings.distinct || r.stream != bucketStream || m.removeFolder > 0 || w.chance(0.5) {
+		return
+	}
+	sent := slices.DeleteFunc(w.ledger.ofSensor(r.stream, r.readings[0].sensor), func(one *reading) bool { return one.bad || one.poison || one.home != r.host })
+	for range min(len(sent), 1+w.intN(3)) {
+		one := choose(w, sent)
+		one.open++
+		r.readings, r.repeated = append(r.readings, one), r.repeated+1
+		body.WriteString(one.line(m.filler))
+	}
+}
+
 func (w *world) sendPost(r *request, names string) {
-	entry := faulttest.Entry{Event: "attempt", Producer: r.readings[0].mark.Producer, From: r.readings[0].mark.Number, Count: len(r.readings)}
+	entry := faulttest.Entry{Event: "attempt", Producer: r.readings[0].mark.Producer, From: r.readings[0].mark.Number, Count: len(r.readings) - r.repeated}
 	for _, one := range r.readings {
 		if one.bad {
 			entry.Bad = append(entry.Bad, one.mark.Number)
@@ -153,7 +171,7 @@ func (w *world) repeat(h *host) {
 		return
 	}
 	first := choose(w, of[max(0, len(of)-6):])
-	r := &request{host: h, stream: first.stream, settle: w.posted, ack: first.ack, readings: first.readings, body: first.body, key: first.key, first: first}
+	r := &request{host: h, stream: first.stream, settle: w.posted, ack: first.ack, readings: first.readings, body: first.body, key: first.key, first: first, repeated: first.repeated}
 	for _, one := range r.readings {
 		one.open++
 	}
@@ -249,7 +267,7 @@ func (w *world) accepted(r *request, a *answer) {
 	for _, e := range a.Errors {
 		refused[e.Index] = e.Code
 	}
-	entry := faulttest.Entry{Event: "answer", Producer: r.readings[0].mark.Producer, From: r.readings[0].mark.Number, Count: len(r.readings), Code: r.code}
+	entry := faulttest.Entry{Event: "answer", Producer: r.readings[0].mark.Producer, From: r.readings[0].mark.Number, Count: len(r.readings) - r.repeated, Code: r.code}
 	for i, one := range r.readings {
 		code, bad := refused[i]
 		switch {

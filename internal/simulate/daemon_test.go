@@ -57,6 +57,7 @@ type settings struct {
 	pings        bool          // whether it notices that MongoDB has stopped answering
 	remembered   int           // buckets that the queue remembers; 0: its default
 	columns      bool          // of which buckets are made
+	distinct     bool          // identical readings are dropped
 	seal         time.Duration // how long after its end a window is packed; 0: never
 	retention    time.Duration // of what is accepted; the collections keep all
 }
@@ -192,7 +193,7 @@ func (p *process) openStorage(o outside) error {
 		Database: p.conn.AsideDatabase(), Sessions: p.journal.Sessions, Lose: p.journal.Lose, LostBefore: p.journal.LostSessions(),
 		Holder: claim.Holder{
 			Host: o.address, Pid: 1, Boot: "boot", Dir: journalDir, Lock: "lock of " + o.address, Since: time.Now(),
-			Daemon: p.session, Address: o.address, Streams: []string{bucketStream, seriesStream}, Columns: true,
+			Daemon: p.session, Address: o.address, Streams: []string{bucketStream, seriesStream}, Columns: true, LongWindows: true,
 		},
 		Unreachable: func() []string { return p.peers.Unreachable() },
 		Logger:      p.log, Registerer: p.metrics,
@@ -210,7 +211,11 @@ func (p *process) openStorage(o outside) error {
 	if of.Stream = bucketStream; c.columns {
 		of.Format = store.Columns
 	}
+	if c.distinct {
+		of.Duplicates = store.DropIdentical
+	}
 	of.ReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
+	of.ReadLongWindows = func() bool { return p.peers.ReadLongWindows(bucketStream) }
 	buckets, err := bucket.New(of)
 	if err != nil {
 		return err
@@ -240,7 +245,7 @@ func (p *process) live(ctx context.Context) ([]peers.Peer, error) {
 	others, err := p.claims.Others(ctx)
 	live, addresses := make([]peers.Peer, len(others)), make([]string, len(others))
 	for i, o := range others {
-		live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, Since: o.Since, Unreachable: o.Unreachable}
+		live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, LongWindows: o.LongWindows, Since: o.Since, Unreachable: o.Unreachable}
 		addresses[i] = o.Address
 	}
 	if err == nil {
@@ -279,6 +284,12 @@ func (p *process) openHandler(outside) error {
 	}
 	reader.Open(read.Stored{
 		Sources: sources, Others: p.peers,
+		Duplicates: func(string) store.Duplicates {
+			if c.distinct {
+				return store.DropIdentical
+			}
+			return store.Keep
+		},
 		FlushSensor: func(ctx context.Context, stream, sensor string) error {
 			if durable, err := p.queue.FlushSensor(ctx, stream, sensor); err != nil || durable {
 				return err

@@ -89,8 +89,11 @@ func drawMoods(seed uint64) moods {
 		},
 		queueBytes: 1 << 20, journalBytes: 1 << 20, segmentBytes: int64(number("segmentBytes", 4<<10, 16<<10, 64<<10)), tailBytes: int64(number("tailBytes", 1, 8<<10, 8<<20)),
 		lanes: number("lanes", 1, 2, 4), heartbeat: duration("heartbeat", 1009*time.Millisecond, 10007*time.Millisecond, 10007*time.Millisecond), pings: pick("pings", 8) == 0,
-		columns: pick("columns", 2) == 0, seal: duration("seal", 0, time.Second, time.Minute),
+		columns: pick("columns", 2) == 0, seal: duration("seal", 0, time.Second, time.Minute), distinct: pick("distinct", 6) == 0,
 		remembered: number("remembered", 0, 8), retention: duration("retention", 0, 0, 0, time.Hour),
+	}
+	if m.settings.distinct { // what is sent again after a deletion would be new
+		m.remove, m.drop, m.settings.retention = 0, 0, 0
 	}
 	m.land = oneOf("land", 2, 2, 0.1)
 	switch pick("rarer", 12) {
@@ -195,13 +198,18 @@ func choose[T any](w *world, of []T) T    { return of[w.random.IntN(len(of))] }
 
 // twiceAllowed reports whether readings of a stream may be stored twice.
 func (w *world) twiceAllowed(stream string) bool {
+	return w.moods.settings.distinct && stream == bucketStream || w.moreThanOnce(stream)
+}
+
+// moreThanOnce reports whether they may be, and no rule on duplicates hides that.
+func (w *world) moreThanOnce(stream string) bool {
 	return w.gap && stream == seriesStream || w.returned[stream]
 }
 
 // shownTwice reports whether answers may show readings of a stream twice: a daemon on a copied
 // journal answers queries until it is refused, and both daemons have the same readings.
 func (w *world) shownTwice(stream string) bool {
-	return w.twiceAllowed(stream) || w.moods.copyFolder > 0
+	return w.moreThanOnce(stream) || w.moods.copyFolder > 0
 }
 
 func (w *world) tell(from, to column, format string, args ...any) {
@@ -349,7 +357,11 @@ func (w *world) start(h *host) {
 	h.starts++
 	name := fmt.Sprintf("%s%d", h.name, h.starts)
 	if h.starts > 1 && w.moods.regrain && w.chance(0.5) {
-		h.granularity = choose(w, []time.Duration{time.Minute, 5 * time.Minute, time.Hour})
+		granularities := []time.Duration{time.Minute, 5 * time.Minute, time.Hour}
+		if w.moods.settings.columns {
+			granularities = append(granularities, 2*time.Hour, 24*time.Hour)
+		}
+		h.granularity = choose(w, granularities)
 	}
 	p := &hosted{process: process{
 		name: name, session: "s" + strings.ToLower(name), settings: w.moods.settings, files: h.files, letters: h.letters,

@@ -32,8 +32,11 @@ type Config struct {
 	// ReadColumns reports whether all daemons of the database can read blocks of columns.
 	// Until then none are written. Nil: they can.
 	ReadColumns func() bool
-	Lost        func() // called when the collection turns out to be gone; must not block; may be nil
-	Registerer  prometheus.Registerer
+	// ReadLongWindows reports whether all daemons of the database look for readings in windows
+	// longer than MaxGranularity. Until then, none are written. Nil: they do.
+	ReadLongWindows func() bool
+	Lost            func() // called when the collection turns out to be gone; must not block; may be nil
+	Registerer      prometheus.Registerer
 
 	Format               Format // this and what follows: see Settings
 	MaxReadings          int
@@ -110,7 +113,7 @@ type Prepared struct {
 
 // NewBase checks cfg; it does no I/O.
 func NewBase(cfg Config, storage Storage) (*Base, error) {
-	if err := CheckGranularity(cfg.Granularity); err != nil {
+	if err := CheckGranularity(cfg.Granularity, cfg.Format); err != nil {
 		return nil, err
 	}
 	if cfg.WriteTimeout == 0 {

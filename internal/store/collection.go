@@ -323,7 +323,7 @@ const longestLookup = 2 * time.Second
 // buckets have, at least that of granularity. MongoDB counts from the start of
 // a bucket's window: by a shorter one it would remove longer buckets, left from an
 // earlier granularity, before their youngest readings are old enough. If the search
-// takes too long, it is an hour, the longest possible.
+// takes too long, it is a day, the longest possible.
 func (c Collection) LongestWindow(ctx context.Context, granularity time.Duration) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, longestLookup)
 	defer cancel()
@@ -341,7 +341,7 @@ func (c Collection) LongestWindow(ctx context.Context, granularity time.Duration
 		case errors.Is(err, mongo.ErrNoDocuments):
 			return longest, nil
 		case err != nil && mongo.IsTimeout(err):
-			return MaxGranularity, nil
+			return MaxOfColumns, nil
 		case err != nil:
 			return 0, fmt.Errorf("search for longer buckets in collection %q: %w", c.Name, err)
 		}

@@ -22,6 +22,9 @@ const (
 	// DropIdentical keeps the first of those that have the same time, fields, values and
 	// tags, whatever the order of the fields. An integer is never identical to a double.
 	DropIdentical Duplicates = "drop-identical"
+	// LastWins keeps the last value of each field, by the order of block.Key: arrival, session,
+	// sequence. The readings of one time become one, with the tags of the last.
+	LastWins Duplicates = "last-wins"
 )
 
 // A Distinct recognizes identical readings of a sensor, which come in time order. The zero
@@ -127,9 +130,14 @@ func fieldsOf(all []telemetry.Field, names []string) (out []telemetry.Field) {
 
 // DistinctSummary does the same for a summary. It reads all readings.
 func DistinctSummary(ctx context.Context, q telemetry.SummaryQuery, all func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
+	return SumUp(q, DistinctReadings(ctx, q.Query, all))
+}
+
+// SumUp makes a summary of readings, which come in time order.
+func SumUp(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, last := NewSteps(q), int64(math.MinInt64)
-		for r, err := range DistinctReadings(ctx, q.Query, all) {
+		for r, err := range readings {
 			if err != nil {
 				yield(telemetry.Summary{}, err)
 				return

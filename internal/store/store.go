@@ -14,6 +14,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/config"
@@ -43,16 +44,52 @@ const (
 const (
 	MinGranularity = time.Minute
 	MaxGranularity = time.Hour
+	MaxOfColumns   = 24 * time.Hour // with Columns
 )
 
 // CheckGranularity returns why g cannot be the length of a bucket's window, or
 // nil: it must be whole seconds between a minute and an hour that divide an
-// hour, so that windows never straddle one.
-func CheckGranularity(g time.Duration) error {
-	if g < MinGranularity || g > MaxGranularity || g%time.Second != 0 || MaxGranularity%g != 0 {
-		return fmt.Errorf("granularity %s is invalid: it must divide an hour evenly, from 1m to 1h, like 1m, 5m, 10m, 15m, 30m or 1h", config.FormatDuration(g))
+// hour, so that windows never straddle one. With Columns, what has to be divided is a day.
+func CheckGranularity(g time.Duration, format Format) error {
+	longest, advice := MaxGranularity, "it must divide an hour evenly, from 1m to 1h, like 1m, 5m, 10m, 15m, 30m or 1h; in buckets with --bucket-format columns it must divide a day, and may be up to 24h"
+	if format == Columns {
+		longest, advice = MaxOfColumns, "it must divide a day evenly, from 1m to 24h, like 5m, 1h, 6h, 12h or 24h"
+	}
+	if g < MinGranularity || g > longest || g%time.Second != 0 || longest%g != 0 {
+		return fmt.Errorf("granularity %s is invalid: %s", config.FormatDuration(g), advice)
 	}
 	return nil
+}
+
+// longGranularities are all that are longer than MaxGranularity, 80m among them.
+var longGranularities = func() (all []time.Duration) {
+	for n := time.Duration(1); MaxOfColumns/n > MaxGranularity; n++ {
+		if MaxOfColumns%(n*time.Second) == 0 {
+			all = append(all, MaxOfColumns/n)
+		}
+	}
+	return all
+}()
+
+// LongWindows returns the starts of all windows longer than MaxGranularity that began at least
+// that long before ms and may contain it, in order. There are at most 14, so a reader can
+// look for each of them, and need not know which granularities a stream once had:
+//
+//	00:00 ├──────────── 24h ───────────▶
+//	06:00            ├──── 6h ──────────▶
+//	08:00                  ├─ 2h, 4h, 8h ▶
+//	                              09:30 ms
+func LongWindows(ms int64) (starts []int64) {
+	if ms <= 0 {
+		return nil
+	}
+	for _, g := range longGranularities {
+		if start := WindowStart(ms, g); start <= ms-MaxGranularity.Milliseconds() {
+			starts = append(starts, start)
+		}
+	}
+	slices.Sort(starts)
+	return slices.Compact(starts)
 }
 
 // WindowStart returns the start of the window of length g that ms, not before

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,14 +39,37 @@ func TestGranularity(t *testing.T) {
 		g, err := time.ParseDuration(good)
 		require.NoError(t, err)
 		if good == "61s60ms" {
-			require.Error(t, CheckGranularity(g))
+			require.Error(t, CheckGranularity(g, Documents))
 			continue
 		}
-		require.NoError(t, CheckGranularity(g), good)
+		require.NoError(t, CheckGranularity(g, Documents), good)
 	}
 	for _, bad := range []time.Duration{0, -time.Minute, 59 * time.Second, 30 * time.Second, 7 * time.Minute, 61 * time.Second, 2 * time.Hour} {
-		require.ErrorContains(t, CheckGranularity(bad), "granularity "+config.FormatDuration(bad)+" is invalid")
+		require.ErrorContains(t, CheckGranularity(bad, Documents), "granularity "+config.FormatDuration(bad)+" is invalid")
 	}
+	for _, good := range []time.Duration{time.Minute, 5 * time.Minute, 45 * time.Minute, time.Hour, 80 * time.Minute, 2 * time.Hour, 12 * time.Hour, 24 * time.Hour} {
+		require.NoError(t, CheckGranularity(good, Columns), good)
+	}
+	for _, bad := range []time.Duration{0, 59 * time.Second, 7 * time.Minute, 5 * time.Hour, 36 * time.Hour, 48 * time.Hour, 2*time.Hour + time.Millisecond} {
+		require.ErrorContains(t, CheckGranularity(bad, Columns), "granularity "+config.FormatDuration(bad)+" is invalid: it must divide a day")
+	}
+}
+
+func TestLongWindows(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		ms := rapid.Int64Range(1, 253_402_300_799_999).Draw(rt, "ms")
+		var want []int64
+		for seconds := int64(3601); seconds <= 86_400; seconds++ { // every granularity there is
+			g := time.Duration(seconds) * time.Second
+			if start := WindowStart(ms, g); CheckGranularity(g, Columns) == nil && start+MaxGranularity.Milliseconds() <= ms {
+				want = append(want, start)
+			}
+		}
+		slices.Sort(want)
+		require.Equal(rt, slices.Compact(want), LongWindows(ms))
+	})
+	require.Empty(t, LongWindows(math.MinInt64))
 }
 
 func TestMetrics(t *testing.T) {

@@ -82,7 +82,11 @@ func check(c Settings) error {
 // Change puts settings in force, from the next update on. The collection
 // follows at the next Prepare.
 func (s *Store) Change(c Settings) error {
-	if err := check(c); err != nil {
+	err := check(c)
+	if err == nil {
+		err = store.CheckGranularity(s.Granularity, c.Format)
+	}
+	if err != nil {
 		return err
 	}
 	s.Use(c)

@@ -25,7 +25,7 @@ import (
 type piece struct {
 	start    int64 // milliseconds since the epoch
 	doc      bson.Raw
-	unstored []telemetry.Reading
+	unstored []telemetry.Unstored
 }
 
 // walk yields what a query needs, in the order of the windows' starts: the documents
@@ -145,13 +145,14 @@ func (w *walk) failed(err error) error {
 // that are queried separately.
 func (w *walk) filter() bson.D {
 	from, to := bson.DateTime(w.query.From), bson.DateTime(w.query.To)
+	// A bucket that began up to an hour earlier may reach into the span; of longer ones,
+	// those of a few windows may.
+	starting := bson.A{bson.D{startingIn(w.query.Sensor, w.query.From-store.MaxGranularity.Milliseconds()+1, w.query.To)}}
+	for _, start := range store.LongWindows(w.query.From) {
+		starting = append(starting, bson.D{startingIn(w.query.Sensor, start, start+1)})
+	}
 	filter := bson.D{
-		// A bucket that began up to the longest window earlier may reach into the
-		// span.
-		{Key: "_id", Value: bson.D{
-			{Key: "$gte", Value: startKey(w.query.Sensor, w.query.From-store.MaxGranularity.Milliseconds()+1)},
-			{Key: "$lt", Value: startKey(w.query.Sensor, w.query.To)},
-		}},
+		{Key: "$or", Value: starting},
 		// Documents without first and last match, too.
 		{Key: "$nor", Value: bson.A{
 			bson.D{{Key: "last", Value: bson.D{{Key: "$lt", Value: from}}}},
@@ -166,6 +167,11 @@ func (w *walk) filter() bson.D {
 		filter = append(filter, bson.E{Key: "_id.b", Value: bson.D{{Key: "$nin", Value: starts}}})
 	}
 	return w.store.ofSensor(w.query.Sensor, filter)
+}
+
+// startingIn matches the documents of the sensor's windows that start in a span.
+func startingIn(sensor string, from, to int64) bson.E {
+	return bson.E{Key: "_id", Value: bson.D{{Key: "$gte", Value: startKey(sensor, from)}, {Key: "$lt", Value: startKey(sensor, to)}}}
 }
 
 // startKey precedes every key of the sensor's windows from ms on, since keys
@@ -257,10 +263,7 @@ func (w *walk) asOfOneMoment(start int64, docs []bson.Raw) ([]bson.Raw, error) {
 // their start.
 func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
 	projection := append(slices.Clone(w.projection), bson.E{Key: "w", Value: 1}, bson.E{Key: "full", Value: 1}, bson.E{Key: migratedMark, Value: 1})
-	windows := w.store.ofSensor(w.query.Sensor, bson.D{{Key: "_id", Value: bson.D{
-		{Key: "$gte", Value: startKey(w.query.Sensor, from)},
-		{Key: "$lt", Value: startKey(w.query.Sensor, to)},
-	}}})
+	windows := w.store.ofSensor(w.query.Sensor, bson.D{startingIn(w.query.Sensor, from, to)})
 	found := make(map[int64][]bson.Raw)
 	for doc, err := range w.store.Each(w.ctx, windows, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection), 0) {
 		var start int64
@@ -303,13 +306,12 @@ func grainOf(doc bson.Raw) int32 {
 
 // notIn returns the readings that no part of their bucket holds, in the order of
 // their sequences: those above the largest sequence of their session in any part.
-func notIn(docs []bson.Raw, unstored []telemetry.Unstored) []telemetry.Reading {
+func notIn(docs []bson.Raw, unstored []telemetry.Unstored) (out []telemetry.Unstored) {
 	type bucket struct {
 		grain   int32
 		session string
 	}
 	largest := make(map[bucket]int64)
-	var out []telemetry.Reading
 	for _, u := range unstored {
 		of := bucket{int32(u.Granularity / time.Second), u.Session}
 		last, known := largest[of]
@@ -323,7 +325,7 @@ func notIn(docs []bson.Raw, unstored []telemetry.Unstored) []telemetry.Reading {
 			largest[of] = last
 		}
 		if last < int64(u.Sequence) {
-			out = append(out, u.Reading)
+			out = append(out, u)
 		}
 	}
 	return out
@@ -450,6 +452,7 @@ type packed struct {
 // due is a reading of a piece.
 type due struct {
 	order int
+	key   block.Key // if the last one wins
 	telemetry.Reading
 }
 
@@ -457,8 +460,8 @@ type due struct {
 func (e *emitter) hold(p piece) {
 	e.pieces++
 	if p.doc == nil {
-		for _, r := range p.unstored {
-			e.open = append(e.open, due{e.pieces, r})
+		for _, u := range p.unstored {
+			e.open = append(e.open, due{e.pieces, block.Key{Arrival: u.Arrival, Session: u.Session, Sequence: u.Sequence}, u.Reading})
 		}
 		e.sort()
 		return
@@ -501,9 +504,15 @@ func (e *emitter) emit(ctx context.Context, before int64) (more bool, err error)
 // drain yields what is unpacked and older than before.
 func (e *emitter) drain(before int64) bool {
 	for e.given < len(e.open) && e.open[e.given].Time.UnixMilli() < before {
-		r := e.open[e.given].Reading
-		e.open[e.given] = due{}
-		if e.given++; !e.yield(r, nil) {
+		r, n := e.open[e.given].Reading, 1
+		if e.query.LastWins {
+			for e.given+n < len(e.open) && e.open[e.given+n].Time.Equal(r.Time) {
+				n++
+			}
+			r = lastWins(e.open[e.given:][:n])
+		}
+		clear(e.open[e.given:][:n])
+		if e.given += n; !e.yield(r, nil) {
 			return false
 		}
 		if e.left--; e.left == 0 {
@@ -524,13 +533,25 @@ func (e *emitter) unpack(ctx context.Context, p packed) error {
 		if err := spend(ctx, b, e.query.Fields); err != nil {
 			return err
 		}
+		var keys []block.Key
+		if e.query.LastWins {
+			var err error
+			if keys, err = b.Keys(); err != nil {
+				return err
+			}
+		}
 		e.open = slices.Grow(e.open, b.Len())
+		at := -1
 		for r, err := range b.Readings(e.query.Sensor, tags, e.query.Fields) {
 			if err != nil {
 				return err
 			}
-			if at := r.Time.UnixMilli(); at >= e.query.From && at < e.query.To {
-				e.open = append(e.open, due{p.order, r})
+			one := due{order: p.order, Reading: r}
+			if at++; keys != nil {
+				one.key = keys[at]
+			}
+			if ms := r.Time.UnixMilli(); ms >= e.query.From && ms < e.query.To {
+				e.open = append(e.open, one)
 			}
 		}
 		return nil
@@ -544,7 +565,7 @@ func (e *emitter) unpack(ctx context.Context, p packed) error {
 			return nil
 		}
 		r, err := e.decoder.Reading(m, tags)
-		e.open = append(e.open, due{p.order, r})
+		e.open = append(e.open, due{order: p.order, Reading: r})
 		return err
 	})
 	e.sort()

@@ -103,7 +103,7 @@ func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {
 func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, limit int) iter.Seq2[bson.Raw, error] {
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	filter := bson.D{
-		{Key: "_id", Value: bson.D{{Key: "$gte", Value: startKey(sensor, from)}, {Key: "$lt", Value: startKey(sensor, ended)}}},
+		startingIn(sensor, from, ended),
 		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}, // tombstones have none
 		{Key: "$expr", Value: op("$and",
 			op("$ne", "$count", "$sealed.n"),
@@ -176,10 +176,14 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 	}
 	r.builder.Sort()
 	live, kept := r.store.Live.Load(), count
-	if live.Duplicates == store.DropIdentical {
-		if kept, err = r.dropIdentical(sensor); err != nil {
-			return Seal{}, err
-		}
+	switch live.Duplicates {
+	case store.DropIdentical:
+		kept, err = r.dropIdentical(sensor)
+	case store.LastWins:
+		kept, err = r.dropOverwritten(sensor)
+	}
+	if err != nil {
+		return Seal{}, err
 	}
 	data, err := r.builder.Append(nil, block.Options{Statistics: true, Compress: !live.View})
 	if err != nil {
@@ -249,36 +253,97 @@ func (r *Sealer) gather(doc bson.Raw, sensor string, count int) error {
 // dropIdentical leaves out identical readings, which are sorted by time, and returns how many
 // are left.
 func (r *Sealer) dropIdentical(sensor string) (kept int64, err error) {
-	data, err := r.builder.Append(nil, block.Options{})
+	all, err := r.readings(sensor)
 	if err != nil {
 		return 0, err
+	}
+	var distinct store.Distinct
+	left, before := all[:0], len(all)
+	for _, one := range all {
+		if !distinct.Repeats(&one.Reading) {
+			left = append(left, one)
+		}
+	}
+	if len(left) < before {
+		r.leave(left)
+	}
+	return int64(len(left)), nil
+}
+
+// dropOverwritten leaves out values of fields that a later reading of the same time has, and
+// readings of which nothing is left, see lastWins. What is left keeps its keys, so the
+// result is the same if a reading is stored later that arrived in between.
+func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
+	all, err := r.readings(sensor)
+	if err != nil {
+		return 0, err
+	}
+	left, several := all[:0], false
+	for from, to := 0, 0; from < len(all); from = to {
+		for to = from + 1; to < len(all) && all[to].Time.Equal(all[from].Time); {
+			to++
+		}
+		if to == from+1 {
+			left = append(left, all[from])
+			continue
+		}
+		several = true
+		for _, one := range winners(all[from:to]) {
+			if len(one.Fields) > 0 {
+				left = append(left, one)
+			}
+		}
+	}
+	if several {
+		r.leave(left)
+	}
+	return int64(len(left)), nil
+}
+
+// documentTags stand for those of the document, to recognize readings without tags of their
+// own.
+var documentTags = []telemetry.Tag{{Name: "the document's"}}
+
+// readings returns those of the builder, with their keys.
+func (r *Sealer) readings(sensor string) (out []due, err error) {
+	data, err := r.builder.Append(nil, block.Options{})
+	if err != nil {
+		return nil, err
 	}
 	packed, err := block.Open(data)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	documents := []telemetry.Tag{{Name: "the document's"}} // to recognize readings without tags of their own
-	var distinct store.Distinct
-	var readings []telemetry.Reading
-	for reading, err := range packed.Readings(sensor, documents, nil) {
+	keys, err := packed.Keys()
+	if err != nil {
+		return nil, err
+	}
+	out = make([]due, 0, packed.Len())
+	for reading, err := range packed.Readings(sensor, documentTags, nil) {
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if !distinct.Repeats(&reading) {
-			readings = append(readings, reading)
+		one := due{Reading: reading}
+		if keys != nil {
+			one.key = keys[len(out)]
 		}
+		out = append(out, one)
 	}
-	if len(readings) == r.builder.Len() {
-		return int64(len(readings)), nil
-	}
+	return out, nil
+}
+
+// leave makes the builder hold these readings.
+func (r *Sealer) leave(left []due) {
 	r.builder.Reset()
-	for _, reading := range readings {
-		r.builder.AddReading(reading)
-		if len(reading.Tags) == 0 || &reading.Tags[0] != &documents[0] {
-			r.builder.Own(reading.Tags)
+	for _, one := range left {
+		r.builder.AddReading(one.Reading)
+		if len(one.Tags) == 0 || &one.Tags[0] != &documentTags[0] {
+			r.builder.Own(one.Tags)
+		}
+		if one.key != (block.Key{}) {
+			r.builder.Key(one.key)
 		}
 	}
-	return int64(len(readings)), nil
 }
 
 // statisticsDocument is stats of a document.

@@ -44,33 +44,45 @@ const newestBatch = 16
 
 // newest returns the key of the document with the sensor's newest reading, the last
 // of several, and that reading's time. It goes back from the last window to the
-// first that began too early to reach as far:
+// first that began too early to reach as far, and then looks at longer ones that may:
 //
-//	9:00 ├──────────────── 1h ── newest ──┤
-//	                  9:50 ├ 1m ┤
+//	0:00 ├───────────────────────── 24h ── newest ──┤
+//	                   9:00 ├─────── 1h ───────┤
+//	                                9:50 ├ 1m ┤
 func (s *Store) newest(ctx context.Context, sensor string) (id bson.RawValue, ms int64, found bool, err error) {
-	withReadings := bson.D{
-		{Key: "_id", Value: keysOf(sensor)},
-		{Key: "last", Value: bson.D{{Key: "$type", Value: "date"}}}, // tombstones have none
+	back := func(in bson.E, until func(start int64) bool) error {
+		withReadings := bson.D{in, {Key: "last", Value: bson.D{{Key: "$type", Value: "date"}}}} // tombstones have none
+		find := options.Find().SetSort(bson.D{{Key: "_id", Value: -1}}).SetProjection(bson.D{{Key: "last", Value: 1}}).SetBatchSize(newestBatch)
+		for doc, err := range s.Each(ctx, s.ofSensor(sensor, withReadings), find, 0) {
+			if err != nil {
+				return err
+			}
+			start, err := startOf(doc)
+			if err != nil {
+				return err
+			}
+			if found && until(start) {
+				break
+			}
+			if last, _ := doc.Lookup("last").DateTimeOK(); !found || last > ms {
+				of := doc.Lookup("_id")
+				id, ms, found = bson.RawValue{Type: of.Type, Value: append([]byte(nil), of.Value...)}, last, true
+			}
+		}
+		return nil
 	}
-	find := options.Find().SetSort(bson.D{{Key: "_id", Value: -1}}).SetProjection(bson.D{{Key: "last", Value: 1}}).SetBatchSize(newestBatch)
-	for doc, err := range s.Each(ctx, s.ofSensor(sensor, withReadings), find, 0) {
-		if err != nil {
-			return id, 0, false, err
-		}
-		start, err := startOf(doc)
-		if err != nil {
-			return id, 0, false, err
-		}
-		if found && start+store.MaxGranularity.Milliseconds() <= ms {
-			break
-		}
-		if last, _ := doc.Lookup("last").DateTimeOK(); !found || last > ms {
-			of := doc.Lookup("_id")
-			id, ms, found = bson.RawValue{Type: of.Type, Value: append([]byte(nil), of.Value...)}, last, true
-		}
+	err = back(bson.E{Key: "_id", Value: keysOf(sensor)}, func(start int64) bool { return start+store.MaxGranularity.Milliseconds() <= ms })
+	if err != nil || !found {
+		return id, 0, false, err
 	}
-	return id, ms, found, nil
+	windows := bson.A{}
+	for _, start := range store.LongWindows(ms) {
+		windows = append(windows, bson.D{startingIn(sensor, start, start+1)})
+	}
+	if len(windows) > 0 {
+		err = back(bson.E{Key: "$or", Value: windows}, func(int64) bool { return false })
+	}
+	return id, ms, found, err
 }
 
 // Latest returns the sensor's newest reading, stored or among the unstored ones, and

@@ -66,8 +66,8 @@ func summaryProjection(q telemetry.SummaryQuery) bson.D {
 }
 
 func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, sensor string) error {
-	for _, r := range p.unstored {
-		steps.Add(r)
+	for _, u := range p.unstored {
+		steps.Add(u.Reading)
 	}
 	if p.doc == nil {
 		return nil

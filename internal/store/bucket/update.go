@@ -143,6 +143,9 @@ func (e *encoder) appendBlock(dst []byte, op *operation) ([]byte, error) {
 		if tags := op.ownTags(r); tags != nil {
 			e.block.Own(*tags)
 		}
+		if op.ordered {
+			e.block.Key(block.Key{Arrival: r.Arrival(), Session: op.pending.Session, Sequence: r.Seq()})
+		}
 		e.stats.addTime(r.Row().Time)
 	}
 	dst = bsoncore.AppendHeader(dst, bsoncore.TypeBinary, blocksKey)

@@ -30,6 +30,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	if to == nil {
 		return
 	}
+	writes = s.allCanFind(writes)
 	bulk := s.bulks.get()
 	defer s.bulks.put(bulk)
 	s.forget(writes, to)
@@ -207,6 +208,7 @@ type operation struct {
 	bytes   int64
 	fills   bool // the part is closed by this very update
 	format  store.Format
+	ordered bool // its block keeps the order in which readings arrived, see store.LastWins
 
 	tags *[]telemetry.Tag // that the part must have; nil for an operation without rows
 	own  int              // rows with other tags
@@ -232,7 +234,7 @@ func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	now := s.Live.Load()
 	op := operation{
-		pending: pending, part: p, number: p.number, format: s.format(),
+		pending: pending, part: p, number: p.number, format: s.format(), ordered: now.Duplicates == store.LastWins,
 		maxReadings: int64(now.MaxReadings), maxBytes: int64(now.MaxBytes),
 		tags: p.tags,
 	}
@@ -298,6 +300,27 @@ func (s *Store) format() store.Format {
 		return store.Columns
 	}
 	return store.Documents
+}
+
+var errShortWindows = errors.New("a daemon of an earlier release, which does not look for readings in windows longer than an hour, stores this stream, or did until a few seconds ago: " +
+	"such windows are not written until it is upgraded or stopped")
+
+// allCanFind returns the writes into windows that all daemons look for readings in, see
+// Config.ReadLongWindows. It marks the others as unsent.
+func (s *Store) allCanFind(writes []*batch.Pending) []*batch.Pending {
+	long := func(pending *batch.Pending) bool { return pending.Granularity > store.MaxGranularity }
+	if s.ReadLongWindows == nil || !slices.ContainsFunc(writes, long) || s.ReadLongWindows() {
+		return writes
+	}
+	var out []*batch.Pending
+	for _, pending := range writes {
+		if long(pending) {
+			pending.Verdict, pending.Err = batch.Unsent, errShortWindows
+			continue
+		}
+		out = append(out, pending)
+	}
+	return out
 }
 
 // Packs reports whether blocks may be written, see Config.ReadColumns.

@@ -95,6 +95,8 @@ type Holder struct {
 	TLS     bool     `bson:"tls"`     // whether the listener has TLS
 	Streams []string `bson:"streams"` // that it stores; none: unknown
 	Columns bool     `bson:"columns"` // it can read blocks of columns; earlier releases cannot
+	// LongWindows: it finds readings in windows of up to 24 h; earlier releases do not.
+	LongWindows bool `bson:"long_windows"`
 }
 
 // sameLock reports whether both had the same file locked, so that one of them has

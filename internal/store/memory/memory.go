@@ -42,7 +42,7 @@ type Store struct {
 
 // New checks cfg.
 func New(cfg Config) (*Store, error) {
-	if err := store.CheckGranularity(cfg.Granularity); err != nil {
+	if err := store.CheckGranularity(cfg.Granularity, ""); err != nil {
 		return nil, err
 	}
 	if cfg.MaxReadings == 0 {

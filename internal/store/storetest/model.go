@@ -89,7 +89,7 @@ func (d *drawn) session(s Store) {
 	whole := rapid.IntRange(0, batches).Draw(rt, "whole batches stored")
 	given := uint64(rapid.IntRange(1, 60).Draw(rt, "given as unstored from"))
 	for i := range batches {
-		granularity := rapid.SampledFrom([]time.Duration{time.Minute, 90 * time.Second, 5 * time.Minute, time.Hour}).Draw(rt, "granularity")
+		granularity := rapid.SampledFrom([]time.Duration{time.Minute, 90 * time.Second, 5 * time.Minute, time.Hour, 80 * time.Minute, 6 * time.Hour, 24 * time.Hour}).Draw(rt, "granularity")
 		b := Batch(rt, session, seq, d.readings()...)
 		for _, pending := range Pending(b, granularity) {
 			of := d.of(pending.Sensor)
@@ -128,7 +128,7 @@ func (d *drawn) readings() []telemetry.Reading {
 	out := make([]telemetry.Reading, 0, 30)
 	for range rapid.IntRange(1, 30).Draw(d.rt, "readings") {
 		ms := rapid.OneOf(
-			rapid.Int64Range(-7_200_000, 7_200_000), rapid.Int64Range(-3, 3),
+			rapid.Int64Range(-7_200_000, 7_200_000), rapid.Int64Range(-3, 3), rapid.Int64Range(-100_000_000, 100_000_000),
 			rapid.SampledFrom([]int64{-60_000, 59_999, 60_000, 299_999, 300_000, 3_599_999, 3_600_000}),
 		).Draw(d.rt, "ms")
 		sensor := d.prefix + rapid.SampledFrom([]string{"a", "a", "a", "b", "é"}).Draw(d.rt, "sensor")
@@ -164,7 +164,7 @@ func plain(r telemetry.Reading) telemetry.Reading {
 
 // span draws a span of time that mostly holds something.
 func (d *drawn) span(sensor string) telemetry.Query {
-	edge := rapid.OneOf(rapid.Int64Range(-7_300_000, 7_300_000), rapid.Int64Range(-4, 4), rapid.SampledFrom([]int64{-7_300_000, 7_300_000, 300_000, -3_600_000, 3_600_000}))
+	edge := rapid.OneOf(rapid.Int64Range(-7_300_000, 7_300_000), rapid.Int64Range(-100_000_000, 100_000_000), rapid.Int64Range(-4, 4), rapid.SampledFrom([]int64{-7_300_000, 7_300_000, 300_000, -3_600_000, 3_600_000}))
 	a, b := edge.Draw(d.rt, "an edge"), edge.Draw(d.rt, "another edge")
 	base := Base.UnixMilli()
 	return telemetry.Query{Sensor: sensor, From: base + min(a, b), To: base + max(a, b), Unstored: d.sensors[sensor].unstored}

@@ -1,0 +1,37 @@
+package bucket
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+)
+
+// TestLongWindowsWaitForDaemonsThatDoNotReadThem: their readings stay unsent, and so in the
+// journal, while others are written.
+func TestLongWindowsWaitForDaemonsThatDoNotReadThem(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	var allRead atomic.Bool
+	s := open(t, connect(t), Config{Format: store.Columns, Granularity: day, ReadLongWindows: allRead.Load})
+	long := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), day)
+	hour := storetest.Pending(storetest.Batch(t, "s2", 1, storetest.Reading("a", time.Hour, 2)), time.Hour) // journaled with an earlier granularity
+	s.Write(t.Context(), append(long, hour...))
+	assert.Equal(t, batch.Unsent, long[0].Verdict)
+	require.ErrorContains(t, long[0].Err, "an earlier release")
+	assert.Len(t, long[0].Rows, 1)
+	assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
+
+	allRead.Store(true)
+	storetest.WriteAll(t, s, long)
+	assert.Len(t, storetest.ReadAll(t, s, "a"), 2)
+	changed := s.Live.Load().Settings
+	changed.Format = store.Documents
+	assert.ErrorContains(t, s.Change(changed), "granularity 1d is invalid")
+}
