@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -216,7 +217,9 @@ func Start(c Config, inlet Inlet) (*Subscriber, error) {
 	if s.state, err = openState(filepath.Join(c.Folder, "mqtt-"+c.Name+".json"), c.ClientID); err != nil {
 		return nil, err
 	}
-	s.births = s.state.Births
+	if s.births = maps.Clone(s.state.Births); s.births == nil {
+		s.births = make(births)
+	}
 	s.down("connecting")
 	ctx, abandon := context.WithCancel(context.Background())
 	s.abandon = abandon
@@ -518,7 +521,7 @@ func (s *Subscriber) take(ctx context.Context, batch []*message) bool {
 		if !s.changed {
 			return nil
 		}
-		err := s.state.setBirths(s.births)
+		err := s.state.setBirths(maps.Clone(s.births))
 		s.changed = err != nil
 		return err
 	})
@@ -619,11 +622,7 @@ func (s *Subscriber) decode(m *message) (*ingest.Message, *refusal) {
 	var r *refusal
 	switch format {
 	case Sparkplug:
-		changed, r := s.decodeSparkplug(topic, m.packet.Payload, out)
-		if changed != nil {
-			s.births, s.changed = changed, true
-		}
-		if r != nil || len(out.Readings) == 0 {
+		if r = s.decodeSparkplug(topic, m.packet.Payload, out); r != nil || len(out.Readings) == 0 {
 			return nil, r
 		}
 		return out, nil

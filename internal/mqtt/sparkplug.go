@@ -69,60 +69,58 @@ func (t sparkplugTopic) sensor() string {
 	return t.nodeID() + "/" + t.device
 }
 
+// maxAliases bounds the births of all nodes together.
+const maxAliases = 100_000
+
 // decodeSparkplug decodes a message. Without a refusal and without readings it has none,
-// as that of a death. changed are the births after it, nil if they are as before.
-func (s *Subscriber) decodeSparkplug(topic string, payload []byte, m *ingest.Message) (changed births, r *refusal) {
+// as that of a death. It notes births.
+func (s *Subscriber) decodeSparkplug(topic string, payload []byte, m *ingest.Message) (r *refusal) {
 	if strings.HasPrefix(topic, sparkplugPrefix+"STATE/") {
 		s.metrics.skipped.WithLabelValues("state").Inc()
-		return nil, nil
+		return nil
 	}
 	t, ok := parseSparkplugTopic(topic)
 	if !ok {
-		return nil, refuse(reasonTopic, "the topic is not that of a Sparkplug B message, spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE")
+		return refuse(reasonTopic, "the topic is not that of a Sparkplug B message, spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE")
 	}
 	switch t.kind {
 	case "NBIRTH", "NDATA", "DBIRTH", "DDATA":
 	case "NDEATH", "DDEATH":
 		s.metrics.skipped.WithLabelValues("death").Inc()
-		return nil, nil
+		return nil
 	case "NCMD", "DCMD":
 		s.metrics.skipped.WithLabelValues("command").Inc()
-		return nil, nil
+		return nil
 	default:
-		return nil, refuse(reasonSparkplug, "messages of kind %s are unknown; allowed: NBIRTH, DBIRTH, NDATA, DDATA, NDEATH, DDEATH, NCMD, DCMD, STATE", telemetry.Quote([]byte(t.kind)))
+		return refuse(reasonSparkplug, "messages of kind %s are unknown; allowed: NBIRTH, DBIRTH, NDATA, DDATA, NDEATH, DDEATH, NCMD, DCMD, STATE", telemetry.Quote([]byte(t.kind)))
 	}
 	if (t.kind[0] == 'D') != (t.device != "") {
-		return nil, refuse(reasonTopic, "a topic of kind %s names a device only if it begins with D", t.kind)
+		return refuse(reasonTopic, "a topic of kind %s names a device only if it begins with D", t.kind)
 	}
 	var p pb.Payload
 	if err := proto.Unmarshal(payload, &p); err != nil {
-		return nil, refuse(reasonSparkplug, "the payload is not Sparkplug B: %v", err)
+		return refuse(reasonSparkplug, "the payload is not Sparkplug B: %v", err)
 	}
-	known := s.births
+	if m.Readings, r = s.readings(t, &p); r != nil {
+		return r
+	}
 	if t.kind == "NBIRTH" || t.kind == "DBIRTH" {
-		changed = known.after(t, &p)
-		known = changed
-	}
-	m.Readings, r = s.readings(t, &p, known)
-	if r != nil {
-		return nil, r
+		if r := s.noteBirth(t, &p); r != nil {
+			return r
+		}
 	}
 	m.Sensor = t.sensor()
 	m.Tags = []telemetry.Tag{{Name: "group", Value: t.group}, {Name: "node", Value: t.node}}
 	if t.device != "" {
 		m.Tags = append(m.Tags, telemetry.Tag{Name: "device", Value: t.device})
 	}
-	return changed, nil
+	return nil
 }
 
-// after returns the births after one more.
-func (b births) after(t sparkplugTopic, p *pb.Payload) births {
-	out := maps.Clone(b)
-	if out == nil {
-		out = make(births)
-	}
+// noteBirth remembers the aliases of a birth.
+func (s *Subscriber) noteBirth(t sparkplugTopic, p *pb.Payload) *refusal {
 	if t.device == "" {
-		maps.DeleteFunc(out, func(id string, _ map[uint64]metricName) bool {
+		maps.DeleteFunc(s.births, func(id string, _ map[uint64]metricName) bool {
 			return id == t.nodeID() || strings.HasPrefix(id, t.nodeID()+"/")
 		})
 	}
@@ -132,8 +130,15 @@ func (b births) after(t sparkplugTopic, p *pb.Payload) births {
 			names[metric.GetAlias()] = metricName{metric.GetName(), metric.GetDatatype()}
 		}
 	}
-	out[t.sensor()] = names
-	return out
+	all := len(names)
+	for _, others := range s.births {
+		all += len(others)
+	}
+	if all > maxAliases {
+		return refuse(reasonSparkplug, "all births have more than %d aliases", maxAliases)
+	}
+	s.births[t.sensor()], s.changed = names, true
+	return nil
 }
 
 // lookup returns what a birth said of an alias. Aliases are unique in a node, so a device
@@ -147,14 +152,14 @@ func (b births) lookup(t sparkplugTopic, alias uint64) (metricName, bool) {
 }
 
 // readings makes a reading of the metrics of each instant.
-func (s *Subscriber) readings(t sparkplugTopic, p *pb.Payload, known births) ([]telemetry.Reading, *refusal) {
+func (s *Subscriber) readings(t sparkplugTopic, p *pb.Payload) ([]telemetry.Reading, *refusal) {
 	var out []telemetry.Reading
 	open := make(map[uint64]int)            // the reading that metrics of an instant go to
 	seen := make(map[string]map[uint64]int) // of a field at an instant, how many values came
 	for _, metric := range p.GetMetrics() {
 		name := metricName{metric.GetName(), metric.GetDatatype()}
 		if metric.Alias != nil && metric.Name == nil {
-			of, ok := known.lookup(t, metric.GetAlias())
+			of, ok := s.births.lookup(t, metric.GetAlias())
 			if !ok {
 				s.requestRebirth(t)
 				return nil, refuse(reasonAlias, "no birth of %s gave alias %d a name; a rebirth was requested", telemetry.Quote([]byte(t.sensor())), metric.GetAlias())

@@ -103,7 +103,7 @@ func (b *Broker) Publisher(ctx context.Context, id string) (*Publisher, error) {
 	}
 	p := new(Publisher)
 	p.client = paho.NewClient(paho.ClientConfig{
-		Conn: conn, PacketTimeout: time.Minute,
+		Conn: conn, PacketTimeout: 5 * time.Second, // a message that is sent as the connection breaks has no other end
 		OnClientError:      func(error) {},
 		OnServerDisconnect: func(*paho.Disconnect) {},
 	})
