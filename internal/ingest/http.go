@@ -493,7 +493,7 @@ func (x *exchange) answerLines(r result, in *intake) {
 	}
 	p.Error = p.Message
 	if x.r.URL.Path == pathWriteV3 {
-		p.Data = in.refusedLines()
+		p.Error, p.Data = "partial write of line protocol occurred: "+p.Message, in.refusedLines() // by which its clients know it
 	}
 	writeJSON(x.w, status, p)
 }

@@ -65,7 +65,7 @@ func TestLinesOfInfluxDB3(t *testing.T) {
 	}
 	w := post(t, srv, "/api/v3/write_lp?db=d", "", "m t=1\nm t=\nm t=2")
 	assert.Equal(t, http.StatusBadRequest, w.Code)
-	assert.Contains(t, w.Body.String(), `"error":"partial write: 1 of 3 lines were refused`)
+	assert.Contains(t, w.Body.String(), `"error":"partial write of line protocol occurred: partial write: 1 of 3 lines were refused`)
 	assert.Contains(t, w.Body.String(), `"data":[{"line_number":2,"error_message":"malformed: `)
 	assert.Len(t, j.readings(), 2)
 	w = post(t, srv, "/api/v3/write_lp?db=d&accept_partial=false", "", "m t=1\nm t=\nm t=2")

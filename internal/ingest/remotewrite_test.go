@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math"
@@ -504,4 +505,25 @@ func BenchmarkRemoteWrite(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(all)), "ns/sample")
 		})
 	}
+}
+
+// TestRemoteWriteKeepsToItsMemory has messages that take far more memory than bytes.
+func TestRemoteWriteKeepsToItsMemory(t *testing.T) {
+	t.Parallel()
+	srv, j := newTestServer(t, func(c *Config) { c.MaxBodyBytes, c.MaxBytes = 1<<20, LeastBudget(1<<20) })
+	series := func(content []byte) []byte {
+		return append(binary.AppendUvarint([]byte{5<<3 | 2}, uint64(len(content))), content...)
+	}
+	name := []byte{1<<3 | 2, 2, 1, 2} // the labels are symbols 1 and 2
+	start := []byte("\x22\x00\x22\x08__name__\x22\x02up")
+	for what, message := range map[string][]byte{
+		"samples": append(slices.Clone(start), series(append(slices.Clone(name), bytes.Repeat([]byte{2<<3 | 2, 0}, 3<<20)...))...),
+		"symbols": append(bytes.Repeat([]byte{4<<3 | 2, 0}, 4<<20), start...),
+	} {
+		w := postRemote(t, srv, typeRemoteV2, snappy.Encode(nil, message))
+		assert.Equal(t, http.StatusRequestEntityTooLarge, w.Code, "%s: %s", what, w.Body)
+		assert.Contains(t, w.Body.String(), "memory_too_large", what)
+		assert.Zero(t, srv.budget.held(), what)
+	}
+	assert.Empty(t, j.readings())
 }

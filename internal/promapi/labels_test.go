@@ -22,7 +22,7 @@ func TestEscapedNamesAreRestored(t *testing.T) {
 	add("", []telemetry.Tag{{Name: "%73ensor", Value: "s-1"}, {Name: "a%2Eb", Value: "x"}}, "http%2Erequests", 1)
 	add("", nil, "alone", 2, "%74s", 3)
 	add("", []telemetry.Tag{{Name: "text", Value: "two\nlines"}}, "hashed", 4)
-	add("s-1", []telemetry.Tag{{Name: "%73ensor", Value: "other"}}, "load%20", 5)
+	add("s-1", []telemetry.Tag{{Name: "%73ensor", Value: "s-1"}}, "load%20", 5)
 	add("s-10", nil, "http%2Erequests", 6)
 	api := newAPI(t, s)
 	for query, want := range map[string]string{
