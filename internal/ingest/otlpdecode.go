@@ -189,7 +189,7 @@ func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P
 	return nil
 }
 
-// add adds the values of the point at hand to their readings: all, or none.
+// add adds the values of the point at hand to their readings, unless it is refused.
 func (m *otlpMapper) add(p otlpPoint) {
 	tags := m.withAttributes(m.owner, "", p.Attributes())
 	if m.delta {
@@ -199,48 +199,38 @@ func (m *otlpMapper) add(p otlpPoint) {
 		m.refuse(telemetry.Refuse(telemetry.SensorMissing, "neither the data point nor its resource has attributes, and the sensor is made of them"))
 	}
 	ms := int64(p.Timestamp() / 1e6)
-	if ms == 0 {
+	if p.Timestamp() == 0 {
 		ms = m.in.now.UnixMilli()
 	}
-	var to []int
+	if m.refusal != nil {
+		return
+	}
+	own := -1 // the reading of the values that belong to no bucket or quantile
 	for _, v := range m.values {
-		if m.refusal != nil {
-			break
-		}
-		own := tags
+		at := own
 		if v.extra.Name != "" {
-			own = withTags(tags, v.extra)
-		}
-		if v.extra.Name != "" || len(to) == 0 {
-			to = append(to, m.readingOf(own, ms))
-		} else {
-			to = append(to, to[len(to)-1]) // a point's own values are together
-		}
-		r := &m.readings[to[len(to)-1]]
-		if slices.ContainsFunc(r.values, func(other otlpValue) bool { return other.Name == v.Name }) {
-			m.refuse(telemetry.Refuse(telemetry.FieldDuplicate, "the request contains another point of this metric with the same attributes and time, in milliseconds"))
-			to = to[:len(to)-1]
-			break
+			at = m.readingOf(withTags(tags, v.extra), ms, v.Name)
+		} else if at < 0 || m.readings[at].has(v.Name) {
+			at = m.readingOf(tags, ms, v.Name)
+			own = at
 		}
 		v.point = m.tally.points - 1
-		r.values = append(r.values, v)
+		m.readings[at].values = append(m.readings[at].values, v)
 		m.size += 96
-	}
-	if m.refusal != nil {
-		for _, at := range to {
-			r := &m.readings[at]
-			r.values = r.values[:len(r.values)-1]
-		}
 	}
 }
 
-// readingOf returns the number of the reading with these tags at a time; it has room for
-// all values of a point.
-func (m *otlpMapper) readingOf(tags []telemetry.Tag, ms int64) int {
+func (r *otlpReading) has(field string) bool {
+	return slices.ContainsFunc(r.values, func(v otlpValue) bool { return v.Name == field })
+}
+
+// readingOf returns the number of a reading with these tags at a time, without such a field
+// yet; it has room for all values of a point. Points of one millisecond need several.
+func (m *otlpMapper) readingOf(tags []telemetry.Tag, ms int64, field string) int {
 	const values = 4 // of a point in one reading: count, sum, minimum and maximum
 	place := otlpPlace{string(telemetry.AppendTagsKey(nil, tags)), ms}
 	at, known := m.at[place]
-	if !known || len(m.readings[at].values) > telemetry.MaxFields-values {
+	if !known || len(m.readings[at].values) > telemetry.MaxFields-values || m.readings[at].has(field) {
 		at = len(m.readings)
 		m.readings = append(m.readings, otlpReading{otlpPlace: place, tags: tags})
 		m.at[place] = at
@@ -324,6 +314,9 @@ func (m *otlpMapper) withAttributes(tags []telemetry.Tag, prefix string, attribu
 		}
 		m.refuse(telemetry.CheckTagName([]byte(t.Name)))
 		m.refuse(telemetry.CheckTagText([]byte(t.Name), []byte(t.Value)))
+		if kind := value.Type(); t.Value == "" && (kind == pcommon.ValueTypeMap || kind == pcommon.ValueTypeSlice) {
+			m.refuse(telemetry.Refuse(telemetry.TagValue, "attribute %s has a number that is not finite, which JSON cannot write", telemetry.Quote([]byte(key))))
+		}
 		own = append(own, t)
 	}
 	slices.SortFunc(own, byTagName)
