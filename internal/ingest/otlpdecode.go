@@ -33,7 +33,9 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 	in.most = greatestReadings // points are limited instead
 	in.meaning = meaning{form: meansOTLP}
 	request := pmetricotlp.NewExportRequest()
-	decode, size, err := request.UnmarshalProto, int64(0), error(nil)
+	decode := request.UnmarshalProto
+	var size int64
+	var err error
 	if inJSON {
 		in.meaning = meaning{form: meansOTLPJSON}
 		decode, size = request.UnmarshalJSON, sizeOfJSON(body)
@@ -371,12 +373,10 @@ func (m *otlpMapper) count(suffix string, n uint64, extra telemetry.Tag) {
 	m.values = append(m.values, otlpValue{Field: telemetry.Field{Name: m.field(suffix), Value: telemetry.IntValue(int64(n))}, extra: extra})
 }
 
-var noExtra telemetry.Tag
-
 func (m *otlpMapper) number(p pmetric.NumberDataPoint) {
 	switch p.ValueType() {
 	case pmetric.NumberDataPointValueTypeDouble:
-		m.float("", p.DoubleValue(), noExtra)
+		m.float("", p.DoubleValue(), telemetry.Tag{})
 	case pmetric.NumberDataPointValueTypeInt:
 		m.values = append(m.values, otlpValue{Field: telemetry.Field{Name: m.field(""), Value: telemetry.IntValue(p.IntValue())}})
 	case pmetric.NumberDataPointValueTypeEmpty:
@@ -384,8 +384,8 @@ func (m *otlpMapper) number(p pmetric.NumberDataPoint) {
 }
 
 func (m *otlpMapper) summary(p pmetric.SummaryDataPoint) {
-	m.count("_count", p.Count(), noExtra)
-	m.float("_sum", p.Sum(), noExtra)
+	m.count("_count", p.Count(), telemetry.Tag{})
+	m.float("_sum", p.Sum(), telemetry.Tag{})
 	if p.QuantileValues().Len() > maxBuckets {
 		m.refuseBuckets(maxBuckets)
 		return
@@ -432,15 +432,15 @@ type otlpHistogram interface {
 }
 
 func (m *otlpMapper) measured(p otlpHistogram) {
-	m.count("_count", p.Count(), noExtra)
+	m.count("_count", p.Count(), telemetry.Tag{})
 	if p.HasSum() {
-		m.float("_sum", p.Sum(), noExtra)
+		m.float("_sum", p.Sum(), telemetry.Tag{})
 	}
 	if p.HasMin() {
-		m.float("_min", p.Min(), noExtra)
+		m.float("_min", p.Min(), telemetry.Tag{})
 	}
 	if p.HasMax() {
-		m.float("_max", p.Max(), noExtra)
+		m.float("_max", p.Max(), telemetry.Tag{})
 	}
 }
 
