@@ -23,7 +23,7 @@ type otlpMessage struct {
 
 type otlpFields = map[protowire.Number]*otlpMessage
 
-var otlpRequest = func() *otlpMessage {
+var otlpRequest = func() *otlpMessage { //nolint:gochecknoglobals // never changes
 	value := &otlpMessage{size: 64}
 	attribute := &otlpMessage{size: 48, fields: otlpFields{2: value}}
 	value.fields = otlpFields{5: {size: 32, fields: otlpFields{1: value}}, 6: {size: 32, fields: otlpFields{1: attribute}}}
