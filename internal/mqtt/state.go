@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -28,6 +29,9 @@ type state struct {
 // openState reads the state, or makes a new one. A client id that is given counts.
 func openState(path, clientID string) (state, error) {
 	s := state{path: path, mu: new(sync.Mutex)}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return s, fmt.Errorf("make the folder of MQTT subscriptions: %w", err)
+	}
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, fmt.Errorf("read the state of an MQTT subscription: %w", err)
