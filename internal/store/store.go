@@ -61,16 +61,6 @@ func CheckGranularity(g time.Duration, format Format) error {
 	return nil
 }
 
-// longGranularities are all that are longer than MaxGranularity, 80m among them.
-var longGranularities = func() (all []time.Duration) {
-	for n := time.Duration(1); MaxOfColumns/n > MaxGranularity; n++ {
-		if MaxOfColumns%(n*time.Second) == 0 {
-			all = append(all, MaxOfColumns/n)
-		}
-	}
-	return all
-}()
-
 // LongWindows returns the starts of all windows longer than MaxGranularity that began at least
 // that long before ms and may contain it, in order. There are at most 14, so a reader can
 // look for each of them, and need not know which granularities a stream once had:
@@ -83,7 +73,11 @@ func LongWindows(ms int64) (starts []int64) {
 	if ms <= 0 {
 		return nil
 	}
-	for _, g := range longGranularities {
+	for parts := time.Duration(1); MaxOfColumns/parts > MaxGranularity; parts++ { // of a day
+		g := MaxOfColumns / parts
+		if CheckGranularity(g, Columns) != nil {
+			continue
+		}
 		if start := WindowStart(ms, g); start <= ms-MaxGranularity.Milliseconds() {
 			starts = append(starts, start)
 		}

@@ -279,16 +279,18 @@ func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
 		return 0, err
 	}
 	left, several := all[:0], false
-	for from, to := 0, 0; from < len(all); from = to {
-		for to = from + 1; to < len(all) && all[to].Time.Equal(all[from].Time); {
+	for from := 0; from < len(all); {
+		to := from + 1
+		for to < len(all) && all[to].Time.Equal(all[from].Time) {
 			to++
 		}
-		if to == from+1 {
-			left = append(left, all[from])
+		same := all[from:to]
+		if from = to; len(same) == 1 {
+			left = append(left, same[0])
 			continue
 		}
 		several = true
-		for _, one := range winners(all[from:to]) {
+		for _, one := range winners(same) {
 			if len(one.Fields) > 0 {
 				left = append(left, one)
 			}
