@@ -99,9 +99,9 @@ func TestBadReadingsAreNamedAndOthersStored(t *testing.T) {
 		body.WriteString(line + "\n")
 	}
 	for _, code := range telemetry.Codes() {
-		// Only MongoDB gives store_refused, a token's prefix sensor_forbidden, and a
-		// stream's list of fields field_not_allowed.
-		elsewhere := slices.Contains([]telemetry.Code{telemetry.StoreRefused, telemetry.SensorForbidden, telemetry.FieldNotAllowed}, code)
+		// Only MongoDB gives store_refused, a token's prefix sensor_forbidden, a stream's list
+		// of fields field_not_allowed, and remote write not_supported.
+		elsewhere := slices.Contains([]telemetry.Code{telemetry.StoreRefused, telemetry.SensorForbidden, telemetry.FieldNotAllowed, telemetry.NotSupported}, code)
 		assert.True(t, elsewhere || slices.ContainsFunc(want, func(r refused) bool { return r.Code == code }), "no reading is refused with %s", code)
 	}
 

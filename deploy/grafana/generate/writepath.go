@@ -117,7 +117,7 @@ func mqtt() []panel {
 			about: "Messages that the broker delivers a second, also those that it delivers again. Connections: above 0 for long, the connection breaks again and again. Tried again: the journal takes no readings."},
 		{title: "Not acknowledged", unit: count, queries: each("{{subscription}}", "max by (subscription) (brim_mqtt_unacknowledged)"),
 			about: "Messages received and not journaled yet. At --mqtt-receive-maximum for long: the journal is slower than the messages come, or takes none."},
-		{title: "Messages refused", unit: perSec, stack: true, queries: each("{{reason}}", total("brim_mqtt_refused_total", "reason")+" > 0", "QoS 0 dropped", total("brim_mqtt_dropped_total")+" > 0"),
+		{title: "Messages refused", unit: perSec, stack: true, queries: each("{{reason}}", total("brim_mqtt_refused_total", "reason"), "QoS 0 dropped", total("brim_mqtt_dropped_total")),
 			about: "By reason. They are kept in a file: brim deadletter list --messages."},
 	}
 }
