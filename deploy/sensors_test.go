@@ -69,7 +69,7 @@ func (s *server) options(definition string) (found []string, err error) {
 // rangeOf evaluates an expression over the last hour, and returns the newest value of each
 // series.
 func (s *server) rangeOf(expr string) (out []series, err error) {
-	now := time.Now().Unix()
+	now := time.Now().Unix() + 1 // what was just sent is of before
 	var answer struct {
 		Result []struct {
 			Metric map[string]string    `json:"metric"`

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Reasons for which a message is refused, beside the codes of refused readings.
@@ -55,11 +57,21 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // of returns the metrics of one subscription.
 func (m *Metrics) of(subscription string) *metrics {
 	labels := prometheus.Labels{"subscription": subscription}
-	return &metrics{
+	of := &metrics{
 		connected: m.connected.With(labels), unacknowledged: m.unacknowledged.With(labels),
 		connects: m.connects.With(labels), received: m.received.With(labels), dropped: m.dropped.With(labels), waits: m.waits.With(labels),
 		refused: m.refused.MustCurryWith(labels), skipped: m.skipped.MustCurryWith(labels),
 	}
+	for _, reason := range []string{reasonTopic, reasonEmpty, reasonNoValue, reasonSparkplug, reasonAlias, reasonSize} {
+		of.refused.WithLabelValues(reason)
+	}
+	for _, code := range telemetry.Codes() {
+		of.refused.WithLabelValues(string(code))
+	}
+	for _, reason := range []string{"state", "death", "command", "null", "range", "not_finite", "type", "name"} {
+		of.skipped.WithLabelValues(reason)
+	}
+	return of
 }
 
 type metrics struct {
