@@ -34,13 +34,12 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 	in.most = greatestReadings // points are limited instead
 	in.meaning = meaning{form: meansOTLP}
 	request := pmetricotlp.NewExportRequest()
-	decode, size, err := request.UnmarshalProto, int64(0), error(nil)
+	decode := request.UnmarshalProto
+	size, err := otlpRequest.sizeOf(body, 0)
 	if inJSON {
 		in.meaning = meaning{form: meansOTLPJSON}
 		decode = request.UnmarshalJSON
 		size, err = sizeOfJSON(body)
-	} else {
-		size, err = otlpRequest.sizeOf(body, 0)
 	}
 	if err != nil {
 		return otlpTally{}, brokenMessage(err)
@@ -431,7 +430,7 @@ func (m *otlpMapper) count(suffix string, n uint64, extra telemetry.Tag) {
 	m.values = append(m.values, otlpValue{Field: telemetry.Field{Name: m.field(suffix), Value: telemetry.IntValue(int64(n))}, extra: extra})
 }
 
-var noExtra telemetry.Tag
+var noExtra telemetry.Tag //nolint:gochecknoglobals // never changes
 
 func (m *otlpMapper) number(p pmetric.NumberDataPoint) {
 	switch p.ValueType() {

@@ -857,12 +857,14 @@ func TestCatchUpDoesNotOvertakeTheLane(t *testing.T) {
 	})
 }
 
-// halvingStore refuses one reading: it halves what it sends until that reading
+// halvingStore refuses one reading, or all of one sensor: it halves what it sends until a reading
 // stands alone, and remembers the limit in State.
 type halvingStore struct {
 	mu     sync.Mutex
 	hangs  bool
 	poison uint64
+	refuse string // sensor whose document cannot be changed
+	sent   int    // writes of it
 }
 
 func (h *halvingStore) Write(_ context.Context, writes []*batch.Pending) {
@@ -879,7 +881,10 @@ func (h *halvingStore) Write(_ context.Context, writes []*batch.Pending) {
 		if *limit > 0 {
 			n = min(n, *limit)
 		}
-		bad := false
+		bad := s.Sensor == h.refuse
+		if bad {
+			h.sent++
+		}
 		for _, r := range s.Rows[:n] {
 			bad = bad || r.Seq() == h.poison
 		}
@@ -888,6 +893,8 @@ func (h *halvingStore) Write(_ context.Context, writes []*batch.Pending) {
 			s.Verdict = batch.Hangs
 		case bad && n > 1:
 			*limit = n / 2
+		case bad && s.Sensor == h.refuse:
+			*limit, s.Verdict = 1, batch.Wait
 		case bad:
 			*limit, s.Verdict = 1, batch.Poison
 		default:
@@ -921,6 +928,30 @@ func TestPoisonIsFoundInABucketThatCatchesUp(t *testing.T) {
 		letters.mu.Lock()
 		assert.Len(t, letters.letters, 1)
 		letters.mu.Unlock()
+		q.Close(cancelled())
+	})
+}
+
+// That the store halves what it sends is no success: a bucket whose document is refused is probed
+// now and then, and does not keep the lane from its other work.
+func TestARefusedBucketIsProbedSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &halvingStore{refuse: "hot"}
+		q := start(t, store, Config{Lanes: 1})
+		for i := 0; q.Status().SetAside == 0 && i < 5000; i++ {
+			q.add(mixed(i, "hot", "hot", "hot", "hot", "hot", "well"), nil)
+			pass(10 * time.Millisecond)
+		}
+		assert.Equal(t, 1, q.Status().SetAside)
+		store.mu.Lock()
+		before := store.sent
+		store.mu.Unlock()
+		pass(10 * time.Second)
+		store.mu.Lock()
+		const halvings = 10 // until one reading of the walk is left
+		assert.Less(t, store.sent-before, (halvings+1)*int(10*time.Second/probePause))
+		store.mu.Unlock()
 		q.Close(cancelled())
 	})
 }

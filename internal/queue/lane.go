@@ -673,6 +673,9 @@ func (f *flight) land() {
 	}
 }
 
+// stored reports whether rows of the write are stored now.
+func (f *flight) stored() bool { return f.sent > len(f.pending.Rows) }
+
 // wrote reports whether the write stored rows, not counting those that it found stored.
 func (f *flight) wrote() bool { return f.sent-len(f.pending.Rows) > f.pending.Found }
 
@@ -734,7 +737,9 @@ func (l *lane) settle(f *flight, now time.Time, others, full bool) {
 		b.unsent++
 		l.backOff(f, now, full)
 	default:
-		l.succeeded(b, now, wrote)
+		if f.stored() { // otherwise the store only learned how to go on
+			l.succeeded(b, now, wrote)
+		}
 		if b.state == probing { // the walk will deliver the rest
 			l.drop(b)
 		} else {

@@ -31,6 +31,7 @@ var failedOnce = []struct {
 	{7337, "0f41a40: a deletion that arrives late is seen once a majority has it"},
 	{3652, "0f41a40: a daemon never stores readings of a deleted sensor whose part another one has closed"},
 	{7765, "0f41a40: as 3652"},
+	{970, "eb6c098: a bucket that MongoDB refuses is probed without a pause, and a request for others is never answered"},
 }
 
 // TestSeeds runs the simulation of many seeds: BRIM_SEEDS of them, from BRIM_FIRST_SEED on.
