@@ -28,7 +28,7 @@ type sealOptions struct {
 	output *string
 }
 
-// A sealing daemon is asked on its HTTP or its admin listener.
+// sealing is a daemon that seals, reached through its HTTP or its admin listener.
 type sealing interface {
 	begin(ctx context.Context, stream string) ([]byte, error)
 	progress(ctx context.Context, stream string) (session string, p *seal.Progress, err error)
@@ -84,7 +84,7 @@ func (s sealingByURL) ask(ctx context.Context, method, stream string) ([]byte, e
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return nil, fmt.Errorf("read the daemon's answer: %w", err)
+		return nil, fmt.Errorf("read the daemon's response: %w", err)
 	}
 	return body, nil
 }
