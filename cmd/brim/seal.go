@@ -84,7 +84,7 @@ func (s sealingByURL) ask(ctx context.Context, method, stream string) ([]byte, e
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return nil, fmt.Errorf("read the daemon's response: %w", err)
+		return nil, fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	return body, nil
 }
