@@ -38,7 +38,7 @@ type letterFile struct {
 	stream string // empty: all
 }
 
-// messageLetters is the file of refused MQTT messages beside it.
+// messageLetters returns the file of refused MQTT messages in the same folder.
 func (f *letterFile) messageLetters() *mqtt.LetterFile {
 	return &mqtt.LetterFile{Path: filepath.Join(filepath.Dir(f.Path), mqtt.LettersName)}
 }

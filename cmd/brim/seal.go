@@ -28,7 +28,7 @@ type sealOptions struct {
 	output *string
 }
 
-// A sealing daemon is asked on its HTTP or its admin listener.
+// sealing is a daemon that seals, reached through its HTTP or its admin listener.
 type sealing interface {
 	begin(ctx context.Context, stream string) ([]byte, error)
 	progress(ctx context.Context, stream string) (session string, p *seal.Progress, err error)

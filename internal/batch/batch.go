@@ -49,8 +49,8 @@ type Batch struct {
 	// is the whole.
 	places []uint32
 
-	// arrivals are those of the rows, in milliseconds since the epoch, if they came with
-	// several requests; nil: all arrived at Received.
+	// arrivals are the arrival times of the rows, in milliseconds since the epoch, if they are
+	// from several requests; nil: all arrived at Received.
 	arrivals []int64
 }
 

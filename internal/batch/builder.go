@@ -33,7 +33,7 @@ type Builder struct {
 	Fields *FieldList
 	// Dropped counts the fields that were left out.
 	Dropped int
-	// DefaultTime is that of readings that give none, in milliseconds; 0: Received.
+	// DefaultTime is the time of readings without one, in milliseconds; 0: Received.
 	DefaultTime int64
 
 	interner *Interner
@@ -340,7 +340,7 @@ func (b *Builder) Undo() {
 	b.batch.text.cut(b.textMark)
 }
 
-// Truncate forgets all readings but the first n.
+// Truncate drops all readings but the first n.
 func (b *Builder) Truncate(n int) {
 	if n < len(b.rows) {
 		b.values = b.values[:b.rows[n].offset]

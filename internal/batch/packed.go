@@ -15,7 +15,7 @@ import (
 //	sequence  difference from the previous reading. Unless series and shape are those of the
 //	          first reading, 0 and their numbers come before the difference
 //	time      difference from the previous reading
-//	arrival   by how much more later than its time it came than the previous reading
+//	arrival   delay from time to arrival, as the difference from the previous reading's
 //	values    differences from the first reading if both have the same shape
 //
 // A sensor's values are close to each other and mostly decimals of a few digits, so that a
@@ -26,7 +26,7 @@ type Packed struct {
 	shape  *Shape // of the first reading
 	others *kinds // of further readings; nil: all have those of the first
 	time   int64  // of the last reading
-	delay  int64  // likewise, from its time to its arrival
+	delay  int64  // of the last reading, from its time to its arrival
 	seq    uint64 // of the last reading
 	n      int
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/brim-telemetry/brim/internal/mqtt"
 )
 
-// mqttKey is where a configuration file describes its subscriptions. Their settings have
-// the names of the flags without mqttPrefix.
+// mqttKey is the key of the subscriptions in a configuration file. Their settings are named
+// like the flags, without mqttPrefix.
 const (
 	mqttKey    = "mqtt"
 	mqttPrefix = mqttKey + "-"
 )
 
-// theSubscription is the name of the one that flags describe.
-const theSubscription = "default"
+// topSubscription is the name of the subscription that flags describe.
+const topSubscription = "default"
 
-// Subscription is what can be set of one subscription to an MQTT broker.
+// Subscription has the settings of one subscription to an MQTT broker.
 type Subscription struct {
 	Name           string
 	URL, Topic     string
@@ -53,29 +53,29 @@ func (s *Subscription) all() []Setting {
 		},
 		{
 			Name: "mqtt-topic", Kind: "TEMPLATE", set: config.Text(&s.Topic, ifGiven(mqtt.CheckTopic)),
-			Usage: "topics to subscribe to, as in site/{site}/{sensorId}/{field}: {sensorId}, {stream} and {field} say what a reading is of, other names are tags, + is any level and # any rest",
+			Usage: "topics to subscribe to, as in site/{site}/{sensorId}/{field}: {sensorId}, {stream} and {field} set those of the readings, other names are tags, + matches any level and # all remaining levels",
 		},
 		{
 			Name: "mqtt-format", Kind: "FORMAT", Initial: string(mqtt.Auto), set: config.Choice(&s.Format, mqtt.Auto, mqtt.Number, mqtt.JSON, mqtt.Line, mqtt.Sparkplug),
-			Usage: "what payloads are: number, json, line, sparkplug, or auto, which looks at each",
+			Usage: "payload format: number, json, line, sparkplug, or auto, which detects it for each message",
 		},
-		{Name: "mqtt-stream", Kind: "NAME", set: config.Text(&s.Stream, ifGiven(checkStreamName)), Usage: "stream of readings whose topic names none; empty: the default stream"},
+		{Name: "mqtt-stream", Kind: "NAME", set: config.Text(&s.Stream, ifGiven(checkStreamName)), Usage: "stream for readings if the topic has none; empty: the default stream"},
 		{Name: "mqtt-qos", Kind: "N", Initial: "1", set: config.Count(&s.QoS, 0, 2), Usage: "highest QoS at which the broker delivers; 0: messages may be lost"},
 		{Name: "mqtt-group", Kind: "NAME", set: config.Text(&s.Group, nil), Usage: "share group: the broker divides the messages among the daemons that subscribe with the same group; empty: not shared"},
 		{Name: "mqtt-user", Kind: "NAME", set: config.Text(&s.User, nil), Usage: "user name at the broker"},
-		{Name: "mqtt-password-file", Kind: "FILE", set: config.Text(&s.PasswordFile, nil), Usage: "file that holds the password, read at every connection"},
-		{Name: "mqtt-ca", Kind: "FILE", set: config.Text(&s.CA, nil), Usage: "authorities in PEM that sign the broker's certificate; empty: the system's"},
-		{Name: "mqtt-cert", Kind: "FILE", set: config.Text(&s.Cert, nil), Usage: "client certificate in PEM, read at every connection"},
-		{Name: "mqtt-key", Kind: "FILE", set: config.Text(&s.Key, nil), Usage: "key of --mqtt-cert in PEM"},
-		{Name: "mqtt-client-id", Kind: "ID", set: config.Text(&s.ClientID, nil), Usage: "client id, by which the broker keeps the session; empty: one that is drawn once and kept in --data-dir"},
+		{Name: "mqtt-password-file", Kind: "FILE", set: config.Text(&s.PasswordFile, nil), Usage: "file with the password, read on every connect"},
+		{Name: "mqtt-ca", Kind: "FILE", set: config.Text(&s.CA, nil), Usage: "CA certificates in PEM to verify the broker's certificate; empty: the system's"},
+		{Name: "mqtt-cert", Kind: "FILE", set: config.Text(&s.Cert, nil), Usage: "client certificate in PEM, read on every connect"},
+		{Name: "mqtt-key", Kind: "FILE", set: config.Text(&s.Key, nil), Usage: "private key of --mqtt-cert in PEM"},
+		{Name: "mqtt-client-id", Kind: "ID", set: config.Text(&s.ClientID, nil), Usage: "client ID, which identifies the session at the broker; empty: a random one, generated once and kept in --data-dir"},
 		{
 			Name: "mqtt-session-expiry", Kind: "DURATION", Initial: "7d", set: config.Duration(&s.SessionExpiry, time.Second, 365*config.Day, false),
-			Usage: "how long the broker keeps messages for a daemon that is away",
+			Usage: "how long the broker keeps the session and its messages while the daemon is disconnected",
 		},
 		{
-			// Finding a message among the unacknowledged ones takes the longer the more there are.
+			// The client's search for an unacknowledged message is linear in their number.
 			Name: "mqtt-receive-maximum", Kind: "N", Initial: "1000", set: config.Count(&s.ReceiveMaximum, 1, 10_000),
-			Usage: "messages of QoS 1 and 2 that the broker sends before the first of them is acknowledged",
+			Usage: "how many QoS 1 and 2 messages the broker sends before it waits for an acknowledgement",
 		},
 	}
 }
@@ -104,12 +104,12 @@ func (f *file) readSubscription(y *config.YAML, name, settings *yaml.Node) {
 	f.read(y, settings, prefix, own)
 }
 
-// addSubscriptions adds the subscriptions of the file, or the one of the top level. One of
-// the file inherits what it does not set.
+// addSubscriptions adds the subscriptions of the file, or the one of the top level. Those of
+// the file inherit what they do not set from the top level.
 func (c *Config) addSubscriptions(f file) []error {
 	names := slices.Clone(f.subscriptions)
 	if len(names) == 0 && c.MQTT.URL+c.MQTT.Topic != "" {
-		names = append(names, theSubscription)
+		names = append(names, topSubscription)
 	}
 	slices.Sort(names)
 	var problems []error
@@ -138,7 +138,7 @@ func (c *Settings) checkSubscriptions() error {
 	ids := make(map[string]string)
 	for _, s := range c.Subscriptions {
 		where := ""
-		if s.Name != theSubscription {
+		if s.Name != topSubscription {
 			where = mqttKey + "." + s.Name + ": "
 		}
 		if s.URL == "" || s.Topic == "" {
@@ -167,7 +167,7 @@ func (s *Subscription) config() mqtt.Config {
 	}
 }
 
-// subscriptionDifferences lists how the subscriptions wanted differ from those in force,
+// subscriptionDifferences lists how the wanted subscriptions differ from the current ones,
 // which only a restart changes.
 func subscriptionDifferences(now, wanted *Config) []Difference {
 	var out []Difference
@@ -186,7 +186,7 @@ func subscriptionDifferences(now, wanted *Config) []Difference {
 			out = append(out, d)
 		}
 		for i := range before {
-			if there && stays && name != theSubscription && before[i].text != after[i].text {
+			if there && stays && name != topSubscription && before[i].text != after[i].text {
 				d.Setting = mqttKey + "." + name + "." + strings.TrimPrefix(before[i].Name, mqttPrefix)
 				d.Now, d.Wanted = before[i].text, after[i].text
 				out = append(out, d)
@@ -236,7 +236,7 @@ func (d *daemon) subscribe() error {
 	return errors.Join(problems...)
 }
 
-// unsubscribe ends the subscriptions, when what they have received is journaled.
+// unsubscribe ends the subscriptions once the messages they have received are journaled.
 func (d *daemon) unsubscribe(ctx context.Context) {
 	all := d.subscribers.Load()
 	if all == nil {
@@ -251,8 +251,8 @@ func (d *daemon) unsubscribe(ctx context.Context) {
 	stopping.Wait()
 }
 
-// mqttParts are the subscriptions as parts of the daemon, which takes other readings
-// without them.
+// mqttParts returns the subscriptions as parts of the daemon. They are optional, because the
+// daemon accepts other readings without them.
 func (d *daemon) mqttParts() []console.Part {
 	all := d.subscribers.Load()
 	if all == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// SealPath is where sealing is asked for on the data listener: POST begins a pass, GET returns
-// the progress.
+// SealPath is the path for sealing on the data listener: POST begins a pass, GET returns its
+// progress.
 const SealPath = "/v1/streams/{stream}/seal"
 
 // A SealBegun says which pass a request for sealing began.
@@ -62,7 +62,7 @@ func (d *daemon) sealing(stream string, ask func(*seal.Sealer) (any, bool)) (ans
 	return answer, nil
 }
 
-// streamToSeal returns the stream of a path like SealPath.
+// streamToSeal returns the stream if a path matches SealPath.
 func streamToSeal(escaped string) (stream string, ok bool) {
 	before, after, _ := strings.Cut(SealPath, "{stream}")
 	rest, begins := strings.CutPrefix(escaped, before)

@@ -333,7 +333,7 @@ func (c *Settings) limits() []Setting {
 		{Name: "max-future", live: true, Kind: "DURATION", Initial: "10m", set: config.Duration(&c.MaxFuture, time.Millisecond, 36_500*config.Day, false), Usage: "how far ahead of the clock a timestamp may be"},
 		{
 			Name: "map-dots", Kind: "CHAR", set: config.Text(&c.MapDots, checkMapDots),
-			Usage: "what replaces dots in the names of fields and tags; empty: an underscore in line protocol, and elsewhere such names are refused",
+			Usage: "what replaces dots in the names of fields and tags; empty: an underscore in line protocol and OpenTelemetry; JSON and protobuf refuse such names",
 		},
 		{
 			Name: "line-protocol-sensor-tag", key: "line_protocol.sensor_tag", Kind: "NAME", set: config.Text(&c.SensorTag, checkTag),

@@ -310,11 +310,11 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 	}
 }
 
-// encodingSnappy is that of remote write.
+// encodingSnappy is the encoding of remote write.
 const encodingSnappy = "snappy"
 
-// inflateSnappy is inflate for a block of snappy, which begins with the length of its
-// content: that cannot be more than 22 times as long as the block.
+// inflateSnappy is like inflate for the snappy block format. A block begins with the length of
+// its content, which cannot be more than 22 times that of the block.
 func (p *payload) inflateSnappy(ctx context.Context, limit *inflation) error {
 	const maxRatio = 22
 	length, err := snappy.DecodedLen(p.data)

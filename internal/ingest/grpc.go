@@ -33,10 +33,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// Write, WriteStream and OpenTelemetry's Export are served by handlers of net/http's HTTP/2 server, and the
-// health and reflection services by grpc-go on the same server. grpc-go itself reads a
-// message into memory before any code of ours sees its length. Here a message is
-// received like a body over HTTP: its memory is reserved before it is read.
+// Write, WriteStream and OpenTelemetry's Export are served by handlers of net/http's HTTP/2
+// server, and the health and reflection services by grpc-go on the same server. grpc-go
+// itself reads a message into memory before any code of ours sees its length. Here a message
+// is received like a body over HTTP: its memory is reserved before it is read.
 //
 //	call ─ identify ─▶ receive ─ inflate ─ decode ─▶ journal ─▶ send
 //	                     ▲                                        │
@@ -187,7 +187,7 @@ type call struct {
 	over bool       // the handler returns; w must not be used any more
 }
 
-// serveCall serves calls of one method that writes. An error of serve becomes
+// serveCall serves calls of one write method. An error of serve becomes
 // the status of the call.
 func (srv *Server) serveCall(p protocol, serve func(*call) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -435,7 +435,7 @@ func (srv *Server) serveLines(x *exchange) error {
 	return srv.takeLines(x, query, p, true)
 }
 
-// takeLines takes the lines of a request: if partial is false, all or none.
+// takeLines accepts the lines of a request. If partial is false, it accepts all or none.
 func (srv *Server) takeLines(x *exchange, query url.Values, p precision, partial bool) error {
 	stream, err := srv.stream("")
 	if err != nil {
@@ -493,7 +493,7 @@ func (x *exchange) answerLines(r result, in *intake) {
 	}
 	p.Error = p.Message
 	if x.r.URL.Path == pathWriteV3 {
-		p.Error, p.Data = "partial write of line protocol occurred: "+p.Message, in.refusedLines() // by which its clients know it
+		p.Error, p.Data = "partial write of line protocol occurred: "+p.Message, in.refusedLines() // the prefix that its clients look for
 	}
 	writeJSON(x.w, status, p)
 }
@@ -505,7 +505,7 @@ type problem struct {
 	Line    uint32 `json:"line,omitempty"`  // line protocol: the first refused line, from 1
 	Error   string `json:"error,omitempty"` // line protocol: the message, where clients of InfluxDB 1 look for it
 
-	Data []refusedLine `json:"data,omitempty"` // where clients of InfluxDB 3 look
+	Data []refusedLine `json:"data,omitempty"` // where InfluxDB 3 clients look
 }
 
 // WriteProblem answers an HTTP request that failed with err, in the form that all paths

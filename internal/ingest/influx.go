@@ -11,14 +11,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// What clients of InfluxDB ask besides writing lines. Databases and buckets have no meaning
-// here, so all of them exist.
+// Requests of InfluxDB clients other than writing lines. Brim has no databases or buckets, so it
+// reports all of them as existing.
 
 const pathWriteV3 = "/api/v3/write_lp"
 
-// serveLinesV3 accepts line protocol as clients of InfluxDB 3 send it.
+// serveLinesV3 accepts line protocol from InfluxDB 3 clients.
 func (srv *Server) serveLinesV3(x *exchange) error {
-	query, err := parseQuery(x.r, "ack", "precision", "db", "org", "orgID", "accept_partial", "no_sync") // the library for Python sends org
+	query, err := parseQuery(x.r, "ack", "precision", "db", "org", "orgID", "accept_partial", "no_sync") // the Python library sends org
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (srv *Server) serveLinesV3(x *exchange) error {
 	return srv.takeLines(x, query, p, partial)
 }
 
-// precisionOfV3 returns the unit of timestamps by the names of InfluxDB 3.
+// precisionOfV3 returns the unit of timestamps for a name that InfluxDB 3 uses.
 func precisionOfV3(name string) (precision, error) {
 	switch name {
 	case "", "auto":
@@ -58,7 +58,7 @@ func precisionOfV3(name string) (precision, error) {
 		"precision %s is unknown; allowed: auto, nanosecond, microsecond, millisecond, second", telemetry.Quote([]byte(name)))
 }
 
-// guess returns the unit that a timestamp is in, by its size.
+// guess returns the unit of a timestamp, guessed from its size.
 func (p precision) guess(n int64) precision {
 	const most = 5_000_000_000 // seconds: the year 2128
 	if n < 0 {
@@ -74,7 +74,7 @@ func (p precision) guess(n int64) precision {
 	return p
 }
 
-// A refusedLine is a line in an answer of InfluxDB 3.
+// A refusedLine describes a refused line in the way of InfluxDB 3.
 type refusedLine struct {
 	Line    uint32 `json:"line_number"`
 	Message string `json:"error_message"`
@@ -100,7 +100,7 @@ func (in *intake) noneRefused() error {
 		in.answer.Rejected, in.count, in.lines[first.Index], first.Code, first.Message)
 }
 
-// maxStatements is how many bytes of InfluxQL are read.
+// maxStatements is the largest size of a request with InfluxQL, in bytes.
 const maxStatements = 16 << 10
 
 var (
@@ -108,7 +108,7 @@ var (
 	showDatabases  = regexp.MustCompile(`(?i)^show\s+databases$`)
 )
 
-// serveInfluxQL answers the statements that clients of InfluxDB 1 begin with.
+// serveInfluxQL answers the statements that InfluxDB 1 clients send before they write.
 func (srv *Server) serveInfluxQL(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")
@@ -138,7 +138,7 @@ func (srv *Server) serveInfluxQL(w http.ResponseWriter, r *http.Request) {
 				one.Series[0].Values = append(one.Series[0].Values, []string{s.Name})
 			}
 		case !createDatabase.MatchString(statement):
-			refuseInflux(w, http.StatusBadRequest, telemetry.Quote([]byte(statement))+" cannot be answered; allowed: CREATE DATABASE and SHOW DATABASES; readings are read with GET /v1/sensors/SENSOR/readings or PromQL")
+			refuseInflux(w, http.StatusBadRequest, telemetry.Quote([]byte(statement))+" is not supported; allowed: CREATE DATABASE and SHOW DATABASES; to read, use GET /v1/sensors/SENSOR/readings or PromQL")
 			return
 		}
 		results = append(results, one)
@@ -150,12 +150,12 @@ func (srv *Server) serveInfluxQL(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"results": results})
 }
 
-// refuseInflux answers with an error where clients of any version look for it.
+// refuseInflux sends an error in the members that clients of each version read.
 func refuseInflux(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, problem{Code: "invalid", Message: message, Error: message})
 }
 
-// An influxBucket is a bucket in the words of InfluxDB 2.
+// An influxBucket is a bucket as InfluxDB 2 describes it.
 type influxBucket struct {
 	ID        string   `json:"id"`
 	Org       string   `json:"orgID"`
@@ -164,7 +164,7 @@ type influxBucket struct {
 	Retention []string `json:"retentionRules"` // always empty
 }
 
-// serveBuckets lists the bucket that a client of InfluxDB 2 looks for, or the streams.
+// serveBuckets returns the bucket that an InfluxDB 2 client asks for, or lists the streams.
 func (srv *Server) serveBuckets(w http.ResponseWriter, r *http.Request) {
 	names := r.URL.Query()["name"]
 	if len(names) == 0 {
@@ -179,7 +179,7 @@ func (srv *Server) serveBuckets(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"buckets": buckets, "links": map[string]string{"self": r.URL.Path}})
 }
 
-// influxID returns an id as InfluxDB 2 has them.
+// influxID returns an ID in the format of InfluxDB 2.
 func influxID(name string) string {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(name)) // never fails

@@ -25,8 +25,8 @@ func TestInfluxQLIsAnsweredAsClientsExpect(t *testing.T) {
 		assert.JSONEq(t, want, w.Body.String(), statement)
 	}
 	for statement, says := range map[string]string{
-		"SELECT * FROM cpu":                    `\"SELECT * FROM cpu\" cannot be answered; allowed: CREATE DATABASE and SHOW DATABASES`,
-		"CREATE DATABASE":                      "cannot be answered",
+		"SELECT * FROM cpu":                    `\"SELECT * FROM cpu\" is not supported; allowed: CREATE DATABASE and SHOW DATABASES`,
+		"CREATE DATABASE":                      "is not supported",
 		"":                                     "missing required parameter",
 		";;":                                   "missing required parameter",
 		strings.Repeat("x", maxStatements+100): "too long",

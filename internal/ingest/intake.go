@@ -65,14 +65,14 @@ type intake struct {
 	count   int                     // readings begun
 	dropped int                     // fields that were left out
 	lines   []uint32                // of line protocol: the number of each reading's line, from 1
-	most    int                     // what count may reach
-	message *Message                // that the readings are of; nil: of a request
-	scope   []byte                  // what the message's topic says of a series; part of the keys of aliases
+	most    int                     // limit of count
+	message *Message                // source of the readings; nil: a request
+	scope   []byte                  // series of the message's topic; part of alias keys
 	alias   []byte
 	answer  answer
 
-	mayBeEmpty bool   // a request without readings is no error
-	remote     remote // of remote write
+	mayBeEmpty bool // a request without readings is not an error
+	remote     remote
 }
 
 // bounds are what a stream asked of readings when the request came.
@@ -220,7 +220,7 @@ func (in *intake) tooMany() error {
 // end finishes the reading and reports whether it was taken.
 func (in *intake) end() bool { return in.ended(in.builder.End()) }
 
-// ended notes how the reading ended.
+// ended records the result of a reading.
 func (in *intake) ended(r *telemetry.Refusal) (taken bool) {
 	if r != nil {
 		in.refused(in.count-1, r)

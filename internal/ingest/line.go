@@ -202,7 +202,7 @@ func (d *lineDecoder) begin() error {
 	return d.in.begin()
 }
 
-// giveTopic gives the builder the tags of a message's topic, as if they stood in the line.
+// giveTopic adds the tags of a message's topic, as if they were in the line.
 func (d *lineDecoder) giveTopic() {
 	d.in.giveTopic(false)
 	if d.in.message == nil {

@@ -13,29 +13,29 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A PayloadFormat is how a message's payload is read.
+// A PayloadFormat is the format of a message's payload.
 type PayloadFormat string
 
 const (
 	PayloadNumber PayloadFormat = "number" // a number or a boolean
 	PayloadText   PayloadFormat = "text"   // a string as it is
-	PayloadJSON   PayloadFormat = "json"   // readings as POST /v1/readings takes them
+	PayloadJSON   PayloadFormat = "json"   // readings, as in POST /v1/readings
 	PayloadLine   PayloadFormat = "line"   // line protocol with timestamps in nanoseconds
 )
 
-// A Message is what a broker delivered, and what its topic says of its readings.
+// A Message is a message from a broker, with what its topic says about its readings.
 type Message struct {
 	Payload []byte
 	Format  PayloadFormat
-	// Readings stand for the payload where they were decoded already.
+	// Readings replace the payload if it is already decoded.
 	Readings []telemetry.Reading
-	Received time.Time // the time of readings that have none
+	Received time.Time // the time of readings without a timestamp
 
 	Stream string // empty: the default stream
-	// Sensor is that of readings that name none. Line protocol has the series key as
-	// its sensor id only if this is empty.
+	// Sensor is the sensor ID of readings that have none. If it is empty, the sensor ID of
+	// line protocol is the series key.
 	Sensor string
-	Field  string // the name of a single value
+	Field  string // the field name of a single value
 	Tags   []telemetry.Tag
 }
 
@@ -50,9 +50,10 @@ type MessageError struct {
 func (e *MessageError) Error() string { return e.Code + ": " + e.Message }
 
 // AppendMessages decodes messages and appends their readings to the journal as one batch.
-// refused has an error for each message of which something was refused; the rest is
-// journaled when it returns. What the database refuses later becomes a dead letter. With an error nothing is promised: the messages must be given
-// again if it is of kind Unavailable, Quota or UnknownOutcome.
+// refused has an error for each message that was refused in whole or in part; all other
+// readings are journaled when it returns. Readings that the database refuses later become
+// dead letters. If err is not nil, the readings may or may not be journaled: the caller must
+// retry if it is of kind Unavailable, Quota or UnknownOutcome.
 func (srv *Server) AppendMessages(ctx context.Context, messages []Message) (refused map[int]*MessageError, err error) {
 	begin := time.Now()
 	if srv.stopping() {
@@ -89,8 +90,8 @@ func (srv *Server) AppendMessages(ctx context.Context, messages []Message) (refu
 	return refused, nil
 }
 
-// decodeMessage decodes one message. It returns why the message or some of its readings
-// are refused; in the first case the message leaves nothing in the batch.
+// decodeMessage decodes one message. It returns an error if the message or some of its
+// readings are refused. A message that is refused as a whole adds nothing to the batch.
 func (in *intake) decodeMessage(m *Message) *MessageError {
 	stream, err := in.server.stream(m.Stream)
 	if err != nil {
@@ -138,8 +139,8 @@ func (in *intake) wholeRefused(err error) *MessageError {
 	return &MessageError{Code: known.Code, Message: known.Message}
 }
 
-// appendScope appends what a topic says of the series of its readings. No part of it
-// contains a NUL, which MQTT forbids.
+// appendScope appends what a topic says about the series of its readings. The separator is
+// NUL, which MQTT forbids in topics.
 func (m *Message) appendScope(dst []byte, stream string) []byte {
 	dst = append(append(append(append(dst, stream...), 0), m.Sensor...), 0)
 	for _, t := range m.Tags {
@@ -148,8 +149,8 @@ func (m *Message) appendScope(dst []byte, stream string) []byte {
 	return append(dst, 0)
 }
 
-// decodeMessageJSON decodes JSON as decodeJSON does, but checks the syntax of all of it
-// beforehand, where a mistake would refuse all of it.
+// decodeMessageJSON decodes JSON like decodeJSON, but checks its syntax first, because a
+// syntax error refuses the whole message.
 func (in *intake) decodeMessageJSON(body []byte) error {
 	d := in.server.json.get(in)
 	f := d.guess(body)
@@ -160,10 +161,10 @@ func (in *intake) decodeMessageJSON(body []byte) error {
 	return in.decodeJSON(body, f)
 }
 
-// aliasMessage begins the keys of aliases that are topics.
+// aliasMessage is the first byte of alias keys made from topics.
 const aliasMessage = 'm'
 
-// decodeValue decodes a payload that is one value.
+// decodeValue decodes a payload that is a single value.
 func (in *intake) decodeValue(m *Message) error {
 	if err := in.begin(); err != nil {
 		return err
@@ -214,8 +215,8 @@ func ParseNumber(s []byte) (telemetry.Value, bool) {
 	return telemetry.FloatValue(f), err == nil && !math.IsInf(f, 0)
 }
 
-// giveTopic gives the reading at hand what the topic says of its series, sensor only if
-// the reading has none.
+// giveTopic adds the tags of the topic to the current reading, and also its sensor ID if
+// sensor is true.
 func (in *intake) giveTopic(sensor bool) {
 	m := in.message
 	if m == nil {
@@ -229,7 +230,7 @@ func (in *intake) giveTopic(sensor bool) {
 	}
 }
 
-// addReadings adds readings that were decoded already.
+// addReadings adds decoded readings.
 func (in *intake) addReadings(readings []telemetry.Reading) error {
 	for i := range readings {
 		r := &readings[i]

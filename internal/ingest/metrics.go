@@ -41,7 +41,7 @@ func (p protocol) code(r result) string {
 func (p protocol) status(r result) int {
 	switch {
 	case p == protoRemote && r == tooSlow:
-		return http.StatusServiceUnavailable // what is not repeated with 4xx is lost
+		return http.StatusServiceUnavailable // senders drop a request after 4xx
 	case p == protoLine, p == protoRemote:
 		return statuses[r].line
 	case p == protoOTLPHTTP:
@@ -122,7 +122,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	}
 	skipped := factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "brim_ingest_samples_skipped_total",
-		Help: "Samples and exemplars of remote write and OTLP that were not stored, without an error, by reason.",
+		Help: "Samples and exemplars of remote write, and OTLP data points, skipped without an error, by reason.",
 	}, []string{"reason"})
 	for i, why := range skips {
 		m.skipped[i] = skipped.WithLabelValues(why)

@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// OpenTelemetry's protocol: exports of metrics, over HTTP and gRPC.
+// OTLP, OpenTelemetry's protocol: exports of metrics over HTTP and gRPC.
 
 const (
 	exportPath = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
@@ -26,8 +26,8 @@ const (
 	mediaJSON = "application/json"
 )
 
-// otlpStatus returns the status of a result. Refused points are no failure of the request:
-// the response names them, and must not be a reason to send it again.
+// otlpStatus returns the status of a result. It is a success if points were refused: the
+// response counts them, and the client must not retry.
 func otlpStatus(r result) *statusRow {
 	if r <= noneAllowed {
 		r = allTaken
@@ -73,7 +73,7 @@ func (srv *Server) serveMetrics(x *exchange) error {
 	return nil
 }
 
-// otlpMedia returns the media type of a request, in which it is answered.
+// otlpMedia returns the media type of a request, which is also that of the response.
 func (x *exchange) otlpMedia() string {
 	media, _, _ := mime.ParseMediaType(first(x.r.Header["Content-Type"]))
 	return media
@@ -88,7 +88,7 @@ func (x *exchange) writeOTLP(status int, body []byte) {
 	h.Set("Content-Type", media)
 	h.Set("X-Content-Type-Options", "nosniff")
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(body) // the only error is that the connection has ended
+	_, _ = x.w.Write(body) // fails only if the connection is closed
 }
 
 // writeOTLPProblem answers a refused request.
@@ -103,7 +103,7 @@ func (x *exchange) writeOTLPProblem(r result, e *telemetry.Error) {
 	x.writeOTLP(row.http, body)
 }
 
-// export appends the readings of a request, which may be none.
+// export appends the readings of a request, which may have none.
 func (in *intake) export(ctx context.Context, tally *otlpTally) (r result, err error) {
 	in.server.metrics.skipped[skipNoValue].Add(float64(tally.skipped))
 	if in.count == 0 {
@@ -122,8 +122,8 @@ func (in *intake) export(ctx context.Context, tally *otlpTally) (r result, err e
 	return r, nil
 }
 
-// appendResponse appends an ExportMetricsServiceResponse. What was rejected is in it only
-// where something was.
+// appendResponse appends an ExportMetricsServiceResponse. It has a partial success only if
+// points were rejected.
 func (t *otlpTally) appendResponse(dst []byte, inJSON bool) []byte {
 	switch {
 	case t.rejected == 0 && inJSON:
@@ -133,7 +133,7 @@ func (t *otlpTally) appendResponse(dst []byte, inJSON bool) []byte {
 	}
 	response := pmetricotlp.NewExportResponse()
 	response.PartialSuccess().SetRejectedDataPoints(int64(t.rejected))
-	response.PartialSuccess().SetErrorMessage(fmt.Sprintf("%d of %d data points were refused, the first: %s", t.rejected, t.points, t.first))
+	response.PartialSuccess().SetErrorMessage(fmt.Sprintf("%d of %d data points were refused; the first: %s", t.rejected, t.points, t.first))
 	encode := response.MarshalProto
 	if inJSON {
 		encode = response.MarshalJSON
@@ -176,7 +176,7 @@ func (srv *Server) serveExport(c *call) error {
 	return err
 }
 
-// decodeExport decodes the message of a call of Export.
+// decodeExport decodes the request of an Export call.
 func (m *message) decodeExport(in *intake) (tally otlpTally, err error) {
 	srv, c := m.server, m.call
 	if m.compressed {

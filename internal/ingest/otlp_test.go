@@ -261,7 +261,7 @@ func TestOTLPPartialSuccess(t *testing.T) {
 	status, response := exportHTTP(t, d, export)
 	assert.Equal(t, http.StatusOK, status)
 	assert.EqualValues(t, 6, response.GetPartialSuccess().GetRejectedDataPoints())
-	assert.Equal(t, `6 of 9 data points were refused, the first: metric "inf": value_not_finite: field "inf" is +Inf; numbers must be finite`, response.GetPartialSuccess().GetErrorMessage())
+	assert.Equal(t, `6 of 9 data points were refused; the first: metric "inf": value_not_finite: field "inf" is +Inf; numbers must be finite`, response.GetPartialSuccess().GetErrorMessage())
 	assert.Equal(t, []string{"service_name=shop inf=2"}, linesOf(j.readings()))
 	for reason, n := range map[telemetry.Code]float64{telemetry.ValueNotFinite: 1, telemetry.TimeOutOfRange: 1, telemetry.FieldName: 1, telemetry.Malformed: 1, telemetry.FieldsTooMany: 1, telemetry.TagValue: 1} {
 		assert.InDelta(t, n, testutil.ToFloat64(d.metrics.rejected.WithLabelValues(string(reason))), 0, reason)
@@ -277,7 +277,7 @@ func TestOTLPPartialSuccess(t *testing.T) {
 	assert.Nil(t, response.GetPartialSuccess())
 	j.refused = []batch.Refused{{Index: 0, Refusal: *telemetry.Refuse(telemetry.StoreRefused, "no")}}
 	_, response = exportHTTP(t, d, otlpExport(gauge("m", double(1))))
-	assert.Equal(t, "1 of 1 data points were refused, the first: store_refused: no", response.GetPartialSuccess().GetErrorMessage())
+	assert.Equal(t, "1 of 1 data points were refused; the first: store_refused: no", response.GetPartialSuccess().GetErrorMessage())
 }
 
 func TestOTLPRefusesWhole(t *testing.T) { //nolint:tparallel // its cases are counted afterwards
@@ -327,7 +327,7 @@ func TestOTLPRefusesWhole(t *testing.T) { //nolint:tparallel // its cases are co
 	for body, want := range map[string]string{
 		`{"resourceMetrics":[`: "unexpected end", `[]`: "expect { or , or } or n, but found [",
 		`{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":5}]}]}]}`: `ReadString: expects " or n, but found 5, error found in #10 byte of ...|[{"name":5}]`,
-		`{} {}`: "something follows the object",
+		`{} {}`: "there is data after the object",
 		`{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"sum":{"aggregationTemporality":"DELTA"}}]}]}]}`: `ReadEnumValue: unknown string value`,
 	} {
 		w := postMetrics(d, []byte(body), "Content-Type", mediaJSON)

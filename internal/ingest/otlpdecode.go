@@ -16,14 +16,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// OTLP sends metric by metric, with the points of all attribute sets. A reading has the
-// points of all metrics of one attribute set at one time, so they are gathered first.
+// OTLP groups points by metric, and a reading has the points of all metrics with the same
+// attributes and time. So the points of a request are gathered first.
 //
-// Bucket counts of histograms are Prometheus' classic ones: cumulative, of a series with the
-// tag le. So PromQL answers histogram_quantile. Quantiles of summaries have the tag quantile.
-// Scopes' versions, start times, units, descriptions and exemplars are not kept.
+// Histograms are stored like Prometheus' classic ones, with cumulative bucket counts and the
+// tag le, so that histogram_quantile works. Quantiles of summaries have the tag quantile.
+// Scope versions, start times, units, descriptions and exemplars are not stored.
 
-// An otlpTally says what became of the points of a request.
+// An otlpTally counts the points of a request by outcome.
 type otlpTally struct {
 	points, rejected, skipped int
 	first                     string // why the first point was rejected
@@ -62,10 +62,10 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 	return m.tally, m.give()
 }
 
-// An otlpMapper makes readings of the points of a request.
+// An otlpMapper turns the points of a request into readings.
 type otlpMapper struct {
 	in   *intake
-	size int64 // bytes of what was decoded and gathered
+	size int64 // bytes of decoded and gathered data
 	dot  string
 
 	readings []otlpReading
@@ -74,15 +74,15 @@ type otlpMapper struct {
 	rejected []bool // by point
 	tally    otlpTally
 
-	// The resource, scope and metric at hand.
+	// The current resource, scope and metric.
 	owner        []telemetry.Tag
 	ownerRefused *telemetry.Refusal
-	known        map[string]*otlpSeries // by the attributes of points as they were sent
+	known        map[string]*otlpSeries // by the attributes of points, as sent
 	metric       string
 	names        map[string]string // of its fields, by suffix
 	delta        bool
 
-	// The point at hand.
+	// The current point.
 	refusal *telemetry.Refusal
 	values  []otlpValue
 	key     []byte
@@ -93,10 +93,10 @@ type otlpSeries struct {
 	sensor  string
 	tags    []telemetry.Tag
 	refusal *telemetry.Refusal
-	members map[telemetry.Tag]*otlpSeries // with one tag more: a bucket, or a quantile
+	members map[telemetry.Tag]*otlpSeries // with one more tag, that of a bucket or a quantile
 }
 
-// An otlpPlace is what readings differ in.
+// An otlpPlace identifies readings by series and time.
 type otlpPlace struct {
 	series *otlpSeries
 	ms     int64
@@ -115,7 +115,7 @@ type otlpValue struct {
 }
 
 const (
-	scopePrefix    = "otel_scope_" // Prometheus' names for what tells scopes apart
+	scopePrefix    = "otel_scope_" // as in Prometheus
 	tagTemporality = "_temporality"
 	tagBound       = "le"
 	tagQuantile    = "quantile"
@@ -167,14 +167,14 @@ func (m *otlpMapper) gatherMetric(metric pmetric.Metric) error {
 	}
 }
 
-// An otlpPoint is what points of all kinds have.
+// An otlpPoint has the methods that all types of points have.
 type otlpPoint interface {
 	Attributes() pcommon.Map
 	Timestamp() pcommon.Timestamp
 	Flags() pmetric.DataPointFlags
 }
 
-// gatherPoints gathers points of one kind; take adds the values of one.
+// gatherPoints gathers points of one type; take adds the values of one point.
 func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P)) error {
 	for _, p := range all {
 		in := m.in
@@ -204,7 +204,7 @@ func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P
 	return nil
 }
 
-// add adds the values of the point at hand to their readings, unless it is refused.
+// add adds the values of the current point to their readings, unless the point is refused.
 func (m *otlpMapper) add(p otlpPoint) {
 	series := m.seriesOf(p.Attributes())
 	m.refuse(series.refusal)
@@ -248,7 +248,7 @@ func (m *otlpMapper) seriesOf(attributes pcommon.Map) *otlpSeries {
 		tags = withTags(tags, telemetry.Tag{Name: tagTemporality, Value: "delta"})
 	}
 	if len(tags) == 0 {
-		m.refuse(telemetry.Refuse(telemetry.SensorMissing, "neither the data point nor its resource has attributes, and the sensor is made of them"))
+		m.refuse(telemetry.Refuse(telemetry.SensorMissing, "neither the data point nor its resource has attributes, which the sensor ID is made of"))
 	}
 	s := &otlpSeries{refusal: m.refusal}
 	if m.refusal == nil {
@@ -271,7 +271,7 @@ func (m *otlpMapper) intern(tags []telemetry.Tag) *otlpSeries {
 	return s
 }
 
-// memberOf returns a series with one tag more, or without if that has no name.
+// memberOf returns a series with one more tag, or the series itself if the tag has no name.
 func (m *otlpMapper) memberOf(s *otlpSeries, extra telemetry.Tag) *otlpSeries {
 	if extra.Name == "" {
 		return s
@@ -285,8 +285,8 @@ func (m *otlpMapper) memberOf(s *otlpSeries, extra telemetry.Tag) *otlpSeries {
 	return member
 }
 
-// readingOf returns the reading of a place to which the values can be added: if the last one
-// has some of their fields, or no room, it is another one.
+// readingOf returns the reading that the values can be added to. It begins another one if the
+// last one has some of their fields, or no room for them.
 func (m *otlpMapper) readingOf(place otlpPlace, values []otlpValue) *otlpReading {
 	at, known := m.at[place]
 	has := func(v otlpValue) bool {
@@ -301,7 +301,7 @@ func (m *otlpMapper) readingOf(place otlpPlace, values []otlpValue) *otlpReading
 	return &m.readings[at]
 }
 
-// give gives the gathered readings to the intake.
+// give passes the gathered readings to the intake.
 func (m *otlpMapper) give() error {
 	b := m.in.builder
 	for i := range m.readings {
@@ -349,7 +349,7 @@ func (m *otlpMapper) mapped(name string) string {
 	return telemetry.EscapeName(strings.ReplaceAll(name, ".", m.dot))
 }
 
-// field returns the name of a field of the metric at hand.
+// field returns the name of a field of the current metric.
 func (m *otlpMapper) field(suffix string) string {
 	name, known := m.names[suffix]
 	if !known {
@@ -363,7 +363,7 @@ func (m *otlpMapper) field(suffix string) string {
 	return name
 }
 
-// withAttributes returns tags with attributes; of two with one name the attribute counts.
+// withAttributes adds attributes to tags. If both have a name, the attribute takes precedence.
 func (m *otlpMapper) withAttributes(tags []telemetry.Tag, prefix string, attributes pcommon.Map) []telemetry.Tag {
 	own := make([]telemetry.Tag, 0, attributes.Len())
 	for key, value := range attributes.All() {
@@ -381,7 +381,7 @@ func (m *otlpMapper) withAttributes(tags []telemetry.Tag, prefix string, attribu
 	slices.SortFunc(own, byTagName)
 	for i := 1; i < len(own); i++ {
 		if name := telemetry.Quote([]byte(own[i].Name)); own[i].Name == own[i-1].Name {
-			m.refuse(telemetry.Refuse(telemetry.TagDuplicate, "attribute %s is given twice, or another one is %s as well when its dots are replaced", name, name))
+			m.refuse(telemetry.Refuse(telemetry.TagDuplicate, "attribute %s is given twice, or another one becomes %s when its dots are replaced", name, name))
 		}
 	}
 	if tags = withTags(tags, own...); len(tags) > telemetry.MaxTags {
@@ -392,8 +392,8 @@ func (m *otlpMapper) withAttributes(tags []telemetry.Tag, prefix string, attribu
 
 func byTagName(a, b telemetry.Tag) int { return strings.Compare(a.Name, b.Name) }
 
-// withTags returns two sorted lists of tags as one, without changing them; of two tags with
-// one name that of the second list counts.
+// withTags merges two sorted lists of tags, without changing them. If both have a name, the
+// second list takes precedence.
 func withTags(tags []telemetry.Tag, more ...telemetry.Tag) []telemetry.Tag {
 	if len(more) == 0 {
 		return tags
@@ -412,7 +412,7 @@ func withTags(tags []telemetry.Tag, more ...telemetry.Tag) []telemetry.Tag {
 	return append(append(all, tags...), more...)
 }
 
-// float adds a value of the point at hand, unless it is NaN: such values are not there.
+// float adds a value of the current point. It skips NaN, which means that there is no value.
 func (m *otlpMapper) float(suffix string, v float64, extra telemetry.Tag) {
 	if math.IsNaN(v) {
 		return
@@ -458,7 +458,7 @@ func (m *otlpMapper) summary(p pmetric.SummaryDataPoint) {
 	}
 }
 
-// formatBound writes a bound or a quantile as Prometheus' clients do.
+// formatBound formats a bound or a quantile as Prometheus clients do.
 func formatBound(v float64) string {
 	if math.IsInf(v, 1) {
 		return "+Inf"
@@ -467,8 +467,8 @@ func formatBound(v float64) string {
 }
 
 const (
-	// maxBuckets bounds the bounds of a histogram, and the quantiles of a summary. Each is a
-	// series of its own.
+	// maxBuckets is the largest number of bounds of a histogram, and of quantiles of a
+	// summary, because each becomes a separate series.
 	maxBuckets = 256
 	// maxSentBuckets is how many buckets an exponential histogram may have before they are
 	// merged.
@@ -479,7 +479,7 @@ func (m *otlpMapper) refuseBuckets(most int) {
 	m.refuse(telemetry.Refuse(telemetry.FieldsTooMany, "the point has more than %d buckets or quantiles", most))
 }
 
-// An otlpHistogram is what both kinds of histograms have.
+// An otlpHistogram has the methods that both types of histograms have.
 type otlpHistogram interface {
 	Count() uint64
 	HasSum() bool
@@ -513,7 +513,7 @@ func (m *otlpMapper) histogram(p pmetric.HistogramDataPoint) {
 		m.refuseBuckets(maxBuckets)
 		return
 	case counts.Len() != bounds.Len()+1:
-		m.refuse(telemetry.Refuse(telemetry.Malformed, "the histogram has %d bucket counts and %d bounds; there must be one bound less than counts", counts.Len(), bounds.Len()))
+		m.refuse(telemetry.Refuse(telemetry.Malformed, "the histogram has %d bucket counts and %d bounds; there must be one fewer bounds than counts", counts.Len(), bounds.Len()))
 		return
 	}
 	var buckets otlpBuckets
@@ -523,7 +523,7 @@ func (m *otlpMapper) histogram(p pmetric.HistogramDataPoint) {
 			bound = bounds.At(i)
 		}
 		if last := len(buckets) - 1; math.IsNaN(bound) || last >= 0 && bound <= buckets[last].bound || math.IsInf(bound, 0) && i < bounds.Len() {
-			m.refuse(telemetry.Refuse(telemetry.Malformed, "the bounds of the histogram must be finite and rise"))
+			m.refuse(telemetry.Refuse(telemetry.Malformed, "the bounds of the histogram must be finite and in ascending order"))
 			return
 		}
 		buckets.add(n, bound)
@@ -531,14 +531,14 @@ func (m *otlpMapper) histogram(p pmetric.HistogramDataPoint) {
 	m.buckets(buckets)
 }
 
-// otlpBuckets are how many measurements are at most as large as some bounds.
+// otlpBuckets are cumulative bucket counts: how many measurements are at most each bound.
 type otlpBuckets []struct {
 	bound float64
 	count uint64
 }
 
-// add adds a bucket. One of no width, as rounded bounds make them, becomes a part of the one
-// before.
+// add adds a bucket. If its bound equals the one before, because of rounding, the buckets are
+// merged.
 func (b *otlpBuckets) add(n uint64, bound float64) {
 	if last := len(*b) - 1; last >= 0 {
 		n = plus((*b)[last].count, n)
@@ -553,7 +553,7 @@ func (b *otlpBuckets) add(n uint64, bound float64) {
 	}{bound, n})
 }
 
-// plus returns a sum, or the largest number where that is too large, which is refused.
+// plus returns a sum, or if it overflows the largest number, which is refused later.
 func plus(a, b uint64) uint64 {
 	if a+b < a {
 		return math.MaxUint64
@@ -571,9 +571,9 @@ func (m *otlpMapper) buckets(all otlpBuckets) {
 	}
 }
 
-// Buckets of exponential histograms are merged until two of them double a value, so that
-// their bounds are the same from point to point, and few. Merging is exact: the bounds that
-// remain were there before.
+// Buckets of exponential histograms are merged to two per power of 2, so that there are few,
+// and their bounds are the same from point to point. Merging is exact, because the remaining
+// bounds existed before.
 const (
 	mergedScale = 1
 	leastScale  = -10

@@ -10,13 +10,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A decoded request of OTLP can take a hundred times the memory of an encoded one, because a
-// message of two bytes becomes a struct. So its size is worked out before it is decoded.
+// A decoded OTLP request can need a hundred times the memory of the encoded one, because a
+// message of two bytes becomes a struct. So its size is estimated before it is decoded.
 
-// An otlpMessage is a type of message. The numbers of fields are those of
+// An otlpMessage is a message type. The field numbers are those of
 // opentelemetry/proto/metrics/v1/metrics.proto.
 type otlpMessage struct {
-	size    int64 // of its struct, and of a pointer to it
+	size    int64 // of its struct and a pointer to it
 	perByte int64 // of its packed numbers
 	fields  map[protowire.Number]*otlpMessage
 }
@@ -44,14 +44,14 @@ var otlpRequest = func() *otlpMessage { //nolint:gochecknoglobals // never chang
 	return &otlpMessage{fields: otlpFields{1: {size: 160, fields: otlpFields{1: resource, 2: scopes}}}}
 }()
 
-// maxNested is how deep messages may be nested: attributes can be lists of lists.
+// maxNested is how deeply messages may be nested; attributes can be lists of lists.
 const maxNested = 64
 
-// sizeOf returns how many bytes an encoded message roughly takes when it is decoded, without
-// its texts.
+// sizeOf estimates how many bytes an encoded message needs when decoded, apart from its
+// strings.
 func (o *otlpMessage) sizeOf(message []byte, depth int) (int64, error) {
 	if depth > maxNested {
-		return 0, fmt.Errorf("attributes are nested more than %d deep", maxNested)
+		return 0, fmt.Errorf("attributes are nested more than %d levels deep", maxNested)
 	}
 	size := o.size + o.perByte*int64(len(message))
 	m := wireMessage{rest: message}
@@ -67,15 +67,15 @@ func (o *otlpMessage) sizeOf(message []byte, depth int) (int64, error) {
 	return size, m.err
 }
 
-// sizeOfJSON is the same for JSON, where an object has two bytes at least. It holds that the
-// body is one value: the library does not look at what follows it.
+// sizeOfJSON does the same for JSON, where an object has at least two bytes. It also checks that
+// the body is a single value, because the library ignores what follows the first one.
 func sizeOfJSON(body []byte) (int64, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	_, err := d.ReadValue()
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errMore
 	} else if err == nil && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
-		err = errors.New("something follows the object")
+		err = errors.New("there is data after the object")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("the body is not JSON: %w at byte %d", err, d.InputOffset())

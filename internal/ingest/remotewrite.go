@@ -23,15 +23,15 @@ import (
 
 // Remote write is how Prometheus sends samples to other systems. There are two versions:
 //
-//	1.0  prometheus.WriteRequest          labels as texts
-//	2.0  io.prometheus.write.v2.Request   labels as numbers of texts
+//	1.0  prometheus.WriteRequest          labels as strings
+//	2.0  io.prometheus.write.v2.Request   labels as references to a string table
 //
-// All samples of one time and one set of labels, without the name of the metric, are one
-// reading: the labels are its tags, each metric is a field. The sensor is named after its
-// tags, see telemetry.AppendTagsKey.
+// All samples with the same time and labels, apart from the metric name, are one reading: the
+// labels are its tags, and each metric is a field. For the sensor ID, see
+// telemetry.AppendTagsKey.
 //
-// The messages are not decoded into the structs of prompb: a series of two bytes would take
-// a hundred.
+// Messages are not decoded into the structs of prompb, because a series of two bytes would
+// need a hundred.
 
 const (
 	streamHeader = "Brim-Stream" // as in queries
@@ -41,7 +41,7 @@ const (
 	mediaProtobuf = "application/x-protobuf"
 )
 
-// serveRemoteWrite accepts samples of Prometheus.
+// serveRemoteWrite accepts samples from Prometheus.
 func (srv *Server) serveRemoteWrite(x *exchange) error {
 	query, err := parseQuery(x.r, "ack")
 	if err != nil {
@@ -63,7 +63,7 @@ func (srv *Server) serveRemoteWrite(x *exchange) error {
 	return x.take(in, func(body []byte) error { return in.decodeRemoteWrite(body, version) })
 }
 
-// remoteVersion returns the version that a Content-Type stands for.
+// remoteVersion returns the version of remote write that a Content-Type names.
 func remoteVersion(contentType string) (int, error) {
 	media, params, err := mime.ParseMediaType(contentType)
 	if err == nil && media == mediaProtobuf {
@@ -78,17 +78,17 @@ func remoteVersion(contentType string) (int, error) {
 		telemetry.Quote([]byte(contentType)), mediaProtobuf, remoteV1, remoteV2)
 }
 
-// snappyOf returns the encoding of a body of remote write.
+// snappyOf returns the encoding of a remote write body.
 func snappyOf(r *http.Request) (string, error) {
 	name := strings.ToLower(strings.TrimSpace(strings.Join(r.Header["Content-Encoding"], ",")))
-	if name == "" || name == encodingSnappy { // some senders leave it out
+	if name == "" || name == encodingSnappy { // some senders omit it
 		return encodingSnappy, nil
 	}
 	return "", telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
 		"Content-Encoding %s cannot be read; allowed: %s", telemetry.Quote([]byte(name)), encodingSnappy)
 }
 
-// A remote is what an intake knows of a request of remote write.
+// A remote is the part of an intake that is specific to remote write.
 type remote struct {
 	version int
 	samples []uint32 // of each reading; 0 for refused ones
@@ -96,7 +96,7 @@ type remote struct {
 	skipped [len(skips)]int
 }
 
-// written returns how many samples were taken, or need not be.
+// written returns how many samples were accepted or skipped.
 func (r *remote) written() int {
 	n := 0
 	for why, skipped := range r.skipped {
@@ -133,19 +133,19 @@ func (x *exchange) answerRemote(r result, in *intake) {
 	if written == 0 {
 		p.Code = codeNothingTaken
 	}
-	p.Message = fmt.Sprintf("%d of %d samples were taken; refused: %s: %s", written, in.remote.all, a.Errors[0].Code, a.Errors[0].Message)
+	p.Message = fmt.Sprintf("%d of %d samples were accepted; refused: %s: %s", written, in.remote.all, a.Errors[0].Code, a.Errors[0].Message)
 	if a.Rejected > 1 {
 		p.Message += fmt.Sprintf("; %d more", a.Rejected-1)
 	}
 	writeJSON(x.w, status, p)
 }
 
-// A remoteDecoder decodes a request of remote write into an intake.
+// A remoteDecoder decodes a remote write request into an intake.
 type remoteDecoder struct {
 	in      *intake
 	symbols [][]byte // of version 2.0
 
-	sets    map[string]uint32 // numbers of sets by key
+	sets    map[string]uint32 // indexes of sets by key
 	labels  []labelSet
 	tags    []wireTag // of all sets
 	metrics []metric
@@ -153,28 +153,28 @@ type remoteDecoder struct {
 	order   []remoteSample // samples by set
 
 	// Of the current series.
-	pairs      []wireTag // labels but the name
-	key        []byte    // of its set: the pairs as they are encoded
+	pairs      []wireTag // labels other than the metric name
+	key        []byte    // of its set: the encoded pairs
 	name       []byte
-	names      int // times that the name is given
+	names      int // how many times the name is given
 	histograms int
 	exemplars  int
 	invalid    string // what is wrong with the encoding; empty: nothing
 
 	alias []byte
 	plain []telemetry.Tag
-	paid  int64 // bytes of scratch that were checked
+	paid  int64 // bytes of scratch memory already checked
 }
 
-// A labelSet is a set of labels without the name of a metric.
+// A labelSet is a set of labels without the metric name.
 type labelSet struct {
-	series   *batch.Series // nil: not known
+	series   *batch.Series // nil: unknown
 	from, to uint32        // of tags
 	samples  uint32
 	refusal  *telemetry.Refusal
 }
 
-// A metric is one of a set of labels.
+// A metric is a metric with a set of labels.
 type metric struct {
 	name []byte // escaped
 	set  uint32
@@ -187,8 +187,8 @@ type remoteSample struct {
 	metric uint32
 }
 
-// decodeRemoteWrite decodes a request. Series that break a rule are refused, and so is a
-// message that is broken, of which nothing is taken.
+// decodeRemoteWrite decodes a request. Series that break a rule are refused. Of a malformed
+// message nothing is accepted.
 func (in *intake) decodeRemoteWrite(body []byte, version int) error {
 	in.meaning = meaning{form: meansRemoteWrite, ratio: int64(version)}
 	in.remote.version = version
@@ -221,7 +221,7 @@ func (d *remoteDecoder) message(body []byte) error {
 	return d.give()
 }
 
-// readSymbols decodes the texts of version 2.0.
+// readSymbols decodes the string table of version 2.0.
 func (d *remoteDecoder) readSymbols(body []byte) error {
 	m := wireMessage{rest: body}
 	for m.next() {
@@ -238,8 +238,7 @@ func (d *remoteDecoder) readSymbols(body []byte) error {
 	return m.err
 }
 
-// afford checks the memory of the decoder, from time to time, and lets others have their turn
-// at the processor.
+// afford checks the memory of the decoder from time to time, and yields the CPU.
 func (d *remoteDecoder) afford() error {
 	const sample, symbol, tag, set, metric = 2 * 24, 24, 48, 128, 32
 	need := int64(len(d.samples)*sample + len(d.symbols)*symbol + len(d.tags)*tag + len(d.labels)*set + len(d.metrics)*metric)
@@ -279,13 +278,13 @@ func (d *remoteDecoder) series(message []byte) error {
 	case err != nil || d.exemplars == 0:
 	case d.in.remote.version == 2:
 		err = d.refuse(telemetry.Refuse(telemetry.NotSupported, "series %s has exemplars, which are not stored; set send_exemplars: false", d.quoted()))
-	default: // version 1.0 cannot tell the sender which part was not taken
+	default: // version 1.0 cannot tell the sender which part was not accepted
 		d.in.remote.skipped[skipExemplar] += d.exemplars
 	}
 	return err
 }
 
-// refuse refuses something, which counts as a reading.
+// refuse records a refusal, which counts as a reading.
 func (d *remoteDecoder) refuse(r *telemetry.Refusal) error {
 	if err := d.in.begin(); err != nil {
 		return err
@@ -295,7 +294,7 @@ func (d *remoteDecoder) refuse(r *telemetry.Refusal) error {
 	return nil
 }
 
-// ended notes that a reading of n samples ended.
+// ended records the end of a reading of n samples.
 func (d *remoteDecoder) ended(refused *telemetry.Refusal, n int) (taken bool) {
 	if taken = d.in.ended(refused); !taken {
 		n = 0
@@ -332,7 +331,7 @@ func (d *remoteDecoder) scanV1(message []byte) (samples int, err error) {
 	return samples, m.err
 }
 
-// scanV2 is the same for version 2.0.
+// scanV2 does the same for version 2.0.
 func (d *remoteDecoder) scanV2(message []byte) (samples int, err error) {
 	refs := 0
 	var name []byte // of the label whose value comes next
@@ -381,22 +380,22 @@ func (d *remoteDecoder) scanV2(message []byte) (samples int, err error) {
 	return samples, m.err
 }
 
-// pair notes a label, unless there are too many already, for which check refuses the series.
+// pair records a label, unless there are too many already; check then refuses the series.
 func (d *remoteDecoder) pair(label wireTag) {
-	if len(d.pairs) <= telemetry.MaxTags && len(label.value) > 0 { // an empty label is none
+	if len(d.pairs) <= telemetry.MaxTags && len(label.value) > 0 { // an empty label counts as absent
 		d.pairs = append(d.pairs, label)
 	}
 }
 
-// check returns why the current series is refused, nil if it is not.
+// check returns why the current series is refused, or nil.
 func (d *remoteDecoder) check(samples int) *telemetry.Refusal {
 	switch {
 	case samples+d.histograms+d.exemplars == 0:
 		return nil // metadata
 	case d.invalid != "":
-		return telemetry.Refuse(telemetry.Malformed, "a series is broken: %s", d.invalid)
+		return telemetry.Refuse(telemetry.Malformed, "a series is malformed: %s", d.invalid)
 	case len(d.name) == 0:
-		return telemetry.Refuse(telemetry.FieldsMissing, "a series has no name, the label __name__; its other labels: %s", d.quotedPairs())
+		return telemetry.Refuse(telemetry.FieldsMissing, "a series has no metric name (label __name__); its other labels: %s", d.quotedPairs())
 	case d.names > 1:
 		return telemetry.Refuse(telemetry.TagDuplicate, "series %s has the label __name__ twice", d.quoted())
 	case isPlainMetric(d.name):
@@ -407,7 +406,7 @@ func (d *remoteDecoder) check(samples int) *telemetry.Refusal {
 	return telemetry.CheckFieldName(d.name)
 }
 
-// isPlainMetric reports whether a name is one that needs neither a check nor an escape.
+// isPlainMetric reports whether a name needs neither a check nor escaping.
 func isPlainMetric(name []byte) bool {
 	if len(name) > telemetry.MaxNameBytes || len(name) < len("sensor")+1 {
 		return false
@@ -482,21 +481,21 @@ func (d *remoteDecoder) addSamples(message []byte) error {
 	return d.afford()
 }
 
-// infinite are the bits that all values have which are infinite or not a number.
+// infinite has the bits that are set in all infinite and NaN values.
 const infinite = 0x7ff << 52
 
-// A skip is why a part of a request is not stored, without an error.
+// A skip is a reason why part of a request is not stored, without an error.
 type skip uint8
 
 const (
 	skipStale    skip = iota // the series ended
 	skipNaN                  // not a number
-	skipInfinite             // not a number that a reading can have
+	skipInfinite             // readings cannot have infinite values
 	skipExemplar
 	skipNoValue // of a point of OTLP
 )
 
-// skips are values of the label reason.
+// skips are the values of the label reason.
 var skips = [...]string{skipStale: "stale", skipNaN: "nan", skipInfinite: "infinite", skipExemplar: "exemplar", skipNoValue: "no_value"}
 
 // skipOf returns why a value is skipped.
@@ -510,11 +509,11 @@ func skipOf(v float64) skip {
 	return skipInfinite
 }
 
-// aliasRemote begins the keys of aliases that are labels: for each its name and value, with
-// their lengths in front.
+// aliasRemote is the first byte of alias keys made from labels: the name and value of each,
+// preceded by their lengths.
 const aliasRemote = 'w'
 
-// setOf returns the number of the current series' set of labels.
+// setOf returns the index of the current series' set of labels.
 func (d *remoteDecoder) setOf() (uint32, error) {
 	if n, ok := d.sets[string(d.key)]; ok {
 		return n, nil
@@ -537,7 +536,7 @@ func (d *remoteDecoder) setOf() (uint32, error) {
 	return n, nil
 }
 
-// beginAlias makes the alias of some labels.
+// beginAlias sets the alias to that of a set of labels.
 func (d *remoteDecoder) beginAlias(labels []wireTag) {
 	d.alias = append(append(append(d.alias[:0], aliasRemote), d.in.stream.Name...), 0)
 	for _, l := range labels {
@@ -549,7 +548,7 @@ func (d *remoteDecoder) beginAlias(labels []wireTag) {
 	}
 }
 
-// checkLabels returns why series with the labels at hand are refused.
+// checkLabels returns why series with the current labels are refused, or nil.
 func (d *remoteDecoder) checkLabels() *telemetry.Refusal {
 	if len(d.pairs) > telemetry.MaxTags {
 		return telemetry.Refuse(telemetry.TagsTooMany, "series %s has more than %d labels", d.quoted(), telemetry.MaxTags)
@@ -572,9 +571,9 @@ func (d *remoteDecoder) checkLabels() *telemetry.Refusal {
 	return nil
 }
 
-// give gives the builder the readings, set by set.
+// give passes the readings to the builder, set by set.
 func (d *remoteDecoder) give() error {
-	// Samples are put in the order of their sets; in a set they stay as they came.
+	// A stable counting sort by set.
 	end := uint32(0)
 	for i := range d.labels {
 		end += d.labels[i].samples
@@ -584,7 +583,7 @@ func (d *remoteDecoder) give() error {
 	for _, s := range d.samples {
 		set := &d.labels[d.metrics[s.metric].set]
 		d.order[set.samples] = s
-		set.samples++ // in the end where the next set begins
+		set.samples++ // ends up where the next set begins
 	}
 	from := uint32(0)
 	for i := range d.labels {
@@ -610,7 +609,7 @@ func (d *remoteDecoder) give() error {
 
 func bySampleTime(a, b remoteSample) int { return cmp.Compare(a.at, b.at) }
 
-// reading gives the builder one reading.
+// reading passes one reading to the builder.
 func (d *remoteDecoder) reading(set *labelSet, samples []remoteSample) error {
 	if err := d.in.begin(); err != nil {
 		return err
@@ -627,7 +626,7 @@ func (d *remoteDecoder) reading(set *labelSet, samples []remoteSample) error {
 		b.Float(d.metrics[samples[i].metric].name, samples[i].value)
 	}
 	refused := b.End()
-	if refused != nil && refused.Code == telemetry.FieldDuplicate { // a metric has two values of one time
+	if refused != nil && refused.Code == telemetry.FieldDuplicate { // a metric has two values with the same time
 		d.in.count--
 		for i := range samples {
 			if err := d.reading(set, samples[i:i+1]); err != nil {
@@ -645,7 +644,7 @@ func (d *remoteDecoder) reading(set *labelSet, samples []remoteSample) error {
 	return nil
 }
 
-// sensor gives the builder the sensor and the tags that labels stand for.
+// sensor passes the sensor and the tags of a set of labels to the builder.
 func (d *remoteDecoder) sensor(labels []wireTag) {
 	d.plain = d.plain[:0]
 	for _, l := range labels {
@@ -659,7 +658,7 @@ func (d *remoteDecoder) sensor(labels []wireTag) {
 	}
 }
 
-// remotePool keeps decoders of remote write between requests.
+// remotePool keeps decoders between requests.
 type remotePool struct{ pool sync.Pool }
 
 func (p *remotePool) get(in *intake) *remoteDecoder {
@@ -671,13 +670,13 @@ func (p *remotePool) get(in *intake) *remoteDecoder {
 	return d
 }
 
-// put gives back a decoder, unless it has grown large.
+// put returns a decoder to the pool, unless it has grown large.
 func (p *remotePool) put(d *remoteDecoder) {
 	const most = 1 << 14
 	if max(cap(d.samples), cap(d.symbols), cap(d.metrics), cap(d.labels), cap(d.tags)) > most || cap(d.key) > maxAlias {
 		return
 	}
-	// Nothing of the body may be kept.
+	// It must not refer to the body.
 	clear(d.sets)
 	clear(d.symbols)
 	clear(d.labels)

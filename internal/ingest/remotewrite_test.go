@@ -197,7 +197,7 @@ func TestRemoteWriteSkipsWhatIsNoNumber(t *testing.T) {
 		w = postRemote(t, srv, contentType, encode(nil))
 		assert.Equal(t, http.StatusNoContent, w.Code, "metadata alone: %s", w.Body)
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP brim_ingest_samples_skipped_total Samples and exemplars of remote write and OTLP that were not stored, without an error, by reason.
+# HELP brim_ingest_samples_skipped_total Samples and exemplars of remote write, and OTLP data points, skipped without an error, by reason.
 # TYPE brim_ingest_samples_skipped_total counter
 brim_ingest_samples_skipped_total{reason="exemplar"} 0
 brim_ingest_samples_skipped_total{reason="infinite"} 2
@@ -222,9 +222,9 @@ func TestRemoteWriteRefusesSeries(t *testing.T) {
 		code   telemetry.Code
 		says   string
 	}{
-		"no name":          {one(1, "job", "a"), telemetry.FieldsMissing, `a series has no name, the label __name__; its other labels: \"job\"=\"a\"`},
+		"no name":          {one(1, "job", "a"), telemetry.FieldsMissing, `a series has no metric name (label __name__); its other labels: \"job\"=\"a\"`},
 		"nothing":          {one(1), telemetry.FieldsMissing, "other labels: none"},
-		"empty name":       {one(1, "__name__", ""), telemetry.FieldsMissing, "no name"},
+		"empty name":       {one(1, "__name__", ""), telemetry.FieldsMissing, "no metric name"},
 		"two names":        {one(1, "__name__", "x", "__name__", "y"), telemetry.TagDuplicate, "__name__ twice"},
 		"label twice":      {one(1, "__name__", "x", "job", "a", "job", "b"), telemetry.TagDuplicate, `series \"x\" has the label \"job\" twice`},
 		"nameless label":   {one(1, "__name__", "x", "", "b"), telemetry.TagName, "empty name"},

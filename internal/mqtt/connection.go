@@ -22,13 +22,14 @@ import (
 // dialTime is how long a connection may take, TLS included.
 const dialTime = 10 * time.Second
 
-// A connection buffers what the client reads byte by byte and writes in small pieces.
+// A connection buffers reads and writes, because the client reads byte by byte and writes in
+// small pieces.
 type connection struct {
 	net.Conn
 
 	in    *bufio.Reader
-	first [4]byte // that were read
-	heard int     // of them
+	first [4]byte // the first bytes read
+	heard int     // how many of them
 
 	mu  sync.Mutex
 	out *bufio.Writer
@@ -50,7 +51,7 @@ func (c *connection) Read(p []byte) (int, error) {
 // Lock implements sync.Locker, which the client uses around the parts of a packet.
 func (c *connection) Lock() { c.mu.Lock() }
 
-// Unlock sends the packet. An error is also that of the next write.
+// Unlock flushes the packet. The next write returns the error, if there is one.
 func (c *connection) Unlock() {
 	_ = c.out.Flush()
 	c.mu.Unlock()
@@ -59,8 +60,8 @@ func (c *connection) Unlock() {
 // Write implements net.Conn, under the lock.
 func (c *connection) Write(p []byte) (int, error) { return c.out.Write(p) }
 
-// oldAnswer reports whether the broker answered as one that speaks MQTT 3.1.1 only: its
-// CONNACK has two bytes, and that of MQTT 5 has at least three.
+// oldAnswer reports whether the broker answered in MQTT 3.1.1, where a CONNACK has two bytes;
+// in MQTT 5 it has at least three.
 func (c *connection) oldAnswer() bool {
 	return c.heard >= 2 && c.first[0] == 0x20 && c.first[1] == 2
 }
@@ -87,17 +88,18 @@ func (c *Config) dial(ctx context.Context, server *url.URL) (*connection, error)
 	return newConnection(conn), nil
 }
 
-// tls reads the files, which may have changed since the last connection.
+// tls returns the TLS configuration. It reads the files each time, because they may have
+// changed.
 func (c *Config) tls(host string) (*tls.Config, error) {
 	settings := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
 		pem, err := os.ReadFile(c.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("read the broker's authorities: %w", err)
+			return nil, fmt.Errorf("read mqtt-ca: %w", err)
 		}
 		settings.RootCAs = x509.NewCertPool()
 		if !settings.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate in PEM", c.CAFile)
+			return nil, fmt.Errorf("%s contains no certificate in PEM", c.CAFile)
 		}
 	}
 	if c.CertFile != "" {
@@ -110,10 +112,10 @@ func (c *Config) tls(host string) (*tls.Config, error) {
 	return settings, nil
 }
 
-// maxPasswordBytes is the longest password of MQTT.
+// maxPasswordBytes is the length limit of MQTT.
 const maxPasswordBytes = 65535
 
-// password reads the file of the password; errors do not show it.
+// password reads the password file. Errors do not show its content.
 func (c *Config) password() ([]byte, error) {
 	if c.PasswordFile == "" {
 		return nil, nil
@@ -128,7 +130,7 @@ func (c *Config) password() ([]byte, error) {
 	return text, nil
 }
 
-// Reason codes of MQTT 5 that an operator can do something about.
+// meaning describes the reason codes of MQTT 5 that an operator can act on.
 func meaning(code byte) string {
 	switch code {
 	case 0x80:
@@ -136,9 +138,9 @@ func meaning(code byte) string {
 	case 0x82:
 		return "protocol error"
 	case 0x83:
-		return "refused by the broker's rules"
+		return "rejected by the broker (implementation-specific error)"
 	case 0x84:
-		return "the broker does not speak MQTT 5, which Brim needs; publishers may still use MQTT 3.1.1"
+		return "the broker does not support MQTT 5, which Brim needs; publishers may still use MQTT 3.1.1"
 	case 0x85:
 		return "the client id is not allowed"
 	case 0x86:
@@ -156,16 +158,16 @@ func meaning(code byte) string {
 	case 0x8f:
 		return "the topic filter is invalid"
 	case 0x97:
-		return "a quota of the broker is used up"
+		return "a quota of the broker is exceeded"
 	case 0x9e:
-		return "the broker has no shared subscriptions"
+		return "the broker does not support shared subscriptions"
 	case 0xa2:
-		return "the broker has no wildcards in subscriptions"
+		return "the broker does not support wildcard subscriptions"
 	}
 	return fmt.Sprintf("reason code 0x%02x", code)
 }
 
-// explain says why a connection failed.
+// explain returns an error that says why a connection failed.
 func explain(err error, last *atomic.Pointer[connection]) error {
 	var refused *autopaho.ConnackError
 	c := last.Load()

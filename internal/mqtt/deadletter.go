@@ -17,8 +17,8 @@ import (
 // LettersName is the name of the file of refused messages in the data folder.
 const LettersName = "mqtt-dead-letters.ndjson"
 
-// maxLettersBytes is the size at which the file is renamed to NAME.old, in place of an
-// earlier one. A flood of refused messages cannot fill the disk.
+// maxLettersBytes is the size at which the file is renamed to NAME.old, replacing an
+// earlier one, so that refused messages cannot fill the disk.
 const maxLettersBytes = 64 << 20
 
 // A Letter is a message that was refused, wholly or in part.
@@ -38,7 +38,7 @@ type LetterFile struct {
 	most int64 // 0: maxLettersBytes
 }
 
-// put appends letters, which are durable when it returns.
+// put appends letters and fsyncs the file.
 func (f *LetterFile) put(letters []Letter) (err error) {
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines) // ends each value with a line break
@@ -78,7 +78,7 @@ func (f *LetterFile) put(letters []Letter) (err error) {
 	return nil
 }
 
-// Read returns the letters, the oldest first; lines that a crash cut off are left out.
+// Read returns the letters, oldest first. It skips lines that a crash cut off.
 func (f *LetterFile) Read() ([]Letter, error) {
 	var all []Letter
 	for _, path := range []string{f.Path + ".old", f.Path} {

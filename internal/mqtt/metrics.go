@@ -9,14 +9,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Reasons for which a message is refused, beside the codes of refused readings.
+// Reasons for refusing a message, in addition to the codes of refused readings.
 const (
-	reasonTopic     = "topic"             // it does not fit the template
+	reasonTopic     = "topic"             // it does not match the template
 	reasonEmpty     = "empty"             // it has no payload
 	reasonNoValue   = "no_value"          // NaN, null and the like
 	reasonSparkplug = "sparkplug"         // it is not a Sparkplug B payload, or of an unknown type
-	reasonAlias     = "sparkplug_alias"   // no birth gave the alias a name
-	reasonSize      = "message_too_large" // the journal cannot take it
+	reasonAlias     = "sparkplug_alias"   // no birth defines the alias
+	reasonSize      = "message_too_large" // it does not fit into the journal
 )
 
 // A refusal is why a message is refused.
@@ -26,7 +26,7 @@ func refuse(reason, format string, args ...any) *refusal {
 	return &refusal{reason, fmt.Sprintf(format, args...)}
 }
 
-// Metrics are those of all subscriptions.
+// Metrics are the metrics of all subscriptions.
 type Metrics struct {
 	connected, unacknowledged          *prometheus.GaugeVec
 	connects, received, dropped, waits *prometheus.CounterVec
@@ -43,14 +43,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"subscription"}, more...))
 	}
 	return &Metrics{
-		connected:      gauge("brim_mqtt_connected", "Whether the subscription is in force at its broker: 1 or 0."),
-		unacknowledged: gauge("brim_mqtt_unacknowledged", "Messages of QoS 1 and 2 that were received and are not journaled yet."),
+		connected:      gauge("brim_mqtt_connected", "1 if subscribed to the broker, else 0."),
+		unacknowledged: gauge("brim_mqtt_unacknowledged", "QoS 1 and 2 messages received and not journaled yet."),
 		connects:       counter("brim_mqtt_connects_total", "Connections made to the broker."),
-		received:       counter("brim_mqtt_messages_total", "Messages received, also those that the broker delivered again."),
-		dropped:        counter("brim_mqtt_dropped_total", "Messages of QoS 0 given up because the journal took no readings."),
-		waits:          counter("brim_mqtt_waits_total", "Times that the journal refused messages, which are then tried again."),
+		received:       counter("brim_mqtt_messages_total", "Messages received, including redelivered ones."),
+		dropped:        counter("brim_mqtt_dropped_total", "QoS 0 messages dropped because the journal accepted no readings."),
+		waits:          counter("brim_mqtt_waits_total", "Times that the journal did not accept messages; they are retried."),
 		refused:        counter("brim_mqtt_refused_total", "Messages refused, wholly or in part, by reason. They are kept in a file: brim deadletter list --messages.", "reason"),
-		skipped:        counter("brim_mqtt_sparkplug_skipped_total", "Sparkplug messages and metrics that are no readings, by reason.", "reason"),
+		skipped:        counter("brim_mqtt_sparkplug_skipped_total", "Sparkplug messages and metrics that are not stored, by reason.", "reason"),
 	}
 }
 

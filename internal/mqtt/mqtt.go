@@ -1,21 +1,21 @@
-// Package mqtt subscribes to topics of the operator's broker, and hands what is published
-// there to ingest:
+// Package mqtt subscribes to topics of the operator's broker and passes the messages to
+// ingest:
 //
 //	broker ─ receive ─▶ waiting ─ gather ─▶ ingest ─▶ journal
 //	  ▲        (at most ReceiveMaximum)        │
 //	  └──────── acknowledge, in order ◀────────┘ refused: dead letters
 //
-// A message of QoS 1 or 2 is acknowledged when its readings are journaled, or when it is a
-// dead letter. If the journal takes nothing, nothing is acknowledged, and the broker keeps
-// what it may not send yet.
+// A message of QoS 1 or 2 is acknowledged once its readings are journaled, or once it is
+// written to the dead letters. While the journal accepts no readings, nothing is acknowledged,
+// and the broker keeps the messages beyond ReceiveMaximum.
 //
-//	mqtt.go        Subscriber: from start to stop
-//	connection.go  TCP and TLS, what a broker's refusals mean
-//	topic.go       templates
-//	payload.go     what a payload is
+//	mqtt.go        Subscriber
+//	connection.go  TCP and TLS, reason codes of the broker
+//	topic.go       topic templates
+//	payload.go     detection of payload formats
 //	sparkplug.go   Sparkplug B
-//	state.go       what a restart needs
-//	deadletter.go  messages that were refused
+//	state.go       state kept across restarts
+//	deadletter.go  refused messages
 package mqtt
 
 import (
@@ -41,8 +41,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An Inlet takes messages; it is an ingest.Server. Its errors are of kind Unavailable,
-// Quota or UnknownOutcome if the messages may be accepted later.
+// An Inlet accepts messages; in the daemon it is an ingest.Server. Its errors are of kind
+// Unavailable, Quota or UnknownOutcome if the messages may be accepted later.
 type Inlet interface {
 	AppendMessages(ctx context.Context, messages []ingest.Message) (map[int]*ingest.MessageError, error)
 }
@@ -58,14 +58,14 @@ type Config struct {
 	SessionExpiry             time.Duration
 
 	Topic          string // a template
-	Stream         string // of readings whose topic names none; empty: the default stream
+	Stream         string // for readings if the topic has no stream; empty: the default stream
 	Format         Format
 	QoS            int
 	Group          string // of a shared subscription; empty: not shared
-	ReceiveMaximum int    // messages that may be unacknowledged
-	MaxBytes       int64  // of a message
+	ReceiveMaximum int    // largest number of unacknowledged messages
+	MaxBytes       int64  // largest size of a message
 
-	Folder  string // for what a restart needs
+	Folder  string // of the state file
 	Letters *LetterFile
 	Metrics *Metrics
 	Logger  *slog.Logger
@@ -77,7 +77,7 @@ const (
 	schemeTLS   = "mqtts"
 )
 
-// CheckURL checks a URL, whose user and password it never shows.
+// CheckURL checks a URL. Its errors never show a user or password.
 func CheckURL(text string) error {
 	_, err := parseURL(text)
 	return err
@@ -89,7 +89,7 @@ func parseURL(text string) (*url.URL, error) {
 	case err != nil:
 		return nil, errors.New("it is not a URL; allowed: mqtt://HOST:PORT and mqtts://HOST:PORT")
 	case u.User != nil:
-		return nil, errors.New("it contains a user; give that in mqtt-user, and the password in mqtt-password-file")
+		return nil, errors.New("it contains a user; set mqtt-user and mqtt-password-file instead")
 	case u.Scheme != schemePlain && u.Scheme != schemeTLS || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("%q is not the URL of a broker; allowed: mqtt://HOST:PORT and mqtts://HOST:PORT", text)
 	}
@@ -99,7 +99,7 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// CheckTopic checks a template.
+// CheckTopic checks a topic template.
 func CheckTopic(text string) error {
 	_, err := parseTemplate(text)
 	return err
@@ -117,17 +117,17 @@ func (c *Config) Check() error {
 	}
 	switch {
 	case c.Format == Number && !t.has(nameSensor):
-		return errors.New("mqtt-topic: with mqtt-format number the topic must contain {sensorId}, because the payload names no sensor")
+		return errors.New("mqtt-topic: with mqtt-format number the topic must contain {sensorId}, because the payload has no sensor ID")
 	case c.Format == Sparkplug && !strings.HasPrefix(t.filter(), sparkplugPrefix):
-		return fmt.Errorf("mqtt-topic: with mqtt-format sparkplug the topic begins with %s, as in %s#", sparkplugPrefix, sparkplugPrefix)
+		return fmt.Errorf("mqtt-topic: with mqtt-format sparkplug the topic must begin with %s, as in %s#", sparkplugPrefix, sparkplugPrefix)
 	case c.Group != "" && (c.Format == Sparkplug || strings.HasPrefix(t.filter(), sparkplugPrefix)):
 		return errors.New("mqtt-group: Sparkplug B cannot be shared, because a birth would reach only one of the daemons")
 	case strings.ContainsAny(c.Group, "/+#"):
 		return fmt.Errorf("mqtt-group: %q contains /, + or #", c.Group)
 	case (c.CertFile == "") != (c.KeyFile == ""):
-		return errors.New("mqtt-cert and mqtt-key belong together; give both, or neither")
+		return errors.New("mqtt-cert and mqtt-key belong together; set both or neither")
 	case server.Scheme == schemePlain && c.CAFile+c.CertFile != "":
-		return errors.New("mqtt-ca and mqtt-cert need TLS; give a URL that begins with mqtts://")
+		return errors.New("mqtt-ca and mqtt-cert need TLS; use a URL that begins with mqtts://")
 	case c.PasswordFile != "" && c.User == "":
 		return errors.New("mqtt-password-file needs mqtt-user")
 	}
@@ -149,26 +149,26 @@ type Subscriber struct {
 
 	manager *autopaho.ConnectionManager
 	last    atomic.Pointer[connection]
-	trouble atomic.Pointer[string] // why there is no subscription; nil: there is one
+	trouble atomic.Pointer[string] // why it is not subscribed; nil: it is
 
 	waiting  chan *message
-	room     *semaphore.Weighted // bytes that wait
+	room     *semaphore.Weighted // bytes of waiting messages
 	stopping chan struct{}
-	abandon  context.CancelFunc // ends what still waits for the journal
+	abandon  context.CancelFunc // stops waiting for the journal
 	gatherer sync.WaitGroup
 	joins    sync.WaitGroup
 
-	// Of the gatherer.
+	// Used by the gatherer only.
 	state   state
 	births  births
-	changed bool                 // births are not saved
-	asked   map[string]time.Time // nodes, for their births
-	client  *paho.Client         // of the last message
-	told    time.Time            // when refused messages were logged
+	changed bool                 // births have unsaved changes
+	asked   map[string]time.Time // when each node was asked for its births
+	client  *paho.Client         // that received the last message
+	told    time.Time            // when refused messages were last logged
 	untold  int                  // refused since then
 }
 
-// A message is what was received.
+// A message is a received message.
 type message struct {
 	packet *paho.Publish
 	client *paho.Client
@@ -179,7 +179,7 @@ type message struct {
 const (
 	batchMessages = 1000
 	batchBytes    = 1 << 20
-	// linger is how long a batch waits for more messages: each batch is an fsync.
+	// linger is how long a batch waits for more messages, because each batch costs an fsync.
 	linger = 4 * time.Millisecond
 	// acksEvery is how often acknowledgements are sent.
 	acksEvery = 5 * time.Millisecond
@@ -194,8 +194,8 @@ const (
 	tellEvery = 10 * time.Second
 )
 
-// Start connects in the background, for as long as it takes. An error is one of the
-// configuration, or of the folder.
+// Start connects in the background, and retries until it succeeds. It returns an error only
+// if the configuration or the folder cannot be used.
 func Start(c Config, inlet Inlet) (*Subscriber, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -233,7 +233,7 @@ func Start(c Config, inlet Inlet) (*Subscriber, error) {
 	return s, nil
 }
 
-// connect starts the client, which connects again and again.
+// connect starts the client, which reconnects by itself.
 func (s *Subscriber) connect(ctx context.Context) error {
 	c := &s.config
 	config := autopaho.ClientConfig{
@@ -287,25 +287,25 @@ func (s *Subscriber) connect(ctx context.Context) error {
 		},
 	}
 	var err error
-	// A context of its own: Stop ends it by Disconnect, when all is acknowledged.
+	// Not ctx: Stop ends the connection with Disconnect, after the last acknowledgement.
 	if s.manager, err = autopaho.NewConnection(context.WithoutCancel(ctx), config); err != nil {
 		return fmt.Errorf("set up the MQTT client: %w", err)
 	}
 	return nil
 }
 
-// overhead is what a message has beside its payload: the topic, and properties.
+// overhead allows for the topic and the properties of a message, beside its payload.
 const overhead = 128 << 10
 
-// join subscribes on a new connection. It repeats that until it succeeds or the connection
-// has ended.
+// join subscribes on a new connection. It retries until it succeeds or the connection is
+// lost.
 func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, present bool) {
 	filter := s.template.filter()
 	if s.config.Group != "" {
 		filter = "$share/" + s.config.Group + "/" + filter
 	}
 	for pause := time.Second; ; pause = min(2*pause, longestPause) {
-		// Retained messages are values of the past, with the time at which they come.
+		// Retained messages are old values, and would get the time at which they are received.
 		answer, err := m.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{
 			{Topic: filter, QoS: byte(s.config.QoS), RetainHandling: 2},
 		}})
@@ -339,12 +339,12 @@ func (s *Subscriber) leaveOld(ctx context.Context, m *autopaho.ConnectionManager
 	}
 	if old != "" {
 		if _, err := m.Unsubscribe(ctx, &paho.Unsubscribe{Topics: []string{old}}); err != nil {
-			s.log.Warn("the subscription to an earlier topic was not ended", "topic", old, "err", err)
+			s.log.Warn("cannot unsubscribe from an earlier topic", "topic", old, "err", err)
 			return
 		}
 	}
 	if err := s.state.setFilter(filter); err != nil {
-		s.log.Warn("the topic was not noted", "err", err)
+		s.log.Warn("cannot save the subscribed topic", "err", err)
 	}
 }
 
@@ -354,7 +354,7 @@ func (s *Subscriber) up(filter string, present bool) {
 	s.log.Info("subscribed to the MQTT broker", "topic", filter, "qos", s.config.QoS, "client_id", s.state.ClientID, "session_resumed", present)
 }
 
-// down notes why there is no subscription, and logs it unless it is known.
+// down records why there is no subscription, and logs the reason if it is new.
 func (s *Subscriber) down(why string) {
 	s.metrics.connected.Set(0)
 	if before := s.trouble.Swap(&why); before != nil && *before == why || s.isStopping() {
@@ -375,7 +375,7 @@ func (s *Subscriber) Err() error {
 	return nil
 }
 
-// Name is the subscription's.
+// Name returns the name of the subscription.
 func (s *Subscriber) Name() string { return s.config.Name }
 
 func (s *Subscriber) isStopping() bool {
@@ -387,14 +387,14 @@ func (s *Subscriber) isStopping() bool {
 	}
 }
 
-// receive takes a message from the client, in the order of arrival. For QoS 1 and 2
-// ReceiveMaximum bounds how many wait.
+// receive queues a message from the client, in order of arrival. For QoS 1 and 2, the broker
+// sends at most ReceiveMaximum unacknowledged ones.
 func (s *Subscriber) receive(p paho.PublishReceived) (bool, error) {
 	s.metrics.received.Inc()
 	m := &message{packet: p.Packet, client: p.Client, at: time.Now(), bytes: int64(len(p.Packet.Payload) + len(p.Packet.Topic))}
 	lossy := p.Packet.QoS == 0
 	if !s.room.TryAcquire(m.bytes) && !s.wait(m.bytes, lossy) {
-		return true, nil // it is not acknowledged
+		return true, nil // without an acknowledgement
 	}
 	if !lossy {
 		s.metrics.unacknowledged.Inc()
@@ -420,7 +420,7 @@ func (s *Subscriber) receive(p paho.PublishReceived) (bool, error) {
 	return true, nil
 }
 
-// wait waits for room for bytes.
+// wait waits until bytes fit into room.
 func (s *Subscriber) wait(bytes int64, lossy bool) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -445,7 +445,7 @@ func (s *Subscriber) wait(bytes int64, lossy bool) bool {
 	return false
 }
 
-// release forgets a message.
+// release gives back the room of a message.
 func (s *Subscriber) release(m *message) {
 	s.room.Release(m.bytes)
 	if m.packet.QoS > 0 {
@@ -453,7 +453,8 @@ func (s *Subscriber) release(m *message) {
 	}
 }
 
-// gather takes messages in batches, until all that came before stopping are done.
+// gather processes messages in batches. After stopping is closed, it returns when those that
+// were received before are done.
 func (s *Subscriber) gather(ctx context.Context) {
 	timer := time.NewTimer(linger)
 	defer timer.Stop()
@@ -480,26 +481,26 @@ func (s *Subscriber) gather(ctx context.Context) {
 				more = false
 			}
 		}
-		done := s.take(ctx, batch)
+		done := s.process(ctx, batch)
 		for _, m := range batch {
 			if done && m.packet.QoS > 0 {
-				_ = m.client.Ack(m.packet) // fails if the connection was lost: the broker sends it again
+				_ = m.client.Ack(m.packet) // fails if the connection was lost; then the broker sends the message again
 			}
 			s.release(m)
 		}
 	}
 }
 
-// take appends the readings of a batch, and keeps what is refused. It returns false if it
-// was abandoned.
-func (s *Subscriber) take(ctx context.Context, batch []*message) bool {
+// process journals the readings of a batch and writes refused messages to the dead letters.
+// It returns false if ctx ended first.
+func (s *Subscriber) process(ctx context.Context, batch []*message) bool {
 	var letters []Letter
 	refused := func(m *message, r *refusal) {
 		s.metrics.refused.WithLabelValues(r.reason).Inc()
 		letters = append(letters, letterOf(s.config.Name, m, r))
 	}
 	messages := make([]ingest.Message, 0, len(batch))
-	from := make([]*message, 0, len(batch)) // of messages
+	from := make([]*message, 0, len(batch)) // where messages come from
 	for _, m := range batch {
 		made, r := s.decode(m)
 		switch {
@@ -515,9 +516,9 @@ func (s *Subscriber) take(ctx context.Context, batch []*message) bool {
 	ok := true
 	if len(letters) > 0 {
 		s.tell(letters)
-		ok = s.retry(ctx, "keep refused MQTT messages", func() error { return s.config.Letters.put(letters) })
+		ok = s.retry(ctx, "save refused MQTT messages", func() error { return s.config.Letters.put(letters) })
 	}
-	return ok && s.retry(ctx, "keep the births of Sparkplug nodes", func() error {
+	return ok && s.retry(ctx, "save the births of Sparkplug nodes", func() error {
 		if !s.changed {
 			return nil
 		}
@@ -527,7 +528,7 @@ func (s *Subscriber) take(ctx context.Context, batch []*message) bool {
 	})
 }
 
-// tell logs refused messages, from time to time.
+// tell logs refused messages, at most once per tellEvery.
 func (s *Subscriber) tell(letters []Letter) {
 	s.untold += len(letters)
 	if time.Since(s.told) < tellEvery {
@@ -538,21 +539,21 @@ func (s *Subscriber) tell(letters []Letter) {
 	s.told, s.untold = time.Now(), 0
 }
 
-// retry repeats do until it succeeds or ctx ends.
+// retry calls do until it succeeds. It returns false if ctx ended first.
 func (s *Subscriber) retry(ctx context.Context, what string, do func() error) bool {
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		err := do()
 		if err == nil {
 			return true
 		}
-		s.log.Error("failed, trying again", "what", what, "err", err)
+		s.log.Error("failed, retrying", "what", what, "err", err)
 		if !pauseFor(ctx, pause) {
 			return false
 		}
 	}
 }
 
-// pauseFor returns false if ctx ends before.
+// pauseFor waits. It returns false if ctx ended first.
 func pauseFor(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -564,7 +565,8 @@ func pauseFor(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// append hands messages to the journal until it takes them. It returns false if ctx ended.
+// append passes messages to ingest until they are journaled. It returns false if ctx ended
+// first.
 func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from []*message, refused func(*message, *refusal)) bool {
 	if len(messages) == 0 {
 		return true
@@ -579,7 +581,7 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 			for i, e := range some {
 				text := e.Message
 				if e.Refused > 0 {
-					text = fmt.Sprintf("%s (%d readings of the message were refused)", e.Message, e.Refused)
+					text = fmt.Sprintf("%s (refused readings: %d)", e.Message, e.Refused)
 				}
 				refused(from[i], &refusal{e.Code, text})
 			}
@@ -607,13 +609,14 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	}
 }
 
-// decode tells what a message is. Both results are nil if it contains nothing to store.
+// decode finds the format and the series of a message. Both results are nil if it contains
+// nothing to store.
 func (s *Subscriber) decode(m *message) (*ingest.Message, *refusal) {
 	out := &ingest.Message{Payload: m.packet.Payload, Received: m.at, Stream: s.config.Stream, Field: defaultField}
 	topic := m.packet.Topic
 	s.client = m.client
 	if !s.template.match(topic, out) {
-		return nil, refuse(reasonTopic, "the topic does not fit %s", s.config.Topic)
+		return nil, refuse(reasonTopic, "the topic does not match %s", s.config.Topic)
 	}
 	format := s.config.Format
 	if format == Auto && strings.HasPrefix(topic, sparkplugPrefix) {
@@ -638,7 +641,7 @@ func (s *Subscriber) decode(m *message) (*ingest.Message, *refusal) {
 	return out, r
 }
 
-// publish sends a message of QoS 0 to the broker that sent the last one.
+// publish sends a message of QoS 0 on the connection of the last received message.
 func (s *Subscriber) publish(topic string, payload []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
 	defer cancel()
@@ -647,8 +650,8 @@ func (s *Subscriber) publish(topic string, payload []byte) {
 	}
 }
 
-// Stop takes no more messages, journals and acknowledges those that it has, and
-// disconnects. Once ctx has ended it leaves what is not journaled to the broker.
+// Stop stops receiving, journals and acknowledges the messages it has, and disconnects. When
+// ctx ends, messages that are not journaled stay with the broker.
 func (s *Subscriber) Stop(ctx context.Context) {
 	close(s.stopping)
 	defer context.AfterFunc(ctx, s.abandon)()

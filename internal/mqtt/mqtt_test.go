@@ -316,7 +316,7 @@ func TestPoison(t *testing.T) {
 		kept[string(l.Payload)] = l.Reason
 	}
 	assert.Equal(t, map[string]string{
-		"bad": "malformed: it is wrong (1 readings of the message were refused)", "nan": "no_value: the payload is no value", "huge": "message_too_large: record_too_large: too large",
+		"bad": "malformed: it is wrong (refused readings: 1)", "nan": "no_value: the payload has no value", "huge": "message_too_large: record_too_large: too large",
 	}, kept)
 	assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.refused.WithLabelValues("malformed")))
 	stop(false)
@@ -447,7 +447,7 @@ func TestWrongConfigurations(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"it contains a user":          func(c *Config) { c.URL = "mqtt://u:secret@h" },
 		"is not the URL of a broker":  func(c *Config) { c.URL = "http://h" },
-		"begins with spBv1.0/":        func(c *Config) { c.Format = Sparkplug },
+		"must begin with spBv1.0/":    func(c *Config) { c.Format = Sparkplug },
 		"must contain {sensorId}":     func(c *Config) { c.Format, c.Topic = Number, "a/+" },
 		"cannot be shared":            func(c *Config) { c.Group, c.Topic = "g", "spBv1.0/#" },
 		"contains /, + or #":          func(c *Config) { c.Group = "a/b" },

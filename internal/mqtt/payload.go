@@ -8,24 +8,24 @@ import (
 	"github.com/brim-telemetry/brim/internal/ingest"
 )
 
-// A Format is what payloads are.
+// A Format is a format of payloads.
 type Format string
 
 const (
-	Auto      Format = "auto"      // see formatOf
+	Auto      Format = "auto"      // detected, see formatOf
 	Number    Format = "number"    // a number or a boolean
 	JSON      Format = "json"      // readings
 	Line      Format = "line"      // line protocol
 	Sparkplug Format = "sparkplug" // Sparkplug B
 )
 
-// defaultField is the name of a single value, if its topic has none.
+// defaultField is the field name of a single value if the topic has none.
 const defaultField = "value"
 
-// sparkplugPrefix begins the topics of Sparkplug B.
+// sparkplugPrefix is the prefix of Sparkplug B topics.
 const sparkplugPrefix = "spBv1.0/"
 
-// formatOf tells what a payload is by looking at it.
+// formatOf detects the format of a payload.
 func formatOf(payload []byte) (ingest.PayloadFormat, []byte, *refusal) {
 	trimmed := bytes.TrimSpace(payload)
 	if len(trimmed) == 0 {
@@ -48,13 +48,13 @@ func formatOf(payload []byte) (ingest.PayloadFormat, []byte, *refusal) {
 	}
 	switch strings.TrimLeft(strings.ToLower(string(trimmed[:min(len(trimmed), 16)])), "+-") {
 	case "nan", "inf", "infinity", "null", "undefined":
-		return "", nil, refuse(reasonNoValue, "the payload is no value")
+		return "", nil, refuse(reasonNoValue, "the payload has no value")
 	}
 	return ingest.PayloadText, trimmed, nil
 }
 
-// looksLikeLine reports whether the first line has, behind its first space, a field with a
-// value, or is a comment.
+// looksLikeLine reports whether the first line is a comment, or has a field with a value after
+// its first space.
 func looksLikeLine(payload []byte) bool {
 	line, _, _ := bytes.Cut(payload, []byte{'\n'})
 	if line[0] == '#' {

@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Types of Sparkplug B metrics that are values.
+// Data types of Sparkplug B metrics that can be stored.
 const (
 	typeInt8 = iota + 1
 	typeInt16
@@ -32,15 +32,15 @@ const (
 	typeUUID
 )
 
-// A metricName is what a birth says of a metric.
+// A metricName is the name and the type that a birth defines for an alias.
 type metricName struct {
 	Name string `json:"name"`
 	Type uint32 `json:"type"`
 }
 
-// births has the metrics with aliases of each device, by group/node and group/node/device.
-// What is below a node is gone when the node is born again. Values never change; a birth
-// replaces them.
+// births are the aliases of each node and device, by group/node and group/node/device. A
+// node's birth removes those of its devices. The inner maps never change; a birth replaces
+// them.
 type births map[string]map[uint64]metricName
 
 // A sparkplugTopic is spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE.
@@ -61,7 +61,7 @@ func parseSparkplugTopic(topic string) (t sparkplugTopic, ok bool) {
 
 func (t sparkplugTopic) nodeID() string { return t.group + "/" + t.node }
 
-// sensor is the id of the sensor that a node or a device is.
+// sensor returns the sensor ID of the node or device.
 func (t sparkplugTopic) sensor() string {
 	if t.device == "" {
 		return t.nodeID()
@@ -69,11 +69,11 @@ func (t sparkplugTopic) sensor() string {
 	return t.nodeID() + "/" + t.device
 }
 
-// maxAliases bounds the births of all nodes together.
+// maxAliases is the largest number of aliases of all nodes together.
 const maxAliases = 100_000
 
-// decodeSparkplug decodes a message. Without a refusal and without readings it has none,
-// as that of a death. It notes births.
+// decodeSparkplug decodes a message into m, and remembers births. Messages that have no
+// readings, such as deaths, are not refused.
 func (s *Subscriber) decodeSparkplug(topic string, payload []byte, m *ingest.Message) (r *refusal) {
 	if strings.HasPrefix(topic, sparkplugPrefix+"STATE/") {
 		s.metrics.skipped.WithLabelValues("state").Inc()
@@ -81,7 +81,7 @@ func (s *Subscriber) decodeSparkplug(topic string, payload []byte, m *ingest.Mes
 	}
 	t, ok := parseSparkplugTopic(topic)
 	if !ok {
-		return refuse(reasonTopic, "the topic is not that of a Sparkplug B message, spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE")
+		return refuse(reasonTopic, "the topic is not a Sparkplug B topic: spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE")
 	}
 	switch t.kind {
 	case "NBIRTH", "NDATA", "DBIRTH", "DDATA":
@@ -92,10 +92,10 @@ func (s *Subscriber) decodeSparkplug(topic string, payload []byte, m *ingest.Mes
 		s.metrics.skipped.WithLabelValues("command").Inc()
 		return nil
 	default:
-		return refuse(reasonSparkplug, "messages of kind %s are unknown; allowed: NBIRTH, DBIRTH, NDATA, DDATA, NDEATH, DDEATH, NCMD, DCMD, STATE", telemetry.Quote([]byte(t.kind)))
+		return refuse(reasonSparkplug, "message type %s is unknown; allowed: NBIRTH, DBIRTH, NDATA, DDATA, NDEATH, DDEATH, NCMD, DCMD, STATE", telemetry.Quote([]byte(t.kind)))
 	}
 	if (t.kind[0] == 'D') != (t.device != "") {
-		return refuse(reasonTopic, "a topic of kind %s names a device only if it begins with D", t.kind)
+		return refuse(reasonTopic, "a topic must have a device if its message type begins with D, and no device otherwise; its type is %s", t.kind)
 	}
 	var p pb.Payload
 	if err := proto.Unmarshal(payload, &p); err != nil {
@@ -135,14 +135,14 @@ func (s *Subscriber) noteBirth(t sparkplugTopic, p *pb.Payload) *refusal {
 		all += len(others)
 	}
 	if all > maxAliases {
-		return refuse(reasonSparkplug, "all births have more than %d aliases", maxAliases)
+		return refuse(reasonSparkplug, "the births of all nodes have more than %d aliases", maxAliases)
 	}
 	s.births[t.sensor()], s.changed = names, true
 	return nil
 }
 
-// lookup returns what a birth said of an alias. Aliases are unique in a node, so a device
-// may use those of its node.
+// lookup returns the name and the type of an alias. Aliases are unique within a node, so a
+// device may use those of its node.
 func (b births) lookup(t sparkplugTopic, alias uint64) (metricName, bool) {
 	name, ok := b[t.sensor()][alias]
 	if !ok {
@@ -151,18 +151,18 @@ func (b births) lookup(t sparkplugTopic, alias uint64) (metricName, bool) {
 	return name, ok
 }
 
-// readings makes a reading of the metrics of each instant.
+// readings returns one reading for the metrics of each timestamp.
 func (s *Subscriber) readings(t sparkplugTopic, p *pb.Payload) ([]telemetry.Reading, *refusal) {
 	var out []telemetry.Reading
-	open := make(map[uint64]int)            // the reading that metrics of an instant go to
-	seen := make(map[string]map[uint64]int) // of a field at an instant, how many values came
+	open := make(map[uint64]int)            // index of the reading for a timestamp
+	seen := make(map[string]map[uint64]int) // how many values a field has at a timestamp
 	for _, metric := range p.GetMetrics() {
 		name := metricName{metric.GetName(), metric.GetDatatype()}
 		if metric.Alias != nil && metric.Name == nil {
 			of, ok := s.births.lookup(t, metric.GetAlias())
 			if !ok {
 				s.requestRebirth(t)
-				return nil, refuse(reasonAlias, "no birth of %s gave alias %d a name; a rebirth was requested", telemetry.Quote([]byte(t.sensor())), metric.GetAlias())
+				return nil, refuse(reasonAlias, "no birth of %s defines alias %d; a rebirth was requested", telemetry.Quote([]byte(t.sensor())), metric.GetAlias())
 			}
 			if name.Name = of.Name; metric.Datatype == nil {
 				name.Type = of.Type
@@ -171,7 +171,7 @@ func (s *Subscriber) readings(t sparkplugTopic, p *pb.Payload) ([]telemetry.Read
 		if name.Name == "bdSeq" || strings.HasPrefix(name.Name, "Node Control/") || strings.HasPrefix(name.Name, "Device Control/") {
 			continue
 		}
-		field := strings.ReplaceAll(name.Name, ".", "_") // which the names of fields cannot contain
+		field := strings.ReplaceAll(name.Name, ".", "_") // field names cannot contain dots
 		value, skip := valueOf(metric, name.Type)
 		if skip == "" && telemetry.CheckFieldName([]byte(field)) != nil {
 			skip = "name"
@@ -205,7 +205,7 @@ func (s *Subscriber) readings(t sparkplugTopic, p *pb.Payload) ([]telemetry.Read
 	return out, nil
 }
 
-// valueOf returns the value of a metric, or why it is none.
+// valueOf returns the value of a metric, or the reason why it is skipped.
 func valueOf(m *pb.Metric, kind uint32) (v telemetry.Value, skip string) {
 	if m.GetIsNull() {
 		return v, "null"
@@ -248,10 +248,10 @@ func finite(f float64) (telemetry.Value, string) {
 	return telemetry.FloatValue(f), ""
 }
 
-// rebirthPause is how long a node is not asked again for its births.
+// rebirthPause is the shortest time between two requests for the births of a node.
 const rebirthPause = 10 * time.Second
 
-// rebirthPayload asks a node to publish its births.
+// rebirthPayload returns the payload of a request for a node's births.
 func rebirthPayload(now time.Time) []byte {
 	payload, err := proto.Marshal(&pb.Payload{
 		Timestamp: proto.Uint64(uint64(now.UnixMilli())),
@@ -265,7 +265,7 @@ func rebirthPayload(now time.Time) []byte {
 	return payload
 }
 
-// requestRebirth asks a node for its births, unless it was asked shortly before.
+// requestRebirth asks a node for its births, at most once per rebirthPause.
 func (s *Subscriber) requestRebirth(t sparkplugTopic) {
 	now := time.Now()
 	if now.Sub(s.asked[t.nodeID()]) < rebirthPause {

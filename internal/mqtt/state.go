@@ -14,9 +14,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A state is what a subscription needs after a restart, in a file: the client id, under
-// which the broker keeps the session; the filter, to end an earlier one; and the births of
-// Sparkplug nodes, without which their data have no names.
+// A state is kept in a file across restarts. It has the client ID, which identifies the session
+// at the broker; the topic filter, to unsubscribe from it if it changes; and the births of
+// Sparkplug nodes, to resolve aliases.
 type state struct {
 	ClientID string `json:"client_id"`
 	Filter   string `json:"filter"`
@@ -26,11 +26,11 @@ type state struct {
 	mu   *sync.Mutex
 }
 
-// openState reads the state, or makes a new one. A client id that is given counts.
+// openState reads the state, or creates it. clientID takes precedence if it is not empty.
 func openState(path, clientID string) (state, error) {
 	s := state{path: path, mu: new(sync.Mutex)}
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return s, fmt.Errorf("make the folder of MQTT subscriptions: %w", err)
+		return s, fmt.Errorf("create the folder of MQTT subscriptions: %w", err)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -38,7 +38,7 @@ func openState(path, clientID string) (state, error) {
 	}
 	if err == nil {
 		if err := json.Unmarshal(content, &s); err != nil {
-			return s, fmt.Errorf("%s is not the state of an MQTT subscription: %w; remove it to begin anew", path, err)
+			return s, fmt.Errorf("%s is not the state of an MQTT subscription: %w; remove it to start with a new session", path, err)
 		}
 	}
 	if clientID != "" && s.ClientID != clientID {
@@ -49,7 +49,7 @@ func openState(path, clientID string) (state, error) {
 	return s, s.save()
 }
 
-// save replaces the file. It is called under mu.
+// save replaces the file. The caller must hold mu.
 func (s *state) save() error {
 	content, err := json.Marshal(s)
 	if err != nil {

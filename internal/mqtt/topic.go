@@ -9,7 +9,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Names in a template that are no tags.
+// Names in a template that are not tags.
 const (
 	nameSensor = "sensorId"
 	nameStream = "stream"
@@ -18,25 +18,25 @@ const (
 
 // A template says what the levels of a topic mean:
 //
-//	site/{site}/{sensorId}/{field}   a level in braces is the sensor, the stream, the
-//	plant/+/{sensorId}/#             field, or a tag; + is any level, # any rest
+//	site/{site}/{sensorId}/{field}   a level in braces is the sensor, the stream, the field,
+//	plant/+/{sensorId}/#             or a tag; + matches any level, # all remaining ones
 type template struct {
 	text   string
 	levels []level
 	rest   bool // it ends with #
 }
 
-// A level is a literal, or has a name, or is any.
+// A level is a literal, has a name, or matches any text.
 type level struct {
 	literal, name string
 	isLiteral     bool // which may be empty
 }
 
-// parseTemplate reads a template.
+// parseTemplate parses a template.
 func parseTemplate(text string) (*template, error) {
 	t := &template{text: text}
 	if len(text) > 65535 || strings.ContainsRune(text, 0) {
-		return nil, errors.New("a topic has at most 65535 bytes and no NUL")
+		return nil, errors.New("a topic must have at most 65535 bytes and no NUL")
 	}
 	seen := make(map[string]bool)
 	levels := strings.Split(text, "/")
@@ -58,9 +58,9 @@ func parseTemplate(text string) (*template, error) {
 			seen[name] = true
 			t.levels = append(t.levels, level{name: name})
 		case strings.ContainsAny(l, "{}+#"):
-			return nil, fmt.Errorf("level %q is not allowed; a level is plain text, {NAME}, +, or at the end #", l)
+			return nil, fmt.Errorf("level %q is not allowed; a level is plain text, {NAME}, +, or # at the end", l)
 		case text == "":
-			return nil, errors.New("it is empty; allowed is a topic such as site/{site}/{sensorId}/{field}")
+			return nil, errors.New("it is empty; set a topic such as site/{site}/{sensorId}/{field}")
 		default:
 			t.levels = append(t.levels, level{literal: l, isLiteral: true})
 		}
@@ -88,7 +88,7 @@ func (t *template) has(name string) bool {
 	return false
 }
 
-// filter is what is subscribed to.
+// filter returns the topic filter to subscribe to.
 func (t *template) filter() string {
 	var levels []string
 	for _, l := range t.levels {
@@ -104,7 +104,7 @@ func (t *template) filter() string {
 	return strings.Join(levels, "/")
 }
 
-// match takes the parts of a topic into m. It returns false if the topic is another's.
+// match stores the parts of a topic in m. It returns false if the topic does not match.
 func (t *template) match(topic string, m *ingest.Message) bool {
 	rest, more := topic, true
 	for _, l := range t.levels {

@@ -21,7 +21,7 @@ func TestTemplates(t *testing.T) {
 	}
 	for _, test := range []struct {
 		template, filter, topic string
-		want                    *ingest.Message // nil: the topic does not fit
+		want                    *ingest.Message // nil: the topic does not match
 	}{
 		{"site/{site}/{sensorId}/{field}", "site/+/+/+", "site/n/s-1/t", &ingest.Message{Sensor: "s-1", Field: "t", Tags: tags("site", "n")}},
 		{"{stream}/{sensorId}", "+/+", "readings/s-1", &ingest.Message{Stream: "readings", Sensor: "s-1"}},
@@ -40,7 +40,7 @@ func TestTemplates(t *testing.T) {
 		var m ingest.Message
 		if ok := parsed.match(test.topic, &m); test.want == nil {
 			assert.False(t, ok, "%s fits %s", test.topic, test.template)
-		} else if assert.True(t, ok, "%s does not fit %s", test.topic, test.template) {
+		} else if assert.True(t, ok, "%s does not match %s", test.topic, test.template) {
 			assert.Equal(t, *test.want, m)
 		}
 	}

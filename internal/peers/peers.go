@@ -66,7 +66,7 @@ type Peer struct {
 	TLS         bool     // whether the listener has TLS
 	Streams     []string // that it stores; none: unknown
 	Columns     bool     // it can read blocks of columns
-	LongWindows bool     // it finds readings in windows of up to 24 h
+	LongWindows bool     // it can find windows of up to 24 h
 	Since       time.Time
 	Unreachable []string // addresses that it could not reach recently
 }
@@ -216,14 +216,14 @@ func (p *Peers) ReadColumns(stream string) bool {
 	return p != nil && p.all(stream, func(one *Peer) bool { return one.Columns })
 }
 
-// ReadLongWindows reports whether all live daemons with the stream are known to find readings
-// in windows longer than an hour. Without peers it is true, so that the journal of a daemon that
-// has such windows can be replayed.
+// ReadLongWindows reports whether all live daemons with the stream can find windows longer
+// than an hour. Without peers it is true, so that a journal with readings of such windows can
+// be replayed.
 func (p *Peers) ReadLongWindows(stream string) bool {
 	return p == nil || p.all(stream, func(one *Peer) bool { return one.LongWindows })
 }
 
-// all reports whether all live daemons with the stream are known, and can do something.
+// all reports whether the live daemons are known, and can is true for all with the stream.
 func (p *Peers) all(stream string, can func(*Peer) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

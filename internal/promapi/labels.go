@@ -16,8 +16,8 @@ const sensorLabel = "sensor"
 // labelsOf returns the labels of a sensor's readings with these tags, without a name.
 //
 // A sensor whose id is the series key of its tags has no label of its own: so series of
-// Prometheus have the labels that they came with, and no other. One of them may be called
-// sensor too.
+// Prometheus have the labels that they came with, and no other. One of those may be named
+// sensor.
 func labelsOf(b *labels.ScratchBuilder, sensor string, tags []telemetry.Tag) labels.Labels {
 	b.Reset()
 	own := !isKeyOf(sensor, tags)
@@ -26,7 +26,7 @@ func labelsOf(b *labels.ScratchBuilder, sensor string, tags []telemetry.Tag) lab
 	}
 	for _, t := range tags {
 		name := telemetry.UnescapeName(t.Name)
-		if t.Value == "" || name == model.MetricNameLabel || own && name == sensorLabel { // an empty label is none
+		if t.Value == "" || name == model.MetricNameLabel || own && name == sensorLabel { // an empty label counts as absent
 			continue
 		}
 		b.Add(name, t.Value)
@@ -40,7 +40,7 @@ func isKeyOf(sensor string, tags []telemetry.Tag) bool {
 	return strings.ContainsAny(sensor, "={") && string(telemetry.AppendTagsKey(nil, tags)) == sensor
 }
 
-// named returns labels with the metric that a field is.
+// named returns labels with the metric name of a field.
 func named(b *labels.ScratchBuilder, l labels.Labels, field string) labels.Labels {
 	b.Reset()
 	b.Add(model.MetricNameLabel, telemetry.UnescapeName(field))
@@ -85,7 +85,7 @@ func (m *matchers) matches(l labels.Labels) bool {
 	return true
 }
 
-// wantsField reports whether the metric that a field is, is selected.
+// wantsField reports whether the metric of a field is selected.
 func (m *matchers) wantsField(field string) bool {
 	name := telemetry.UnescapeName(field)
 	return !slices.ContainsFunc(m.name, func(one *labels.Matcher) bool { return !one.Matches(name) })
@@ -104,8 +104,8 @@ func (m *matchers) fields() []string {
 	return out
 }
 
-// storedAs returns the names that a field or a tag may have whose metric or label has this
-// name: the name itself, and the escaped one. Names that no field can have are left out.
+// storedAs returns the names under which a metric or label may be stored: its own, and the
+// escaped one. It leaves out names that are not valid.
 func storedAs(name string) (out []string) {
 	for _, one := range []string{name, telemetry.EscapeName(name)} {
 		if telemetry.CheckFieldName([]byte(one)) == nil && !slices.Contains(out, one) {
@@ -135,10 +135,10 @@ func listed(ms []*labels.Matcher) []string {
 	return slices.Compact(out)
 }
 
-// queries returns what to look for among the sensors, one query after the other. They may
-// find more than is selected. Sensors that the first one asks for count only once.
+// queries returns the sensor queries to run, one after the other. They may find more sensors
+// than are selected.
 //
-// The label sensor is the id of a sensor, or a tag of a series of Prometheus.
+// The label sensor is the ID of a sensor, or a tag of a series from Prometheus.
 func (m *matchers) queries() []telemetry.SensorQuery {
 	q := telemetry.SensorQuery{Fields: m.fields()}
 	for _, one := range m.tags {

@@ -193,7 +193,7 @@ func (q *querier) sensors(ctx context.Context, group []*selection) iter.Seq2[*te
 	}
 }
 
-// listed yields the sensors that one query asks for.
+// listed yields the sensors that a query finds.
 func (q *querier) listed(ctx context.Context, key string, ask telemetry.SensorQuery) iter.Seq2[*telemetry.Sensor, error] {
 	x := q.exchange
 	return func(yield func(*telemetry.Sensor, error) bool) {

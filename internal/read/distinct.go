@@ -22,7 +22,7 @@ func (d distinctSource) Summary(ctx context.Context, q telemetry.SummaryQuery) i
 	return store.DistinctSummary(ctx, q, d.Source.Readings)
 }
 
-// A lastWinsSource returns one reading for each time, with the last value of each field.
+// A lastWinsSource returns one reading per time, with the last value of each field.
 // Latest returns a reading of the newest time; see Session.latest.
 type lastWinsSource struct{ Source }
 
@@ -38,7 +38,7 @@ func (l lastWinsSource) Summary(ctx context.Context, q telemetry.SummaryQuery) i
 	return store.SumUp(q, l.Readings(ctx, q.Query))
 }
 
-// dropsReadings reports whether a source has fewer readings than are stored or wait.
+// dropsReadings reports whether a source returns fewer readings than are stored or waiting.
 func dropsReadings(s Source) bool {
 	switch s.(type) {
 	case distinctSource, lastWinsSource:

@@ -108,7 +108,7 @@ type Config struct {
 // Stored is where the answers come from, once it is open.
 type Stored struct {
 	Sources map[string]Source // by stream
-	// Duplicates returns a stream's rule. Nil: all are store.Keep.
+	// Duplicates returns a stream's rule on duplicates. Nil: store.Keep for all.
 	Duplicates func(stream string) store.Duplicates
 	// Catalogs are the streams' catalogs; without one, the sensors are those of the
 	// source, and their tags and fields those of their newest readings.

@@ -228,9 +228,9 @@ func (s *Session) latest(ctx context.Context, sensor string) (telemetry.Reading,
 	if _, lastWins := s.source.(lastWinsSource); !lastWins || !found || err != nil {
 		return r, found, err
 	}
-	at := r.Time.UnixMilli() // there may be other fields of that time
+	at := r.Time.UnixMilli() // other readings of that time may have more fields
 	for whole, err := range s.Readings(ctx, telemetry.Query{Sensor: sensor, From: at, To: at + 1}) {
 		return whole, err == nil, err
 	}
-	return r, true, nil // it was removed in between
+	return r, true, nil // it was removed meanwhile
 }

@@ -328,7 +328,7 @@ func (s *stream) from(ended time.Time, all bool) (from int64, late map[string]in
 	if all || sealed.IsZero() || time.Since(s.whole) > allEvery {
 		return 0, nil
 	}
-	// The pass over all finds longer windows of an earlier granularity.
+	// The pass over all sensors finds longer windows of an earlier granularity.
 	longest := max(s.of.Store.Granularity, store.MaxGranularity)
 	return min(sealed.Add(-longest).UnixMilli(), others), late
 }

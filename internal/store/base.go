@@ -32,8 +32,8 @@ type Config struct {
 	// ReadColumns reports whether all daemons of the database can read blocks of columns.
 	// Until then none are written. Nil: they can.
 	ReadColumns func() bool
-	// ReadLongWindows reports whether all daemons of the database look for readings in windows
-	// longer than MaxGranularity. Until then, none are written. Nil: they do.
+	// ReadLongWindows reports whether all daemons of the database can find windows longer than
+	// MaxGranularity. Until then, none are written. Nil: they can.
 	ReadLongWindows func() bool
 	Lost            func() // called when the collection turns out to be gone; must not block; may be nil
 	Registerer      prometheus.Registerer

@@ -22,8 +22,9 @@ const (
 	// DropIdentical keeps the first of those that have the same time, fields, values and
 	// tags, whatever the order of the fields. An integer is never identical to a double.
 	DropIdentical Duplicates = "drop-identical"
-	// LastWins keeps the last value of each field, by the order of block.Key: arrival, session,
-	// sequence. The readings of one time become one, with the tags of the last.
+	// LastWins merges readings with the same time into one, with the last value of each field
+	// and the tags of the last reading. The order is that of block.Key: arrival, session,
+	// sequence.
 	LastWins Duplicates = "last-wins"
 )
 
@@ -133,7 +134,7 @@ func DistinctSummary(ctx context.Context, q telemetry.SummaryQuery, all func(con
 	return SumUp(q, DistinctReadings(ctx, q.Query, all))
 }
 
-// SumUp makes a summary of readings, which come in time order.
+// SumUp summarizes readings, which must be in time order.
 func SumUp(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, last := NewSteps(q), int64(math.MinInt64)

@@ -49,9 +49,9 @@ const (
 
 // CheckGranularity returns why g cannot be the length of a bucket's window, or
 // nil: it must be whole seconds between a minute and an hour that divide an
-// hour, so that windows never straddle one. With Columns, what has to be divided is a day.
+// hour, so that windows never straddle one. With Columns, the limits are a day instead of an hour.
 func CheckGranularity(g time.Duration, format Format) error {
-	longest, advice := MaxGranularity, "it must divide an hour evenly, from 1m to 1h, like 1m, 5m, 10m, 15m, 30m or 1h; in buckets with --bucket-format columns it must divide a day, and may be up to 24h"
+	longest, advice := MaxGranularity, "it must divide an hour evenly, from 1m to 1h, like 1m, 5m, 10m, 15m, 30m or 1h; with --bucket-format columns it must divide a day, and may be up to 24h"
 	if format == Columns {
 		longest, advice = MaxOfColumns, "it must divide a day evenly, from 1m to 24h, like 5m, 1h, 6h, 12h or 24h"
 	}
@@ -61,9 +61,9 @@ func CheckGranularity(g time.Duration, format Format) error {
 	return nil
 }
 
-// LongWindows returns the starts of all windows longer than MaxGranularity that began at least
-// that long before ms and may contain it, in order. There are at most 14, so a reader can
-// look for each of them, and need not know which granularities a stream once had:
+// LongWindows returns, in order, the starts of all windows longer than MaxGranularity that
+// may contain ms and began at least MaxGranularity before it. There are at most 14, so a reader
+// can look up each of them, and need not know which granularities a stream has had:
 //
 //	00:00 ├──────────── 24h ───────────▶
 //	06:00            ├──── 6h ──────────▶

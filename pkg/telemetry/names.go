@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// EscapeName returns the name of a field or a tag under which Brim keeps a name that other
-// systems allow and CheckFieldName does not: as in URLs, a percent sign and two hexadecimal
-// digits stand for a byte.
+// EscapeName percent-encodes a field or tag name that other systems allow and CheckFieldName
+// does not. As in URLs, a byte becomes a percent sign and two hexadecimal digits.
 //
 //	http.requests  http%2Erequests    $x      %24x
 //	a%             a%25               sensor  %73ensor    (ts, sensor, _id: the first byte)
@@ -48,11 +47,10 @@ func isSpecial(name string, i int) bool {
 	return false
 }
 
-// isReserved reports whether no field or tag may have the name, because Brim uses it.
+// isReserved reports whether a name is reserved for Brim.
 func isReserved(name string) bool { return name == "ts" || name == "sensor" || name == "_id" }
 
-// UnescapeName returns the name that EscapeName has escaped. Any other name is returned as
-// it is: 5%, and a%20b.
+// UnescapeName reverses EscapeName. It returns any other name unchanged, such as 5% or a%20b.
 func UnescapeName(name string) string {
 	if strings.IndexByte(name, '%') < 0 {
 		return name

@@ -12,8 +12,8 @@ type Query struct {
 	// Fields are the names of the fields that are needed, a hint: others may be missing in
 	// readings. Nil: all.
 	Fields []string
-	// LastWins asks for one reading for each time, with the last value of each field. Only a
-	// source that knows the order of readings can do that.
+	// LastWins asks for one reading per time, with the last value of each field. Only a
+	// source that knows the order of arrival supports it.
 	LastWins bool
 	// Unstored are readings of the sensor that were acknowledged and may not be
 	// stored yet, in the order of their sequences. The answer has those that are not
@@ -27,7 +27,7 @@ type Query struct {
 type Unstored struct {
 	Session     string
 	Sequence    uint64
-	Arrival     int64         // milliseconds since the epoch
+	Arrival     int64         // of its request, in milliseconds since the epoch
 	Granularity time.Duration // of the bucket that it goes to
 	Reading     Reading
 }

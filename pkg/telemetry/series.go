@@ -21,10 +21,9 @@ func AppendSeriesWord[S string | []byte](dst []byte, word S, tag bool) []byte {
 	return dst
 }
 
-// AppendTagsKey appends the id of a sensor that has none but its tags, which are sorted by
-// name: a series of Prometheus, whose labels are its tags. It has for each tag its name, an
-// equals sign and its value, with commas in between. Without tags it is {}. Where it would
-// not be a valid id, it is a hash in braces.
+// AppendTagsKey appends the ID of a sensor that is identified by its tags alone, such as a
+// series from Prometheus. The ID is name=value of each tag, sorted by name, separated by
+// commas. Without tags it is {}. If that is not a valid ID, it is a hash in braces.
 func AppendTagsKey(dst []byte, tags []Tag) []byte {
 	if len(tags) == 0 {
 		return append(dst, "{}"...)

@@ -6,7 +6,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// With store.LastWins, readings of one time become one reading, which has the last value of
+// With store.LastWins, readings with the same time become one reading, which has the last value of
 // each field and the tags of the last reading:
 //
 //	key     fields             left after sealing
@@ -16,11 +16,11 @@ import (
 //	        ────────────────
 //	        t: 20  h: 62  p: 1013
 //
-// Sealing removes only what a later reading replaces, so the remaining readings have the same
-// result, also together with readings that are stored later, whatever their keys.
+// Sealing removes only values that a later reading replaces, so the remaining readings give the
+// same result, even if readings with earlier keys are stored afterwards.
 
-// winners sorts readings of one time by their keys, and takes away the fields that a later one
-// has, too. Readings without a key come first, in their order. The last one keeps all.
+// winners sorts readings with the same time by key, and removes fields that a later reading also
+// has. Readings without a key come first, in their order.
 func winners(of []due) []due {
 	slices.SortStableFunc(of, func(a, b due) int { return a.key.Compare(b.key) })
 	later := make(map[string]struct{}, len(of[len(of)-1].Fields))
@@ -34,12 +34,12 @@ func winners(of []due) []due {
 		for _, f := range left {
 			later[f.Name] = struct{}{}
 		}
-		of[i].Fields = left // an unstored reading has the list, too
+		of[i].Fields = left // a new slice, because an unstored reading shares the old one
 	}
 	return of
 }
 
-// lastWins returns the reading that readings of one time become.
+// lastWins merges readings with the same time into one.
 func lastWins(of []due) telemetry.Reading {
 	r := of[len(of)-1].Reading
 	if len(of) == 1 {

@@ -145,8 +145,8 @@ func (w *walk) failed(err error) error {
 // that are queried separately.
 func (w *walk) filter() bson.D {
 	from, to := bson.DateTime(w.query.From), bson.DateTime(w.query.To)
-	// A bucket that began up to an hour earlier may reach into the span; of longer ones,
-	// those of a few windows may.
+	// Windows of up to an hour overlap the span if they start less than an hour before it.
+	// Longer ones are looked up by their possible starts.
 	starting := bson.A{bson.D{startingIn(w.query.Sensor, w.query.From-store.MaxGranularity.Milliseconds()+1, w.query.To)}}
 	for _, start := range store.LongWindows(w.query.From) {
 		starting = append(starting, bson.D{startingIn(w.query.Sensor, start, start+1)})
@@ -169,7 +169,7 @@ func (w *walk) filter() bson.D {
 	return w.store.ofSensor(w.query.Sensor, filter)
 }
 
-// startingIn matches the documents of the sensor's windows that start in a span.
+// startingIn matches the documents of a sensor whose windows start in a span.
 func startingIn(sensor string, from, to int64) bson.E {
 	return bson.E{Key: "_id", Value: bson.D{{Key: "$gte", Value: startKey(sensor, from)}, {Key: "$lt", Value: startKey(sensor, to)}}}
 }
@@ -452,7 +452,7 @@ type packed struct {
 // due is a reading of a piece.
 type due struct {
 	order int
-	key   block.Key // if the last one wins
+	key   block.Key // set with store.LastWins
 	telemetry.Reading
 }
 

@@ -270,9 +270,9 @@ func (r *Sealer) dropIdentical(sensor string) (kept int64, err error) {
 	return int64(len(left)), nil
 }
 
-// dropOverwritten leaves out values of fields that a later reading of the same time has, and
-// readings of which nothing is left, see lastWins. What is left keeps its keys, so the
-// result is the same if a reading is stored later that arrived in between.
+// dropOverwritten removes field values that a later reading of the same time replaces, and
+// readings that have no fields left, see lastWins. The others keep their keys, so the result
+// stays right if a reading that arrived in between is stored later.
 func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
 	all, err := r.readings(sensor)
 	if err != nil {
@@ -302,11 +302,11 @@ func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
 	return int64(len(left)), nil
 }
 
-// documentTags stand for those of the document, to recognize readings without tags of their
-// own.
+// documentTags is a placeholder for the tags of the document. It marks readings without tags
+// of their own.
 var documentTags = []telemetry.Tag{{Name: "the document's"}}
 
-// readings returns those of the builder, with their keys.
+// readings returns the readings in the builder, with their keys.
 func (r *Sealer) readings(sensor string) (out []due, err error) {
 	data, err := r.builder.Append(nil, block.Options{})
 	if err != nil {
@@ -334,7 +334,7 @@ func (r *Sealer) readings(sensor string) (out []due, err error) {
 	return out, nil
 }
 
-// leave makes the builder hold these readings.
+// leave replaces the readings in the builder.
 func (r *Sealer) leave(left []due) {
 	r.builder.Reset()
 	for _, one := range left {

@@ -208,7 +208,7 @@ type operation struct {
 	bytes   int64
 	fills   bool // the part is closed by this very update
 	format  store.Format
-	ordered bool // its block keeps the order in which readings arrived, see store.LastWins
+	ordered bool // its block stores the order of arrival, see store.LastWins
 
 	tags *[]telemetry.Tag // that the part must have; nil for an operation without rows
 	own  int              // rows with other tags
@@ -302,10 +302,10 @@ func (s *Store) format() store.Format {
 	return store.Documents
 }
 
-var errShortWindows = errors.New("a daemon of an earlier release, which does not look for readings in windows longer than an hour, stores this stream, or did until a few seconds ago: " +
-	"such windows are not written until it is upgraded or stopped")
+var errShortWindows = errors.New("windows longer than an hour are not written until all daemons are upgraded: a daemon of an earlier release, whose queries would not find them, uses this stream, " +
+	"or did until a few seconds ago")
 
-// allCanFind returns the writes into windows that all daemons look for readings in, see
+// allCanFind returns the writes into windows that all daemons can find, see
 // Config.ReadLongWindows. It marks the others as unsent.
 func (s *Store) allCanFind(writes []*batch.Pending) []*batch.Pending {
 	long := func(pending *batch.Pending) bool { return pending.Granularity > store.MaxGranularity }

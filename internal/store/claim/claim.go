@@ -95,7 +95,7 @@ type Holder struct {
 	TLS     bool     `bson:"tls"`     // whether the listener has TLS
 	Streams []string `bson:"streams"` // that it stores; none: unknown
 	Columns bool     `bson:"columns"` // it can read blocks of columns; earlier releases cannot
-	// LongWindows: it finds readings in windows of up to 24 h; earlier releases do not.
+	// LongWindows: it can find windows of up to 24 h; earlier releases cannot.
 	LongWindows bool `bson:"long_windows"`
 }
 
