@@ -213,6 +213,9 @@ func (c *Config) printSubscriptions(b *strings.Builder) {
 	}
 }
 
+// heldBytes bounds the memory of messages that a subscription has received.
+const heldBytes = 512 << 20
+
 // subscribe starts the subscriptions.
 func (d *daemon) subscribe() error {
 	if len(d.cfg.Subscriptions) == 0 {
@@ -224,7 +227,8 @@ func (d *daemon) subscribe() error {
 	for _, s := range d.cfg.Subscriptions {
 		c := s.config()
 		c.Folder, c.Letters, c.Metrics, c.Logger = d.cfg.DataDir, letters, metrics, d.log
-		c.MaxBytes = min(d.cfg.MaxBodyBytes, 256<<20) // MQTT's limit
+		// The client holds so many messages before it hands them over.
+		c.MaxBytes = min(d.cfg.MaxBodyBytes, heldBytes/int64(s.ReceiveMaximum))
 		one, err := mqtt.Start(c, d.ingest)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("start MQTT subscription %s: %w", s.Name, err))

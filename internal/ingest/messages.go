@@ -71,7 +71,11 @@ func (srv *Server) AppendMessages(ctx context.Context, messages []Message) (refu
 	defer in.close()
 	refused = make(map[int]*MessageError)
 	for i := range messages {
-		if e := in.decodeMessage(&messages[i]); e != nil {
+		e, err := in.decodeMessage(&messages[i])
+		if err != nil {
+			return nil, in.messagesFailed(ctx, err, begin)
+		}
+		if e != nil {
 			refused[i] = e
 		}
 	}
@@ -82,24 +86,31 @@ func (srv *Server) AppendMessages(ctx context.Context, messages []Message) (refu
 	in.answer.Errors = in.answer.Errors[:0]
 	r, err := in.append(ctx)
 	if err != nil {
-		known := srv.knownError(protoMQTT, err)
-		srv.metrics.answered(protoMQTT, resultOf(known.Kind), time.Since(begin), &answer{})
-		return nil, known
+		return nil, in.messagesFailed(ctx, err, begin)
 	}
 	srv.metrics.answered(protoMQTT, r, time.Since(begin), &in.answer)
 	return refused, nil
 }
 
-// decodeMessage decodes one message. It returns an error if the message or some of its
-// readings are refused. A message that is refused as a whole adds nothing to the batch.
-func (in *intake) decodeMessage(m *Message) *MessageError {
+// messagesFailed counts messages of which no reading is known to be journaled, and returns why.
+func (in *intake) messagesFailed(ctx context.Context, err error, begin time.Time) error {
+	known := in.server.knownError(protoMQTT, in.appendError(ctx, err))
+	in.server.metrics.answered(protoMQTT, resultOf(known.Kind), time.Since(begin), &answer{})
+	return known
+}
+
+// decodeMessage decodes one message. refused says why the message, or some of its readings,
+// are refused; a message that is refused as a whole adds nothing to the batch. err is not about
+// the message: there is no memory for it now, for instance.
+func (in *intake) decodeMessage(m *Message) (refused *MessageError, err error) {
 	stream, err := in.server.stream(m.Stream)
 	if err != nil {
-		return in.wholeRefused(err)
+		return wholeRefused(err), nil
 	}
 	in.target, in.message = stream, m
 	in.times.Unit = ""
 	in.toStream(stream)
+	in.builder.MapDots = in.server.config.MapDots // line protocol changes it
 	in.builder.DefaultTime = m.Received.UnixMilli()
 	in.scope = m.appendScope(in.scope[:0], stream.Name)
 	count, rows, rejected := in.count, in.builder.Len(), in.answer.Rejected
@@ -119,19 +130,39 @@ func (in *intake) decodeMessage(m *Message) *MessageError {
 	if err == nil && in.count == count {
 		err = telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the message contains no readings")
 	}
+	if err != nil && !isRefusal(err) {
+		return nil, err
+	}
 	if err != nil {
 		in.builder.Truncate(rows)
 		in.count = count
-		return in.wholeRefused(err)
+		return wholeRefused(err), nil
 	}
 	if in.answer.Rejected > rejected {
 		first := in.answer.Errors[0]
-		return &MessageError{Code: string(first.Code), Message: first.Message, Refused: in.answer.Rejected - rejected}
+		return &MessageError{Code: string(first.Code), Message: first.Message, Refused: in.answer.Rejected - rejected}, nil
 	}
-	return nil
+	return nil, nil
 }
 
-func (in *intake) wholeRefused(err error) *MessageError {
+// isRefusal reports whether an error says that a message is wrong. Other errors say that it
+// cannot be taken now, or not in one batch with so many others.
+func isRefusal(err error) bool {
+	var known *telemetry.Error
+	if !errors.As(err, &known) {
+		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	}
+	switch known.Kind {
+	case telemetry.Unavailable, telemetry.Quota, telemetry.UnknownOutcome:
+		return false
+	case telemetry.TooLarge:
+		return known.Code == codeTooMany
+	default:
+		return true
+	}
+}
+
+func wholeRefused(err error) *MessageError {
 	var known *telemetry.Error
 	if !errors.As(err, &known) {
 		return &MessageError{Code: codeInternal, Message: err.Error()}

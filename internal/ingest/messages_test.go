@@ -148,3 +148,48 @@ func TestMessagesWhileNoneAreTaken(t *testing.T) {
 	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
 	assert.Empty(t, journal.readings())
 }
+
+// TestMessagesWhileMemoryIsShort has enough messages for a look at the memory on the way.
+func TestMessagesWhileMemoryIsShort(t *testing.T) {
+	t.Parallel()
+	srv, journal := newTestServer(t)
+	messages := make([]Message, 2*affordEvery)
+	for i := range messages {
+		messages[i] = published(PayloadNumber, "1")
+	}
+	var held []*lease
+	for _, size := range []int64{srv.budget.most(), smallLease, 1 << 10, 1} {
+		for l := (&lease{of: srv.budget}); l.reach(ended(t), size) == nil; l = (&lease{of: srv.budget}) {
+			held = append(held, l)
+		}
+	}
+	require.NotEmpty(t, held)
+	refused, err := srv.AppendMessages(ended(t), messages)
+	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err), err)
+	assert.Empty(t, refused, "a good message must not become a dead letter")
+	assert.Empty(t, journal.readings())
+	for _, l := range held {
+		l.Release()
+	}
+	refused, err = srv.AppendMessages(t.Context(), messages)
+	require.NoError(t, err)
+	assert.Empty(t, refused)
+	assert.Len(t, journal.readings(), len(messages))
+}
+
+func ended(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// TestMessagesDoNotChangeWhatDotsMean sends line protocol first, which maps dots in any case.
+func TestMessagesDoNotChangeWhatDotsMean(t *testing.T) {
+	t.Parallel()
+	srv, journal := newTestServer(t)
+	refused, err := srv.AppendMessages(t.Context(), []Message{published(PayloadLine, "m a.b=1"), published(PayloadJSON, `{"fields":{"a.b":1}}`)})
+	require.NoError(t, err)
+	require.Contains(t, refused, 1)
+	assert.Equal(t, string(telemetry.FieldName), refused[1].Code)
+	assert.Len(t, journal.readings(), 1)
+}

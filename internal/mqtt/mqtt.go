@@ -91,7 +91,8 @@ func parseURL(text string) (*url.URL, error) {
 	case u.User != nil:
 		return nil, errors.New("it contains a user; set mqtt-user and mqtt-password-file instead")
 	case u.Scheme != schemePlain && u.Scheme != schemeTLS || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("%q is not the URL of a broker; allowed: mqtt://HOST:PORT and mqtts://HOST:PORT", text)
+		// The text is not shown: it may be USER:PASSWORD@HOST without a scheme.
+		return nil, errors.New("it is not the URL of a broker; allowed: mqtt://HOST:PORT and mqtts://HOST:PORT")
 	}
 	if u.Port() == "" {
 		u.Host = net.JoinHostPort(u.Hostname(), map[string]string{schemePlain: "1883", schemeTLS: "8883"}[u.Scheme])

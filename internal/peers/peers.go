@@ -211,9 +211,9 @@ func (one *Peer) stores(stream string) bool {
 }
 
 // ReadColumns reports whether all live daemons with the stream are known to read blocks of
-// columns.
+// columns. Without peers it is true, so that a journal can be replayed.
 func (p *Peers) ReadColumns(stream string) bool {
-	return p != nil && p.all(stream, func(one *Peer) bool { return one.Columns })
+	return p == nil || p.all(stream, func(one *Peer) bool { return one.Columns })
 }
 
 // ReadLongWindows reports whether all live daemons with the stream can find windows longer

@@ -35,3 +35,18 @@ func TestLongWindowsWaitForDaemonsThatDoNotReadThem(t *testing.T) {
 	changed.Format = store.Documents
 	assert.ErrorContains(t, s.Change(changed), "granularity 1d is invalid")
 }
+
+// TestLastWinsWaitsForColumns: sub-documents do not keep the order that the rule needs.
+func TestLastWinsWaitsForColumns(t *testing.T) {
+	t.Parallel()
+	var allRead atomic.Bool
+	s := open(t, connect(t), Config{Format: store.Columns, Duplicates: store.LastWins, ReadColumns: allRead.Load})
+	pending := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), s.Granularity)
+	s.Write(t.Context(), pending)
+	assert.Equal(t, batch.Unsent, pending[0].Verdict)
+	require.ErrorContains(t, pending[0].Err, "can read columns")
+	assert.Empty(t, storetest.ReadAll(t, s, "a"))
+	allRead.Store(true)
+	storetest.WriteAll(t, s, pending)
+	assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
+}

@@ -305,9 +305,19 @@ func (s *Store) format() store.Format {
 var errShortWindows = errors.New("windows longer than an hour are not written until all daemons are upgraded: a daemon of an earlier release, whose queries would not find them, uses this stream, " +
 	"or did until a few seconds ago")
 
+var errNoOrder = errors.New("it is not known yet that all daemons of the stream can read columns, and only columns keep the order that duplicates last-wins needs: nothing is written until then")
+
 // allCanFind returns the writes into windows that all daemons can find, see
 // Config.ReadLongWindows. It marks the others as unsent.
+//
+// All writes are marked where sub-documents would lose the order in which readings arrived.
 func (s *Store) allCanFind(writes []*batch.Pending) []*batch.Pending {
+	if s.Live.Load().Duplicates == store.LastWins && !s.Packs() {
+		for _, pending := range writes {
+			pending.Verdict, pending.Err = batch.Unsent, errNoOrder
+		}
+		return nil
+	}
 	long := func(pending *batch.Pending) bool { return pending.Granularity > store.MaxGranularity }
 	if s.ReadLongWindows == nil || !slices.ContainsFunc(writes, long) || s.ReadLongWindows() {
 		return writes
