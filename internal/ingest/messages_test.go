@@ -193,3 +193,14 @@ func TestMessagesDoNotChangeWhatDotsMean(t *testing.T) {
 	assert.Equal(t, string(telemetry.FieldName), refused[1].Code)
 	assert.Len(t, journal.readings(), 1)
 }
+
+// TestIsRefusal: what may work later, or in a smaller batch, is no fault of the message.
+func TestIsRefusal(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]bool{codeBusy: false, codeBudget: false, codeTooMany: true, codeMalformed: true} {
+		kind := map[string]telemetry.ErrorKind{codeBusy: telemetry.Unavailable, codeBudget: telemetry.TooLarge, codeTooMany: telemetry.TooLarge, codeMalformed: telemetry.Invalid}[code]
+		assert.Equal(t, want, isRefusal(telemetry.Errorf(kind, code, "x")), code)
+	}
+	assert.False(t, isRefusal(context.Canceled))
+	assert.True(t, isRefusal(errMore))
+}
