@@ -71,14 +71,16 @@ func (o *otlpMessage) sizeOf(message []byte, depth int) (int64, error) {
 // the body is a single value, because the library ignores what follows the first one.
 func sizeOfJSON(body []byte) (int64, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
-	_, err := d.ReadValue()
+	value, err := d.ReadValue()
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = errMore
+	} else if err == nil && value.Kind() != '{' {
+		err = errors.New("it must be an object")
 	} else if err == nil && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
 		err = errors.New("there is data after the object")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("the body is not JSON: %w at byte %d", err, d.InputOffset())
+		return 0, fmt.Errorf("the body is not OTLP in JSON: %w at byte %d", err, d.InputOffset())
 	}
 	return 256*int64(bytes.Count(body, []byte("{"))) + 8*int64(bytes.Count(body, []byte(","))), nil
 }

@@ -138,6 +138,7 @@ const late = 10
 // state derives from the parts whether readings are accepted, and from the metrics
 // whether they are stored: the connections to a MongoDB that hangs stay open.
 func (g *glance) state(parts []Part) state {
+	const mqttPart = "mqtt " // and the name of a subscription
 	s := state{Class: doctor.Healthy, Words: "Readings are accepted and stored"}
 	accepted := "Readings are accepted"
 	if slices.ContainsFunc(parts, func(p Part) bool { return p.Optional }) {
@@ -159,8 +160,11 @@ func (g *glance) state(parts []Part) state {
 	if due := g.newest(func(x *second) float32 { return x.PastDue }); due > late {
 		degrade("; an update is " + chart.Format(chart.Seconds, due) + " late")
 	}
-	if len(s.Parts) > 0 {
+	switch {
+	case slices.ContainsFunc(s.Parts, func(p Part) bool { return !strings.HasPrefix(p.Name, mqttPart) }):
 		degrade("; not all can be stored at present")
+	case len(s.Parts) > 0:
+		degrade("; an MQTT subscription is not connected")
 	}
 	if g.last.Value(metricUp, nil) == 0 {
 		degrade("; MongoDB does not answer")
