@@ -1,12 +1,12 @@
-"""What schemathesis is to know of NDJSON: it is text, and sent as it is."""
+"""What schemathesis has to know about NDJSON and protobuf: they are sent as they are."""
 
 import json
 
 import schemathesis
 
 
-@schemathesis.serializer("application/x-ndjson")
-def lines(ctx, value):
+@schemathesis.serializer("application/x-ndjson", "application/x-protobuf")
+def as_is(ctx, value):
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
