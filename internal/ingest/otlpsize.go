@@ -72,11 +72,13 @@ func (o *otlpMessage) sizeOf(message []byte, depth int) (int64, error) {
 func sizeOfJSON(body []byte) (int64, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	value, err := d.ReadValue()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		err = errMore
-	} else if err == nil && value.Kind() != '{' {
+	case err != nil:
+	case value.Kind() != '{':
 		err = errors.New("it must be an object")
-	} else if err == nil && len(bytes.TrimSpace(body[d.InputOffset():])) > 0 {
+	case len(bytes.TrimSpace(body[d.InputOffset():])) > 0:
 		err = errors.New("there is data after the object")
 	}
 	if err != nil {
