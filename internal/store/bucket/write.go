@@ -30,7 +30,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	if to == nil {
 		return
 	}
-	writes = s.allCanFind(writes)
+	writes = s.sendable(writes)
 	bulk := s.bulks.get()
 	defer s.bulks.put(bulk)
 	s.forget(writes, to)
@@ -307,11 +307,10 @@ var errShortWindows = errors.New("windows longer than an hour are not written un
 
 var errNoOrder = errors.New("it is not known yet that all daemons of the stream can read columns, and only columns keep the order that duplicates last-wins needs: nothing is written until then")
 
-// allCanFind returns the writes into windows that all daemons can find, see
-// Config.ReadLongWindows. It marks the others as unsent.
-//
-// All writes are marked where sub-documents would lose the order in which readings arrived.
-func (s *Store) allCanFind(writes []*batch.Pending) []*batch.Pending {
+// sendable returns the writes that may be sent now, and marks the others as unsent: those into
+// windows that not all daemons can find, see Config.ReadLongWindows, and all where sub-documents
+// would lose the order in which readings arrived.
+func (s *Store) sendable(writes []*batch.Pending) []*batch.Pending {
 	if s.Live.Load().Duplicates == store.LastWins && !s.Packs() {
 		for _, pending := range writes {
 			pending.Verdict, pending.Err = batch.Unsent, errNoOrder
