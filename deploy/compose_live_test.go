@@ -78,7 +78,7 @@ func newBox(t *testing.T) *box {
 		"mongo-setup": {Image: mongo, Entrypoint: []string{"mongo-setup"}},
 		"brim": {
 			Image: brim, Environment: map[string]string{"BRIM_CONFIG": "/etc/brim.yaml", "BRIM_SERVER_STATUS_INTERVAL": "1s", "BRIM_STORED_TIMEOUT": brimtest.Patience.String()},
-			Volumes: []string{write("brim.yaml", "granularity: 1m\nstreams:\n  readings: {storage: bucket}\n  series: {storage: timeseries}\n") + ":/etc/brim.yaml:ro"},
+			Volumes: []string{write("brim.yaml", bothStores) + ":/etc/brim.yaml:ro"},
 		},
 		"load": {Image: brim, Command: longer},
 		"prometheus": {

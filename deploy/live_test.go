@@ -124,13 +124,22 @@ func (s *server) asked(questions []question) (open []question, unseen int) {
 	return open, unseen
 }
 
-// startBrim starts a daemon with a bucket stream, a time-series stream, and a subscription whose
-// broker is away. It runs its own mongod, which has metrics, too.
+// bothStores configures a bucket stream, a time-series stream, and a subscription whose
+// broker is away, so that every metric has a series.
+const bothStores = `granularity: 1m
+streams:
+  readings: {storage: bucket}
+  series: {storage: timeseries}
+mqtt:
+  away: {url: 'mqtt://127.0.0.1:1', topic: '{sensorId}'}
+`
+
+// startBrim starts a daemon with this configuration and its own mongod, which has metrics, too.
 func startBrim(t testing.TB, admin string) (brim *brimtest.Process, url string) {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "brim.yaml")
-	require.NoError(t, os.WriteFile(config, []byte("granularity: 1m\nstreams:\n  readings: {storage: bucket}\n  series: {storage: timeseries}\nmqtt:\n  away: {url: 'mqtt://127.0.0.1:1', topic: '{sensorId}'}\n"), 0o600))
+	require.NoError(t, os.WriteFile(config, []byte(bothStores), 0o600))
 	brim = start(t, binary.Path(t), "serve", "--config", config, "--data-dir", dir, "--mongod-cache-size", "256MiB", "--log-format", "json",
 		"--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", admin, "--server-status-interval", "1s", "--flush-interval", "200ms")
 	listening := brim.AwaitLog("listening")
