@@ -123,7 +123,7 @@ func (w *world) stands(stream string) {
 }
 
 // pass lets time pass after everything is carried out; if there is always more to do, after
-// some of it.
+// some of it. Commands that are sent while it passes wait for its end.
 func (w *world) pass(d time.Duration) {
 	until := time.Now().Add(50 * time.Millisecond)
 	for w.rest(); time.Now().Before(until) && len(w.waiting())+len(slices.DeleteFunc(w.mongo.Waiting(), func(c *Command) bool { return w.isLocked(c) || w.holds(c) })) > 0; w.rest() {
@@ -131,6 +131,13 @@ func (w *world) pass(d time.Duration) {
 		time.Sleep(time.Millisecond) //nolint:forbidigo // fake time: an answer takes some
 	}
 	time.Sleep(d) //nolint:forbidigo // fake time
+}
+
+// serve lets time pass, and carries out commands all the while, unless it is done before.
+func (w *world) serve(d time.Duration, done func() bool) {
+	for until := time.Now().Add(d); !done() && time.Now().Before(until); {
+		w.pass(100 * time.Millisecond)
+	}
 }
 
 // addHost adds a place for a daemon with a disk.

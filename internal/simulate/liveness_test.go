@@ -90,9 +90,7 @@ func (w *world) send(h *host, s sending, sensors ...string) *request {
 // isStored checks that a request, for other sensors than the one whose documents cannot be
 // written, is answered soon.
 func (w *world) isStored(r *request, within time.Duration, why string) {
-	for until := time.Now().Add(within); !r.done.Load() && time.Now().Before(until); {
-		w.pass(100 * time.Millisecond)
-	}
+	w.serve(within, r.done.Load)
 	w.rest()
 	if !r.done.Load() || r.code == http.StatusAccepted {
 		w.violate("request %d, for other sensors than the one %s, is not stored within %v", r.number, why, within)
@@ -120,10 +118,10 @@ func (w *world) others(h *host) {
 		}
 		w.pass(200 * time.Millisecond)
 	}
-	w.pass(3 * time.Second)
+	w.serve(3*time.Second, func() bool { return false })
 	r := w.send(h, sending{ack: "stored", each: 1, filler: 20_000}, beside...)
 	if alone { // what is stored out of turn is acknowledged later
-		w.pass(8 * time.Second)
+		w.serve(8*time.Second, func() bool { return false })
 		w.areStored(r.readings, "8s after they were sent")
 	} else {
 		w.isStored(r, 8*time.Second, "whose documents MongoDB refuses")
