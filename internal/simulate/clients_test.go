@@ -170,7 +170,11 @@ func (w *world) repeat(h *host) {
 	if len(of) == 0 {
 		return
 	}
-	first := choose(w, of[max(0, len(of)-6):])
+	of = of[max(0, len(of)-6):]
+	if unknown := slices.DeleteFunc(slices.Clone(of), func(r *request) bool { return r.code != http.StatusGatewayTimeout }); len(unknown) > 0 {
+		of = unknown // to its daemon this is the hardest
+	}
+	first := choose(w, of)
 	r := &request{host: h, stream: first.stream, settle: w.posted, ack: first.ack, readings: first.readings, body: first.body, key: first.key, first: first, repeated: first.repeated}
 	for _, one := range r.readings {
 		one.open++
