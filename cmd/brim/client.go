@@ -208,7 +208,7 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 	}
 	var problem struct{ Code, Message string }
 	if json.Unmarshal(body, &problem) != nil || problem.Message == "" {
-		return nil, &answerError{resp.StatusCode, fmt.Errorf("%s: the daemon answered %s without saying why; %s", r.flag, resp.Status, r.hint)}
+		return nil, &answerError{resp.StatusCode, "", fmt.Errorf("%s: the daemon answered %s without saying why; %s", r.flag, resp.Status, r.hint)}
 	}
 	err = fmt.Errorf("%s (%s, HTTP %d)%s", problem.Message, problem.Code, resp.StatusCode, r.tokenHint(resp.StatusCode))
 	switch {
@@ -217,12 +217,35 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 	case resp.StatusCode == http.StatusBadRequest:
 		err = config.Usage(err)
 	}
-	return nil, &answerError{resp.StatusCode, err}
+	return nil, &answerError{resp.StatusCode, problem.Code, err}
+}
+
+// How often, and for how long, a command asks a daemon that is starting.
+const (
+	startingPause = 200 * time.Millisecond
+	startingFor   = 10 * time.Second
+)
+
+// acceptedSoon is accepted, but asks again while the daemon is starting.
+func (r *remote) acceptedSoon(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
+	for until := time.Now().Add(startingFor); ; {
+		resp, err := r.accepted(ctx, method, path, header)
+		var answer *answerError
+		if !errors.As(err, &answer) || answer.code != "starting" || time.Now().After(until) {
+			return resp, err
+		}
+		select {
+		case <-time.After(startingPause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // An answerError is an answer whose status is not 200.
 type answerError struct {
 	status int
+	code   string // of the problem; empty: none
 	err    error
 }
 

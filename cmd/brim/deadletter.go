@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,13 +24,13 @@ import (
 )
 
 // newDeadLetter returns `brim deadletter`, for readings that MongoDB refused for
-// their content:
+// their content, and for MQTT messages that Brim refused:
 //
 //	<data-dir>/dead-letters.ndjson ─┬─ list ───▶ stdout
 //	        ▲                       └─ replay ─▶ POST /v1/streams/STREAM/readings
 //	        └──── what was refused again ◀─────────┘
 func newDeadLetter(p *process) *cobra.Command {
-	return newGroup("deadletter", "List the readings that could not be stored, or send them again", newDeadLetterList(p), newDeadLetterReplay(p))
+	return newGroup("deadletter", "List readings that could not be stored and MQTT messages that were refused, or send readings again", newDeadLetterList(p), newDeadLetterReplay(p))
 }
 
 // A letterFile is the file of dead letters, and which of them are meant.
@@ -53,6 +54,9 @@ func letterFlags(cmd *cobra.Command) func(*process) (*letterFile, error) {
 		if err != nil {
 			return nil, err
 		}
+		if _, err := os.Stat(c.DataDir); err != nil {
+			return nil, fmt.Errorf("--data-dir: %w; give the data-dir of a daemon", err)
+		}
 		return &letterFile{&queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)}, *stream}, nil
 	}
 }
@@ -72,7 +76,7 @@ func (f *letterFile) read(p *process) ([]queue.KeptLetter, error) {
 func newDeadLetterList(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Print the readings that MongoDB refused for their content, and why",
+		Short: "Print the readings that MongoDB refused for their content, or the MQTT messages that Brim refused, and why",
 		Example: "  brim deadletter list\n" +
 			"  brim deadletter list --stream machines --output json\n" +
 			"  brim deadletter list --messages --output json",
@@ -89,6 +93,9 @@ func newDeadLetterList(p *process) *cobra.Command {
 			return err
 		}
 		if *messages {
+			if f.stream != "" {
+				return config.Usage(errors.New("--stream and --messages exclude each other: a refused message may belong to no stream; its topic is in the list"))
+			}
 			return p.printMessages(f.messageLetters(), *output, limit)
 		}
 		letters, err := f.read(p)
@@ -102,7 +109,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 		err = p.print(*output, append([]queue.KeptLetter{}, letters...), lettersText(letters))
 		switch {
 		case more > 0:
-			_, _ = fmt.Fprintf(p.stderr, "there are %d more dead letters; --limit 0 prints all\n", more)
+			_, _ = fmt.Fprintf(p.stderr, "%s left out; --limit 0 prints all\n", plural(more, "more dead letter"))
 		case len(letters) == 0:
 			_, _ = fmt.Fprintf(p.stderr, "%s contains no such dead letters\n", f.Path)
 		}
@@ -119,7 +126,7 @@ func (p *process) printMessages(f *mqtt.LetterFile, output string, limit int) er
 	}
 	if more := len(letters) - limit; limit > 0 && more > 0 {
 		letters = letters[:limit]
-		_, _ = fmt.Fprintf(p.stderr, "there are %d more refused messages; --limit 0 prints all\n", more)
+		_, _ = fmt.Fprintf(p.stderr, "%s left out; --limit 0 prints all\n", plural(more, "more refused message"))
 	} else if len(letters) == 0 {
 		_, _ = fmt.Fprintf(p.stderr, "%s contains no refused messages\n", f.Path)
 	}

@@ -409,7 +409,7 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 	if q.kind.lines {
 		accept = asLines
 	}
-	resp, err := r.accepted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
+	resp, err := r.acceptedSoon(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
 	if err != nil {
 		return nil, "", err
 	}

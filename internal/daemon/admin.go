@@ -117,7 +117,7 @@ func (a *adminPages) known(mux *http.ServeMux) http.Handler {
 			a.problem(w, said.status, "method_not_allowed", "this method is not allowed here; allowed: "+allowed)
 			return
 		}
-		a.problem(w, http.StatusNotFound, "path_unknown", "there is no such path on the admin listener")
+		a.problem(w, http.StatusNotFound, "path_unknown", "there is no such path on the admin listener; readings and queries go to the HTTP listener (http-addr)")
 	})
 }
 

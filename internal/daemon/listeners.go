@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -41,6 +42,9 @@ func (l *listeners) bindings(c *Settings) []binding {
 func (l *listeners) bind(ctx context.Context, c *Settings) error {
 	for _, b := range l.bindings(c) {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", b.address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w; another program, perhaps another daemon, uses this port: stop it, or set %s to another address", err, strings.TrimPrefix(b.flag, "--"))
+		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("listen for %s (%s): %w", b.what, b.flag, err), l.close())
 		}

@@ -49,7 +49,7 @@ func (s *Subscription) all() []Setting {
 	return []Setting{
 		{
 			Name: "mqtt-url", Kind: "URL", set: config.Text(&s.URL, ifGiven(mqtt.CheckURL)),
-			Usage: "MQTT broker to subscribe to, mqtt://HOST:PORT or mqtts://HOST:PORT, which must speak MQTT 5; empty: none. A file may list several in mqtt",
+			Usage: "MQTT broker to subscribe to, mqtt://, mqtts://, ws:// or wss://HOST:PORT, which must speak MQTT 5; empty: none. A file may list several in mqtt",
 		},
 		{
 			Name: "mqtt-topic", Kind: "TEMPLATE", set: config.Text(&s.Topic, ifGiven(mqtt.CheckTopic)),
@@ -75,7 +75,7 @@ func (s *Subscription) all() []Setting {
 		{
 			// The client's search for an unacknowledged message is linear in their number.
 			Name: "mqtt-receive-maximum", Kind: "N", Initial: "1000", set: config.Count(&s.ReceiveMaximum, 1, 10_000),
-			Usage: "how many QoS 1 and 2 messages the broker sends before it waits for an acknowledgement",
+			Usage: "how many QoS 1 and 2 messages the broker sends before it waits for an acknowledgement, 1 to 10000",
 		},
 	}
 }
@@ -144,12 +144,13 @@ func (c *Settings) checkSubscriptions() error {
 		if s.URL == "" || s.Topic == "" {
 			return fmt.Errorf("%smqtt-url and mqtt-topic belong together; give both", where)
 		}
-		if s.Stream != "" && !slices.ContainsFunc(c.Streams, func(o Stream) bool { return o.Name == s.Stream }) {
-			return fmt.Errorf("%smqtt-stream: there is no stream %s", where, s.Stream)
-		}
 		made := s.config()
-		if err := made.Check(); err != nil {
-			return fmt.Errorf("%s%w", where, err)
+		err := made.Check()
+		if s.Stream != "" && !slices.ContainsFunc(c.Streams, func(o Stream) bool { return o.Name == s.Stream }) {
+			err = fmt.Errorf("mqtt-stream: there is no stream %s", s.Stream)
+		}
+		if err != nil {
+			return s.problem(where, err)
 		}
 		if other, taken := ids[s.URL+" "+s.ClientID]; taken && s.ClientID != "" {
 			return fmt.Errorf("%smqtt-client-id %s is also that of %s; at one broker each subscription needs its own", where, s.ClientID, other)
@@ -157,6 +158,18 @@ func (c *Settings) checkSubscriptions() error {
 		ids[s.URL+" "+s.ClientID] = s.Name
 	}
 	return nil
+}
+
+// problem names a setting as errors of single values do: --mqtt-topic, or mqtt.NAME.topic.
+func (s *Subscription) problem(where string, err error) error {
+	name, rest, found := strings.Cut(err.Error(), ": ")
+	switch {
+	case !found || !strings.HasPrefix(name, mqttPrefix) || strings.Contains(name, " "):
+		return fmt.Errorf("%s%w", where, err)
+	case where == "":
+		return fmt.Errorf("--%w", err)
+	}
+	return fmt.Errorf("%s.%s.%s: %s", mqttKey, s.Name, strings.TrimPrefix(name, mqttPrefix), rest)
 }
 
 func (s *Subscription) config() mqtt.Config {

@@ -123,8 +123,27 @@ func (srv *Server) reads(serve http.HandlerFunc) http.Handler {
 func (srv *Server) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusNotFound, problem{
 		Code:    codePathUnknown,
-		Message: "there is nothing at " + telemetry.Quote([]byte(r.URL.Path)) + "; readings go to POST /v1/readings",
+		Message: "there is nothing at " + telemetry.Quote([]byte(r.URL.Path)) + "; " + PathHint(r.URL.Path),
 	})
+}
+
+// PathHint says where to go instead of a path that does not exist.
+func PathHint(path string) string {
+	for _, h := range []struct{ prefix, hint string }{
+		{"/v1/traces", "of OpenTelemetry's signals, Brim accepts metrics: POST /v1/metrics. Do not export traces to it"},
+		{"/v1/logs", "of OpenTelemetry's signals, Brim accepts metrics: POST /v1/metrics. Do not export logs to it"},
+		{"/prometheus/api/v1/write", "remote write goes to POST /api/v1/write"},
+		{"/api/v1/", "the Prometheus query API is under /prometheus/api/v1, and remote write goes to POST /api/v1/write"},
+		{"/metrics", "it is at the admin listener (admin-addr)"},
+		{"/readyz", "it is at the admin listener (admin-addr)"},
+		{"/healthz", "it is at the admin listener (admin-addr)"},
+		{"/status", "it is at the admin listener (admin-addr)"},
+	} {
+		if strings.HasPrefix(path, h.prefix) {
+			return h.hint
+		}
+	}
+	return "readings go to POST /v1/readings"
 }
 
 // serveReadings accepts JSON.

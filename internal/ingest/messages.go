@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -183,6 +186,7 @@ func (m *Message) appendScope(dst []byte, stream string) []byte {
 // decodeMessageJSON decodes JSON like decodeJSON, but checks its syntax first, because a
 // syntax error refuses the whole message.
 func (in *intake) decodeMessageJSON(body []byte) error {
+	body = unflatten(body)
 	d := in.server.json.get(in)
 	f := d.guess(body)
 	in.server.json.put(d)
@@ -190,6 +194,33 @@ func (in *intake) decodeMessageJSON(body []byte) error {
 		return telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message is not valid JSON")
 	}
 	return in.decodeJSON(body, f)
+}
+
+// unflatten turns a flat object, whose members are fields, as in {"temperature":21.5}, into a
+// reading. All other bodies, also objects that give a name twice, stay as they are.
+func unflatten(body []byte) []byte {
+	trimmed := bytes.TrimSpace(body)
+	if len(trimmed) == 0 || trimmed[0] != '{' || bytes.Contains(body, []byte(`"fields"`)) {
+		return body
+	}
+	var members map[string]jsontext.Value
+	if jsonv2.Unmarshal(trimmed, &members) != nil { // refuses a second value, as in NDJSON
+		return body
+	}
+	reading, fields := make(map[string]any), make(map[string]jsontext.Value)
+	for name, value := range members {
+		if name == "sensorId" || name == "ts" || name == "tags" {
+			reading[name] = value
+		} else {
+			fields[name] = value
+		}
+	}
+	reading["fields"] = fields
+	text, err := jsonv2.Marshal(reading, jsonv2.Deterministic(true))
+	if err != nil {
+		return body
+	}
+	return text
 }
 
 // aliasMessage is the first byte of alias keys made from topics.

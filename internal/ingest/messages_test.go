@@ -41,6 +41,10 @@ func TestMessages(t *testing.T) {
 		"text":             {published(PayloadText, "eco"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.TextValue("eco"))}},
 		"JSON":             {published(PayloadJSON, `{"fields":{"a":1}}`), []telemetry.Reading{one("s-1", received, north, "a", telemetry.IntValue(1))}},
 		"JSON with a name": {named, []telemetry.Reading{one("own", time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), north, "a", telemetry.IntValue(1))}},
+		"flat JSON": {published(PayloadJSON, `{"ts":"2026-11-21T09:00:00Z","b":9007199254740993,"a":21.50}`), []telemetry.Reading{{
+			Sensor: "s-1", Time: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), Tags: north,
+			Fields: []telemetry.Field{{Name: "a", Value: telemetry.FloatValue(21.5)}, {Name: "b", Value: telemetry.IntValue(9007199254740993)}},
+		}}},
 		"JSON array": {published(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":2}}]`), []telemetry.Reading{
 			one("s-1", received, north, "a", telemetry.IntValue(1)), one("s-1", received, north, "a", telemetry.IntValue(2)),
 		}},

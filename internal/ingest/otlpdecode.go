@@ -2,8 +2,10 @@ package ingest
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -52,6 +54,11 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 		text, _, _ := strings.Cut(err.Error(), ", bigger context")
 		return otlpTally{}, brokenMessage(fmt.Errorf("the body is not OTLP: %s", strings.ToValidUTF8(text, "?")))
 	}
+	if inJSON && request.Metrics().ResourceMetrics().Len() == 0 {
+		if err := checkMembers(body); err != nil {
+			return otlpTally{}, brokenMessage(err)
+		}
+	}
 	m := otlpMapper{in: in, size: size, dot: "_", at: make(map[otlpPlace]int), series: make(map[string]*otlpSeries)}
 	if in.builder.MapDots != 0 {
 		m.dot = string(in.builder.MapDots)
@@ -60,6 +67,22 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 		return otlpTally{}, err
 	}
 	return m.tally, m.give()
+}
+
+// checkMembers refuses an object of something else: the decoder skips members that it does
+// not know, and would answer that all is accepted.
+func checkMembers(body []byte) error {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(body, &members) != nil || len(members) == 0 {
+		return nil
+	}
+	for _, name := range []string{"resourceMetrics", "resource_metrics"} {
+		if _, ok := members[name]; ok {
+			return nil
+		}
+	}
+	name := telemetry.Quote([]byte(slices.Min(slices.Collect(maps.Keys(members)))))
+	return fmt.Errorf("the body has %s and no resourceMetrics, so it is not an OTLP export of metrics; readings in Brim's own format go to POST /v1/readings", name)
 }
 
 // An otlpMapper turns the points of a request into readings.

@@ -14,9 +14,11 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/eclipse/paho.golang/autopaho"
+	"github.com/gorilla/websocket"
 )
 
 // dialTime is how long a connection may take, TLS included.
@@ -33,10 +35,13 @@ type connection struct {
 
 	mu  sync.Mutex
 	out *bufio.Writer
+
+	closing sync.Once
+	closed  chan struct{} // closed by Close
 }
 
 func newConnection(c net.Conn) *connection {
-	return &connection{Conn: c, in: bufio.NewReaderSize(c, 64<<10), out: bufio.NewWriterSize(c, 16<<10)}
+	return &connection{Conn: c, in: bufio.NewReaderSize(c, 64<<10), out: bufio.NewWriterSize(c, 16<<10), closed: make(chan struct{})}
 }
 
 // Read implements net.Conn, for one goroutine.
@@ -60,6 +65,13 @@ func (c *connection) Unlock() {
 // Write implements net.Conn, under the lock.
 func (c *connection) Write(p []byte) (int, error) { return c.out.Write(p) }
 
+// Close implements net.Conn. It frees the client from a message that waits for the journal,
+// because the client reports a lost connection only when it has handed over all messages.
+func (c *connection) Close() error {
+	c.closing.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
 // oldAnswer reports whether the broker answered in MQTT 3.1.1, where a CONNACK has two bytes;
 // in MQTT 5 it has at least three.
 func (c *connection) oldAnswer() bool {
@@ -67,25 +79,78 @@ func (c *connection) oldAnswer() bool {
 }
 
 // dial connects to the broker.
-func (c *Config) dial(ctx context.Context, server *url.URL) (*connection, error) {
+func (c *Config) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	if server.Scheme == schemePlain {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", server.Host)
-		if err != nil {
-			return nil, err
-		}
-		return newConnection(conn), nil
+	if !schemes[server.Scheme].tls {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", server.Host)
 	}
 	settings, err := c.tls(server.Hostname())
 	if err != nil {
 		return nil, err
 	}
-	conn, err := (&tls.Dialer{Config: settings}).DialContext(ctx, "tcp", server.Host)
-	if err != nil {
+	return (&tls.Dialer{Config: settings}).DialContext(ctx, "tcp", server.Host)
+}
+
+// open connects to the broker, and begins a WebSocket if the URL asks for one.
+func (c *Config) open(ctx context.Context, server *url.URL) (*connection, error) {
+	if !schemes[server.Scheme].webSocket {
+		conn, err := c.dial(ctx, server)
+		if err != nil {
+			return nil, err
+		}
+		return newConnection(conn), nil
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx, server) }
+	dialer := websocket.Dialer{NetDialContext: dial, NetDialTLSContext: dial, HandshakeTimeout: dialTime, Subprotocols: []string{"mqtt"}}
+	conn, response, err := dialer.DialContext(ctx, server.String(), nil)
+	switch {
+	case response != nil && err != nil:
+		return nil, fmt.Errorf("the broker does not answer as a WebSocket at this URL, but with HTTP status %d; check its path, such as /mqtt", response.StatusCode)
+	case err != nil:
 		return nil, err
 	}
-	return newConnection(conn), nil
+	return newConnection(&webSocket{Conn: conn}), nil
+}
+
+// A webSocket is a connection whose packets are sent in binary messages.
+type webSocket struct {
+	*websocket.Conn
+
+	message io.Reader // the rest of it; nil: read the next
+}
+
+// Read implements net.Conn.
+func (w *webSocket) Read(p []byte) (int, error) {
+	for {
+		if w.message == nil {
+			_, next, err := w.NextReader()
+			if err != nil {
+				return 0, err
+			}
+			w.message = next
+		}
+		n, err := w.message.Read(p)
+		if !errors.Is(err, io.EOF) {
+			return n, err
+		}
+		if w.message = nil; n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// Write implements net.Conn.
+func (w *webSocket) Write(p []byte) (int, error) {
+	if err := w.WriteMessage(websocket.BinaryMessage, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// SetDeadline implements net.Conn.
+func (w *webSocket) SetDeadline(t time.Time) error {
+	return errors.Join(w.SetReadDeadline(t), w.SetWriteDeadline(t))
 }
 
 // tls returns the TLS configuration. It reads the files each time, because they may have
@@ -167,17 +232,30 @@ func meaning(code byte) string {
 	return fmt.Sprintf("reason code 0x%02x", code)
 }
 
+// tlsAlert is the first byte of an alert of TLS; no packet of MQTT begins with it.
+const tlsAlert = 0x15
+
 // explain returns an error that says why a connection failed.
-func explain(err error, last *atomic.Pointer[connection]) error {
+func explain(err error, server *url.URL, last *atomic.Pointer[connection]) error {
 	var refused *autopaho.ConnackError
-	c := last.Load()
+	var noTLS tls.RecordHeaderError
+	c, over := last.Load(), schemes[server.Scheme]
+	ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 	switch {
+	case over.tls && c == nil && (ended || errors.As(err, &noTLS)):
+		return fmt.Errorf("there is no TLS at port %s; use the broker's TLS port, or a URL that begins with %s://", server.Port(), over.other)
+	case c != nil && !over.tls && c.heard > 0 && c.first[0] == tlsAlert:
+		return fmt.Errorf("the broker speaks TLS at port %s; use a URL that begins with %s://", server.Port(), over.other)
 	case c != nil && c.oldAnswer():
 		return errors.New("the broker answered in MQTT 3.1.1; Brim needs a broker that speaks MQTT 5, publishers may still use 3.1.1")
 	case errors.As(err, &refused):
 		return fmt.Errorf("the broker refused the connection: %s", meaning(refused.ReasonCode))
-	case c != nil && c.heard == 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
-		return errors.New("the broker closed the connection without an answer; Brim needs a broker that speaks MQTT 5")
+	case c != nil && c.heard == 0 && ended:
+		text := "the broker closed the connection without an answer; Brim needs a broker that speaks MQTT 5"
+		if !over.tls {
+			text += fmt.Sprintf("; if it speaks TLS at port %s, use a URL that begins with %s://", server.Port(), over.other)
+		}
+		return errors.New(text)
 	}
 	return err
 }

@@ -16,6 +16,7 @@ const (
 	reasonNoValue   = "no_value"          // NaN, null and the like
 	reasonSparkplug = "sparkplug"         // it is not a Sparkplug B payload, or of an unknown type
 	reasonAlias     = "sparkplug_alias"   // no birth defines the alias
+	reasonPanic     = "internal"          // processing it panicked
 	reasonSize      = "message_too_large" // it does not fit into the journal
 )
 
@@ -62,7 +63,7 @@ func (m *Metrics) of(subscription string) *metrics {
 		connects: m.connects.With(labels), received: m.received.With(labels), dropped: m.dropped.With(labels), waits: m.waits.With(labels),
 		refused: m.refused.MustCurryWith(labels), skipped: m.skipped.MustCurryWith(labels),
 	}
-	for _, reason := range []string{reasonTopic, reasonEmpty, reasonNoValue, reasonSparkplug, reasonAlias, reasonSize} {
+	for _, reason := range []string{reasonTopic, reasonEmpty, reasonNoValue, reasonSparkplug, reasonAlias, reasonPanic, reasonSize} {
 		of.refused.WithLabelValues(reason)
 	}
 	for _, code := range telemetry.Codes() {

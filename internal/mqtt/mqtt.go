@@ -28,6 +28,8 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,9 +53,9 @@ type Inlet interface {
 type Config struct {
 	Name string // of the subscription
 
-	URL                       string // mqtt://HOST:PORT or mqtts://HOST:PORT
+	URL                       string // see schemes
 	User, PasswordFile        string
-	CAFile, CertFile, KeyFile string // for mqtts
+	CAFile, CertFile, KeyFile string // for TLS
 	ClientID                  string // empty: a random one, kept in Folder
 	SessionExpiry             time.Duration
 
@@ -71,11 +73,19 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Schemes of URLs.
-const (
-	schemePlain = "mqtt"
-	schemeTLS   = "mqtts"
-)
+// schemes are what a URL may begin with.
+var schemes = map[string]struct {
+	port           string // if the URL has none
+	tls, webSocket bool
+	other          string // the scheme with TLS for one without, and the other way round
+}{
+	"mqtt":  {port: "1883", other: "mqtts"},
+	"mqtts": {port: "8883", tls: true, other: "mqtt"},
+	"ws":    {port: "80", webSocket: true, other: "wss"},
+	"wss":   {port: "443", tls: true, webSocket: true, other: "ws"},
+}
+
+const allowedURLs = "allowed: mqtt://HOST:PORT, mqtts://HOST:PORT, ws://HOST:PORT/PATH and wss://HOST:PORT/PATH"
 
 // CheckURL checks a URL. Its errors never show a user or password.
 func CheckURL(text string) error {
@@ -85,17 +95,21 @@ func CheckURL(text string) error {
 
 func parseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("it is not a URL; " + allowedURLs)
+	}
+	over, known := schemes[u.Scheme]
 	switch {
-	case err != nil:
-		return nil, errors.New("it is not a URL; allowed: mqtt://HOST:PORT and mqtts://HOST:PORT")
 	case u.User != nil:
 		return nil, errors.New("it contains a user; set mqtt-user and mqtt-password-file instead")
-	case u.Scheme != schemePlain && u.Scheme != schemeTLS || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+	case !known || u.Hostname() == "" || !over.webSocket && strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
 		// The text is not shown: it may be USER:PASSWORD@HOST without a scheme.
-		return nil, errors.New("it is not the URL of a broker; allowed: mqtt://HOST:PORT and mqtts://HOST:PORT")
+		return nil, errors.New("it is not the URL of a broker; " + allowedURLs)
 	}
 	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), map[string]string{schemePlain: "1883", schemeTLS: "8883"}[u.Scheme])
+		u.Host = net.JoinHostPort(u.Hostname(), over.port)
+	} else if n, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || n == 0 {
+		return nil, fmt.Errorf("its port %s is not between 1 and 65535", u.Port())
 	}
 	return u, nil
 }
@@ -127,8 +141,8 @@ func (c *Config) Check() error {
 		return fmt.Errorf("mqtt-group: %q contains /, + or #", c.Group)
 	case (c.CertFile == "") != (c.KeyFile == ""):
 		return errors.New("mqtt-cert and mqtt-key belong together; set both or neither")
-	case server.Scheme == schemePlain && c.CAFile+c.CertFile != "":
-		return errors.New("mqtt-ca and mqtt-cert need TLS; use a URL that begins with mqtts://")
+	case !schemes[server.Scheme].tls && c.CAFile+c.CertFile != "":
+		return errors.New("mqtt-ca and mqtt-cert need TLS; use a URL that begins with mqtts:// or wss://")
 	case c.PasswordFile != "" && c.User == "":
 		return errors.New("mqtt-password-file needs mqtt-user")
 	}
@@ -247,7 +261,7 @@ func (s *Subscriber) connect(ctx context.Context) error {
 		},
 		AttemptConnection: func(ctx context.Context, _ autopaho.ClientConfig, u *url.URL) (net.Conn, error) {
 			s.last.Store(nil)
-			conn, err := c.dial(ctx, u)
+			conn, err := c.open(ctx, u)
 			if err != nil {
 				return nil, err
 			}
@@ -276,7 +290,7 @@ func (s *Subscriber) connect(ctx context.Context) error {
 		},
 		OnConnectError: func(err error) {
 			if ctx.Err() == nil {
-				s.down(explain(err, &s.last).Error())
+				s.down(explain(err, s.server, &s.last).Error())
 			}
 		},
 		ClientConfig: paho.ClientConfig{
@@ -393,65 +407,67 @@ func (s *Subscriber) isStopping() bool {
 func (s *Subscriber) receive(p paho.PublishReceived) (bool, error) {
 	s.metrics.received.Inc()
 	m := &message{packet: p.Packet, client: p.Client, at: time.Now(), bytes: int64(len(p.Packet.Payload) + len(p.Packet.Topic))}
-	lossy := p.Packet.QoS == 0
-	if !s.room.TryAcquire(m.bytes) && !s.wait(m.bytes, lossy) {
-		return true, nil // without an acknowledgement
-	}
-	if !lossy {
-		s.metrics.unacknowledged.Inc()
-	}
-	if !lossy || len(s.waiting) < cap(s.waiting)/2 {
+	if s.room.TryAcquire(m.bytes) {
 		select {
 		case s.waiting <- m:
+			s.holds(m, 1)
 			return true, nil
-		case <-s.stopping:
-		}
-	} else {
-		timer := time.NewTimer(lossyWait)
-		defer timer.Stop()
-		select {
-		case s.waiting <- m:
-			return true, nil
-		case <-timer.C:
-			s.metrics.dropped.Inc()
-		case <-s.stopping:
+		default:
+			s.room.Release(m.bytes)
 		}
 	}
-	s.release(m)
-	return true, nil
+	if !s.wait(m) && p.Packet.QoS == 0 && !s.isStopping() {
+		s.metrics.dropped.Inc()
+	}
+	return true, nil // without an acknowledgement
 }
 
-// wait waits until bytes fit into room.
-func (s *Subscriber) wait(bytes int64, lossy bool) bool {
+// wait queues a message once there is room for it. It returns false if the message is given
+// up before: the broker sends it again, unless it is of QoS 0.
+func (s *Subscriber) wait(m *message) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if lossy {
+	if m.packet.QoS == 0 {
 		defer time.AfterFunc(lossyWait, cancel).Stop()
+	}
+	var lost chan struct{}
+	if c := s.last.Load(); c != nil {
+		lost = c.closed
 	}
 	watched := make(chan struct{})
 	defer close(watched)
 	go func() {
 		select {
 		case <-s.stopping:
-			cancel()
+		case <-lost:
 		case <-watched:
 		}
+		cancel()
 	}()
-	if s.room.Acquire(ctx, bytes) == nil {
+	if s.room.Acquire(ctx, m.bytes) != nil {
+		return false
+	}
+	select {
+	case s.waiting <- m:
+		s.holds(m, 1)
 		return true
+	case <-ctx.Done():
+		s.room.Release(m.bytes)
+		return false
 	}
-	if lossy && !s.isStopping() {
-		s.metrics.dropped.Inc()
+}
+
+// holds counts messages that are to be acknowledged.
+func (s *Subscriber) holds(m *message, n float64) {
+	if m.packet.QoS > 0 {
+		s.metrics.unacknowledged.Add(n)
 	}
-	return false
 }
 
 // release gives back the room of a message.
 func (s *Subscriber) release(m *message) {
 	s.room.Release(m.bytes)
-	if m.packet.QoS > 0 {
-		s.metrics.unacknowledged.Dec()
-	}
+	s.holds(m, -1)
 }
 
 // gather processes messages in batches. After stopping is closed, it returns when those that
@@ -503,7 +519,7 @@ func (s *Subscriber) process(ctx context.Context, batch []*message) bool {
 	messages := make([]ingest.Message, 0, len(batch))
 	from := make([]*message, 0, len(batch)) // where messages come from
 	for _, m := range batch {
-		made, r := s.decode(m)
+		made, r := s.tryDecode(m)
 		switch {
 		case r != nil:
 			refused(m, r)
@@ -574,7 +590,7 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	}
 	waits := false
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
-		some, err := s.inlet.AppendMessages(ctx, messages)
+		some, err := s.tryAppend(ctx, messages)
 		if err == nil {
 			if waits {
 				s.log.Info("MQTT messages are accepted again")
@@ -593,7 +609,11 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 			return false
 		case kind == telemetry.Unavailable || kind == telemetry.Quota || kind == telemetry.UnknownOutcome || kind == telemetry.Internal:
 		case len(messages) == 1:
-			refused(from[0], &refusal{reasonSize, err.Error()})
+			reason := reasonSize
+			if errors.Is(err, errPanic) {
+				reason = reasonPanic
+			}
+			refused(from[0], &refusal{reason, err.Error()})
 			return true
 		default: // one of them is the cause
 			half := len(messages) / 2
@@ -608,6 +628,38 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 			return false
 		}
 	}
+}
+
+// errPanic says that the code which processes messages panicked.
+var errPanic = telemetry.Errorf(telemetry.Invalid, reasonPanic, "Brim failed on this message, which is a bug; its log says where")
+
+// panicked, if deferred, turns a panic into an error, so that one message cannot end the
+// daemon.
+func (s *Subscriber) panicked(err *error) {
+	if problem := recover(); problem != nil {
+		s.log.Error("panic while processing MQTT messages", "panic", problem, "stack", string(debug.Stack()))
+		*err = errPanic
+	}
+}
+
+// tryAppend calls AppendMessages. If that panics, append looks for the message that is the
+// cause.
+func (s *Subscriber) tryAppend(ctx context.Context, messages []ingest.Message) (refused map[int]*ingest.MessageError, err error) {
+	defer s.panicked(&err)
+	return s.inlet.AppendMessages(ctx, messages)
+}
+
+// tryDecode calls decode, and refuses a message with which that panics.
+func (s *Subscriber) tryDecode(m *message) (made *ingest.Message, r *refusal) {
+	var err error
+	func() {
+		defer s.panicked(&err)
+		made, r = s.decode(m)
+	}()
+	if err != nil {
+		return nil, &refusal{reasonPanic, err.Error()}
+	}
+	return made, r
 }
 
 // decode finds the format and the series of a message. Both results are nil if it contains

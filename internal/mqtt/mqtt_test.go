@@ -35,6 +35,7 @@ type fakeInlet struct {
 	err   error             // of every call
 	wrong map[string]string // codes of messages that are refused, by payload
 	large string            // a payload with which a batch is refused
+	panic string            // a payload on which it panics
 	calls int
 	taken []ingest.Message
 }
@@ -49,6 +50,9 @@ func (i *fakeInlet) AppendMessages(_ context.Context, messages []ingest.Message)
 	refused := make(map[int]*ingest.MessageError)
 	var taken []ingest.Message
 	for n, m := range messages {
+		if i.panic != "" && string(m.Payload) == i.panic {
+			panic("a bug")
+		}
 		if string(m.Payload) == i.large {
 			return nil, telemetry.Errorf(telemetry.TooLarge, "record_too_large", "too large")
 		}
@@ -233,6 +237,60 @@ func TestConnectsAgain(t *testing.T) {
 	assert.EqualValues(t, 2, testutil.ToFloat64(s.metrics.connects))
 }
 
+// A lost connection is noticed while messages wait for the journal, however often it is lost.
+func TestNoticesALostConnectionWhileTheJournalIsFull(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	c := testConfig(t, broker)
+	c.ReceiveMaximum = 1
+	inlet := fakeInlet{err: telemetry.Errorf(telemetry.Unavailable, "journal_full", "the journal is full")}
+	s, _ := start(t, c, &inlet)
+	awaitUp(t, s)
+	publisher(t, broker)("site/n/s", "1", 1)
+	for received := 1.0; received < 6; received++ { // two messages wait, and one is tried
+		eventually(t, func() bool { return testutil.ToFloat64(s.metrics.received) >= received })
+		broker.Stop()
+		eventually(t, func() bool { return testutil.ToFloat64(s.metrics.connected) == 0 })
+		broker.Restart()
+		awaitUp(t, s)
+	}
+	inlet.refuse(nil)
+	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.unacknowledged) == 0 })
+	assert.Contains(t, inlet.payloads(), "1")
+}
+
+func TestSpeaksOverWebSocket(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	address := broker.AlsoListen("protocol websockets")
+	c := testConfig(t, broker)
+	c.URL = "ws://" + address + "/mqtt"
+	var inlet fakeInlet
+	s, _ := start(t, c, &inlet)
+	awaitUp(t, s)
+	large := strings.Repeat("x", 100_000)
+	publish := publisher(t, broker)
+	publish("site/n/s", "1", 1)
+	publish("site/n/s", large, 2)
+	inlet.await(t, "1", large)
+}
+
+// A URL with TLS for a port without it is named as the cause, and the other way round.
+func TestExplainsTheWrongScheme(t *testing.T) {
+	t.Parallel()
+	authority := accesstest.NewAuthority(t, "ours")
+	cert, key := authority.Server("127.0.0.1", time.Now().Add(time.Hour)).Write(t, t.TempDir())
+	for scheme, lines := range map[string][]string{"mqtts": nil, "mqtt": {"certfile " + cert, "keyfile " + key}} {
+		broker := mqtttest.Start(t, lines...)
+		c := testConfig(t, broker)
+		c.URL = scheme + "://" + broker.Address
+		s, _ := start(t, c, new(fakeInlet))
+		eventually(t, func() bool {
+			return strings.Contains(s.Err().Error(), "use a URL that begins with") || strings.Contains(s.Err().Error(), "or a URL that begins with")
+		})
+	}
+}
+
 func TestTwoDaemonsShareASubscription(t *testing.T) {
 	t.Parallel()
 	broker := mqtttest.Start(t)
@@ -298,11 +356,11 @@ func TestPoison(t *testing.T) {
 	t.Parallel()
 	broker := mqtttest.Start(t)
 	c := testConfig(t, broker)
-	inlet := fakeInlet{wrong: map[string]string{"bad": "malformed"}, large: "huge"}
+	inlet := fakeInlet{wrong: map[string]string{"bad": "malformed"}, large: "huge", panic: "bug"}
 	s, stop := start(t, c, &inlet)
 	awaitUp(t, s)
 	publish := publisher(t, broker)
-	for _, payload := range []string{"1", "bad", "nan", "2", "huge", "3"} {
+	for _, payload := range []string{"1", "bad", "nan", "2", "huge", "bug", "3"} {
 		publish("site/n/s", payload, 1)
 	}
 	inlet.await(t, "1", "2", "3")
@@ -317,6 +375,7 @@ func TestPoison(t *testing.T) {
 	}
 	assert.Equal(t, map[string]string{
 		"bad": "malformed: it is wrong (refused readings: 1)", "nan": "no_value: the payload has no value", "huge": "message_too_large: record_too_large: too large",
+		"bug": "internal: " + errPanic.Error(),
 	}, kept)
 	assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.refused.WithLabelValues("malformed")))
 	stop(false)
@@ -447,6 +506,9 @@ func TestWrongConfigurations(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"it contains a user":          func(c *Config) { c.URL = "mqtt://u:secret@h" },
 		"is not the URL of a broker":  func(c *Config) { c.URL = "http://h" },
+		"not between 1 and 65535":     func(c *Config) { c.URL = "mqtt://h:99999" },
+		"write {sensorId}":            func(c *Config) { c.Topic = "a/{sensor_ID}" },
+		"set mqtt-group":              func(c *Config) { c.Topic = "$share/g/a/{sensorId}" },
 		"must begin with spBv1.0/":    func(c *Config) { c.Format = Sparkplug },
 		"must contain {sensorId}":     func(c *Config) { c.Format, c.Topic = Number, "a/+" },
 		"cannot be shared":            func(c *Config) { c.Group, c.Topic = "g", "spBv1.0/#" },

@@ -38,6 +38,11 @@ func parseTemplate(text string) (*template, error) {
 	if len(text) > 65535 || strings.ContainsRune(text, 0) {
 		return nil, errors.New("a topic must have at most 65535 bytes and no NUL")
 	}
+	for _, prefix := range []string{"$share/", "$queue/"} {
+		if strings.HasPrefix(text, prefix) {
+			return nil, fmt.Errorf("it begins with %s; leave that out, and set mqtt-group to share a subscription", prefix)
+		}
+	}
 	seen := make(map[string]bool)
 	levels := strings.Split(text, "/")
 	for i, l := range levels {
@@ -69,8 +74,14 @@ func parseTemplate(text string) (*template, error) {
 }
 
 func checkName(name string) error {
-	if name == nameSensor || name == nameStream || name == nameField {
-		return nil
+	for _, special := range []string{nameSensor, nameStream, nameField} {
+		if name == special {
+			return nil
+		}
+		// A typing error would become a tag.
+		if strings.EqualFold(strings.NewReplacer("_", "", "-", "", " ", "").Replace(name), special) {
+			return fmt.Errorf("{%s} is not allowed; write {%s}. Other names are tags", name, special)
+		}
 	}
 	if r := telemetry.CheckTagName([]byte(name)); r != nil {
 		return fmt.Errorf("{%s} cannot name a tag: %s", name, r.Message)

@@ -132,6 +132,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	stream, rest, ok := parsePath(r.URL.EscapedPath())
 	e, label := find(rest)
+	if ok && rest == "write" || strings.HasSuffix(r.URL.Path, "/api/v1/write") {
+		a.problem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown", "the path %s does not exist; remote write goes to POST /api/v1/write, without %s", telemetry.Quote([]byte(r.URL.Path)), root))
+		return
+	}
 	if !ok || e == nil {
 		a.problem(w, telemetry.Errorf(telemetry.NotFound, "path_unknown",
 			"the path %s does not exist; the Prometheus query API has query, query_range, series, labels, label/{name}/values and metadata under %s%s", telemetry.Quote([]byte(r.URL.Path)), root, version))

@@ -139,7 +139,11 @@ func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Allow", allowed)
 	w.Header().Set("Content-Type", typeJSON)
 	w.WriteHeader(http.StatusMethodNotAllowed)
-	_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed: ` + allowed + `"}` + "\n"))
+	hint := ""
+	if methods[0] == http.MethodDelete && req.Method == http.MethodGet {
+		hint = "; read a sensor with GET at its paths /readings, /summary and /latest"
+	}
+	_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed: ` + allowed + hint + `"}` + "\n"))
 }
 
 // params are what a request asks for.

@@ -76,6 +76,27 @@ func (b *Broker) Restart() {
 	b.process = brimtest.Start(b.t, exec.CommandContext(context.WithoutCancel(b.t.Context()), b.program, "-c", b.config), syscall.SIGKILL)
 }
 
+// AlsoListen adds a listener with lines of configuration, and restarts the broker. It returns
+// the listener's address.
+func (b *Broker) AlsoListen(lines ...string) string {
+	b.t.Helper()
+	content, err := os.ReadFile(b.config)
+	require.NoError(b.t, err)
+	for range 10 {
+		address := freeAddress(b.t)
+		host, port, err := net.SplitHostPort(address)
+		require.NoError(b.t, err)
+		more := fmt.Sprintf("%slistener %s %s\n%s\n", content, port, host, strings.Join(lines, "\n"))
+		require.NoError(b.t, os.WriteFile(b.config, []byte(more), 0o600))
+		b.Stop()
+		if b.Restart(); b.answers() {
+			return address
+		}
+	}
+	require.FailNow(b.t, "mosquitto does not start", b.process.Logged())
+	return ""
+}
+
 // Pid is the process ID.
 func (b *Broker) Pid() int { return b.process.Cmd.Process.Pid }
 
