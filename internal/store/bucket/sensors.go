@@ -141,10 +141,14 @@ func lastReading(doc bson.Raw, sensor string) (r telemetry.Reading, found bool, 
 	return r, err == nil, err
 }
 
-// Delete removes all documents of the sensor, tombstones too, and returns how
+// Delete removes all documents of the sensor, tombstones and rollups too, and returns how
 // many readings they held, see store.Base.Delete.
 func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
-	return s.Base.Delete(ctx, sensor, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}}), "$count")
+	n, err := s.Base.Delete(ctx, sensor, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}}), "$count")
+	if err == nil && s.Rollup > 0 {
+		err = s.deleteRollups(ctx, sensor)
+	}
+	return n, err
 }
 
 // firstKey precedes and lastKey follows every key of the sensor, and no other
