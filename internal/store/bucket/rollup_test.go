@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -445,7 +446,7 @@ func TestOnlyCountedPartsExpire(t *testing.T) {
 
 	_, err = db.Collection(store.RollupName(storetest.Stream)).InsertOne(t.Context(), bson.D{{Key: "every", Value: int32(60)}})
 	require.NoError(t, err)
-	s, err := New(Config{Database: db, Stream: storetest.Stream, Granularity: 5 * time.Minute, MaxReadings: 10, MaxBytes: 1 << 20, Rollup: step})
+	s, err := New(Config{Database: db, Stream: storetest.Stream, Granularity: 5 * time.Minute, MaxReadings: 10, MaxBytes: 1 << 20, Rollup: step, Registerer: prometheus.NewRegistry()})
 	require.NoError(t, err)
 	var mismatch *store.MismatchError
 	require.ErrorAs(t, s.Prepare(context.Background()), &mismatch)
