@@ -127,13 +127,13 @@ func (e *encoder) update(dst []byte, op *operation) (_ []byte, err error) {
 		}
 		return dst
 	})
+	if op.unroll {
+		dst = document(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, rolledKey, "") })
+	}
 	dst = document(dst, "$setOnInsert", func(dst []byte) []byte {
 		dst = bsoncore.AppendStringElement(dst, "sensorId", op.pending.Sensor)
 		return bsoncore.AppendDateTimeElement(dst, "bucketStart", op.pending.Start)
 	})
-	if op.unroll {
-		dst = document(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, rolledKey, "") })
-	}
 	op.newest = e.stats.last
 	return end(dst, at), err
 }
