@@ -3,6 +3,7 @@ package bucket
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/store"
@@ -259,4 +261,50 @@ func (s *Store) partsThere(ctx context.Context, sensor string, from, to int64) (
 		there[day][sourceKey(doc)] = true
 	}
 	return there, nil
+}
+
+// nextOfBoth is nextSensor of readings and rollups.
+func (s *Store) nextOfBoth(ctx context.Context, from string, behind bool) (string, error) {
+	id, err := s.nextSensor(ctx, from, behind)
+	if err != nil {
+		return "", err
+	}
+	key := firstKey(from)
+	if behind {
+		key = lastKey(from)
+	}
+	doc, err := s.rollups().FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}, {Key: stepsKey, Value: bson.D{{Key: "$exists", Value: true}}}},
+		options.FindOne().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "_id", Value: 1}})).Raw()
+	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+		return "", fmt.Errorf("find the next sensor with rollups: %w", err)
+	}
+	if other, ok := doc.Lookup("_id", "s").StringValueOK(); ok && (id == "" || other < id) {
+		id = other
+	}
+	return id, nil
+}
+
+// newestRolled returns the time of the newest reading that a rollup of the sensor counts.
+func (s *Store) newestRolled(ctx context.Context, sensor string) (ms int64, found bool, err error) {
+	doc, err := s.rollups().FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: deletionKey(sensor)}, {Key: "$lt", Value: lastKey(sensor)}}}},
+		options.FindOne().SetSort(bson.D{{Key: "_id", Value: -1}}).SetProjection(bson.D{{Key: "_id", Value: 1}})).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return 0, false, nil
+	}
+	var days []*rolledDay
+	if err == nil {
+		start, _ := doc.Lookup("_id", "d").DateTimeOK()
+		days, _, err = s.rolledDays(ctx, sensor, start, start+1)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("find the newest rollup of sensor %q: %w", sensor, err)
+	}
+	for _, day := range days {
+		for _, step := range day.steps {
+			if !found || step.last > ms {
+				ms, found = step.last, true
+			}
+		}
+	}
+	return ms, found, nil
 }

@@ -476,3 +476,26 @@ func TestGoneStepsAreThoseWithExpiredParts(t *testing.T) {
 	r.expire(time.Hour)
 	assert.Len(t, gone(), 2)
 }
+
+// TestSensorWithRollupsAloneIsListed, until it is deleted.
+func TestSensorWithRollupsAloneIsListed(t *testing.T) {
+	t.Parallel()
+	r := newRolls(t, retention())
+	r.write(map[time.Duration]float64{0: 1, time.Minute: 2})
+	r.writeAll([]telemetry.Reading{storetest.Reading("b", 0, 1)})
+	listed := func() (out []telemetry.SensorSeen) {
+		for one, err := range r.store.Sensors(t.Context(), telemetry.SensorQuery{}) {
+			require.NoError(t, err)
+			out = append(out, one)
+		}
+		return out
+	}
+	want := []telemetry.SensorSeen{{Sensor: "a", Newest: storetest.Base.Add(time.Minute).UnixMilli()}, {Sensor: "b", Newest: storetest.Base.UnixMilli()}}
+	r.roll()
+	assert.Equal(t, want, listed())
+	require.EqualValues(t, 2, r.expire(time.Hour))
+	assert.Equal(t, want, listed())
+	_, err := r.store.Delete(t.Context(), "a")
+	require.NoError(t, err)
+	assert.Equal(t, want[1:], listed())
+}

@@ -12,17 +12,24 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Sensors yields the sensors that have readings stored, in the order of their
+// Sensors yields the sensors that have readings stored, or rollups, in the order of their
 // ids' bytes, each with the time of its newest reading: the first key after the
 // last one of a sensor is the next sensor's. It ends with an error if one occurs.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return store.SensorIndex{Next: s.nextSensor, Newest: s.Newest}.Sensors(ctx, q)
+	next := s.nextSensor
+	if s.Rollup > 0 {
+		next = s.nextOfBoth
+	}
+	return store.SensorIndex{Next: next, Newest: s.Newest}.Sensors(ctx, q)
 }
 
-// Newest returns the time of the sensor's newest stored reading, in milliseconds since
-// the epoch, and whether there is one.
+// Newest returns the time of the sensor's newest reading that is stored, or counted in a
+// rollup, in milliseconds since the epoch, and whether there is one.
 func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
 	_, ms, found, err = s.newest(ctx, sensor)
+	if err == nil && !found && s.Rollup > 0 {
+		return s.newestRolled(ctx, sensor)
+	}
 	return ms, found, err
 }
 
