@@ -12,7 +12,7 @@ type Choices struct {
 }
 
 // readable is how long a list of names may be in an error.
-const readable = 300
+const readable = 360
 
 // InsteadOf says what is allowed in place of an unknown name: the nearest name, followed by
 // all names if they fit, or by where they are listed.

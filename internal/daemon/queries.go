@@ -64,6 +64,12 @@ func (d *daemon) newPromAPI() (*promapi.API, error) {
 			}
 			return 0
 		},
+		Rollup: func(stream string) (every, retention time.Duration) {
+			if now := d.current(); now.hasStream(stream) {
+				return now.stream(stream).Rollup, now.stream(stream).Retention
+			}
+			return 0, 0
+		},
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
 	})
 	if err != nil {

@@ -209,7 +209,7 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 	storage := d.storage.Load()
 	for _, name := range changed {
 		err := to.stream(name).change(storage.stores[name])
-		storage.catalog.Stream(name).SetRetention(to.stream(name).Retention)
+		storage.catalog.Stream(name).SetRetention(to.stream(name).longestRetention())
 		if err == nil {
 			err = storage.queue.SetPolicy(name, to.stream(name).policy())
 		}
@@ -445,7 +445,7 @@ func (s Stream) change(of streamStore) error {
 	case *bucket.Store:
 		return st.Change(bucket.Settings{
 			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
-			Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates,
+			Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates, RollupRetention: s.RollupRetention,
 		})
 	case *timeseries.Store:
 		st.Change(timeseries.Settings{Retention: s.Retention, WriteConcern: s.WriteConcern})

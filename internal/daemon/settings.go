@@ -112,6 +112,8 @@ type Stream struct {
 	OtherFields          fieldAnswer
 	SealAfter            time.Duration // 0: only on request
 	Duplicates           store.Duplicates
+	Rollup               time.Duration // 0: none
+	RollupRetention      time.Duration
 	View                 SwitchPosition
 	SilentAfter          time.Duration
 	Lookback             time.Duration
@@ -265,6 +267,14 @@ func (s *Stream) all() []Setting {
 			Name: "duplicates", live: true, Kind: "RULE", Initial: string(store.Keep), set: config.Choice(&s.Duplicates, store.Keep, store.DropIdentical, store.LastWins),
 			Usage: "which readings of a sensor with the same time are kept: keep (all), drop-identical (one of those with the same fields, values and tags), or with columns last-wins (the last value of each field); queries apply the rule immediately; sealing removes the duplicates from MongoDB",
 		},
+		{
+			Name: "rollup", Kind: "DURATION", Initial: "0", set: config.Duration(&s.Rollup, time.Minute, config.Day, true),
+			Usage: "keep statistics of each sensor in STREAM.rollup for each step of this length, once its buckets are sealed; they remain when readings expire; a divisor of a day; 0: none",
+		},
+		{
+			Name: "rollup-retention", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.RollupRetention, config.Day, 24_000*config.Day, true),
+			Usage: "age at which MongoDB removes rollups; 0: never",
+		},
 		{Name: "fields", live: true, Kind: "A,B,…", list: true, set: fieldNames(&s.Fields), Usage: "fields that readings may have; empty: any"},
 		{
 			Name: "other-fields", live: true, Kind: "ANSWER", Initial: string(refuseReading), set: config.Choice(&s.OtherFields, refuseReading, dropField),
@@ -389,6 +399,9 @@ func (c *Settings) checkTogether() error {
 			return fmt.Errorf("stream %s: seal-after %s is less than twice the %s that readings may wait (flush-max); most buckets would be packed before their last readings arrive",
 				s.Name, config.FormatDuration(s.SealAfter), config.FormatDuration(waits))
 		}
+		if err := s.checkRollup(); err != nil {
+			return fmt.Errorf("stream %s: %w", s.Name, err)
+		}
 	}
 	all := (&listeners{}).bindings(c)
 	for i, b := range all {
@@ -402,6 +415,33 @@ func (c *Settings) checkTogether() error {
 		return err
 	}
 	return c.checkListeners()
+}
+
+// longestRetention is how long anything of a sensor is kept; 0: forever.
+func (s Stream) longestRetention() time.Duration {
+	if s.Rollup > 0 {
+		return s.RollupRetention
+	}
+	return s.Retention
+}
+
+// checkRollup checks the settings of rollups against the others.
+func (s *Stream) checkRollup() error {
+	switch {
+	case s.Rollup == 0 && s.RollupRetention > 0:
+		return errors.New("rollup-retention needs rollup, the length of a step, like 1h")
+	case s.Rollup == 0:
+		return nil
+	case config.Day%s.Rollup != 0 || s.Rollup%time.Second != 0:
+		return fmt.Errorf("rollup %s does not divide a day; allowed are for example 10m, 1h, 6h and 24h", config.FormatDuration(s.Rollup))
+	case !s.hasBuckets():
+		return fmt.Errorf("rollup needs --storage bucket: rollups are made when buckets are sealed, and storage %s has none", s.Storage)
+	case s.SealAfter == 0:
+		return errors.New("rollup needs seal-after: rollups are made when buckets are sealed; give it a value, like 2h")
+	case s.RollupRetention > 0 && (s.Retention == 0 || s.RollupRetention < s.Retention):
+		return fmt.Errorf("rollup-retention %s is shorter than retention: rollups are for the time when readings have expired", config.FormatDuration(s.RollupRetention))
+	}
+	return nil
 }
 
 // journaling reports whether readings are journaled on disk.

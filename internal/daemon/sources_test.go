@@ -220,3 +220,28 @@ func TestFormatOfBucketsHasItsOwnDefaults(t *testing.T) {
 	_, err = Sources{Flags: map[string]string{"seal-after": "9m"}}.Load()
 	assert.ErrorContains(t, err, "seal-after 9m is less than twice the 5m")
 }
+
+func TestRollupsNeedSealedBuckets(t *testing.T) {
+	t.Parallel()
+	for want, flags := range map[string]map[string]string{
+		"":                                          {"rollup": "1h", "seal-after": "2h", "rollup-retention": "3650d", "retention": "7d"},
+		"rollup needs seal-after":                   {"rollup": "1h"},
+		"rollup 7m does not divide a day":           {"rollup": "7m", "seal-after": "2h"},
+		"rollup needs --storage bucket":             {"rollup": "1h", "seal-after": "2h", "storage": "timeseries"},
+		"rollup-retention needs rollup":             {"rollup-retention": "30d"},
+		"rollup-retention 3d is shorter":            {"rollup": "1h", "seal-after": "2h", "rollup-retention": "3d", "retention": "7d"},
+		"rollup-retention 30d is shorter":           {"rollup": "1h", "seal-after": "2h", "rollup-retention": "30d"},
+		"is neither 0 nor a duration from 1m to 1d": {"rollup": "30s", "seal-after": "2h"},
+		"is neither 0 nor a duration from 1d to":    {"rollup": "1h", "seal-after": "2h", "rollup-retention": "1h"},
+	} {
+		c, err := Sources{Flags: flags}.Load()
+		if want == "" {
+			require.NoError(t, err)
+			assert.Equal(t, []time.Duration{time.Hour, 3650 * 24 * time.Hour}, []time.Duration{c.Default.Rollup, c.Default.RollupRetention})
+			continue
+		}
+		assert.ErrorContains(t, err, want)
+	}
+	_, err := Sources{Flags: map[string]string{"rollup": "1h"}, Path: writeConfig(t, "bucket-format: columns\n")}.Load()
+	assert.NoError(t, err, "columns are sealed by default")
+}

@@ -113,31 +113,33 @@ type EmbeddedStatus struct {
 
 // StreamStatus is the state of one stream.
 type StreamStatus struct {
-	Name                 string         `json:"name"`
-	Default              bool           `json:"default"`
-	Storage              string         `json:"storage"`
-	Granularity          string         `json:"granularity"`
-	GranularitySeconds   int            `json:"granularity_seconds"`
-	BucketFormat         string         `json:"bucket_format,omitempty"`
-	BucketMaxReadings    int            `json:"bucket_max_readings,omitempty"`
-	BucketMaxBytes       int            `json:"bucket_max_bytes,omitempty"`
-	MaxReadingsPerUpdate int            `json:"max_readings_per_update,omitempty"`
-	FlushIntervalSeconds float64        `json:"flush_interval_seconds"`
-	FlushMaxSeconds      float64        `json:"flush_max_seconds"`
-	FlushBudgetPercent   float64        `json:"flush_budget_percent"` // of one core of MongoDB
-	MergeReadings        int            `json:"merge_readings"`
-	Compressor           string         `json:"compressor,omitempty"`
-	RetentionSeconds     int64          `json:"retention_seconds"` // 0: for ever
-	WriteConcern         string         `json:"write_concern,omitempty"`
-	Fields               []string       `json:"fields,omitempty"` // that readings may have; none: any
-	OtherFields          string         `json:"other_fields,omitempty"`
-	View                 string         `json:"view,omitempty"` // its name
-	SealAfterSeconds     int64          `json:"seal_after_seconds,omitempty"`
-	Sealing              *seal.Progress `json:"sealing,omitempty"`
-	SilentAfterSeconds   int64          `json:"silent_after_seconds,omitempty"`
-	Ready                bool           `json:"ready"`
-	Reason               string         `json:"reason,omitempty"`     // why it is not
-	HeldUntil            string         `json:"held_until,omitempty"` // it accepts no readings until then
+	Name                   string         `json:"name"`
+	Default                bool           `json:"default"`
+	Storage                string         `json:"storage"`
+	Granularity            string         `json:"granularity"`
+	GranularitySeconds     int            `json:"granularity_seconds"`
+	BucketFormat           string         `json:"bucket_format,omitempty"`
+	BucketMaxReadings      int            `json:"bucket_max_readings,omitempty"`
+	BucketMaxBytes         int            `json:"bucket_max_bytes,omitempty"`
+	MaxReadingsPerUpdate   int            `json:"max_readings_per_update,omitempty"`
+	FlushIntervalSeconds   float64        `json:"flush_interval_seconds"`
+	FlushMaxSeconds        float64        `json:"flush_max_seconds"`
+	FlushBudgetPercent     float64        `json:"flush_budget_percent"` // of one core of MongoDB
+	MergeReadings          int            `json:"merge_readings"`
+	Compressor             string         `json:"compressor,omitempty"`
+	RetentionSeconds       int64          `json:"retention_seconds"` // 0: for ever
+	WriteConcern           string         `json:"write_concern,omitempty"`
+	Fields                 []string       `json:"fields,omitempty"` // that readings may have; none: any
+	OtherFields            string         `json:"other_fields,omitempty"`
+	View                   string         `json:"view,omitempty"` // its name
+	SealAfterSeconds       int64          `json:"seal_after_seconds,omitempty"`
+	Sealing                *seal.Progress `json:"sealing,omitempty"`
+	RollupSeconds          int64          `json:"rollup_seconds,omitempty"`
+	RollupRetentionSeconds int64          `json:"rollup_retention_seconds,omitempty"` // 0: for ever
+	SilentAfterSeconds     int64          `json:"silent_after_seconds,omitempty"`
+	Ready                  bool           `json:"ready"`
+	Reason                 string         `json:"reason,omitempty"`     // why it is not
+	HeldUntil              string         `json:"held_until,omitempty"` // it accepts no readings until then
 }
 
 func (d *daemon) status() any {
@@ -215,6 +217,7 @@ func (s Stream) status() StreamStatus {
 	}
 	if s.hasBuckets() {
 		out.BucketFormat, out.SealAfterSeconds = string(s.BucketFormat), int64(s.SealAfter/time.Second)
+		out.RollupSeconds, out.RollupRetentionSeconds = int64(s.Rollup/time.Second), int64(s.RollupRetention/time.Second)
 		out.BucketMaxReadings, out.BucketMaxBytes, out.MaxReadingsPerUpdate = s.BucketMaxReadings, s.BucketMaxBytes, s.MaxReadingsPerUpdate
 	}
 	return out

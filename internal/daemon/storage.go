@@ -171,7 +171,7 @@ func (d *daemon) newCatalog(s *storage, database *mongo.Database) (*catalog.Cata
 	streams := make(map[string]catalog.StreamConfig)
 	for _, stream := range d.cfg.Streams {
 		if h := s.stores[stream.Name]; !inMemory(h) {
-			streams[stream.Name] = catalog.StreamConfig{Source: h, Retention: stream.Retention, Ready: s.ready[stream.Name]}
+			streams[stream.Name] = catalog.StreamConfig{Source: h, Retention: stream.longestRetention(), Ready: s.ready[stream.Name]}
 		}
 	}
 	return catalog.New(catalog.Config{Database: database, Daemon: d.session, Streams: streams, Logger: d.log, Registerer: d.registry})
@@ -215,7 +215,7 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 		return bucket.New(bucket.Config{
 			Database: database, Stream: s.Name, Granularity: s.Granularity,
 			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
-			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates,
+			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates, Rollup: s.Rollup, RollupRetention: s.RollupRetention,
 			ReadColumns:     func() bool { return of.peers.ReadColumns(s.Name) },
 			ReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
 			Lost:            of.recheckAll, Logger: d.log, Registerer: d.registry,

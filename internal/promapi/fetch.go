@@ -63,8 +63,9 @@ type collector struct {
 
 	builder labels.ScratchBuilder
 	sets    []*tagSet
-	fresh   int    // samples since count
-	source  string // value of the label
+	gone    []telemetry.Summary // steps of rollups whose readings have expired
+	fresh   int                 // samples since count
+	source  string              // value of the label
 }
 
 // A tagSet has the readings with the same tags that some selection wants.
@@ -119,7 +120,10 @@ func (t *task) fields() []string {
 }
 
 func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
-	if c.source = sourceStatistics; c.summarized() {
+	if err := c.readGone(ctx); err != nil {
+		return err
+	}
+	if c.source = sourceStatistics; len(c.gone) == 0 && c.summarized() {
 		exact, err := c.summarize(ctx)
 		if err != nil {
 			return err
@@ -253,7 +257,7 @@ func (t *tagSet) column(c *collector, name string) *column {
 func (c *collector) give() {
 	for _, set := range c.sets {
 		for _, col := range set.columns {
-			if len(col.times) == 0 {
+			if len(col.times) == 0 && len(c.gone) == 0 {
 				continue
 			}
 			full := named(&c.builder, set.labels, col.name)
@@ -261,7 +265,11 @@ func (c *collector) give() {
 				if !set.wanted[i] || !s.matchers.wantsField(col.name) {
 					continue
 				}
-				if one := s.seriesOf(full, col); len(one.times) > 0 {
+				one := s.seriesOf(full, col)
+				if s.substitute != nil && len(c.gone) > 0 {
+					c.replaceGone(s, set, col.name, one)
+				}
+				if len(one.times) > 0 {
 					s.found = append(s.found, one)
 				}
 			}

@@ -8,7 +8,7 @@
 // Brim-Stream. A field is a metric of its name; tags are labels, and so is the sensor.
 //
 // endpoints.go has the calls, query.go runs the engine, querier.go plans what a query
-// reads, fetch.go reads it, record.go holds it, share.go lets queries share it, turns.go bounds how much of that is done at once, labels.go makes labels of readings, encode.go writes the
+// reads, fetch.go reads it, record.go holds it, share.go lets queries share it, rollup.go replaces what has expired, turns.go bounds how much of that is done at once, labels.go makes labels of readings, encode.go writes the
 // answers, errors.go the refusals.
 package promapi
 
@@ -50,6 +50,9 @@ type Config struct {
 	// Window returns how long the windows of a stream's buckets are; 0: it has no buckets.
 	// Nil: no stream has.
 	Window func(stream string) time.Duration
+	// Rollup returns the length of the steps of a stream's rollups, 0 if it has none, and after what
+	// time readings expire. Nil: no stream has.
+	Rollup func(stream string) (every, retention time.Duration)
 	// MaxSamples is how many samples a query may hold in memory; 0: DefaultMaxSamples.
 	MaxSamples int
 	Version    string // of the daemon
@@ -78,6 +81,9 @@ func New(cfg Config) (*API, error) {
 	}
 	if cfg.Window == nil {
 		cfg.Window = func(string) time.Duration { return 0 }
+	}
+	if cfg.Rollup == nil {
+		cfg.Rollup = func(string) (time.Duration, time.Duration) { return 0, 0 }
 	}
 	switch {
 	case cfg.Reader == nil:

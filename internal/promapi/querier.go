@@ -46,7 +46,7 @@ type querier struct {
 func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
 	s := &selection{querier: q, ctx: ctx, matchers: sortMatchers(ms), at: -1}
 	s.from, s.to = max(0, hints.Start), min(hints.End, maxTime-1)+1
-	s.statistic = q.statisticOf(hints)
+	s.statistic, s.substitute = q.statisticOf(hints), q.substituteOf(hints)
 	if s.instants = hints.Range == 0; s.instants && q.lookback.auto {
 		s.from += earlier.Milliseconds() // see lookBack
 	}
@@ -78,7 +78,9 @@ type selection struct {
 
 	from, to  int64 // milliseconds since the epoch, without to
 	statistic statistic
-	instants  bool // the newest sample of each instant is wanted, rather than all of a range
+	// substitute is what it gets in place of readings that have expired; nil: nothing.
+	substitute *substitute
+	instants   bool // the newest sample of each instant is wanted, rather than all of a range
 
 	done   bool
 	found  []*series
@@ -130,6 +132,7 @@ type task struct {
 	// oneSet says that all readings to be read have the same tags, tags.
 	oneSet bool
 	tags   []telemetry.Tag
+	sets   []telemetry.TagSet
 }
 
 // tasks lists the sensors of some selections, each with those that may select it.
@@ -149,6 +152,7 @@ func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, erro
 					t = &task{sensor: one.ID}
 					if q.exchange.session.HasCatalog() {
 						t.known, t.oneSet, t.tags = one.Fields, len(one.Sets) == 1 && one.Sets[0].To-one.Sets[0].From > 1, one.Tags()
+						t.sets = one.Sets
 					}
 					tasks[one.ID] = t
 				}

@@ -19,7 +19,8 @@ func (d distinctSource) Readings(ctx context.Context, q telemetry.Query) iter.Se
 
 // Summary implements Source.
 func (d distinctSource) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
-	return store.DistinctSummary(ctx, q, d.Source.Readings)
+	q.Readings = d.Readings
+	return d.Source.Summary(ctx, q)
 }
 
 // A lastWinsSource returns one reading per time, with the last value of each field.
@@ -34,8 +35,8 @@ func (l lastWinsSource) Readings(ctx context.Context, q telemetry.Query) iter.Se
 
 // Summary implements Source.
 func (l lastWinsSource) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
-	q.Limit = 0
-	return store.SumUp(q, l.Readings(ctx, q.Query))
+	q.Limit, q.Readings = 0, l.Readings
+	return l.Source.Summary(ctx, q)
 }
 
 // dropsReadings reports whether a source returns fewer readings than are stored or waiting.

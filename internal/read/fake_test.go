@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -65,6 +66,9 @@ func (s fakeSource) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[t
 }
 
 func (s fakeSource) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	if q.Readings != nil {
+		return store.SumUp(q, q.Readings(ctx, q.Query))
+	}
 	return func(yield func(telemetry.Summary, error) bool) {
 		var step telemetry.Summary
 		for r, err := range s.Readings(ctx, q.Query) {

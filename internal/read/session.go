@@ -169,7 +169,12 @@ func (s *Session) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Se
 		var err error
 		ask := q.Query
 		ask.Limit = 0
-		if q.Unstored, err = s.waiting(ctx, ask); err != nil {
+		if q.Gone {
+			err = s.who.RequireSensor(q.Sensor)
+		} else {
+			q.Unstored, err = s.waiting(ctx, ask)
+		}
+		if err != nil {
 			yield(telemetry.Summary{}, s.explain(ctx, err))
 			return
 		}

@@ -9,7 +9,7 @@
 // internal/store/bucket has the update, which is safe at any moment and may be sent by
 // several daemons. What a pass did not reach, the next one finds. A pass looks at windows that
 // may have ended since the last one, and at sensors of which readings came late; the first
-// one, and one a day, look at all.
+// one, and one a day, look at all. rollup.go counts what is sealed in rollups.
 package seal
 
 import (
@@ -81,6 +81,7 @@ func New(cfg Config) *Sealer {
 	}
 	s := &Sealer{streams: make(map[string]*stream, len(cfg.Streams))}
 	m := newMetrics(cfg.Registerer)
+	rolled := newRollupMetrics(cfg.Registerer)
 	for name, of := range cfg.Streams {
 		one := &stream{
 			cfg: &cfg, of: of, log: cfg.Logger.With("stream", name), sealer: of.Store.NewSealer(),
@@ -88,6 +89,10 @@ func New(cfg Config) *Sealer {
 		}
 		one.after.Store(int64(of.After))
 		m.lag(name, one.lag)
+		if of.Store.Rollup > 0 {
+			one.rolled = rolled.of(name)
+			rolled.lag(name, one.rollupLag)
+		}
 		s.streams[name] = one
 	}
 	return s
@@ -132,7 +137,11 @@ type Progress struct {
 	After    int64 `json:"bytes_after"`
 	// LagSeconds is for how long parts may have been due to be sealed.
 	LagSeconds float64 `json:"lag_seconds"`
-	Error      string  `json:"error,omitempty"` // why the last pass did not reach its end
+	// Rollups is the number of steps of rollups that it wrote, RollupLagSeconds for how long steps
+	// may have been due.
+	Rollups          int64   `json:"rollups,omitempty"`
+	RollupLagSeconds float64 `json:"rollup_lag_seconds,omitempty"`
+	Error            string  `json:"error,omitempty"` // why the last pass did not reach its end
 }
 
 // Progress returns a stream's progress; false if there is no such stream.
@@ -144,7 +153,10 @@ func (s *Sealer) Progress(stream string) (Progress, bool) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	p := one.progress
-	p.LagSeconds = one.lagLocked()
+	p.LagSeconds = one.lagLocked(one.sealed)
+	if one.of.Store.Rollup > 0 {
+		p.RollupLagSeconds = one.lagLocked(one.rolledUntil)
+	}
 	return p, true
 }
 
@@ -163,6 +175,10 @@ type stream struct {
 	progress  Progress
 	sealed    time.Time // windows that ended before are sealed; zero: none is known to be
 	since     time.Time // when sealing began
+	// Steps of rollups that ended before are made; zero: none is known to be.
+	rolledUntil   time.Time
+	rolled        *rollupMetrics // nil: there are no rollups
+	refusedLogged atomic.Bool
 
 	whole  time.Time // when the last pass over all windows began; zero: the next one is over all
 	logged string    // the error of the last pass
@@ -189,13 +205,14 @@ func (s *stream) awake() {
 func (s *stream) lag() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lagLocked()
+	return s.lagLocked(s.sealed)
 }
 
-func (s *stream) lagLocked() float64 {
+// lagLocked is for what has ended before a time and was dealt with.
+func (s *stream) lagLocked(done time.Time) float64 {
 	after := time.Duration(s.after.Load())
 	from := s.since
-	if due := s.sealed.Add(after); due.After(from) {
+	if due := done.Add(after); due.After(from) {
 		from = due
 	}
 	if after == 0 || s.since.IsZero() {
@@ -308,6 +325,9 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 		}
 	}
 	if err := b.send(ctx); err != nil {
+		return err
+	}
+	if err := s.roll(ctx, ended, from, late); err != nil {
 		return err
 	}
 	if from == 0 {

@@ -35,8 +35,11 @@ type Config struct {
 	// ReadLongWindows reports whether all daemons of the database can find windows longer than
 	// MaxGranularity. Until then, none are written. Nil: they can.
 	ReadLongWindows func() bool
-	Lost            func() // called when the collection turns out to be gone; must not block; may be nil
-	Registerer      prometheus.Registerer
+	// Rollup is the length of the steps of the stream's rollups; 0: it has none. Only buckets
+	// have them.
+	Rollup     time.Duration
+	Lost       func() // called when the collection turns out to be gone; must not block; may be nil
+	Registerer prometheus.Registerer
 
 	Format               Format // this and what follows: see Settings
 	MaxReadings          int
@@ -46,6 +49,7 @@ type Config struct {
 	WriteConcern         WriteConcern
 	View                 bool
 	Duplicates           Duplicates
+	RollupRetention      time.Duration
 }
 
 // Settings are the part of a Config that can change while the stream is written.
@@ -60,8 +64,9 @@ type Settings struct {
 	MaxReadingsPerUpdate int           // 0: no limit; 1: no merging
 	Retention            time.Duration // 0: forever
 	WriteConcern         WriteConcern
-	View                 bool       // keep a View next to the collection
-	Duplicates           Duplicates // that sealing applies; empty: Keep
+	View                 bool          // keep a View next to the collection
+	Duplicates           Duplicates    // that sealing applies; empty: Keep
+	RollupRetention      time.Duration // 0: forever
 }
 
 // Settings returns the settings to start with.
@@ -69,6 +74,7 @@ func (c Config) Settings() Settings {
 	return Settings{
 		Format: c.Format, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
 		Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View, Duplicates: c.Duplicates,
+		RollupRetention: c.RollupRetention,
 	}
 }
 

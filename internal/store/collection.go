@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,8 @@ type Collection struct {
 	Compressor Compressor  // "" leaves the server's default
 	Exchanging bool        // the caller is exchanging it for another, and may create it
 	Only       bson.Binary // UUID of the one collection to make indexes for; empty: any of the name, or a new one
+	// Expiring are the documents that EnsureExpiry's index removes; nil: all.
+	Expiring bson.D
 }
 
 // Suffixes of a collection's name: of its copy, while it is moved into another
@@ -254,11 +257,18 @@ func HasCode(err error, codes ...int) bool {
 const expiryName = "brim_retention"
 
 // EnsureExpiry makes the index on key remove documents after the given time, or
-// drops that index if after is 0.
+// drops that index if after is 0. An index for other documents than Expiring is replaced:
+// in between, none are removed.
 func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Duration) error {
-	have, there, err := c.Expiry(ctx)
-	if err != nil || have == after && there == (after > 0) {
+	have, there, fits, err := c.expiry(ctx)
+	if err != nil || have == after && there == (after > 0) && fits {
 		return err
+	}
+	if there && !fits && after > 0 {
+		if err := c.EnsureExpiry(ctx, key, 0); err != nil {
+			return err
+		}
+		there = false
 	}
 	seconds := int32(after / time.Second)
 	switch {
@@ -268,7 +278,11 @@ func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Dur
 			err = nil
 		}
 	case !there:
-		err = c.CreateIndex(ctx, expiryName, bson.D{{Key: key, Value: 1}}, bson.E{Key: "expireAfterSeconds", Value: seconds})
+		more := []bson.E{{Key: "expireAfterSeconds", Value: seconds}}
+		if c.Expiring != nil {
+			more = append(more, bson.E{Key: partialFilter, Value: c.Expiring})
+		}
+		err = c.CreateIndex(ctx, expiryName, bson.D{{Key: key, Value: 1}}, more...)
 		const indexOptionsConflict = 85
 		if !HasCode(err, indexOptionsConflict) { // else another daemon was quicker
 			break
@@ -296,23 +310,38 @@ func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Dur
 // Expiry returns after what time EnsureExpiry's index removes documents, if it
 // is there; 0: it removes none.
 func (c Collection) Expiry(ctx context.Context) (after time.Duration, there bool, err error) {
+	after, there, _, err = c.expiry(ctx)
+	return after, there, err
+}
+
+// partialFilter is the option of an index that says which documents it has.
+const partialFilter = "partialFilterExpression"
+
+// expiry is Expiry, and reports whether the index is for the documents of Expiring.
+func (c Collection) expiry(ctx context.Context) (after time.Duration, there, fits bool, err error) {
 	cursor, err := c.Database.Collection(c.Name).Indexes().List(ctx)
 	if err != nil {
-		return 0, false, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
+		return 0, false, true, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
 	}
 	var indexes []struct {
-		Name    string `bson:"name"`
-		Seconds int64  `bson:"expireAfterSeconds"`
+		Name    string   `bson:"name"`
+		Seconds int64    `bson:"expireAfterSeconds"`
+		Partial bson.Raw `bson:"partialFilterExpression"`
 	}
 	if err := cursor.All(ctx, &indexes); err != nil {
-		return 0, false, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
+		return 0, false, true, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
 	}
 	for _, i := range indexes {
 		if i.Name == expiryName {
-			return time.Duration(i.Seconds) * time.Second, true, nil
+			fits = c.Expiring == nil && i.Partial == nil
+			if c.Expiring != nil {
+				want, err := bson.Marshal(c.Expiring)
+				fits = err == nil && bytes.Equal(want, i.Partial)
+			}
+			return time.Duration(i.Seconds) * time.Second, true, fits, nil
 		}
 	}
-	return 0, false, nil
+	return 0, false, true, nil
 }
 
 // longestLookup bounds the search for longer buckets, which reads the whole

@@ -129,11 +129,6 @@ func fieldsOf(all []telemetry.Field, names []string) (out []telemetry.Field) {
 	return out
 }
 
-// DistinctSummary does the same for a summary. It reads all readings.
-func DistinctSummary(ctx context.Context, q telemetry.SummaryQuery, all func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
-	return SumUp(q, DistinctReadings(ctx, q.Query, all))
-}
-
 // SumUp summarizes readings, which must be in time order.
 func SumUp(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {

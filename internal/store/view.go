@@ -22,6 +22,9 @@ func ViewName(stream string) string { return stream + viewSuffix }
 // see internal/catalog.
 func SensorsName(stream string) string { return stream + ".sensors" }
 
+// RollupName returns the name of the collection with a bucket stream's rollups.
+func RollupName(stream string) string { return stream + ".rollup" }
+
 // viewMark is in the pipeline of every view that Brim makes, and identifies it.
 const viewMark = "made by brim: one reading a document"
 

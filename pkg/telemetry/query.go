@@ -1,6 +1,10 @@
 package telemetry
 
-import "time"
+import (
+	"context"
+	"iter"
+	"time"
+)
 
 // A Query asks for the readings of one sensor with From <= Time < To, both in
 // milliseconds since the epoch.
@@ -38,6 +42,13 @@ type SummaryQuery struct {
 	Query
 	Every  int64 // length of a step in milliseconds; steps are aligned to the epoch
 	Offset int64 // by which steps begin later than that, from 0 to Every
+
+	// Readings, if set, yields the readings to sum up, in place of those that the source
+	// stores. They are in time order.
+	Readings func(context.Context, Query) iter.Seq2[Reading, error]
+	// Gone asks for something else: the steps of rollups within the span that count readings
+	// which have expired. Every and Offset are ignored.
+	Gone bool
 }
 
 // A Summary of the readings in one step. Steps without readings have none.
@@ -45,6 +56,8 @@ type Summary struct {
 	Start  int64 // of the step, in milliseconds since the epoch
 	Count  int64 // readings
 	Fields []FieldSummary
+
+	First, Last int64 // times of readings; only in an answer to Gone
 }
 
 // A FieldSummary is of one field's numbers; booleans and strings have none.
@@ -53,6 +66,8 @@ type FieldSummary struct {
 	N        int64 // readings in which the field is a number
 	Min, Max Value // as they came
 	Sum      float64
+
+	First, Last Value // only in an answer to Gone
 }
 
 // Mean returns the mean of the numbers.

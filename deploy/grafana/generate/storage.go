@@ -125,6 +125,9 @@ func collections() []panel {
 			about: "For how long buckets have been due to be packed into one block. It rises between two passes, by at most five minutes and the time that a pass takes. If it keeps rising, sealing does not keep up; readings are safe, and only larger."},
 		{title: "Sealed parts", unit: perSec, stack: true, queries: each("{{stream}} {{outcome}}", "sum by (stream, outcome) (rate("+seen("brim_seal_parts_total"+ofStream)+"))"),
 			about: "Parts of buckets that were packed, by outcome. changed: appended to meanwhile, packed later; failed: not what Brim writes, see the daemon's log."},
+		{title: "Rollups", unit: perSec, stack: true, queries: each("{{stream}} {{outcome}}", "sum by (stream, outcome) (rate("+seen("brim_rollup_steps_total"+ofStream)+"))",
+			"{{stream}} not counted: {{reason}}", "sum by (stream, reason) (rate("+seen("brim_rollup_refused_readings_total"+ofStream)+"))"),
+			about: "Steps of rollups that were written, and days that another daemon changed meanwhile; readings that could not be counted (expired) or are counted already (replayed)."},
 		{title: "Documents", unit: count, about: "Bucket documents; of a time-series collection the buckets that the server made.",
 			queries: each("{{stream}}", "sum by (stream) (brim_mongodb_collection_documents"+ofStream+")")},
 	}

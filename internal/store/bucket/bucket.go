@@ -116,6 +116,12 @@ func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info,
 		return err
 	}
 	s.sharded.Store(sharded)
+	if s.Rollup > 0 {
+		if err := s.ensureRollups(ctx, now); err != nil {
+			return err
+		}
+		c.Expiring = rolledOnly
+	}
 	if err := s.expire(ctx, c, now.Retention); err != nil {
 		return err
 	}
@@ -132,6 +138,7 @@ func (s *Store) expire(ctx context.Context, c store.Collection, retention time.D
 	if retention == 0 {
 		return c.EnsureExpiry(ctx, "bucketStart", 0)
 	}
+	retention += s.Rollup // so that a reading that comes late finds the other parts of its step
 	have, _, err := c.Expiry(ctx)
 	if err != nil {
 		return err

@@ -64,7 +64,7 @@ func TestDuplicatesAreTheSameBeforeAndAfterSealing(t *testing.T) {
 		query := telemetry.Query{Sensor: sensor, To: endOfTime}
 		steps := telemetry.SummaryQuery{Query: query, Every: time.Minute.Milliseconds()}
 		summary := func() (out []telemetry.Summary) {
-			for one, err := range store.DistinctSummary(t.Context(), steps, s.Readings) {
+			for one, err := range store.SumUp(steps, store.DistinctReadings(t.Context(), steps.Query, s.Readings)) {
 				require.NoError(t, err)
 				out = append(out, one)
 			}

@@ -197,12 +197,14 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 	if err != nil {
 		return Seal{}, err
 	}
+	sealed := bson.D{{Key: "at", Value: bson.NewDateTimeFromTime(now)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: kept}}
+	if !doc.Lookup("sealed").IsZero() {
+		sealed = append(sealed, bson.E{Key: "since", Value: bson.DateTime(sealedSince(doc))})
+	}
 	set := bson.D{
 		{Key: blocksKey, Value: bson.A{bson.Binary{Data: data}}},
 		{Key: "first", Value: bson.DateTime(stats.First)}, {Key: "last", Value: bson.DateTime(stats.Last)},
-		{Key: "sealed", Value: bson.D{
-			{Key: "at", Value: bson.NewDateTimeFromTime(now)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: kept},
-		}},
+		{Key: "sealed", Value: sealed},
 	}
 	unset := bson.D{{Key: "measurements", Value: ""}}
 	if fields := statisticsDocument(stats.Fields); len(fields) > 0 {

@@ -25,7 +25,7 @@ func sealAll(t require.TestingT, s *Store, sensor string) (sealed int) {
 	ctx, r := context.Background(), s.NewSealer()
 	for doc, err := range s.Unsealed(ctx, sensor, 0, endOfTime, 0) {
 		require.NoError(t, err)
-		one, err := r.Seal(slices.Clone(doc), storetest.Base)
+		one, err := r.Seal(slices.Clone(doc), time.Now())
 		require.NoError(t, err)
 		n, err := s.ApplySeals(ctx, []Seal{one})
 		require.NoError(t, err)

@@ -12,17 +12,24 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Sensors yields the sensors that have readings stored, in the order of their
+// Sensors yields the sensors that have readings stored, or rollups, in the order of their
 // ids' bytes, each with the time of its newest reading: the first key after the
 // last one of a sensor is the next sensor's. It ends with an error if one occurs.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return store.SensorIndex{Next: s.nextSensor, Newest: s.Newest}.Sensors(ctx, q)
+	next := s.nextSensor
+	if s.Rollup > 0 {
+		next = s.nextOfBoth
+	}
+	return store.SensorIndex{Next: next, Newest: s.Newest}.Sensors(ctx, q)
 }
 
-// Newest returns the time of the sensor's newest stored reading, in milliseconds since
-// the epoch, and whether there is one.
+// Newest returns the time of the sensor's newest reading that is stored, or counted in a
+// rollup, in milliseconds since the epoch, and whether there is one.
 func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
 	_, ms, found, err = s.newest(ctx, sensor)
+	if err == nil && !found && s.Rollup > 0 {
+		return s.newestRolled(ctx, sensor)
+	}
 	return ms, found, err
 }
 
@@ -141,10 +148,14 @@ func lastReading(doc bson.Raw, sensor string) (r telemetry.Reading, found bool, 
 	return r, err == nil, err
 }
 
-// Delete removes all documents of the sensor, tombstones too, and returns how
+// Delete removes all documents of the sensor, tombstones and rollups too, and returns how
 // many readings they held, see store.Base.Delete.
 func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
-	return s.Base.Delete(ctx, sensor, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}}), "$count")
+	n, err := s.Base.Delete(ctx, sensor, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}}), "$count")
+	if err == nil && s.Rollup > 0 {
+		err = s.deleteRollups(ctx, sensor)
+	}
+	return n, err
 }
 
 // firstKey precedes and lastKey follows every key of the sensor, and no other

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -22,22 +23,38 @@ import (
 //
 //	step   ├────────────────────────┼───────────────
 //	        ├ stats ┤├ stats ┤├ readings ┤├ stats ┤
+//
+// Steps of rollups take the place of the readings that they count.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
-		steps := store.NewSteps(q)
 		q.Limit = 0
+		if q.Gone {
+			s.gone(ctx, q.Query)(yield)
+			return
+		}
+		from, err := s.shadowOf(ctx, q)
+		if err != nil {
+			yield(telemetry.Summary{}, err)
+			return
+		}
+		if q.Readings != nil {
+			from.sumUp(q, q.Readings(ctx, q.Query))(yield)
+			return
+		}
+		steps := store.NewSteps(q)
 		for p, err := range s.walk(ctx, q.Query, summaryProjection(q)) {
 			if err == nil {
-				if !steps.Close(p.start, yield) {
+				if from.add(steps, p.start); !steps.Close(p.start, yield) {
 					return
 				}
-				err = s.addPiece(ctx, steps, p, q.Sensor)
+				err = s.addPiece(ctx, steps, p, from)
 			}
 			if err != nil {
 				yield(telemetry.Summary{}, err)
 				return
 			}
 		}
+		from.add(steps, math.MaxInt64)
 		steps.CloseAll(yield)
 	}
 }
@@ -65,41 +82,57 @@ func summaryProjection(q telemetry.SummaryQuery) bson.D {
 	}
 }
 
-func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, sensor string) error {
+func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from *shadow) error {
 	for _, u := range p.unstored {
 		steps.Add(u.Reading)
 	}
 	if p.doc == nil {
 		return nil
 	}
-	doc := p.doc
+	doc, key, partly := p.doc, "", false
+	if len(from.steps) > 0 {
+		first, _ := doc.Lookup("first").DateTimeOK()
+		last, _ := doc.Lookup("last").DateTimeOK()
+		var all bool
+		key = sourceKey(doc)
+		if partly, all = from.among(key, first, last); all {
+			return nil
+		}
+	}
 	if !hasReadings(doc) {
 		var err error
-		if stats, first, last, ok := statisticsOf(doc); ok && steps.Whole(first, last) {
+		if stats, first, last, ok := statisticsOf(doc); ok && !partly && steps.Whole(first, last) {
 			steps.AddStatistics(first, stats)
 			return nil
 		}
 		if doc, err = s.readingsOf(ctx, doc); err != nil {
-			return fmt.Errorf("read a bucket of sensor %q: %w", sensor, err)
+			return fmt.Errorf("read a bucket of sensor %q: %w", from.sensor, err)
 		}
 	}
-	err := eachBlock(doc, sensor, func(b *block.Block) error {
+	err := eachBlock(doc, from.sensor, func(b *block.Block) error {
 		if err := spend(ctx, b, nil); err != nil {
 			return err
 		}
-		for r, err := range b.Readings(sensor, nil, nil) {
+		for r, err := range b.Readings(from.sensor, nil, nil) {
 			if err != nil {
 				return err
 			}
-			steps.Add(r)
+			if !partly || !from.hides(key, r.Time.UnixMilli()) {
+				steps.Add(r)
+			}
 		}
 		return nil
 	})
 	if err == nil {
-		err = eachMeasurement(doc, sensor, func(m bson.Raw) error { return steps.AddDocument(m) })
+		err = eachMeasurement(doc, from.sensor, func(m bson.Raw) error {
+			if at, ok := m.Lookup(store.TimeKey).DateTimeOK(); partly && ok && from.hides(key, at) {
+				return nil
+			}
+			return steps.AddDocument(m)
+		})
 	}
 	if err != nil {
-		return fmt.Errorf("sum up a bucket of sensor %q: %w", sensor, err)
+		return fmt.Errorf("sum up a bucket of sensor %q: %w", from.sensor, err)
 	}
 	return nil
 }

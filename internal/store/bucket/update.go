@@ -120,6 +120,9 @@ func (e *encoder) update(dst []byte, op *operation) (_ []byte, err error) {
 	dst = document(dst, "$max", func(dst []byte) []byte {
 		return e.stats.appendMaxs(bsoncore.AppendDateTimeElement(dst, "last", e.stats.last))
 	})
+	if op.unroll {
+		dst = document(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, rolledKey, "") })
+	}
 	dst = document(dst, "$set", func(dst []byte) []byte {
 		dst = bsoncore.AppendInt64Element(dst, e.guardKey(op.pending.Session), int64(op.rows[len(op.rows)-1].Seq()))
 		if op.fills {

@@ -208,6 +208,7 @@ type operation struct {
 	bytes   int64
 	fills   bool // the part is closed by this very update
 	format  store.Format
+	unroll  bool // the stream has rollups, which do not count these readings yet
 	ordered bool // its block stores the order of arrival, see store.LastWins
 
 	tags *[]telemetry.Tag // that the part must have; nil for an operation without rows
@@ -234,7 +235,7 @@ func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	now := s.Live.Load()
 	op := operation{
-		pending: pending, part: p, number: p.number, format: s.format(), ordered: now.Duplicates == store.LastWins,
+		pending: pending, part: p, number: p.number, format: s.format(), ordered: now.Duplicates == store.LastWins, unroll: s.Rollup > 0,
 		maxReadings: int64(now.MaxReadings), maxBytes: int64(now.MaxBytes),
 		tags: p.tags,
 	}

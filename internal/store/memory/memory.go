@@ -129,6 +129,9 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 // Summary yields the summaries of q's steps, in time order, with what of
 // q.Unstored is not kept.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	if q.Readings != nil {
+		return store.SumUp(q, q.Readings(ctx, q.Query))
+	}
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps := store.NewSteps(q)
 		q.Limit = 0

@@ -148,6 +148,9 @@ func byName(r telemetry.Reading) telemetry.Reading {
 // The readings are added up here: the server could only do so for fields that the query
 // names, and a stream does not know its fields.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	if q.Readings != nil {
+		return store.SumUp(q, q.Readings(ctx, q.Query))
+	}
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, overlay := store.NewSteps(q), store.NewOverlay(q.Query)
 		unstored := func(before int64) {

@@ -1,0 +1,128 @@
+package promapi
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Where readings have expired, a function over a range gets samples that are made of a step of a
+// rollup and have the same result: one with the least value, or as many as there were readings,
+// each with their mean. The steps must make up the ranges:
+//
+//	ranges   (────────────────]      with every multiple of the step's length
+//	rollup   [───────)[───────)
+//
+// So a reading exactly at the boundary of two ranges counts to the later one, not to the earlier.
+
+// A substitute says what a function gets of a step.
+type substitute struct {
+	value func(f *telemetry.FieldSummary) telemetry.Value
+	each  bool // a sample for each reading
+}
+
+var substitutes = map[string]substitute{
+	"min_over_time":     {value: func(f *telemetry.FieldSummary) telemetry.Value { return f.Min }},
+	"max_over_time":     {value: func(f *telemetry.FieldSummary) telemetry.Value { return f.Max }},
+	"sum_over_time":     {value: func(f *telemetry.FieldSummary) telemetry.Value { return telemetry.FloatValue(f.Sum) }},
+	"last_over_time":    {value: func(f *telemetry.FieldSummary) telemetry.Value { return f.Last }},
+	"present_over_time": {value: func(f *telemetry.FieldSummary) telemetry.Value { return f.Last }},
+	"count_over_time":   {value: func(f *telemetry.FieldSummary) telemetry.Value { return f.Last }, each: true},
+	"avg_over_time":     {value: func(f *telemetry.FieldSummary) telemetry.Value { return telemetry.FloatValue(f.Mean()) }, each: true},
+}
+
+// substituteOf returns what a selection can get in place of expired readings, nil if nothing.
+func (q *querier) substituteOf(hints *storage.SelectHints) *substitute {
+	found, known := substitutes[hints.Func]
+	if !known || hints.Range == 0 || hints.Start < 1 || q.subqueries {
+		return nil
+	}
+	every, retention := q.exchange.api.cfg.Rollup(q.exchange.session.Stream())
+	length := every.Milliseconds()
+	if length == 0 || hints.Range%length != 0 || hints.Step%length != 0 || (hints.Start-1)%length != 0 {
+		return nil
+	}
+	if retention > 0 && hints.Start > time.Now().Add(-retention).UnixMilli() {
+		return nil
+	}
+	return &found
+}
+
+// readGone reads the steps whose readings have expired.
+func (c *collector) readGone(ctx context.Context) error {
+	var all task
+	for _, s := range c.task.of {
+		if s.substitute != nil {
+			all.of = append(all.of, s)
+		}
+	}
+	for _, span := range all.spans() {
+		q := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: c.task.sensor, From: span[0] - 1, To: span[1]}, Gone: true}
+		for step, err := range c.querier.exchange.session.Summary(ctx, q) {
+			if err != nil {
+				return err
+			}
+			c.gone = append(c.gone, step)
+		}
+	}
+	for i := range c.gone {
+		set := c.setOf(c.task.tagsIn(&c.gone[i]))
+		for _, f := range c.gone[i].Fields {
+			if col := set.column(c, f.Name); set.any && col != nil {
+				c.fresh++
+			}
+		}
+	}
+	return nil
+}
+
+// tagsIn returns the tags of the readings of a step. Rollups have none: if the tags changed
+// meanwhile, it is the newest ones.
+func (t *task) tagsIn(step *telemetry.Summary) []telemetry.Tag {
+	for _, set := range slices.Backward(t.sets) {
+		if set.From <= step.Last && set.To > step.First {
+			return set.Tags
+		}
+	}
+	return t.tags
+}
+
+// replaceGone puts substitutes in place of the samples of steps that are not complete.
+func (c *collector) replaceGone(of *selection, set *tagSet, name string, in *series) {
+	every, _ := c.querier.exchange.api.cfg.Rollup(c.querier.exchange.session.Stream())
+	length := every.Milliseconds()
+	var times []int64
+	var values []float64
+	rest := series{times: in.times, values: in.values}
+	take := func(before int64) (fromTimes []int64, fromValues []float64) {
+		n, _ := slices.BinarySearch(rest.times, before)
+		fromTimes, fromValues = rest.times[:n], rest.values[:n]
+		rest.times, rest.values = rest.times[n:], rest.values[n:]
+		return fromTimes, fromValues
+	}
+	for i := range c.gone {
+		step := &c.gone[i]
+		at := slices.IndexFunc(step.Fields, func(f telemetry.FieldSummary) bool { return f.Name == name })
+		if at < 0 || step.Start < of.from-1 || step.Start+length > of.to || c.setOf(c.task.tagsIn(step)) != set {
+			continue
+		}
+		keptTimes, keptValues := take(step.Start)
+		times, values = append(times, keptTimes...), append(values, keptValues...)
+		take(step.Start + length)
+		f := &step.Fields[at]
+		value, _ := sampleOf(of.substitute.value(f))
+		if !of.substitute.each {
+			times, values = append(times, max(step.Last, step.Start+1)), append(values, value)
+			continue
+		}
+		n := min(f.N, length-1)
+		for k := range n {
+			times, values = append(times, step.Start+1+k*(length-1)/n), append(values, value)
+		}
+	}
+	in.times, in.values = append(times, rest.times...), append(values, rest.values...)
+}

@@ -1,0 +1,135 @@
+package seal
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// withRollups gives the scene's stream rollups of an hour.
+func (s *scene) withRollups() *scene {
+	s.t.Helper()
+	var err error
+	s.store, err = bucket.New(bucket.Config{
+		Database: s.db, Stream: storetest.Stream, Granularity: window, MaxReadings: 1000, MaxBytes: 256 << 10,
+		Rollup: time.Hour, Retention: 24 * time.Hour, Registerer: prometheus.NewRegistry(),
+	})
+	require.NoError(s.t, err)
+	require.NoError(s.t, s.store.Prepare(s.t.Context()))
+	s.restart()
+	return s
+}
+
+// restart is as after a start of the daemon.
+func (s *scene) restart() {
+	after := time.Duration(s.stream.after.Load())
+	s.sealer = New(Config{Streams: map[string]Stream{storetest.Stream: {Store: s.store, After: after}}, Registerer: prometheus.NewRegistry()})
+	s.stream = s.sealer.streams[storetest.Stream]
+}
+
+// counted returns how many readings of a sensor remain in answers when all that may expire has.
+func (s *scene) counted(sensor string) (n int64) {
+	s.t.Helper()
+	_, err := s.db.Collection(storetest.Stream).DeleteMany(s.t.Context(), bson.D{{Key: "sealed.rolled", Value: true}})
+	require.NoError(s.t, err)
+	for one, err := range s.store.Summary(s.t.Context(), telemetry.SummaryQuery{Query: telemetry.Query{Sensor: sensor, To: time.Now().UnixMilli()}}) {
+		require.NoError(s.t, err)
+		n += one.Count
+	}
+	return n
+}
+
+func TestPassMakesRollups(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour).withRollups()
+	s.write("a", 0)
+	s.write("a", time.Minute)
+	s.write("a", time.Hour)
+	s.write("b", 2*time.Minute)
+	s.write("b", 3*time.Hour) // of an hour that has not ended
+	p := s.pass()
+	assert.EqualValues(t, 3, p.Rollups)
+	assert.Empty(t, p.Error)
+	assert.Zero(t, s.pass().Rollups)
+	assert.InDelta(t, 3, testutil.ToFloat64(s.stream.rolled.written), 0)
+	assert.Less(t, s.stream.rollupLag(), 60.0)
+
+	// A reading that comes late is counted although no other step has ended.
+	s.stream.sealed, s.stream.rolledUntil = s.stream.sealed.Add(24*time.Hour), s.stream.rolledUntil
+	s.write("a", 30*time.Second)
+	assert.EqualValues(t, 1, s.pass().Rollups)
+	assert.EqualValues(t, 4, s.counted("a"))
+	assert.EqualValues(t, 2, s.counted("b"))
+}
+
+// TestStartFindsWhatIsSealedAndNotCounted, as after a crash in between.
+func TestStartFindsWhatIsSealedAndNotCounted(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour)
+	s.write("a", 0)
+	require.EqualValues(t, 1, s.pass().Parts)
+	s.withRollups()
+	p := s.pass()
+	assert.Zero(t, p.Parts)
+	assert.EqualValues(t, 1, p.Rollups)
+	assert.EqualValues(t, 1, s.counted("a"))
+}
+
+// TestStepIsMadeWhenItHasEnded: windows of it are sealed long before.
+func TestStepIsMadeWhenItHasEnded(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour).withRollups()
+	s.write("a", 0)
+	s.write("a", 59*time.Minute)
+	pass := func(ended time.Duration) int64 {
+		s.stream.progress.Rollups = 0
+		require.NoError(t, s.stream.pass(t.Context(), s.base.Add(ended), false))
+		s.stream.sealed = s.base.Add(ended)
+		return s.stream.progress.Rollups
+	}
+	s.stream.whole = time.Now()
+	assert.Zero(t, pass(30*time.Minute))
+	assert.Zero(t, pass(59*time.Minute))
+	assert.EqualValues(t, 1, pass(time.Hour))
+	s.write("a", 90*time.Minute)
+	assert.Zero(t, pass(119*time.Minute))
+	assert.EqualValues(t, 1, pass(121*time.Minute))
+	assert.EqualValues(t, 3, s.counted("a"))
+	assert.Zero(t, s.unsealed())
+}
+
+// TestDayThatAnotherDaemonChangedIsMadeLater.
+func TestDayThatAnotherDaemonChangedIsMadeLater(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour).withRollups()
+	s.write("a", 0)
+	s.pass()
+	s.write("a", time.Second)
+	late := map[string]int64{"a": 0}
+	for doc, err := range s.store.Unsealed(t.Context(), "a", 0, time.Now().UnixMilli(), 0) {
+		require.NoError(t, err)
+		seal, err := s.stream.sealer.Seal(doc, time.Now())
+		require.NoError(t, err)
+		_, err = s.store.ApplySeals(t.Context(), []bucket.Seal{seal})
+		require.NoError(t, err)
+	}
+	r := rolling{stream: s.stream, ended: time.Now().Add(-time.Hour).UnixMilli()}
+	require.NoError(t, r.add(t.Context(), "a", 0))
+	_, err := s.db.Collection(store.RollupName(storetest.Stream)).UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$inc", Value: bson.D{{Key: fmt.Sprintf("steps.%d.r", int(s.base.UTC().Sub(s.base.UTC().Truncate(24*time.Hour)).Seconds())), Value: 1}}}})
+	require.NoError(t, err)
+	require.NoError(t, r.send(t.Context()))
+	assert.InDelta(t, 1, testutil.ToFloat64(s.stream.rolled.changed), 0)
+	require.NoError(t, s.stream.roll(t.Context(), time.Now().Add(-time.Hour), 1, late))
+	assert.EqualValues(t, 2, s.counted("a"))
+}

@@ -1,0 +1,310 @@
+package bucket
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// Answers take a step of a rollup in place of the readings that it counts if these belong to one
+// step of the answer. If a part has readings that are not counted yet, it depends on whether
+// what the step counts has expired:
+//
+//	            all is counted   │ something is not, the rest is there │ something is not, the rest has expired
+//	rollup   ███████████████████ │                                     │ ███████████████
+//	readings                     │ ███████████████████████████████████ │                ████ of other parts
+type shadow struct {
+	sensor string
+	every  int64
+	left   []*rolled         // steps that are not in the answer yet, in order
+	steps  map[int64]*shaded // by start
+}
+
+// shaded is a step that is taken from a rollup.
+type shaded struct {
+	*rolled
+
+	day   int64
+	mixed bool // parts that it does not count are read
+}
+
+// hides reports whether the readings of a part, or of any if key is empty, that lie in a step are
+// not to be read.
+func (s *shadow) hides(key string, ms int64) bool {
+	if len(s.steps) == 0 {
+		return false
+	}
+	step := s.steps[ms-ms%s.every]
+	if step == nil {
+		return false
+	}
+	_, counts := step.sources[key]
+	return !step.mixed || counts || key == ""
+}
+
+// among returns whether some, and whether all, of a part's readings are hidden.
+func (s *shadow) among(key string, first, last int64) (some, all bool) {
+	if len(s.steps) == 0 {
+		return false, false
+	}
+	all = true
+	for at := first - first%s.every; at <= last; at += s.every {
+		hidden := s.hides(key, at)
+		some, all = some || hidden, all && hidden
+	}
+	return some, all
+}
+
+// add adds the steps with readings before a time to an answer.
+func (s *shadow) add(to *store.Steps, before int64) {
+	for len(s.left) > 0 && s.left[0].first < before {
+		to.AddStatistics(s.left[0].first, s.left[0].sums())
+		s.left = s.left[1:]
+	}
+}
+
+// sumUp is store.SumUp of the readings that are not hidden, and of the steps.
+func (s *shadow) sumUp(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
+	return func(yield func(telemetry.Summary, error) bool) {
+		steps, last := store.NewSteps(q), int64(math.MinInt64)
+		for r, err := range readings {
+			if err != nil {
+				yield(telemetry.Summary{}, err)
+				return
+			}
+			if start := steps.Start(r.Time.UnixMilli()); start != last {
+				last = start
+				if s.add(steps, start); !steps.Close(start, yield) {
+					return
+				}
+			}
+			if !s.hides("", r.Time.UnixMilli()) {
+				steps.Add(r)
+			}
+		}
+		s.add(steps, math.MaxInt64)
+		steps.CloseAll(yield)
+	}
+}
+
+// shadowOf finds the steps of rollups for an answer.
+func (s *Store) shadowOf(ctx context.Context, q telemetry.SummaryQuery) (*shadow, error) {
+	out := &shadow{sensor: q.Sensor, every: s.Rollup.Milliseconds(), steps: make(map[int64]*shaded)}
+	if s.Rollup == 0 || q.From >= q.To {
+		return out, nil
+	}
+	days, deletions, err := s.rolledDays(ctx, q.Sensor, q.From, q.To)
+	if err != nil {
+		return nil, err
+	}
+	steps := store.NewSteps(q)
+	for _, day := range days {
+		for _, step := range day.steps {
+			if day.deletions == deletions && steps.Whole(step.first, step.last) {
+				out.steps[step.start] = &shaded{rolled: step, day: day.start}
+			}
+		}
+	}
+	if len(out.steps) == 0 {
+		return out, nil
+	}
+	if err := s.compare(ctx, out, q); err != nil {
+		return nil, fmt.Errorf("compare rollups of sensor %q with its readings: %w", q.Sensor, err)
+	}
+	for _, step := range out.steps {
+		out.left = append(out.left, step.rolled)
+	}
+	slices.SortFunc(out.left, func(a, b *rolled) int { return cmp.Compare(a.start, b.start) })
+	return out, nil
+}
+
+// compare finds the steps that do not count all readings.
+func (s *Store) compare(ctx context.Context, of *shadow, q telemetry.SummaryQuery) error {
+	open := make(map[int64]bool)
+	for _, u := range q.Unstored {
+		if at := store.WindowStart(u.Reading.Time.UnixMilli(), s.Rollup); of.steps[at] != nil {
+			open[at] = true
+		}
+	}
+	uncounted := bson.E{Key: rolledKey, Value: bson.D{{Key: "$ne", Value: true}}}
+	err := s.overlapping(ctx, q.Sensor, of.steps, uncounted, func(_ bson.Raw, at int64) { open[at] = true })
+	if err != nil || len(open) == 0 {
+		return err
+	}
+	asked, there := make(map[int64]*shaded), make(map[int64]map[string]bool)
+	for at := range open {
+		asked[at], there[at] = of.steps[at], make(map[string]bool)
+	}
+	err = s.overlapping(ctx, q.Sensor, asked, bson.E{}, func(doc bson.Raw, at int64) { there[at][sourceKey(doc)] = true })
+	if err != nil {
+		return err
+	}
+	for at, step := range asked {
+		for key := range step.sources {
+			step.mixed = step.mixed || !there[at][key]
+		}
+		if !step.mixed {
+			delete(of.steps, at)
+		}
+	}
+	return nil
+}
+
+// overlapping calls do for each of some steps that a part overlaps. Only parts with a property
+// count, if one is given.
+func (s *Store) overlapping(ctx context.Context, sensor string, steps map[int64]*shaded, property bson.E, do func(doc bson.Raw, at int64)) error {
+	q := telemetry.Query{Sensor: sensor}
+	for at := range steps {
+		if q.To == 0 || at < q.From {
+			q.From = at
+		}
+		q.To = max(q.To, at+s.Rollup.Milliseconds())
+	}
+	w := walk{store: s, ctx: ctx, query: q}
+	filter := append(w.filter(), bson.E{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}})
+	if property.Key != "" {
+		filter = append(filter, property)
+	}
+	find := options.Find().SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}})
+	for doc, err := range s.Each(ctx, filter, find, 0) {
+		if err != nil {
+			return err
+		}
+		first, _ := doc.Lookup("first").DateTimeOK()
+		last, _ := doc.Lookup("last").DateTimeOK()
+		for at := store.WindowStart(first, s.Rollup); at <= last; at += s.Rollup.Milliseconds() {
+			if steps[at] != nil {
+				do(doc, at)
+			}
+		}
+	}
+	return nil
+}
+
+// gone yields the steps of a span that count readings which have expired.
+func (s *Store) gone(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Summary, error] {
+	return func(yield func(telemetry.Summary, error) bool) {
+		if s.Rollup == 0 || q.From >= q.To {
+			return
+		}
+		days, _, err := s.rolledDays(ctx, q.Sensor, q.From, q.To)
+		var there map[int64]map[string]bool
+		if err == nil && len(days) > 0 {
+			there, err = s.partsThere(ctx, q.Sensor, days[0].start, days[len(days)-1].start+dayMillis)
+		}
+		if err != nil {
+			yield(telemetry.Summary{}, fmt.Errorf("read rollups of sensor %q: %w", q.Sensor, err))
+			return
+		}
+		for _, day := range days {
+			for at := day.start; at < day.start+dayMillis; at += s.Rollup.Milliseconds() {
+				step := day.steps[at]
+				if step == nil || at < q.From || at+s.Rollup.Milliseconds() > q.To || !step.lacks(there[day.start]) {
+					continue
+				}
+				if !yield(step.summary(), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// lacks reports whether a part that the step counts is not there.
+func (r *rolled) lacks(there map[string]bool) bool {
+	for key := range r.sources {
+		if !there[key] {
+			return true
+		}
+	}
+	return false
+}
+
+// summary is the step with all that it has.
+func (r *rolled) summary() telemetry.Summary {
+	out := telemetry.Summary{Start: r.start, Count: r.count, First: r.first, Last: r.last}
+	for _, f := range r.fields {
+		f.FieldSummary.First, f.FieldSummary.Last = f.First, f.Last
+		out.Fields = append(out.Fields, f.FieldSummary)
+	}
+	return out
+}
+
+// partsThere returns the keys of a sensor's parts in some days, by day. The index is enough for that.
+func (s *Store) partsThere(ctx context.Context, sensor string, from, to int64) (map[int64]map[string]bool, error) {
+	there := make(map[int64]map[string]bool)
+	find := options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}})
+	for doc, err := range s.Each(ctx, s.ofSensor(sensor, bson.D{startingIn(sensor, from, to)}), find, 0) {
+		if err != nil {
+			return nil, err
+		}
+		start, err := startOf(doc)
+		if err != nil {
+			return nil, err
+		}
+		day := store.WindowStart(start, 24*time.Hour)
+		if there[day] == nil {
+			there[day] = make(map[string]bool)
+		}
+		there[day][sourceKey(doc)] = true
+	}
+	return there, nil
+}
+
+// nextOfBoth is nextSensor of readings and rollups.
+func (s *Store) nextOfBoth(ctx context.Context, from string, behind bool) (string, error) {
+	id, err := s.nextSensor(ctx, from, behind)
+	if err != nil {
+		return "", err
+	}
+	key := firstKey(from)
+	if behind {
+		key = lastKey(from)
+	}
+	doc, err := s.rollups().FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}, {Key: stepsKey, Value: bson.D{{Key: "$exists", Value: true}}}},
+		options.FindOne().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "_id", Value: 1}})).Raw()
+	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+		return "", fmt.Errorf("find the next sensor with rollups: %w", err)
+	}
+	if other, ok := doc.Lookup("_id", "s").StringValueOK(); ok && (id == "" || other < id) {
+		id = other
+	}
+	return id, nil
+}
+
+// newestRolled returns the time of the newest reading that a rollup of the sensor counts.
+func (s *Store) newestRolled(ctx context.Context, sensor string) (ms int64, found bool, err error) {
+	doc, err := s.rollups().FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: deletionKey(sensor)}, {Key: "$lt", Value: lastKey(sensor)}}}},
+		options.FindOne().SetSort(bson.D{{Key: "_id", Value: -1}}).SetProjection(bson.D{{Key: "_id", Value: 1}})).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return 0, false, nil
+	}
+	var days []*rolledDay
+	if err == nil {
+		start, _ := doc.Lookup("_id", "d").DateTimeOK()
+		days, _, err = s.rolledDays(ctx, sensor, start, start+1)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("find the newest rollup of sensor %q: %w", sensor, err)
+	}
+	for _, day := range days {
+		for _, step := range day.steps {
+			if !found || step.last > ms {
+				ms, found = step.last, true
+			}
+		}
+	}
+	return ms, found, nil
+}

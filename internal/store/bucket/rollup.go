@@ -1,0 +1,770 @@
+package bucket
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/brim-telemetry/brim/internal/block"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A rollup is what remains of a sensor's readings when they have expired: one document per UTC
+// day, with statistics of each step.
+//
+//	{_id: {s: "s-1", d: 2026-11-21}, day: 2026-11-21, every: 3600, steps: {
+//	   "36000": {n: 720, first, last, fields: {t: {n, min, max, sum, first, last}},
+//	             src: {"36000.300.0": 60, …}, at, r: 1}, …}}
+//
+// A step is made when it has ended and its parts are sealed:
+//
+//	read the rollup ─▶ read the parts ─▶ write the step, if its r is still the same ─▶ mark the parts: sealed.rolled
+//
+// Only marked parts expire. An update that appends readings removes the mark. src has the number
+// of readings of each part that the step counts. A step is made anew only if all these parts are
+// there and have as many readings or more. Otherwise some of them have expired, and what is left
+// of them, or was written again by a replay, must not replace the step: only parts that it does
+// not count are added.
+//
+// A sensor's deletion is counted in {_id: {s, d: null}, deletions}. A day belongs to the
+// deletions that it was made after, so what was read before a deletion and is written after it
+// has no effect.
+
+const (
+	dayMillis = int64(24 * time.Hour / time.Millisecond)
+
+	stepsKey     = "steps"
+	deletionsKey = "deletions"
+	// rolledKey is true in a part whose readings are all counted.
+	rolledKey = "sealed.rolled"
+)
+
+// rolledOnly matches the parts that may expire.
+var rolledOnly = bson.D{{Key: rolledKey, Value: true}}
+
+// rollups returns the collection with the stream's rollups.
+func (s *Store) rollups() *mongo.Collection {
+	return s.Database.Collection(store.RollupName(s.Stream))
+}
+
+// ensureRollups makes that collection.
+func (s *Store) ensureRollups(ctx context.Context, now *store.Live) error {
+	c := store.Collection{Database: s.Database, Name: store.RollupName(s.Stream), Compressor: s.Compressor}
+	if _, err := c.Ensure(ctx, options.CreateCollection()); err != nil {
+		return err
+	}
+	var other struct {
+		Every int64 `bson:"every"`
+	}
+	want := int64(s.Rollup / time.Second)
+	err := s.rollups().FindOne(ctx, bson.D{{Key: "every", Value: bson.D{{Key: "$gt", Value: 0}}}}).Decode(&other)
+	switch {
+	case errors.Is(err, mongo.ErrNoDocuments):
+	case err != nil:
+		return fmt.Errorf("look up the steps of collection %q: %w", c.Name, err)
+	case other.Every != want:
+		have := time.Duration(other.Every) * time.Second
+		return &store.MismatchError{
+			Collection: c.Name, What: "steps of", Have: have.String(), Want: s.Rollup.String(),
+			Hint: fmt.Sprintf("start with --rollup %ds, or rename or drop that collection to begin again: only readings that have not expired will be in the new one", other.Every),
+		}
+	}
+	after := now.RollupRetention
+	if after > 0 {
+		after += 24 * time.Hour // it counts from the start of the day
+	}
+	return c.EnsureExpiry(ctx, "day", after)
+}
+
+// rolled is a step of a rollup.
+type rolled struct {
+	start       int64 // milliseconds since the epoch
+	count       int64
+	first, last int64 // times of its readings
+	fields      []block.FieldStatistics
+	sources     map[string]int64 // readings by part, see source.key
+	at          int64            // when it was made; not before any of its parts was sealed
+	revision    int32
+}
+
+// rolledDay is a document with rollups.
+type rolledDay struct {
+	start     int64
+	stored    bool  // it exists
+	deletions int64 // after which it was made
+	steps     map[int64]*rolled
+}
+
+func dayKey(sensor string, day int64) bson.D {
+	return bson.D{{Key: "s", Value: sensor}, {Key: "d", Value: bson.DateTime(day)}}
+}
+
+// deletionKey precedes the keys of all days of a sensor.
+func deletionKey(sensor string) bson.D {
+	return bson.D{{Key: "s", Value: sensor}, {Key: "d", Value: nil}}
+}
+
+// rolledDays returns the days of a sensor that overlap a span, in order, and the number of its
+// deletions. Days from before the last deletion have no steps.
+func (s *Store) rolledDays(ctx context.Context, sensor string, from, to int64) (days []*rolledDay, deletions int64, err error) {
+	cursor, err := s.rollups().Find(ctx, bson.D{{Key: "$or", Value: bson.A{
+		bson.D{{Key: "_id", Value: deletionKey(sensor)}},
+		bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: dayKey(sensor, from-dayMillis)}, {Key: "$lt", Value: dayKey(sensor, to)}}}},
+	}}}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx))
+	for cursor.Next(ctx) {
+		if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
+			return nil, 0, err
+		}
+		made, _ := cursor.Current.Lookup(deletionsKey).AsInt64OK()
+		start, ok := cursor.Current.Lookup("_id", "d").DateTimeOK()
+		if !ok {
+			deletions = made
+			continue
+		}
+		day := &rolledDay{start: start, stored: true, deletions: made, steps: make(map[int64]*rolled)}
+		if made == deletions {
+			err = day.read(cursor.Current)
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("read the rollup %v: %w", cursor.Current.Lookup("_id"), err)
+		}
+		days = append(days, day)
+	}
+	if err := cursor.Err(); err != nil {
+		return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
+	}
+	return days, deletions, nil
+}
+
+func (d *rolledDay) read(doc bson.Raw) error {
+	steps, ok := doc.Lookup(stepsKey).DocumentOK()
+	if !ok {
+		return errors.New("it has no steps")
+	}
+	return store.EachElement(steps, func(_ int, e bsoncore.Element) error {
+		offset, err := strconv.ParseInt(e.Key(), 10, 64)
+		of, ok := e.Value().DocumentOK()
+		if err != nil || !ok {
+			return fmt.Errorf("its step %q is not valid", e.Key())
+		}
+		step := &rolled{start: d.start + 1000*offset, sources: make(map[string]int64)}
+		if err := step.read(of); err != nil {
+			return fmt.Errorf("its step %q is not valid: %w", e.Key(), err)
+		}
+		d.steps[step.start] = step
+		return nil
+	})
+}
+
+func (r *rolled) read(doc bsoncore.Document) error {
+	var all [5]bool
+	r.count, all[0] = doc.Lookup("n").AsInt64OK()
+	r.first, all[1] = doc.Lookup("first").DateTimeOK()
+	r.last, all[2] = doc.Lookup("last").DateTimeOK()
+	r.at, all[3] = doc.Lookup("at").DateTimeOK()
+	r.revision, all[4] = doc.Lookup("r").AsInt32OK()
+	fields, hasFields := doc.Lookup("fields").DocumentOK()
+	sources, hasSources := doc.Lookup("src").DocumentOK()
+	if all != [5]bool{true, true, true, true, true} || !hasFields || !hasSources {
+		return errors.New("something is missing in it")
+	}
+	err := store.EachElement(bson.Raw(sources), func(_ int, e bsoncore.Element) error {
+		n, ok := e.Value().AsInt64OK()
+		r.sources[e.Key()] = n
+		if !ok {
+			return fmt.Errorf("src.%s is no number", e.Key())
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return store.EachElement(bson.Raw(fields), func(_ int, e bsoncore.Element) error {
+		f := block.FieldStatistics{FieldSummary: telemetry.FieldSummary{Name: e.Key()}}
+		var all [6]bool
+		of, _ := e.Value().DocumentOK()
+		f.N, all[0] = of.Lookup("n").AsInt64OK()
+		f.Sum, all[1] = of.Lookup("sum").AsFloat64OK()
+		f.Min, all[2] = store.NumberOf(of.Lookup("min"))
+		f.Max, all[3] = store.NumberOf(of.Lookup("max"))
+		f.First, all[4] = store.NumberOf(of.Lookup("first"))
+		f.Last, all[5] = store.NumberOf(of.Lookup("last"))
+		if all != [6]bool{true, true, true, true, true, true} {
+			return fmt.Errorf("something is missing in fields.%s", e.Key())
+		}
+		r.fields = append(r.fields, f)
+		return nil
+	})
+}
+
+// document is what is stored of the step.
+func (r *rolled) document() bson.D {
+	fields, sources := make(bson.D, 0, len(r.fields)), make(bson.D, 0, len(r.sources))
+	for _, f := range r.fields {
+		fields = append(fields, bson.E{Key: f.Name, Value: bson.D{
+			{Key: "n", Value: int32(f.N)}, {Key: "min", Value: numberOf(f.Min)}, {Key: "max", Value: numberOf(f.Max)}, {Key: "sum", Value: f.Sum},
+			{Key: "first", Value: numberOf(f.First)}, {Key: "last", Value: numberOf(f.Last)},
+		}})
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.sources)) {
+		sources = append(sources, bson.E{Key: key, Value: int32(r.sources[key])})
+	}
+	return bson.D{
+		{Key: "n", Value: int32(r.count)}, {Key: "first", Value: bson.DateTime(r.first)}, {Key: "last", Value: bson.DateTime(r.last)},
+		{Key: "fields", Value: fields}, {Key: "src", Value: sources}, {Key: "at", Value: bson.DateTime(r.at)}, {Key: "r", Value: r.revision},
+	}
+}
+
+// sums is what a summary takes from the step.
+func (r *rolled) sums() (out store.Sums) {
+	out.Count = r.count
+	for _, f := range r.fields {
+		out.Fields = append(out.Fields, f.FieldSummary)
+	}
+	return out
+}
+
+// add counts a reading, which is not older than those before.
+func (r *rolled) add(reading *telemetry.Reading) {
+	at := reading.Time.UnixMilli()
+	if r.count == 0 {
+		r.first = at
+	}
+	r.last = at
+	r.count++
+	for _, f := range reading.Fields {
+		if f.Value.Kind().Numeric() {
+			r.merge(block.FieldStatistics{
+				FieldSummary: telemetry.FieldSummary{Name: f.Name, N: 1, Min: f.Value, Max: f.Value, Sum: floatOf(f.Value)}, First: f.Value, Last: f.Value,
+			}, true)
+		}
+	}
+}
+
+// merge adds statistics of other readings, which are newer or not.
+func (r *rolled) merge(f block.FieldStatistics, newer bool) {
+	at := slices.IndexFunc(r.fields, func(have block.FieldStatistics) bool { return have.Name == f.Name })
+	if at < 0 {
+		r.fields = append(r.fields, f)
+		return
+	}
+	have := &r.fields[at]
+	if telemetry.CompareNumbers(f.Min, have.Min) < 0 {
+		have.Min = f.Min
+	}
+	if telemetry.CompareNumbers(f.Max, have.Max) > 0 {
+		have.Max = f.Max
+	}
+	have.N += f.N
+	have.Sum += f.Sum
+	if newer {
+		have.Last = f.Last
+	} else {
+		have.First = f.First
+	}
+}
+
+// with returns the step with the readings of other parts.
+func (r *rolled) with(more *rolled) *rolled {
+	out := *r
+	out.fields, out.sources = slices.Clone(r.fields), maps.Clone(r.sources)
+	newer := more.first >= r.first
+	for _, f := range more.fields {
+		out.merge(f, newer)
+	}
+	out.count += more.count
+	out.first, out.last = min(r.first, more.first), max(r.last, more.last)
+	out.at = max(r.at, more.at)
+	maps.Copy(out.sources, more.sources)
+	return &out
+}
+
+// same reports whether two steps say the same.
+func (r *rolled) same(other *rolled) bool {
+	a, b := *r, *other
+	a.at, a.revision, b.at, b.revision = 0, 0, 0, 0
+	one, err := bson.Marshal(a.document())
+	two, also := bson.Marshal(b.document())
+	return err == nil && also == nil && bytes.Equal(one, two)
+}
+
+func numberOf(v telemetry.Value) any {
+	if v.Kind() == telemetry.Int {
+		return v.Int()
+	}
+	return v.Float()
+}
+
+func floatOf(v telemetry.Value) float64 {
+	if v.Kind() == telemetry.Int {
+		return float64(v.Int())
+	}
+	return v.Float()
+}
+
+// A source is a part of which a step may have readings.
+type source struct {
+	key         string // names it within its day: start of its window, granularity, number
+	filter      bson.D // matches it unless it was changed
+	since       int64  // when it was sealed for the first time
+	first, last int64
+	rolled      bool // marked
+	stale       bool // readings were appended after it was sealed
+
+	counts map[int64]int64 // readings by step; of those with the same time one, with store.LastWins
+}
+
+// sourceKey returns the key of a part.
+func sourceKey(doc bson.Raw) string {
+	start, _ := doc.Lookup("_id", "b").DateTimeOK()
+	g, _ := doc.Lookup("_id", "g").AsInt64OK()
+	p, _ := doc.Lookup("_id", "p").AsInt64OK()
+	return fmt.Sprintf("%d.%d.%d", (start-store.WindowStart(start, 24*time.Hour))/1000, g, p)
+}
+
+// A Roll brings rollups of a sensor and day up to date. Store.Rolls makes it.
+type Roll struct {
+	sensor         string
+	day            int64
+	filter, update bson.D   // update is nil if no step changes
+	marks          []bson.D // filters of parts that are counted then
+
+	Steps    int // that it writes
+	Readings int64
+	// Refused are readings that a step should count and cannot: another part that it counts
+	// has expired.
+	Refused int64
+	// Replayed are readings of parts that have expired and were written again, which are
+	// counted already.
+	Replayed int64
+}
+
+// rollAtOnce is how many parts are looked at together.
+const rollAtOnce = 5000
+
+// Rolls yields what brings the rollups of a sensor up to date: for parts that are sealed and not
+// counted, whose windows start at or after from, and whose steps have ended. A Roll must be
+// applied before the next but one for the same day is made. It ends with an error if one occurs.
+func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) iter.Seq2[Roll, error] {
+	return func(yield func(Roll, error) bool) {
+		for {
+			days, more, err := s.unrolled(ctx, sensor, from, ended)
+			if err != nil {
+				yield(Roll{}, fmt.Errorf("find what to count of sensor %q: %w", sensor, err))
+				return
+			}
+			starts := slices.Sorted(maps.Keys(days))
+			for _, day := range starts {
+				roll, err := s.roll(ctx, sensor, day, days[day])
+				if err != nil {
+					err = fmt.Errorf("count the readings of sensor %q on %s: %w", sensor, time.UnixMilli(day).UTC().Format(time.DateOnly), err)
+				}
+				if !yield(roll, err) || err != nil {
+					return
+				}
+			}
+			if !more {
+				return
+			}
+			from = starts[len(starts)-1] + dayMillis
+		}
+	}
+}
+
+// unrolled finds the steps that have uncounted readings, by day.
+func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) (days map[int64]map[int64]bool, more bool, err error) {
+	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
+	every := s.Rollup.Milliseconds()
+	// The end of the step in which the window ends.
+	last := op("$add", bson.D{{Key: "$toLong", Value: "$_id.b"}}, op("$multiply", "$_id.g", 1000), every-1)
+	cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, bson.D{
+		startingIn(sensor, from, ended),
+		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}},
+		{Key: rolledKey, Value: bson.D{{Key: "$ne", Value: true}}},
+		{Key: "$expr", Value: op("$and", op("$eq", "$count", "$sealed.n"), op("$lte", op("$subtract", last, op("$mod", last, every)), ended))},
+	}), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(rollAtOnce).SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}}))
+	if err != nil {
+		return nil, false, err
+	}
+	var docs []bson.Raw
+	if err := cursor.All(ctx, &docs); err != nil {
+		return nil, false, err
+	}
+	days = make(map[int64]map[int64]bool)
+	for i, doc := range docs {
+		start, _ := doc.Lookup("_id", "b").DateTimeOK()
+		day := store.WindowStart(start, 24*time.Hour)
+		if i > 0 && len(docs) == rollAtOnce && len(days) > 0 && days[day] == nil && start > day && i > rollAtOnce/2 {
+			break // the day may be incomplete
+		}
+		if days[day] == nil {
+			days[day] = make(map[int64]bool)
+		}
+		first, _ := doc.Lookup("first").DateTimeOK()
+		last, _ := doc.Lookup("last").DateTimeOK()
+		for step := store.WindowStart(first, s.Rollup); step <= last; step += every {
+			days[day][step] = true
+		}
+	}
+	return days, len(docs) == rollAtOnce, nil
+}
+
+// roll makes the steps of a day. The rollup is read before the parts: if another daemon writes
+// it later, this one's update does not match.
+func (s *Store) roll(ctx context.Context, sensor string, start int64, steps map[int64]bool) (Roll, error) {
+	days, deletions, err := s.rolledDays(ctx, sensor, start, start+1)
+	if err != nil {
+		return Roll{}, err
+	}
+	day := &rolledDay{start: start, deletions: deletions}
+	for _, d := range days {
+		if d.start == start {
+			day = d
+		}
+	}
+	wanted := slices.Sorted(maps.Keys(steps))
+	r := roller{store: s, sensor: sensor, rule: s.Live.Load().Duplicates, now: time.Now().UnixMilli()}
+	end := wanted[len(wanted)-1] + s.Rollup.Milliseconds()
+	if err := r.gather(ctx, wanted[0], end); err != nil {
+		return Roll{}, err
+	}
+	out := Roll{sensor: sensor, day: start}
+	settled := make(map[int64]map[*source]bool)
+	set, guards := bson.D{}, bson.D{{Key: "_id", Value: dayKey(sensor, start)}, unchanged(deletionsKey, day.deletions, day.stored && day.deletions > 0)}
+	for _, at := range wanted {
+		before := day.steps[at]
+		step, done := r.step(at, before, &out)
+		settled[at] = done
+		if step == nil || before != nil && step.same(before) {
+			continue
+		}
+		path := stepsKey + "." + strconv.FormatInt((at-start)/1000, 10)
+		if step.revision = 1; before != nil {
+			step.revision = before.revision + 1
+			guards = append(guards, unchanged(path+".r", before.revision, true))
+		} else if day.deletions == deletions {
+			guards = append(guards, unchanged(path, nil, false))
+		}
+		set = append(set, bson.E{Key: path, Value: step.document()})
+		out.Steps, out.Readings = out.Steps+1, out.Readings+step.count
+	}
+	if len(set) > 0 {
+		out.filter, out.update = guards, s.rollUpdate(day, deletions, set)
+	}
+	for _, one := range r.sources {
+		if one.first >= wanted[0] && one.last < end && one.settledIn(settled) {
+			out.marks = append(out.marks, one.filter)
+		}
+	}
+	return out, nil
+}
+
+// unchanged matches a document in which a value is as it was, or absent. It is no equality, which
+// an upsert would store.
+func unchanged(path string, value any, there bool) bson.E {
+	if !there {
+		return bson.E{Key: path, Value: bson.D{{Key: "$exists", Value: false}}}
+	}
+	return bson.E{Key: path, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$ne", Value: value}}}}}
+}
+
+// rollUpdate is the update that stores steps.
+func (s *Store) rollUpdate(day *rolledDay, deletions int64, steps bson.D) bson.D {
+	head := bson.D{{Key: "day", Value: bson.DateTime(day.start)}, {Key: "every", Value: int32(s.Rollup / time.Second)}}
+	if deletions > 0 {
+		head = append(head, bson.E{Key: deletionsKey, Value: deletions})
+	}
+	if !day.stored || day.deletions == deletions {
+		return bson.D{{Key: "$set", Value: steps}, {Key: "$setOnInsert", Value: head}}
+	}
+	of := bson.D{} // it is from before the last deletion: all that it has is replaced
+	for _, step := range steps {
+		of = append(of, bson.E{Key: strings.TrimPrefix(step.Key, stepsKey+"."), Value: step.Value})
+	}
+	return bson.D{{Key: "$set", Value: append(head, bson.E{Key: stepsKey, Value: of})}}
+}
+
+// A roller makes steps of what is stored.
+type roller struct {
+	store   *Store
+	sensor  string
+	rule    store.Duplicates
+	now     int64
+	sources []*source
+	all     []due // the readings of the sources, whose places are their order
+}
+
+// gather reads the parts that have readings of a span, except for those that were never sealed.
+func (r *roller) gather(ctx context.Context, from, to int64) error {
+	s := r.store
+	w := walk{store: s, ctx: ctx, query: telemetry.Query{Sensor: r.sensor, From: from, To: to, LastWins: r.rule == store.LastWins}}
+	cursor, err := s.Majority.Find(ctx, w.filter(), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return err
+	}
+	defer cursor.Close(context.WithoutCancel(ctx))
+	e := emitter{query: w.query, decoder: store.Decoder{Sensor: r.sensor}}
+	for cursor.Next(ctx) {
+		doc := cursor.Current
+		count, _ := doc.Lookup("count").AsInt64OK()
+		n, sealed := doc.Lookup("sealed", "n").AsInt64OK()
+		if !sealed || count == 0 {
+			continue
+		}
+		id := doc.Lookup("_id")
+		one := &source{key: sourceKey(doc), stale: n != count, counts: make(map[int64]int64)}
+		one.filter = bson.D{
+			{Key: "_id", Value: bson.RawValue{Type: id.Type, Value: slices.Clone(id.Value)}}, {Key: "count", Value: count}, {Key: "sealed.n", Value: count}, guardOf(doc),
+		}
+		one.since = sealedSince(doc)
+		one.first, _ = doc.Lookup("first").DateTimeOK()
+		one.last, _ = doc.Lookup("last").DateTimeOK()
+		one.rolled, _ = doc.Lookup("sealed", "rolled").BooleanOK()
+		r.sources = append(r.sources, one)
+		if one.stale {
+			continue
+		}
+		if err := e.unpack(ctx, packed{order: len(r.sources) - 1, doc: slices.Clone(doc)}); err != nil {
+			return err
+		}
+	}
+	r.all = e.open
+	for i, one := range r.all {
+		if of := r.sources[one.order]; r.rule != store.LastWins || !r.repeatsTime(i) {
+			of.counts[store.WindowStart(one.Time.UnixMilli(), s.Rollup)]++
+		}
+	}
+	return cursor.Err()
+}
+
+// repeatsTime reports whether an earlier reading of the same part has the time of this one.
+func (r *roller) repeatsTime(i int) bool {
+	for j := i - 1; j >= 0 && r.all[j].Time.Equal(r.all[i].Time); j-- {
+		if r.all[j].order == r.all[i].order {
+			return true
+		}
+	}
+	return false
+}
+
+// step returns what a step should be, nil if that is not known now, and the parts whose readings
+// in it need no more work.
+func (r *roller) step(at int64, before *rolled, out *Roll) (step *rolled, done map[*source]bool) {
+	end := at + r.store.Rollup.Milliseconds()
+	here := make(map[string]*source)
+	for _, one := range r.sources {
+		if one.stale && one.first < end && one.last >= at {
+			return nil, nil // it is sealed again first
+		}
+		if one.counts[at] > 0 {
+			here[one.key] = one
+		}
+	}
+	done = make(map[*source]bool)
+	if before == nil || r.complete(at, before, here) {
+		for _, one := range here {
+			done[one] = true
+		}
+		return r.sum(at, here), done
+	}
+	fresh := make(map[string]*source)
+	for key, one := range here {
+		n, counted := before.sources[key]
+		switch {
+		case !counted && !one.rolled:
+			fresh[key] = one
+			done[one] = true
+		case !counted || one.since > before.at: // moved, or written again
+			out.Replayed += one.counts[at]
+			done[one] = true
+		case n == one.counts[at]:
+			done[one] = true
+		default:
+			out.Refused += max(0, one.counts[at]-n)
+		}
+	}
+	if len(fresh) == 0 {
+		return before, done
+	}
+	return before.with(r.sum(at, fresh)), done
+}
+
+// complete reports whether all that a step counts is there.
+func (r *roller) complete(at int64, step *rolled, here map[string]*source) bool {
+	for key, n := range step.sources {
+		if one := here[key]; one == nil || one.counts[at] < n || one.since > step.at {
+			return false
+		}
+	}
+	return true
+}
+
+// sum makes a step of the readings of some parts, by the stream's rule on duplicates.
+func (r *roller) sum(at int64, of map[string]*source) *rolled {
+	out := &rolled{start: at, sources: make(map[string]int64), at: r.now}
+	for key, one := range of {
+		out.sources[key] = one.counts[at]
+		out.at = max(out.at, one.since)
+	}
+	from := slices.IndexFunc(r.all, func(d due) bool { return d.Time.UnixMilli() >= at })
+	var distinct store.Distinct
+	for i, end := max(0, from), at+r.store.Rollup.Milliseconds(); i < len(r.all) && r.all[i].Time.UnixMilli() < end; {
+		to := i + 1
+		for to < len(r.all) && r.all[to].Time.Equal(r.all[i].Time) {
+			to++
+		}
+		var same []due
+		for _, one := range r.all[i:to] {
+			if of[r.sources[one.order].key] == r.sources[one.order] {
+				same = append(same, one)
+			}
+		}
+		i = to
+		if r.rule == store.LastWins && len(same) > 0 {
+			merged := lastWins(same)
+			out.add(&merged)
+			continue
+		}
+		for _, one := range same {
+			if r.rule != store.DropIdentical || !distinct.Repeats(&one.Reading) {
+				out.add(&one.Reading)
+			}
+		}
+	}
+	slices.SortFunc(out.fields, func(a, b block.FieldStatistics) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// settledIn reports whether a part can be marked: it is not, and all its readings were dealt with.
+func (o *source) settledIn(steps map[int64]map[*source]bool) bool {
+	if o.rolled || o.stale || len(o.counts) == 0 {
+		return false
+	}
+	for at := range o.counts {
+		if !steps[at][o] {
+			return false
+		}
+	}
+	return true
+}
+
+// guardOf matches a document with the same w.
+func guardOf(doc bson.Raw) bson.E {
+	if have := doc.Lookup("w"); !have.IsZero() {
+		return bson.E{Key: "w", Value: bson.RawValue{Type: have.Type, Value: slices.Clone(have.Value)}}
+	}
+	return bson.E{Key: "w", Value: bson.D{{Key: "$exists", Value: false}}}
+}
+
+// sealedSince returns when a document was sealed for the first time.
+func sealedSince(doc bson.Raw) int64 {
+	if since, ok := doc.Lookup("sealed", "since").DateTimeOK(); ok {
+		return since
+	}
+	at, ok := doc.Lookup("sealed", "at").DateTimeOK()
+	if !ok {
+		return math.MinInt64
+	}
+	return at
+}
+
+// ApplyRolls sends rolls. It returns how many it could not apply, because another daemon changed
+// the rollup meanwhile: TakeLate returns their sensors. After an error any of them may have been
+// applied; that does no harm.
+func (s *Store) ApplyRolls(ctx context.Context, rolls []Roll) (changed int, err error) {
+	to := s.Target(nil)
+	if to == nil {
+		return 0, store.ErrNotPrepared
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
+	defer cancel()
+	conflicts, err := s.writeRolls(ctx, rolls)
+	if err != nil {
+		return 0, fmt.Errorf("write rollups: %w", err)
+	}
+	var marks []mongo.WriteModel
+	for i, roll := range rolls {
+		if conflicts[i] {
+			s.late.add(roll.sensor, roll.day)
+			continue
+		}
+		for _, filter := range roll.marks {
+			marks = append(marks, mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(bson.D{{Key: "$set", Value: rolledOnly}}))
+		}
+	}
+	if len(marks) > 0 {
+		_, err = s.Majority.BulkWrite(ctx, marks, to.Bulk)
+		s.Wrote(to, err)
+		if err != nil {
+			return 0, fmt.Errorf("mark %d buckets as counted: %w", len(marks), err)
+		}
+	}
+	return len(conflicts), nil
+}
+
+// writeRolls writes the steps, and returns the places of those that were not as they were read.
+// An upsert makes that show: it cannot insert a document of the same _id.
+func (s *Store) writeRolls(ctx context.Context, rolls []Roll) (conflicts map[int]bool, err error) {
+	conflicts = make(map[int]bool)
+	var models []mongo.WriteModel
+	var places []int
+	for i, roll := range rolls {
+		if roll.update != nil {
+			models, places = append(models, mongo.NewUpdateOneModel().SetFilter(roll.filter).SetUpdate(roll.update).SetUpsert(true)), append(places, i)
+		}
+	}
+	if len(models) == 0 {
+		return conflicts, nil
+	}
+	_, err = s.rollups().BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	var failed mongo.BulkWriteException
+	if !errors.As(err, &failed) || failed.WriteConcernError != nil {
+		return conflicts, err
+	}
+	for _, one := range failed.WriteErrors {
+		const duplicateKey = 11000
+		if one.Code != duplicateKey {
+			return nil, err
+		}
+		conflicts[places[one.Index]] = true
+	}
+	return conflicts, nil
+}
+
+// deleteRollups removes those of a sensor whose readings were deleted. A step that was made of
+// the deleted readings, and is written later, is from before this deletion.
+func (s *Store) deleteRollups(ctx context.Context, sensor string) error {
+	_, err := s.rollups().UpdateOne(ctx, bson.D{{Key: "_id", Value: deletionKey(sensor)}}, bson.D{
+		{Key: "$inc", Value: bson.D{{Key: deletionsKey, Value: int64(1)}}},
+		{Key: "$currentDate", Value: bson.D{{Key: "day", Value: true}}},
+	}, options.UpdateOne().SetUpsert(true))
+	if err == nil {
+		_, err = s.rollups().DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: deletionKey(sensor)}, {Key: "$lt", Value: dayKey(sensor, math.MaxInt64)}}}})
+	}
+	if err == nil { // readings that arrived meanwhile are counted again
+		_, err = s.Majority.UpdateMany(ctx, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}}), bson.D{{Key: "$unset", Value: bson.D{{Key: rolledKey, Value: ""}}}})
+	}
+	if err != nil {
+		return fmt.Errorf("delete the rollups of sensor %q: %w", sensor, err)
+	}
+	return nil
+}
