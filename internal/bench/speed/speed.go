@@ -75,6 +75,7 @@ func Experiment() *bench.Experiment {
 			{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one", Own: true},
 			{Name: "columns", What: "line protocol stored in columns, raw insertMany, and raw insertMany into a time-series collection; MongoDB's CPU in both formats", Own: true},
 			{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes, Own: true},
+			{Name: "requests", What: "CPU and times of single readings at several rates, over HTTP and gRPC", Slow: minutes, Own: true},
 			{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Own: true},
 			{Name: "columns-fill", What: "the same in columns", Slow: minutes, Own: true},
 			{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Own: true},
@@ -161,7 +162,7 @@ func tables() []bench.Table {
 			Measures: bench.In(bench.Count, "brim cores", "daemons", "mongod cores", "shards"),
 			Note:     "A shard counts as its primary. Processor time alone is counted; network and disks are not.",
 		})
-	return slices.Concat(all, mergeTables(), rateTables(), waitingTables(), curveTables())
+	return slices.Concat(all, []bench.Table{requestsTable()}, mergeTables(), rateTables(), waitingTables(), curveTables())
 }
 
 func claims() []bench.Claim {
@@ -199,7 +200,7 @@ func claims() []bench.Claim {
 		{Says: "RSS at full rate, 10,000 sensors, line protocol", Published: 256 * mib, PublishedAs: "<= 256 MiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", fullRateRow, peakOf)},
 		{Says: "RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", Published: 1024 * mib, PublishedAs: "<= 1 GiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", millionRow, peakOf)},
 		{Says: "journal append without fsync: bytes written in its files", Published: 1e9, PublishedAs: ">= 1 GB/s", Unit: bench.Bytes, Rule: bench.AtLeast, Of: bench.At("journal", "page cache", "written a second")},
-	}, mergeClaims()...)
+	}, slices.Concat(requestsClaims(), mergeClaims())...)
 }
 
 // A trial is one run of the experiment.
@@ -217,7 +218,9 @@ func (t *trial) run(ctx context.Context) {
 		"lines":      t.lines,
 		"grpc":       func(ctx context.Context) { t.beside(ctx, "grpc", compactGRPC) },
 		"ndjson":     func(ctx context.Context) { t.beside(ctx, "ndjson", ndjson) },
-		"timeseries": t.timeseries, "columns": t.columns, "columns-fill": t.columnsFill, "single": t.single, "fill": t.fill, "memory": t.memory, "journal": t.journal, "growth": t.growth,
+		"timeseries": t.timeseries, "columns": t.columns, "columns-fill": t.columnsFill, "single": t.single, "fill": t.fill,
+		"requests": func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates) },
+		"memory":   t.memory, "journal": t.journal, "growth": t.growth,
 		"merge":   func(ctx context.Context) { t.merge(ctx, often().faster()) },
 		"minute":  func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) },
 		"rate":    func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) },

@@ -48,6 +48,17 @@ func TestCheapCells(t *testing.T) {
 	assert.Positive(t, r.Table("timeseries").Median(rawSeries, mongodOf))
 }
 
+// TestRequests sends single readings both ways.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	r := inLab(t, func(ctx context.Context, x *trial) { x.requests(ctx, 200*time.Millisecond, []int{500}) })
+	for _, way := range []string{overHTTP, overGRPC} {
+		for _, measure := range []string{rateOf, brimOf, responseOf, fsyncOf} {
+			assert.Positive(t, r.Table("requests").Median(requestsRow(way, 500), measure), "%s: %s", way, measure)
+		}
+	}
+}
+
 func TestUsersMongoDBIsNotMeasured(t *testing.T) {
 	t.Parallel()
 	r, err := bench.Run(t.Context(), Experiment(), bench.Config{Dir: t.TempDir(), URI: "mongodb://nowhere"})
