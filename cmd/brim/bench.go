@@ -161,7 +161,7 @@ func (o *benchOptions) addCells(cmd *cobra.Command, e *bench.Experiment) {
 		for name := range strings.SplitSeq(s, ",") {
 			name = strings.TrimSpace(name)
 			if !slices.Contains(names, name) {
-				return fmt.Errorf("%q is no cell of %s%s; allowed: %s", name, e.Name, config.DidYouMean("", name, names), strings.Join(names, ", "))
+				return fmt.Errorf("%q is not a cell of %s%s; allowed: %s", name, e.Name, config.DidYouMean("", name, names), strings.Join(names, ", "))
 			}
 			if !slices.Contains(o.config.Cells, name) {
 				o.config.Cells = append(o.config.Cells, name)

@@ -23,7 +23,7 @@ import (
 func (c *Settings) queries() []Setting {
 	return []Setting{
 		{Name: "query-timeout", Kind: "DURATION", Initial: "30s", set: config.Duration(&c.QueryTimeout, time.Millisecond, time.Hour, false), Usage: "how long one answer to a query may take"},
-		{Name: "max-queries", Kind: "N", Initial: strconv.Itoa(read.DefaultQueries()), set: config.Count(&c.MaxQueries, 1, 10_000), Usage: "concurrent queries, by default two for each processor, at least 4; others wait a second, and then get 503"},
+		{Name: "max-queries", Kind: "N", Initial: strconv.Itoa(read.DefaultQueries()), set: config.Count(&c.MaxQueries, 1, 10_000), Usage: "concurrent queries, by default two per CPU, at least 4; others wait a second, and then get 503"},
 		{Name: "query-max-bytes", Kind: "SIZE", Initial: "256MiB", set: config.Size(&c.QueryMaxBytes, 1<<20, 1<<40, false), Usage: "bytes of documents that one answer may read"},
 		{Name: "query-max-samples", Kind: "N", Initial: strconv.Itoa(promapi.DefaultMaxSamples), set: config.Count(&c.QueryMaxSamples, 1, 1_000_000_000), Usage: "samples that one PromQL query may hold in memory, 16 bytes each"},
 		{

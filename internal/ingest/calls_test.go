@@ -234,7 +234,7 @@ func TestMessageBeyondTheInflateRatioIsRefused(t *testing.T) {
 	bomb.Stream = strings.Repeat("x", 4<<20)
 	_, err := client.Write(t.Context(), bomb, grpc.UseCompressor(gzip.Name))
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-	assert.Contains(t, status.Convert(err).Message(), "inflate_ratio: the message inflates to more than it may (--max-inflate-ratio")
+	assert.Contains(t, status.Convert(err).Message(), "inflate_ratio: the inflated message exceeds --max-inflate-ratio")
 	stream, err := client.WriteStream(t.Context(), grpc.UseCompressor(gzip.Name))
 	require.NoError(t, err)
 	require.NoError(t, stream.Send(bomb))

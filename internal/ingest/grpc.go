@@ -418,7 +418,7 @@ func (m *message) inflateMessage(ctx context.Context) error {
 		return err
 	case errors.Is(err, errInflated):
 		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
-			"the message inflates to more than it may (--max-inflate-ratio, --max-body-bytes); nothing was accepted")
+			"the inflated message exceeds --max-inflate-ratio or --max-body-bytes; nothing was accepted")
 	}
 	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeEncodingBroken, Message: "the message is not valid gzip; nothing was accepted", Err: err}
 }

@@ -143,7 +143,7 @@ func ChangeStorage(ctx context.Context, cfg SeriesConfig) (*SeriesResult, error)
 
 func (c *SeriesConfig) check() error {
 	if c.To != store.Bucket && c.To != store.TimeSeries {
-		return fmt.Errorf("storage %q is none to migrate to; allowed: %s and %s", c.To, store.Bucket, store.TimeSeries)
+		return fmt.Errorf("storage %q cannot be migrated to; allowed: %s and %s", c.To, store.Bucket, store.TimeSeries)
 	}
 	if c.Holder == nil {
 		return errors.New("change the storage: no daemon is held")

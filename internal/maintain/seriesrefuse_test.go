@@ -23,7 +23,7 @@ func TestStorageChangeRefuses(t *testing.T) {
 		"no collection":           {store.TimeSeries, nil, "there is no collection"},
 		"what it is already":      {store.Bucket, []bson.D{{{Key: "create", Value: storetest.Stream}}}, "holds bucket documents already"},
 		"a kept collection":       {store.TimeSeries, []bson.D{{{Key: "create", Value: storetest.Stream}}, {{Key: "create", Value: oldName(storetest.Stream)}}}, "its name is needed"},
-		"a storage there is none": {store.Memory, nil, "none to migrate to"},
+		"a storage there is none": {store.Memory, nil, "cannot be migrated to"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

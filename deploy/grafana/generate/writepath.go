@@ -134,7 +134,7 @@ func requests() []panel {
 			about: "By the rule that they break. They are not accepted, and their sender got the reason."},
 		{title: "Requests refused whole", unit: requestsSec, stack: true, queries: each("{{reason}}", total("brim_journal_refused_total", "reason"), "busy", total(`brim_ingest_busy_total{reason="wait"}`)),
 			about: "Answered 503, nothing of them accepted. journal_full and queue_full: MongoDB accepts less than arrives. busy: requests wait too long for memory (--ingest-max-bytes). journal_failed: check the disk."},
-		{title: "Daemon", unit: count, about: "Processors in use, and memory (dashed, right). Memory is bounded: the rest waits in the journal.",
+		{title: "Daemon", unit: count, about: "CPUs in use, and memory (dashed, right). Memory is bounded: the rest waits in the journal.",
 			queries: with(each("CPUs", `sum(rate(process_cpu_seconds_total{job="brim"}[$__rate_interval]))`), inBytes, "resident", `sum(process_resident_memory_bytes{job="brim"})`)},
 	}
 }

@@ -60,7 +60,7 @@ func (a *Advice) costs() []report.Fact {
 		{Name: "bytes on disk", Value: fmt.Sprintf("%s: data %s, index %s; %s when %s are kept", size(c.Bytes()), size(c.Data), size(c.Index), size(c.Disk), Span(n.kept()))},
 		{Name: "mongod", Value: fmt.Sprintf("%s CPU-s: writing %s, checkpoints %s, sealing %s, queries %s", number(c.CPU().Mongod), number(c.Write.Mongod), number(c.Rewrite), number(c.Seal.Mongod), number(c.Query.Mongod))},
 		{Name: "brim", Value: fmt.Sprintf("%s CPU-s: ingest %s (%d in a request), writing %s, sealing %s, queries %s", number(ingest+c.CPU().Brim), number(ingest), n.Batch, number(c.Write.Brim), number(c.Seal.Brim), number(c.Query.Brim))},
-		{Name: "processors", Value: fmt.Sprintf("%.2g of them on average", (c.CPU().Total()+ingest)/day.Seconds())},
+		{Name: "CPUs", Value: fmt.Sprintf("%.2g of them on average", (c.CPU().Total()+ingest)/day.Seconds())},
 		{Name: "written to disk", Value: size(c.Written) + " by checkpoints, beside the journals"},
 		{Name: "a query", Value: fmt.Sprintf("%s, %s documents", bench.Seconds.Format(c.QuerySeconds), number(c.QueryDocuments))},
 	}
@@ -189,7 +189,7 @@ func (a *Advice) warn(within bool) {
 func (a *Advice) warnProcessors() {
 	used := (a.Chosen.CPU().Total() + a.Figures.Ingest*a.Needs.perDay()) / day.Seconds()
 	if used > float64(a.Environment.Cores) {
-		a.Warnings = append(a.Warnings, fmt.Sprintf("This takes %s processors, more than the %d of this machine.", number(used), a.Environment.Cores))
+		a.Warnings = append(a.Warnings, fmt.Sprintf("This takes %s CPUs, more than the %d of this machine.", number(used), a.Environment.Cores))
 	}
 }
 

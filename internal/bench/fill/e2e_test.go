@@ -58,7 +58,7 @@ func TestExperimentRunsInSmall(t *testing.T) {
 	for _, cell := range cells[2:] {
 		assert.Len(t, r.Table("speed").Samples(cell, "p50"), 1, cell)
 		assert.Positive(t, r.Table("capacity").Median(cell, "readings/s"), cell)
-		assert.Positive(t, r.Table("capacity").Median(cell, "for each processor of mongod"), cell)
+		assert.Positive(t, r.Table("capacity").Median(cell, "per CPU of mongod"), cell)
 	}
 	_, err = json.Marshal(r)
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ import (
 const (
 	rate     = 2000            // readings a second, as published
 	interval = 5 * time.Second // of a sensor, as published
-	// perRequest leaves the processors to MongoDB: with a request for each reading,
+	// perRequest leaves the CPUs to MongoDB: with a request for each reading,
 	// daemon and load would take as much.
 	perRequest = 10
 	// drain is long enough for what gathers, and short enough for what is behind.
@@ -206,7 +206,7 @@ func tables() []bench.Table {
 		},
 		{
 			Name: "capacity", Title: "The most that MongoDB stores into hourly buckets, one reading per update", Variant: "buckets filled to",
-			Measures: bench.In(bench.PerSecond, "readings/s", "for each processor of mongod"),
+			Measures: bench.In(bench.PerSecond, "readings/s", "per CPU of mongod"),
 			Note:     "Lanes write through the daemon's store without the daemon. Well below this rate a fuller bucket costs CPU, and little time; near it writes queue.",
 		},
 	}
@@ -229,7 +229,7 @@ func tables() []bench.Table {
 func claims() []bench.Claim {
 	const (
 		grows = "An update changes the document in memory and is logged alone, so a full bucket costs more copying but no more disk at once; only what queues takes tens of milliseconds."
-		costs = "What an update of a full bucket costs the processors bounds what can be stored; the guard, the command and the journal cost the same whatever the bucket holds."
+		costs = "What an update of a full bucket costs the CPUs bounds what can be stored; the guard, the command and the journal cost the same whatever the bucket holds."
 	)
 	start := bench.At("load", hourSingle, "p50 at the start")
 	return []bench.Claim{
@@ -250,7 +250,7 @@ func claims() []bench.Claim {
 		},
 		{
 			Says: "the same: the highest rate that one CPU core of MongoDB stores", Published: 800. / 2000, PublishedAs: "2,000 → 800/s (start, after 55 min)", Unit: bench.PerSecond, Rule: bench.PairedFactor,
-			From: bench.At("capacity", prefilledCell(5), "for each processor of mongod"), Of: bench.At("capacity", prefilledCell(95), "for each processor of mongod"), Because: costs,
+			From: bench.At("capacity", prefilledCell(5), "per CPU of mongod"), Of: bench.At("capacity", prefilledCell(95), "per CPU of mongod"), Because: costs,
 		},
 		{
 			Says: "5-minute buckets, one reading per update: p50 of a write in the last third of the window as in the first", PublishedAs: "2 ms, flat", Unit: bench.Seconds, Rule: bench.Same, Alike: 1.25,
@@ -260,7 +260,7 @@ func claims() []bench.Claim {
 		{
 			Says: "5-minute buckets, one reading per update: p99 of a write compared with p50", Published: 8. / 2, PublishedAs: "2 ms, 8 ms", Unit: bench.Seconds, Rule: bench.PairedFactor, Alike: 2.5,
 			From: bench.At("load", fiveSingle, "p50"), Of: bench.At("load", fiveSingle, "p99"),
-			Because: "How far the slowest writes are from the median depends on the machine's processors and disk, and on what else uses them.",
+			Because: "How far the slowest writes are from the median depends on the machine's CPUs and disk, and on what else uses them.",
 		},
 	}
 }
@@ -414,8 +414,8 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 			c := &groups[g]
 			lab.Step("hourly buckets of %s, round %d of %d", c.cell, i+1, p.prefilledRepeats())
 			add(lab, c.cell, c.next(p).run(ctx, lab, m, d), false)
-			rate, perProcessor := c.capacity(ctx, m, p.burst())
-			lab.Row("capacity", c.cell, rate, perProcessor)
+			rate, perCPU := c.capacity(ctx, m, p.burst())
+			lab.Row("capacity", c.cell, rate, perCPU)
 		}
 	}
 	bench.Check(d.Close())
@@ -462,9 +462,9 @@ func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.pr
 
 // capacity writes readings of all sensors, one per update, as fast as MongoDB
 // stores them, and returns the rate, and that for each second that mongod used a
-// processor, in which other work on the machine does not count. The daemon is idle
+// CPU, in which other work on the machine does not count. The daemon is idle
 // meanwhile: lanes write to its collection.
-func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perProcessor float64) {
+func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perCPU float64) {
 	bench.Check(m.Settle(ctx))
 	readings := 0
 	spent := m.Measure(ctx, func(ctx context.Context) (err error) {

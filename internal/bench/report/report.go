@@ -342,7 +342,7 @@ func About(d time.Duration) string {
 
 func facts(r *bench.Result) []report.Fact {
 	e := &r.Environment
-	machine := []string{cmp.Or(e.Processor, "unknown processor"), plural(e.Cores, "core")}
+	machine := []string{cmp.Or(e.Processor, "unknown CPU"), plural(e.Cores, "core")}
 	if e.MemoryMiB > 0 {
 		machine = append(machine, chart.Format(chart.Bytes, float64(e.MemoryMiB)*(1<<20))+" of memory")
 	}

@@ -83,7 +83,7 @@ func TestTextOfAllEndsWithOneTable(t *testing.T) {
 func TestTextOfUnknownFacts(t *testing.T) {
 	t.Parallel()
 	r := &bench.Result{Experiment: "x", Environment: bench.Environment{System: "plan9/386"}}
-	assert.Contains(t, textOf(t, 0, r), "- machine: unknown processor, 0 cores, plan9/386\n- mongod: none was started\n- disk: unknown file system on a disk of unknown kind\n- brim: unknown version, MongoDB driver unknown\n")
+	assert.Contains(t, textOf(t, 0, r), "- machine: unknown CPU, 0 cores, plan9/386\n- mongod: none was started\n- disk: unknown file system on a disk of unknown kind\n- brim: unknown version, MongoDB driver unknown\n")
 	r.Environment.Database = "brim_bench_x"
 	assert.Contains(t, textOf(t, 0, r), "- mongod: unknown\n- database: brim_bench_x")
 	r.Environment.Mongod = "8.0.4"

@@ -160,7 +160,7 @@ func tables() []bench.Table {
 		bench.Table{
 			Name: "hosts", Title: "Past one machine, by arithmetic: hosts of 16 such cores, 60 % of them in use", Variant: "readings/s, readings an update",
 			Measures: bench.In(bench.Count, "brim cores", "daemons", "mongod cores", "shards"),
-			Note:     "A shard counts as its primary. Processor time alone is counted; network and disks are not.",
+			Note:     "A shard counts as its primary. Only CPU time is counted; network and disks are not.",
 		})
 	return slices.Concat(all, []bench.Table{requestsTable()}, mergeTables(), rateTables(), waitingTables(), curveTables())
 }

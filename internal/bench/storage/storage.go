@@ -70,12 +70,12 @@ func tables() (all []bench.Table) {
 				Name: "signals, " + cache, Title: "The doctor's signals when p99 was ten times idle, with the " + cache + " cache", Variant: "signal",
 				Measures: slices.Concat(bench.In(bench.Count, "before the ramp", "worst until then", "then"), bench.In(bench.Seconds, "degrading after"), bench.In(bench.Count, placeOf, overOf)),
 				Note: "In the doctor's units. Place: in the order in which signals began to degrade, in two samples at least, and of a rate in two in a row; behind all others if it did not. " +
-					"Over its threshold, and disk first: 1 if so. None of the published signals covers the processor: see the table of the ramp.",
+					"Over its threshold, and disk first: 1 if so. None of the published signals covers the CPU: see the table of the ramp.",
 			},
 			bench.Table{
 				Name: "ramp, " + cache, Title: "The ramp, with the " + cache + " cache", Variant: "readings/s offered",
 				Measures: slices.Concat(
-					bench.In(bench.PerSecond, "stored"), bench.In(bench.Seconds, "p50", "p99"), bench.In(bench.Count, "processors of mongod", "of all"),
+					bench.In(bench.PerSecond, "stored"), bench.In(bench.Seconds, "p50", "p99"), bench.In(bench.Count, "CPUs of mongod", "of all"),
 					bench.In(bench.Ratio, "disk busy"), bench.In(bench.Seconds, "await"), bench.In(bench.Count, "operations/s"), bench.In(bench.Bytes, "bytes/s")),
 				Note: "Times count from when a write was due. The ramp ends when p99 is ten times that of the first step for two seconds. " +
 					"A busy disk with operations below 128 KiB on average is bound by operations, above by throughput; long waits on a disk that is not busy are bound by latency.",
@@ -139,7 +139,7 @@ func claims() (all []bench.Claim) {
 		},
 		bench.Claim{
 			Says: "serverStatus takes less than 1 ms (p50, idle)", Published: 1e-3, PublishedAs: "< 1 ms", Unit: bench.Seconds, Rule: bench.AtMost,
-			Of: bench.At("status", fullForm+idle, "p50"), Because: "The answer is put together and sent anew each time, and how long that takes depends on the processor.",
+			Of: bench.At("status", fullForm+idle, "p50"), Because: "The answer is put together and sent anew each time, and how long that takes depends on the CPU.",
 		})
 }
 
