@@ -25,7 +25,7 @@ func TestAnyOrderCountsOnce(t *testing.T) {
 			a := anyOrder{rolls: newRolls(t, retention()), random: rand.New(rand.NewPCG(seed, 1)), expired: make(map[int64]bool), used: make(map[time.Duration]bool)}
 			for range 60 {
 				a.act()
-				require.EqualValues(t, a.want, a.count(), "%v", a.story)
+				require.Equal(t, a.want, a.count(), "%v", a.story)
 			}
 		})
 	}
