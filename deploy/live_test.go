@@ -124,11 +124,11 @@ func (s *server) asked(questions []question) (open []question, unseen int) {
 	return open, unseen
 }
 
-// bothStores configures a bucket stream, a time-series stream, and a subscription whose
+// bothStores configures a bucket stream with rollups, a time-series stream, and a subscription whose
 // broker is away, so that every metric has a series.
 const bothStores = `granularity: 1m
 streams:
-  readings: {storage: bucket}
+  readings: {storage: bucket, seal-after: 2h, rollup: 1h}
   series: {storage: timeseries}
 mqtt:
   away: {url: 'mqtt://127.0.0.1:1', topic: '{sensorId}'}

@@ -54,7 +54,7 @@ func TestRollupsOutliveReadings(t *testing.T) {
 						} `json:"result"`
 					} `json:"data"`
 				}
-				require.NoError(t, json.Unmarshal([]byte(ask("/prometheus/api/v1/query_range?" + url.Values{
+				require.NoError(t, json.Unmarshal([]byte(ask("/prometheus/api/v1/query_range?"+url.Values{
 					"query": {query}, "start": {fmt.Sprint(base.Add(time.Hour).Unix())}, "end": {fmt.Sprint(base.Add(4 * time.Hour).Unix())}, "step": {"3600"},
 				}.Encode())), &got))
 				require.Len(t, got.Data.Result, 1, query)

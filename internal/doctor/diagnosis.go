@@ -327,7 +327,7 @@ var diagnoses = []diagnosis{
 		why: func(s *Seen) string {
 			return "some may have been due for " + round(s.WritePath.SealLag/3600) + " h; until they are sealed, they take more space"
 		},
-		symptom: "windows have been due to be sealed for more than an hour. Readings are stored and read as usual, but take more space.",
+		symptom: "windows have been due to be sealed for more than an hour. Readings are stored and read as usual, but take more space. Where the stream has rollups, they do not expire meanwhile.",
 		look:    "\"Sealing is behind\", \"Sealed parts\"; the daemon's log (\"sealing waits for other daemons\", \"sealing was interrupted\"); `/status` has the progress and its last error.",
 		remedies: []remedy{
 			{action: "check whether it is falling: a first pass over many sensors takes hours, and sealing slows down while updates are late", cost: "none"},

@@ -124,5 +124,5 @@ func (c *collector) replaceGone(of *selection, set *tagSet, name string, in *ser
 			times, values = append(times, step.Start+1+k*(length-1)/n), append(values, value)
 		}
 	}
-	in.times, in.values = append(times, rest.times...), append(values, rest.values...)
+	in.times, in.values = slices.Concat(times, rest.times), slices.Concat(values, rest.values)
 }

@@ -132,13 +132,19 @@ func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info,
 	return s.ensureView(ctx, now.View)
 }
 
+// expiryMargin is how much longer parts stay where they have rollups: a reading that comes late, as
+// old as it may be, must be stored, sealed and counted while all other parts of its step are there.
+const expiryMargin = 2 * time.Hour
+
 // expire makes MongoDB remove buckets when their youngest reading can be no
 // younger than the retention: it counts from a bucket's start.
 func (s *Store) expire(ctx context.Context, c store.Collection, retention time.Duration) error {
 	if retention == 0 {
 		return c.EnsureExpiry(ctx, "bucketStart", 0)
 	}
-	retention += s.Rollup // so that a reading that comes late finds the other parts of its step
+	if s.Rollup > 0 {
+		retention += s.Rollup + expiryMargin
+	}
 	have, _, err := c.Expiry(ctx)
 	if err != nil {
 		return err

@@ -147,7 +147,9 @@ func (s *Store) compare(ctx context.Context, of *shadow, q telemetry.SummaryQuer
 	for at := range open {
 		asked[at], there[at] = of.steps[at], make(map[string]bool)
 	}
-	err = s.overlapping(ctx, q.Sensor, asked, bson.E{}, func(doc bson.Raw, at int64) { there[at][sourceKey(doc)] = true })
+	err = s.overlapping(ctx, q.Sensor, asked, bson.E{}, func(doc bson.Raw, at int64) {
+		there[at][sourceKey(doc)] = sealedSince(doc) <= asked[at].at // else it was written again
+	})
 	if err != nil {
 		return err
 	}
@@ -177,7 +179,7 @@ func (s *Store) overlapping(ctx context.Context, sensor string, steps map[int64]
 	if property.Key != "" {
 		filter = append(filter, property)
 	}
-	find := options.Find().SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}})
+	find := options.Find().SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}, {Key: "sealed", Value: 1}})
 	for doc, err := range s.Each(ctx, filter, find, 0) {
 		if err != nil {
 			return err
@@ -200,7 +202,7 @@ func (s *Store) gone(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry
 			return
 		}
 		days, _, err := s.rolledDays(ctx, q.Sensor, q.From, q.To)
-		var there map[int64]map[string]bool
+		var there map[int64]map[string]int64
 		if err == nil && len(days) > 0 {
 			there, err = s.partsThere(ctx, q.Sensor, days[0].start, days[len(days)-1].start+dayMillis)
 		}
@@ -222,10 +224,11 @@ func (s *Store) gone(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry
 	}
 }
 
-// lacks reports whether a part that the step counts is not there.
-func (r *rolled) lacks(there map[string]bool) bool {
+// lacks reports whether a part that the step counts is not there, given when those that are
+// there were sealed for the first time.
+func (r *rolled) lacks(there map[string]int64) bool {
 	for key := range r.sources {
-		if !there[key] {
+		if since, ok := there[key]; !ok || since > r.at {
 			return true
 		}
 	}
@@ -242,10 +245,10 @@ func (r *rolled) summary() telemetry.Summary {
 	return out
 }
 
-// partsThere returns the keys of a sensor's parts in some days, by day. The index is enough for that.
-func (s *Store) partsThere(ctx context.Context, sensor string, from, to int64) (map[int64]map[string]bool, error) {
-	there := make(map[int64]map[string]bool)
-	find := options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}})
+// partsThere returns when a sensor's parts were sealed for the first time, by day and key.
+func (s *Store) partsThere(ctx context.Context, sensor string, from, to int64) (map[int64]map[string]int64, error) {
+	there := make(map[int64]map[string]int64)
+	find := options.Find().SetProjection(bson.D{{Key: "sealed", Value: 1}})
 	for doc, err := range s.Each(ctx, s.ofSensor(sensor, bson.D{startingIn(sensor, from, to)}), find, 0) {
 		if err != nil {
 			return nil, err
@@ -256,9 +259,9 @@ func (s *Store) partsThere(ctx context.Context, sensor string, from, to int64) (
 		}
 		day := store.WindowStart(start, 24*time.Hour)
 		if there[day] == nil {
-			there[day] = make(map[string]bool)
+			there[day] = make(map[string]int64)
 		}
-		there[day][sourceKey(doc)] = true
+		there[day][sourceKey(doc)] = sealedSince(doc)
 	}
 	return there, nil
 }

@@ -362,8 +362,7 @@ type Roll struct {
 const rollAtOnce = 5000
 
 // Rolls yields what brings the rollups of a sensor up to date: for parts that are sealed and not
-// counted, whose windows start at or after from, and whose steps have ended. A Roll must be
-// applied before the next but one for the same day is made. It ends with an error if one occurs.
+// counted, whose windows start at or after from, and whose steps have ended. There is one for each day. It ends with an error if one occurs.
 func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) iter.Seq2[Roll, error] {
 	return func(yield func(Roll, error) bool) {
 		for {
@@ -410,12 +409,11 @@ func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) 
 		return nil, false, err
 	}
 	days = make(map[int64]map[int64]bool)
-	for i, doc := range docs {
+	newest := int64(0)
+	for _, doc := range docs {
 		start, _ := doc.Lookup("_id", "b").DateTimeOK()
 		day := store.WindowStart(start, 24*time.Hour)
-		if i > 0 && len(docs) == rollAtOnce && len(days) > 0 && days[day] == nil && start > day && i > rollAtOnce/2 {
-			break // the day may be incomplete
-		}
+		newest = day
 		if days[day] == nil {
 			days[day] = make(map[int64]bool)
 		}
@@ -425,7 +423,10 @@ func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) 
 			days[day][step] = true
 		}
 	}
-	return days, len(docs) == rollAtOnce, nil
+	if more = len(docs) == rollAtOnce; more && len(days) > 1 {
+		delete(days, newest) // it may be incomplete
+	}
+	return days, more, nil
 }
 
 // roll makes the steps of a day. The rollup is read before the parts: if another daemon writes
@@ -543,10 +544,13 @@ func (r *roller) gather(ctx context.Context, from, to int64) error {
 		if one.stale {
 			continue
 		}
+		e.given = len(e.open) // all is sorted at the end
 		if err := e.unpack(ctx, packed{order: len(r.sources) - 1, doc: slices.Clone(doc)}); err != nil {
 			return err
 		}
 	}
+	e.given = 0
+	e.sort()
 	r.all = e.open
 	for i, one := range r.all {
 		if of := r.sources[one.order]; r.rule != store.LastWins || !r.repeatsTime(i) {
@@ -625,9 +629,9 @@ func (r *roller) sum(at int64, of map[string]*source) *rolled {
 		out.sources[key] = one.counts[at]
 		out.at = max(out.at, one.since)
 	}
-	from := slices.IndexFunc(r.all, func(d due) bool { return d.Time.UnixMilli() >= at })
+	from, _ := slices.BinarySearchFunc(r.all, at, func(d due, at int64) int { return cmp.Compare(d.Time.UnixMilli(), at) })
 	var distinct store.Distinct
-	for i, end := max(0, from), at+r.store.Rollup.Milliseconds(); i < len(r.all) && r.all[i].Time.UnixMilli() < end; {
+	for i, end := from, at+r.store.Rollup.Milliseconds(); i < len(r.all) && r.all[i].Time.UnixMilli() < end; {
 		to := i + 1
 		for to < len(r.all) && r.all[to].Time.Equal(r.all[i].Time) {
 			to++
@@ -675,14 +679,14 @@ func guardOf(doc bson.Raw) bson.E {
 	return bson.E{Key: "w", Value: bson.D{{Key: "$exists", Value: false}}}
 }
 
-// sealedSince returns when a document was sealed for the first time.
+// sealedSince returns when a document was sealed for the first time; math.MaxInt64: it never was.
 func sealedSince(doc bson.Raw) int64 {
 	if since, ok := doc.Lookup("sealed", "since").DateTimeOK(); ok {
 		return since
 	}
 	at, ok := doc.Lookup("sealed", "at").DateTimeOK()
 	if !ok {
-		return math.MinInt64
+		return math.MaxInt64
 	}
 	return at
 }
