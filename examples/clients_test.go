@@ -59,6 +59,26 @@ func TestGRPCFromPython(t *testing.T) {
 	assert.Len(t, d.readings(t, "grpc-7"), 100)
 }
 
+// TestOpenTelemetryApplication runs the application of docs/opentelemetry.md.
+func TestOpenTelemetryApplication(t *testing.T) {
+	t.Parallel()
+	path, d := python(t, "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"), startDaemon(t)
+	document, err := os.ReadFile("../docs/opentelemetry.md")
+	require.NoError(t, err)
+	_, program, _ := strings.Cut(string(document), "app.py <<'END'\n")
+	program, _, found := strings.Cut(program, "END\n")
+	require.True(t, found)
+	require.Contains(t, program, "127.0.0.1:8430")
+	cmd := exec.CommandContext(t.Context(), path, "-c", strings.Replace(program, "127.0.0.1:8430", d.http, 1)) //nolint:gosec // our document
+	cmd.Dir, cmd.Env = t.TempDir(), d.env("OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20"+d.token)
+	said, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	assert.Empty(t, string(said))
+	all := d.readings(t, "otel_scope_name=shop,service_name=shop")
+	require.NotEmpty(t, all)
+	assert.Contains(t, all[len(all)-1].Fields, telemetry.Field{Name: "orders", Value: telemetry.IntValue(50)})
+}
+
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t)

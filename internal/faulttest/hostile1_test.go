@@ -33,6 +33,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
 )
 
 // TestHOSTILE1 runs many attacks with and without a token concurrently, while good clients
@@ -78,6 +79,7 @@ type siege struct {
 	daemon   *daemon
 	secured  *daemon // speaks TLS, and has nothing to do but to be attacked
 	attacker *attacker
+	broker   *mqtttest.Broker  // nil: mosquitto is missing
 	tokens   map[string]string // by identity
 }
 
@@ -102,7 +104,12 @@ func (g *siege) start() {
 	dir := t.TempDir()
 	accessFile, config := filepath.Join(dir, "access.yaml"), filepath.Join(dir, "brim.yaml")
 	require.NoError(t, os.WriteFile(accessFile, []byte(file), 0o600))
-	require.NoError(t, os.WriteFile(config, []byte("streams:\n  "+preyStream+": {granularity: 1h}\n"), 0o600))
+	settings := "streams:\n  " + preyStream + ": {granularity: 1h}\n"
+	if _, err := exec.LookPath("mosquitto"); err == nil || os.Getenv("BRIM_REQUIRE_PROGRAMS") != "" {
+		g.broker = mqtttest.Start(t)
+		settings += "mqtt-url: " + g.broker.URL() + "\nmqtt-stream: " + preyStream + "\nmqtt:\n  bad: {topic: 'hostile/{sensorId}'}\n  plant: {topic: 'spBv1.0/#'}\n"
+	}
+	require.NoError(t, os.WriteFile(config, []byte(settings), 0o600))
 	uri := strings.Replace(g.uri, "mongodb://", "mongodb://brim:"+mongoSecret+"@", 1)
 	uri = strings.Replace(uri, "/?", "/?authSource="+g.db.Name()+"&", 1)
 	g.daemon = newDaemon(t, "--mongo-uri", uri, "--database", g.db.Name(), "--config", config, "--access-file", accessFile)
@@ -132,8 +139,12 @@ func (g *siege) startSecured(dir, accessFile string) *daemon {
 // target is what attackers know; first is the number of their first sensor.
 func (g *siege) target(first int) target {
 	host := func(url string) string { return strings.TrimPrefix(url, "http://") }
+	mqtt := ""
+	if g.broker != nil {
+		mqtt = g.broker.Address
+	}
 	return target{
-		HTTP: host(g.daemon.HTTP), GRPC: g.daemon.GRPC, Admin: host(g.daemon.Admin), TLS: host(g.secured.HTTP),
+		MQTT: mqtt, HTTP: host(g.daemon.HTTP), GRPC: g.daemon.GRPC, Admin: host(g.daemon.Admin), TLS: host(g.secured.HTTP),
 		Token: g.tokens["attacker"], Swarm: g.tokens["swarm"], Full: full(), First: first,
 	}
 }
@@ -219,6 +230,9 @@ func (g *siege) provoke() {
 	a.post(ctx, "", nil)
 	a.readyBombs()
 	a.sendBomb(ctx)
+	for _, one := range a.inputAttacks() {
+		one.once(ctx)
+	}
 	for range mostSensors / fewSensors * 2 {
 		a.newSensors(ctx, fewSensors)
 	}
@@ -277,6 +291,21 @@ func (g *siege) checkGone(idle float64) {
 func (g *siege) checkCounted() {
 	_, body, err := g.daemon.ask(http.MethodGet, "/metrics")
 	require.NoError(g.t, err)
+	if g.broker != nil {
+		sent, counted := g.attacker.seen("mqtt published"), sumOf(body, "brim_mqtt_refused_total", "")
+		g.t.Logf("%.0f bad messages refused", counted)
+		if sent == 0 || counted < sent {
+			g.t.Errorf("%.0f bad messages published, %.0f counted as refused", sent, counted)
+		}
+		if up := sumOf(body, "brim_mqtt_connected", ""); up != 2 {
+			g.t.Errorf("%.0f of 2 subscriptions are connected", up)
+		}
+	}
+	for _, protocol := range []string{"otlp_http", "remote_write"} {
+		if sumOf(body, "brim_ingest_requests_total", `protocol="`+protocol+`"`) == 0 {
+			g.t.Errorf("no request of %s is counted", protocol)
+		}
+	}
 	for _, code := range []string{"401", "413", "429"} {
 		seen, counted := g.attacker.seen(code), sumOf(body, "brim_ingest_requests_total", `code="`+code+`"`)
 		if seen == 0 {
@@ -354,8 +383,8 @@ func rest(ctx context.Context, d time.Duration) {
 // Attackers have addresses other than those of the good clients, so that the daemon can
 // tell them apart.
 type attacker struct {
-	http, grpc, admin, tls, token, swarm string // as of target
-	full                                 bool
+	http, grpc, admin, mqtt, tls, token, swarm string // as of target
+	full                                       bool
 
 	client *http.Client
 	h2     *http.Client // HTTP/2 without TLS, as gRPC speaks
@@ -371,7 +400,7 @@ type attacker struct {
 
 // attacks lists all attacks. The short form has fewer attackers.
 func (a *attacker) attacks() []attack {
-	return slices.Concat(a.bombs(), a.slowClients(), a.strangeReadings(), a.floods(), a.grpcAttacks(), a.tlsAttacks())
+	return slices.Concat(a.bombs(), a.slowClients(), a.strangeReadings(), a.floods(), a.grpcAttacks(), a.tlsAttacks(), a.inputAttacks())
 }
 
 // pick returns the value for the form at hand.
@@ -591,6 +620,7 @@ type attack struct {
 // A target is what attackers know about the daemon.
 type target struct {
 	HTTP, GRPC, Admin string // host:port
+	MQTT              string // a broker; empty: none
 	TLS               string // the HTTP listener of a daemon that speaks TLS
 	Token, Swarm      string // with quotas; the swarm's is for new sensors alone
 	Full              bool   // the form
@@ -599,7 +629,7 @@ type target struct {
 
 func newAttacker(t target) *attacker {
 	a := &attacker{
-		http: t.HTTP, grpc: t.GRPC, admin: t.Admin, tls: t.TLS, token: t.Token, swarm: t.Swarm, full: t.Full, next: t.First, first: t.First,
+		http: t.HTTP, grpc: t.GRPC, admin: t.Admin, mqtt: t.MQTT, tls: t.TLS, token: t.Token, swarm: t.Swarm, full: t.Full, next: t.First, first: t.First,
 		codes: make(map[string]int), texts: make(map[string]bool),
 	}
 	transport := &http.Transport{DialContext: dialElsewhere, MaxIdleConnsPerHost: 64, DisableCompression: true}

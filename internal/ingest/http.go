@@ -123,12 +123,12 @@ func (srv *Server) reads(serve http.HandlerFunc) http.Handler {
 func (srv *Server) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusNotFound, problem{
 		Code:    codePathUnknown,
-		Message: "there is nothing at " + telemetry.Quote([]byte(r.URL.Path)) + "; " + PathHint(r.URL.Path),
+		Message: "there is nothing at " + telemetry.Quote([]byte(r.URL.Path)) + "; " + pathHint(r.URL.Path),
 	})
 }
 
-// PathHint says where to go instead of a path that does not exist.
-func PathHint(path string) string {
+// pathHint says where to go instead of a path that does not exist.
+func pathHint(path string) string {
 	for _, h := range []struct{ prefix, hint string }{
 		{"/v1/traces", "of OpenTelemetry's signals, Brim accepts metrics: POST /v1/metrics. Do not export traces to it"},
 		{"/v1/logs", "of OpenTelemetry's signals, Brim accepts metrics: POST /v1/metrics. Do not export logs to it"},

@@ -49,6 +49,12 @@ type MessageError struct {
 	Refused int // readings; 0: the message as a whole
 }
 
+// MessageCodes returns the codes of messages that are refused as a whole, beside the codes of
+// readings.
+func MessageCodes() []string {
+	return []string{codeTooMany, codeNoReadings, codeStreamUnknown, codeInternal}
+}
+
 // Error implements error.
 func (e *MessageError) Error() string { return e.Code + ": " + e.Message }
 

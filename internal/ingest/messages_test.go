@@ -120,6 +120,8 @@ func TestRefusedMessages(t *testing.T) {
 		"one of two lines":   {published(PayloadLine, "m a=1\nm a="), "malformed", 1, 1},
 		"a comment":          {published(PayloadLine, "# nothing"), "no_readings", 0, 0},
 		"too many":           {published(PayloadJSON, many), "readings_too_many", 0, 0},
+		"flat JSON twice":    {published(PayloadJSON, `{"a":1,"a":2}`), "unknown_key", 1, 0},
+		"deep flat JSON":     {published(PayloadJSON, `{"a":{"b":1}}`), "value_type", 1, 0},
 		"unknown stream":     {unknown, "stream_unknown", 0, 0},
 		"no sensor":          {nameless, "sensor_missing", 1, 0},
 		"a tag given twice":  {published(PayloadJSON, `{"fields":{"a":1},"tags":{"site":"x"}}`), "tag_duplicate", 1, 0},

@@ -326,6 +326,7 @@ func TestOTLPRefusesWhole(t *testing.T) { //nolint:tparallel // its cases are co
 	assert.JSONEq(t, `{"code":12, "message":"type_unknown: Content-Type \"text/plain\" cannot be read; allowed: application/x-protobuf and application/json"}`, w.Body.String())
 	for body, want := range map[string]string{
 		`{"resourceMetrics":[`: "unexpected end", `[]`: "it must be an object",
+		`{"sensorId":"s","fields":{"t":1}}`:                                 `the body has "fields" and no resourceMetrics, so it is not an OTLP export of metrics; readings in Brim's own format go to POST /v1/readings`,
 		`{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":5}]}]}]}`: `ReadString: expects " or n, but found 5, error found in #10 byte of ...|[{"name":5}]`,
 		`{} {}`: "there is data after the object",
 		`{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"sum":{"aggregationTemporality":"DELTA"}}]}]}]}`: `ReadEnumValue: unknown string value`,

@@ -73,7 +73,10 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 // not know, and would answer that all is accepted.
 func checkMembers(body []byte) error {
 	var members map[string]json.RawMessage
-	if json.Unmarshal(body, &members) != nil || len(members) == 0 {
+	if err := json.Unmarshal(body, &members); err != nil {
+		return fmt.Errorf("the body is not JSON: %w", err)
+	}
+	if len(members) == 0 {
 		return nil
 	}
 	for _, name := range []string{"resourceMetrics", "resource_metrics"} {

@@ -250,6 +250,10 @@ func (d *remoteDecoder) afford() error {
 	return d.in.afford(need)
 }
 
+// samplesPerReading bounds the samples of a request: a small body inflates to millions, of which
+// each takes ten times its length.
+const samplesPerReading = 100
+
 // series decodes one series: its labels first, then its samples.
 func (d *remoteDecoder) series(message []byte) error {
 	d.pairs, d.key, d.name, d.names = d.pairs[:0], d.key[:0], nil, 0
@@ -262,7 +266,10 @@ func (d *remoteDecoder) series(message []byte) error {
 	if err != nil {
 		return err
 	}
-	d.in.remote.all += samples
+	if d.in.remote.all += samples; d.in.remote.all > samplesPerReading*d.in.most {
+		return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
+			"the request contains more than %d samples (%d times --max-readings-per-request); nothing was accepted, send smaller requests", samplesPerReading*d.in.most, samplesPerReading)
+	}
 	if refusal := d.check(samples); refusal != nil {
 		return d.refuse(refusal)
 	}

@@ -313,6 +313,8 @@ func TestRemoteWriteNegotiates(t *testing.T) {
 	srv, j := newTestServer(t, func(c *Config) { c.MaxReadings = 1 })
 	w := postRemote(t, srv, typeRemoteV1, encodeV1(append(good, one(1, "__name__", "up", "job", "x"))))
 	assert.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
+	w = post(t, srv, "/api/v1/write", typeRemoteV1, string(snappy.Encode(nil, []byte("\x0a\xca\x01"+strings.Repeat("\x12\x00", 101)))), "Content-Encoding", "snappy")
+	assert.Contains(t, w.Body.String(), "the request contains more than 100 samples (100 times --max-readings-per-request)")
 	assert.Empty(t, j.readings())
 	w = postRemote(t, srv, typeRemoteV1, v1, "Brim-Stream", "mem")
 	assert.Equal(t, http.StatusNoContent, w.Code, w.Body)
@@ -510,7 +512,7 @@ func BenchmarkRemoteWrite(b *testing.B) {
 // TestRemoteWriteKeepsToItsMemory has messages that take far more memory than bytes.
 func TestRemoteWriteKeepsToItsMemory(t *testing.T) {
 	t.Parallel()
-	srv, j := newTestServer(t, func(c *Config) { c.MaxBodyBytes, c.MaxBytes = 1<<20, LeastBudget(1<<20) })
+	srv, j := newTestServer(t, func(c *Config) { c.MaxBodyBytes, c.MaxBytes, c.MaxReadings = 1<<20, LeastBudget(1<<20), 100_000 })
 	series := func(content []byte) []byte {
 		return append(binary.AppendUvarint([]byte{5<<3 | 2}, uint64(len(content))), content...)
 	}

@@ -110,6 +110,8 @@ func TestProblems(t *testing.T) {
 		{"PUT", "/v1/streams/mem/readings", nil, 405, `{"code":"method_not_allowed","message":"PUT is not allowed here; readings are sent with POST"}`},
 		{"POST", "/v1/streams", nil, 405, `{"code":"method_not_allowed","message":"POST is not allowed here"}`},
 		{"GET", "/", nil, 404, `{"code":"path_unknown","message":"there is nothing at \"/\"; readings go to POST /v1/readings"}`},
+		{"POST", "/v1/traces", nil, 404, `{"code":"path_unknown","message":"there is nothing at \"/v1/traces\"; of OpenTelemetry's signals, Brim accepts metrics: POST /v1/metrics. Do not export traces to it"}`},
+		{"GET", "/api/v1/query", nil, 404, `{"code":"path_unknown","message":"there is nothing at \"/api/v1/query\"; the Prometheus query API is under /prometheus/api/v1, and remote write goes to POST /api/v1/write"}`},
 		{"POST", "/v1/reading", nil, 404, `{"code":"path_unknown","message":"there is nothing at \"/v1/reading\"; readings go to POST /v1/readings"}`},
 	} {
 		w := serve(t, d, c.method, c.path, c.header...)

@@ -195,39 +195,28 @@ func (c *Config) password() ([]byte, error) {
 	return text, nil
 }
 
-// meaning describes the reason codes of MQTT 5 that an operator can act on.
+// meanings describe the reason codes of MQTT 5 that an operator can act on.
+var meanings = map[byte]string{
+	0x80: "unspecified error",
+	0x82: "protocol error",
+	0x83: "rejected by the broker (implementation-specific error)",
+	0x84: "the broker does not support MQTT 5, which Brim needs; publishers may still use MQTT 3.1.1",
+	0x85: "the client id is not allowed",
+	0x86: "wrong user or password",
+	0x87: "not authorized",
+	0x88: "the broker is unavailable",
+	0x89: "the broker is busy",
+	0x8a: "banned",
+	0x8e: "another client connected with the same client id",
+	0x8f: "the topic filter is invalid",
+	0x97: "a quota of the broker is exceeded",
+	0x9e: "the broker does not support shared subscriptions",
+	0xa2: "the broker does not support wildcard subscriptions",
+}
+
 func meaning(code byte) string {
-	switch code {
-	case 0x80:
-		return "unspecified error"
-	case 0x82:
-		return "protocol error"
-	case 0x83:
-		return "rejected by the broker (implementation-specific error)"
-	case 0x84:
-		return "the broker does not support MQTT 5, which Brim needs; publishers may still use MQTT 3.1.1"
-	case 0x85:
-		return "the client id is not allowed"
-	case 0x86:
-		return "wrong user or password"
-	case 0x87:
-		return "not authorized"
-	case 0x88:
-		return "the broker is unavailable"
-	case 0x89:
-		return "the broker is busy"
-	case 0x8a:
-		return "banned"
-	case 0x8e:
-		return "another client connected with the same client id"
-	case 0x8f:
-		return "the topic filter is invalid"
-	case 0x97:
-		return "a quota of the broker is exceeded"
-	case 0x9e:
-		return "the broker does not support shared subscriptions"
-	case 0xa2:
-		return "the broker does not support wildcard subscriptions"
+	if text, ok := meanings[code]; ok {
+		return text
 	}
 	return fmt.Sprintf("reason code 0x%02x", code)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -65,6 +66,9 @@ func (m *Metrics) of(subscription string) *metrics {
 	}
 	for _, reason := range []string{reasonTopic, reasonEmpty, reasonNoValue, reasonSparkplug, reasonAlias, reasonPanic, reasonSize} {
 		of.refused.WithLabelValues(reason)
+	}
+	for _, code := range ingest.MessageCodes() {
+		of.refused.WithLabelValues(code)
 	}
 	for _, code := range telemetry.Codes() {
 		of.refused.WithLabelValues(string(code))

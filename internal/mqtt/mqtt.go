@@ -519,7 +519,11 @@ func (s *Subscriber) process(ctx context.Context, batch []*message) bool {
 	messages := make([]ingest.Message, 0, len(batch))
 	from := make([]*message, 0, len(batch)) // where messages come from
 	for _, m := range batch {
-		made, r := s.tryDecode(m)
+		var made *ingest.Message
+		var r *refusal
+		if err := s.guard(func() error { made, r = s.decode(m); return nil }); err != nil {
+			r = &refusal{reasonPanic, err.Error()}
+		}
 		switch {
 		case r != nil:
 			refused(m, r)
@@ -590,7 +594,11 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	}
 	waits := false
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
-		some, err := s.tryAppend(ctx, messages)
+		var some map[int]*ingest.MessageError
+		err := s.guard(func() (err error) {
+			some, err = s.inlet.AppendMessages(ctx, messages)
+			return err
+		})
 		if err == nil {
 			if waits {
 				s.log.Info("MQTT messages are accepted again")
@@ -633,33 +641,15 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 // errPanic says that the code which processes messages panicked.
 var errPanic = telemetry.Errorf(telemetry.Invalid, reasonPanic, "Brim failed on this message, which is a bug; its log says where")
 
-// panicked, if deferred, turns a panic into an error, so that one message cannot end the
-// daemon.
-func (s *Subscriber) panicked(err *error) {
-	if problem := recover(); problem != nil {
-		s.log.Error("panic while processing MQTT messages", "panic", problem, "stack", string(debug.Stack()))
-		*err = errPanic
-	}
-}
-
-// tryAppend calls AppendMessages. If that panics, append looks for the message that is the
-// cause.
-func (s *Subscriber) tryAppend(ctx context.Context, messages []ingest.Message) (refused map[int]*ingest.MessageError, err error) {
-	defer s.panicked(&err)
-	return s.inlet.AppendMessages(ctx, messages)
-}
-
-// tryDecode calls decode, and refuses a message with which that panics.
-func (s *Subscriber) tryDecode(m *message) (made *ingest.Message, r *refusal) {
-	var err error
-	func() {
-		defer s.panicked(&err)
-		made, r = s.decode(m)
+// guard turns a panic into an error, so that one message cannot end the daemon.
+func (s *Subscriber) guard(do func() error) (err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			s.log.Error("panic while processing MQTT messages", "panic", problem, "stack", string(debug.Stack()))
+			err = errPanic
+		}
 	}()
-	if err != nil {
-		return nil, &refusal{reasonPanic, err.Error()}
-	}
-	return made, r
+	return do()
 }
 
 // decode finds the format and the series of a message. Both results are nil if it contains
