@@ -17,9 +17,8 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/claim"
-	"github.com/brim-telemetry/brim/internal/store/timeseries"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
 // On SIGHUP the daemon reads its file again:
@@ -441,14 +440,19 @@ func (r *reloader) judge(ctx context.Context, all []Difference, wanted *Config) 
 
 // change applies the stream's settings to its store.
 func (s Stream) change(of streamStore) error {
-	switch st := of.(type) {
-	case *bucket.Store:
-		return st.Change(bucket.Settings{
-			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
-			Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates,
-		})
-	case *timeseries.Store:
-		st.Change(timeseries.Settings{Retention: s.Retention, WriteConcern: s.WriteConcern})
+	if st, ok := of.(*generation.Store); ok {
+		return st.Change(s.inStore())
 	}
 	return nil
+}
+
+// inStore returns the settings of the stream that can change while it is written.
+func (s Stream) inStore() store.Settings {
+	if !s.hasBuckets() {
+		return store.Settings{Retention: s.Retention, WriteConcern: s.WriteConcern}
+	}
+	return store.Settings{
+		Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
+		Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates,
+	}
 }
