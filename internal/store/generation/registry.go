@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -129,7 +129,7 @@ func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func(
 			return nil, err
 		}
 		list.Last++
-		list.Generations = append(list.Generations, Generation{Collection: r.stream + ".g" + strconv.Itoa(list.Last), Target: t, State: Fresh})
+		list.Generations = append(list.Generations, Generation{Collection: nameOf(r.stream, list.Last), Target: t, State: Fresh})
 		added = true
 	}
 	if added {
@@ -177,12 +177,14 @@ func (r *registry) change(ctx context.Context, list *List) error {
 // for a new stream, of the one that is wanted.
 func (r *registry) takeOver(ctx context.Context, wanted Target) (*List, error) {
 	list := &List{Stream: r.stream, Version: 1, Last: 1}
-	names, err := r.database.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^" + regexp.QuoteMeta(r.stream) + `\.g[0-9]+$`}}}})
+	names, err := r.database.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$gte", Value: r.stream + ".g"}, {Key: "$lt", Value: r.stream + ".h"}}}})
 	if err != nil {
 		return nil, fmt.Errorf("look up the collections of stream %q: %w", r.stream, err)
 	}
-	for _, name := range append([]string{r.stream}, byNumber(r.stream, names)...) {
-		list.Last = max(list.Last, number(r.stream, name))
+	names = slices.DeleteFunc(append(names, r.stream), func(name string) bool { return numberOf(r.stream, name) == 0 })
+	slices.SortFunc(names, func(a, b string) int { return numberOf(r.stream, a) - numberOf(r.stream, b) })
+	for _, name := range names {
+		list.Last = max(list.Last, numberOf(r.stream, name))
 		info, err := store.Collection{Database: r.database, Name: name}.Lookup(ctx)
 		if err != nil {
 			return nil, err
@@ -207,19 +209,20 @@ func (r *registry) takeOver(ctx context.Context, wanted Target) (*List, error) {
 	return list, nil
 }
 
-// number returns that of a generation by its collection's name, 1 for the first.
-func number(stream, collection string) int {
-	n := 1
-	if rest := collection[len(stream):]; len(rest) > len(".g") {
-		n, _ = strconv.Atoi(rest[len(".g"):]) // the name matched digits
+// numberOf returns the number of a generation by its collection's name; 0: it has none.
+func numberOf(stream, collection string) int {
+	if collection == stream {
+		return 1
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(collection, stream+".g"))
+	if err != nil || collection != nameOf(stream, n) {
+		return 0
 	}
 	return n
 }
 
-func byNumber(stream string, names []string) []string {
-	slices.SortFunc(names, func(a, b string) int { return number(stream, a) - number(stream, b) })
-	return names
-}
+// nameOf returns the name of the collection of a later generation.
+func nameOf(stream string, number int) string { return stream + ".g" + strconv.Itoa(number) }
 
 // reconcile records what `brim recompress` and `brim migrate` have made of collections since.
 func (r *registry) reconcile(ctx context.Context, list *List) error {
