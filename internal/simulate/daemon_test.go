@@ -43,8 +43,9 @@ const (
 // settings are a daemon's, as far as runs differ in them.
 type settings struct {
 	granularity  time.Duration
-	maxReadings  int // of a part
-	maxBytes     int // of a part
+	kinds        map[string]generation.Target // by stream
+	maxReadings  int                          // of a part
+	maxBytes     int                          // of a part
 	maxPerUpdate int
 	policy       queue.Policy
 	queueBytes   int64
@@ -158,8 +159,8 @@ func (p *process) pings(ctx context.Context) {
 func (p *process) openJournal(o outside) error {
 	c := &p.settings
 	streams := map[string]journal.Stream{
-		bucketStream: {Storage: string(store.Bucket), Compressor: string(store.Zstd), Target: "mongodb", Granularity: c.granularity},
-		seriesStream: {Storage: string(store.TimeSeries), Compressor: string(store.Zstd), Target: "mongodb", Granularity: c.granularity},
+		bucketStream: {Storage: string(c.kinds[bucketStream].Storage), Compressor: string(c.kinds[bucketStream].Compressor), Target: "mongodb", Granularity: c.granularity},
+		seriesStream: {Storage: string(c.kinds[seriesStream].Storage), Compressor: string(c.kinds[seriesStream].Compressor), Target: "mongodb", Granularity: c.granularity},
 	}
 	var err error
 	p.journal, err = journal.Open(journal.Config{
@@ -203,7 +204,7 @@ func (p *process) openStorage(o outside) error {
 		earlier[u.Stream][u.Session] = generation.Target{Storage: store.Storage(u.Settings.Storage), Compressor: store.Compressor(u.Settings.Compressor)}
 	}
 	of := store.Config{
-		Database: p.conn.Database(), Granularity: c.granularity, Compressor: store.Zstd, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
+		Database: p.conn.Database(), Granularity: c.granularity, Compressor: c.kinds[bucketStream].Compressor, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
 		MaxReadingsPerUpdate: c.maxPerUpdate, Lost: p.recheckAll, Logger: p.log, Registerer: p.metrics,
 	}
 	if of.Stream = bucketStream; c.columns {
@@ -215,17 +216,21 @@ func (p *process) openStorage(o outside) error {
 	of.ReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
 	of.ReadLongWindows = func() bool { return p.peers.ReadLongWindows(bucketStream) }
 	knows := func() bool { return p.peers.ReadGenerations(bucketStream) }
-	buckets, err := generation.New(generation.Config{Config: of, Storage: store.Bucket, Earlier: earlier[bucketStream], ReadGenerations: knows})
+	buckets, err := generation.New(generation.Config{Config: of, Storage: c.kinds[bucketStream].Storage, Earlier: earlier[bucketStream], ReadGenerations: knows})
 	if err != nil {
 		return err
 	}
-	of.Stream = seriesStream
-	series, err := generation.New(generation.Config{Config: of, Storage: store.TimeSeries, Earlier: earlier[seriesStream], ReadGenerations: knows})
+	of.Stream, of.Compressor = seriesStream, c.kinds[seriesStream].Compressor
+	series, err := generation.New(generation.Config{Config: of, Storage: c.kinds[seriesStream].Storage, Earlier: earlier[seriesStream], ReadGenerations: knows})
 	if err != nil {
 		return err
+	}
+	seals := make(map[string]seal.Stream)
+	if of := buckets.Bucket(); of != nil {
+		seals[bucketStream] = seal.Stream{Store: of, After: c.seal, Ready: p.ready[bucketStream]}
 	}
 	p.sealer = seal.New(seal.Config{
-		Streams: map[string]seal.Stream{bucketStream: {Store: buckets.Bucket(), After: c.seal, Ready: p.ready[bucketStream]}}, Logger: p.log, Registerer: p.metrics,
+		Streams: seals, Logger: p.log, Registerer: p.metrics,
 	})
 	p.stores = map[string]*generation.Store{bucketStream: buckets, seriesStream: series}
 	streams := make(map[string]queue.Stream)
@@ -256,8 +261,8 @@ func (p *process) live(ctx context.Context) ([]peers.Peer, error) {
 func (p *process) openHandler(outside) error {
 	c := &p.settings
 	in := []ingest.Stream{
-		{Name: bucketStream, Storage: string(store.Bucket), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: int64(c.maxBytes), Retention: c.retention},
-		{Name: seriesStream, Storage: string(store.TimeSeries), Granularity: c.granularity, Retention: c.retention},
+		{Name: bucketStream, Storage: string(c.kinds[bucketStream].Storage), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: int64(c.maxBytes), Retention: c.retention},
+		{Name: seriesStream, Storage: string(c.kinds[seriesStream].Storage), Granularity: c.granularity, Retention: c.retention},
 	}
 	var err error
 	p.ingest, err = ingest.New(ingest.Config{
