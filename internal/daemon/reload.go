@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -350,7 +349,7 @@ func differences(now, wanted *Config) []Difference {
 			}
 			out = append(out, Difference{
 				Setting: strings.TrimPrefix(prefix+"."+e.path(), "."), Now: e.shown().Value, Wanted: list[i].shown().Value,
-				stream: stream, name: e.Name, Why: e.why(stream, list[i].text),
+				stream: stream, name: e.Name, Why: e.why(),
 			})
 		}
 	}
@@ -362,18 +361,12 @@ func differences(now, wanted *Config) []Difference {
 	return append(out, subscriptionDifferences(now, wanted)...)
 }
 
-// why returns why a setting cannot change to this value, or "" if it can.
-func (s Setting) why(stream, wanted string) string {
-	switch {
-	case s.live:
+// why returns why a setting cannot change while the daemon runs, or "" if it can.
+func (s Setting) why() string {
+	if s.live {
 		return ""
-	case s.Name == "compressor":
-		return fmt.Sprintf("cannot be changed by a daemon: run `brim recompress --stream %s --to %s` to change the collection, then restart", stream, wanted)
-	case s.Name == "storage":
-		return fmt.Sprintf("cannot be changed by a daemon: run `brim migrate --stream %s --storage %s` to change the collection, then restart", stream, wanted)
-	default:
-		return takesRestart
 	}
+	return takesRestart
 }
 
 // with returns the settings with one of them changed; stream is empty for the daemon's

@@ -3,6 +3,7 @@ package generation
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -53,6 +54,15 @@ func (s *Store) now(ctx context.Context) (*seen, error) {
 	return s.learn(list, began)
 }
 
+// forSensor is now for a query of one sensor.
+func (s *Store) forSensor(ctx context.Context, sensor string) (*seen, error) {
+	n, err := s.now(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read sensor %q: %w", sensor, err)
+	}
+	return n, nil
+}
+
 // learn makes the list, read at a time, the one for queries.
 func (s *Store) learn(list *List, at time.Time) (*seen, error) {
 	s.mu.Lock()
@@ -98,7 +108,7 @@ func (n *seen) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
 // generations.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
-		n, err := s.now(ctx)
+		n, err := s.forSensor(ctx, q.Sensor)
 		if err != nil {
 			yield(telemetry.Reading{}, err)
 			return
@@ -146,7 +156,7 @@ func lastWins(a, b telemetry.Reading) telemetry.Reading {
 // Summary implements read.Source.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
-		n, err := s.now(ctx)
+		n, err := s.forSensor(ctx, q.Sensor)
 		if err != nil {
 			yield(telemetry.Summary{}, err)
 			return
@@ -197,7 +207,7 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 
 // Newest implements read.Source.
 func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
-	n, err := s.now(ctx)
+	n, err := s.forSensor(ctx, sensor)
 	if err != nil {
 		return 0, false, err
 	}
@@ -216,7 +226,7 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 // Latest implements read.Source. Of several with the same time, it is the last unstored one, or
 // else that of the newest generation.
 func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error) {
-	n, err := s.now(ctx)
+	n, err := s.forSensor(ctx, sensor)
 	if err != nil {
 		return r, false, err
 	}
@@ -239,7 +249,7 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 
 // Delete implements read.Source.
 func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
-	n, err := s.now(ctx)
+	n, err := s.forSensor(ctx, sensor)
 	if err != nil {
 		return 0, err
 	}
