@@ -277,9 +277,15 @@ func merged[T any](of []iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2
 			next func() (T, error, bool)
 		}
 		var heads []head
+		var stops []func()
+		defer func() {
+			for _, stop := range stops {
+				stop()
+			}
+		}()
 		for _, seq := range of {
 			next, stop := iter.Pull2(seq)
-			defer stop()
+			stops = append(stops, stop)
 			item, err, some := next()
 			if err != nil {
 				yield(item, err)

@@ -257,7 +257,7 @@ func (r *registry) reconcile(ctx context.Context, list *List) error {
 // checkAdd returns why no generation can be added for the target.
 func (r *registry) checkAdd(ctx context.Context, list *List, t Target, mayAdd func() error) error {
 	first := &list.Generations[0]
-	mismatch := &store.MismatchError{Collection: first.Collection, What: "storage", Have: first.Target.String(), Want: t.String()}
+	mismatch := &store.MismatchError{Collection: first.Collection, What: "storage", Have: first.String(), Want: t.String()}
 	if t.Compressor == "" {
 		mismatch.Want = string(t.Storage)
 		mismatch.Hint = "the journal holds readings that an earlier release accepted for the former storage, and the collection was changed since, so that it cannot be told which of them are stored; " +
