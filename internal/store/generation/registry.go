@@ -115,7 +115,7 @@ func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func(
 		list, err = r.takeOver(ctx, wanted[0])
 	}
 	if err == nil {
-		err = r.reconcile(ctx, list)
+		err = r.reconcile(ctx, list, wanted[0])
 	}
 	if err != nil {
 		return nil, err
@@ -224,18 +224,24 @@ func numberOf(stream, collection string) int {
 // nameOf returns the name of the collection of a later generation.
 func nameOf(stream string, number int) string { return stream + ".g" + strconv.Itoa(number) }
 
-// reconcile records what `brim recompress` and `brim migrate` have made of collections since.
-func (r *registry) reconcile(ctx context.Context, list *List) error {
+// reconcile records what `brim recompress` and `brim migrate` have made of collections since. One
+// that was dropped holds nothing, and may be made as it was.
+func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) error {
 	changed := false
 	list.gone = make(map[string]bool)
 	for i := range list.Generations {
 		g := &list.Generations[i]
-		info, err := store.Collection{Database: r.database, Name: g.Collection}.Lookup(ctx)
+		c := store.Collection{Database: r.database, Name: g.Collection}
+		info, err := c.Lookup(ctx)
 		if err != nil {
 			return err
 		}
 		if info == nil {
 			list.gone[g.Collection] = true
+			if slices.Contains(g.Was, wanted) && c.MayCreate(ctx) == nil {
+				g.Target, changed = wanted, true
+				g.Was = slices.DeleteFunc(g.Was, func(t Target) bool { return t == wanted })
+			}
 			continue
 		}
 		is := Target{info.Storage(), info.Compressor()}
