@@ -204,7 +204,7 @@ streams:
 	for setting, want := range map[string]string{
 		"lanes": "takes a restart", "quota-readings": "without an access file and without a quota", "streams.readings.granularity": "takes a restart",
 		"streams.more": "takes a restart", "streams.gone": "its collection is left unchanged",
-		"streams.readings.compressor":    "`brim recompress --stream readings --to zstd`",
+		"streams.readings.compressor":    "takes a restart",
 		"streams.readings.write-concern": "allowed: majority and 1 to 1",
 	} {
 		assert.Contains(t, why[setting], want, setting)
@@ -217,7 +217,7 @@ streams:
 	assert.NotEmpty(t, line["why"])
 
 	got = f.reload("streams:\n  gone:\n  readings: {storage: timeseries}\n")
-	assert.Equal(t, map[string]string{"streams.readings.storage": "cannot be changed by a daemon: run `brim migrate --stream readings --storage timeseries` to change the collection, then restart"}, reasons(got))
+	assert.Equal(t, map[string]string{"streams.readings.storage": "takes a restart"}, reasons(got))
 	got = f.reload("streams:\n  gone:\n  readings:\n")
 	assert.Equal(t, "applied", got.Outcome, "what was pending is not wanted any more")
 	assert.Empty(t, got.Pending)

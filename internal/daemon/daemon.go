@@ -385,7 +385,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := d.openStorage(uri, j)
+	s, err := d.openStorage(uri, j, false)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func sameFolder(a, b string) bool {
 // journaled is what the journal records of a stream's settings, for a later process that
 // stores its readings.
 func (c *Settings) journaled(s Stream) journal.Stream {
-	out := journal.Stream{Storage: string(s.Storage), Granularity: s.Granularity}
+	out := journal.Stream{Storage: string(s.Storage), Compressor: string(s.Compressor), Granularity: s.Granularity}
 	switch {
 	case s.Storage == store.Memory:
 		out.Target = "memory"
@@ -122,7 +122,7 @@ func (c *Settings) checkUnapplied(left []journal.Unapplied, retarget bool) error
 		if at >= 0 {
 			now = c.journaled(c.Streams[at])
 		}
-		if at >= 0 && (retarget || now.Storage == u.Settings.Storage && now.Target == u.Settings.Target) {
+		if at >= 0 && (retarget || now.Target == u.Settings.Target) {
 			continue
 		}
 		present, otherwise := "is not configured any more", "configure it, if only for `brim journal replay --retarget`"

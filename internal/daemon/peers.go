@@ -60,7 +60,7 @@ func (d *daemon) newPeers(claims *claim.Claims) (*peers.Peers, error) {
 			others, err := claims.Others(ctx)
 			live := make([]peers.Peer, len(others))
 			for i, o := range others {
-				live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, LongWindows: o.LongWindows, Since: o.Since, Unreachable: o.Unreachable}
+				live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, LongWindows: o.LongWindows, Generations: o.Generations, Since: o.Since, Unreachable: o.Unreachable}
 			}
 			return live, err
 		},

@@ -94,7 +94,7 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 	stored := read.Stored{
 		Sources: s.sources(), Duplicates: s.duplicatesOf, Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
 		Backlog: read.Backlog{
-			Journal: j, WaitingSensors: s.queue.WaitingSensors, WaitingNewest: s.queue.WaitingNewest,
+			Journal: j, Target: s.targetOf, WaitingSensors: s.queue.WaitingSensors, WaitingNewest: s.queue.WaitingNewest,
 			Waiting: func(stream, sensor string) ([]batch.Ref, uint64) {
 				w := s.queue.Waiting(stream, sensor)
 				return w.Rows, w.From

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -17,9 +16,8 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/claim"
-	"github.com/brim-telemetry/brim/internal/store/timeseries"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
 // On SIGHUP the daemon reads its file again:
@@ -351,7 +349,7 @@ func differences(now, wanted *Config) []Difference {
 			}
 			out = append(out, Difference{
 				Setting: strings.TrimPrefix(prefix+"."+e.path(), "."), Now: e.shown().Value, Wanted: list[i].shown().Value,
-				stream: stream, name: e.Name, Why: e.why(stream, list[i].text),
+				stream: stream, name: e.Name, Why: e.why(),
 			})
 		}
 	}
@@ -363,18 +361,12 @@ func differences(now, wanted *Config) []Difference {
 	return append(out, subscriptionDifferences(now, wanted)...)
 }
 
-// why returns why a setting cannot change to this value, or "" if it can.
-func (s Setting) why(stream, wanted string) string {
-	switch {
-	case s.live:
+// why returns why a setting cannot change while the daemon runs, or "" if it can.
+func (s Setting) why() string {
+	if s.live {
 		return ""
-	case s.Name == "compressor":
-		return fmt.Sprintf("cannot be changed by a daemon: run `brim recompress --stream %s --to %s` to change the collection, then restart", stream, wanted)
-	case s.Name == "storage":
-		return fmt.Sprintf("cannot be changed by a daemon: run `brim migrate --stream %s --storage %s` to change the collection, then restart", stream, wanted)
-	default:
-		return takesRestart
 	}
+	return takesRestart
 }
 
 // with returns the settings with one of them changed; stream is empty for the daemon's
@@ -441,14 +433,19 @@ func (r *reloader) judge(ctx context.Context, all []Difference, wanted *Config) 
 
 // change applies the stream's settings to its store.
 func (s Stream) change(of streamStore) error {
-	switch st := of.(type) {
-	case *bucket.Store:
-		return st.Change(bucket.Settings{
-			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
-			Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates, RollupRetention: s.RollupRetention,
-		})
-	case *timeseries.Store:
-		st.Change(timeseries.Settings{Retention: s.Retention, WriteConcern: s.WriteConcern})
+	if st, ok := of.(*generation.Store); ok {
+		return st.Change(s.inStore())
 	}
 	return nil
+}
+
+// inStore returns the settings of the stream that can change while it is written.
+func (s Stream) inStore() store.Settings {
+	if !s.hasBuckets() {
+		return store.Settings{Retention: s.Retention, WriteConcern: s.WriteConcern}
+	}
+	return store.Settings{
+		Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
+		Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates, RollupRetention: s.RollupRetention,
+	}
 }

@@ -68,7 +68,7 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 			err = errors.Join(err, server.Close(ctx))
 		}()
 	}
-	s, err := d.openStorage(uri, j)
+	s, err := d.openStorage(uri, j, retarget)
 	if err != nil {
 		return done, err
 	}

@@ -23,10 +23,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/internal/seal"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/claim"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 	"github.com/brim-telemetry/brim/internal/store/memory"
-	"github.com/brim-telemetry/brim/internal/store/timeseries"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -48,6 +47,8 @@ type storage struct {
 	stores map[string]streamStore
 	queue  *queue.Queue
 	log    *slog.Logger
+	// unapplied is what the journal held at the start.
+	unapplied []journal.Unapplied
 
 	claims *claim.Claims // likewise
 	peers  *peers.Peers  // likewise
@@ -68,11 +69,16 @@ var errUnprepared = errors.New("its collection has not been checked yet")
 
 // openStorage connects the stores and the queue, whose lanes start when their stream is
 // prepared. MongoDB may be away; uri is empty where no stream needs it.
-func (d *daemon) openStorage(uri string, j *journal.Journal) (_ *storage, err error) {
+//
+// With retarget, readings that an earlier process accepted are stored as those of this one.
+func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *storage, err error) {
 	c := &d.cfg.Settings
 	s := &storage{
 		stores: make(map[string]streamStore), log: d.log, recheck: make(chan struct{}, 1),
 		prepared: make(map[string]error), ready: make(map[string]chan struct{}),
+	}
+	if !retarget {
+		s.unapplied = j.Unapplied()
 	}
 	defer func() {
 		if err != nil {
@@ -154,8 +160,8 @@ const ingestLag = 10 // seconds
 func (d *daemon) newSealer(s *storage) *seal.Sealer {
 	streams := make(map[string]seal.Stream)
 	for _, stream := range d.cfg.Streams {
-		if of, ok := s.stores[stream.Name].(*bucket.Store); ok {
-			streams[stream.Name] = seal.Stream{Store: of, After: stream.SealAfter, Ready: s.ready[stream.Name]}
+		if of, ok := s.stores[stream.Name].(*generation.Store); ok && of.Bucket() != nil {
+			streams[stream.Name] = seal.Stream{Store: of.Bucket(), After: stream.SealAfter, Ready: s.ready[stream.Name]}
 		}
 	}
 	return seal.New(seal.Config{
@@ -195,7 +201,7 @@ func (d *daemon) holder() claim.Holder {
 	host, _ := os.Hostname() // empty if unknown
 	h := claim.Holder{
 		Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now(),
-		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(), Columns: true, LongWindows: true,
+		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(), Columns: true, LongWindows: true, Generations: true,
 	}
 	if c.journaling() {
 		h.Dir, h.Lock = c.JournalPath(), machine.FileID(journal.LockFile(c.JournalPath()))
@@ -210,21 +216,19 @@ func inMemory(h streamStore) bool {
 
 // newStore returns the store of a stream.
 func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (streamStore, error) {
-	switch s.Storage {
-	case store.Bucket:
-		return bucket.New(bucket.Config{
-			Database: database, Stream: s.Name, Granularity: s.Granularity,
-			Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
-			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates, Rollup: s.Rollup, RollupRetention: s.RollupRetention,
-			ReadColumns:     func() bool { return of.peers.ReadColumns(s.Name) },
-			ReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
-			Lost:            of.recheckAll, Logger: d.log, Registerer: d.registry,
-		})
-	case store.TimeSeries:
-		return timeseries.New(timeseries.Config{
-			Database: database, Stream: s.Name, Granularity: s.Granularity,
-			Compressor: s.Compressor, Retention: s.Retention, WriteConcern: s.WriteConcern,
-			Lost: of.recheckAll, Logger: d.log, Registerer: d.registry,
+	switch c := s.inStore(); s.Storage {
+	case store.Bucket, store.TimeSeries:
+		return generation.New(generation.Config{
+			Config: store.Config{
+				Database: database, Stream: s.Name, Granularity: s.Granularity,
+				Format: c.Format, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
+				Compressor: s.Compressor, Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View, Duplicates: c.Duplicates, Rollup: s.Rollup, RollupRetention: c.RollupRetention,
+				ReadColumns:     func() bool { return of.peers.ReadColumns(s.Name) },
+				ReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
+				Lost:            of.recheckAll, Logger: d.log, Registerer: d.registry,
+			},
+			Storage: s.Storage, Earlier: of.earlier(s.Name),
+			ReadGenerations: func() bool { return of.peers.ReadGenerations(s.Name) },
 		})
 	case store.Memory:
 		d.log.Warn("a stream is held in memory only: its readings, even acknowledged ones, are lost when this process ends", "stream", s.Name)
@@ -232,6 +236,25 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 	default:
 		return nil, fmt.Errorf("storage %q is unknown", s.Storage)
 	}
+}
+
+// earlier returns how earlier processes meant to store what the journal holds, by session.
+func (s *storage) earlier(stream string) map[string]generation.Target {
+	out := make(map[string]generation.Target)
+	for _, u := range s.unapplied {
+		if u.Stream == stream {
+			out[u.Session] = generation.Target{Storage: store.Storage(u.Settings.Storage), Compressor: store.Compressor(u.Settings.Compressor)}
+		}
+	}
+	return out
+}
+
+// targetOf returns how the readings of a session are stored, see read.Backlog.
+func (s *storage) targetOf(stream, session string) string {
+	if of, ok := s.stores[stream].(*generation.Store); ok {
+		return of.TargetOf(session)
+	}
+	return ""
 }
 
 // Between two attempts to prepare a stream, and for one.

@@ -3,6 +3,7 @@ package faulttest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -24,8 +25,8 @@ import (
 type CheckConfig struct {
 	Log        *Log
 	Database   *mongo.Database
-	Stream     string // name of the collection
-	TimeSeries bool   // a native time-series collection, not one of buckets
+	Stream     string // name of the first collection
+	TimeSeries bool   // it is a native time series; documents themselves tell which they are
 
 	// Caps of a bucket's part; 0: not checked.
 	MaxReadings int
@@ -78,47 +79,78 @@ func some[T any](b *strings.Builder, what string, all []T) {
 
 // Check compares the log with what a majority of MongoDB's members holds. Everything that
 // was accepted must have been flushed, and the producers must have ended.
+//
+// It checks all generations of the stream, see internal/store/generation.
 func Check(ctx context.Context, cfg CheckConfig) (*Result, error) {
-	coll := cfg.Database.Collection(cfg.Stream,
+	var list struct {
+		Generations []struct {
+			Collection string `bson:"collection"`
+		} `bson:"generations"`
+	}
+	err := cfg.Database.Collection("brim.streams").FindOne(ctx, bson.D{{Key: "_id", Value: cfg.Stream}}).Decode(&list)
+	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, fmt.Errorf("read the generations of stream %s: %w", cfg.Stream, err)
+	}
+	names := []string{cfg.Stream}
+	for _, g := range list.Generations {
+		if g.Collection != cfg.Stream {
+			names = append(names, g.Collection)
+		}
+	}
+	var all []iter.Seq[bson.Raw]
+	var failed error
+	for _, name := range names {
+		all = append(all, func(yield func(bson.Raw) bool) {
+			if err := eachDocument(ctx, cfg, name, yield); err != nil {
+				failed = err
+			}
+		})
+	}
+	result := CheckDocuments(cfg, all...)
+	return result, failed
+}
+
+// eachDocument yields the documents of one collection.
+func eachDocument(ctx context.Context, cfg CheckConfig, name string, yield func(bson.Raw) bool) error {
+	coll := cfg.Database.Collection(name,
 		options.Collection().SetReadConcern(readconcern.Majority()).SetReadPreference(readpref.Primary()))
 	filter := bson.D{}
 	if !cfg.Since.IsZero() {
-		field := "bucketStart"
-		if cfg.TimeSeries {
-			field = "ts"
-		}
-		filter = bson.D{{Key: field, Value: bson.D{{Key: "$gte", Value: cfg.Since}}}}
+		since := bson.D{{Key: "$gte", Value: cfg.Since}}
+		filter = bson.D{{Key: "$or", Value: bson.A{bson.D{{Key: "bucketStart", Value: since}}, bson.D{{Key: "ts", Value: since}}}}}
 	}
 	cursor, err := coll.Find(ctx, filter)
 	if err != nil {
-		return nil, fmt.Errorf("read collection %s: %w", cfg.Stream, err)
+		return fmt.Errorf("read collection %s: %w", name, err)
 	}
 	defer cursor.Close(context.WithoutCancel(ctx))
-	result := CheckDocuments(cfg, func(yield func(bson.Raw) bool) {
-		for more := true; more && cursor.Next(ctx); {
-			more = yield(cursor.Current)
-		}
-	})
-	if err := cursor.Err(); err != nil {
-		return nil, fmt.Errorf("read collection %s: %w", cfg.Stream, err)
+	for more := true; more && cursor.Next(ctx); {
+		more = yield(cursor.Current)
 	}
-	return result, nil
+	if err := cursor.Err(); err != nil {
+		return fmt.Errorf("read collection %s: %w", name, err)
+	}
+	return nil
 }
 
-// CheckDocuments is Check for documents that have already been read.
-func CheckDocuments(cfg CheckConfig, documents iter.Seq[bson.Raw]) *Result {
+// CheckDocuments is Check for documents that have already been read, of each collection of the
+// stream.
+func CheckDocuments(cfg CheckConfig, collections ...iter.Seq[bson.Raw]) *Result {
 	cfg.Log.mu.Lock()
 	defer cfg.Log.mu.Unlock()
-	c := checker{cfg: cfg, stored: make(marks), parts: make(map[window][]partState)}
-	for d := range documents {
-		if cfg.TimeSeries {
-			sensor, _ := d.Lookup("sensor", "id").StringValueOK()
-			c.count(d, d.Lookup("_id").String(), sensor, bson.RawValue{})
-		} else {
-			c.document(d)
+	c := checker{cfg: cfg, stored: make(marks)}
+	for _, documents := range collections {
+		c.parts = make(map[window][]partState)
+		for d := range documents {
+			if _, single := d.Lookup("_id").ObjectIDOK(); single { // of a time series
+				sensor, _ := d.Lookup("sensor", "id").StringValueOK()
+				c.count(d, d.Lookup("_id").String(), sensor, bson.RawValue{})
+			} else {
+				c.document(d)
+			}
 		}
+		c.checkParts()
 	}
-	c.checkParts()
 	c.compare()
 	return &c.result
 }

@@ -81,7 +81,8 @@ type Config struct {
 // journaled, and must be if they are stored later.
 type Stream struct {
 	Storage     string        `json:"storage"`
-	Target      string        `json:"target"` // where they are stored, without secrets
+	Compressor  string        `json:"compressor,omitempty"` // of the collection; earlier releases did not record it
+	Target      string        `json:"target"`               // where they are stored, without secrets
 	Granularity time.Duration `json:"granularity"`
 }
 

@@ -18,6 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
 const (
@@ -94,6 +95,9 @@ func (j *job) acquire(cfg claimConfig) error {
 			if cfg.Existing {
 				return fmt.Errorf("stream %q: %w", cfg.Stream, errNoWork)
 			}
+			if err := oneGeneration(j.ctx, cfg.Database, cfg.Stream); err != nil {
+				return err
+			}
 			if present, err = j.insert(cfg); err != nil || present == nil {
 				return err
 			}
@@ -133,6 +137,19 @@ func (j *job) insert(cfg claimConfig) (*state, error) {
 	j.state, j.fresh = s, true
 	_, err = j.renew(j.ctx)
 	return nil, err
+}
+
+// oneGeneration refuses streams that have several collections.
+func oneGeneration(ctx context.Context, db *mongo.Database, stream string) error {
+	list, err := generation.Read(ctx, db, stream)
+	if err != nil || list == nil || len(list.Generations) == 1 {
+		return err
+	}
+	var names []string
+	for _, g := range list.Generations {
+		names = append(names, g.Collection)
+	}
+	return refuse("stream %q has several collections (%s), which this command does not change; another --storage or --compressor takes a restart of its daemons only, see docs/growing.md", stream, strings.Join(names, ", "))
 }
 
 // take makes the state this process's if its owner is gone, dead, or silent for

@@ -15,7 +15,7 @@ import (
 )
 
 // stateCollection holds a document for each stream that is being worked on.
-const stateCollection = "brim_maintenance"
+const stateCollection = store.MaintenanceName
 
 // The collections beside a stream's.
 func newName(stream string) string { return stream + store.CopySuffix }

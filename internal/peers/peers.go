@@ -67,6 +67,7 @@ type Peer struct {
 	Streams     []string // that it stores; none: unknown
 	Columns     bool     // it can read blocks of columns
 	LongWindows bool     // it can find windows of up to 24 h
+	Generations bool     // it reads all collections of a stream
 	Since       time.Time
 	Unreachable []string // addresses that it could not reach recently
 }
@@ -221,6 +222,12 @@ func (p *Peers) ReadColumns(stream string) bool {
 // be replayed.
 func (p *Peers) ReadLongWindows(stream string) bool {
 	return p == nil || p.all(stream, func(one *Peer) bool { return one.LongWindows })
+}
+
+// ReadGenerations reports whether all live daemons with the stream are known to read all of its
+// collections. Without peers it is true, so that a journal can be replayed.
+func (p *Peers) ReadGenerations(stream string) bool {
+	return p == nil || p.all(stream, func(one *Peer) bool { return one.Generations })
 }
 
 // all reports whether the live daemons are known, and can is true for all with the stream.

@@ -44,6 +44,9 @@ type Backlog struct {
 	// WaitingNewest returns the time of a sensor's newest reading in memory, in
 	// milliseconds since the epoch, and whether there is one.
 	WaitingNewest func(stream, sensor string) (newest int64, found bool)
+	// Target returns how the readings of a session of this journal are stored, for
+	// telemetry.Unstored. It may be nil.
+	Target func(stream, session string) string
 	// Granularity returns that of a stream, for readings that were journaled without
 	// one.
 	Granularity func(stream string) time.Duration
@@ -250,8 +253,12 @@ func (s *search) takeRow(r batch.Ref) error {
 	if granularity == 0 && s.backlog.Granularity != nil {
 		granularity = s.backlog.Granularity(s.stream)
 	}
+	target := ""
+	if s.backlog.Target != nil {
+		target = s.backlog.Target(s.stream, r.Batch.Session)
+	}
 	return s.keep(telemetry.Unstored{
-		Session: r.Batch.Session, Sequence: r.Seq(), Arrival: r.Arrival(), Granularity: granularity, Reading: r.Batch.Reading(r.Index),
+		Session: r.Batch.Session, Sequence: r.Seq(), Arrival: r.Arrival(), Granularity: granularity, Target: target, Reading: r.Batch.Reading(r.Index),
 	})
 }
 

@@ -105,6 +105,7 @@ type origin struct {
 	Sequence    uint64 `json:"sequence"`
 	Arrival     int64  `json:"arrival"`     // in milliseconds since the epoch; 0 from earlier releases
 	Granularity int64  `json:"granularity"` // in seconds; 0: the stream's present one
+	Target      string `json:"target"`      // how it is stored; empty from earlier releases
 }
 
 // appendWaiting appends a reading with its origin.
@@ -113,7 +114,11 @@ func appendWaiting(dst []byte, u *telemetry.Unstored) []byte {
 	dst = append(append(dst[:len(dst)-1], `,"session":`...), quoted(u.Session)...)
 	dst = strconv.AppendUint(append(dst, `,"sequence":`...), u.Sequence, 10)
 	dst = strconv.AppendInt(append(dst, `,"arrival":`...), u.Arrival, 10)
-	return append(strconv.AppendInt(append(dst, `,"granularity":`...), int64(u.Granularity/time.Second), 10), '}')
+	dst = strconv.AppendInt(append(dst, `,"granularity":`...), int64(u.Granularity/time.Second), 10)
+	if u.Target != "" {
+		dst = append(append(dst, `,"target":`...), quoted(u.Target)...)
+	}
+	return append(dst, '}')
 }
 
 // parse reads another daemon's answer, one reading per line.
@@ -128,7 +133,7 @@ func (s *search) parse(body []byte) (out []telemetry.Unstored, err error) {
 			err = json.Unmarshal(line, &one.Reading)
 		}
 		if err == nil {
-			one.Session, one.Sequence, one.Arrival, one.Granularity = of.Session, of.Sequence, of.Arrival, time.Duration(of.Granularity)*time.Second
+			one.Session, one.Sequence, one.Arrival, one.Granularity, one.Target = of.Session, of.Sequence, of.Arrival, time.Duration(of.Granularity)*time.Second, of.Target
 			err = s.check(&one)
 		}
 		if err != nil {

@@ -305,7 +305,7 @@ func (w *world) areStored(readings []*reading, why string) {
 	has := make(map[string]map[faulttest.Mark]int)
 	for _, one := range readings {
 		if has[one.stream] == nil {
-			has[one.stream] = storedIn(w.mongo.Documents(database, one.stream))
+			has[one.stream] = storedIn(slices.Concat(w.generations(one.stream)...))
 		}
 		if has[one.stream][one.mark] == 0 && !w.buried(one.mark) {
 			w.violate("%s, and reading %s %v is not in the majority's documents", why, one.stream, one.mark)

@@ -24,9 +24,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/internal/seal"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/claim"
-	"github.com/brim-telemetry/brim/internal/store/timeseries"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -44,8 +43,9 @@ const (
 // settings are a daemon's, as far as runs differ in them.
 type settings struct {
 	granularity  time.Duration
-	maxReadings  int // of a part
-	maxBytes     int // of a part
+	kinds        map[string]generation.Target // by stream
+	maxReadings  int                          // of a part
+	maxBytes     int                          // of a part
 	maxPerUpdate int
 	policy       queue.Policy
 	queueBytes   int64
@@ -85,7 +85,7 @@ type process struct {
 	handler http.Handler
 	flush   func(ctx context.Context) error
 
-	stores   map[string]streamStore
+	stores   map[string]*generation.Store
 	ready    map[string]chan struct{} // by stream: closed once it is prepared
 	recheck  chan struct{}
 	cut      context.CancelFunc // ends requests
@@ -97,14 +97,6 @@ type process struct {
 	known   atomic.Pointer[[]string] // addresses of other daemons that it found last
 	closed  chan struct{}            // all goroutines have ended
 	err     error                    // why it ended by itself; valid once closed
-}
-
-// streamStore is daemon.streamStore.
-type streamStore interface {
-	queue.Store
-	read.Source
-	Prepare(ctx context.Context) error
-	Stands(ctx context.Context) error
 }
 
 // outside is what a process shares with the simulation.
@@ -167,8 +159,8 @@ func (p *process) pings(ctx context.Context) {
 func (p *process) openJournal(o outside) error {
 	c := &p.settings
 	streams := map[string]journal.Stream{
-		bucketStream: {Storage: string(store.Bucket), Target: "mongodb", Granularity: c.granularity},
-		seriesStream: {Storage: string(store.TimeSeries), Target: "mongodb", Granularity: c.granularity},
+		bucketStream: {Storage: string(c.kinds[bucketStream].Storage), Compressor: string(c.kinds[bucketStream].Compressor), Target: "mongodb", Granularity: c.granularity},
+		seriesStream: {Storage: string(c.kinds[seriesStream].Storage), Compressor: string(c.kinds[seriesStream].Compressor), Target: "mongodb", Granularity: c.granularity},
 	}
 	var err error
 	p.journal, err = journal.Open(journal.Config{
@@ -193,7 +185,7 @@ func (p *process) openStorage(o outside) error {
 		Database: p.conn.AsideDatabase(), Sessions: p.journal.Sessions, Lose: p.journal.Lose, LostBefore: p.journal.LostSessions(),
 		Holder: claim.Holder{
 			Host: o.address, Pid: 1, Boot: "boot", Dir: journalDir, Lock: "lock of " + o.address, Since: time.Now(),
-			Daemon: p.session, Address: o.address, Streams: []string{bucketStream, seriesStream}, Columns: true, LongWindows: true,
+			Daemon: p.session, Address: o.address, Streams: []string{bucketStream, seriesStream}, Columns: true, LongWindows: true, Generations: true,
 		},
 		Unreachable: func() []string { return p.peers.Unreachable() },
 		Logger:      p.log, Registerer: p.metrics,
@@ -204,8 +196,15 @@ func (p *process) openStorage(o outside) error {
 	if err != nil {
 		return err
 	}
+	earlier := make(map[string]map[string]generation.Target)
+	for _, u := range p.journal.Unapplied() {
+		if earlier[u.Stream] == nil {
+			earlier[u.Stream] = make(map[string]generation.Target)
+		}
+		earlier[u.Stream][u.Session] = generation.Target{Storage: store.Storage(u.Settings.Storage), Compressor: store.Compressor(u.Settings.Compressor)}
+	}
 	of := store.Config{
-		Database: p.conn.Database(), Granularity: c.granularity, Compressor: store.Zstd, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
+		Database: p.conn.Database(), Granularity: c.granularity, Compressor: c.kinds[bucketStream].Compressor, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
 		MaxReadingsPerUpdate: c.maxPerUpdate, Lost: p.recheckAll, Logger: p.log, Registerer: p.metrics,
 	}
 	if of.Stream = bucketStream; c.columns {
@@ -216,19 +215,24 @@ func (p *process) openStorage(o outside) error {
 	}
 	of.ReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
 	of.ReadLongWindows = func() bool { return p.peers.ReadLongWindows(bucketStream) }
-	buckets, err := bucket.New(of)
+	knows := func() bool { return p.peers.ReadGenerations(bucketStream) }
+	buckets, err := generation.New(generation.Config{Config: of, Storage: c.kinds[bucketStream].Storage, Earlier: earlier[bucketStream], ReadGenerations: knows})
 	if err != nil {
 		return err
 	}
-	of.Stream = seriesStream
-	series, err := timeseries.New(of)
+	of.Stream, of.Compressor = seriesStream, c.kinds[seriesStream].Compressor
+	series, err := generation.New(generation.Config{Config: of, Storage: c.kinds[seriesStream].Storage, Earlier: earlier[seriesStream], ReadGenerations: knows})
 	if err != nil {
 		return err
+	}
+	seals := make(map[string]seal.Stream)
+	if of := buckets.Bucket(); of != nil {
+		seals[bucketStream] = seal.Stream{Store: of, After: c.seal, Ready: p.ready[bucketStream]}
 	}
 	p.sealer = seal.New(seal.Config{
-		Streams: map[string]seal.Stream{bucketStream: {Store: buckets, After: c.seal, Ready: p.ready[bucketStream]}}, Logger: p.log, Registerer: p.metrics,
+		Streams: seals, Logger: p.log, Registerer: p.metrics,
 	})
-	p.stores = map[string]streamStore{bucketStream: buckets, seriesStream: series}
+	p.stores = map[string]*generation.Store{bucketStream: buckets, seriesStream: series}
 	streams := make(map[string]queue.Stream)
 	for name, s := range p.stores {
 		streams[name] = queue.Stream{Store: p.claims.Guard(s), Granularity: c.granularity, Policy: c.policy, Prepared: p.ready[name]}
@@ -245,7 +249,7 @@ func (p *process) live(ctx context.Context) ([]peers.Peer, error) {
 	others, err := p.claims.Others(ctx)
 	live, addresses := make([]peers.Peer, len(others)), make([]string, len(others))
 	for i, o := range others {
-		live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, LongWindows: o.LongWindows, Since: o.Since, Unreachable: o.Unreachable}
+		live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, LongWindows: o.LongWindows, Generations: o.Generations, Since: o.Since, Unreachable: o.Unreachable}
 		addresses[i] = o.Address
 	}
 	if err == nil {
@@ -257,8 +261,8 @@ func (p *process) live(ctx context.Context) ([]peers.Peer, error) {
 func (p *process) openHandler(outside) error {
 	c := &p.settings
 	in := []ingest.Stream{
-		{Name: bucketStream, Storage: string(store.Bucket), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: int64(c.maxBytes), Retention: c.retention},
-		{Name: seriesStream, Storage: string(store.TimeSeries), Granularity: c.granularity, Retention: c.retention},
+		{Name: bucketStream, Storage: string(c.kinds[bucketStream].Storage), Granularity: c.granularity, MaxReadings: c.maxReadings, MaxBytes: int64(c.maxBytes), Retention: c.retention},
+		{Name: seriesStream, Storage: string(c.kinds[seriesStream].Storage), Granularity: c.granularity, Retention: c.retention},
 	}
 	var err error
 	p.ingest, err = ingest.New(ingest.Config{
@@ -299,7 +303,7 @@ func (p *process) openHandler(outside) error {
 		Available: func(string) error { return p.conn.Available() },
 		Up:        func(string) context.Context { return p.conn.Up() },
 		Backlog: read.Backlog{
-			Journal: p.journal, WaitingSensors: p.queue.WaitingSensors,
+			Journal: p.journal, Target: func(stream, session string) string { return p.stores[stream].TargetOf(session) }, WaitingSensors: p.queue.WaitingSensors,
 			Waiting: func(stream, sensor string) ([]batch.Ref, uint64) {
 				w := p.queue.Waiting(stream, sensor)
 				return w.Rows, w.From

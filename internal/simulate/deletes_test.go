@@ -82,7 +82,7 @@ func outcome(code int) string {
 func (w *world) landed(c *Command) {
 	for _, one := range w.ledger.readings {
 		switch {
-		case one.stream != c.Collection:
+		case one.stream != streamOf(c.Collection):
 		case c.Name == "delete":
 			one.mayBeGone()
 			one.note(mayRemove, w.clock, never) // a majority may have it later, or never

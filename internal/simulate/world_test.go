@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -17,9 +18,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/queue"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
 // moods are the settings of a run, drawn from its seed. Weights are relative; 0: never.
@@ -49,6 +54,7 @@ type moods struct {
 	dropLate                            bool          // commands of killed processes are never executed
 	hold                                bool          // commands whose connection broke are executed after an election, or never
 	regrain                             bool          // a restart may change the granularity
+	restore                             bool          // a restart may change the storage and the compressor of streams
 	settings                            settings
 }
 
@@ -68,7 +74,7 @@ func drawMoods(seed uint64) moods {
 		replicate: some("replicate", 4), stepDown: some("stepDown", 0.3), pause: some("pause", 0.3),
 		calm: oneOf("calm", 3, 10, 30), instant: 6, moment: some("moment", 6), while: some("while", 1),
 		gated: oneOf("gated", 0, 0, 0.1, 0.5), failSync: some("failSync", 0.2), failWrite: some("failWrite", 0.2), crashing: some("crashing", 1), cutPeers: some("cutPeers", 0.2),
-		dropLate: pick("dropLate", 2) == 0, hold: pick("hold", 4) == 0, regrain: pick("regrain", 4) == 0,
+		dropLate: pick("dropLate", 2) == 0, hold: pick("hold", 4) == 0, regrain: pick("regrain", 4) == 0, restore: pick("restore", 3) == 0,
 	}
 	switch pick("rare", 10) {
 	case 0: // after a deletion, numbers of parts say nothing, so that half of the runs have none
@@ -95,6 +101,7 @@ func drawMoods(seed uint64) moods {
 	if m.settings.distinct { // what is sent again after a deletion would be new
 		m.remove, m.drop, m.settings.retention = 0, 0, 0
 	}
+	m.restore = m.restore && m.drop == 0 // only the first collection is dropped
 	m.land = oneOf("land", 2, 2, 0.1)
 	switch pick("rarer", 12) {
 	case 0:
@@ -165,9 +172,9 @@ type world struct {
 	violated string
 	// gap: a delayed insert into the time series was executed whose process was killed. Then
 	// readings may be stored twice, see docs/durability.md.
-	gap     bool
-	refused string // the sensor whose documents MongoDB refuses
-	locked  string // the sensor whose documents a transaction has locked
+	gap     map[string]bool // by stream
+	refused string          // the sensor whose documents MongoDB refuses
+	locked  string          // the sensor whose documents a transaction has locked
 
 	mu    sync.Mutex
 	ops   []*diskOp
@@ -176,7 +183,7 @@ type world struct {
 
 func newWorld(seed uint64) *world {
 	w := &world{
-		seed: seed, random: rand.New(rand.NewPCG(seed, 0)), ledger: newLedger(), count: make(map[string]uint64), returned: make(map[string]bool),
+		seed: seed, random: rand.New(rand.NewPCG(seed, 0)), ledger: newLedger(), count: make(map[string]uint64), returned: make(map[string]bool), gap: make(map[string]bool),
 	}
 	w.moods = drawMoods(seed)
 	w.mongo = NewMongoDB([]string{"m1:27017", "m2:27017"}[:1+w.intN(2)]...)
@@ -203,7 +210,7 @@ func (w *world) twiceAllowed(stream string) bool {
 
 // moreThanOnce reports whether they may be, and no rule on duplicates hides that.
 func (w *world) moreThanOnce(stream string) bool {
-	return w.gap && stream == seriesStream || w.returned[stream]
+	return w.gap[stream] || w.returned[stream]
 }
 
 // shownTwice reports whether answers may show readings of a stream twice: a daemon on a copied
@@ -363,17 +370,27 @@ func (w *world) start(h *host) {
 		}
 		h.granularity = choose(w, granularities)
 	}
+	kinds := map[string]generation.Target{
+		bucketStream: {Storage: store.Bucket, Compressor: store.Zstd}, seriesStream: {Storage: store.TimeSeries, Compressor: store.Zstd},
+	}
+	if h.starts > 1 && w.moods.restore {
+		for _, stream := range streamNames {
+			kinds[stream] = generation.Target{
+				Storage: choose(w, []store.Storage{store.Bucket, store.TimeSeries}), Compressor: choose(w, []store.Compressor{store.Zstd, store.Snappy}),
+			}
+		}
+	}
 	p := &hosted{process: process{
 		name: name, session: "s" + strings.ToLower(name), settings: w.moods.settings, files: h.files, letters: h.letters,
 		log: slog.New(slog.DiscardHandler),
 	}}
-	p.settings.granularity = h.granularity
+	p.settings.granularity, p.settings.kinds = h.granularity, kinds
 	if p.now = time.Now; h.starts == 1 && w.moods.ahead > 0 {
 		p.now = func() time.Time { return time.Now().Add(w.moods.ahead).Round(0) }
 	}
 	p.began, p.among = w.clock, w.mongo.TwoPrimaries()
 	h.process, h.failed = p, false
-	w.tell(h.column, h.column, "%s starts, granularity %v", name, h.granularity)
+	w.tell(h.column, h.column, "%s starts, granularity %v, %s, %s", name, h.granularity, kinds[bucketStream], kinds[seriesStream])
 	start(context.Background(), &p.process, outside{
 		address: h.address, uri: w.mongo.URI(), dialer: w.mongo.Dialer(name), transport: &between{w, h},
 	})
@@ -805,8 +822,8 @@ func (w *world) landLate(c *Command) {
 		c.Forget()
 		return
 	}
-	if c.Name == "insert" && c.Collection == seriesStream && killed {
-		w.gap = true
+	if kind, _ := w.mongo.Collection(database, c.Collection); c.Name == "insert" && kind == "timeseries" && killed {
+		w.gap[streamOf(c.Collection)] = true
 	}
 	w.tellCommand(c, ", late")
 	w.landed(c)
@@ -965,10 +982,14 @@ func (w *world) judge() {
 	})
 	for _, stream := range streamNames {
 		log := w.ledger.logs[stream]
-		documents := w.mongo.Documents(database, stream)
+		collections := w.generations(stream)
+		var documents []iter.Seq[bson.Raw]
+		for _, of := range collections {
+			documents = append(documents, slices.Values(of))
+		}
 		r := faulttest.CheckDocuments(faulttest.CheckConfig{
-			Log: log, Stream: stream, TimeSeries: stream == seriesStream, MaxReadings: w.moods.settings.maxReadings, MaxBytes: w.moods.settings.maxBytes,
-		}, slices.Values(documents))
+			Log: log, Stream: stream, MaxReadings: w.moods.settings.maxReadings, MaxBytes: w.moods.settings.maxBytes,
+		}, documents...)
 		r.Lost = slices.DeleteFunc(r.Lost, func(m faulttest.Mark) bool { return w.buried(m) || !w.ledger.of[m].due() })
 		if w.deletes { // a daemon goes on with the part that it wrote last
 			r.BadDocuments = slices.DeleteFunc(r.BadDocuments, func(why string) bool {
@@ -983,7 +1004,7 @@ func (w *world) judge() {
 			w.violate("stream %s: %s", stream, r.Report())
 		}
 		w.clock++
-		w.stored(stream, storedIn(documents))
+		w.stored(stream, storedIn(slices.Concat(collections...)))
 	}
 	for _, h := range w.hosts {
 		if h.process == nil || len(w.hosts) > 1 && w.chance(0.5) {
@@ -1007,6 +1028,28 @@ func (w *world) judge() {
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // fake time, for queries that wait for a slot
 	}
 	w.violate("request %d is not answered", w.open[0].number)
+}
+
+// generations returns what a majority holds of the collections of a stream.
+func (w *world) generations(stream string) (out [][]bson.Raw) {
+	for _, name := range append([]string{stream}, laterGenerations(stream)...) {
+		out = append(out, w.mongo.Documents(database, name))
+	}
+	return out
+}
+
+// laterGenerations are names that collections of a stream can get.
+func laterGenerations(stream string) (names []string) {
+	for n := 2; n <= 6; n++ { // one for each storage and compressor
+		names = append(names, fmt.Sprintf("%s.g%d", stream, n))
+	}
+	return names
+}
+
+// streamOf returns the stream that a collection belongs to.
+func streamOf(collection string) string {
+	stream, _, _ := strings.Cut(collection, ".g")
+	return stream
 }
 
 // stored checks what is stored against what clients know.

@@ -126,6 +126,19 @@ func (s *Steps) AddStatistics(ms int64, stats Sums) {
 	}
 }
 
+// MergeSummaries adds the readings of other, a summary of the same step, to one. It keeps
+// fields in the order of their names.
+func MergeSummaries(one, other telemetry.Summary) telemetry.Summary {
+	sums := Sums{Count: one.Count + other.Count}
+	for _, from := range [][]telemetry.FieldSummary{one.Fields, other.Fields} {
+		for i, f := range from {
+			merge(sums.field(i, []byte(f.Name)), f)
+		}
+	}
+	slices.SortFunc(sums.Fields, func(a, b telemetry.FieldSummary) int { return strings.Compare(a.Name, b.Name) })
+	return telemetry.Summary{Start: one.Start, Count: sums.Count, Fields: sums.Fields}
+}
+
 // Close yields the steps that end at or before the time, in their order, and
 // forgets them. It reports whether the reader wants more.
 func (s *Steps) Close(before int64, yield func(telemetry.Summary, error) bool) bool {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,9 @@ import (
 // Config describes a stream that is stored in MongoDB.
 type Config struct {
 	Database     *mongo.Database // with the concerns of Connection.Database
-	Stream       string          // also the name of the collection
-	Granularity  time.Duration   // length of a window, see CheckGranularity
+	Stream       string
+	Name         string        // of the collection; empty: that of the stream, see internal/store/generation
+	Granularity  time.Duration // length of a window, see CheckGranularity
 	Compressor   Compressor
 	Exchanging   bool          // see Collection
 	WriteTimeout time.Duration // of one command; 0: 10 s
@@ -94,6 +96,7 @@ type Base struct {
 	Majority *mongo.Collection // with the database's concerns
 	Live     atomic.Pointer[Live]
 
+	write       []options.Lister[options.CollectionOptions] // of Live.Into
 	preparing   sync.Mutex
 	prepared    atomic.Pointer[Prepared]
 	generations atomic.Int64
@@ -122,6 +125,7 @@ func NewBase(cfg Config, storage Storage) (*Base, error) {
 	if err := CheckGranularity(cfg.Granularity, cfg.Format); err != nil {
 		return nil, err
 	}
+	cfg.Name = cmp.Or(cfg.Name, cfg.Stream)
 	if cfg.WriteTimeout == 0 {
 		cfg.WriteTimeout = 10 * time.Second
 	}
@@ -135,12 +139,21 @@ func NewBase(cfg Config, storage Storage) (*Base, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics of stream %q: %w", cfg.Stream, err)
 	}
-	return &Base{Config: cfg, Metrics: metrics, Majority: cfg.Database.Collection(cfg.Stream)}, nil
+	return &Base{Config: cfg, Metrics: metrics, Majority: cfg.Database.Collection(cfg.Name)}, nil
 }
 
 // Use puts settings in force, from the next write on.
 func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions]) {
-	b.Live.Store(&Live{Settings: c, Into: c.WriteConcern.Writes(b.Database, b.Stream, write...), From: c.WriteConcern.Reads(b.Database, b.Stream)})
+	b.write = write
+	b.Live.Store(&Live{Settings: c, Into: c.WriteConcern.Writes(b.Database, b.Name, write...), From: c.WriteConcern.Reads(b.Database, b.Name)})
+}
+
+// Rename makes another collection the stream's, with its compressor. It is called before the
+// first use of the Base.
+func (b *Base) Rename(collection string, compressor Compressor) {
+	b.Name, b.Compressor, b.Majority = collection, compressor, b.Database.Collection(collection)
+	now := b.Live.Load()
+	b.Use(now.Settings, b.write...)
 }
 
 // Answers returns the collection as answers are read from it.
@@ -197,7 +210,7 @@ func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOption
 
 // Collection describes the stream's collection.
 func (b *Base) Collection() Collection {
-	return Collection{Database: b.Database, Name: b.Stream, Compressor: b.Compressor, Exchanging: b.Exchanging}
+	return Collection{Database: b.Database, Name: b.Name, Compressor: b.Compressor, Exchanging: b.Exchanging}
 }
 
 // A Preparation is what one kind of storage needs of its collection.

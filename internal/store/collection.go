@@ -62,6 +62,10 @@ const (
 	KeptSuffix = ".brim_old"
 )
 
+// MaintenanceName is a collection with a document for each stream that `brim recompress` or
+// `brim migrate` works on, see internal/maintain.
+const MaintenanceName = "brim_maintenance"
+
 // errExchanging says that a collection currently has no name. A new one of that
 // name would be mistaken for it.
 func errExchanging(name, other string) error {
@@ -124,7 +128,7 @@ func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOp
 	if err != nil || info != nil {
 		return info, err
 	}
-	if err := c.mayCreate(ctx); err != nil {
+	if err := c.MayCreate(ctx); err != nil {
 		return nil, err
 	}
 	if c.Compressor != "" {
@@ -160,8 +164,8 @@ func (c Collection) CreateIndex(ctx context.Context, name string, keys bson.D, m
 	return c.Database.RunCommand(ctx, command).Err()
 }
 
-// mayCreate refuses while an exchange has taken the collection's name away.
-func (c Collection) mayCreate(ctx context.Context) error {
+// MayCreate refuses while an exchange has taken the collection's name away.
+func (c Collection) MayCreate(ctx context.Context) error {
 	if c.Exchanging {
 		return nil
 	}
@@ -197,20 +201,36 @@ func (c Collection) CheckCompressor(info *Info) error {
 	if c.Compressor == "" {
 		return nil
 	}
-	config, ok := info.Options.Lookup("storageEngine", "wiredTiger", "configString").StringValueOK()
-	if !ok {
+	have := info.Compressor()
+	if have == "" || have == c.Compressor {
 		return nil
 	}
+	return &MismatchError{
+		Collection: c.Name, What: "compressor", Have: string(have), Want: string(c.Compressor),
+		Hint: "start with --compressor " + string(have) + "; `brim recompress --to " + string(c.Compressor) + "` changes the collection",
+	}
+}
+
+// Compressor returns the one that the collection was created with, empty if none was named.
+func (i *Info) Compressor() Compressor {
+	config, _ := i.Options.Lookup("storageEngine", "wiredTiger", "configString").StringValueOK()
 	for part := range strings.SplitSeq(config, ",") {
-		have, ok := strings.CutPrefix(strings.TrimSpace(part), "block_compressor=")
-		if ok && have != string(c.Compressor) {
-			return &MismatchError{
-				Collection: c.Name, What: "compressor", Have: have, Want: string(c.Compressor),
-				Hint: "start with --compressor " + have + "; `brim recompress --to " + string(c.Compressor) + "` changes the collection",
-			}
+		if name, ok := strings.CutPrefix(strings.TrimSpace(part), "block_compressor="); ok {
+			return Compressor(name)
 		}
 	}
-	return nil
+	return ""
+}
+
+// Storage returns what kind of storage the collection is, empty if it is none.
+func (i *Info) Storage() Storage {
+	switch i.Type {
+	case "collection":
+		return Bucket
+	case seriesType:
+		return TimeSeries
+	}
+	return ""
 }
 
 // CheckShape returns a mismatch if the collection cannot hold documents that grow

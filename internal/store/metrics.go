@@ -69,7 +69,8 @@ func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granu
 		now := time.Now().UnixMilli()
 		return float64(now-WindowStart(now, granularity)) / float64(granularity.Milliseconds())
 	})
-	return m, errors.Join(all.failed, reg.Register(ratio))
+	shared(all, ratio)
+	return m, all.failed
 }
 
 // A registry remembers what could not be registered.

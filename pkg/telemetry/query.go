@@ -33,6 +33,7 @@ type Unstored struct {
 	Sequence    uint64
 	Arrival     int64         // of its request, in milliseconds since the epoch
 	Granularity time.Duration // of the bucket that it goes to
+	Target      string        // how it is stored, as the journal says; empty: not known
 	Reading     Reading
 }
 

@@ -97,7 +97,7 @@ func (s *Store) Change(c Settings) error {
 // stream, and applies the retention and the view of the settings. A
 // *store.MismatchError or *store.ConcernError is final; other errors may pass.
 func (s *Store) Prepare(ctx context.Context) error {
-	noMatch := bson.D{{Key: "update", Value: s.Stream}, {Key: "updates", Value: bson.A{bson.D{
+	noMatch := bson.D{{Key: "update", Value: s.Name}, {Key: "updates", Value: bson.A{bson.D{
 		{Key: "q", Value: bson.D{{Key: "_id", Value: bson.D{}}}}, {Key: "u", Value: changeNothing}, {Key: "multi", Value: true}, // no _id is empty
 	}}}}
 	return s.Base.Prepare(ctx, store.Preparation{Type: "collection", Create: options.CreateCollection(), Probe: noMatch, Check: s.check})
@@ -165,7 +165,7 @@ func (s *Store) expire(ctx context.Context, c store.Collection, retention time.D
 // ensureView makes the view, or removes it. A stream works without one, so a
 // lasting obstacle is only logged.
 func (s *Store) ensureView(ctx context.Context, want bool) error {
-	view := store.View{Database: s.Database, Stream: s.Stream}
+	view := store.View{Database: s.Database, Stream: s.Name}
 	if !want {
 		return s.tolerate(view.Remove(ctx))
 	}
@@ -175,12 +175,12 @@ func (s *Store) ensureView(ctx context.Context, want bool) error {
 	}
 	if !view.Blocks && !s.told.Swap(true) {
 		s.Logger.Warn("MongoDB does not run JavaScript (security.javascriptEnabled), so the stream's view does not show readings in blocks: those of --bucket-format columns, and those that were sealed",
-			"stream", s.Stream, "view", store.ViewName(s.Stream))
+			"stream", s.Stream, "view", store.ViewName(s.Name))
 	}
 	foreign, err := view.Ensure(ctx)
 	if foreign {
 		s.Logger.Warn("something that Brim did not make has the name of the stream's view, and is left alone; view: off ends this message",
-			"stream", s.Stream, "name", store.ViewName(s.Stream))
+			"stream", s.Stream, "name", store.ViewName(s.Name))
 	}
 	return s.tolerate(err)
 }

@@ -97,6 +97,8 @@ type Holder struct {
 	Columns bool     `bson:"columns"` // it can read blocks of columns; earlier releases cannot
 	// LongWindows: it can find windows of up to 24 h; earlier releases cannot.
 	LongWindows bool `bson:"long_windows"`
+	// Generations: it reads all collections of a stream; earlier releases read one.
+	Generations bool `bson:"generations"`
 }
 
 // sameLock reports whether both had the same file locked, so that one of them has

@@ -79,7 +79,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 		create.SetExpireAfterSeconds(int64(retention / time.Second))
 	}
 	// Every time-series collection refuses a document without a time.
-	withoutTime := bson.D{{Key: "insert", Value: s.Stream}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.NewObjectID()}}}}}
+	withoutTime := bson.D{{Key: "insert", Value: s.Name}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: bson.NewObjectID()}}}}}
 	return s.Base.Prepare(ctx, store.Preparation{
 		Type: "timeseries", Create: create, Probe: withoutTime,
 		Check: func(ctx context.Context, c store.Collection, info *store.Info, now *store.Live) error {
@@ -95,10 +95,10 @@ func (s *Store) Prepare(ctx context.Context) error {
 			// A sensor is found by this one. The server's own index, where it makes one, is
 			// on the whole metaField and cannot find a sensor by its id.
 			if err := c.CreateIndex(ctx, "brim_sensor_time", bson.D{{Key: idField, Value: 1}, {Key: timeField, Value: 1}}); err != nil {
-				return fmt.Errorf("create index of collection %q: %w", s.Stream, err)
+				return fmt.Errorf("create index of collection %q: %w", s.Name, err)
 			}
 			// A view of the buckets that the stream had before shows nothing any more.
-			return store.View{Database: s.Database, Stream: s.Stream}.Remove(ctx)
+			return store.View{Database: s.Database, Stream: s.Name}.Remove(ctx)
 		},
 	})
 }
@@ -108,7 +108,7 @@ func (s *Store) checkFields(have bson.Raw) error {
 	for _, field := range []struct{ what, want string }{{"timeField", timeField}, {"metaField", metaField}} {
 		if name, _ := have.Lookup("timeseries", field.what).StringValueOK(); name != field.want {
 			return &store.MismatchError{
-				Collection: s.Stream, What: field.what, Have: strconv.Quote(name), Want: strconv.Quote(field.want),
+				Collection: s.Name, What: field.what, Have: strconv.Quote(name), Want: strconv.Quote(field.want),
 				Hint: "choose another stream name or database",
 			}
 		}
@@ -149,8 +149,8 @@ func (s *Store) expire(ctx context.Context, have bson.Raw, retention time.Durati
 }
 
 func (s *Store) modify(ctx context.Context, what string, change bson.E) error {
-	if err := s.Database.RunCommand(ctx, bson.D{{Key: "collMod", Value: s.Stream}, change}).Err(); err != nil {
-		return fmt.Errorf("%s of collection %q: %w", what, s.Stream, err)
+	if err := s.Database.RunCommand(ctx, bson.D{{Key: "collMod", Value: s.Name}, change}).Err(); err != nil {
+		return fmt.Errorf("%s of collection %q: %w", what, s.Name, err)
 	}
 	return nil
 }

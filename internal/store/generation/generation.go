@@ -1,0 +1,364 @@
+// Package generation stores a stream in a list of collections. When a daemon starts with
+// another storage or compressor than the stream has had, a collection is added to the list;
+// nothing is copied, and daemons with different settings write at the same time:
+//
+//	brim.streams: readings ─┬─▶ readings      bucket, snappy
+//	                        ├─▶ readings.g2   timeseries, snappy   ◀── written by one daemon
+//	                        └─▶ readings.g3   bucket, zstd         ◀── written by another
+//	                              ▲
+//	queries read all, in order ───┘
+//
+// What makes this safe:
+//
+//   - At most one generation of a stream fits a Target, a storage with a compressor, and the
+//     answer never changes. The journal records the target of each process, so that what an
+//     earlier process may have sent is only ever sent again to the same collection, whose
+//     guards (the w of its buckets, the _ids of its readings) recognize it. So a session writes
+//     one generation of a stream, and a reading that waits is looked for in that one.
+//   - The list is changed by compare-and-set with majority, before the first write to a new
+//     generation. A new one is written after another settle: until then, every daemon reads the
+//     list again, since none uses what it read for longer than trusted.
+//   - A query gathers the readings that wait, then looks at the list, and then reads the
+//     generations. A reading that is stored in between is in a generation of the list.
+//   - Collections are never renamed, and numbers are never used again.
+//
+// With one generation, a call costs no more than that of its store.
+//
+// registry.go has the list, read.go merges what the generations answer.
+package generation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/internal/store/timeseries"
+)
+
+// A Target is how readings are meant to be stored.
+type Target struct {
+	Storage    store.Storage    `bson:"storage"`
+	Compressor store.Compressor `bson:"compressor"` // empty: not recorded, by a release that knew one generation only
+}
+
+// String is what ParseTarget reads.
+func (t Target) String() string { return string(t.Storage) + "/" + string(t.Compressor) }
+
+// ParseTarget reads a target; anything else than a target gives one that no generation fits.
+func ParseTarget(s string) Target {
+	storage, compressor, _ := strings.Cut(s, "/")
+	return Target{store.Storage(storage), store.Compressor(compressor)}
+}
+
+// Config describes a stream in MongoDB. Its Name must be empty.
+type Config struct {
+	store.Config
+	Storage store.Storage // with Compressor, what is written
+
+	// Earlier are the targets of sessions of earlier processes whose readings the journal
+	// holds. Sessions that are missing here have the target of this process.
+	Earlier map[string]Target
+	// ReadGenerations reports whether all daemons of the stream know generations. Until then,
+	// none is added. Nil: they do.
+	ReadGenerations func() bool
+}
+
+// A Store writes and reads all generations of a stream. Its methods may be called by several
+// goroutines, each with its own writes.
+type Store struct {
+	cfg      Config
+	registry registry
+	own      one // what this process writes; it has no name before it is in the list
+
+	preparing sync.Mutex
+	routes    atomic.Pointer[routes] // of writes; nil: not prepared yet
+	seen      atomic.Pointer[seen]   // for queries; nil: the list was not read yet
+
+	mu       sync.Mutex     // guards what follows
+	settings store.Settings // in force
+	named    bool           // own has its collection
+	ones     map[string]one // by collection
+}
+
+// one is the store of a generation.
+type one interface {
+	source
+	Write(ctx context.Context, writes []*batch.Pending)
+	Prepare(ctx context.Context) error
+	Stands(ctx context.Context) error
+	Rename(collection string, compressor store.Compressor)
+}
+
+// routes say which store writes what.
+type routes struct {
+	current one
+	earlier map[string]one // by session, if it is not current
+	all     []one          // each once
+}
+
+// New checks cfg; it does no I/O.
+func New(cfg Config) (*Store, error) {
+	s := &Store{
+		cfg: cfg, settings: cfg.Settings(), ones: make(map[string]one),
+		registry: registry{database: cfg.Database, stream: cfg.Stream, rollups: cfg.Rollup > 0, pause: settle},
+	}
+	var err error
+	s.own, err = s.open(Generation{Target: s.target()})
+	return s, err
+}
+
+func (s *Store) logger() *slog.Logger { return cmp.Or(s.cfg.Logger, slog.New(slog.DiscardHandler)) }
+
+// target is what this process writes.
+func (s *Store) target() Target { return Target{s.cfg.Storage, s.cfg.Compressor} }
+
+// Bucket returns the store that this process writes, nil if it is none of buckets. Before the
+// stream is prepared, it has no collection.
+func (s *Store) Bucket() *bucket.Store {
+	b, _ := s.own.(*bucket.Store)
+	return b
+}
+
+// Defaults of the caps for buckets of a stream whose settings have none.
+const (
+	maxReadings = 1000
+	maxBytes    = 256 << 10
+)
+
+// open returns a store of a generation.
+func (s *Store) open(g Generation) (one, error) {
+	cfg := s.cfg.Config
+	cfg.Name, cfg.Compressor = g.Collection, g.Compressor
+	now := s.forStorage(g.Storage)
+	cfg.Format, cfg.MaxReadings, cfg.MaxBytes, cfg.MaxReadingsPerUpdate = now.Format, now.MaxReadings, now.MaxBytes, now.MaxReadingsPerUpdate
+	cfg.Retention, cfg.WriteConcern, cfg.View, cfg.Duplicates = now.Retention, now.WriteConcern, now.View, now.Duplicates
+	cfg.RollupRetention = now.RollupRetention
+	if now.Format != store.Columns {
+		cfg.Granularity = min(cfg.Granularity, store.MaxGranularity)
+	}
+	switch g.Storage {
+	case store.Bucket:
+		return bucket.New(cfg)
+	case store.TimeSeries:
+		return timeseries.New(cfg)
+	default:
+		return nil, fmt.Errorf("collection %q: storage %q is unknown; allowed: %s, %s", g.Collection, g.Storage, store.Bucket, store.TimeSeries)
+	}
+}
+
+// forStorage returns the settings in force as a generation takes them.
+func (s *Store) forStorage(storage store.Storage) store.Settings {
+	now := s.settings
+	if storage == s.cfg.Storage {
+		return now
+	}
+	if storage == store.TimeSeries {
+		return store.Settings{Retention: now.Retention, WriteConcern: now.WriteConcern}
+	}
+	now.MaxReadings, now.MaxBytes = cmp.Or(now.MaxReadings, maxReadings), cmp.Or(now.MaxBytes, maxBytes)
+	return now
+}
+
+// Change puts settings in force, from the next write on. The collections follow at the next
+// Prepare.
+func (s *Store) Change(c store.Settings) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.settings
+	s.settings = c
+	all := []one{s.own}
+	for _, of := range s.ones {
+		if of != s.own {
+			all = append(all, of)
+		}
+	}
+	for _, of := range all {
+		switch st := of.(type) {
+		case *bucket.Store:
+			if err := st.Change(s.forStorage(store.Bucket)); err != nil {
+				s.settings = before
+				return err
+			}
+		case *timeseries.Store:
+			st.Change(s.forStorage(store.TimeSeries))
+		}
+	}
+	return nil
+}
+
+// Prepare makes the list of generations have what this process writes, and creates the
+// collections, or checks them. A *store.MismatchError or *store.ConcernError is final; other
+// errors may pass.
+func (s *Store) Prepare(ctx context.Context) error {
+	s.preparing.Lock()
+	defer s.preparing.Unlock()
+	wanted := []Target{s.target()}
+	for _, t := range s.cfg.Earlier {
+		if !slices.Contains(wanted, t) {
+			wanted = append(wanted, t)
+		}
+	}
+	slices.SortFunc(wanted[1:], func(a, b Target) int { return strings.Compare(a.String(), b.String()) })
+	began := time.Now()
+	list, err := s.registry.ensure(ctx, wanted, s.mayAdd)
+	if err != nil {
+		return err
+	}
+	if s.cfg.Rollup > 0 && len(list.Generations) > 1 {
+		return &store.MismatchError{
+			Collection: list.Generations[1].Collection, What: "readings of the", Have: "stream " + s.cfg.Stream, Want: "rollups",
+			Hint: "rollups are made of a single collection; start the stream without rollup",
+		}
+	}
+	current, err := s.fitting(list, s.target())
+	if err != nil {
+		return err
+	}
+	if err := s.name(&list.Generations[current]); err != nil {
+		return err
+	}
+	now, err := s.learn(list, began)
+	if err != nil {
+		return err
+	}
+	r := &routes{current: now.ones[current], earlier: make(map[string]one)}
+	r.all = append(r.all, r.current)
+	for session, t := range s.cfg.Earlier {
+		i, err := s.fitting(list, t)
+		if err != nil {
+			return err
+		}
+		if i != current {
+			r.earlier[session] = now.ones[i]
+		}
+		if !slices.Contains(r.all, now.ones[i]) {
+			r.all = append(r.all, now.ones[i])
+		}
+	}
+	for i, of := range now.ones {
+		if !slices.Contains(r.all, of) && list.gone[now.list.Generations[i].Collection] {
+			continue // removed by hand; nothing of it is needed
+		}
+		if err := of.Prepare(ctx); err != nil {
+			return err
+		}
+	}
+	s.routes.Store(r)
+	return nil
+}
+
+// mayAdd returns why no generation can be added now.
+func (s *Store) mayAdd() error {
+	if s.cfg.ReadGenerations == nil || s.cfg.ReadGenerations() {
+		return nil
+	}
+	return errOlderDaemons
+}
+
+// fitting returns which generation of the list the target has.
+func (s *Store) fitting(list *List, t Target) (int, error) {
+	i := list.find(t)
+	if i < 0 { // it has been added
+		return 0, fmt.Errorf("stream %q has no generation of %s", s.cfg.Stream, t)
+	}
+	g := list.Generations[i]
+	if g.Storage == t.Storage {
+		return i, nil
+	}
+	// A migration has changed the collection: readings for its former storage may be in it.
+	is := &store.Info{Type: "collection"}
+	if g.Storage == store.TimeSeries {
+		is.Type = "timeseries"
+	}
+	want := "collection"
+	if t.Storage == store.TimeSeries {
+		want = "timeseries"
+	}
+	return 0, store.Collection{Database: s.cfg.Database, Name: g.Collection}.CheckType(is, want)
+}
+
+// name gives the store of this process its collection.
+func (s *Store) name(g *Generation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.named {
+		if s.ones[g.Collection] != s.own {
+			return fmt.Errorf("stream %q: the list of its collections was changed by hand: restart the daemon", s.cfg.Stream)
+		}
+		return nil
+	}
+	compressor := cmp.Or(g.Compressor, s.cfg.Compressor)
+	if compressor != s.cfg.Compressor {
+		s.logger().Warn("the stream's collection was recompressed, and is used as it is", "stream", s.cfg.Stream, "collection", g.Collection, "compressor", compressor, "asked_for", s.cfg.Compressor)
+	}
+	s.own.Rename(g.Collection, compressor)
+	s.ones[g.Collection], s.named = s.own, true
+	return nil
+}
+
+// Stands returns nil while the collections that were prepared for writing have their names,
+// and else store.ErrNotPrepared.
+func (s *Store) Stands(ctx context.Context) error {
+	r := s.routes.Load()
+	if r == nil {
+		return store.ErrNotPrepared
+	}
+	for _, of := range r.all {
+		if err := of.Stands(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Write implements queue.Store: the readings of each session go to the generation that they
+// were accepted for.
+func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
+	r := s.routes.Load()
+	switch {
+	case r == nil:
+		for _, pending := range writes {
+			pending.Verdict, pending.Err = batch.Unsent, store.ErrNotPrepared
+		}
+		return
+	case len(r.earlier) == 0:
+		r.current.Write(ctx, writes)
+		return
+	}
+	for _, to := range r.all {
+		var part []*batch.Pending
+		for _, pending := range writes {
+			if r.of(pending.Session) == to {
+				part = append(part, pending)
+			}
+		}
+		if len(part) > 0 {
+			to.Write(ctx, part)
+		}
+	}
+}
+
+// of returns the store that readings of a session are written to.
+func (r *routes) of(session string) one {
+	if to, ok := r.earlier[session]; ok {
+		return to
+	}
+	return r.current
+}
+
+// TargetOf returns the target of this journal's sessions, for telemetry.Unstored.
+func (s *Store) TargetOf(session string) string {
+	if t, ok := s.cfg.Earlier[session]; ok {
+		return t.String()
+	}
+	return s.target().String()
+}

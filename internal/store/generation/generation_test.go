@@ -1,0 +1,244 @@
+package generation
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+func TestMain(m *testing.M) { mongodtest.Main(m) }
+
+func snappy() Target { return Target{store.Bucket, store.Snappy} }
+func zstd() Target   { return Target{store.Bucket, store.Zstd} }
+func series() Target { return Target{store.TimeSeries, store.Snappy} }
+
+// daemon returns the store of a daemon that writes a target.
+func daemon(t *testing.T, db *mongo.Database, target Target, earlier map[string]Target) *Store {
+	t.Helper()
+	s, err := New(Config{
+		Config: store.Config{
+			Database: db, Stream: storetest.Stream, Granularity: store.MaxGranularity, Compressor: target.Compressor,
+			MaxReadings: 100, MaxBytes: 100 << 10, Registerer: prometheus.NewRegistry(),
+		},
+		Storage: target.Storage, Earlier: earlier,
+	})
+	require.NoError(t, err)
+	return s
+}
+
+func prepared(t *testing.T, db *mongo.Database, target Target, earlier map[string]Target) *Store {
+	t.Helper()
+	s := daemon(t, db, target, earlier)
+	require.NoError(t, s.Prepare(t.Context()))
+	return s
+}
+
+// put writes one reading of sensor s, whose value is its sequence.
+func put(t *testing.T, s *Store, session string, sequence uint64) {
+	t.Helper()
+	b := storetest.Batch(t, session, sequence, storetest.Reading("s", 0, float64(sequence)))
+	storetest.WriteAll(t, s, storetest.Pending(b, store.MaxGranularity))
+}
+
+// again writes it as a process does that may have sent it before.
+func again(t *testing.T, s *Store, session string, sequence uint64) {
+	t.Helper()
+	pending := storetest.Pending(storetest.Batch(t, session, sequence, storetest.Reading("s", 0, float64(sequence))), store.MaxGranularity)
+	for _, of := range pending {
+		of.Recovered = true
+	}
+	storetest.WriteAll(t, s, pending)
+}
+
+// values returns those of sensor s.
+func values(t *testing.T, s *Store, unstored ...telemetry.Unstored) (out []float64) {
+	t.Helper()
+	at := storetest.Base.UnixMilli()
+	for r, err := range s.Readings(t.Context(), telemetry.Query{Sensor: "s", From: at, To: at + 1, Unstored: unstored}) {
+		require.NoError(t, err)
+		out = append(out, r.Fields[0].Value.Float())
+	}
+	return out
+}
+
+func list(t *testing.T, db *mongo.Database) (out []string) {
+	t.Helper()
+	found, err := Read(t.Context(), db, storetest.Stream)
+	require.NoError(t, err)
+	require.NotNil(t, found)
+	for _, g := range found.Generations {
+		out = append(out, fmt.Sprintf("%s %s %s", g.Collection, g.Target, g.State))
+	}
+	return out
+}
+
+func TestTheStoreIsLikeOthers(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Store {
+		t.Helper()
+		db := mongodtest.Database(t)
+		s := prepared(t, db, snappy(), nil)
+		prepared(t, db, series(), nil)
+		return s
+	})
+}
+
+// TestDaemonsThatChangeAtOnce add one generation.
+func TestDaemonsThatChangeAtOnce(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	prepared(t, db, snappy(), nil)
+	var all sync.WaitGroup
+	for i := range 4 {
+		s := daemon(t, db, []Target{zstd(), series()}[i%2], nil)
+		all.Go(func() { assert.NoError(t, s.Prepare(context.Background())) })
+	}
+	all.Wait()
+	found := list(t, db)
+	require.Len(t, found, 3)
+	require.Equal(t, "readings bucket/snappy open", found[0])
+	require.ElementsMatch(t, []string{"bucket/zstd open", "timeseries/snappy open"}, []string{found[1][len("readings.g2 "):], found[2][len("readings.g3 "):]})
+	// To go back takes no further one.
+	prepared(t, db, snappy(), nil)
+	require.Len(t, list(t, db), 3)
+}
+
+// TestADaemonReadsWhatAnotherHasBegun at once: it may have read the list just before.
+func TestADaemonReadsWhatAnotherHasBegun(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	old := prepared(t, db, snappy(), nil)
+	put(t, old, "s1", 1)
+	begun := daemon(t, db, series(), nil)
+	ended := make(chan error, 1)
+	go func() { ended <- begun.Prepare(context.Background()) }()
+	var err error
+	for waits := true; waits; {
+		select {
+		case err = <-ended:
+			waits = false
+		default:
+			require.Equal(t, []float64{1}, values(t, old))
+		}
+	}
+	require.NoError(t, err)
+	put(t, begun, "s2", 2)
+	require.Equal(t, []float64{1, 2}, values(t, old))
+	sum := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: "s", To: 1 << 50}}
+	for s, err := range old.Summary(t.Context(), sum) {
+		require.NoError(t, err)
+		require.EqualValues(t, 2, s.Count)
+		require.InDelta(t, 3.0, s.Fields[0].Sum, 0)
+	}
+	latest, found, err := old.Latest(t.Context(), "s", nil)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.InDelta(t, 2.0, latest.Fields[0].Value.Float(), 0)
+	n, err := old.Delete(t.Context(), "s")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, n)
+	require.Empty(t, values(t, begun))
+}
+
+// TestReadingsOfAnEarlierProcess are stored where that may have stored them.
+func TestReadingsOfAnEarlierProcess(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	put(t, prepared(t, db, snappy(), nil), "s1", 1)
+	put(t, prepared(t, db, series(), nil), "s2", 2)
+	now := prepared(t, db, zstd(), map[string]Target{"s1": snappy(), "s2": series()})
+	again(t, now, "s1", 1)
+	again(t, now, "s2", 2)
+	put(t, now, "s3", 3)
+	require.Equal(t, []float64{1, 2, 3}, values(t, now))
+	// What waits is recognized in the generation that it is for.
+	waits := func(session string, sequence uint64, value float64) telemetry.Unstored {
+		return telemetry.Unstored{Session: session, Sequence: sequence, Granularity: store.MaxGranularity, Target: now.TargetOf(session), Reading: storetest.Reading("s", 0, value)}
+	}
+	require.ElementsMatch(t, []float64{1, 2, 3, 4}, values(t, now, waits("s1", 1, 1), waits("s2", 2, 2), waits("s3", 3, 3), waits("s2", 4, 4)))
+}
+
+// TestAStreamOfAnEarlierRelease has a collection and no list.
+func TestAStreamOfAnEarlierRelease(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	put(t, prepared(t, db, snappy(), nil), "s1", 1)
+	require.NoError(t, db.Collection(Collection).Drop(t.Context()))
+	// Its journals do not record the compressor.
+	now := prepared(t, db, series(), map[string]Target{"s1": {Storage: store.Bucket}})
+	require.Equal(t, []string{"readings bucket/snappy open", "readings.g2 timeseries/snappy open"}, list(t, db))
+	again(t, now, "s1", 1)
+	require.Equal(t, []float64{1}, values(t, now))
+	// A list that was lost is made again.
+	require.NoError(t, db.Collection(Collection).Drop(t.Context()))
+	prepared(t, db, snappy(), nil)
+	require.Equal(t, []string{"readings bucket/snappy open", "readings.g2 timeseries/snappy open"}, list(t, db))
+}
+
+// TestARecompressedCollection stays that of readings for its former compressor.
+func TestARecompressedCollection(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	prepared(t, db, snappy(), nil)
+	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
+	require.NoError(t, db.CreateCollection(t.Context(), storetest.Stream, options.CreateCollection().SetStorageEngine(store.Zstd.StorageEngine())))
+	now := prepared(t, db, zstd(), map[string]Target{"s1": snappy()})
+	again(t, now, "s1", 1)
+	prepared(t, db, snappy(), nil) // which uses it as it is
+	require.Equal(t, []string{"readings bucket/zstd open"}, list(t, db))
+	// A migrated one cannot tell which readings for its former storage it holds.
+	require.NoError(t, db.Collection(storetest.Stream).Drop(t.Context()))
+	require.NoError(t, db.CreateCollection(t.Context(), storetest.Stream, options.CreateCollection().SetTimeSeriesOptions(options.TimeSeries().SetTimeField("ts").SetMetaField("sensor"))))
+	var mismatch *store.MismatchError
+	require.ErrorAs(t, daemon(t, db, Target{store.TimeSeries, store.Zstd}, map[string]Target{"s1": zstd()}).Prepare(t.Context()), &mismatch)
+}
+
+// TestNothingIsAdded while a command works on the stream, or daemons would not read it.
+func TestNothingIsAdded(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	prepared(t, db, snappy(), nil)
+	_, err := db.Collection(store.MaintenanceName).InsertOne(t.Context(), bson.D{{Key: "_id", Value: storetest.Stream}, {Key: "kind", Value: "recompress"}, {Key: "phase", Value: "copy"}})
+	require.NoError(t, err)
+	var mismatch *store.MismatchError
+	require.ErrorAs(t, daemon(t, db, zstd(), nil).Prepare(t.Context()), &mismatch)
+	require.Contains(t, mismatch.Hint, "`brim recompress` of the stream is under way")
+	prepared(t, db, snappy(), nil) // as before
+	require.NoError(t, db.Collection(store.MaintenanceName).Drop(t.Context()))
+	older := daemon(t, db, zstd(), nil)
+	older.cfg.ReadGenerations = func() bool { return false }
+	require.ErrorIs(t, older.Prepare(t.Context()), errOlderDaemons)
+	require.Len(t, list(t, db), 1)
+}
+
+// A sealer looks for the parts of a step in one collection.
+func TestAStreamWithRollupsStaysInOneCollection(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	rolled := func(target Target) error {
+		s := daemon(t, db, target, nil)
+		s.cfg.Rollup, s.registry.rollups = store.MaxGranularity, true
+		return s.Prepare(t.Context())
+	}
+	prepared(t, db, snappy(), nil)
+	require.NoError(t, rolled(snappy()))
+	var mismatch *store.MismatchError
+	require.ErrorAs(t, rolled(zstd()), &mismatch)
+	assert.Contains(t, mismatch.Error(), "a stream with rollups stays in one collection")
+	prepared(t, db, zstd(), nil)
+	require.ErrorAs(t, rolled(snappy()), &mismatch)
+	assert.Contains(t, mismatch.Error(), "rollups are made of a single collection")
+}

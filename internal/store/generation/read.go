@@ -1,0 +1,346 @@
+package generation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// source is read.Source.
+type source interface {
+	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
+	Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error]
+	Newest(ctx context.Context, sensor string) (ms int64, found bool, err error)
+	Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error)
+	Delete(ctx context.Context, sensor string) (int64, error)
+}
+
+// seen is a list that was read, with its stores.
+type seen struct {
+	list *List
+	ones []one // one for each generation
+	at   time.Time
+}
+
+// errUnlisted says that the list was not made yet.
+func errUnlisted() error {
+	return &telemetry.Error{
+		Kind: telemetry.Unavailable, Code: "starting", RetryAfter: time.Second,
+		Message: "the stream is being prepared; ask again in a moment",
+	}
+}
+
+// now returns the list, read less than trusted ago. The caller has gathered what waits before:
+// what was stored since is in these generations.
+func (s *Store) now(ctx context.Context) (*seen, error) {
+	if last := s.seen.Load(); last != nil && time.Since(last.at) < trusted {
+		return last, nil
+	}
+	began := time.Now()
+	list, err := Read(ctx, s.cfg.Database, s.cfg.Stream)
+	switch {
+	case err != nil:
+		return nil, err
+	case list == nil:
+		return nil, errUnlisted()
+	}
+	return s.learn(list, began)
+}
+
+// forSensor is now for a query of one sensor.
+func (s *Store) forSensor(ctx context.Context, sensor string) (*seen, error) {
+	n, err := s.now(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read sensor %q: %w", sensor, err)
+	}
+	return n, nil
+}
+
+// learn makes the list, read at a time, the one for queries.
+func (s *Store) learn(list *List, at time.Time) (*seen, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := s.seen.Load(); last != nil && last.list.Version > list.Version {
+		return last, nil // it was read later
+	}
+	next := &seen{list: list, at: at}
+	for _, g := range list.Generations {
+		of := s.ones[g.Collection]
+		if of == nil {
+			var err error
+			if of, err = s.open(g); err != nil {
+				return nil, err
+			}
+			s.ones[g.Collection] = of
+		}
+		next.ones = append(next.ones, of)
+	}
+	s.seen.Store(next)
+	return next, nil
+}
+
+// divide returns the unstored readings by the generation that they are for. Those that are for
+// none of them are not stored in any.
+func (n *seen) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
+	out := make([][]telemetry.Unstored, len(n.ones))
+	places := make(map[string]int)
+	for _, u := range all {
+		at, known := places[u.Target]
+		if !known {
+			if u.Target != "" { // otherwise it is from a release that knew one generation
+				at = max(0, n.list.find(ParseTarget(u.Target)))
+			}
+			places[u.Target] = at
+		}
+		out[at] = append(out[at], u)
+	}
+	return out
+}
+
+// Readings implements read.Source. Readings with the same time come in the order of the
+// generations.
+func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		n, err := s.forSensor(ctx, q.Sensor)
+		if err != nil {
+			yield(telemetry.Reading{}, err)
+			return
+		}
+		if len(n.ones) == 1 {
+			n.ones[0].Readings(ctx, q)(yield)
+			return
+		}
+		of := make([]iter.Seq2[telemetry.Reading, error], len(n.ones))
+		for i, unstored := range n.divide(q.Unstored) {
+			part := q
+			part.Unstored = unstored
+			of[i] = n.ones[i].Readings(ctx, part)
+		}
+		all := merged(of, func(a, b telemetry.Reading) int { return a.Time.Compare(b.Time) })
+		if q.LastWins {
+			all = joined(all, func(a, b telemetry.Reading) bool { return a.Time.Equal(b.Time) }, lastWins)
+		}
+		left := q.Limit
+		for r, err := range all {
+			if left--; !yield(r, err) || err != nil || left == 0 {
+				return
+			}
+		}
+	}
+}
+
+// lastWins makes one reading of two with the same time: what the later generation has replaces
+// what the earlier has. It is the order in which daemons began to use them.
+func lastWins(a, b telemetry.Reading) telemetry.Reading {
+	later := make(map[string]struct{}, len(b.Fields))
+	for _, f := range b.Fields {
+		later[f.Name] = struct{}{}
+	}
+	fields := make([]telemetry.Field, 0, len(a.Fields)+len(b.Fields))
+	for _, f := range a.Fields {
+		if _, replaced := later[f.Name]; !replaced {
+			fields = append(fields, f)
+		}
+	}
+	b.Fields = append(fields, b.Fields...)
+	return b
+}
+
+// Summary implements read.Source.
+func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	return func(yield func(telemetry.Summary, error) bool) {
+		n, err := s.forSensor(ctx, q.Sensor)
+		if err != nil {
+			yield(telemetry.Summary{}, err)
+			return
+		}
+		if len(n.ones) == 1 {
+			n.ones[0].Summary(ctx, q)(yield)
+			return
+		}
+		of := make([]iter.Seq2[telemetry.Summary, error], len(n.ones))
+		for i, unstored := range n.divide(q.Unstored) {
+			part := q
+			part.Unstored = unstored
+			of[i] = n.ones[i].Summary(ctx, part)
+		}
+		all := merged(of, func(a, b telemetry.Summary) int { return cmp.Compare(a.Start, b.Start) })
+		joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)(yield)
+	}
+}
+
+// Sensors implements read.Source.
+func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
+	return func(yield func(telemetry.SensorSeen, error) bool) {
+		n, err := s.now(ctx)
+		if err != nil {
+			yield(telemetry.SensorSeen{}, err)
+			return
+		}
+		of := make([]iter.Seq2[telemetry.SensorSeen, error], len(n.ones))
+		for i, one := range n.ones {
+			of[i] = one.Sensors(ctx, q)
+		}
+		if len(of) == 1 {
+			of[0](yield)
+			return
+		}
+		all := merged(of, func(a, b telemetry.SensorSeen) int { return strings.Compare(a.Sensor, b.Sensor) })
+		left := q.Limit
+		for one, err := range joined(all, func(a, b telemetry.SensorSeen) bool { return a.Sensor == b.Sensor }, func(a, b telemetry.SensorSeen) telemetry.SensorSeen {
+			a.Newest = max(a.Newest, b.Newest)
+			return a
+		}) {
+			if left--; !yield(one, err) || err != nil || left == 0 {
+				return
+			}
+		}
+	}
+}
+
+// Newest implements read.Source.
+func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
+	n, err := s.forSensor(ctx, sensor)
+	if err != nil {
+		return 0, false, err
+	}
+	for _, of := range n.ones {
+		at, there, err := of.Newest(ctx, sensor)
+		if err != nil {
+			return 0, false, err
+		}
+		if there && (!found || at > ms) {
+			ms, found = at, true
+		}
+	}
+	return ms, found, nil
+}
+
+// Latest implements read.Source. Of several with the same time, it is the last unstored one, or
+// else that of the newest generation.
+func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error) {
+	n, err := s.forSensor(ctx, sensor)
+	if err != nil {
+		return r, false, err
+	}
+	if len(n.ones) == 1 {
+		return n.ones[0].Latest(ctx, sensor, unstored)
+	}
+	return store.Latest(sensor, unstored, func() (r telemetry.Reading, found bool, err error) {
+		for _, of := range n.ones {
+			one, there, err := of.Latest(ctx, sensor, nil)
+			if err != nil {
+				return r, false, err
+			}
+			if there && (!found || !one.Time.Before(r.Time)) {
+				r, found = one, true
+			}
+		}
+		return r, found, nil
+	})
+}
+
+// Delete implements read.Source.
+func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
+	n, err := s.forSensor(ctx, sensor)
+	if err != nil {
+		return 0, err
+	}
+	sum, unknown := int64(0), false
+	for _, of := range n.ones {
+		deleted, err := of.Delete(ctx, sensor)
+		if err != nil {
+			return 0, err
+		}
+		unknown = unknown || deleted < 0
+		sum += max(0, deleted)
+	}
+	if unknown {
+		return -1, nil
+	}
+	return sum, nil
+}
+
+// merged yields the items of sorted sequences in order; of equal ones, those of an earlier
+// sequence come first. It ends with the first error.
+func merged[T any](of []iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		type head struct {
+			item T
+			next func() (T, error, bool)
+		}
+		var heads []head
+		var stops []func()
+		defer func() {
+			for _, stop := range stops {
+				stop()
+			}
+		}()
+		for _, seq := range of {
+			next, stop := iter.Pull2(seq)
+			stops = append(stops, stop)
+			item, err, some := next()
+			if err != nil {
+				yield(item, err)
+				return
+			}
+			if some {
+				heads = append(heads, head{item, next})
+			}
+		}
+		for len(heads) > 0 {
+			first := 0
+			for i := range heads[1:] {
+				if compare(heads[i+1].item, heads[first].item) < 0 {
+					first = i + 1
+				}
+			}
+			if !yield(heads[first].item, nil) {
+				return
+			}
+			item, err, some := heads[first].next()
+			switch {
+			case err != nil:
+				yield(item, err)
+				return
+			case some:
+				heads[first].item = item
+			default:
+				heads = append(heads[:first], heads[first+1:]...)
+			}
+		}
+	}
+}
+
+// joined makes one of neighbors that are the same.
+func joined[T any](of iter.Seq2[T, error], same func(a, b T) bool, join func(a, b T) T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var last T
+		some := false
+		for item, err := range of {
+			switch {
+			case err != nil:
+				if !some || yield(last, nil) {
+					yield(item, err)
+				}
+				return
+			case some && same(last, item):
+				last = join(last, item)
+				continue
+			case some && !yield(last, nil):
+				return
+			}
+			last, some = item, true
+		}
+		if some {
+			yield(last, nil)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package generation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// Collection is the name of the collection with the lists, one document for each stream. No
+// stream can have it, since no stream's name has a dot.
+const Collection = "brim.streams"
+
+// How long a list that was read is used, and how long after it was added a generation is
+// first written. The difference allows for clocks that run at different speeds.
+const (
+	trusted = time.Second
+	settle  = 2 * trusted
+)
+
+// A Generation is one collection of a stream.
+type Generation struct {
+	Collection string `bson:"collection" json:"collection"`
+	Target     `bson:",inline"`
+	State      State `bson:"state" json:"state"`
+	// Was are targets that the collection had before `brim recompress` or `brim migrate`.
+	// Readings for them may be stored in it.
+	Was []Target `bson:"was,omitempty" json:"-"`
+}
+
+// State is that of a generation.
+type State string
+
+// The states.
+const (
+	Fresh State = "fresh" // nothing is written yet, until all daemons read it
+	Open  State = "open"  // may be written
+)
+
+// A List are a stream's generations, the oldest first.
+type List struct {
+	Stream      string       `bson:"_id"`
+	Version     int64        `bson:"version"` // of the list, which changes with each change
+	Last        int          `bson:"last"`    // the highest number of a generation ever
+	Generations []Generation `bson:"generations"`
+
+	gone map[string]bool // collections that do not exist
+}
+
+// find returns the generation that a target has, -1 if there is none.
+func (l *List) find(t Target) int {
+	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.fits(t) })
+}
+
+// fits reports whether readings for the target are in the generation.
+func (g *Generation) fits(t Target) bool {
+	return slices.ContainsFunc(append([]Target{g.Target}, g.Was...), func(have Target) bool {
+		return have.Storage == t.Storage && (have.Compressor == t.Compressor || have.Compressor == "" || t.Compressor == "")
+	})
+}
+
+// Read returns a stream's list, nil if it has none yet.
+func Read(ctx context.Context, db *mongo.Database, stream string) (*List, error) {
+	var list List
+	err := db.Collection(Collection).FindOne(ctx, bson.D{{Key: "_id", Value: stream}}).Decode(&list)
+	switch {
+	case errors.Is(err, mongo.ErrNoDocuments):
+		return nil, nil //nolint:nilnil // there is none, and that is no error
+	case err != nil:
+		return nil, fmt.Errorf("read the generations of stream %q in collection %q: %w", stream, Collection, err)
+	case len(list.Generations) == 0:
+		return nil, fmt.Errorf("read the generations of stream %q in collection %q: its document lists none", stream, Collection)
+	}
+	return &list, nil
+}
+
+// registry changes one stream's list.
+type registry struct {
+	database *mongo.Database
+	stream   string
+	rollups  bool          // the stream has them, so it stays in one collection
+	pause    time.Duration // before a new generation is written
+}
+
+// errRaced says that another daemon changed the list at the same moment.
+var errRaced = errors.New("another daemon has changed the list of the stream's collections at the same moment")
+
+var errOlderDaemons = errors.New("the stream's storage or compressor is changed once all daemons are upgraded: a daemon of an earlier release, whose queries would not find the new collection, uses this stream, " +
+	"or did until a few seconds ago")
+
+// attempts is how often a list is changed again after another daemon did.
+const attempts = 5
+
+// ensure returns the list once it has a generation for each target that may be written.
+func (r *registry) ensure(ctx context.Context, wanted []Target, mayAdd func() error) (list *List, err error) {
+	for range attempts {
+		if list, err = r.ensureOnce(ctx, wanted, mayAdd); !errors.Is(err, errRaced) {
+			break
+		}
+	}
+	return list, err
+}
+
+func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func() error) (*List, error) {
+	list, err := Read(ctx, r.database, r.stream)
+	if err == nil && list == nil {
+		list, err = r.takeOver(ctx, wanted[0])
+	}
+	if err == nil {
+		err = r.reconcile(ctx, list, wanted[0])
+	}
+	if err != nil {
+		return nil, err
+	}
+	added := false
+	for _, t := range wanted {
+		if list.find(t) >= 0 {
+			continue
+		}
+		if err := r.checkAdd(ctx, list, t, mayAdd); err != nil {
+			return nil, err
+		}
+		list.Last++
+		list.Generations = append(list.Generations, Generation{Collection: nameOf(r.stream, list.Last), Target: t, State: Fresh})
+		added = true
+	}
+	if added {
+		if err := r.change(ctx, list); err != nil {
+			return nil, err
+		}
+	}
+	return list, r.open(ctx, list, wanted)
+}
+
+// open makes fresh generations that are wanted open, once every daemon reads them.
+func (r *registry) open(ctx context.Context, list *List, wanted []Target) error {
+	fresh := func(t Target) bool { return list.Generations[list.find(t)].State == Fresh }
+	if !slices.ContainsFunc(wanted, fresh) {
+		return nil
+	}
+	if err := machine.Pause(ctx, r.pause); err != nil {
+		return fmt.Errorf("wait until all daemons know the stream's new collection: %w", err)
+	}
+	for _, t := range wanted {
+		list.Generations[list.find(t)].State = Open
+	}
+	return r.change(ctx, list)
+}
+
+// change writes the list if no one has changed it since it was read.
+func (r *registry) change(ctx context.Context, list *List) error {
+	was := list.Version
+	list.Version++
+	result, err := r.database.Collection(Collection).UpdateOne(ctx,
+		bson.D{{Key: "_id", Value: r.stream}, {Key: "version", Value: was}},
+		bson.D{{Key: "$set", Value: bson.D{
+			{Key: "version", Value: list.Version}, {Key: "last", Value: list.Last}, {Key: "generations", Value: list.Generations},
+		}}})
+	switch {
+	case err != nil:
+		return fmt.Errorf("change the generations of stream %q in collection %q: %w", r.stream, Collection, err)
+	case result.MatchedCount == 0:
+		return errRaced
+	}
+	return nil
+}
+
+// takeOver makes the list of a stream that has none: of the collections that are there, or,
+// for a new stream, of the one that is wanted.
+func (r *registry) takeOver(ctx context.Context, wanted Target) (*List, error) {
+	list := &List{Stream: r.stream, Version: 1, Last: 1}
+	names, err := r.database.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$gte", Value: r.stream + ".g"}, {Key: "$lt", Value: r.stream + ".h"}}}})
+	if err != nil {
+		return nil, fmt.Errorf("look up the collections of stream %q: %w", r.stream, err)
+	}
+	names = slices.DeleteFunc(append(names, r.stream), func(name string) bool { return numberOf(r.stream, name) == 0 })
+	slices.SortFunc(names, func(a, b string) int { return numberOf(r.stream, a) - numberOf(r.stream, b) })
+	for _, name := range names {
+		list.Last = max(list.Last, numberOf(r.stream, name))
+		info, err := store.Collection{Database: r.database, Name: name}.Lookup(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if info != nil && info.Storage() != "" {
+			list.Generations = append(list.Generations, Generation{Collection: name, Target: Target{info.Storage(), info.Compressor()}, State: Open})
+		}
+	}
+	if len(list.Generations) == 0 {
+		if err := (store.Collection{Database: r.database, Name: r.stream}).MayCreate(ctx); err != nil {
+			return nil, err
+		}
+		list.Generations = []Generation{{Collection: r.stream, Target: wanted, State: Open}}
+	}
+	_, err = r.database.Collection(Collection).InsertOne(ctx, list)
+	switch {
+	case mongo.IsDuplicateKeyError(err):
+		return nil, errRaced
+	case err != nil:
+		return nil, fmt.Errorf("list stream %q in collection %q: %w", r.stream, Collection, err)
+	}
+	return list, nil
+}
+
+// numberOf returns the number of a generation by its collection's name; 0: it has none.
+func numberOf(stream, collection string) int {
+	if collection == stream {
+		return 1
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(collection, stream+".g"))
+	if err != nil || collection != nameOf(stream, n) {
+		return 0
+	}
+	return n
+}
+
+// nameOf returns the name of the collection of a later generation.
+func nameOf(stream string, number int) string { return stream + ".g" + strconv.Itoa(number) }
+
+// reconcile records what `brim recompress` and `brim migrate` have made of collections since. One
+// that was dropped holds nothing, and may be made as it was.
+func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) error {
+	changed := false
+	list.gone = make(map[string]bool)
+	for i := range list.Generations {
+		g := &list.Generations[i]
+		c := store.Collection{Database: r.database, Name: g.Collection}
+		info, err := c.Lookup(ctx)
+		if err != nil {
+			return err
+		}
+		if info == nil {
+			list.gone[g.Collection] = true
+			if slices.Contains(g.Was, wanted) && c.MayCreate(ctx) == nil {
+				g.Target, changed = wanted, true
+				g.Was = slices.DeleteFunc(g.Was, func(t Target) bool { return t == wanted })
+			}
+			continue
+		}
+		is := Target{info.Storage(), info.Compressor()}
+		if is.Storage == "" || is.Storage == g.Storage && (is.Compressor == g.Compressor || is.Compressor == "") {
+			continue
+		}
+		if !slices.Contains(g.Was, g.Target) {
+			g.Was = append(g.Was, g.Target)
+		}
+		g.Target, changed = is, true
+		g.Was = slices.DeleteFunc(g.Was, func(t Target) bool { return t == is })
+	}
+	if !changed {
+		return nil
+	}
+	return r.change(ctx, list)
+}
+
+// checkAdd returns why no generation can be added for the target.
+func (r *registry) checkAdd(ctx context.Context, list *List, t Target, mayAdd func() error) error {
+	first := &list.Generations[0]
+	mismatch := &store.MismatchError{Collection: first.Collection, What: "storage", Have: first.String(), Want: t.String()}
+	if r.rollups {
+		mismatch.Hint = "a stream with rollups stays in one collection; start it with its former storage and compressor, or without rollup"
+		return mismatch
+	}
+	if t.Compressor == "" {
+		mismatch.Want = string(t.Storage)
+		mismatch.Hint = "the journal holds readings that an earlier release accepted for the former storage, and the collection was changed since, so that it cannot be told which of them are stored; " +
+			"`brim journal replay --retarget` stores them, some perhaps twice"
+		return mismatch
+	}
+	var work struct {
+		Kind  string `bson:"kind"`
+		Phase string `bson:"phase"`
+	}
+	err := r.database.Collection(store.MaintenanceName).FindOne(ctx, bson.D{{Key: "_id", Value: r.stream}}).Decode(&work)
+	switch {
+	case errors.Is(err, mongo.ErrNoDocuments):
+		return mayAdd()
+	case err != nil:
+		return fmt.Errorf("look up whether work on stream %q is under way: %w", r.stream, err)
+	case work.Phase == "done":
+		return mayAdd()
+	}
+	mismatch.Hint = fmt.Sprintf("a `brim %s` of the stream is under way: finish it, or end it with --abort, with the release that began it and with the former settings; then change them", work.Kind)
+	return mismatch
+}
