@@ -96,6 +96,7 @@ func (w *world) post(h *host) {
 			at = w.time()
 		}
 		one := w.ledger.add(stream, sensor, at, w.chance(w.moods.bad), h)
+		w.mayBeDeleted(one)
 		one.open++
 		one.poison = !one.bad && w.chance(w.moods.poison)
 		r.readings = append(r.readings, one)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 )
 
 // remove deletes a sensor.
@@ -25,6 +26,16 @@ func (w *world) remove(h *host) {
 		r.reached[other], r.others[other] = w.reaches(h, other), other.process
 	}
 	w.begin(r, func(r *request) { r.send(http.MethodDelete, target, "", nil) })
+}
+
+// mayBeDeleted notes that a deletion that is not answered may remove a reading that is sent now.
+func (w *world) mayBeDeleted(one *reading) {
+	for _, r := range w.open {
+		if strings.HasPrefix(r.what, "DELETE ") && r.stream == one.stream && r.sensor == one.sensor {
+			one.deletes++
+			r.readings = append(r.readings, one)
+		}
+	}
 }
 
 // reaches reports whether a daemon can ask another one, or is it.
