@@ -165,6 +165,11 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			n.ones[0].Summary(ctx, q)(yield)
 			return
 		}
+		if q.Readings != nil { // of all generations together
+			q.Limit = 0
+			store.SumUp(q, q.Readings(ctx, q.Query))(yield)
+			return
+		}
 		of := make([]iter.Seq2[telemetry.Summary, error], len(n.ones))
 		for i, unstored := range n.divide(q.Unstored) {
 			part := q
