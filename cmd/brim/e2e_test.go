@@ -152,10 +152,10 @@ func TestConfiguredStreamsHaveTheirOwnCollections(t *testing.T) {
 func TestCollectionOfAnotherKindFailsTheStart(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
-	require.NoError(t, db.CreateCollection(t.Context(), "readings"))
-	b := startBrim(t, append(onShared(t, db), "--storage", "timeseries")...)
+	require.NoError(t, db.CreateView(t.Context(), "readings", "others", bson.A{}))
+	b := startBrim(t, onShared(t, db)...)
 	assert.Equal(t, exitFailed, b.wait())
-	assert.Contains(t, b.Logged(), `collection "readings" exists with type collection`)
+	assert.Contains(t, b.Logged(), `collection "readings" exists with type view`)
 }
 
 func TestFlushAnswersWhenAllIsStored(t *testing.T) {

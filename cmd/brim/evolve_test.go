@@ -57,8 +57,6 @@ func TestStreamSettingsChangeByRestarts(t *testing.T) {
 	} {
 		assert.Equal(t, exitDone, serve(text).stop(), text)
 	}
-	refused("compressor: zstd\n", "`brim recompress --to zstd` changes the collection")
-	refused("storage: timeseries\n", "start with --storage bucket (`brim migrate --storage timeseries` changes the collection)")
 	refused("write-concern: 3\n", "allowed: majority and 1 to 1")
 
 	b := serve("granularity: 5m\n")
