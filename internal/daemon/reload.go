@@ -439,11 +439,9 @@ func (s Stream) change(of streamStore) error {
 	return nil
 }
 
-// inStore returns the settings of the stream that can change while it is written.
+// inStore returns the settings of the stream that can change while it is written. Those of
+// buckets matter for time series too: an earlier collection of the stream may have buckets.
 func (s Stream) inStore() store.Settings {
-	if !s.hasBuckets() {
-		return store.Settings{Retention: s.Retention, WriteConcern: s.WriteConcern}
-	}
 	return store.Settings{
 		Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,
 		Retention: s.Retention, WriteConcern: s.WriteConcern, View: s.View == On, Duplicates: s.Duplicates, RollupRetention: s.RollupRetention,

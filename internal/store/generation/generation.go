@@ -112,7 +112,7 @@ func New(cfg Config) (*Store, error) {
 		registry: registry{database: cfg.Database, stream: cfg.Stream, rollups: cfg.Rollup > 0, pause: settle},
 	}
 	var err error
-	s.own, err = s.open(Generation{Target: s.target()})
+	s.own, err = s.open(Generation{Target: s.target()}, true)
 	return s, err
 }
 
@@ -134,16 +134,19 @@ const (
 	maxBytes    = 256 << 10
 )
 
-// open returns a store of a generation.
-func (s *Store) open(g Generation) (one, error) {
+// open returns a store of a generation. Only the first can have rollups.
+func (s *Store) open(g Generation, first bool) (one, error) {
 	cfg := s.cfg.Config
 	cfg.Name, cfg.Compressor = g.Collection, g.Compressor
 	now := s.forStorage(g.Storage)
 	cfg.Format, cfg.MaxReadings, cfg.MaxBytes, cfg.MaxReadingsPerUpdate = now.Format, now.MaxReadings, now.MaxBytes, now.MaxReadingsPerUpdate
 	cfg.Retention, cfg.WriteConcern, cfg.View, cfg.Duplicates = now.Retention, now.WriteConcern, now.View, now.Duplicates
 	cfg.RollupRetention = now.RollupRetention
-	if now.Format != store.Columns {
-		cfg.Granularity = min(cfg.Granularity, store.MaxGranularity)
+	if !first {
+		cfg.Rollup, cfg.RollupRetention = 0, 0
+	}
+	if store.CheckGranularity(cfg.Granularity, now.Format) != nil { // it is one of columns
+		cfg.Granularity = store.MaxGranularity
 	}
 	switch g.Storage {
 	case store.Bucket:
@@ -158,11 +161,11 @@ func (s *Store) open(g Generation) (one, error) {
 // forStorage returns the settings in force as a generation takes them.
 func (s *Store) forStorage(storage store.Storage) store.Settings {
 	now := s.settings
-	if storage == s.cfg.Storage {
-		return now
-	}
 	if storage == store.TimeSeries {
 		return store.Settings{Retention: now.Retention, WriteConcern: now.WriteConcern}
+	}
+	if storage == s.cfg.Storage {
+		return now
 	}
 	now.MaxReadings, now.MaxBytes = cmp.Or(now.MaxReadings, maxReadings), cmp.Or(now.MaxBytes, maxBytes)
 	return now
@@ -215,8 +218,8 @@ func (s *Store) Prepare(ctx context.Context) error {
 	}
 	if s.cfg.Rollup > 0 && len(list.Generations) > 1 {
 		return &store.MismatchError{
-			Collection: list.Generations[1].Collection, What: "readings of the", Have: "stream " + s.cfg.Stream, Want: "rollups",
-			Hint: "rollups are made of a single collection; start the stream without rollup",
+			Collection: list.Generations[1].Collection, What: "readings of", Have: "stream " + s.cfg.Stream, Want: "rollups, which need a single collection",
+			Hint: "start all daemons of the stream without rollup",
 		}
 	}
 	current, err := s.fitting(list, s.target())

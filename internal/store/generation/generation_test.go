@@ -3,8 +3,10 @@ package generation
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
@@ -15,7 +17,9 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
+	"github.com/brim-telemetry/brim/internal/store/timeseries"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -240,5 +244,79 @@ func TestAStreamWithRollupsStaysInOneCollection(t *testing.T) {
 	assert.Contains(t, mismatch.Error(), "a stream with rollups stays in one collection")
 	prepared(t, db, zstd(), nil)
 	require.ErrorAs(t, rolled(snappy()), &mismatch)
-	assert.Contains(t, mismatch.Error(), "rollups are made of a single collection")
+	assert.Contains(t, mismatch.Error(), "rollups, which need a single collection: start all daemons of the stream without rollup")
 }
+
+// What runs with rollups meets a collection that another daemon, without them, has added.
+func TestOnlyTheFirstCollectionAnswersFromRollups(t *testing.T) {
+	t.Parallel()
+	s := daemon(t, mongodtest.Database(t), snappy(), nil)
+	s.cfg.Rollup = store.MaxGranularity
+	second, err := s.open(Generation{Collection: "s.g2", Target: zstd()}, false)
+	require.NoError(t, err)
+	assert.Zero(t, second.(*bucket.Store).Rollup)
+	s.seen.Store(&seen{list: &List{}, ones: []one{fake{gone: 3}, fake{gone: 4}}, at: time.Now()})
+	var got []int64
+	for step, err := range s.Summary(t.Context(), telemetry.SummaryQuery{Gone: true}) {
+		require.NoError(t, err)
+		got = append(got, step.Start)
+	}
+	assert.Equal(t, []int64{3}, got)
+}
+
+func TestADeletionThatFailsHalfway(t *testing.T) {
+	t.Parallel()
+	s := daemon(t, mongodtest.Database(t), snappy(), nil)
+	denied := &telemetry.Error{Kind: telemetry.Forbidden, Code: "delete_not_granted", Message: "nothing was deleted"}
+	s.seen.Store(&seen{list: &List{}, ones: []one{fake{}, fake{err: denied}}, at: time.Now()})
+	_, err := s.Delete(t.Context(), "s")
+	var failed *telemetry.Error
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, "delete_not_granted", failed.Code)
+	assert.Contains(t, failed.Message, "deleted from 1 of the stream's collections, not yet from the others; repeat the request once the daemon's MongoDB user has the action remove")
+	s.seen.Store(&seen{list: &List{}, ones: []one{fake{err: denied}, fake{}}, at: time.Now()})
+	_, err = s.Delete(t.Context(), "s")
+	require.ErrorIs(t, err, denied)
+}
+
+// A granularity of columns, or of the daemon's own storage, may be none of another generation.
+func TestAGenerationHasAGranularityOfItsOwn(t *testing.T) {
+	t.Parallel()
+	s := daemon(t, mongodtest.Database(t), zstd(), nil)
+	s.cfg.Granularity, s.settings.Format = 48*time.Minute, store.Columns
+	for target, want := range map[Target]time.Duration{snappy(): 48 * time.Minute, series(): time.Hour} {
+		of, err := s.open(Generation{Collection: "s.g2", Target: target}, false)
+		require.NoError(t, err, target)
+		switch of := of.(type) {
+		case *bucket.Store:
+			assert.Equal(t, want, of.Granularity)
+		case *timeseries.Store:
+			assert.Equal(t, want, of.Granularity)
+		}
+	}
+}
+
+// An earlier collection of buckets keeps its view while time series are written.
+func TestSettingsOfBucketsUnderTimeSeries(t *testing.T) {
+	t.Parallel()
+	s := daemon(t, mongodtest.Database(t), series(), nil)
+	require.NoError(t, s.Change(store.Settings{View: true, Duplicates: store.DropIdentical}))
+	of, err := s.open(Generation{Collection: "s", Target: snappy()}, true)
+	require.NoError(t, err)
+	live := of.(*bucket.Store).Live.Load()
+	assert.True(t, live.View)
+	assert.Equal(t, store.DropIdentical, live.Duplicates)
+}
+
+// fake is a generation that yields one step that has gone, and fails deletions with err.
+type fake struct {
+	one
+	gone int64
+	err  error
+}
+
+func (f fake) Summary(context.Context, telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	return func(yield func(telemetry.Summary, error) bool) { yield(telemetry.Summary{Start: f.gone}, nil) }
+}
+
+func (f fake) Delete(context.Context, string) (int64, error) { return 1, f.err }

@@ -3,6 +3,7 @@ package generation
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -71,11 +72,11 @@ func (s *Store) learn(list *List, at time.Time) (*seen, error) {
 		return last, nil // it was read later
 	}
 	next := &seen{list: list, at: at}
-	for _, g := range list.Generations {
+	for i, g := range list.Generations {
 		of := s.ones[g.Collection]
 		if of == nil {
 			var err error
-			if of, err = s.open(g); err != nil {
+			if of, err = s.open(g, i == 0); err != nil {
 				return nil, err
 			}
 			s.ones[g.Collection] = of
@@ -161,7 +162,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			yield(telemetry.Summary{}, err)
 			return
 		}
-		if len(n.ones) == 1 {
+		if len(n.ones) == 1 || q.Gone { // only the first can have rollups
 			n.ones[0].Summary(ctx, q)(yield)
 			return
 		}
@@ -259,10 +260,10 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 		return 0, err
 	}
 	sum, unknown := int64(0), false
-	for _, of := range n.ones {
+	for i, of := range n.ones {
 		deleted, err := of.Delete(ctx, sensor)
 		if err != nil {
-			return 0, err
+			return 0, deletedInPart(err, i)
 		}
 		unknown = unknown || deleted < 0
 		sum += max(0, deleted)
@@ -271,6 +272,20 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 		return -1, nil
 	}
 	return sum, nil
+}
+
+// deletedInPart returns err, with a message that is right if some generations are emptied.
+func deletedInPart(err error, emptied int) error {
+	var of *telemetry.Error
+	if emptied == 0 || !errors.As(err, &of) {
+		return err
+	}
+	part := *of
+	part.Message = fmt.Sprintf("the readings of the sensor were deleted from %d of the stream's collections, not yet from the others; repeat the request", emptied)
+	if of.Kind == telemetry.Forbidden {
+		part.Message += " once the daemon's MongoDB user has the action remove on all of them"
+	}
+	return &part
 }
 
 // merged yields the items of sorted sequences in order; of equal ones, those of an earlier

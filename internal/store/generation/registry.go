@@ -46,7 +46,7 @@ const (
 	Open  State = "open"  // may be written
 )
 
-// A List are a stream's generations, the oldest first.
+// A List has a stream's generations, the oldest first.
 type List struct {
 	Stream      string       `bson:"_id"`
 	Version     int64        `bson:"version"` // of the list, which changes with each change
