@@ -26,7 +26,7 @@ func TestRollupsOutliveReadings(t *testing.T) {
 		t.Run(strings.Join(more, " "), func(t *testing.T) {
 			t.Parallel()
 			db := mongodtest.Database(t)
-			b := startBrim(t, append(append(onShared(t, db), "--seal-after", "10m", "--rollup", "1h"), more...)...).awaitStorage()
+			b := startBrim(t, append(append(onShared(t, db), "--seal-after", "10m", "--rollup", "1h", "--query-max-samples", "300"), more...)...).awaitStorage()
 			base := time.Now().UTC().Truncate(time.Hour).Add(-6 * time.Hour)
 			var lines strings.Builder
 			for i := range 4 * 60 {
@@ -76,6 +76,14 @@ func TestRollupsOutliveReadings(t *testing.T) {
 				got := runBrim(t, nil, "seal", "readings", "--wait", "--admin", b.Admin, "--output", "json")
 				require.NoError(t, got.err, got.stderr)
 			}
+			tooMany := "/prometheus/api/v1/query?" + url.Values{"query": {`count_over_time({__name__=~"t|h"}[4h])`}, "time": {fmt.Sprint(base.Add(4 * time.Hour).Unix())}}.Encode()
+			refused := func() {
+				code, answer, err := b.ask(tooMany)
+				require.NoError(t, err)
+				assert.Equal(t, http.StatusUnprocessableEntity, code, answer)
+				assert.Contains(t, answer, "more than 300 samples")
+			}
+			refused()
 			raw, err := db.Collection("readings").DeleteMany(t.Context(), bson.D{{Key: "sealed.rolled", Value: true}})
 			require.NoError(t, err)
 			assert.EqualValues(t, 48, raw.DeletedCount)
@@ -84,6 +92,7 @@ func TestRollupsOutliveReadings(t *testing.T) {
 			for _, q := range queries {
 				assert.InDeltaSlice(t, before[q], promql(q), 1e-9, q)
 			}
+			refused()
 			_, metrics := b.admin(http.MethodGet, "/metrics")
 			assert.Contains(t, metrics, `brim_rollup_steps_total{outcome="written",stream="readings"} 4`)
 

@@ -120,7 +120,7 @@ func (t *task) fields() []string {
 }
 
 func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
-	if err := c.readGone(ctx); err != nil {
+	if err := c.readGone(ctx, mu); err != nil {
 		return err
 	}
 	if c.source = sourceStatistics; len(c.gone) == 0 && c.summarized() {

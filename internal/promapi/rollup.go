@@ -3,6 +3,7 @@ package promapi
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/prometheus/storage"
@@ -53,7 +54,7 @@ func (q *querier) substituteOf(hints *storage.SelectHints) *substitute {
 }
 
 // readGone reads the steps whose readings have expired.
-func (c *collector) readGone(ctx context.Context) error {
+func (c *collector) readGone(ctx context.Context, mu *sync.Mutex) error {
 	var all task
 	for _, s := range c.task.of {
 		if s.substitute != nil {
@@ -69,15 +70,25 @@ func (c *collector) readGone(ctx context.Context) error {
 			c.gone = append(c.gone, step)
 		}
 	}
+	each := slices.ContainsFunc(all.of, func(s *selection) bool { return s.substitute.each })
 	for i := range c.gone {
 		set := c.setOf(c.task.tagsIn(&c.gone[i]))
 		for _, f := range c.gone[i].Fields {
-			if col := set.column(c, f.Name); set.any && col != nil {
-				c.fresh++
+			if col := set.column(c, f.Name); !set.any || col == nil {
+				continue
+			}
+			if c.fresh++; each {
+				c.fresh += int(c.samplesOf(&f)) - 1
 			}
 		}
 	}
-	return nil
+	return c.count(mu)
+}
+
+// samplesOf returns how many samples stand for the readings of a field in a step.
+func (c *collector) samplesOf(f *telemetry.FieldSummary) int64 {
+	every, _ := c.querier.exchange.api.cfg.Rollup(c.querier.exchange.session.Stream())
+	return min(f.N, every.Milliseconds()-1)
 }
 
 // tagsIn returns the tags of the readings of a step. Rollups have none: if the tags changed
@@ -119,7 +130,7 @@ func (c *collector) replaceGone(of *selection, set *tagSet, name string, in *ser
 			times, values = append(times, max(step.Last, step.Start+1)), append(values, value)
 			continue
 		}
-		n := min(f.N, length-1)
+		n := c.samplesOf(f)
 		for k := range n {
 			times, values = append(times, step.Start+1+k*(length-1)/n), append(values, value)
 		}

@@ -362,7 +362,7 @@ type Roll struct {
 const rollAtOnce = 5000
 
 // Rolls yields what brings the rollups of a sensor up to date: for parts that are sealed and not
-// counted, whose windows start at or after from, and whose steps have ended. There is one for each day. It ends with an error if one occurs.
+// counted, whose windows start at or after from, and whose steps have ended. There is at least one for each day. It ends with an error if one occurs.
 func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) iter.Seq2[Roll, error] {
 	return func(yield func(Roll, error) bool) {
 		for {
@@ -373,12 +373,14 @@ func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) ite
 			}
 			starts := slices.Sorted(maps.Keys(days))
 			for _, day := range starts {
-				roll, err := s.roll(ctx, sensor, day, days[day])
-				if err != nil {
-					err = fmt.Errorf("count the readings of sensor %q on %s: %w", sensor, time.UnixMilli(day).UTC().Format(time.DateOnly), err)
-				}
-				if !yield(roll, err) || err != nil {
-					return
+				for _, steps := range s.runs(days[day]) {
+					roll, err := s.roll(ctx, sensor, day, steps)
+					if err != nil {
+						err = fmt.Errorf("count the readings of sensor %q on %s: %w", sensor, time.UnixMilli(day).UTC().Format(time.DateOnly), err)
+					}
+					if !yield(roll, err) || err != nil {
+						return
+					}
 				}
 			}
 			if !more {
@@ -389,8 +391,43 @@ func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) ite
 	}
 }
 
+// rollTimeout bounds how long a page of uncounted parts, and the readings of a run of steps, may
+// take to be read.
+const rollTimeout = time.Minute
+
+// unrolledDay has the steps of a day with uncounted readings.
+type unrolledDay struct {
+	steps map[int64]bool
+	whole bool // the windows of its parts are so long that it is not divided
+}
+
+// runLength is the length of runs: whole steps, and whole windows of up to MaxGranularity.
+func (s *Store) runLength() int64 {
+	length := s.Rollup
+	for length%store.MaxGranularity != 0 {
+		length += s.Rollup
+	}
+	return length.Milliseconds()
+}
+
+// runs divides the steps of a day, in order, so that few of its readings are in memory at once.
+func (s *Store) runs(day *unrolledDay) (out [][]int64) {
+	last, length := int64(0), s.runLength()
+	for i, step := range slices.Sorted(maps.Keys(day.steps)) {
+		run := step / length
+		if i == 0 || run != last && !day.whole {
+			out = append(out, nil)
+		}
+		last = run
+		out[len(out)-1] = append(out[len(out)-1], step)
+	}
+	return out
+}
+
 // unrolled finds the steps that have uncounted readings, by day.
-func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) (days map[int64]map[int64]bool, more bool, err error) {
+func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) (days map[int64]*unrolledDay, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rollTimeout)
+	defer cancel()
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	every := s.Rollup.Milliseconds()
 	// The end of the step in which the window ends.
@@ -408,19 +445,20 @@ func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) 
 	if err := cursor.All(ctx, &docs); err != nil {
 		return nil, false, err
 	}
-	days = make(map[int64]map[int64]bool)
+	days = make(map[int64]*unrolledDay)
 	newest := int64(0)
 	for _, doc := range docs {
 		start, _ := doc.Lookup("_id", "b").DateTimeOK()
 		day := store.WindowStart(start, 24*time.Hour)
 		newest = day
 		if days[day] == nil {
-			days[day] = make(map[int64]bool)
+			days[day] = &unrolledDay{steps: make(map[int64]bool)}
 		}
 		first, _ := doc.Lookup("first").DateTimeOK()
 		last, _ := doc.Lookup("last").DateTimeOK()
+		days[day].whole = days[day].whole || first/s.runLength() != last/s.runLength()
 		for step := store.WindowStart(first, s.Rollup); step <= last; step += every {
-			days[day][step] = true
+			days[day].steps[step] = true
 		}
 	}
 	if more = len(docs) == rollAtOnce; more && len(days) > 1 {
@@ -429,9 +467,11 @@ func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) 
 	return days, more, nil
 }
 
-// roll makes the steps of a day. The rollup is read before the parts: if another daemon writes
-// it later, this one's update does not match.
-func (s *Store) roll(ctx context.Context, sensor string, start int64, steps map[int64]bool) (Roll, error) {
+// roll makes steps of a day, which are in order. The rollup is read before the parts: if another
+// daemon writes it later, this one's update does not match.
+func (s *Store) roll(ctx context.Context, sensor string, start int64, wanted []int64) (Roll, error) {
+	ctx, cancel := context.WithTimeout(ctx, rollTimeout)
+	defer cancel()
 	days, deletions, err := s.rolledDays(ctx, sensor, start, start+1)
 	if err != nil {
 		return Roll{}, err
@@ -442,7 +482,6 @@ func (s *Store) roll(ctx context.Context, sensor string, start int64, steps map[
 			day = d
 		}
 	}
-	wanted := slices.Sorted(maps.Keys(steps))
 	r := roller{store: s, sensor: sensor, rule: s.Live.Load().Duplicates, now: time.Now().UnixMilli()}
 	end := wanted[len(wanted)-1] + s.Rollup.Milliseconds()
 	if err := r.gather(ctx, wanted[0], end); err != nil {
@@ -759,7 +798,7 @@ func (s *Store) writeRolls(ctx context.Context, rolls []Roll) (conflicts map[int
 func (s *Store) deleteRollups(ctx context.Context, sensor string) error {
 	_, err := s.rollups().UpdateOne(ctx, bson.D{{Key: "_id", Value: deletionKey(sensor)}}, bson.D{
 		{Key: "$inc", Value: bson.D{{Key: deletionsKey, Value: int64(1)}}},
-		{Key: "$currentDate", Value: bson.D{{Key: "day", Value: true}}},
+		{Key: "$unset", Value: bson.D{{Key: "day", Value: ""}}}, // by which rollups expire; days refer to this one for ever
 	}, options.UpdateOne().SetUpsert(true))
 	if err == nil {
 		_, err = s.rollups().DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: deletionKey(sensor)}, {Key: "$lt", Value: dayKey(sensor, math.MaxInt64)}}}})

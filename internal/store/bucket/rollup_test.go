@@ -336,6 +336,9 @@ func TestDeletedSensorsRollupsStayDeleted(t *testing.T) {
 	n, err := r.store.Delete(t.Context(), "a")
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, n)
+	deletion, err := r.store.rollups().FindOne(t.Context(), bson.D{{Key: "_id", Value: deletionKey("a")}}).Raw()
+	require.NoError(t, err)
+	assert.True(t, deletion.Lookup("day").IsZero(), "it would expire, and later days refer to it")
 	r.apply(running) // it read the readings before
 	assert.Zero(t, r.count())
 	assert.Empty(t, r.steps())
@@ -497,4 +500,27 @@ func TestSensorWithRollupsAloneIsListed(t *testing.T) {
 	_, err := r.store.Delete(t.Context(), "a")
 	require.NoError(t, err)
 	assert.Equal(t, want[1:], listed())
+}
+
+// The readings of a day are not in memory together, unless a part has them all.
+func TestADayIsCountedInRuns(t *testing.T) {
+	t.Parallel()
+	const hour = int64(time.Hour / time.Millisecond)
+	for every, want := range map[time.Duration][][]int64{
+		time.Hour:        {{0}, {hour}, {5 * hour}},
+		30 * time.Minute: {{0, hour / 2}, {hour}, {5 * hour}},
+		90 * time.Minute: {{0}, {9 * hour / 2}}, // runs of three hours
+		24 * time.Hour:   {{0}},
+	} {
+		s := &Store{Base: &store.Base{Config: store.Config{Rollup: every}}}
+		day := &unrolledDay{steps: make(map[int64]bool)}
+		for _, run := range want {
+			for _, step := range run {
+				day.steps[step] = true
+			}
+		}
+		assert.Equal(t, want, s.runs(day), every)
+		day.whole = true
+		assert.Len(t, s.runs(day), 1, every)
+	}
 }
