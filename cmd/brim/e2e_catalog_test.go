@@ -50,10 +50,7 @@ func TestSensorsAreFoundAndDeletedByTags(t *testing.T) {
 				`{"sensorId":"m","newest":"2026-01-01T00:05:02.000Z","tags":{"site":"south"},"otherTags":[{"site":"north"}],"fields":["t"]}` + "\n"
 			query := []string{"query", "--sensors", "--tag", "site=north", "--output", "ndjson"}
 			for _, p := range []*brimProcess{b, other} {
-				p.eventually("the catalog is complete", func() bool {
-					_, metrics := p.admin(http.MethodGet, "/metrics")
-					return strings.Contains(metrics, `brim_catalog_complete{stream="readings"} 1`)
-				})
+				p.awaitCatalog()
 				assert.Equal(t, strings.Split(north, "\n"), strings.Split(at(p, query...), "\n"), "its readings wait")
 			}
 			b.eventually("its document is written", func() bool {

@@ -14,7 +14,7 @@ import (
 func TestLastWinsBeforeAndAfterSealing(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
-	b := startBrim(t, append(onShared(t, db), "--bucket-format", "columns", "--duplicates", "last-wins", "--flush-interval", "1h")...).awaitStorage()
+	b := startBrim(t, append(onShared(t, db), "--bucket-format", "columns", "--duplicates", "last-wins", "--flush-interval", "1h")...).awaitStorage().awaitCatalog()
 	send := func(body, ack string) {
 		t.Helper()
 		code, answer := b.post("/v1/readings"+ack, body)

@@ -26,7 +26,7 @@ func TestRollupsOutliveReadings(t *testing.T) {
 		t.Run(strings.Join(more, " "), func(t *testing.T) {
 			t.Parallel()
 			db := mongodtest.Database(t)
-			b := startBrim(t, append(append(onShared(t, db), "--seal-after", "10m", "--rollup", "1h", "--query-max-samples", "300"), more...)...).awaitStorage()
+			b := startBrim(t, append(append(onShared(t, db), "--seal-after", "10m", "--rollup", "1h", "--query-max-samples", "300"), more...)...).awaitStorage().awaitCatalog()
 			base := time.Now().UTC().Truncate(time.Hour).Add(-6 * time.Hour)
 			var lines strings.Builder
 			for i := range 4 * 60 {

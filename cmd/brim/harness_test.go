@@ -88,6 +88,16 @@ func (b *brimProcess) awaitStorage() *brimProcess {
 	return b.awaitReady()
 }
 
+// awaitCatalog waits until queries by tag and PromQL are answered, of stream readings.
+func (b *brimProcess) awaitCatalog() *brimProcess {
+	b.t.Helper()
+	b.eventually("the catalog of sensors is complete", func() bool {
+		_, metrics := b.admin(http.MethodGet, "/metrics")
+		return strings.Contains(metrics, `brim_catalog_complete{stream="readings"} 1`)
+	})
+	return b
+}
+
 // awaitReadiness waits until /readyz answers with the code and a body that
 // holds the text.
 func (b *brimProcess) awaitReadiness(code int, text string) {

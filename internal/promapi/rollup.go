@@ -70,6 +70,7 @@ func (c *collector) readGone(ctx context.Context, mu *sync.Mutex) error {
 			c.gone = append(c.gone, step)
 		}
 	}
+	every, _ := c.querier.exchange.api.cfg.Rollup(c.querier.exchange.session.Stream())
 	each := slices.ContainsFunc(all.of, func(s *selection) bool { return s.substitute.each })
 	for i := range c.gone {
 		set := c.setOf(c.task.tagsIn(&c.gone[i]))
@@ -77,19 +78,19 @@ func (c *collector) readGone(ctx context.Context, mu *sync.Mutex) error {
 			if col := set.column(c, f.Name); !set.any || col == nil {
 				continue
 			}
-			if c.fresh++; each {
-				c.fresh += int(c.samplesOf(&f)) - 1
+			samples := int64(1)
+			if each {
+				samples = samplesOf(&f, every.Milliseconds())
 			}
+			c.fresh += int(samples)
 		}
 	}
 	return c.count(mu)
 }
 
-// samplesOf returns how many samples stand for the readings of a field in a step.
-func (c *collector) samplesOf(f *telemetry.FieldSummary) int64 {
-	every, _ := c.querier.exchange.api.cfg.Rollup(c.querier.exchange.session.Stream())
-	return min(f.N, every.Milliseconds()-1)
-}
+// samplesOf returns how many samples stand for the readings of a field in a step, whose length is
+// in milliseconds.
+func samplesOf(f *telemetry.FieldSummary, length int64) int64 { return min(f.N, length-1) }
 
 // tagsIn returns the tags of the readings of a step. Rollups have none: if the tags changed
 // meanwhile, it is the newest ones.
@@ -130,7 +131,7 @@ func (c *collector) replaceGone(of *selection, set *tagSet, name string, in *ser
 			times, values = append(times, max(step.Last, step.Start+1)), append(values, value)
 			continue
 		}
-		n := c.samplesOf(f)
+		n := samplesOf(f, length)
 		for k := range n {
 			times, values = append(times, step.Start+1+k*(length-1)/n), append(values, value)
 		}

@@ -362,7 +362,8 @@ type Roll struct {
 const rollAtOnce = 5000
 
 // Rolls yields what brings the rollups of a sensor up to date: for parts that are sealed and not
-// counted, whose windows start at or after from, and whose steps have ended. There is at least one for each day. It ends with an error if one occurs.
+// counted, whose windows start at or after from, and whose steps have ended. There is at least
+// one for each day. It ends with an error if one occurs.
 func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) iter.Seq2[Roll, error] {
 	return func(yield func(Roll, error) bool) {
 		for {
@@ -489,7 +490,7 @@ func (s *Store) roll(ctx context.Context, sensor string, start int64, wanted []i
 	}
 	out := Roll{sensor: sensor, day: start}
 	settled := make(map[int64]map[*source]bool)
-	set, guards := bson.D{}, bson.D{{Key: "_id", Value: dayKey(sensor, start)}, unchanged(deletionsKey, day.deletions, day.stored && day.deletions > 0)}
+	set, guards := bson.D{}, bson.D{{Key: "_id", Value: dayKey(sensor, start)}, unchanged(deletionsKey, day.deletions, day.deletions > 0)}
 	for _, at := range wanted {
 		before := day.steps[at]
 		step, done := r.step(at, before, &out)

@@ -524,3 +524,15 @@ func TestADayIsCountedInRuns(t *testing.T) {
 		assert.Len(t, s.runs(day), 1, every)
 	}
 }
+
+// The first run of a day inserts its rollup, with the number of deletions; later ones add to it.
+func TestADayIsCountedInRunsAfterADeletion(t *testing.T) {
+	t.Parallel()
+	r := newRolls(t, retention())
+	r.write(map[time.Duration]float64{0: 1})
+	_, err := r.store.Delete(t.Context(), "a")
+	require.NoError(t, err)
+	r.write(map[time.Duration]float64{time.Minute: 2, 3 * time.Hour: 3, 5 * time.Hour: 4})
+	assert.Len(t, r.roll(), 3)
+	assert.Len(t, r.steps(), 3)
+}

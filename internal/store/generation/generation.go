@@ -145,7 +145,7 @@ func (s *Store) open(g Generation, first bool) (one, error) {
 	if !first {
 		cfg.Rollup, cfg.RollupRetention = 0, 0
 	}
-	if store.CheckGranularity(cfg.Granularity, now.Format) != nil { // it is one of columns
+	if g.Storage != s.cfg.Storage && store.CheckGranularity(cfg.Granularity, now.Format) != nil { // it is one of columns
 		cfg.Granularity = store.MaxGranularity
 	}
 	switch g.Storage {
