@@ -35,6 +35,8 @@ type Message struct {
 	columns []int           // likewise of those in columns
 	tags    []telemetry.Tag // of the series that is being filled
 
+	inSeries map[string]bool // sensors that have a series in this request
+
 	readings pool[telemetrypb.Reading]
 	series   pool[telemetrypb.Series]
 	column   pool[telemetrypb.Column]
@@ -64,7 +66,7 @@ func (p *pool[T]) next() *T {
 // NewMessage returns a message to a stream (empty: the default stream) that asks for an
 // ack (empty: the daemon's default).
 func NewMessage(form Form, stream string, ack telemetry.Ack) *Message {
-	m := &Message{compact: form == Compact}
+	m := &Message{compact: form == Compact, inSeries: make(map[string]bool)}
 	m.Address(stream, ack)
 	return m
 }
@@ -84,6 +86,7 @@ func (m *Message) Address(stream string, ack telemetry.Ack) {
 func (m *Message) Of(readings []telemetry.Reading) *telemetrypb.WriteRequest {
 	m.request.Readings, m.request.Series = m.request.Readings[:0], m.request.Series[:0]
 	m.plain, m.columns = m.plain[:0], m.columns[:0]
+	clear(m.inSeries)
 	for _, used := range []*int{
 		&m.readings.used, &m.series.used, &m.column.used, &m.field.used, &m.tag.used, &m.time.used,
 		&m.double.used, &m.integer.used, &m.boolean.used, &m.text.used,
@@ -95,8 +98,9 @@ func (m *Message) Of(readings []telemetry.Reading) *telemetrypb.WriteRequest {
 		r := &readings[i]
 		if open == nil || !m.addRow(open, r) {
 			open = nil
-			// A single reading is smaller in the plain form.
-			if m.compact && i+1 < len(readings) && readings[i+1].Sensor == r.Sensor {
+			// A single reading is smaller in the plain form. But a daemon takes the plain
+			// ones first, so it must not follow a series of its sensor.
+			if m.compact && (i+1 < len(readings) && readings[i+1].Sensor == r.Sensor || m.inSeries[r.Sensor]) {
 				open = m.begin(r)
 			}
 		}
@@ -170,6 +174,7 @@ func (m *Message) begin(r *telemetry.Reading) *telemetrypb.Series {
 		return nil
 	}
 	m.request.Series = append(m.request.Series, s)
+	m.inSeries[s.GetSensorId()] = true
 	return s
 }
 

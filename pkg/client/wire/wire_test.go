@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -33,13 +34,13 @@ func weather(n int) []telemetry.Reading {
 func TestPlacesInMessages(t *testing.T) {
 	t.Parallel()
 	all := weather(5)
-	all[0].Sensor, all[3].Sensor = "a", "b" // alone; 1, 2 are a series
+	all[0].Sensor, all[3].Sensor = "a", "b" // alone; 1, 2 are a series, and so is 4 behind them
 	m := NewMessage(Compact, "", "")
 	for range 2 {
 		request := m.Of(all)
-		assert.Len(t, request.GetReadings(), 3)
-		assert.Len(t, request.GetSeries(), 1)
-		for number, place := range []int{0, 3, 4, 1, 2, -1} {
+		assert.Len(t, request.GetReadings(), 2)
+		assert.Len(t, request.GetSeries(), 2)
+		for number, place := range []int{0, 3, 1, 2, 4, -1} {
 			assert.Equal(t, place, m.Place(number), number)
 		}
 		assert.Equal(t, -1, m.Place(-1))
@@ -50,6 +51,28 @@ func TestPlacesInMessages(t *testing.T) {
 	assert.Equal(t, "other", request.GetStream())
 	assert.Equal(t, "ACK_STORED", request.GetAck().String())
 	assert.Equal(t, 3, m.Place(3))
+}
+
+// TestOrderInMessages: a daemon takes the readings of each sensor in the order in which
+// they were given.
+func TestOrderInMessages(t *testing.T) {
+	t.Parallel()
+	m := NewMessage(Compact, "", "")
+	for seed := range uint64(100) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		all := weather(50)
+		for i := range all {
+			all[i].Sensor = string(rune('a' + random.IntN(3)))
+		}
+		m.Of(all)
+		last := map[string]int{}
+		for index := range all {
+			place := m.Place(index)
+			sensor := all[place].Sensor
+			require.GreaterOrEqual(t, place, last[sensor], "seed %d, sensor %s", seed, sensor)
+			last[sensor] = place
+		}
+	}
 }
 
 func TestAddresses(t *testing.T) {
