@@ -160,7 +160,7 @@ func TestChildDiesWithItsParent(t *testing.T) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
 		return err == nil && strings.HasPrefix(string(text), "sleep")
 	}
-	require.True(t, exists())
+	eventually(t, exists, "the child did not start") // its arguments are not there at once
 	parent.kill(t)
 	eventually(t, func() bool { return !exists() }, "the child outlived its parent")
 }
