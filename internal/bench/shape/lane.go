@@ -498,6 +498,14 @@ func Steadily(rate float64) Schedule {
 	}
 }
 
+// For is the schedule until a time.
+func (s Schedule) For(length time.Duration) Schedule {
+	return func(n int) (time.Duration, bool) {
+		at, ok := s(n)
+		return at, ok && at < length
+	}
+}
+
 // Start writes when writes are due, until the schedule ends or Stop.
 func (f *Fleet) Start(ctx context.Context, due Schedule) *Traffic {
 	t := &Traffic{Began: time.Now(), due: due, stop: make(chan struct{})}

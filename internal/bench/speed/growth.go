@@ -134,10 +134,6 @@ func hourlyBuckets(format store.Format) shape.Shape {
 	return shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: format}
 }
 
-func hourlySeries() shape.Shape {
-	return shape.Shape{Kind: shape.TimeSeries, Granularity: time.Hour}
-}
-
 // A writing describes what lanes write for a while.
 type writing struct {
 	point
@@ -240,14 +236,14 @@ func (t *trial) curve(ctx context.Context, b bend) {
 func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round string) {
 	t.lab.Step("curve %s: insertMany, a document per reading", round)
 	bench.Check(m.Settle(ctx))
-	in := inserts{source: t.percentages(b.fields), sensors: b.sensors, interval: bendInterval}
-	documents, raw := in.measure(ctx, m, b.length)
+	in := inserts{shape: shape.Plain, source: t.percentages(b.fields), sensors: rawSensors, interval: bendInterval, perSensor: 1, perCall: perCall}
+	documents, raw := in.measure(ctx, m, time.Now(), b.length)
 	for _, perUpdate := range b.perUpdate {
 		row := strconv.Itoa(perUpdate)
 		for _, of := range []struct {
 			name  string
 			shape shape.Shape
-		}{{bucketsOf, hourlyBuckets(store.Documents)}, {seriesOf, hourlySeries()}} {
+		}{{bucketsOf, hourlyBuckets(store.Documents)}, {seriesOf, shape.Shape{Kind: shape.TimeSeries, Granularity: time.Hour}}} {
 			t.lab.Step("curve %s: %d readings per update, %s", round, perUpdate, of.name)
 			w := t.write(ctx, m, writing{point{b.sensors, perUpdate, b.fields, b.writers}, of.shape, bendInterval, b.length})
 			t.lab.Add("curve", row, of.name, w.spent.CPU/float64(w.readings))

@@ -2,111 +2,72 @@ package speed
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
-	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// rawPrefix makes sensor ids as long as those of brim load.
-const rawPrefix = "load-mi8dk3f2-"
-
-// Inserts are what a program without Brim does: it inserts a document for each reading,
-// with time, sensor and fields, a hundred per call, unordered and with majority write
-// concern. The only index is that of _id.
+// inserts are what a program without Brim does: it inserts a document for each reading
+// with the driver, three writers at once, unordered and with majority write concern.
 type inserts struct {
-	source   shape.Source
-	sensors  int           // that report in turn
-	interval time.Duration // between two readings of a sensor
-	rate     float64       // documents a second; 0: as fast as possible
+	shape     shape.Kind
+	source    shape.Source
+	sensors   int
+	interval  time.Duration // of event time, between two readings of a sensor
+	perSensor int           // readings of a sensor that stand together
+	perCall   int           // documents of a call, a multiple of perSensor
+	rate      float64       // documents a second; 0: as fast as possible
 	// checkpointed measurements include a checkpoint of what was inserted.
 	checkpointed bool
 }
 
-// measure inserts into a collection that is dropped afterwards.
-func (in *inserts) measure(ctx context.Context, m *bench.MongoDB, length time.Duration) (documents int64, spent bench.Spent) {
-	coll := m.Database().Collection(rawCollection)
+const (
+	rawWriters = 3
+	// together is how many readings of a sensor stand together where they are grouped.
+	together = 60
+	perCall  = 100 // readings of a request of brim load, and documents of a call beside it
+	// rawSensors are as many as all calls of a round need. How many there are is nothing
+	// to inserts, which have no index but that of _id.
+	rawSensors = 10 * rawWriters * perCall
+)
+
+// rawSides are the sides that insert what the hosts send: the first as documents, and
+// the second into a time-series collection, where each call has whole groups, so that no
+// two writers share one, which would make two buckets of it.
+func rawSides(of hosts) map[string]inserts {
+	return map[string]inserts{
+		rawDocuments: {shape: shape.Plain, source: named{of}, sensors: len(of), interval: interval, perSensor: rawWriters, perCall: rawWriters * ((len(of) + rawWriters - 1) / rawWriters)},
+		rawSeries:    {shape: shape.Native, source: of, sensors: len(of), interval: interval, perSensor: together, perCall: 16 * together},
+	}
+}
+
+// measure inserts for a duration, from an event time on, into a collection that is
+// dropped afterwards.
+func (in inserts) measure(ctx context.Context, m *bench.MongoDB, begin time.Time, length time.Duration) (documents int64, spent bench.Spent) {
+	c := bench.Must(shape.New(ctx, m, shape.Config{
+		Name: rawCollection, Shape: shape.Shape{Kind: in.shape}, Compressor: store.Snappy, Unordered: true, PerUpdate: in.perSensor,
+		Readings: shape.Readings{Source: in.source, Sensors: in.sensors, Begin: begin, Interval: in.interval},
+	}))
+	f := c.Fleet(rawWriters, in.perCall/in.perSensor, nil)
 	spent = m.Measure(ctx, func(ctx context.Context) error {
-		documents = bench.Must(in.run(ctx, coll, length))
+		if in.rate > 0 {
+			traffic := f.Start(ctx, shape.Steadily(in.rate/float64(in.perCall)).For(length))
+			bench.Check(traffic.Wait())
+			documents = int64(len(traffic.Operations()) * in.perCall)
+		} else {
+			until := time.Now().Add(length)
+			_, n, err := f.Run(ctx, func(*shape.Worker, int) bool { return time.Now().Before(until) })
+			bench.Check(err)
+			documents = int64(n)
+		}
 		if !in.checkpointed {
 			return nil
 		}
 		return m.Checkpoint(ctx)
 	})
-	expect(sumOf(ctx, coll, 1), documents, "documents", "inserted")
-	bench.Check(coll.Drop(ctx))
+	expect(sumOf(ctx, m.Database().Collection(rawCollection), 1), documents, "documents", "inserted")
+	bench.Check(c.Drop(ctx))
 	return documents, spent
-}
-
-// run inserts for a duration, each call when it is due.
-func (in *inserts) run(ctx context.Context, coll *mongo.Collection, length time.Duration) (documents int64, err error) {
-	begin := time.Now()
-	var next, done atomic.Int64 // calls
-	writers, under := errgroup.WithContext(ctx)
-	unordered := options.InsertMany().SetOrdered(false)
-	for range rawWriters {
-		writers.Go(func() error {
-			c := newCall(in, begin)
-			for {
-				number, due := next.Add(1)-1, time.Since(begin)
-				if in.rate > 0 {
-					due = time.Duration(float64(number*perCall) / in.rate * float64(time.Second))
-				}
-				if due >= length {
-					return nil
-				}
-				if err := machine.Pause(under, due-time.Since(begin)); err != nil {
-					return err
-				}
-				c.fill(number * perCall)
-				if _, err := coll.InsertMany(under, c.documents, unordered); err != nil {
-					return err
-				}
-				done.Add(1)
-			}
-		})
-	}
-	if err := writers.Wait(); err != nil {
-		return 0, fmt.Errorf("insert documents: %w", err)
-	}
-	return done.Load() * perCall, context.Cause(ctx)
-}
-
-// A call is the documents of one call. It reuses their memory.
-type call struct {
-	in        *inserts
-	begin     time.Time
-	documents []any
-	made      [perCall]bson.D
-	fields    []telemetry.Field
-}
-
-func newCall(in *inserts, begin time.Time) *call {
-	return &call{in: in, begin: begin, documents: make([]any, perCall)}
-}
-
-// fill makes the documents of a call, from a reading's number on.
-func (c *call) fill(first int64) {
-	for i := range c.documents {
-		n := first + int64(i)
-		sensor, k := int(n%int64(c.in.sensors)), n/int64(c.in.sensors)
-		at := c.begin.Add(time.Duration(k) * c.in.interval)
-		d := c.made[i][:0]
-		d = append(d, bson.E{Key: store.TimeKey, Value: at}, bson.E{Key: "sensorId", Value: c.in.source.ID(sensor)})
-		c.fields = c.in.source.AppendFields(c.fields[:0], sensor, uint64(k), at) //nolint:gosec // counts from 0
-		for _, f := range c.fields {
-			d = append(d, bson.E{Key: f.Name, Value: f.Value.Any()})
-		}
-		c.made[i], c.documents[i] = d, d
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -53,18 +54,17 @@ func (t *trial) journal(ctx context.Context) {
 }
 
 // journalBatch is a step as ingest hands it on.
-func journalBatch(hosts []host) (*batch.Batch, error) {
+func journalBatch(hosts hosts) (*batch.Batch, error) {
 	b := batch.NewBuilder(time.Now())
-	for i := range hosts {
-		h := &hosts[i]
+	for i, r := range hosts.step(0, time.Now()) {
 		b.Begin(collection, i, telemetry.TimeRange{Newest: math.MaxInt64})
-		b.Sensor([]byte(h.key))
-		b.Time(stampedAt().UnixMilli())
-		for t, name := range tagNames {
-			b.Tag([]byte(name), []byte(h.tags[t]))
+		b.Sensor([]byte(r.Sensor))
+		b.Time(r.Time.UnixMilli())
+		for _, t := range r.Tags {
+			b.Tag([]byte(t.Name), []byte(t.Value))
 		}
-		for n, value := range h.values[0] {
-			b.Int([]byte(fieldNames[n]), value)
+		for _, f := range r.Fields {
+			b.Add(f)
 		}
 		if refusal := b.End(); refusal != nil {
 			return nil, fmt.Errorf("make a batch: %w", refusal)
@@ -81,14 +81,12 @@ func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) {
 	}))
 	runtime.GC() // of what the run before left
 	before := bench.Must(machine.CPU(os.Getpid()))
-	begin, start, s := j.End(), time.Now(), newStretch(time.Now(), t.length)
+	begin, start := j.End(), time.Now()
+	var written atomic.Int64 // batches
 	writers, under := errgroup.WithContext(ctx)
 	for range journalWriters {
 		writers.Go(func() error {
-			for {
-				if _, ok := s.take(under); !ok {
-					return nil
-				}
+			for ; time.Since(start) < t.length; written.Add(1) {
 				view := readings.View(nil) // the batch belongs to the journal then
 				if _, err := j.Append(under, &view, batch.Request{Want: telemetry.Journaled}); err != nil {
 					return err
@@ -97,13 +95,14 @@ func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) {
 					j.Trim(end - journalKept)
 				}
 			}
+			return nil
 		})
 	}
 	err := errors.Join(writers.Wait(), context.Cause(ctx))
 	bytes, took := float64(j.End()-begin), time.Since(start).Seconds()
 	after := bench.Must(machine.CPU(os.Getpid()))
 	bench.Check(errors.Join(err, j.Close(), os.RemoveAll(dir)))
-	n := float64(s.given() * linesOf)
+	n := float64(written.Load() * linesOf)
 	const row = "page cache"
 	t.lab.Row("journal", row, bytes/took, n/took, bytes/n, (after-before).Seconds()/n)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
@@ -77,12 +78,9 @@ func (c *course) row(side string) string {
 	return fmt.Sprintf("%s, time %d times as fast: %s", c.name, c.speedup, side)
 }
 
-const (
-	perCall = 100 // readings of a request, and documents of a call
-	// mostRaw is the longest time for which raw inserts are measured. Their cost does not
-	// change over time, and mongod's checkpoints come every minute.
-	mostRaw = 5 * time.Minute
-)
+// mostRaw is the longest time for which raw inserts are measured. Their cost does not
+// change over time, and mongod's checkpoints come every minute.
+const mostRaw = 5 * time.Minute
 
 // Sides of a course.
 const (
@@ -127,12 +125,15 @@ func (t *trial) idle(ctx context.Context, m *bench.MongoDB, c course) {
 	t.lab.Add("merge", c.row(nothingDone), mongodOf, spent.CPU/(c.rate()*spent.Seconds))
 }
 
+// rawPrefix makes sensor ids as long as those of brim load.
+const rawPrefix = "load-mi8dk3f2-"
+
 // mergeRaw is the side of the raw inserts.
 func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) {
-	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: c.running(), Seed: t.lab.Seed, Prefix: rawPrefix}))
+	sensors := shape.Untagged{Source: bench.Must(load.NewSensors(load.SensorsConfig{Count: rawSensors, Seed: t.lab.Seed, Prefix: rawPrefix}))}
 	bench.Check(m.Settle(ctx))
-	in := inserts{source: sensors, sensors: c.running(), interval: c.interval, rate: c.rate(), checkpointed: true}
-	documents, spent := in.measure(ctx, m, min(c.length(), mostRaw))
+	in := inserts{shape: shape.Plain, source: sensors, sensors: rawSensors, interval: c.interval, perSensor: 1, perCall: perCall, rate: c.rate(), checkpointed: true}
+	documents, spent := in.measure(ctx, m, time.Now(), min(c.length(), mostRaw))
 	n := float64(documents)
 	row := c.row(insertedRaw)
 	t.lab.Add("merge", row, rateOf, n/spent.Seconds)

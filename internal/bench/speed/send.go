@@ -1,23 +1,15 @@
 package speed
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/valyala/fasthttp"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -25,193 +17,11 @@ import (
 	"google.golang.org/grpc/encoding"
 	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
-
-// The load has the shape of the Time Series Benchmark Suite's use case
-// cpu-only: every host reports ten integers every ten seconds, with ten tags.
-const (
-	measurementOf = "cpu"
-	interval      = 10 * time.Second // of event time, between two readings of a host
-	fieldsOf      = 10
-	variants      = 8 // of values; requests take one after the other
-	heatUp        = 5 // most that a value of the random walk changes between two variants
-	mostUsage     = 100
-)
-
-var fieldNames = [fieldsOf]string{
-	"usage_user", "usage_system", "usage_idle", "usage_nice", "usage_iowait",
-	"usage_irq", "usage_softirq", "usage_steal", "usage_guest", "usage_guest_nice",
-}
-
-var tagNames = [...]string{
-	"hostname", "region", "datacenter", "rack", "os", "arch", "team", "service", "service_version", "service_environment",
-}
-
-// values are those of one reading, in the order of fieldNames.
-type values [fieldsOf]int64
-
-type host struct {
-	name   string                // short
-	key    string                // of its series in line protocol, by which Brim knows it
-	tags   [len(tagNames)]string // in the order of tagNames
-	values [variants]values
-}
-
-// newHosts returns the same hosts for the same number.
-func newHosts(n int) []host {
-	hosts := make([]host, n)
-	for i := range hosts {
-		random := rand.New(rand.NewPCG(uint64(i), 7)) //nolint:gosec // synthetic load
-		h := &hosts[i]
-		h.name = fmt.Sprintf("host_%d", i)
-		h.tags = hostTags(h.name, random)
-		h.key = seriesKey(&h.tags)
-		for f := range fieldsOf {
-			value := random.Int64N(mostUsage + 1)
-			for v := range variants {
-				h.values[v][f] = value
-				value = min(max(value+random.Int64N(2*heatUp+1)-heatUp, 0), mostUsage)
-			}
-		}
-	}
-	return hosts
-}
-
-func hostTags(name string, random *rand.Rand) [len(tagNames)]string {
-	one := func(of ...string) string { return of[random.IntN(len(of))] }
-	region := one("us-east-1", "us-west-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-southeast-1", "ap-northeast-1", "sa-east-1")
-	return [...]string{
-		name, region, region + one("a", "b", "c"), strconv.Itoa(random.IntN(100)),
-		one("Ubuntu16.10", "Ubuntu16.04LTS", "Ubuntu15.10"), one("x64", "x86"), one("SF", "NYC", "LON", "CHI"),
-		strconv.Itoa(random.IntN(20)), strconv.Itoa(random.IntN(2)), one("production", "staging", "test"),
-	}
-}
-
-// seriesKey is the measurement and the tags in the order of their names, the
-// sensor's id of what comes as line protocol.
-func seriesKey(tags *[len(tagNames)]string) string {
-	pairs := make([]string, len(tags))
-	for i, value := range tags {
-		pairs[i] = "," + tagNames[i] + "=" + value
-	}
-	slices.Sort(pairs)
-	return measurementOf + strings.Join(pairs, "")
-}
-
-// A body is a request made beforehand, of which only the timestamps change, so
-// that sending it costs next to nothing. All readings have the same time: it is
-// one step of the hosts.
-type body struct {
-	text   []byte
-	stamps []int // where the timestamps stand
-	// stamp appends one; all have the same length.
-	stamp func(dst []byte, at time.Time) []byte
-}
-
-// moveTo sets the time.
-func (b *body) moveTo(at time.Time) {
-	var room [20]byte
-	stamp := b.stamp(room[:0], at)
-	for _, place := range b.stamps {
-		copy(b.text[place:place+len(stamp)], stamp)
-	}
-}
-
-// stampedAt is the time of a body before it is moved.
-func stampedAt() time.Time { return time.Unix(1.7e9, 0) }
-
-// appendStamp appends a timestamp that will be moved.
-func (b *body) appendStamp() {
-	b.stamps = append(b.stamps, len(b.text))
-	b.text = b.stamp(b.text, stampedAt())
-}
-
-// lineBody is a step in line protocol, with the values of a variant.
-func lineBody(hosts []host, variant int) (*body, error) {
-	b := &body{stamp: func(dst []byte, at time.Time) []byte { return strconv.AppendInt(dst, at.UnixNano(), 10) }}
-	for i := range hosts {
-		b.text = append(b.text, measurementOf...)
-		for t, name := range tagNames {
-			b.text = append(b.text, ","+name+"="+hosts[i].tags[t]...)
-		}
-		separator := byte(' ')
-		for f, value := range hosts[i].values[variant] {
-			b.text = append(append(b.text, separator), fieldNames[f]+"="...)
-			b.text = append(strconv.AppendInt(b.text, value, 10), 'i')
-			separator = ','
-		}
-		b.text = append(b.text, ' ')
-		b.appendStamp()
-		b.text = append(b.text, '\n')
-	}
-	return b, nil
-}
-
-// ndjsonBody is a step as JSON objects, a line each; timestamps are integers.
-func ndjsonBody(hosts []host, variant int) (*body, error) {
-	b := &body{stamp: func(dst []byte, at time.Time) []byte { return strconv.AppendInt(dst, at.UnixMilli(), 10) }}
-	for i := range hosts {
-		h := &hosts[i]
-		fields, tags := make(map[string]int64, fieldsOf), make(map[string]string, len(tagNames))
-		for f, value := range h.values[variant] {
-			fields[fieldNames[f]] = value
-		}
-		for t, value := range h.tags {
-			tags[tagNames[t]] = value
-		}
-		rest, err := json.Marshal(struct {
-			Fields map[string]int64  `json:"fields"`
-			Tags   map[string]string `json:"tags"`
-		}{fields, tags})
-		if err != nil {
-			return nil, fmt.Errorf("make a reading in JSON: %w", err)
-		}
-		b.text = fmt.Appendf(b.text, `{"sensorId":%q,"ts":`, h.key)
-		b.appendStamp()
-		b.text = append(append(append(b.text, ','), rest[1:]...), '\n')
-	}
-	return b, nil
-}
-
-// compactBody is a step as a WriteRequest of the compact form: a series for
-// each host, with one reading.
-func compactBody(hosts []host, variant int) (*body, error) {
-	b := &body{stamp: func(dst []byte, at time.Time) []byte {
-		return protowire.AppendVarint(dst, uint64(at.UnixMilli())) //nolint:gosec // after 1970
-	}}
-	head, err := proto.Marshal(&telemetrypb.WriteRequest{Ack: telemetrypb.Ack_ACK_JOURNALED})
-	if err != nil {
-		return nil, fmt.Errorf("make a request: %w", err)
-	}
-	b.text = append(b.text, head...)
-	for i := range hosts {
-		h := &hosts[i]
-		series := &telemetrypb.Series{SensorId: h.key, TsMs: []int64{stampedAt().UnixMilli()}}
-		for t, value := range h.tags {
-			series.Tags = append(series.Tags, &telemetrypb.Tag{Name: tagNames[t], Value: value})
-		}
-		for f, value := range h.values[variant] {
-			series.Columns = append(series.Columns, &telemetrypb.Column{Name: fieldNames[f], Ints: []int64{value}})
-		}
-		text, err := proto.Marshal(&telemetrypb.WriteRequest{Series: []*telemetrypb.Series{series}})
-		if err != nil {
-			return nil, fmt.Errorf("make a series: %w", err)
-		}
-		place := bytes.Index(text, b.stamp(nil, stampedAt()))
-		if place < 0 {
-			return nil, fmt.Errorf("find the time in the series of %s", h.name)
-		}
-		b.stamps = append(b.stamps, len(b.text)+place)
-		b.text = append(b.text, text...) // messages that stand together are one
-	}
-	return b, nil
-}
 
 const (
 	linesOf       = 1000                   // readings of a request
@@ -219,170 +29,99 @@ const (
 	fullPause     = 100 * time.Millisecond // before a request is repeated that the daemon had no room for
 )
 
-// A stretch is a time in which requests are sent. All connections together go
-// through event time in order.
-type stretch struct {
-	begin time.Time    // of event time
-	end   time.Time    // by the clock
-	next  atomic.Int64 // number of the next request
-}
-
-func newStretch(begin time.Time, duration time.Duration) *stretch {
-	return &stretch{begin: begin, end: time.Now().Add(duration)}
-}
-
-// stepTime is the event time of all readings of a step.
-func (s *stretch) stepTime(step int64) time.Time {
-	return s.begin.Add(time.Duration(step) * interval)
-}
-
-// take gives out the number of the next request, until the time is over.
-func (s *stretch) take(ctx context.Context) (number int64, ok bool) {
-	if ctx.Err() != nil || !time.Now().Before(s.end) {
-		return 0, false
-	}
-	return s.next.Add(1) - 1, true
-}
-
-// given is how many were given out.
-func (s *stretch) given() int64 { return s.next.Load() }
-
-// A deck is the requests of one connection: a step of the hosts takes one for each
-// thousand of them, and there are variants of it.
-type deck struct {
-	bodies [][]*body // of a variant, of a part of the hosts
-	sent   int
-}
-
-// An encoder makes the request of a step of these hosts, with the values of a
-// variant.
-type encoder func(hosts []host, variant int) (*body, error)
-
-func newDeck(hosts []host, encode encoder) (*deck, error) {
-	d := &deck{bodies: make([][]*body, variants)}
-	for v := range d.bodies {
-		for first := 0; first < len(hosts); first += linesOf {
-			b, err := encode(hosts[first:min(first+linesOf, len(hosts))], v)
-			if err != nil {
-				return nil, err
-			}
-			d.bodies[v] = append(d.bodies[v], b)
-		}
-	}
-	return d, nil
-}
-
-// next is the next request, with the time of the next step of all connections; false
-// when the stretch is over. Requests that may be unanswered have bodies of their own.
-func (d *deck) next(ctx context.Context, s *stretch) ([]byte, bool) {
-	number, ok := s.take(ctx)
-	if !ok {
-		return nil, false
-	}
-	parts := int64(len(d.bodies[0]))
-	b := d.bodies[d.sent%len(d.bodies)][number%parts]
-	d.sent++
-	b.moveTo(s.stepTime(number / parts))
-	return b.text, true
-}
-
-// A sender sends the hosts' readings in one format, step by step.
+// A sender sends the hosts' readings in one format, step by step. Each connection has
+// requests of its own: a step takes one for each thousand hosts.
 type sender struct {
-	path, contentType string  // of HTTP; empty: gRPC
-	decks             []*deck // one for each connection
+	format
+
+	bodies [connections][variants][]*body
 }
 
-func newSender(format string, hosts []host) (*sender, error) {
-	encode := map[string]encoder{lineProtocol: lineBody, ndjson: ndjsonBody, compactGRPC: compactBody}[format]
-	s := &sender{}
-	switch format {
-	case lineProtocol:
-		s.path, s.contentType = "/write?ack=journaled", "text/plain"
-	case ndjson:
-		s.path, s.contentType = "/v1/readings?ack=journaled", "application/x-ndjson"
-	}
-	for range connections {
-		d, err := newDeck(hosts, encode)
-		if err != nil {
-			return nil, err
+func newSender(of format, all hosts) (*sender, error) {
+	s := &sender{format: of}
+	for c := range s.bodies {
+		for v := range s.bodies[c] {
+			for first := 0; first < len(all); first += linesOf {
+				b, err := of.newBody(all[first:min(first+linesOf, len(all))], uint64(v)) //nolint:gosec // counts from 0
+				if err != nil {
+					return nil, err
+				}
+				s.bodies[c][v] = append(s.bodies[c][v], b)
+			}
 		}
-		s.decks = append(s.decks, d)
 	}
 	return s, nil
 }
 
-// send returns how many readings the daemon has accepted. Over gRPC each connection
-// has one call of WriteStream.
-func (s *sender) send(ctx context.Context, d *bench.Daemon, over *stretch) (readings int64, err error) {
-	connections, under := errgroup.WithContext(ctx)
-	for _, one := range s.decks {
-		connections.Go(func() error {
-			if s.path == "" {
-				return stream(under, d.GRPC, func() ([]byte, bool) { return one.next(under, over) })
+// send sends for some time, from an event time on, in whose order all connections
+// together go. It returns how many readings the daemon has accepted.
+func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, length time.Duration) (readings int64, err error) {
+	var given atomic.Int64 // requests
+	end := time.Now().Add(length)
+	group, under := errgroup.WithContext(ctx)
+	for _, bodies := range s.bodies {
+		sent := 0
+		// request returns the next one; requests that may be unanswered have bodies of
+		// their own.
+		request := func() ([]byte, bool) {
+			if under.Err() != nil || !time.Now().Before(end) {
+				return nil, false
 			}
-			return s.post(under, d, over, one)
+			number, parts := given.Add(1)-1, int64(len(bodies[0]))
+			b := bodies[sent%variants][number%parts]
+			sent++
+			b.moveTo(begin.Add(time.Duration(number/parts) * interval))
+			return b.text, true
+		}
+		group.Go(func() error {
+			if s.path == "" {
+				return stream(under, d.GRPC, request)
+			}
+			return s.post(under, "http://"+d.HTTP, request)
 		})
 	}
-	if err := connections.Wait(); err != nil {
+	if err := group.Wait(); err != nil {
 		return 0, fmt.Errorf("send readings: %w", err)
 	}
-	return over.given() * linesOf, context.Cause(ctx)
+	return given.Load() * linesOf, context.Cause(ctx)
 }
 
-// post sends on one connection, each request when the one before is answered:
-// with the messages of fasthttp, but not its client, whose goroutines outlive
-// it.
-func (s *sender) post(ctx context.Context, to *bench.Daemon, over *stretch, d *deck) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.HTTP)
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	defer func() { _ = conn.Close() }()                         // everything is answered, or lost
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // also in mid-request
-	in, out := bufio.NewReader(conn), bufio.NewWriter(conn)
-	request, response := &fasthttp.Request{}, &fasthttp.Response{}
-	request.Header.SetMethod(http.MethodPost)
-	request.Header.SetContentType(s.contentType)
-	request.SetRequestURI("http://" + to.HTTP + s.path)
-	for {
-		text, ok := d.next(ctx, over)
-		if !ok {
-			return nil
-		}
-		request.SetBodyRaw(text)
-		for taken := false; !taken; {
-			if err := exchange(conn, in, out, request, response); err != nil {
+// post sends on one connection, each request when the one before is answered.
+func (s *sender) post(ctx context.Context, address string, request func() ([]byte, bool)) error {
+	client := &http.Client{Transport: &http.Transport{}, Timeout: answerTimeout}
+	defer client.CloseIdleConnections()
+	for text, ok := request(); ok; text, ok = request() {
+		for {
+			code, answer, err := s.postOnce(ctx, client, address, text)
+			if err != nil {
 				return err
 			}
-			switch code := response.StatusCode(); code {
-			case http.StatusOK, http.StatusNoContent:
-				taken = true
-			case http.StatusServiceUnavailable: // nothing was taken
-				if err := machine.Pause(ctx, fullPause); err != nil {
-					return err
-				}
-			default:
-				return fmt.Errorf("answer %d %s", code, response.Body())
+			if code == http.StatusOK || code == http.StatusNoContent {
+				break
+			}
+			if code != http.StatusServiceUnavailable { // with which nothing was taken
+				return fmt.Errorf("answer %d %s", code, answer)
+			}
+			if err := machine.Pause(ctx, fullPause); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
-// exchange sends a request and reads the response.
-func exchange(conn net.Conn, in *bufio.Reader, out *bufio.Writer, request *fasthttp.Request, response *fasthttp.Response) error {
-	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
-		return err
+func (s *sender) postOnce(ctx context.Context, client *http.Client, address string, text []byte) (code int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+s.path, bytes.NewReader(text))
+	if err != nil {
+		return 0, nil, err
 	}
-	if err := request.Write(out); err != nil {
-		return fmt.Errorf("send: %w", err)
+	req.Header.Set("Content-Type", s.contentType)
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
 	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("send: %w", err)
-	}
-	if err := response.Read(in); err != nil {
-		return fmt.Errorf("wait for the answer: %w", err)
-	}
-	return nil
+	answer, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, answer, errors.Join(err, resp.Body.Close())
 }
 
 // window is how many requests of a call may be unanswered.

@@ -3,6 +3,13 @@ package speed
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/launch"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
@@ -25,29 +35,34 @@ type sent struct {
 }
 
 // expected is the readings of a step.
-func expected(hosts []host, variant int) []sent {
+func expected(hosts hosts, variant int) []sent {
 	readings := make([]sent, len(hosts))
 	for i := range hosts {
-		h := &hosts[i]
-		s := sent{h.key, moved, map[string]int64{}, map[string]string{}}
-		for f, value := range h.values[variant] {
-			s.fields[fieldNames[f]] = value
+		s := sent{hosts[i].id, moved, map[string]int64{}, map[string]string{}}
+		for _, f := range hosts[i].fields[variant] {
+			s.fields[f.Name] = f.Value.Int()
 		}
-		for t, value := range h.tags {
-			s.tags[tagNames[t]] = value
+		for _, t := range hosts[i].tags {
+			s.tags[t.Name] = t.Value
 		}
 		readings[i] = s
 	}
 	return readings
 }
 
+// bodyOf is a step of the hosts at that time.
+func bodyOf(t *testing.T, format string, hosts hosts, variant uint64) []byte {
+	t.Helper()
+	b, err := formats[format].newBody(hosts, variant)
+	require.NoError(t, err)
+	b.moveTo(moved)
+	return b.text
+}
+
 func TestLineBodyIsLineProtocol(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(37)
-	b, err := lineBody(hosts, 3)
-	require.NoError(t, err)
-	b.moveTo(moved)
-	d := lineprotocol.NewDecoderWithBytes(b.text)
+	d := lineprotocol.NewDecoderWithBytes(bodyOf(t, lineProtocol, hosts, 3))
 	var readings []sent
 	for d.Next() {
 		s := sent{fields: map[string]int64{}, tags: map[string]string{}}
@@ -72,12 +87,12 @@ func TestLineBodyIsLineProtocol(t *testing.T) {
 		s.at, err = d.Time(lineprotocol.Nanosecond, time.Time{})
 		require.NoError(t, err)
 		s.at = s.at.UTC()
-		var tags [len(tagNames)]string
-		for i, name := range tagNames {
-			tags[i] = s.tags[name]
+		var tags []telemetry.Tag
+		for name, value := range s.tags {
+			tags = append(tags, telemetry.Tag{Name: name, Value: value})
 		}
 		require.Equal(t, "cpu", string(measurement))
-		s.sensor = seriesKey(&tags)
+		s.sensor = seriesKey(tags)
 		readings = append(readings, s)
 	}
 	assert.Equal(t, expected(hosts, 3), readings)
@@ -86,11 +101,8 @@ func TestLineBodyIsLineProtocol(t *testing.T) {
 func TestNDJSONBodyIsObjectsInLines(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(37)
-	b, err := ndjsonBody(hosts, 0)
-	require.NoError(t, err)
-	b.moveTo(moved)
 	var readings []sent
-	for line := range bytes.Lines(b.text) {
+	for line := range bytes.Lines(bodyOf(t, ndjson, hosts, 0)) {
 		var r struct {
 			SensorID string
 			TS       int64
@@ -106,11 +118,8 @@ func TestNDJSONBodyIsObjectsInLines(t *testing.T) {
 func TestCompactBodyIsAWriteRequest(t *testing.T) {
 	t.Parallel()
 	hosts := newHosts(37)
-	b, err := compactBody(hosts, 7)
-	require.NoError(t, err)
-	b.moveTo(moved)
 	var request telemetrypb.WriteRequest
-	require.NoError(t, proto.Unmarshal(b.text, &request))
+	require.NoError(t, proto.Unmarshal(bodyOf(t, compactGRPC, hosts, 7), &request))
 	assert.Equal(t, telemetrypb.Ack_ACK_JOURNALED, request.GetAck())
 	var readings []sent
 	for _, series := range request.GetSeries() {
@@ -130,36 +139,61 @@ func TestCompactBodyIsAWriteRequest(t *testing.T) {
 
 func TestSeriesKeyHasTheTagsInTheOrderOfTheirNames(t *testing.T) {
 	t.Parallel()
-	tags := [...]string{"host_0", "r", "d", "1", "o", "a", "t", "2", "3", "e"}
-	assert.Equal(t, "cpu,arch=a,datacenter=d,hostname=host_0,os=o,rack=1,region=r,service=2,service_environment=e,service_version=3,team=t", seriesKey(&tags))
+	var tags []telemetry.Tag
+	for i, value := range [...]string{"host_0", "r", "d", "1", "o", "a", "t", "2", "3", "e"} {
+		tags = append(tags, telemetry.Tag{Name: tagNames[i], Value: value})
+	}
+	assert.Equal(t, "cpu,arch=a,datacenter=d,hostname=host_0,os=o,rack=1,region=r,service=2,service_environment=e,service_version=3,team=t", seriesKey(tags))
 }
 
-func TestDeckGoesThroughPartsStepsAndVariants(t *testing.T) {
+// TestConnectionsGoThroughPartsStepsAndVariants together: each request is sent once, by one
+// of them.
+func TestConnectionsGoThroughPartsStepsAndVariants(t *testing.T) {
 	t.Parallel()
-	hosts := newHosts(2500)
-	var seen []string
-	d, err := newDeck(hosts, func(hosts []host, variant int) (*body, error) {
-		return &body{
-			text: []byte(hosts[0].name), stamps: nil,
-			stamp: func(dst []byte, at time.Time) []byte {
-				seen = append(seen, hosts[0].name+" "+at.Format(time.TimeOnly)+" "+string(rune('0'+variant)))
-				return dst
-			},
-		}, nil
-	})
-	require.NoError(t, err)
-	s := newStretch(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), time.Hour)
-	for range variants {
-		_, ok := d.next(t.Context(), s)
-		require.True(t, ok)
+	var mu sync.Mutex
+	seen := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(seen) == 7 {
+			w.WriteHeader(http.StatusServiceUnavailable) // it is sent again
+		}
+		seen[string(text)]++
+	}))
+	defer server.Close()
+	name := func(readings []telemetry.Reading) ([]byte, error) {
+		text := readings[0].Tags[0].Value + fmt.Sprintf(" %v", readings[0].Fields[0].Value.Any())
+		for range readings {
+			text += " 17:00"
+		}
+		return []byte(text), nil
 	}
-	s.take(t.Context()) // by another connection
-	d.next(t.Context(), s)
-	assert.Equal(t, []string{"host_0 00:00:00 0", "host_1000 00:00:00 1", "host_2000 00:00:00 2", "host_0 00:00:10 3"}, seen[:4])
-	assert.Equal(t, []string{"host_0 00:00:30 0"}, seen[variants:], "a variant comes again after all others")
-	s.end = time.Now()
-	_, ok := d.next(t.Context(), s)
-	assert.False(t, ok, "the stretch is over")
+	minutes := func(dst []byte, at time.Time) []byte {
+		if at.Year() == 2023 {
+			return append(dst, "17:00"...)
+		}
+		return at.AppendFormat(dst, "15:04")
+	}
+	hosts := newHosts(2500)
+	s, err := newSender(format{path: "/", encode: name, stamp: minutes}, hosts)
+	require.NoError(t, err)
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	d := &bench.Daemon{Daemon: &launch.Daemon{HTTP: strings.TrimPrefix(server.URL, "http://")}}
+	n, err := s.send(t.Context(), d, begin, 200*time.Millisecond)
+	require.NoError(t, err)
+	assert.Positive(t, n)
+	assert.Zero(t, n%linesOf)
+	parts := map[string]bool{}
+	for text := range seen {
+		words := strings.Fields(text)
+		parts[words[0]] = true
+		assert.Len(t, slices.Compact(words[2:]), 1, "all readings of a request have one time")
+	}
+	if n >= 3*linesOf {
+		assert.Equal(t, map[string]bool{"host_0": true, "host_1000": true, "host_2000": true}, parts)
+	}
 }
 
 func TestStreamWithoutDaemonFails(t *testing.T) {
@@ -172,11 +206,25 @@ func TestHostsAreTheSameEachTimeAndWithinBounds(t *testing.T) {
 	hosts := newHosts(100)
 	assert.Equal(t, hosts, newHosts(100))
 	for i := range hosts {
-		for _, v := range hosts[i].values {
-			for _, value := range v {
-				assert.GreaterOrEqual(t, value, int64(0))
-				assert.LessOrEqual(t, value, int64(mostUsage))
+		for k := range uint64(variants) {
+			fields := hosts.AppendFields(nil, i, k, moved)
+			assert.Equal(t, fields, hosts.AppendFields(nil, i, k+variants, moved), "variants come again")
+			require.Len(t, fields, fieldsOf)
+			for _, f := range fields {
+				assert.GreaterOrEqual(t, f.Value.Int(), int64(0))
+				assert.LessOrEqual(t, f.Value.Int(), int64(mostUsage))
 			}
 		}
 	}
+	assert.Equal(t, "host_7", named{hosts}.ID(7))
+	assert.Empty(t, named{hosts}.Tags(7))
+}
+
+func TestCallsOfInsertsHaveWholeGroups(t *testing.T) {
+	t.Parallel()
+	for side, in := range rawSides(newHosts(hostsOf)) {
+		assert.Zero(t, in.perCall%in.perSensor, side)
+		assert.InDelta(t, 1000, in.perCall, 50, side)
+	}
+	assert.Zero(t, rawSensors/rawWriters%perCall, "all calls are of one size")
 }

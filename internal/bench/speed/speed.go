@@ -1,11 +1,11 @@
 // Package speed is the experiment that measures what Brim promises of its speed,
 // with real daemons and mongods on this machine. `make bench` runs it.
 //
-//	              ┌ raw    driver, insertMany ─────────────────────┐
-//	hosts ─ pair ─┤                                                ├─▶ the same mongod
-//	              └ brim   POST /write ─▶ brim serve ─▶ all stored ┘
+//	               ┌ inserts  driver, insertMany ────────────────────────┐
+//	hosts ─ sides ─┤                                                     ├─▶ the same mongod
+//	               └ sender   POST /write ─▶ brim serve ─▶ all is stored ┘
 //
-// A ratio is measured in pairs, one side after the other on the same mongod in a
+// A ratio is measured by one side after the other on the same mongod in a
 // fresh directory. A reading through Brim counts when it is stored, so the clock
 // runs until the journal has nothing left that is not.
 package speed
@@ -21,8 +21,6 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/launch"
@@ -46,6 +44,7 @@ const (
 const (
 	lineProtocol, compactGRPC, ndjson = "line protocol", "compact gRPC", "NDJSON"
 	rawDocuments, rawSeries           = "insertMany", "insertMany, grouped by sensor"
+	hourlyColumns                     = hourly + ", columns"
 
 	rateOf, perUpdateOf           = "readings/s", "readings an update"
 	brimOf, mongodOf, generatorOf = "brim CPU", "mongod CPU", "generator CPU"
@@ -111,7 +110,7 @@ func tables() []bench.Table {
 	passes := slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, perUpdateOf), bench.In(bench.Seconds, brimOf, mongodOf, generatorOf), bench.In(bench.Count, allocationsOf))
 	var all []bench.Table
 	for _, t := range [][3]string{
-		{"lines", "Line protocol, stored in hourly buckets, and raw insertMany", "Raw: the Go driver with three writers, 1,000 documents a call, unordered, write concern majority; bson.D made before the clock starts. " +
+		{"lines", "Line protocol, stored in hourly buckets, and raw insertMany", "Raw: the Go driver with three writers, 1,000 documents a call, unordered, write concern majority. " +
 			"The readings of an update depend on how many readings of a sensor come while Brim waits: here 1,000 sensors report much faster than the clock."},
 		{"grpc", "Compact gRPC and line protocol", "Over HTTP each connection has one unanswered request of 1,000 readings; over gRPC it has one call with several unanswered requests. All ask for the ack `journaled`."},
 		{"ndjson", "NDJSON and line protocol", "Three connections with one unanswered request of 1,000 readings each."},
@@ -215,12 +214,18 @@ func (t *trial) run(ctx context.Context) {
 	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings per request unless the table says otherwise")
 	t.lab.Pin("the cache is mongod's own default")
 	t.lab.RunCells(ctx, map[string]func(context.Context){
-		"lines":      t.lines,
-		"grpc":       func(ctx context.Context) { t.beside(ctx, "grpc", compactGRPC) },
-		"ndjson":     func(ctx context.Context) { t.beside(ctx, "ndjson", ndjson) },
-		"timeseries": t.timeseries, "columns": t.columns, "columns-fill": t.columnsFill, "single": t.single, "fill": t.fill,
-		"requests": func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates) },
-		"memory":   t.memory, "journal": t.journal, "growth": t.growth,
+		"lines":      func(ctx context.Context) { t.compare(ctx, "lines", nil, rawDocuments, lineProtocol) },
+		"grpc":       func(ctx context.Context) { t.compare(ctx, "grpc", nil, compactGRPC, lineProtocol) },
+		"ndjson":     func(ctx context.Context) { t.compare(ctx, "ndjson", nil, ndjson, lineProtocol) },
+		"timeseries": func(ctx context.Context) { t.compare(ctx, "timeseries", inSeries(), rawSeries, lineProtocol) },
+		"columns": func(ctx context.Context) {
+			t.compare(ctx, "columns", inColumns(), lineProtocol, rawDocuments, rawSeries)
+			t.formats(ctx)
+		},
+		"single": t.single, "fill": func(ctx context.Context) { t.fill(ctx, hourly) },
+		"columns-fill": func(ctx context.Context) { t.fill(ctx, hourlyColumns, inColumns()...) },
+		"requests":     func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates) },
+		"memory":       t.memory, "journal": t.journal, "growth": t.growth,
 		"merge":   func(ctx context.Context) { t.merge(ctx, often().faster()) },
 		"minute":  func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) },
 		"rate":    func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) },
@@ -234,14 +239,17 @@ func (t *trial) run(ctx context.Context) {
 	})
 }
 
+// Flags of a daemon: time series, and updates that carry blocks.
+func inSeries() []string  { return []string{"--storage", string(store.TimeSeries)} }
+func inColumns() []string { return []string{"--bucket-format", string(store.Columns)} }
+
 // A rig is a daemon with a mongod of its own, in a fresh directory.
 type rig struct {
 	*bench.Daemon
-	lab    *bench.Lab
-	m      *bench.MongoDB
-	client *mongo.Client // straight to that mongod, majority
-	begun  int           // stretches
-	each   any           // readings in a document of the default stream, as an expression
+	lab   *bench.Lab
+	m     *bench.MongoDB
+	begun int // measurements
+	each  any // readings in a document of the default stream, as an expression
 }
 
 // on measures on a fresh rig.
@@ -252,13 +260,10 @@ func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context
 // rig measures on a daemon that writes to a mongod.
 func (t *trial) rig(ctx context.Context, m *bench.MongoDB, flags []string, measure func(ctx context.Context, r *rig)) {
 	d := bench.Must(t.lab.Daemon(ctx, m, flags...))
-	client := bench.Must(mongo.Connect(options.Client().ApplyURI(m.URI()).SetWriteConcern(writeconcern.Majority())))
-	defer func() {
-		under, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		_ = client.Disconnect(under) // nothing is in flight
-	}()
-	r := &rig{Daemon: d, lab: t.lab, m: m, client: client, each: "$count"}
+	r := &rig{Daemon: d, lab: t.lab, m: m, each: "$count"}
+	if slices.Contains(flags, string(store.TimeSeries)) {
+		r.each = 1 // a document is a reading
+	}
 	r.settle(ctx)
 	measure(ctx, r)
 	bench.Check(d.Close())
@@ -273,7 +278,7 @@ func (t *trial) onMongoDB(ctx context.Context, measure func(m *bench.MongoDB)) {
 	t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, measure)
 }
 
-// begin returns where the event time of the next stretch begins: so far back that
+// begin returns where the event time of the next measurement begins: so far back that
 // later ones, each a month after the one before, have passed as well. No two share
 // a bucket.
 func (r *rig) begin() time.Time {
@@ -320,7 +325,7 @@ func expect(has, sent int64, what, how string) {
 
 // stored counts the readings in the default stream.
 func (r *rig) stored(ctx context.Context) int64 {
-	return sumOf(ctx, r.client.Database(r.m.Name()).Collection(collection), r.each)
+	return sumOf(ctx, r.m.Database().Collection(collection), r.each)
 }
 
 // pass sends through Brim and lets the clock run until the daemon has stored all.
@@ -329,7 +334,7 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 	before := r.stored(ctx)
 	readings := int64(0)
 	spent := r.Measure(ctx, r.m, func(ctx context.Context) error {
-		readings = bench.Must(s.send(ctx, r.Daemon, newStretch(r.begin(), length)))
+		readings = bench.Must(s.send(ctx, r.Daemon, r.begin(), length))
 		return r.Flush(ctx, storedTimeout)
 	})
 	expect(r.stored(ctx)-before, readings, "readings", "acknowledged")
@@ -343,91 +348,68 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 		spent.Brim/n, spent.CPU/n, spent.Own/n, (spent.After.Value(mallocs, nil)-spent.Before.Value(mallocs, nil))/n)
 }
 
-// raw inserts into a fresh collection, and drops it.
-func (r *rig) raw(ctx context.Context, pages []*page, length time.Duration, table, row string) {
-	coll := r.client.Database(r.m.Name()).Collection(rawCollection)
-	documents := int64(0)
-	spent := r.m.Measure(ctx, func(ctx context.Context) (err error) {
-		documents, err = insert(ctx, coll, pages, newStretch(r.begin(), length))
-		return err
-	})
-	expect(sumOf(ctx, coll, 1), documents, "documents", "inserted")
-	bench.Check(coll.Drop(ctx))
+// raw measures inserts.
+func (r *rig) raw(ctx context.Context, in inserts, length time.Duration, table, row string) {
+	documents, spent := in.measure(ctx, r.m, r.begin(), length)
 	n := float64(documents)
 	r.lab.Row(table, row, n/spent.Seconds, math.NaN(), math.NaN(), spent.CPU/n, spent.Own/n)
 }
 
-// A side is one of the two that are compared.
-type side func(ctx context.Context, r *rig)
-
-// pairs runs two sides, one after the other on a quiet rig, as often as there are
-// repeats, and then what follows them, which are checks. The two change places from
-// pair to pair.
-func (t *trial) pairs(ctx context.Context, table string, flags []string, sides ...side) {
-	settle := func(ctx context.Context, r *rig) { r.settle(ctx) }
+// compare measures sides, which are formats that are sent through Brim and raw inserts, one
+// after the other on a quiet rig. They change places from repeat to repeat.
+func (t *trial) compare(ctx context.Context, table string, flags []string, sides ...string) {
+	hosts, senders := newHosts(hostsOf), map[string]*sender{}
+	for _, side := range sides {
+		if of, ok := formats[side]; ok {
+			senders[side] = bench.Must(newSender(of, hosts))
+		}
+	}
 	for i := range t.lab.Repeats {
 		t.lab.Step("%s %d of %d", table, i+1, t.lab.Repeats)
-		steps := append([]side{sides[i%2], settle, sides[1-i%2]}, sides[2:]...)
 		t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) {
-			for _, step := range steps {
-				step(ctx, r)
+			for n := range sides {
+				side := sides[(i+n)%len(sides)]
+				if s := senders[side]; s != nil {
+					r.pass(ctx, s, t.length, table, side)
+				} else {
+					r.raw(ctx, rawSides(hosts)[side], t.length, table, side)
+				}
+				r.settle(ctx)
 			}
+			r.sameSensors(ctx)
 		})
 	}
-}
-
-// brim is the side that sends a format through Brim.
-func (t *trial) brim(table, format string, hosts []host) side {
-	s := bench.Must(newSender(format, hosts))
-	return func(ctx context.Context, r *rig) { r.pass(ctx, s, t.length, table, format) }
-}
-
-// pages makes one for each writer of raw inserts.
-func pages(of func([]host) *page, hosts []host) (all []*page) {
-	for range rawWriters {
-		all = append(all, of(hosts))
-	}
-	return all
-}
-
-// lines compares line protocol with raw inserts.
-func (t *trial) lines(ctx context.Context) {
-	hosts := newHosts(hostsOf)
-	brim := t.brim("lines", lineProtocol, hosts)
-	documents := pages(documentPage, hosts)
-	raw := func(ctx context.Context, r *rig) { r.raw(ctx, documents, t.length, "lines", rawDocuments) }
-	t.pairs(ctx, "lines", nil, raw, brim)
-}
-
-// beside compares a format with line protocol, through the same daemon.
-func (t *trial) beside(ctx context.Context, table, format string) {
-	hosts := newHosts(hostsOf)
-	sameSensors := func(ctx context.Context, r *rig) { r.sameSensors(ctx) }
-	t.pairs(ctx, table, nil, t.brim(table, format, hosts), t.brim(table, lineProtocol, hosts), sameSensors)
 }
 
 // sameSensors fails unless all formats gave the same ids to the sensors, so that
 // they stored the same.
 func (r *rig) sameSensors(ctx context.Context) {
+	key := "sensorId"
+	if r.each != "$count" {
+		key = "sensor.id"
+	}
 	var ids []string
-	bench.Check(r.client.Database(r.m.Name()).Collection(collection).Distinct(ctx, "sensorId", bson.D{}).Decode(&ids))
+	bench.Check(r.m.Database().Collection(collection).Distinct(ctx, key, bson.D{}).Decode(&ids))
 	if len(ids) != hostsOf {
 		bench.Check(fmt.Errorf("MongoDB has readings of %d sensors, and %d were sent", len(ids), hostsOf))
 	}
 }
 
-// timeseries compares line protocol into a time-series collection with direct
-// inserts into one with the same options.
-func (t *trial) timeseries(ctx context.Context) {
-	hosts := newHosts(hostsOf)
-	poster := t.brim("timeseries", lineProtocol, hosts)
-	documents := pages(groupedPage, hosts)
-	raw := func(ctx context.Context, r *rig) { r.rawSeries(ctx, documents, t.length, "timeseries") }
-	brim := func(ctx context.Context, r *rig) {
-		r.each = 1 // a document is a reading
-		poster(ctx, r)
+// formats measures the cost of updates of sixty readings in both bucket formats, written by
+// lanes.
+func (t *trial) formats(ctx context.Context) {
+	formats := []store.Format{store.Documents, store.Columns}
+	for i := range t.lab.Repeats {
+		t.lab.Step("columns and documents, 60 readings an update, %d of %d", i+1, t.lab.Repeats)
+		t.onMongoDB(ctx, func(m *bench.MongoDB) {
+			for k := range formats {
+				format := formats[(i+k)%len(formats)]
+				w := t.write(ctx, m, writing{point{hostsOf, together, fieldsOf, rawWriters}, hourlyBuckets(format), interval, t.length})
+				n := float64(w.readings)
+				t.lab.Row("formats", string(format), n/w.spent.Seconds, w.spent.CPU/n, w.spent.Own/n, w.took.Quantile(0.5), w.took.Quantile(0.99))
+			}
+		})
 	}
-	t.pairs(ctx, "timeseries", []string{"--storage", "timeseries"}, raw, brim)
 }
 
 const (
@@ -483,9 +465,7 @@ func (t *trial) single(ctx context.Context) {
 }
 
 // fill compares writes into full and into empty buckets.
-func (t *trial) fill(ctx context.Context) { t.fillOf(ctx, hourly) }
-
-func (t *trial) fillOf(ctx context.Context, row string, flags ...string) {
+func (t *trial) fill(ctx context.Context, row string, flags ...string) {
 	for i := range t.lab.Repeats {
 		t.lab.Step("fill, %s: %d of %d, a minute", row, i+1, t.lab.Repeats)
 		t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) {
@@ -516,7 +496,7 @@ func (r *rig) memory() (now, peak float64) {
 func (t *trial) memory(ctx context.Context) {
 	const length = 20 * time.Second
 	t.lab.Step("memory at full rate, 10,000 hosts, %v", length)
-	poster := bench.Must(newSender(lineProtocol, newHosts(10_000)))
+	poster := bench.Must(newSender(formats[lineProtocol], newHosts(10_000)))
 	t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) {
 		r.pass(ctx, poster, length, "memory", fullRateRow)
 		r.addPeak(fullRateRow)
