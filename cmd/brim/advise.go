@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +12,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/advise"
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // newAdvise returns `brim advise`, which goes from numbers to settings:
@@ -106,7 +104,7 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	if advice == nil {
 		return measured
 	}
-	yaml := adviceYAML(advice)
+	yaml := advice.YAML()
 	if o.lab.config.URI != "" {
 		yaml += "# mongo-uri: that of the MongoDB that was measured\n"
 	}
@@ -137,36 +135,4 @@ func judgeFollowed(f *advise.Followed) error {
 		return nil
 	}
 	return errors.Join(hold("documents", f.Documents), hold("bytes", f.Bytes))
-}
-
-// adviceYAML is the configuration of the daemon that the advice comes to.
-func adviceYAML(a *advise.Advice) string {
-	c, n := a.Chosen, a.Needs
-	var b strings.Builder
-	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }
-	line("# brim advise: %d sensors, %d fields every %s, queries of %s", n.Sensors, n.Fields, config.FormatDuration(n.Interval), config.FormatDuration(n.QuerySpan))
-	line("streams:")
-	line("  readings:")
-	line("    flush-max: %s", config.FormatDuration(c.Flush))
-	if c.Flush < time.Second { // the default of flush-interval
-		line("    flush-interval: %s", config.FormatDuration(c.Flush))
-	}
-	if c.MergeReadings > 60 { // the default
-		line("    merge-readings: %d", c.MergeReadings)
-	}
-	line("    storage: %s", c.Storage)
-	line("    granularity: %s", config.FormatDuration(c.Granularity))
-	if c.Columns {
-		line("    bucket-format: %s", store.Columns)
-	}
-	if c.Storage == store.Bucket {
-		line("    bucket-max-readings: %d", c.MaxReadings)
-		line("    bucket-max-bytes: %s", config.FormatSize(int64(c.MaxBytes)))
-	}
-	line("    compressor: %s", c.Compressor)
-	if n.Retention > 0 {
-		line("    retention: %s", config.FormatDuration(n.Retention))
-	}
-	line("# in mongod's own configuration: storage.syncPeriodSecs: %d", int(c.Checkpoint.Seconds()))
-	return b.String()
 }

@@ -36,7 +36,7 @@ func TestTheAdvisedConfigurationIsCorrect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "brim.yaml")
-			require.NoError(t, os.WriteFile(path, []byte(adviceYAML(a)), 0o600))
+			require.NoError(t, os.WriteFile(path, []byte(a.YAML()), 0o600))
 			got := runBrim(t, nil, "config", "check", path)
 			require.NoError(t, got.err, got.stdout)
 			c := loadSettings(t, daemon.Sources{Path: path})

@@ -2,8 +2,7 @@
 // machine at hand what each choice costs those numbers, in short forms of the
 // experiments, and chooses by a cost that anyone can recompute.
 //
-//	Needs ─▶ candidates ─▶ measure ─▶ Figures ─┬─▶ cost of each candidate ─▶ choose ─▶ Advice ─▶ Text, JSON
-//	                       (a Lab)             └─ all that was measured, none of it a constant
+//	Needs ─▶ candidates ─▶ measure each (a Lab) ─▶ Figures ─▶ cost of each ─▶ choose ─▶ Advice ─▶ Text, JSON
 //
 // Follow then runs a daemon and its load as advised, and compares what is stored
 // with what was predicted.
@@ -63,7 +62,7 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 		return nil, err
 	}
 	advice.Environment, advice.TookSeconds, advice.Quick = r.Environment, r.TookSeconds, r.Quick
-	advice.warnProcessors()
+	advice.Warnings = advice.warnings()
 	return advice, err
 }
 
@@ -134,11 +133,11 @@ const (
 func (n Needs) Check() error {
 	switch {
 	case n.Retention > 0 && n.Retention < store.MinGranularity:
-		return fmt.Errorf("retention: %s is shorter than the shortest bucket, of %s", Span(n.Retention), Span(store.MinGranularity))
+		return fmt.Errorf("retention: %s is shorter than the shortest bucket, of %s", config.FormatDuration(n.Retention), config.FormatDuration(store.MinGranularity))
 	case n.Retention > 0 && n.QuerySpan > n.Retention:
-		return fmt.Errorf("query span: %s is longer than the retention of %s, so that no query would find all it asks for", Span(n.QuerySpan), Span(n.Retention))
+		return fmt.Errorf("query span: %s is longer than the retention of %s, so that no query would find all it asks for", config.FormatDuration(n.QuerySpan), config.FormatDuration(n.Retention))
 	case n.QuerySpan < n.Interval:
-		return fmt.Errorf("query span: %s is shorter than the interval of %s, so that most queries would find nothing", Span(n.QuerySpan), Span(n.Interval))
+		return fmt.Errorf("query span: %s is shorter than the interval of %s, so that most queries would find nothing", config.FormatDuration(n.QuerySpan), config.FormatDuration(n.Interval))
 	case n.perDay() > maxPerDay:
 		return fmt.Errorf("%.3g readings a day are more than one MongoDB takes; at most %.0e are worked out", n.perDay(), maxPerDay)
 	}
@@ -156,18 +155,15 @@ func (n Needs) complete() Needs {
 // perDay is the readings a day of all sensors.
 func (n Needs) perDay() float64 { return float64(n.Sensors) * float64(day) / float64(n.Interval) }
 
+// cpuPrice is what so much CPU time a day costs a month.
+func (n Needs) cpuPrice(seconds float64) float64 {
+	return seconds / 3600 * float64(month/day) * n.CoreHour
+}
+
 // kept is the time whose readings are on disk.
 func (n Needs) kept() time.Duration {
 	if n.Retention == 0 {
 		return foreverCounts
 	}
 	return n.Retention
-}
-
-// Span writes a duration as the configuration does: 90d, 5m, 2.777ms.
-func Span(d time.Duration) string {
-	if d >= day && d%day == 0 {
-		return fmt.Sprintf("%dd", d/day)
-	}
-	return config.FormatDuration(d)
 }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -22,27 +25,22 @@ type Advice struct {
 	Chosen   Cost       `json:"chosen"`
 	Choices  []Choice   `json:"choices"`
 	Rejected []Rejected `json:"rejected"` // the cheapest first
-	Fresh    []Fresh    `json:"fresh"`    // the cost of each --flush-max
+	Fresh    []Cost     `json:"fresh"`    // the chosen candidate with each --flush-max
 	Warnings []string   `json:"warnings,omitempty"`
 	Followed *Followed  `json:"followed,omitempty"`
 	Figures  *Figures   `json:"figures"`
 }
 
-// A Choice is one setting with its reason.
+// A Choice is the value of one setting.
 type Choice struct {
 	Setting string `json:"setting"`
 	Value   string `json:"value"`
-	Why     string `json:"why"`
-}
-
-// Fresh is the cost of a --flush-max, with all other settings as chosen.
-type Fresh struct {
-	Flush     time.Duration `json:"flush_max_ns"`
-	Gather    time.Duration `json:"gather_ns"`
-	PerUpdate float64       `json:"readings_per_update"`
-	Mongod    float64       `json:"mongod_seconds_per_reading"` // to write it
-	Cores     float64       `json:"mongod_processors"`          // likewise, of all readings
-	CPUPrice  float64       `json:"cpu_price"`
+	// Next is the cheapest candidate with another value, and NextPrice its price compared
+	// with that of what is chosen; empty: none was measured, or another value is not another
+	// candidate.
+	Next      string  `json:"next_best,omitempty"`
+	NextPrice float64 `json:"next_best_price_ratio,omitempty"`
+	Why       string  `json:"why"`
 }
 
 // Rejected is a candidate that was not chosen, with the --flush-max that suits it best.
@@ -72,571 +70,206 @@ var errNothing = errors.New("nothing was measured to choose from")
 // Choose returns the advice that follows from what was measured. Needs must be
 // complete.
 func Choose(n Needs, f *Figures) (*Advice, error) {
-	if !slices.ContainsFunc(f.Sizes, func(s Sized) bool { return s.may(n) }) {
+	all := make([]Cost, len(f.Candidates))
+	for i, m := range f.Candidates {
+		all[i] = f.cost(n, m, f.bestFlush(n, m), checkpoints[0])
+	}
+	best, limit := choose(n, all)
+	if best < 0 {
 		return nil, errNothing
 	}
-	all := make([]Cost, len(f.Sizes))
-	for i, s := range f.Sizes {
-		all[i] = f.cost(n, s, f.bestFlush(n, s, n.MaxWait), checkpoints[0])
-	}
-	best := choose(n, all)
 	a := &Advice{Needs: n, Figures: f}
-	sized := f.Sizes[best]
-	limit := cheapest(n, all) * (1 + alikePart)
-	interval, within := f.bestCheckpoint(n, sized, all[best].Flush)
-	a.Chosen = f.cost(n, sized, all[best].Flush, interval)
-	for i := range all {
+	interval := f.bestCheckpoint(n, f.Candidates[best], all[best].Flush)
+	a.Chosen = f.cost(n, f.Candidates[best], all[best].Flush, interval)
+	for i, m := range f.Candidates {
 		if i != best {
-			alike := all[i].Price() <= limit
-			all[i] = f.cost(n, f.Sizes[i], all[i].Flush, interval)
-			a.Rejected = append(a.Rejected, Rejected{Cost: all[i], Why: a.whyNot(all[i], alike)})
+			c := f.cost(n, m, all[i].Flush, interval)
+			a.Rejected = append(a.Rejected, Rejected{c, a.whyNot(c, all[i].Price() <= limit)})
 		}
 	}
 	slices.SortStableFunc(a.Rejected, func(x, y Rejected) int { return cmp.Compare(x.Price(), y.Price()) })
-	a.Fresh = f.fresh(n, sized, interval)
-	a.explain()
-	a.warn(within)
+	for _, flush := range flushes {
+		if flush <= a.Chosen.Granularity {
+			a.Fresh = append(a.Fresh, f.cost(n, f.Candidates[best], flush, interval))
+		}
+	}
+	a.Choices = a.choices()
 	return a, nil
 }
 
-// choose returns the place of the one to take, of those that the needs allow.
-func choose(n Needs, all []Cost) int {
-	best, limit := -1, cheapest(n, all)*(1+alikePart)
-	for i := range all {
-		if all[i].may(n) && all[i].Price() <= limit && (best < 0 || simpler(all[i].Candidate, all[best].Candidate)) {
+// choose returns the place of the one to take, of those that the needs allow, -1 if there is
+// none, and the price up to which others cost the same.
+func choose(n Needs, all []Cost) (best int, limit float64) {
+	best, limit = -1, math.Inf(1)
+	for _, c := range all {
+		if c.may(n) {
+			limit = min(limit, c.Price()*(1+alikePart))
+		}
+	}
+	for i, c := range all {
+		if c.may(n) && c.Price() <= limit && (best < 0 || simpler(c.Candidate, all[best].Candidate) < 0) {
 			best = i
 		}
 	}
-	return best
+	return best, limit
 }
 
-// cheapest is the least price of those that the needs allow.
-func cheapest(n Needs, all []Cost) float64 {
-	least := math.Inf(1)
-	for i := range all {
-		if all[i].may(n) {
-			least = min(least, all[i].Price())
+// simpler is below 0 if a is taken where both cost the same.
+func simpler(a, b Candidate) int {
+	rank := func(c Candidate) []int64 {
+		place := []int64{0, 0, int64(c.Granularity), int64(c.MaxReadings), int64(slices.Index(compressors[:], c.Compressor))}
+		if c.Storage != store.Bucket {
+			place[0] = 1
 		}
-	}
-	return least
-}
-
-// simpler reports whether a is taken where both cost the same.
-func simpler(a, b Candidate) bool {
-	if a.Storage != b.Storage {
-		return a.Storage == store.Bucket
-	}
-	if a.Columns != b.Columns {
-		return !a.Columns
-	}
-	if a.Granularity != b.Granularity {
-		return a.Granularity < b.Granularity
-	}
-	if a.MaxReadings != b.MaxReadings {
-		return a.MaxReadings < b.MaxReadings
-	}
-	return a.Compressor == store.Snappy && b.Compressor != store.Snappy
-}
-
-// Figures are all that was measured, on one machine and of one user's readings.
-type Figures struct {
-	Updates  []Update  `json:"updates"`
-	Command  CPU       `json:"command"` // of one, beside its updates
-	Rewrites []Rewrite `json:"rewrites"`
-	Sizes    []Sized   `json:"sizes"`
-	// Ingest is what a reading costs in Brim before it is written: to take it in and
-	// to journal it; seconds of a processor.
-	Ingest float64 `json:"door_seconds"`
-}
-
-// fresh returns what each --flush-max costs.
-func (f *Figures) fresh(n Needs, s Sized, checkpoint time.Duration) (out []Fresh) {
-	for _, flush := range flushes {
-		if flush > s.Granularity {
-			break
+		if c.Columns {
+			place[1] = 1
 		}
-		c := f.cost(n, s, flush, checkpoint)
-		out = append(out, Fresh{
-			Flush: flush, Gather: c.Gather, PerUpdate: c.PerUpdate, Mongod: c.Write.Mongod / n.perDay(), Cores: c.Write.Mongod / day.Seconds(), CPUPrice: c.CPUPrice,
-		})
+		return place
 	}
-	return out
+	return slices.Compare(rank(a), rank(b))
 }
 
-// bestFlush returns the shortest --flush-max up to a longest wait whose price is about
-// that of the best.
-func (f *Figures) bestFlush(n Needs, s Sized, longest time.Duration) time.Duration {
-	var can []time.Duration
-	for _, flush := range flushes {
-		if flush <= min(longest, s.Granularity) && (len(can) == 0 || held(n, gather(n, flush)) <= laneBytes) {
+// bestFlush returns the shortest --flush-max whose price is about that of the best, of those
+// that the needs, the window and the lanes' memory allow.
+func (f *Figures) bestFlush(n Needs, m Measured) time.Duration {
+	can, least := []time.Duration{min(flushes[0], n.MaxWait)}, math.Inf(1)
+	for _, flush := range flushes[1:] {
+		if flush <= min(n.MaxWait, m.Granularity) && held(n, gather(n, flush)) <= laneBytes {
 			can = append(can, flush)
 		}
 	}
-	if len(can) == 0 {
-		return longest
+	prices := make([]float64, len(can))
+	for i, flush := range can {
+		prices[i] = f.cost(n, m, flush, checkpoints[0]).CPUPrice
+		least = min(least, prices[i])
 	}
-	price := func(flush time.Duration) float64 { return f.cost(n, s, flush, checkpoints[0]).CPUPrice }
-	least := price(can[0])
-	for _, flush := range can {
-		least = min(least, price(flush))
-	}
-	for _, flush := range can {
-		if price(flush) <= least*(1+alikePart) {
-			return flush
-		}
-	}
-	return can[0]
+	return can[slices.IndexFunc(prices, func(price float64) bool { return price <= least*(1+alikePart) })]
 }
 
-// bestCheckpoint returns the shortest interval with which checkpoints write no
-// more than the disk should, and whether there is one.
-func (f *Figures) bestCheckpoint(n Needs, s Sized, flush time.Duration) (interval time.Duration, within bool) {
+// bestCheckpoint returns the shortest interval with which checkpoints write no more than the
+// disk should, the longest if none does.
+func (f *Figures) bestCheckpoint(n Needs, m Measured, flush time.Duration) (interval time.Duration) {
 	for _, interval = range checkpoints {
-		if f.cost(n, s, flush, interval).Written <= float64(n.DiskWrites) {
-			return interval, true
+		if f.cost(n, m, flush, interval).Written <= float64(n.DiskWrites) {
+			break
 		}
 	}
-	return interval, false
+	return interval
 }
 
-// A Candidate is a way to store, with what can be chosen of it.
-type Candidate struct {
-	Storage     store.Storage    `json:"storage"`
-	Granularity time.Duration    `json:"granularity_ns"`
-	MaxReadings int              `json:"bucket_max_readings"` // in a part; 0 of a time series
-	MaxBytes    int              `json:"bucket_max_bytes"`
-	Compressor  store.Compressor `json:"compressor"`
-	Columns     bool             `json:"columns"` // buckets: updates carry blocks, and ended windows are sealed
-}
+// checkpointSetting is mongod's, not Brim's.
+const checkpointSetting = "checkpoint interval"
 
-// A form is what updates and checkpoints cost depends on.
-type form struct {
-	Storage store.Storage `json:"storage"`
-	Columns bool          `json:"columns"`
-}
-
-func (c Candidate) form() form { return form{c.Storage, c.Columns} }
-
-func (f form) String() string {
-	if f.Columns {
-		return "columns"
+// choices are the settings that the advice comes to.
+func (a *Advice) choices() (all []Choice) {
+	c := a.Chosen
+	add := func(setting, value, why string, another func(o Candidate) bool) {
+		choice := Choice{Setting: setting, Value: value, Why: why}
+		for _, r := range a.Rejected { // the cheapest first
+			if another != nil && another(r.Candidate) {
+				choice.Next, choice.NextPrice = r.String(), r.Price()/c.Price()
+				break
+			}
+		}
+		all = append(all, choice)
 	}
-	return string(f.Storage)
-}
-
-// Caps of a part.
-const (
-	defaultReadings = 1000
-	manyReadings    = 4000
-	mostReadings    = 40_000 // of a part that is tried: one that takes a minute at 660 readings a second
-	columnReadings  = 20_000 // with columns
-	defaultBytes    = 256 << 10
-	mostBytes       = 2 << 20
-)
-
-// granularities that are tried.
-var granularities = [...]time.Duration{
-	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour,
-}
-
-var compressors = [...]store.Compressor{store.Snappy, store.Zstd}
-
-// String names the candidate in tables.
-func (c Candidate) String() string {
+	why := "The database prevents duplicates of bucket documents, and none of a time series (--duplicates rare allows one)."
 	if c.Storage == store.TimeSeries {
-		return "time series, " + string(c.Compressor)
+		why = "The database does not prevent duplicates: when MongoDB's answer is lost, Brim looks for the readings before it sends them again. If that is not acceptable: --duplicates never."
 	}
-	text := fmt.Sprintf("bucket %s, %s", Span(c.Granularity), c.Compressor)
-	if c.Columns {
-		text += ", columns"
-	} else if c.MaxReadings != defaultReadings {
-		text += fmt.Sprintf(", parts of %d", c.MaxReadings)
+	add("storage", string(c.Storage), why, func(o Candidate) bool { return o.Storage != c.Storage })
+	alike := func(o Candidate) bool { return o.Storage == c.Storage && o.Compressor == c.Compressor }
+	if c.Storage == store.Bucket {
+		format, why := store.Documents, "Any program can read sub-documents."
+		if c.Columns {
+			format, why = store.Columns, "Updates carry packed blocks, and windows are sealed when they have ended; programs other than Brim need a decoder or the stream's view."
+		}
+		add("bucket-format", string(format), why, func(o Candidate) bool { return o.Storage == c.Storage && o.Columns != c.Columns })
 	}
-	return text
+	add("granularity", config.FormatDuration(c.Granularity), "Of windows at the same price the shortest is taken.", func(o Candidate) bool { return alike(o) && o.Granularity != c.Granularity })
+	if c.Storage == store.Bucket {
+		add("bucket-max-readings", strconv.Itoa(c.MaxReadings), "A window with more readings continues in another document.", func(o Candidate) bool { return alike(o) && o.MaxReadings != c.MaxReadings })
+		add("bucket-max-bytes", config.FormatSize(int64(c.MaxBytes)), "It has room for so many readings.", nil)
+	}
+	add("compressor", string(c.Compressor), "Of compressors at the same price snappy is taken.", func(o Candidate) bool { return o.shape() == c.shape() })
+	add("flush-max", config.FormatDuration(c.Flush), "A reading is only in Brim's journal for about so long, unless its sender asked for ack=stored. Queries through Brim return it meanwhile; programs that read MongoDB directly do not see it.", nil)
+	if c.Flush < flushInterval {
+		add("flush-interval", config.FormatDuration(c.Flush), "It is no longer than flush-max.", nil)
+	}
+	if c.MergeReadings > mergeReadings {
+		add("merge-readings", strconv.Itoa(c.MergeReadings), "As many as a sensor sends within flush-max, so that updates are not sent earlier.", nil)
+	}
+	if a.Needs.Retention > 0 {
+		add("retention", config.FormatDuration(a.Needs.Retention), "As asked for.", nil)
+	}
+	add(checkpointSetting, config.FormatDuration(c.Checkpoint), "Set it with storage.syncPeriodSecs on your own mongod; after a crash MongoDB replays up to that much of its journal.", nil)
+	return all
 }
 
-// may reports whether the needs allow it.
-func (c Candidate) may(n Needs) bool { return c.Storage == store.Bucket || n.Duplicates == Rare }
-
-// shape is the candidate whatever its compressor.
-func (c Candidate) shape() Candidate {
-	c.Compressor = ""
-	return c
-}
-
-// readingBytes is about what a reading counts for in a part's bytes: its element
-// in the array with the time, and a double with a short name for each field.
-func readingBytes(fields int) int { return 30 + 14*fields }
-
-// perWindow is how many readings of a sensor are in a window.
-func perWindow(granularity, interval time.Duration) int {
-	return int(max(1, math.Ceil(float64(granularity)/float64(interval))))
-}
-
-// candidates lists what is to be considered. Where windows hold more than a part
-// may, longer windows make no other documents, so the shortest stands for them;
-// there, other caps are tried instead.
-func candidates(n Needs, quick bool) []Candidate {
-	var out []Candidate
-	add := func(c Candidate) {
-		for _, compressor := range compressors {
-			c.Compressor = compressor
-			out = append(out, c)
+// Flags are those of `brim serve` that the advice comes to.
+func (a *Advice) Flags() (flags []string) {
+	for _, c := range a.choices() {
+		if c.Setting != checkpointSetting {
+			flags = append(flags, "--"+c.Setting, c.Value)
 		}
 	}
-	var seen []int // readings of a full document
-	for i, g := range granularities {
-		if quick && i%2 == 1 {
-			continue
-		}
-		for _, most := range caps(perWindow(g, n.Interval), n.Fields) {
-			if document := min(most, perWindow(g, n.Interval)); !slices.Contains(seen, document) {
-				seen = append(seen, document)
-				add(Candidate{Storage: store.Bucket, Granularity: g, MaxReadings: most, MaxBytes: capBytes(document, n.Fields)})
-			}
-		}
-	}
-	columns := perWindow(store.MaxGranularity, n.Interval)
-	add(Candidate{Storage: store.Bucket, Granularity: store.MaxGranularity, MaxReadings: columnReadings, MaxBytes: capBytes(min(columns, columnReadings), n.Fields), Columns: true})
-	// Servers that let the span be chosen get the longest, others know no other.
-	add(Candidate{Storage: store.TimeSeries, Granularity: store.MaxGranularity})
-	return out
+	return flags
 }
 
-// caps are those to be tried for windows of so many readings.
-func caps(window, fields int) []int {
-	most := min(mostReadings, mostBytes/readingBytes(fields))
-	out := []int{min(defaultReadings, most)}
-	for _, further := range []int{manyReadings, window} {
-		if window >= further && further > out[len(out)-1] && further <= most {
-			out = append(out, further)
+// YAML is the configuration of the daemon that the advice comes to.
+func (a *Advice) YAML() string {
+	n := a.Needs
+	var b strings.Builder
+	fmt.Fprintf(&b, "# brim advise: %d sensors, %d fields every %s, queries of %s\nstreams:\n  readings:\n", n.Sensors, n.Fields, config.FormatDuration(n.Interval), config.FormatDuration(n.QuerySpan))
+	for _, c := range a.choices() {
+		if c.Setting != checkpointSetting {
+			fmt.Fprintf(&b, "    %s: %s\n", c.Setting, c.Value)
 		}
 	}
-	return out
+	fmt.Fprintf(&b, "# in mongod's own configuration: storage.syncPeriodSecs: %d\n", int(a.Chosen.Checkpoint.Seconds()))
+	return b.String()
 }
 
-// capBytes is the cap of bytes that leaves room for so many readings: the
-// default where that does.
-func capBytes(readings, fields int) int {
-	for size := defaultBytes; size < mostBytes; size *= 2 {
-		if readings*readingBytes(fields) <= size {
-			return size
+// warnings say what the advice does not make good.
+func (a *Advice) warnings() (all []string) {
+	if a.Chosen.Written > float64(a.Needs.DiskWrites) {
+		all = append(all, fmt.Sprintf("Checkpoints write %s a day, above --disk-writes: use a disk that is rated for it.", bench.Bytes.Format(a.Chosen.Written)))
+	}
+	if a.Chosen.Write.Mongod == 0 {
+		all = append(all, "This MongoDB does not report its CPU time, so the prices include only Brim's: measure without --mongo-uri, in a mongod that advise starts.")
+	}
+	if used := a.processors(); used > float64(a.Environment.Cores) {
+		all = append(all, fmt.Sprintf("This takes %s CPUs, more than the %d of this machine.", number(used), a.Environment.Cores))
+	}
+	return all
+}
+
+// ingest is what accepting a day's readings costs Brim, whatever is chosen.
+func (a *Advice) ingest() float64 { return a.Figures.Ingest * a.Needs.perDay() }
+
+// processors are how many are used, on average.
+func (a *Advice) processors() float64 { return (a.Chosen.CPU().Total() + a.ingest()) / day.Seconds() }
+
+// whyNot says in a few words why a candidate was not chosen; alike: its price was
+// about the least, so that something else decided.
+func (a *Advice) whyNot(c Cost, alike bool) string {
+	switch {
+	case !c.may(a.Needs):
+		return "does not prevent duplicates (--duplicates rare)"
+	case alike:
+		return "costs the same within the measurement error, and is less simple"
+	}
+	b, name, most := a.Chosen, "", math.Inf(-1)
+	for _, part := range []struct {
+		name string
+		more float64
+	}{
+		{"disk", c.DiskPrice - b.DiskPrice}, {"writing", a.Needs.cpuPrice(c.Write.Total() - b.Write.Total())}, {"sealing", a.Needs.cpuPrice(c.Seal.Total() - b.Seal.Total())},
+		{"checkpoints", a.Needs.cpuPrice(c.Rewrite - b.Rewrite)}, {"queries", a.Needs.cpuPrice(c.Query.Total() - b.Query.Total())},
+	} {
+		if part.more > most {
+			name, most = part.name, part.more
 		}
 	}
-	return mostBytes
-}
-
-// A Cost is what a candidate costs with the --flush-max and the checkpoint interval that
-// are given. Where nothing else is said, figures are of one day.
-type Cost struct {
-	Candidate
-
-	Flush time.Duration `json:"flush_max_ns"`
-	// MergeReadings is how many readings of a document cause an update before Flush.
-	MergeReadings int `json:"merge_readings"`
-	// Gather is how long readings gather: less than Flush where --flush-budget allows
-	// it, and longer where lanes are busy.
-	Gather     time.Duration `json:"gather_ns"`
-	Checkpoint time.Duration `json:"checkpoint_interval_ns"`
-
-	PerUpdate   float64 `json:"readings_per_update"`
-	PerDocument float64 `json:"readings_per_document"`
-	Updates     float64 `json:"updates"`
-	Documents   float64 `json:"documents"`
-	Data        float64 `json:"data_bytes"` // on disk: what the day adds
-	Index       float64 `json:"index_bytes"`
-	Disk        float64 `json:"disk_bytes"`    // of all that is kept
-	Written     float64 `json:"written_bytes"` // by checkpoints
-
-	Write      CPU     `json:"write_cpu_seconds"`
-	Rewrite    float64 `json:"checkpoint_cpu_seconds"` // of mongod
-	Seal       CPU     `json:"seal_cpu_seconds"`
-	Query      CPU     `json:"query_cpu_seconds"`
-	UpdateTime float64 `json:"update_cpu_seconds_each"`
-
-	// Of one query.
-	QueryDocuments float64 `json:"documents_per_query"`
-	QuerySeconds   float64 `json:"seconds_per_query"`
-
-	// A month's price of processors and disk, in the needs' money.
-	CPUPrice  float64 `json:"cpu_price"`
-	DiskPrice float64 `json:"disk_price"`
-}
-
-// Bytes is what a day adds on disk, data and index.
-func (c Cost) Bytes() float64 { return c.Data + c.Index }
-
-// CPU is the CPU time of a day.
-func (c Cost) CPU() CPU { return c.Write.plus(c.Query).plus(c.Seal).plus(CPU{Mongod: c.Rewrite}) }
-
-// Price is that of a month.
-func (c Cost) Price() float64 { return c.CPUPrice + c.DiskPrice }
-
-// Of the daemon.
-const (
-	lanes       = 4    // that write a stream
-	mostUpdates = 1000 // in a command
-	// A lane that writes for more than this share of its time lets readings gather
-	// longer, up to these bounds.
-	busyPart      = 0.25
-	mostIntervals = 4
-	longestGather = 4 * time.Second
-	// laneBytes is the lanes' memory for waiting readings: --queue-max-bytes, less the part
-	// for the newest requests. When it is full, readings are written earlier.
-	laneBytes    = 112 << 20
-	heldOverhead = 90 // bytes of a reading that waits, beside its fields
-	heldField    = 20
-)
-
-// cost works out a candidate's. It takes what was measured of its size, and all
-// else from the figures.
-func (f *Figures) cost(n Needs, s Sized, flush, checkpoint time.Duration) Cost {
-	c := Cost{Candidate: s.Candidate, Flush: flush, Checkpoint: checkpoint, PerDocument: s.perDocument()}
-	readings := n.perDay()
-	c.Documents = readings / c.PerDocument
-	c.Data = readings * float64(s.Data) / float64(s.Readings)
-	c.Index = readings * float64(s.Index) / float64(s.Readings)
-	c.Disk = c.Bytes() * n.kept().Seconds() / day.Seconds()
-	f.addWrites(&c, n, readings)
-	f.addCheckpoints(&c, n, readings)
-	addQueries(&c, n, s.Query)
-	c.Seal = s.Seal.times(readings / float64(s.Readings))
-	c.CPUPrice = c.CPU().Total() / 3600 * float64(month/day) * n.CoreHour
-	c.DiskPrice = c.Disk / 1e9 * n.GBMonth
-	return c
-}
-
-// Defaults of the daemon.
-const (
-	flushInterval = time.Second // shortest time between two updates of a document
-	mergeReadings = 60
-	flushBudget   = 0.02 // of a processor, for updates before they are due
-	// The daemon's estimate of what an update and a reading cost MongoDB, in CPU seconds.
-	budgetUpdate, budgetReading = 300e-6, 5e-6
-)
-
-// gather returns how long readings gather with a --flush-max. The budget allows rounds of
-// updates, as many as it pays for. Each round updates every sensor once, with the readings
-// that arrived since the last round.
-func gather(n Needs, flush time.Duration) time.Duration {
-	left := flushBudget - budgetReading*n.perDay()/day.Seconds()
-	if left <= 0 {
-		return flush
-	}
-	round := float64(n.Sensors) * budgetUpdate / left
-	if round >= flush.Seconds() {
-		return flush
-	}
-	return max(time.Duration(round*float64(time.Second)), min(flush, flushInterval))
-}
-
-// addWrites adds what the lanes' updates cost. Where these keep a lane busy, it
-// gathers longer by itself.
-func (f *Figures) addWrites(c *Cost, n Needs, readings float64) {
-	c.MergeReadings = max(mergeReadings, int(math.Ceil(float64(c.Flush)/float64(n.Interval))))
-	gather, apart := gather(n, c.Flush), min(c.Flush, flushInterval)
-	longest := min(mostIntervals*apart, longestGather)
-	for {
-		c.PerUpdate = min(max(1, float64(gather)/float64(n.Interval)), c.PerDocument)
-		c.Updates = readings / c.PerUpdate
-		each, clock := f.update(c.form(), (c.PerDocument-c.PerUpdate)/2, c.PerUpdate)
-		if busy := c.Updates / lanes * clock / day.Seconds(); busy > busyPart && apart < longest {
-			gather, apart = max(gather, longest), longest
-			continue
-		}
-		c.Gather, c.UpdateTime = gather, each.Total()
-		c.Write = each.times(c.Updates).plus(f.Command.times(c.commands(apart)))
-		return
-	}
-}
-
-// commands returns how many commands carry a day's updates: one for each flush of each
-// lane, more if there are too many updates for one command, or fewer if a lane does not
-// always have something to write.
-func (c *Cost) commands(apart time.Duration) float64 {
-	flushes := lanes * day.Seconds() / apart.Seconds()
-	if c.Updates < flushes {
-		return c.Updates
-	}
-	return flushes * math.Ceil(c.Updates/flushes/mostUpdates)
-}
-
-// addCheckpoints adds what checkpoints write: each open document to which
-// something was added since the last, and those that were closed since.
-func (f *Figures) addCheckpoints(c *Cost, n Needs, readings float64) {
-	checkpoints := day.Seconds() / c.Checkpoint.Seconds()
-	open := float64(n.Sensors) * min(1, float64(c.Checkpoint)/float64(max(n.Interval, c.Gather)))
-	closed := readings / checkpoints / c.PerDocument
-	bytes, mongod := f.rewrite(c.Candidate, max(1, c.PerDocument/2))
-	documents := min(open+closed, readings/checkpoints) * checkpoints
-	c.Written, c.Rewrite = documents*bytes, documents*mongod
-}
-
-// reach is how far before its span a query of bucket documents looks: whatever
-// the granularity is now, an older bucket may be as long as the longest.
-func reach(of store.Storage) time.Duration {
-	if of == store.TimeSeries {
-		return 0
-	}
-	return store.MaxGranularity
-}
-
-// touches is how many documents a query reads.
-func touches(of store.Storage, span, covers time.Duration) float64 {
-	return float64(span+reach(of))/float64(covers) + 1
-}
-
-// addQueries adds what reading costs. Where the measured query was shorter, it
-// grows with the documents that it reads.
-func addQueries(c *Cost, n Needs, q Queried) {
-	covers := time.Duration(c.PerDocument * float64(n.Interval))
-	c.QueryDocuments = touches(c.Storage, n.QuerySpan, covers)
-	longer := 1.0
-	if q.Documents > 0 {
-		longer = max(1, c.QueryDocuments/q.Documents)
-	}
-	c.QuerySeconds = q.Seconds * longer
-	c.Query = q.CPU.times(longer * n.Queries)
-}
-
-// held is the memory of what gathers for so long, in bytes.
-func held(n Needs, gather time.Duration) float64 {
-	return n.perDay() / day.Seconds() * gather.Seconds() * float64(heldOverhead+heldField*n.Fields)
-}
-
-// reportsMongod reports whether the CPU time of mongod was reported.
-func (f *Figures) reportsMongod() bool {
-	return slices.ContainsFunc(f.Updates, func(u Update) bool { return u.CPU.Mongod > 0 })
-}
-
-// CPU is CPU time, in seconds.
-type CPU struct {
-	Mongod float64 `json:"mongod"`
-	Brim   float64 `json:"brim"`
-}
-
-// Total is that of both.
-func (c CPU) Total() float64 { return c.Mongod + c.Brim }
-
-func (c CPU) plus(d CPU) CPU { return CPU{c.Mongod + d.Mongod, c.Brim + d.Brim} }
-
-func (c CPU) times(n float64) CPU { return CPU{c.Mongod * n, c.Brim * n} }
-
-// An Update is what it costs to add readings to a document that has some
-// already, in commands of many updates.
-type Update struct {
-	form
-	Resident  float64 `json:"resident"` // readings in the document, on average
-	PerUpdate int     `json:"per_update"`
-	CPU       CPU     `json:"cpu_seconds"` // of one update
-	Seconds   float64 `json:"seconds"`     // by the clock, of one writer
-}
-
-// A Rewrite is what it costs that a checkpoint writes a document to which
-// something was added.
-type Rewrite struct {
-	form
-	Compressor store.Compressor `json:"compressor"`
-	Resident   float64          `json:"resident"` // readings in the document
-	Bytes      float64          `json:"bytes"`    // written, of one document
-	Mongod     float64          `json:"mongod_seconds"`
-}
-
-// Sized is what readings take in one way to store them.
-type Sized struct {
-	Candidate
-
-	Readings  int   `json:"readings"`
-	Documents int64 `json:"documents"`
-	// Data and Index are bytes of the files after a checkpoint, without what is
-	// free in them.
-	Data  int64   `json:"data_bytes"`
-	Index int64   `json:"index_bytes"`
-	Query Queried `json:"query"`
-	Seal  CPU     `json:"seal_cpu_seconds"` // of all readings
-}
-
-// perDocument is the readings of a document.
-func (s Sized) perDocument() float64 { return float64(s.Readings) / float64(s.Documents) }
-
-// Queried is what a query costs that reads a span of one sensor, as the daemon
-// reads it.
-type Queried struct {
-	Span      time.Duration `json:"span_ns"`   // that could be measured
-	Documents float64       `json:"documents"` // that were read
-	Seconds   float64       `json:"seconds"`   // by the clock, median
-	CPU       CPU           `json:"cpu_seconds"`
-}
-
-// update returns what an update costs, between and beyond what was measured: a
-// line through the documents' sizes for the fewest readings an update and one for
-// the most, and a line between these two.
-func (f *Figures) update(of form, resident, perUpdate float64) (CPU, float64) {
-	few, many := 0, 0
-	for _, u := range f.Updates {
-		if u.form == of {
-			if few == 0 || u.PerUpdate < few {
-				few = u.PerUpdate
-			}
-			many = max(many, u.PerUpdate)
-		}
-	}
-	at := func(k int, y func(Update) float64) float64 {
-		var through points
-		for _, u := range f.Updates {
-			if u.form == of && u.PerUpdate == k {
-				through.add(u.Resident, y(u))
-			}
-		}
-		return through.at(resident)
-	}
-	between := func(y func(Update) float64) float64 {
-		low := at(few, y)
-		if many == few {
-			return low
-		}
-		each := max(0, (at(many, y)-low)/float64(many-few))
-		return low + each*(perUpdate-float64(few))
-	}
-	return CPU{
-		Mongod: between(func(u Update) float64 { return u.CPU.Mongod }),
-		Brim:   between(func(u Update) float64 { return u.CPU.Brim }),
-	}, between(func(u Update) float64 { return u.Seconds })
-}
-
-// rewrite returns what a checkpoint's writing of a document costs.
-func (f *Figures) rewrite(c Candidate, resident float64) (bytes, mongod float64) {
-	var size, cpu points
-	for _, r := range f.Rewrites {
-		if r.form == c.form() && r.Compressor == c.Compressor {
-			size.add(r.Resident, r.Bytes)
-			cpu.add(r.Resident, r.Mongod)
-		}
-	}
-	return size.at(resident), cpu.at(resident)
-}
-
-// points are measurements that a line goes through.
-type points struct{ x, y []float64 }
-
-func (p *points) add(x, y float64) {
-	if y > 0 { // or it was too little to be measured
-		p.x, p.y = append(p.x, x), append(p.y, y)
-	}
-}
-
-// at returns the line's value at a place: 0 of no points, their mean if they are
-// all at one place, and never less than half of the least value, which a line that
-// noise has bent would give. It does not fall: nothing here costs less if there is
-// more of it.
-func (p *points) at(x float64) float64 {
-	line, ok := bench.FitLine(p.x, p.y)
-	switch values := bench.Samples(p.y); {
-	case len(values) == 0:
-		return 0
-	case !ok || line.Each < 0:
-		return values.Mean()
-	default:
-		return max(line.At(x), values.Min()/2)
-	}
+	return "more expensive: " + name // most of all
 }

@@ -15,22 +15,15 @@ import (
 // readings, and zstd makes two thirds of what snappy makes.
 func made(n Needs, quick bool) *Figures {
 	f := &Figures{Command: CPU{300e-6, 20e-6}, Ingest: 30e-6}
-	for _, of := range forms {
-		for _, resident := range []int{1, 100, 500} {
-			for _, k := range []int{1, 12} {
-				cost := 60e-6 + 0.2e-6*float64(resident) + 5e-6*float64(k)
-				f.Updates = append(f.Updates, Update{of, float64(resident), k, CPU{cost * 0.8, cost * 0.2}, cost})
-			}
-		}
-		for _, compressor := range compressors {
-			for _, resident := range []float64{1, 500} {
-				bytes := 300 + 15*resident
-				f.Rewrites = append(f.Rewrites, Rewrite{of, compressor, resident, bytes, bytes * 5e-9})
-			}
-		}
-	}
 	for _, c := range candidates(n, quick) {
 		full := c.full(n.Interval)
+		m := Measured{Candidate: c}
+		for _, k := range []int{1, 12} {
+			cost := 60e-6 + 0.1e-6*float64(full) + 5e-6*float64(k)
+			m.Updates = append(m.Updates, Update{k, CPU{cost * 0.8, cost * 0.2}, cost})
+		}
+		bytes := 300 + 7.5*float64(full)
+		m.Rewrite = Rewrite{bytes, bytes * 5e-9}
 		each := 300/float64(full) + 6*float64(n.Fields)
 		if c.Storage == store.TimeSeries {
 			each = 300/float64(full) + 2*float64(n.Fields)
@@ -38,22 +31,22 @@ func made(n Needs, quick bool) *Figures {
 		if c.Compressor == store.Zstd {
 			each *= 2.0 / 3
 		}
-		s := Sized{Candidate: c, Readings: 1000 * full, Documents: 1000, Data: int64(each * 1000 * float64(full)), Index: 40_000}
+		m.Readings, m.Documents, m.Data, m.Index = 1000*full, 1000, int64(each*1000*float64(full)), 40_000
 		documents := touches(c.Storage, n.QuerySpan, time.Duration(full)*n.Interval)
-		s.Query = Queried{n.QuerySpan, documents, documents * 50e-6, CPU{documents * 40e-6, documents * 10e-6}}
-		f.Sizes = append(f.Sizes, s)
+		m.Query = Queried{n.QuerySpan, documents, documents * 50e-6, CPU{documents * 40e-6, documents * 10e-6}}
+		f.Candidates = append(f.Candidates, m)
 	}
 	return f
 }
 
 // sized returns the figures' candidate of a kind.
-func (f *Figures) sized(of store.Storage, granularity time.Duration, compressor store.Compressor) Sized {
-	for _, s := range f.Sizes {
+func (f *Figures) sized(of store.Storage, granularity time.Duration, compressor store.Compressor) Measured {
+	for _, s := range f.Candidates {
 		if s.Storage == of && s.Granularity == granularity && s.Compressor == compressor {
 			return s
 		}
 	}
-	return Sized{}
+	return Measured{}
 }
 
 func TestCostOfADay(t *testing.T) {
@@ -67,7 +60,7 @@ func TestCostOfADay(t *testing.T) {
 	assert.InEpsilon(t, 90*(c.Data+c.Index), c.Disk, 1e-9)
 	assert.InEpsilon(t, 172_800_000, c.Updates, 1e-9, "one reading an update")
 	commands := 4 * 86_400.0 // one a second of each lane
-	assert.InEpsilon(t, 172_800_000*(60e-6+0.2e-6*29.5+5e-6)+commands*320e-6, c.Write.Total(), 1e-3)
+	assert.InEpsilon(t, 172_800_000*(60e-6+0.1e-6*60+5e-6)+commands*320e-6, c.Write.Total(), 1e-3)
 	assert.InEpsilon(t, 1440*12_000*750.0, c.Written, 0.01, "each open document each minute, and those closed meanwhile")
 	assert.InEpsilon(t, 25, c.QueryDocuments, 1e-9, "an hour, and the hour before it")
 	assert.InEpsilon(t, c.CPU().Total()/3600*30*0.04+c.Disk/1e9*0.1, c.Price(), 1e-9)
@@ -97,17 +90,17 @@ func TestQueriesLongerThanWasMeasuredGrowWithTheirDocuments(t *testing.T) {
 	assert.InEpsilon(t, whole.Query.Total(), part.Query.Total(), 1e-6)
 }
 
-func TestInterpolationNeverFalls(t *testing.T) {
+func TestUpdatesCostALineByTheirReadings(t *testing.T) {
 	t.Parallel()
-	var none, straight, falling, single points
-	assert.Zero(t, none.at(5))
-	for _, x := range []float64{1, 10, 100} {
-		straight.add(x, 3+2*x)
-		falling.add(x, 10-x/50)
+	of := func(one, many float64) Measured {
+		return Measured{Updates: []Update{{1, CPU{one, 0}, 2 * one}, {11, CPU{many, 0}, 2 * many}}}
 	}
-	assert.InEpsilon(t, 3+2*50, straight.at(50), 1e-9)
-	assert.InEpsilon(t, 9.3, falling.at(1000), 0.1)
-	single.add(7, 4)
-	single.add(8, 0) // too little to be measured
-	assert.InEpsilon(t, 4, single.at(100), 1e-9)
+	cpu, seconds := of(3, 23).update(6)
+	assert.Equal(t, CPU{13, 0}, cpu)
+	assert.InEpsilon(t, 26, seconds, 1e-9)
+	cpu, _ = of(3, 2).update(60)
+	assert.Equal(t, CPU{3, 0}, cpu, "it does not fall")
+	single := Measured{Updates: []Update{{1, CPU{4, 1}, 5}}}
+	cpu, _ = single.update(1)
+	assert.Equal(t, CPU{4, 1}, cpu, "a document has one reading")
 }

@@ -55,7 +55,9 @@ func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inLab(t, c.needs, func(ctx context.Context, s *session) {
-				a := bench.Must(Choose(c.needs, &Figures{Sizes: []Sized{s.size(ctx, c.as)}}))
+				m := Measured{Candidate: c.as, Updates: []Update{{PerUpdate: 1}}}
+				s.size(ctx, &m)
+				a := bench.Must(Choose(c.needs, &Figures{Candidates: []Measured{m}}))
 				bench.Check(s.m.Drop(ctx))
 				f := s.follow(ctx, a)
 				assert.InDelta(t, 0, f.Documents.Off(), 0.15, "documents %+v", f.Documents)
@@ -72,28 +74,27 @@ func TestMeasure(t *testing.T) {
 	n := dashboards(t)
 	inLab(t, n, func(ctx context.Context, s *session) {
 		s.candidates = []Candidate{
+			{store.Bucket, time.Minute, 1000, 256 << 10, store.Snappy, false},
 			{store.Bucket, time.Minute, 1000, 256 << 10, store.Zstd, false},
 			{store.Bucket, time.Hour, 20_000, 2 << 20, store.Zstd, true},
 			{store.TimeSeries, time.Hour, 0, 0, store.Zstd, false},
 		}
 		f := s.measure(ctx)
-		assert.Len(t, f.Sizes, 3)
-		assert.Positive(t, f.Sizes[1].Seal.Total(), "sealing is measured")
-		assert.Less(t, f.Sizes[1].Data, f.Sizes[0].Data)
-		assert.Len(t, f.Updates, 2*1+2*2+2*2)
-		assert.Len(t, f.Rewrites, 3*2)
-		for _, u := range f.Updates {
-			assert.Positive(t, u.CPU.Mongod, u)
-			assert.Positive(t, u.Seconds, u)
-		}
-		for _, r := range f.Rewrites {
-			assert.Positive(t, r.Bytes, r)
-		}
-		for _, z := range f.Sizes {
-			assert.Positive(t, z.Data, z)
-			assert.Positive(t, z.Index, z)
-			assert.Positive(t, z.Query.Seconds, z)
-			assert.InEpsilon(t, float64(z.full(n.Interval)), z.perDocument(), 0.02, z)
+		require.Len(t, f.Candidates, 4)
+		assert.Positive(t, f.Candidates[2].Seal.Total(), "sealing is measured")
+		assert.Less(t, f.Candidates[2].Data, f.Candidates[1].Data)
+		assert.Equal(t, f.Candidates[0].Updates, f.Candidates[1].Updates, "whatever the compressor")
+		for _, m := range f.Candidates {
+			assert.Len(t, m.Updates, 2, m)
+			for _, u := range m.Updates {
+				assert.Positive(t, u.CPU.Mongod, u)
+				assert.Positive(t, u.Seconds, u)
+			}
+			assert.Positive(t, m.Rewrite.Bytes, m)
+			assert.Positive(t, m.Data, m)
+			assert.Positive(t, m.Index, m)
+			assert.Positive(t, m.Query.Seconds, m)
+			assert.InEpsilon(t, float64(m.full(n.Interval)), m.perDocument(), 0.02, m)
 		}
 		assert.Positive(t, f.Ingest)
 		bench.Must(Choose(n, f))

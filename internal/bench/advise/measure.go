@@ -12,6 +12,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
+	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/store"
 )
@@ -38,30 +39,16 @@ type amounts struct {
 func newSession(lab *bench.Lab, m *bench.MongoDB, n Needs) *session {
 	s := &session{lab: lab, m: m, needs: n, candidates: candidates(n, lab.Quick)}
 	s.amounts = amounts{
-		sizeReadings: 160_000, sizeDocuments: 12_000, grownReadings: 60_000, updating: 700 * time.Millisecond,
+		sizeReadings: 160_000, sizeDocuments: 12_000, grownReadings: 60_000, updating: 300 * time.Millisecond,
 		ingestTime: 4 * time.Second, followReadings: 600_000, followTime: 20 * time.Second,
 	}
 	if lab.Quick {
 		s.amounts = amounts{
-			sizeReadings: 80_000, sizeDocuments: 5000, grownReadings: 20_000, updating: 250 * time.Millisecond,
+			sizeReadings: 80_000, sizeDocuments: 5000, grownReadings: 20_000, updating: 150 * time.Millisecond,
 			ingestTime: 2 * time.Second, followReadings: 300_000, followTime: 10 * time.Second,
 		}
 	}
 	return s
-}
-
-// forms that are considered.
-var forms = [...]form{{Storage: store.Bucket}, {Storage: store.Bucket, Columns: true}, {Storage: store.TimeSeries}}
-
-// largest is how many readings the largest document of a form has.
-func (s *session) largest(of form) int {
-	most := 1
-	for _, c := range s.candidates {
-		if c.form() == of {
-			most = max(most, c.full(s.needs.Interval))
-		}
-	}
-	return most
 }
 
 // seriesReadings is how many a time-series bucket holds at most.
@@ -76,71 +63,43 @@ func (c Candidate) full(interval time.Duration) int {
 	return min(most, perWindow(c.Granularity, interval))
 }
 
-// residents are the sizes of documents that updates are measured on: nearly
-// empty, and up to the mean of the largest ones.
-func (s *session) residents(of form) []int {
-	mean := max(1, s.largest(of)/2)
-	switch {
-	case mean < 8:
-		return []int{mean}
-	case of.Storage == store.TimeSeries, of.Columns:
-		return []int{1, mean}
-	}
-	return []int{1, mean / 4, mean}
-}
-
 // perUpdates are the readings an update that are measured: one, and about as
 // many as can be merged.
-func (s *session) perUpdates() []int {
+func (s *session) perUpdates(c Candidate) []int {
 	const fewest, most = 12, 500
-	return []int{1, min(max(int(s.needs.MaxWait/s.needs.Interval), fewest), most)}
+	many := min(max(int(s.needs.MaxWait/s.needs.Interval), fewest), most, c.full(s.needs.Interval))
+	return slices.Compact([]int{1, many})
 }
 
-// rewritten are the sizes of documents that checkpoints are measured with.
-func (s *session) rewritten(of form) []int {
-	mean := max(1, s.largest(of)/2)
-	if mean < 8 || of.Storage == store.TimeSeries || of.Columns {
-		return []int{mean}
-	}
-	return []int{max(1, mean/12), mean}
-}
-
-// measure carries all measurements out.
+// measure measures each candidate, and what is the same for all.
 func (s *session) measure(ctx context.Context) *Figures {
 	f := &Figures{}
-	for _, of := range forms {
-		for _, resident := range s.residents(of) {
-			for _, perUpdate := range s.perUpdates() {
-				s.lab.Step("an update of %d to a document of %d, %s", perUpdate, resident, of)
-				f.Updates = append(f.Updates, s.update(ctx, Update{form: of, Resident: float64(resident), PerUpdate: perUpdate}, manySensors))
-			}
+	for i, c := range s.candidates {
+		s.lab.Step("%s: an update and a checkpoint", c)
+		m := Measured{Candidate: c}
+		// The compressor is nothing to an update.
+		if i > 0 && c.shape() == s.candidates[i-1].shape() {
+			m.Updates = f.Candidates[i-1].Updates
 		}
+		s.grow(ctx, &m, max(1, c.full(s.needs.Interval)/2))
+		s.lab.Step("%s: size and query", c)
+		s.size(ctx, &m)
+		f.Candidates = append(f.Candidates, m)
 	}
-	s.command(ctx, f)
-	for _, of := range forms {
-		for _, resident := range s.rewritten(of) {
-			for _, compressor := range compressors {
-				s.lab.Step("a checkpoint of documents of %d, %s, %s", resident, of, compressor)
-				f.Rewrites = append(f.Rewrites, s.rewrite(ctx, Rewrite{form: of, Compressor: compressor, Resident: float64(resident)}))
-			}
-		}
-	}
-	for _, c := range s.candidates {
-		s.lab.Step("size and query: %s", c)
-		f.Sizes = append(f.Sizes, s.size(ctx, c))
-	}
+	s.lab.Step("a command of one update")
+	const resident = 150 // on average, in both
+	alone, among := s.command(ctx, 1, 1, 2*resident), s.command(ctx, manySensors/8, resident, mostRounds/8)
+	f.Command = CPU{max(0, alone.Mongod-among.Mongod), max(0, alone.Brim-among.Brim)}
 	f.Ingest = s.ingest(ctx)
 	return f
 }
 
-// command measures what a command costs beside the updates that it carries: it
-// has one, and that costs what it does in the company of others.
-func (s *session) command(ctx context.Context, f *Figures) {
-	s.lab.Step("a command of one update")
-	of := form{Storage: store.Bucket}
-	alone := s.update(ctx, Update{form: of, Resident: 1, PerUpdate: 1}, 1)
-	together, _ := f.update(of, alone.Resident, 1)
-	f.Command = CPU{max(0, alone.CPU.Mongod-together.Mongod), max(0, alone.CPU.Brim-together.Brim)}
+// command measures what an update of one reading costs, in commands of so many updates.
+func (s *session) command(ctx context.Context, sensors, resident, rounds int) CPU {
+	c := s.grown(ctx, Candidate{Storage: store.Bucket, Compressor: store.Snappy}, sensors, resident, rounds)
+	update := s.update(ctx, c, resident, 1, rounds)
+	bench.Check(c.Drop(ctx))
+	return update.CPU
 }
 
 // cpuOf is the CPU time that was spent; 0 of a mongod that does not report its
@@ -198,33 +157,30 @@ func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings,
 }
 
 const (
-	manySensors  = 1000
-	fewSensors   = 8
-	mostRounds   = 64
-	singleRounds = 300 // of a single sensor, whose commands have one update
+	manySensors = 1000
+	mostRounds  = 64
 )
 
-// update measures what it costs to add readings to documents that have some, of so
-// many sensors at most. All documents have as many, and all grow alike.
-func (s *session) update(ctx context.Context, u Update, sensors int) Update {
-	resident, rounds := int(u.Resident), mostRounds
-	if sensors == 1 {
-		rounds = singleRounds
+// updateTurns of a measurement: the median counts, so that a slow moment does not.
+const updateTurns = 3
+
+// update measures what it costs to add readings to documents that have so many, in as many
+// rounds or less. All documents grow alike.
+func (s *session) update(ctx context.Context, c *shape.Collection, resident, perUpdate, rounds int) Update {
+	var mongod, brim, seconds bench.Samples
+	for range updateTurns {
+		done := 0
+		spent := s.m.Measure(ctx, func(ctx context.Context) error {
+			for began := time.Now(); done == 0 || done < rounds/updateTurns && time.Since(began) < s.updating; done++ {
+				bench.Check(c.Write(ctx, shape.Portions(c.Readings.Sensors, resident+done*perUpdate, perUpdate)))
+			}
+			return nil
+		})
+		resident += done * perUpdate
+		each, n := cpuOf(spent), 1/float64(done*c.Readings.Sensors)
+		mongod, brim, seconds = append(mongod, each.Mongod*n), append(brim, each.Brim*n), append(seconds, spent.Seconds*n)
 	}
-	sensors = min(max(s.grownReadings/resident, fewSensors), sensors)
-	c := s.grown(ctx, Candidate{Storage: u.Storage, Columns: u.Columns, Compressor: store.Snappy}, sensors, resident, rounds*u.PerUpdate)
-	done := 0
-	spent := s.m.Measure(ctx, func(ctx context.Context) error {
-		for began := time.Now(); done < rounds && (done < 2 || time.Since(began) < s.updating); done++ {
-			bench.Check(c.Write(ctx, shape.Portions(sensors, resident+done*u.PerUpdate, u.PerUpdate)))
-		}
-		return nil
-	})
-	bench.Check(c.Drop(ctx))
-	n := 1 / float64(done*sensors)
-	u.Resident += float64((done-1)*u.PerUpdate) / 2
-	u.CPU, u.Seconds = cpuOf(spent).times(n), spent.Seconds*n
-	return u
+	return Update{perUpdate, CPU{mongod.Median(), brim.Median()}, seconds.Median()}
 }
 
 // grown makes documents with so many readings each, and room for further ones in
@@ -239,18 +195,27 @@ func (s *session) grown(ctx context.Context, of Candidate, sensors, resident, fu
 }
 
 const (
-	rewrittenDocuments = 2000
-	fewestRewritten    = 20
-	rewriteRounds      = 2
+	fewestRewritten = 20
+	rewriteRounds   = 2
 )
 
-// rewrite measures what a checkpoint writes after each document got a reading,
-// and what that costs.
-func (s *session) rewrite(ctx context.Context, out Rewrite) Rewrite {
-	resident := int(out.Resident)
-	sensors := min(max(s.grownReadings/resident, fewestRewritten), rewrittenDocuments)
-	c := s.grown(ctx, Candidate{Storage: out.Storage, Columns: out.Columns, Compressor: out.Compressor}, sensors, resident, rewriteRounds)
-	n := float64(sensors * rewriteRounds)
+// grow measures updates, unless they are known, and what a checkpoint writes after each
+// document got a reading.
+func (s *session) grow(ctx context.Context, m *Measured, resident int) {
+	perUpdates := s.perUpdates(m.Candidate)
+	if m.Updates != nil {
+		perUpdates = nil
+	}
+	sensors := min(max(s.grownReadings/resident, fewestRewritten), manySensors)
+	for _, perUpdate := range perUpdates {
+		// So few that documents remain about half full.
+		rounds := max(updateTurns, min(mostRounds, resident/perUpdate/2))
+		c := s.grown(ctx, m.Candidate, sensors, resident, rounds*perUpdate)
+		m.Updates = append(m.Updates, s.update(ctx, c, resident, perUpdate, rounds))
+		bench.Check(c.Drop(ctx))
+	}
+	c := s.grown(ctx, m.Candidate, sensors, resident, rewriteRounds)
+	n := 1 / float64(sensors*rewriteRounds)
 	for i := range rewriteRounds {
 		checkpoint := bench.Spent{}
 		written := s.m.Measure(ctx, func(ctx context.Context) error {
@@ -258,50 +223,40 @@ func (s *session) rewrite(ctx context.Context, out Rewrite) Rewrite {
 			checkpoint = s.m.Measure(ctx, s.m.Checkpoint)
 			return nil
 		})
-		out.Bytes += written.Since("block_written_bytes_total") / n
-		out.Mongod += cpuOf(checkpoint).Mongod / n
+		m.Rewrite.Bytes += written.Since("block_written_bytes_total") * n
+		m.Rewrite.Mongod += cpuOf(checkpoint).Mongod * n
 	}
 	bench.Check(c.Drop(ctx))
-	return out
 }
 
 // size measures what readings take on disk in one way to store them, and what a
 // query of them costs.
-func (s *session) size(ctx context.Context, c Candidate) Sized {
-	r, perUpdate := s.sample(c)
+func (s *session) size(ctx context.Context, m *Measured) {
+	r, perUpdate := s.sample(m.Candidate)
 	expiry := time.Duration(0)
 	if s.needs.Retention > 0 { // makes an index; here the readings stay
 		expiry = MaxRetention
 	}
-	coll := s.collection(ctx, c, r, perUpdate, expiry)
-	out := Sized{Candidate: c}
-	s.fill(ctx, coll, &out)
-	out.Query = s.query(ctx, c, coll, out.perDocument())
-	bench.Check(coll.Drop(ctx))
-	return out
-}
-
-// fill writes the sample and notes what it takes.
-func (s *session) fill(ctx context.Context, coll *shape.Collection, out *Sized) {
-	r := coll.Readings
-	for at := 0; at < r.Count; at += coll.PerUpdate {
-		bench.Check(coll.Write(ctx, shape.Portions(r.Sensors, at, min(coll.PerUpdate, r.Count-at))))
+	c := s.collection(ctx, m.Candidate, r, perUpdate, expiry)
+	for at := 0; at < r.Count; at += perUpdate {
+		bench.Check(c.Write(ctx, shape.Portions(r.Sensors, at, min(perUpdate, r.Count-at))))
 	}
 	begun := 0
-	if out.Storage == store.TimeSeries {
+	if m.Storage == store.TimeSeries {
 		// The next reading packs the bucket before it, as in the long run nearly all
 		// are.
-		bench.Check(coll.Write(ctx, shape.Portions(r.Sensors, r.Count, 1)))
+		bench.Check(c.Write(ctx, shape.Portions(r.Sensors, r.Count, 1)))
 		begun = r.Sensors
 	}
-	if out.Columns {
-		spent := s.m.Measure(ctx, coll.Seal)
-		out.Seal = cpuOf(spent)
+	if m.Columns {
+		m.Seal = cpuOf(s.m.Measure(ctx, c.Seal))
 	}
 	bench.Check(s.m.Checkpoint(ctx))
-	size := bench.Must(coll.Size(ctx))
-	out.Readings, out.Documents = r.Sensors*r.Count, max(1, size.Documents-int64(begun))
-	out.Data, out.Index = size.Data(), size.Index()
+	size := bench.Must(c.Size(ctx))
+	m.Readings, m.Documents = r.Sensors*r.Count, max(1, size.Documents-int64(begun))
+	m.Data, m.Index = size.Data(), size.Index()
+	m.Query = s.query(ctx, m.Candidate, c, m.perDocument())
+	bench.Check(c.Drop(ctx))
 }
 
 const (
@@ -421,28 +376,6 @@ func (a *Advice) trial(readings int, within time.Duration) Trial {
 	return t
 }
 
-// Flags are those of `brim serve` that the advice comes to.
-func (a *Advice) Flags() []string {
-	c := a.Chosen
-	flags := []string{"--storage", string(c.Storage), "--compressor", string(c.Compressor), "--flush-max", Span(c.Flush), "--granularity", Span(c.Granularity)}
-	if c.Flush < flushInterval {
-		flags = append(flags, "--flush-interval", Span(c.Flush))
-	}
-	if c.MergeReadings > mergeReadings {
-		flags = append(flags, "--merge-readings", strconv.Itoa(c.MergeReadings))
-	}
-	if c.Columns {
-		flags = append(flags, "--bucket-format", string(store.Columns))
-	}
-	if c.Storage == store.Bucket {
-		flags = append(flags, "--bucket-max-readings", strconv.Itoa(c.MaxReadings), "--bucket-max-bytes", strconv.Itoa(c.MaxBytes))
-	}
-	if a.Needs.Retention > 0 {
-		flags = append(flags, "--retention", a.Needs.Retention.String())
-	}
-	return flags
-}
-
 // LoadFlags are those of `brim load` that make the trial.
 func (a *Advice) LoadFlags(t Trial) []string {
 	flags := []string{
@@ -467,7 +400,7 @@ var errLost = errors.New("not all readings of the load were taken: try again on 
 func (s *session) follow(ctx context.Context, a *Advice) *Followed {
 	t := a.trial(s.followReadings, s.followTime)
 	out := &Followed{Serve: a.Flags(), Load: a.LoadFlags(t), Trial: t}
-	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, Span(t.Event), Span(t.Time))
+	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, config.FormatDuration(t.Event), config.FormatDuration(t.Time))
 	// The trial speeds up event time but not waiting, so readings must not wait for those
 	// of later windows.
 	d := bench.Must(s.lab.Daemon(ctx, s.m, append(slices.Clone(out.Serve), "--flush-interval", "1s", "--merge-readings", "1")...))

@@ -60,10 +60,3 @@ func TestEveryReadingIsReadOnceUnlessSaidOtherwise(t *testing.T) {
 	assert.InDelta(t, 7, dashboards(t, func(n *Needs) { n.Queries = 7 }).Queries, 0)
 	assert.Equal(t, 365*day, dashboards(t, func(n *Needs) { n.Retention = 0 }).kept())
 }
-
-func TestSpansAreWrittenAsTheConfigurationReadsThem(t *testing.T) {
-	t.Parallel()
-	for want, d := range map[string]time.Duration{"90d": 90 * day, "5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "2.777ms": 2777 * time.Microsecond, "1m30s": 90 * time.Second} {
-		assert.Equal(t, want, Span(d))
-	}
-}

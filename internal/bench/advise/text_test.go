@@ -23,13 +23,13 @@ func TestAdviceAsText(t *testing.T) {
 	require.NoError(t, Text(&b, a, "streams:\n  readings:\n    storage: bucket\n"))
 	text := b.String()
 	for _, want := range []string{
-		"50k sensors", "kept for 1825d", "- granularity: 1h. A document has", "- compressor: zstd. ", "- bucket-max-readings: 1000. ",
-		"    storage: bucket\n", "time series, zstd", "does not prevent duplicates", "| chosen ", "CPU-hours of a month x 0.04",
-		"- flush-max: ", "What freshness costs", "+10.0 %", "-5.0 %", "brim load --sensors 5",
+		"50k sensors", "kept for 1825d", "granularity", "value: 1h", "value: zstd", "bucket-max-readings\n  value: 1000\n", "x the price\n",
+		"    storage: bucket\n", "time series, zstd", "| checkpoints ", "does not prevent duplicates", "| chosen ", "CPU-hours of a month x 0.04",
+		"flush-max\n", "What freshness costs", "+10.0 %", "-5.0 %", "brim load --sensors 5",
 	} {
 		assert.Contains(t, text, want)
 	}
-	assert.Len(t, a.Rejected, len(a.Figures.Sizes)-1)
+	assert.Len(t, a.Rejected, len(a.Figures.Candidates)-1)
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "|") { // a table
 			assert.LessOrEqual(t, len([]rune(line)), 101, line)
