@@ -354,9 +354,6 @@ func newStock(ctx context.Context, c stockConfig) *stock {
 	return s
 }
 
-// held is how many readings a bucket holds before the next append.
-func (s *stock) held() float64 { return float64(s.fleet.Workers[0].Held()) }
-
 // single appends n times, one append a command, each when the one before it is
 // stored, and returns how long each took in seconds.
 func (s *stock) single(ctx context.Context, n int) bench.Samples {
@@ -390,10 +387,9 @@ func (s *stock) measure(ctx context.Context, n int) bench.Spent {
 // A point is two stocks of the same buckets, for appends that are timed and for
 // appends in bulk, and what a repeat measured of them so far.
 type point struct {
-	residents                   int
-	timed, bulk                 *stock
-	held, heldBulk, times       bench.Samples
-	timeBulk, cpuBulk, journals bench.Samples
+	residents            int
+	timed, bulk          *stock
+	times, cpu, journals bench.Samples
 }
 
 // curves measures what appends cost by the readings that their buckets hold.
@@ -437,43 +433,35 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k 
 
 // measure measures one of so many slices of all repeats.
 func (p *point) measure(ctx context.Context, of int) {
-	held := p.timed.held()
-	times := p.timed.single(ctx, p.timed.appends/of)
-	p.held, p.times = append(p.held, (held+p.timed.held())/2), append(p.times, times...)
-	held = p.bulk.held()
+	p.times = append(p.times, p.timed.single(ctx, p.timed.appends/of)...)
 	n := p.bulk.appends / of
 	s := p.bulk.measure(ctx, n)
-	each := float64(n)
-	p.heldBulk, p.cpuBulk = append(p.heldBulk, (held+p.bulk.held())/2), append(p.cpuBulk, s.CPU/each)
-	p.timeBulk, p.journals = append(p.timeBulk, s.Seconds/each), append(p.journals, s.Since("journal_written_bytes_total")/each)
+	p.cpu, p.journals = append(p.cpu, s.CPU/float64(n)), append(p.journals, s.Since("journal_written_bytes_total")/float64(n))
 }
 
 // conclude adds a repeat to the tables, and the lines through it.
 func (t *trial) conclude(points []*point, k int, on string) {
 	column := readings(k) + " an append"
-	var held, took, heldBulk, cpu []float64
+	var held, took, cpu []float64
 	for _, p := range points {
 		row := strconv.Itoa(p.residents)
-		held, took = append(held, p.held.Mean()), append(took, p.times.Median())
-		heldBulk, cpu = append(heldBulk, p.heldBulk.Mean()), append(cpu, p.cpuBulk.Mean())
+		held, took, cpu = append(held, float64(p.residents)), append(took, p.times.Median()), append(cpu, p.cpu.Mean())
 		t.lab.Add(timeOf+on, row, column, p.times.Median())
-		t.lab.Add(cpuOf+on, row, column, p.cpuBulk.Mean())
+		t.lab.Add(cpuOf+on, row, column, p.cpu.Mean())
 		t.lab.Add("journal"+on, row, column, p.journals.Mean())
-		*p = point{residents: p.residents, timed: p.timed, bulk: p.bulk}
+		p.times, p.cpu, p.journals = nil, nil, nil
 	}
-	for _, l := range []struct {
-		measure string
-		x, y    []float64
-	}{{timeOf, held, took}, {cpuOf, heldBulk, cpu}} {
-		line, ok := bench.FitLine(l.x, l.y)
+	for i, y := range [][]float64{took, cpu} {
+		measure := []string{timeOf, cpuOf}[i]
+		line, ok := bench.FitLine(held, y)
 		if !ok {
 			continue
 		}
-		t.lab.Add("line"+on, strconv.Itoa(k), l.measure+": a", line.Base)
-		t.lab.Add("line"+on, strconv.Itoa(k), l.measure+": b", line.Each)
+		t.lab.Add("line"+on, strconv.Itoa(k), measure+": a", line.Base)
+		t.lab.Add("line"+on, strconv.Itoa(k), measure+": b", line.Each)
 		for _, p := range published {
 			if k == 1 {
-				t.lab.Add("fit"+on, strconv.Itoa(p.held), l.measure, line.At(float64(p.held)))
+				t.lab.Add("fit"+on, strconv.Itoa(p.held), measure, line.At(float64(p.held)))
 			}
 		}
 	}

@@ -24,9 +24,8 @@ func pretend(t *testing.T, each float64) *bench.Result {
 			var points []*point
 			for _, n := range x.appends.residents {
 				p := &point{residents: n}
-				p.held, p.heldBulk = bench.Samples{float64(n)}, bench.Samples{float64(n)}
 				p.times = bench.Samples{slow * (600 + each*float64(n)) * 1e-6}
-				p.cpuBulk, p.journals = bench.Samples{slow * (300 + each*float64(n)) * 1e-6}, bench.Samples{700}
+				p.cpu, p.journals = bench.Samples{slow * (300 + each*float64(n)) * 1e-6}, bench.Samples{700}
 				points = append(points, p)
 			}
 			x.conclude(points, 1, "")

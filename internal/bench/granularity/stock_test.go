@@ -51,17 +51,6 @@ func filled(c stockConfig, write recorder) *shape.Fleet {
 	return f
 }
 
-func TestHeldGrowsWithEachRound(t *testing.T) {
-	t.Parallel()
-	c := stockConfig{residents: 100, perUpdate: 2}
-	s := &stock{stockConfig: c, fleet: filled(c, func(shape.Portion) {})}
-	assert.InDelta(t, 100, s.held(), 0)
-	s.bulk(t.Context(), fewestBuckets-1)
-	assert.InDelta(t, 100, s.held(), 0)
-	s.bulk(t.Context(), 1)
-	assert.InDelta(t, 102, s.held(), 0)
-}
-
 func TestWindowHasRoomForAllReadings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []stockConfig{{residents: 3600, perUpdate: 1}, {residents: 3600, perUpdate: 60}, {residents: 1, perUpdate: 60}, {residents: 719, perUpdate: 1}} {

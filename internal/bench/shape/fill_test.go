@@ -32,7 +32,7 @@ func TestFilledBucketsCanBeAppendedTo(t *testing.T) {
 		n, err := c.coll.CountDocuments(ctx, bson.D{})
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, n, "the model is not one of them")
-		assert.EqualValues(t, 60, f.Workers[0].Held())
+		assert.EqualValues(t, 60, f.Workers[0].Next[0])
 
 		_, _, err = f.Workers[0].Turn(ctx)
 		require.NoError(t, err)

@@ -465,9 +465,6 @@ func (w *Worker) Turn(ctx context.Context) (sensors, updates int, err error) {
 	return len(w.portions), updates, err
 }
 
-// Held is how many readings the sensor whose turn is next has.
-func (w *Worker) Held() uint64 { return w.Next[w.cursor] }
-
 // An Operation is one write, in time since its traffic began.
 type Operation struct{ Due, Done time.Duration }
 
