@@ -445,6 +445,21 @@ func (d *Daemon) Load(ctx context.Context, flags ...string) (*load.Result, error
 	return launch.Load(ctx, d.lab.config.Brim, d.Daemon, flags...)
 }
 
+// StartLoad starts `brim load` against the daemon; wait returns its result. It ends with ctx.
+func (d *Daemon) StartLoad(ctx context.Context, flags ...string) (wait func() (*load.Result, error)) {
+	var result *load.Result
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		result, err = d.Load(ctx, flags...)
+	}()
+	return func() (*load.Result, error) {
+		<-ended
+		return result, err
+	}
+}
+
 // Query returns the whole answer of a daemon to GET url, or an error if its status is not 200.
 func Query(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)

@@ -3,6 +3,7 @@
 package sealed
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -207,23 +207,23 @@ func (t *trial) reads(ctx context.Context) {
 			s := sides[(i+repeat)%len(sides)]
 			t.lab.Step("read from %s, repeat %d", s.Shape, repeat+1)
 			if s.Kind == shape.Native {
-				t.ask(ctx, s.Shape, readings, repeat, &series{t.m.Database().Collection(s.stream)})
+				c := t.m.Database().Collection(s.stream)
+				t.ask(ctx, s.Shape, readings, repeat, answerer{aggregated(c, summaryStage()), aggregated(c, sortStage())})
 				continue
 			}
 			d := bench.Must(t.lab.Daemon(ctx, t.m, "--stream", s.stream, "--granularity", "1h", "--bucket-format", string(s.Format)))
-			a := &daemon{address: d.HTTP, client: &http.Client{Transport: &http.Transport{}}}
-			t.ask(ctx, s.Shape, readings, repeat, a)
-			a.client.CloseIdleConnections()
+			client := &http.Client{Transport: &http.Transport{}}
+			t.ask(ctx, s.Shape, readings, repeat, answerer{asked(client, d, "summary?every="+t.scale.span.String()+"&", countOfSummary), asked(client, d, fmt.Sprintf("readings?limit=%d&", day/time.Second), countOfReadings)})
+			client.CloseIdleConnections()
 			bench.Check(d.Close())
 		}
 	}
 }
 
-// An answerer answers for a sensor and a span of time, and returns the number of readings and
-// the bytes of the answer, if it knows them.
-type answerer interface {
-	summary(ctx context.Context, sensor string, from, to time.Time) (readings int, err error)
-	readings(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error)
+// An answerer answers about a sensor and a span of time: the number of readings, and the bytes
+// of the answer, if it knows them.
+type answerer struct {
+	summary, readings func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error)
 }
 
 // ask asks for all of the readings of random sensors.
@@ -243,13 +243,15 @@ func (t *trial) ask(ctx context.Context, s shape.Shape, r shape.Readings, repeat
 			sensor = r.Source.ID(random.IntN(r.Sensors))
 		}
 		began := time.Now()
-		expect(bench.Must(a.summary(ctx, sensor, from, to)))
+		n, _, err := a.summary(ctx, sensor, from, to)
+		bench.Check(err)
+		expect(n)
 		between := time.Now()
-		n, bytes, err := a.readings(ctx, sensor, from, to)
+		n, length, err := a.readings(ctx, sensor, from, to)
 		bench.Check(err)
 		expect(n)
 		if i >= r.Sensors {
-			summary, all, size = append(summary, between.Sub(began).Seconds()), append(all, time.Since(between).Seconds()), bytes
+			summary, all, size = append(summary, between.Sub(began).Seconds()), append(all, time.Since(between).Seconds()), length
 		}
 	}
 	t.lab.Row("read", s.String(), summary.Quantile(0.5), all.Quantile(0.5))
@@ -258,27 +260,20 @@ func (t *trial) ask(ctx context.Context, s shape.Shape, r shape.Readings, repeat
 	}
 }
 
-// daemon answers over HTTP.
-type daemon struct {
-	address string
-	client  *http.Client
-}
-
-func (d *daemon) get(ctx context.Context, sensor, what string, query url.Values) ([]byte, error) {
-	return bench.Query(ctx, d.client, "http://"+d.address+"/v1/sensors/"+url.PathEscape(sensor)+"/"+what+"?"+query.Encode())
-}
-
-func span(from, to time.Time) url.Values {
-	return url.Values{"from": {from.Format(time.RFC3339)}, "to": {to.Format(time.RFC3339)}}
-}
-
-func (d *daemon) summary(ctx context.Context, sensor string, from, to time.Time) (int, error) {
-	query := span(from, to)
-	query.Set("every", to.Sub(from).String())
-	body, err := d.get(ctx, sensor, "summary", query)
-	if err != nil {
-		return 0, err
+// asked is the answer of a daemon over HTTP, in which count counts the readings.
+func asked(client *http.Client, d *bench.Daemon, what string, count func(body []byte) (int, error)) func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error) {
+	return func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error) {
+		span := url.Values{"from": {from.Format(time.RFC3339)}, "to": {to.Format(time.RFC3339)}}
+		body, err := bench.Query(ctx, client, "http://"+d.HTTP+"/v1/sensors/"+url.PathEscape(sensor)+"/"+what+span.Encode())
+		if err != nil {
+			return 0, 0, err
+		}
+		readings, err = count(body)
+		return readings, len(body), err
 	}
+}
+
+func countOfSummary(body []byte) (int, error) {
 	var answer struct {
 		Summary []struct{ Count int }
 	}
@@ -291,68 +286,45 @@ func (d *daemon) summary(ctx context.Context, sensor string, from, to time.Time)
 	return answer.Summary[0].Count, nil
 }
 
-func (d *daemon) readings(ctx context.Context, sensor string, from, to time.Time) (n, bytes int, err error) {
-	query := span(from, to)
-	query.Set("limit", strconv.Itoa(int(day/time.Second)))
-	body, err := d.get(ctx, sensor, "readings", query)
-	if err != nil {
-		return 0, 0, err
-	}
-	return countTimes(body), len(body), nil
-}
+// countOfReadings does not decode the answer, which would take longer than the answer itself.
+func countOfReadings(body []byte) (int, error) { return bytes.Count(body, []byte(`"ts":`)), nil }
 
-// countTimes counts the readings in an answer without decoding it, which would take longer
-// than the answer itself.
-func countTimes(body []byte) (n int) {
-	const key = `"ts":`
-	for i := 0; i+len(key) <= len(body); i++ {
-		if body[i] == '"' && string(body[i:i+len(key)]) == key {
-			n++
+// aggregated is what the driver gets from a time-series collection: readings, or one document
+// with their number.
+func aggregated(coll *mongo.Collection, stage bson.D) func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error) {
+	return func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error) {
+		match := bson.D{
+			{Key: "sensor.id", Value: sensor},
+			{Key: store.TimeKey, Value: bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(from)}, {Key: "$lt", Value: bson.NewDateTimeFromTime(to)}}},
 		}
+		cursor, err := coll.Aggregate(ctx, mongo.Pipeline{{{Key: "$match", Value: match}}, stage})
+		if err != nil {
+			return 0, 0, fmt.Errorf("aggregate: %w", err)
+		}
+		var all []bson.Raw
+		if err := cursor.All(ctx, &all); err != nil {
+			return 0, 0, fmt.Errorf("aggregate: %w", err)
+		}
+		if len(all) == 1 {
+			if n, ok := all[0].Lookup("n").AsInt64OK(); ok {
+				return int(n), 0, nil
+			}
+		}
+		return len(all), 0, nil
 	}
-	return n
 }
 
-// series answers from a time-series collection.
-type series struct{ coll *mongo.Collection }
-
-func match(sensor string, from, to time.Time) bson.D {
-	return bson.D{
-		{Key: "sensor.id", Value: sensor},
-		{Key: store.TimeKey, Value: bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(from)}, {Key: "$lt", Value: bson.NewDateTimeFromTime(to)}}},
-	}
+func sortStage() bson.D {
+	return bson.D{{Key: "$sort", Value: bson.D{{Key: store.TimeKey, Value: 1}}}}
 }
 
-func (s *series) summary(ctx context.Context, sensor string, from, to time.Time) (int, error) {
+// summaryStage makes of readings what a daemon's summary has.
+func summaryStage() bson.D {
 	group := bson.D{{Key: "_id", Value: nil}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}}}
 	for _, field := range []string{"t", "h", "p", "v"} {
 		for _, of := range []string{"min", "max", "avg"} {
 			group = append(group, bson.E{Key: field + "_" + of, Value: bson.D{{Key: "$" + of, Value: "$" + field}}})
 		}
 	}
-	cursor, err := s.coll.Aggregate(ctx, mongo.Pipeline{{{Key: "$match", Value: match(sensor, from, to)}}, {{Key: "$group", Value: group}}})
-	if err != nil {
-		return 0, fmt.Errorf("aggregate: %w", err)
-	}
-	var out []struct{ N int }
-	if err := cursor.All(ctx, &out); err != nil {
-		return 0, fmt.Errorf("aggregate: %w", err)
-	}
-	if len(out) != 1 {
-		return 0, fmt.Errorf("aggregate: there are %d groups, not one", len(out))
-	}
-	return out[0].N, nil
-}
-
-func (s *series) readings(ctx context.Context, sensor string, from, to time.Time) (n, bytes int, err error) {
-	pipeline := mongo.Pipeline{{{Key: "$match", Value: match(sensor, from, to)}}, {{Key: "$sort", Value: bson.D{{Key: store.TimeKey, Value: 1}}}}}
-	cursor, err := s.coll.Aggregate(ctx, pipeline)
-	if err != nil {
-		return 0, 0, fmt.Errorf("find readings: %w", err)
-	}
-	var all []bson.Raw
-	if err := cursor.All(ctx, &all); err != nil {
-		return 0, 0, fmt.Errorf("find readings: %w", err)
-	}
-	return len(all), 0, nil
+	return bson.D{{Key: "$group", Value: group}}
 }

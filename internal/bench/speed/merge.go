@@ -144,13 +144,12 @@ func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) {
 // readings may wait, and stops when all are stored and a checkpoint is written.
 func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) {
 	t.rig(ctx, m, c.serve(), func(ctx context.Context, r *rig) {
-		running := r.start(ctx, c.load(c.waits()+c.length())...)
-		defer running.stop()
+		wait := r.StartLoad(ctx, c.load(c.waits()+c.length())...)
 		bench.Check(machine.Pause(ctx, c.waits()))
 		w := r.watch(ctx)
 		var result *load.Result
 		spent := r.Measure(ctx, m, func(ctx context.Context) error {
-			result = bench.Must(running.wait())
+			result = bench.Must(wait())
 			return errors.Join(r.Flush(ctx, storedTimeout), m.Checkpoint(ctx))
 		})
 		bench.Check(w.stop())
@@ -184,37 +183,6 @@ func (r *rig) addTriggers(row string, s *bench.DaemonSpent) {
 	for i, trigger := range triggers {
 		r.lab.Add("triggers", row, trigger, sent[i]/all)
 	}
-}
-
-// A running load continues during a measurement.
-type running struct {
-	cancel context.CancelFunc
-	ended  chan struct{}
-	result *load.Result
-	err    error
-}
-
-// start starts brim load. It must be stopped.
-func (r *rig) start(ctx context.Context, flags ...string) *running {
-	ctx, cancel := context.WithCancel(ctx)
-	l := &running{cancel: cancel, ended: make(chan struct{})}
-	go func() {
-		defer close(l.ended)
-		l.result, l.err = r.Load(ctx, flags...)
-	}()
-	return l
-}
-
-// wait returns the result.
-func (l *running) wait() (*load.Result, error) {
-	<-l.ended
-	return l.result, l.err
-}
-
-// stop ends the load early if it still runs.
-func (l *running) stop() {
-	l.cancel()
-	<-l.ended
 }
 
 // watchEvery is short compared with how long readings wait, and long compared with the

@@ -63,13 +63,12 @@ func (t *trial) rate(ctx context.Context, c climb) {
 
 // hold puts a load on the daemon, and reports whether it keeps up.
 func (r *rig) hold(ctx context.Context, c *climb) (ok bool) {
-	running := r.start(ctx, c.load(c.waits()+c.length, "--target", "grpc://"+r.GRPC, "--http", "http://"+r.HTTP)...)
-	defer running.stop()
+	wait := r.StartLoad(ctx, c.load(c.waits()+c.length, "--target", "grpc://"+r.GRPC, "--http", "http://"+r.HTTP)...)
 	bench.Check(machine.Pause(ctx, c.waits()))
 	w := r.watch(ctx)
 	var result *load.Result
 	spent := r.Measure(ctx, r.m, func(context.Context) (err error) {
-		result, err = running.wait()
+		result, err = wait()
 		return errors.Join(err, w.stop())
 	})
 	row := c.row(bench.PerSecond.Format(float64(c.sensors) / c.interval.Seconds()))

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -294,7 +293,7 @@ func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoD
 	bench.Check(m.Settle(ctx)) // only then is the space free for reuse
 	deleted := bench.Must(shape.SizeOf(ctx, m.Database(), stream, false))
 	lab.Row("compact", pattern, float64(full.File), float64(deleted.File), float64(deleted.Free))
-	if err := c.whileWriting(ctx, lab, &watch{m: m, coll: coll, before: deleted}, writers, pattern); err != nil {
+	if err := c.whileWriting(ctx, lab, m, coll, deleted, writers, pattern); err != nil {
 		return err
 	}
 	bench.Check(m.Settle(ctx))
@@ -312,71 +311,51 @@ func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoD
 	return nil
 }
 
-// whileWriting compacts in the middle of a moderate load.
-func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, w *watch, writers *shape.Fleet, pattern string) (err error) {
+// whileWriting compacts in the middle of a moderate load, and samples the sizes of the files,
+// which it does not see of a user's MongoDB. It returns the error of the compaction.
+func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, coll *mongo.Collection, before shape.Size, writers *shape.Fleet, pattern string) (err error) {
 	t := writers.Start(ctx, shape.Steadily(moderate))
 	defer func() { err = errors.Join(err, t.Stop()) }()
 	if err := machine.Pause(t.Ctx, warm+c.window); err != nil {
 		return err
 	}
+	var one, all bench.Samples
+	stop := func() error { return nil }
+	if lab.Own() {
+		stop = bench.Every(t.Ctx, sampleEvery, func(context.Context) error {
+			file, files, err := sizes(m.DBPath(), before.URI)
+			one, all = append(one, file), append(all, files)
+			return err
+		})
+	}
 	begin := t.Now()
-	done := make(chan error, 1)
-	go func() { done <- compact(t.Ctx, w.coll) }()
-	peak, more, err := w.while(done)
+	err = compact(t.Ctx, coll)
 	end := t.Now()
-	if err != nil {
+	if err := errors.Join(err, stop()); err != nil {
 		return err
 	}
 	if err := machine.Pause(t.Ctx, c.window/2); err != nil {
 		return err
 	}
 	lab.Add("compact", pattern, "took", (end - begin).Seconds())
-	lab.Add("compact", pattern, "file larger by", max(peak-float64(w.before.File), 0))
-	lab.Add("compact", pattern, "all files larger by", more)
-	before, during := t.Between(warm, begin).Quantile(0.99), t.Between(begin, end).Quantile(0.99)
-	lab.Add("compact", pattern, p99Before, before)
-	lab.Add("compact", bothPatterns, p99Before, before)
-	lab.Add("compact", pattern, p99During, during)
+	if len(all) > 0 {
+		lab.Add("compact", pattern, "file larger by", max(one.Max()-float64(before.File), 0))
+		lab.Add("compact", pattern, "all files larger by", all.Max()-all[0])
+	}
+	p99 := t.Between(warm, begin).Quantile(0.99)
+	lab.Add("compact", pattern, p99Before, p99)
+	lab.Add("compact", bothPatterns, p99Before, p99)
+	lab.Add("compact", pattern, p99During, t.Between(begin, end).Quantile(0.99))
 	return nil
 }
 
-// A watch samples the size of a collection's file, and of all files of its mongod.
-// It sees nothing of a user's MongoDB.
-type watch struct {
-	m      *bench.MongoDB
-	coll   *mongo.Collection
-	before shape.Size
-}
-
-// while samples until something is done, and returns the largest size of the file
-// and by how much all files were larger, at most; NaN of what cannot be seen.
-func (w *watch) while(done <-chan error) (peak, more float64, err error) {
-	first, peak, most := math.NaN(), math.NaN(), math.NaN()
-	ticker := time.NewTicker(sampleEvery)
-	defer ticker.Stop()
-	for {
-		if w.m.DBPath() != "" && err == nil {
-			var file, all float64
-			if file, all, err = w.sizes(); math.IsNaN(first) {
-				first, peak, most = all, file, all
-			}
-			peak, most = max(peak, file), max(most, all)
-		}
-		select {
-		case result := <-done: // when a sample fails it waits for the end all the same
-			return peak, most - first, errors.Join(result, err)
-		case <-ticker.C:
-		}
-	}
-}
-
-// sizes are those of the collection's file and of all files.
-func (w *watch) sizes() (file, all float64, err error) {
-	info, err := os.Stat(filepath.Join(w.m.DBPath(), strings.TrimPrefix(w.before.URI, "statistics:table:")+".wt"))
+// sizes are those of a collection's file and of all files of its mongod.
+func sizes(dir, uri string) (file, all float64, err error) {
+	info, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(uri, "statistics:table:")+".wt"))
 	if err != nil {
 		return 0, 0, fmt.Errorf("read the size of a collection's file: %w", err)
 	}
-	err = filepath.WalkDir(w.m.DBPath(), func(_ string, entry os.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
 		var info os.FileInfo
 		if err == nil && !entry.IsDir() {
 			if info, err = entry.Info(); err == nil {
