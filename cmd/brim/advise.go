@@ -24,10 +24,9 @@ func newAdvise(p *process) *cobra.Command {
 		Use:   "advise",
 		Short: "Recommend settings for your sensors and queries, by what they cost on this machine",
 		Long: "Recommend settings for your sensors and queries, by what they cost on this machine.\n\n" +
-			"It measures, in a mongod of its own or in a scratch database of --mongo-uri: what an update costs by the\n" +
-			"readings in the document and in the update, what a checkpoint costs, and of each way to store what readings\n" +
-			"take on disk and what a query takes. From that it works out what a day of your numbers costs. It takes about\n" +
-			"a minute and a half; with --quick, half of that.\n\n" +
+			"It measures each way to store, in a mongod of its own or in a scratch database of --mongo-uri: what updates and\n" +
+			"checkpoints cost, what readings take on disk, and what a query takes. From that it works out what a day of your\n" +
+			"numbers costs. It takes about a minute and a half; with --quick, half of that.\n\n" +
 			"The rule: price = CPU-hours of a month (mongod and brim: writing, checkpoints, queries) x --core-hour\n" +
 			"+ GB kept on disk x --gb-month. The cheapest that --duplicates allows is taken. Prices within 10 % count as the\n" +
 			"same, and of those the simpler is taken: bucket documents before a time series; then smaller documents; then\n" +
@@ -36,8 +35,9 @@ func newAdvise(p *process) *cobra.Command {
 			"--queries are of one sensor each; without it every reading is read once. --follow also runs a daemon with\n" +
 			"these settings and `brim load` against it, and compares the documents and bytes that are stored.\n\n" +
 			"The JSON has needs, environment, chosen (a day's documents, *_bytes and *_cpu_seconds, prices of a month,\n" +
-			"times in nanoseconds where they end in _ns), choices (setting, value, why), fresh (the cost of each --flush-max), rejected (as chosen, with why),\n" +
-			"warnings, followed (predicted and seen), figures (all that was measured) and yaml.",
+			"times in nanoseconds where they end in _ns), choices (setting, value, next_best, why),\n" +
+			"fresh (as chosen, with each --flush-max), rejected (as chosen, with why), warnings, followed (predicted and seen),\n" +
+			"figures (all that was measured) and yaml.",
 		Example: "  brim advise --sensors 10000 --interval 5s --fields 4 --query-span 1h --retention 90d\n" +
 			"  brim advise --sensors 50000 --interval 1m --fields 2 --query-span 30d --retention 1825d\n" +
 			"  brim advise --sensors 1 --interval 2777us --fields 1 --query-span 10m --retention 30d --follow",

@@ -48,13 +48,13 @@ func (a *Advice) head() report.Block {
 
 // take is the table of settings.
 func (a *Advice) take() report.Block {
-	t := &report.Table{Head: []string{"setting", "value", "next best", "at", "why"}}
+	t := &report.Table{Head: []string{"setting", "value", "next best", "why"}}
 	for _, c := range a.Choices {
-		next := ""
+		next := "–"
 		if c.Next != "" {
-			next = bench.Times.Format(c.NextPrice) + " the price"
+			next = c.Next + ", at " + bench.Times.Format(c.NextPrice) + " the price"
 		}
-		t.Add(c.Setting, c.Value, c.Next, next, c.Why)
+		t.Add(c.Setting, c.Value, next, c.Why)
 	}
 	return report.Block{Title: "Take", Table: t}
 }
