@@ -59,8 +59,8 @@ func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, len
 	var given atomic.Int64 // requests
 	end := time.Now().Add(length)
 	group, under := errgroup.WithContext(ctx)
-	for _, bodies := range s.bodies {
-		sent := 0
+	for c := range s.bodies {
+		bodies, sent := &s.bodies[c], 0
 		// request returns the next one; requests that may be unanswered have bodies of
 		// their own.
 		request := func() ([]byte, bool) {

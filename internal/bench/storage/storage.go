@@ -293,7 +293,7 @@ func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoD
 	bench.Check(m.Settle(ctx)) // only then is the space free for reuse
 	deleted := bench.Must(shape.SizeOf(ctx, m.Database(), stream, false))
 	lab.Row("compact", pattern, float64(full.File), float64(deleted.File), float64(deleted.Free))
-	if err := c.whileWriting(ctx, lab, m, coll, deleted, writers, pattern); err != nil {
+	if err := c.whileWriting(ctx, lab, &compaction{m, coll, deleted, pattern}, writers); err != nil {
 		return err
 	}
 	bench.Check(m.Settle(ctx))
@@ -311,9 +311,17 @@ func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoD
 	return nil
 }
 
+// A compaction is that of a collection, whose size is that after deleting.
+type compaction struct {
+	m       *bench.MongoDB
+	coll    *mongo.Collection
+	before  shape.Size
+	pattern string
+}
+
 // whileWriting compacts in the middle of a moderate load, and samples the sizes of the files,
 // which it does not see of a user's MongoDB. It returns the error of the compaction.
-func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, coll *mongo.Collection, before shape.Size, writers *shape.Fleet, pattern string) (err error) {
+func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, of *compaction, writers *shape.Fleet) (err error) {
 	t := writers.Start(ctx, shape.Steadily(moderate))
 	defer func() { err = errors.Join(err, t.Stop()) }()
 	if err := machine.Pause(t.Ctx, warm+c.window); err != nil {
@@ -323,13 +331,13 @@ func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, m *benc
 	stop := func() error { return nil }
 	if lab.Own() {
 		stop = bench.Every(t.Ctx, sampleEvery, func(context.Context) error {
-			file, files, err := sizes(m.DBPath(), before.URI)
+			file, files, err := sizes(of.m.DBPath(), of.before.URI)
 			one, all = append(one, file), append(all, files)
 			return err
 		})
 	}
 	begin := t.Now()
-	err = compact(t.Ctx, coll)
+	err = compact(t.Ctx, of.coll)
 	end := t.Now()
 	if err := errors.Join(err, stop()); err != nil {
 		return err
@@ -337,15 +345,15 @@ func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, m *benc
 	if err := machine.Pause(t.Ctx, c.window/2); err != nil {
 		return err
 	}
-	lab.Add("compact", pattern, "took", (end - begin).Seconds())
+	lab.Add("compact", of.pattern, "took", (end - begin).Seconds())
 	if len(all) > 0 {
-		lab.Add("compact", pattern, "file larger by", max(one.Max()-float64(before.File), 0))
-		lab.Add("compact", pattern, "all files larger by", all.Max()-all[0])
+		lab.Add("compact", of.pattern, "file larger by", max(one.Max()-float64(of.before.File), 0))
+		lab.Add("compact", of.pattern, "all files larger by", all.Max()-all[0])
 	}
 	p99 := t.Between(warm, begin).Quantile(0.99)
-	lab.Add("compact", pattern, p99Before, p99)
+	lab.Add("compact", of.pattern, p99Before, p99)
 	lab.Add("compact", bothPatterns, p99Before, p99)
-	lab.Add("compact", pattern, p99During, t.Between(begin, end).Quantile(0.99))
+	lab.Add("compact", of.pattern, p99During, t.Between(begin, end).Quantile(0.99))
 	return nil
 }
 
