@@ -29,13 +29,13 @@ type maintainOptions struct {
 	site    func(context.Context, *process) (*site, error)
 }
 
-// defaultMoveRate reads 100 GiB in some fifty minutes, and leaves most of an
+// oldMoveRate reads 100 GiB in some fifty minutes, and leaves most of an
 // SSD to the daemons.
-const defaultMoveRate = 32 << 20
+const oldMoveRate = 32 << 20
 
 // maintainFlags adds their flags to a command.
 func maintainFlags(cmd *cobra.Command) *maintainOptions {
-	o := &maintainOptions{rate: defaultMoveRate, swap: maintain.SwapAtomic}
+	o := &maintainOptions{rate: oldMoveRate, swap: maintain.SwapAtomic}
 	flags := cmd.Flags()
 	add := flagAdder(flags)
 	add("rate", config.FormatSize(o.rate), "SIZE", "bytes before compression that are read in a second; 0: no limit", config.Size(&o.rate, 4<<10, 1<<40, true))
@@ -65,7 +65,7 @@ type workplace struct {
 	stream     daemon.Stream
 	connection *store.Connection
 	log        *slog.Logger
-	line       *moveProgress
+	line       *oldMoveProgress
 }
 
 // open finds the stream and connects to its MongoDB. The connection is the
@@ -79,7 +79,7 @@ func (o *maintainOptions) open(ctx context.Context, p *process, command string) 
 	if err != nil {
 		return nil, err
 	}
-	line := newMoveProgress(p.stderr)
+	line := newOldMoveProgress(p.stderr)
 	log := slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: withoutTime}))
 	// That it is connected is no news; that it is not, is.
 	connection, err := s.connect(command, slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: withoutTime})))
@@ -151,9 +151,9 @@ func (o *maintainOptions) endMove(ctx context.Context, p *process, w *workplace,
 	return p.print(*o.output, dropped, text)
 }
 
-// A moveProgress shows how far a move is: on a terminal in one line that changes,
+// A oldMoveProgress shows how far a move is: on a terminal in one line that changes,
 // elsewhere in a line every few seconds and at each phase.
-type moveProgress struct {
+type oldMoveProgress struct {
 	*progressLine
 
 	began time.Time // of the phase
@@ -167,24 +167,24 @@ const (
 	month      = 30 * config.Day
 )
 
-func newMoveProgress(w io.Writer) *moveProgress {
-	return &moveProgress{progressLine: newProgressLine(w, plainPause)}
+func newOldMoveProgress(w io.Writer) *oldMoveProgress {
+	return &oldMoveProgress{progressLine: newProgressLine(w, plainPause)}
 }
 
 // show is not called by two goroutines at once.
-func (l *moveProgress) show(p maintain.Progress) {
+func (l *oldMoveProgress) show(p maintain.Progress) {
 	news := p.Phase != l.last.Phase
 	if news || p.Done < l.last.Done {
 		l.began, l.from = l.now(), p.Done
 	}
 	l.last = p
 	began, from := l.began, l.from
-	l.progressLine.show(news, func(now time.Time) string { return moveText(p, now.Sub(began), from) })
+	l.progressLine.show(news, func(now time.Time) string { return oldMoveText(p, now.Sub(began), from) })
 }
 
-// moveText is the line. What matters most stands in front, for a narrow terminal
+// oldMoveText is the line. What matters most stands in front, for a narrow terminal
 // cuts it.
-func moveText(p maintain.Progress, since time.Duration, from int64) string {
+func oldMoveText(p maintain.Progress, since time.Duration, from int64) string {
 	parts := []string{p.Phase}
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	if p.Total > 0 && p.Done > 0 {
