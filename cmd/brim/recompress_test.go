@@ -34,7 +34,7 @@ func TestRecompressRefusesWhatMakesNoSense(t *testing.T) {
 func TestMoveLineTellsPhaseRateAndWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	line := newMoveProgress(&out)
+	line := newOldMoveProgress(&out)
 	now := time.Unix(0, 0)
 	line.now = func() time.Time { return now }
 	line.show(maintain.Progress{Phase: "copy", Done: 0, Total: 100e6})
