@@ -28,9 +28,10 @@ type piece struct {
 }
 
 // walk yields what a query needs, in the order of the windows' starts: the documents
-// that may hold readings of the span, as the projection shows them, and tombstones, which
-// are empty parts that `brim migrate` of an earlier release has left behind; and those of q.Unstored that are not stored. A piece's document is valid until the
-// next piece.
+// that may hold readings of the span, as the projection shows them, and tombstones, the
+// closed parts without readings that `brim migrate` of an earlier release has left behind;
+// and those of q.Unstored that are not stored. A piece's document is valid until the next
+// piece.
 //
 // Windows with unstored readings are queried separately, neighbors together. Each is
 // taken as it was at one moment, since the w of its parts belong together:
