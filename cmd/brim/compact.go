@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/compact"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
-	"github.com/brim-telemetry/brim/internal/maintain/compact"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -259,7 +259,7 @@ func (r *compactReport) print(w io.Writer) error {
 		}
 	}
 	if r.Old != "" {
-		fmt.Fprintf(&text, "%s is what a move has left behind; when it is needed no more, dropping it gives all of its space back (brim recompress --drop-old)\n", r.Old)
+		fmt.Fprintf(&text, "%s is what `brim recompress` or `brim migrate` of an earlier release has left behind; when it is needed no more, dropping it gives all of its space back (in mongosh: db.getCollection(%q).drop())\n", r.Old, r.Old)
 	}
 	if r.DryRun {
 		text.WriteString("nothing was done (--dry-run)\n")

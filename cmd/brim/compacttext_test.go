@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/maintain/compact"
+	"github.com/brim-telemetry/brim/internal/compact"
 )
 
 func TestCompactFailsForMembersThatWereAskedForAndNotDone(t *testing.T) {

@@ -59,11 +59,7 @@ func TestStreamSettingsChangeByRestarts(t *testing.T) {
 	}
 	refused("write-concern: 3\n", "allowed: majority and 1 to 1")
 
-	b := serve("granularity: 5m\n")
-	got := runBrim(t, nil, "recompress", "--to", "zstd", "--admin", b.Admin)
-	require.Equal(t, exitDone, got.code, got.err)
-	assert.Equal(t, exitDone, b.stop())
-	assert.Equal(t, exitDone, serve("compressor: zstd\n").stop())
+	assert.Equal(t, exitDone, serve("granularity: 5m\n").stop())
 
 	configure("stream: other\n")
 	startBrim(t, common...).awaitStorage()

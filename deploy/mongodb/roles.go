@@ -19,7 +19,6 @@ const (
 	Serve   = "brimServe"       // brim serve
 	Doctor  = "brimDoctor"      // brim doctor
 	Compact = "brimCompact"     // brim compact
-	Move    = "brimMove"        // brim recompress, brim migrate
 	Shard   = "brimShard"       // the commands of docs/growing.md
 	Shards  = "brimServeShards" // brim serve on a sharded cluster, beside Serve
 	Reader  = "brimReader"      // who reads the views of bucket streams, and time-series streams

@@ -41,15 +41,6 @@ const ROLES = [
     ]
   },
   {
-    "role": "brimMove",
-    "for": "brim recompress and brim migrate, with --swap replace",
-    "privileges": [
-      {"resource": {"db": "brim", "collection": ""},
-       "actions": ["listCollections", "dropCollection", "renameCollectionSameDB", "createIndex", "dropIndex", "listIndexes", "collMod", "find", "insert", "update", "remove", "collStats", "dbStats", "changeStream", "bypassDocumentValidation"]},
-      {"resource": {"cluster": true}, "actions": ["fsync", "inprog"]}
-    ]
-  },
-  {
     "role": "brimServeShards",
     "for": "brim serve on a sharded cluster, beside brimServe: it reads by what its collections are sharded; not tried on one",
     "privileges": [

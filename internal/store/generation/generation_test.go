@@ -210,18 +210,41 @@ func TestARecompressedCollection(t *testing.T) {
 	require.ErrorAs(t, daemon(t, db, Target{store.TimeSeries, store.Zstd}, map[string]Target{"s1": zstd()}).Prepare(t.Context()), &mismatch)
 }
 
-// TestNothingIsAdded while a command works on the stream, or daemons would not read it.
+// TestUnfinishedWorkOfAnEarlierReleaseIsRefused: its collection may be renamed or fenced, so that
+// nothing is created or written, also if the settings are as before.
+func TestUnfinishedWorkOfAnEarlierReleaseIsRefused(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	work := db.Collection(store.MaintenanceName)
+	_, err := work.InsertOne(t.Context(), bson.D{{Key: "_id", Value: storetest.Stream}, {Key: "kind", Value: "recompress"}, {Key: "phase", Value: "swap"}})
+	require.NoError(t, err)
+	refused := func() {
+		var mismatch *store.MismatchError
+		require.ErrorAs(t, daemon(t, db, snappy(), nil).Prepare(t.Context()), &mismatch)
+		require.ErrorContains(t, mismatch, "an unfinished `brim recompress` in phase swap")
+		require.ErrorContains(t, mismatch, "with the release that began it")
+	}
+	refused()
+	names, err := db.ListCollectionNames(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.Equal(t, []string{store.MaintenanceName}, names)
+
+	phase := func(to string) {
+		_, err := work.UpdateByID(t.Context(), storetest.Stream, bson.D{{Key: "$set", Value: bson.D{{Key: "phase", Value: to}}}})
+		require.NoError(t, err)
+	}
+	phase("done")
+	prepared(t, db, snappy(), nil)
+	prepared(t, db, zstd(), nil)
+	phase("swap")
+	refused()
+}
+
+// TestNothingIsAdded while daemons would not read it.
 func TestNothingIsAdded(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	prepared(t, db, snappy(), nil)
-	_, err := db.Collection(store.MaintenanceName).InsertOne(t.Context(), bson.D{{Key: "_id", Value: storetest.Stream}, {Key: "kind", Value: "recompress"}, {Key: "phase", Value: "copy"}})
-	require.NoError(t, err)
-	var mismatch *store.MismatchError
-	require.ErrorAs(t, daemon(t, db, zstd(), nil).Prepare(t.Context()), &mismatch)
-	require.Contains(t, mismatch.Hint, "`brim recompress` of the stream is under way")
-	prepared(t, db, snappy(), nil) // as before
-	require.NoError(t, db.Collection(store.MaintenanceName).Drop(t.Context()))
 	older := daemon(t, db, zstd(), nil)
 	older.cfg.ReadGenerations = func() bool { return false }
 	require.ErrorIs(t, older.Prepare(t.Context()), errOlderDaemons)

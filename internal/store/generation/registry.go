@@ -156,6 +156,9 @@ func (r *registry) ensure(ctx context.Context, wanted []Target, mayAdd func() er
 }
 
 func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func() error) (*List, error) {
+	if err := r.checkWork(ctx); err != nil {
+		return nil, err
+	}
 	list, err := Read(ctx, r.database, r.stream)
 	if err == nil && list == nil {
 		list, err = r.takeOver(ctx, wanted[0])
@@ -171,7 +174,7 @@ func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func(
 		if list.find(t) >= 0 {
 			continue
 		}
-		if err := r.checkAdd(ctx, list, t, mayAdd); err != nil {
+		if err := r.checkAdd(list, t, mayAdd); err != nil {
 			return nil, err
 		}
 		list.Last++
@@ -241,9 +244,6 @@ func (r *registry) takeOver(ctx context.Context, wanted Target) (*List, error) {
 		}
 	}
 	if len(list.Generations) == 0 {
-		if err := (store.Collection{Database: r.database, Name: r.stream}).MayCreate(ctx); err != nil {
-			return nil, err
-		}
 		list.Generations = []Generation{{Collection: r.stream, Target: wanted, State: Open}}
 	}
 	_, err = r.database.Collection(Collection).InsertOne(ctx, list)
@@ -271,7 +271,8 @@ func numberOf(stream, collection string) int {
 // nameOf returns the name of the collection of a later generation.
 func nameOf(stream string, number int) string { return stream + ".g" + strconv.Itoa(number) }
 
-// reconcile records what `brim recompress` and `brim migrate` have made of collections since. One
+// reconcile records what `brim recompress` and `brim migrate` of an earlier release, or a restored
+// dump, have made of collections since. One
 // that was dropped holds nothing, and may be made as it was.
 func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) error {
 	changed := false
@@ -285,7 +286,7 @@ func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) err
 		}
 		if info == nil {
 			list.gone[g.Collection] = true
-			if slices.Contains(g.Was, wanted) && c.MayCreate(ctx) == nil {
+			if slices.Contains(g.Was, wanted) {
 				g.Target, changed = wanted, true
 				g.Was = slices.DeleteFunc(g.Was, func(t Target) bool { return t == wanted })
 			}
@@ -308,7 +309,7 @@ func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) err
 }
 
 // checkAdd returns why no generation can be added for the target.
-func (r *registry) checkAdd(ctx context.Context, list *List, t Target, mayAdd func() error) error {
+func (r *registry) checkAdd(list *List, t Target, mayAdd func() error) error {
 	first := &list.Generations[0]
 	mismatch := &store.MismatchError{Collection: first.Collection, What: "storage", Have: first.String(), Want: t.String()}
 	if r.rollups {
@@ -321,19 +322,25 @@ func (r *registry) checkAdd(ctx context.Context, list *List, t Target, mayAdd fu
 			"`brim journal replay --retarget` stores them, some perhaps twice"
 		return mismatch
 	}
+	return mayAdd()
+}
+
+// checkWork returns an error while `brim recompress` or `brim migrate` of an earlier release is
+// unfinished: its collection may refuse writes, or have another name.
+func (r *registry) checkWork(ctx context.Context) error {
 	var work struct {
 		Kind  string `bson:"kind"`
 		Phase string `bson:"phase"`
 	}
 	err := r.database.Collection(store.MaintenanceName).FindOne(ctx, bson.D{{Key: "_id", Value: r.stream}}).Decode(&work)
 	switch {
-	case errors.Is(err, mongo.ErrNoDocuments):
-		return mayAdd()
+	case errors.Is(err, mongo.ErrNoDocuments) || err == nil && work.Phase == "done":
+		return nil
 	case err != nil:
-		return fmt.Errorf("look up whether work on stream %q is under way: %w", r.stream, err)
-	case work.Phase == "done":
-		return mayAdd()
+		return fmt.Errorf("look up unfinished work on stream %q in collection %q: %w", r.stream, store.MaintenanceName, err)
 	}
-	mismatch.Hint = fmt.Sprintf("a `brim %s` of the stream is under way: finish it, or end it with --abort, with the release that began it and with the former settings; then change them", work.Kind)
-	return mismatch
+	return &store.MismatchError{
+		Collection: r.stream, What: "an unfinished", Have: "`brim " + work.Kind + "` in phase " + work.Phase, Want: "none",
+		Hint: "finish it, or end it with --abort, with the release that began it and with the former settings; then start this release",
+	}
 }

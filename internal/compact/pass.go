@@ -140,7 +140,7 @@ const (
 func explain(err error, m *Member) error {
 	switch text := err.Error(); {
 	case store.HasCode(err, codeInvalidNamespace, codeOnView), strings.Contains(text, "system namespace"):
-		return fmt.Errorf("%w (it is %s): new readings use the free space again; to have it back now, `brim migrate --storage bucket` and back writes the collection anew: %w", ErrTimeSeries, m.Version, err)
+		return fmt.Errorf("%w (it is %s): new readings use the free space again; to have it back now, restart the daemons with another --compressor and run `brim move`, which writes the readings into a new collection: %w", ErrTimeSeries, m.Version, err)
 	case store.HasCode(err, codeUnauthorized):
 		return fmt.Errorf("the user may not: the role dbAdmin on the database permits it: %w", err)
 	case m.Role == RoleSecondary && strings.Contains(text, "replica set primary"):

@@ -255,9 +255,13 @@ func (c *Compactor) state(ctx context.Context, m *Member) string {
 	return roleUnknown
 }
 
-// old returns the collection that a move has left behind.
+// keptSuffix is that of the original collection, which `brim recompress` and `brim migrate` of an
+// earlier release kept.
+const keptSuffix = ".brim_old"
+
+// old returns the collection that they have left behind.
 func (c *Compactor) old(ctx context.Context) string {
-	name := strings.TrimPrefix(c.config.Collection, BucketsOf("")) + store.KeptSuffix
+	name := strings.TrimPrefix(c.config.Collection, BucketsOf("")) + keptSuffix
 	ctx, cancel := context.WithTimeout(ctx, directTimeout)
 	defer cancel()
 	names, err := c.config.Client.Database(c.config.Database).ListCollectionNames(ctx, bson.D{{Key: "name", Value: name}})

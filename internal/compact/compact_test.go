@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
-	"github.com/brim-telemetry/brim/internal/store"
 )
 
 func TestCompactionFreesSpaceAndKeepsDocuments(t *testing.T) {
@@ -190,15 +189,15 @@ func TestTimeSeriesCollectionIsCompactedOrRefusedWithAdvice(t *testing.T) {
 	require.NoError(t, db.CreateCollection(t.Context(), testCollection, options.CreateCollection().SetTimeSeriesOptions(options.TimeSeries().SetTimeField("ts").SetMetaField("s"))))
 	_, err := db.Collection(testCollection).InsertOne(t.Context(), bson.D{{Key: "ts", Value: time.Now()}, {Key: "s", Value: "s-1"}})
 	require.NoError(t, err)
-	require.NoError(t, db.CreateCollection(t.Context(), testCollection+store.KeptSuffix))
+	require.NoError(t, db.CreateCollection(t.Context(), testCollection+keptSuffix))
 	c := compactor(t, db, uri, func(c *Config) { c.Collection = BucketsOf(testCollection) })
 	d := look(t, c)
 	assert.Positive(t, d.Members[0].Sizes.File)
-	assert.Equal(t, testCollection+store.KeptSuffix, d.Old)
+	assert.Equal(t, testCollection+keptSuffix, d.Old)
 	_, _, err = c.Run(t.Context(), t.Context(), d, d.Members, Choice{})
 	if strings.HasPrefix(d.Members[0].Version, "6.0.") {
 		require.ErrorIs(t, err, ErrTimeSeries)
-		require.ErrorContains(t, err, "brim migrate")
+		require.ErrorContains(t, err, "brim move")
 		return
 	}
 	require.NoError(t, err)
