@@ -91,6 +91,14 @@ func (l *List) named(collection string) int {
 	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Collection == collection })
 }
 
+// Of returns the collection that a target has, that of the newest generation if it has none.
+func (l *List) Of(t Target) string {
+	if i := l.find(t); i >= 0 {
+		return l.Generations[i].Collection
+	}
+	return l.Generations[len(l.Generations)-1].Collection
+}
+
 // hidden returns the collections whose copies are not part of answers about the sensor.
 func (l *List) hidden(sensor string) (out []string) {
 	for i := range l.Generations {
