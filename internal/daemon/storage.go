@@ -49,6 +49,7 @@ type storage struct {
 	log    *slog.Logger
 	// unapplied is what the journal held at the start.
 	unapplied []journal.Unapplied
+	sessions  func() []string // see claim.Config
 
 	claims *claim.Claims // likewise
 	peers  *peers.Peers  // likewise
@@ -75,7 +76,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 	c := &d.cfg.Settings
 	s := &storage{
 		stores: make(map[string]streamStore), log: d.log, recheck: make(chan struct{}, 1),
-		prepared: make(map[string]error), ready: make(map[string]chan struct{}),
+		prepared: make(map[string]error), ready: make(map[string]chan struct{}), sessions: j.Sessions,
 	}
 	if !retarget {
 		s.unapplied = j.Unapplied()
@@ -234,7 +235,7 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 				ReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
 				Lost:            of.recheckAll, Logger: d.log, Registerer: d.registry,
 			},
-			Storage: s.Storage, Earlier: of.earlier(s.Name),
+			Storage: s.Storage, Earlier: of.earlier(s.Name), Sessions: of.sessions,
 			ReadGenerations: func() bool { return of.peers.ReadGenerations(s.Name) },
 		})
 	case store.Memory:

@@ -14,6 +14,7 @@ import (
 type Origin struct {
 	Collection string
 	Number     int // of the generation; no other ever has it
+	UUID       bson.Binary
 }
 
 // ErrOtherCopies says that there are copies of a sensor that an earlier attempt made of
@@ -31,18 +32,25 @@ func (c Collection) Fence(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case info == nil:
-		return fmt.Errorf("refuse writes to collection %q: it does not exist", c.Name)
-	case info.fenced():
+	case info == nil || info.fenced(): // it was removed by hand, or is fenced already
 		return nil
-	case info.HasValidator():
-		return fmt.Errorf("collection %q has a validator, which `brim move` would replace: remove it first, in mongosh: db.runCommand({collMod: %q, validator: {}})", c.Name, c.Name)
+	}
+	if err := c.MayFence(info); err != nil {
+		return err
 	}
 	return c.validate(ctx, bson.D{{Key: "$jsonSchema", Value: bson.D{
 		{Key: "title", Value: fenceTitle},
 		{Key: "description", Value: "the readings of this collection are being moved into another collection of the stream; run `brim move` again to finish"},
 		{Key: "not", Value: bson.D{}},
 	}}})
+}
+
+// MayFence returns an error if the collection has a validator of someone else.
+func (c Collection) MayFence(info *Info) error {
+	if !info.HasValidator() || info.fenced() {
+		return nil
+	}
+	return fmt.Errorf("collection %q has a validator, which `brim move` would replace: remove it first, in mongosh: db.runCommand({collMod: %q, validator: {}})", c.Name, c.Name)
 }
 
 // Unfence ends what Fence began.

@@ -22,7 +22,7 @@ import (
 
 // A copy is a document with readings that another collection of the stream held:
 //
-//	{_id: {s, b, g, p: -65540}, from: "readings", full: true, count: 37, measurements: […], …}
+//	{_id: {s, b, g, p: -2147418108}, from: "readings", full: true, count: 37, measurements: […], …}
 //
 // Its part is negative, and says in which generation the readings were written first, and in
 // which part. So each has one possible _id, and inserting it a second time is refused. Updates
@@ -42,7 +42,7 @@ func copyNumber(o store.Origin, part int32) (int32, error) {
 	case part >= maxParts || o.Number > math.MaxInt16:
 		return 0, fmt.Errorf("part %d of generation %d cannot be copied; allowed: parts below %d and generations up to %d", part, o.Number, maxParts, math.MaxInt16)
 	}
-	return -int32(o.Number)*maxParts - part - 1, nil
+	return (int32(o.Number)-math.MaxInt16-1)*maxParts + part, nil
 }
 
 // withoutCopies adds to a filter that copies of these collections do not match.
@@ -53,12 +53,16 @@ func withoutCopies(filter bson.D, of []string) bson.D {
 	return append(filter, bson.E{Key: fromKey, Value: bson.D{{Key: "$nin", Value: of}}})
 }
 
+// partsBatch is how many documents come at once. They are read slowly, and MongoDB ends a cursor
+// that is not asked for ten minutes.
+const partsBatch = 16
+
 // Parts yields all documents with readings, from those of a sensor on, in the order of their
 // _ids. A document is valid until the next one. It ends with an error if one occurs.
 func (s *Store) Parts(ctx context.Context, sensor string) iter.Seq2[bson.Raw, error] {
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: firstKey(sensor)}}}, {Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}}
 	return func(yield func(bson.Raw, error) bool) {
-		cursor, err := s.Majority.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+		cursor, err := s.Majority.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(partsBatch))
 		if err != nil {
 			yield(nil, fmt.Errorf("read collection %q: %w", s.Name, err))
 			return
@@ -75,49 +79,48 @@ func (s *Store) Parts(ctx context.Context, sensor string) iter.Seq2[bson.Raw, er
 	}
 }
 
-// CopyParts inserts copies of documents of the origin, which accepts no updates any more.
-// Copies of those that were deleted meanwhile are removed.
-func (s *Store) CopyParts(ctx context.Context, o store.Origin, from *Store, docs []bson.Raw) error {
+// CopyParts inserts copies of documents of the origin, which accepts no updates any more. It
+// returns the copies of documents that were deleted meanwhile, for RemoveCopies: a deletion
+// deletes in the origin first, so if the original is there now, the deletion will find the copy.
+func (s *Store) CopyParts(ctx context.Context, o store.Origin, from *Store, docs []bson.Raw) (gone bson.A, err error) {
 	originals, ids, copies := make(bson.A, len(docs)), make(bson.A, len(docs)), make([]bson.Raw, len(docs))
 	for i, doc := range docs {
-		var err error
 		if copies[i], err = copyOf(o, doc); err != nil {
-			return err
+			return nil, err
 		}
 		originals[i], ids[i] = doc.Lookup("_id"), copies[i].Lookup("_id")
 	}
 	if refused, err := s.insertCopies(ctx, copies); err != nil {
-		return err
+		return nil, err
 	} else if len(refused) > 0 {
 		// They are there, and must not be rolled back.
 		if err := (store.WriteConcern{}).Fence(ctx, s.Database); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	// A deletion deletes in the origin first. If the original is there now, the deletion will
-	// find the copy.
 	cursor, err := from.Majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: originals}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	var found []bson.Raw
 	if err == nil {
 		err = cursor.All(ctx, &found)
 	}
 	if err != nil {
-		return fmt.Errorf("look up what was copied from collection %q: %w", from.Name, err)
-	}
-	if len(found) == len(docs) {
-		return nil
+		return nil, fmt.Errorf("look up what was copied from collection %q: %w", from.Name, err)
 	}
 	there := make(map[string]bool, len(found))
 	for _, doc := range found {
 		there[string(doc.Lookup("_id").Value)] = true
 	}
-	var gone bson.A
 	for i, doc := range docs {
 		if !there[string(doc.Lookup("_id").Value)] {
 			gone = append(gone, ids[i])
 		}
 	}
-	if _, err := s.Majority.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: gone}}}}); err != nil {
+	return gone, nil
+}
+
+// RemoveCopies removes copies by their _ids.
+func (s *Store) RemoveCopies(ctx context.Context, ids bson.A) error {
+	if _, err := s.Majority.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}); err != nil {
 		return fmt.Errorf("remove copies of what was deleted: %w", err)
 	}
 	return nil

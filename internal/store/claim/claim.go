@@ -56,7 +56,8 @@ const (
 	renewTimeout = 5 * time.Second     // less than trust: a renewal that took longer would be too old when confirmed
 	changes      = 2                   // of a beat that show that its holder runs: one may be its last
 	mostDrawn    = 1 << 16             // beats that are remembered
-	forgotten    = 30 * 24 * time.Hour // after which claims of holders that never came back are removed
+	forgotten    = 30 * 24 * time.Hour // after which claims of holders without a journal are removed
+	tidyEvery    = 10                  // renewals after which claims that nobody needs are removed
 )
 
 // Config says who claims, and what.
@@ -140,6 +141,9 @@ func (h *Holder) String() string {
 type HeldError struct {
 	Session string
 	By      Holder
+
+	// Abandoned: this process had sent nothing of the session, and never will, see Abandon.
+	Abandoned bool
 }
 
 // Error implements error.
@@ -281,8 +285,10 @@ func (c *Claims) isFresh() bool {
 func (c *Claims) Run(ctx context.Context) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	c.removeForgotten(ctx)
-	for {
+	for round := 0; ; round++ {
+		if round%tidyEvery == 0 {
+			c.tidy(ctx)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -329,6 +335,11 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 	}
 	if len(others) > 0 {
 		return errWatching // a third process was quicker
+	}
+	for _, session := range c.cfg.Sessions() {
+		if s := c.sessions[session]; c.Lost(session) == nil && (s == nil || !s.ours) {
+			return errLostMeanwhile // it was drawn in place of one that was lost just now
+		}
 	}
 	c.held.Store(&begin)
 	c.release(ctx, inUse)
@@ -431,7 +442,7 @@ func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, e
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
 		case s.ours, theirs.Abandoned:
-			c.lose(&HeldError{theirs.Session, theirs.Holder})
+			c.lose(&HeldError{Session: theirs.Session, By: theirs.Holder, Abandoned: !s.ours})
 		case theirs.Stopped, c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience:
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
@@ -441,7 +452,7 @@ func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, e
 			c.cfg.Logger.Info("a session of this journal is claimed by another process; waiting to see whether it still runs",
 				"session", theirs.Session, "by", theirs.String(), "at_most", patience)
 		case theirs.Beat != s.watched && s.changes+1 == changes:
-			return nil, &HeldError{theirs.Session, theirs.Holder}
+			return nil, &HeldError{Session: theirs.Session, By: theirs.Holder}
 		case theirs.Beat != s.watched:
 			s.watched, s.since, s.changes = theirs.Beat, now, s.changes+1
 			err = errWatching
@@ -457,6 +468,7 @@ func (c *Claims) lose(e *HeldError) {
 	lost := maps.Clone(*c.lost.Load())
 	lost[e.Session] = e
 	c.lost.Store(&lost)
+	c.held.Store(nil) // the session in place of this one is not claimed yet
 	c.losses.Inc()
 	delete(c.sessions, e.Session)
 	c.untold = append(c.untold, e.Session)
@@ -502,15 +514,25 @@ func (c *Claims) remove(ctx context.Context, deletes bson.A) {
 	}
 }
 
-// removeForgotten removes claims of processes that never came back, by MongoDB's
-// clock alone.
-func (c *Claims) removeForgotten(ctx context.Context) {
+// tidy removes claims that are not needed, by MongoDB's clock alone: those of earlier processes
+// with this journal whose sessions it no longer holds, and those of processes without a journal
+// that never came back. Others with a journal stay, since it may hold readings, see Uses.
+func (c *Claims) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	old := bson.D{{Key: "$lt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", forgotten.Milliseconds()}}}}}}
-	// A journal may hold readings for ever, see Uses.
-	noJournal := bson.E{Key: "dir", Value: bson.D{{Key: "$exists", Value: false}}}
-	c.remove(ctx, bson.A{bson.D{{Key: "q", Value: bson.D{noJournal, {Key: "$expr", Value: old}}}, {Key: "limit", Value: 0}}})
+	before := func(age time.Duration) bson.E {
+		return bson.E{Key: "$expr", Value: bson.D{{Key: "$lt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", age.Milliseconds()}}}}}}}
+	}
+	deletes := bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "dir", Value: bson.D{{Key: "$exists", Value: false}}}, before(forgotten)}}, {Key: "limit", Value: 0}}}
+	if h := &c.cfg.Holder; h.Lock != "" {
+		// The journal's sessions are known, since this process has its lock.
+		deletes = append(deletes, bson.D{{Key: "q", Value: bson.D{
+			{Key: "host", Value: h.Host}, {Key: "dir", Value: h.Dir}, {Key: "lock", Value: h.Lock},
+			{Key: "_id", Value: bson.D{{Key: "$nin", Value: c.cfg.Sessions()}}},
+			{Key: "abandoned", Value: bson.D{{Key: "$ne", Value: true}}}, before(patience),
+		}}, {Key: "limit", Value: 0}})
+	}
+	c.remove(ctx, deletes)
 }
 
 // Close releases the claims, within ctx, but for those of sessions with readings that a later
@@ -572,7 +594,9 @@ func (g *guarded) Write(ctx context.Context, writes []*batch.Pending) {
 	for _, s := range writes {
 		if slices.Contains(g.claims.cfg.LostBefore, s.Session) {
 			s.Verdict, s.Err = batch.Poison, errLostBefore
-		} else if err := g.claims.Lost(s.Session); err != nil {
+		} else if err := (*lost)[s.Session]; err != nil && err.Abandoned {
+			s.Verdict, s.Err = batch.Poison, errLostBefore
+		} else if err != nil {
 			s.Verdict, s.Err = batch.Wait, err
 		} else {
 			good = append(good, s)

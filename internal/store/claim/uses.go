@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -52,10 +51,11 @@ func Uses(ctx context.Context, db *mongo.Database, stream string) ([]Use, error)
 	var out []Use
 	for i := range found {
 		c := &found[i].Claim
-		if isLease(c.Session) || !c.stores(stream) {
+		alive := found[i].Alive && !c.Stopped
+		if isLease(c.Session) || !c.stores(stream) || !alive && c.Dir == "" { // without a journal nothing is left
 			continue
 		}
-		out = append(out, Use{c.Session, c.Holder, c.Places, found[i].Alive && !c.Stopped, c.Stopped, c.Beat})
+		out = append(out, Use{c.Session, c.Holder, c.Places, alive, c.Stopped, c.Beat})
 	}
 	return out, nil
 }
@@ -83,7 +83,7 @@ func (c *claimed) stores(stream string) bool {
 func Abandon(ctx context.Context, db *mongo.Database, u *Use) (bool, error) {
 	r, err := db.Collection(Collection).UpdateOne(ctx,
 		bson.D{{Key: "_id", Value: u.Session}, {Key: "beat", Value: u.beat}},
-		bson.D{{Key: "$set", Value: bson.D{{Key: "abandoned", Value: true}, {Key: "beat", Value: newBeat()}, {Key: "at", Value: bson.NewDateTimeFromTime(time.Now())}}}})
+		bson.D{{Key: "$set", Value: bson.D{{Key: "abandoned", Value: true}, {Key: "beat", Value: newBeat()}}}})
 	if err != nil {
 		return false, fmt.Errorf("abandon session %s: %w", u.Session, err)
 	}

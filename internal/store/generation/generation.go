@@ -68,6 +68,9 @@ type Config struct {
 	// Earlier are the targets of sessions of earlier processes whose readings the journal
 	// holds. Sessions that are missing here have the target of this process.
 	Earlier map[string]Target
+	// Sessions returns the sessions with readings that are not stored, and others. Nil: all of
+	// Earlier have some.
+	Sessions func() []string
 	// ReadGenerations reports whether all daemons of the stream know generations. Until then,
 	// none is added. Nil: they do.
 	ReadGenerations func() bool
@@ -207,7 +210,8 @@ func (s *Store) Prepare(ctx context.Context) error {
 	s.preparing.Lock()
 	defer s.preparing.Unlock()
 	wanted := []Target{s.target()}
-	for _, t := range s.cfg.Earlier {
+	earlier := s.earlier()
+	for _, t := range earlier {
 		if !slices.Contains(wanted, t) {
 			wanted = append(wanted, t)
 		}
@@ -240,7 +244,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 		r.names[of] = now.list.Generations[i].Collection
 	}
 	r.all = append(r.all, r.current)
-	for session, t := range s.cfg.Earlier {
+	for session, t := range earlier {
 		i, err := s.fitting(list, t)
 		if err != nil {
 			return err
@@ -265,6 +269,20 @@ func (s *Store) Prepare(ctx context.Context) error {
 	}
 	s.routes.Store(r)
 	return nil
+}
+
+// earlier returns the targets of earlier sessions with readings that are not stored.
+func (s *Store) earlier() map[string]Target {
+	if s.cfg.Sessions == nil {
+		return s.cfg.Earlier
+	}
+	out := make(map[string]Target)
+	for _, session := range s.cfg.Sessions() {
+		if t, ok := s.cfg.Earlier[session]; ok {
+			out[session] = t
+		}
+	}
+	return out
 }
 
 // mayAdd returns why no generation can be added now.
@@ -323,7 +341,13 @@ func (s *Store) Stands(ctx context.Context) error {
 	if r == nil {
 		return store.ErrNotPrepared
 	}
-	for _, of := range r.all {
+	needed := []one{r.current}
+	for session := range s.earlier() {
+		if of, other := r.earlier[session]; other && !slices.Contains(needed, of) {
+			needed = append(needed, of)
+		}
+	}
+	for _, of := range needed {
 		if err := of.Stands(ctx); err != nil {
 			return err
 		}

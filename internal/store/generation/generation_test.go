@@ -291,13 +291,13 @@ func TestADeletionThatFailsHalfway(t *testing.T) {
 	t.Parallel()
 	s := daemon(t, mongodtest.Database(t), snappy(), nil)
 	denied := &telemetry.Error{Kind: telemetry.Forbidden, Code: "delete_not_granted", Message: "nothing was deleted"}
-	s.seen.Store(&seen{list: &List{}, ones: []one{fake{}, fake{err: denied}}, at: time.Now()})
+	s.seen.Store(&seen{list: &List{Generations: make([]Generation, 2)}, ones: []one{fake{}, fake{err: denied}}, at: time.Now()})
 	_, err := s.Delete(t.Context(), "s")
 	var failed *telemetry.Error
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, "delete_not_granted", failed.Code)
 	assert.Contains(t, failed.Message, "deleted from 1 of the stream's collections, not yet from the others; repeat the request once the daemon's MongoDB user has the action remove")
-	s.seen.Store(&seen{list: &List{}, ones: []one{fake{err: denied}, fake{}}, at: time.Now()})
+	s.seen.Store(&seen{list: &List{Generations: make([]Generation, 2)}, ones: []one{fake{err: denied}, fake{}}, at: time.Now()})
 	_, err = s.Delete(t.Context(), "s")
 	require.ErrorIs(t, err, denied)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/time/rate"
 
 	"github.com/brim-telemetry/brim/internal/machine"
@@ -109,7 +110,7 @@ func NewMover(cfg MoveConfig) *Mover {
 	if cfg.Rate > 0 {
 		limit, burst = rate.Limit(cfg.Rate), int(max(cfg.Rate/10, 1))
 	}
-	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream}, rate: rate.NewLimiter(limit, burst)}
+	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream, pause: settle}, rate: rate.NewLimiter(limit, burst)}
 }
 
 // Run moves all generations into the one that daemons write, or into the last one if none
@@ -123,24 +124,48 @@ func (m *Mover) Run(ctx context.Context) (moved []MovedCollection, err error) {
 	if err := m.abandon(ctx); err != nil {
 		return nil, err
 	}
+	var failed time.Time // since when MongoDB is away
 	for {
-		list, err := m.list(ctx)
+		one, err := m.step(ctx)
+		switch {
+		case err == nil && one == nil:
+			return moved, nil
+		case err == nil:
+			moved, failed = append(moved, *one), time.Time{}
+		case ctx.Err() != nil || !store.Transient(err):
+			return moved, err
+		case failed.IsZero():
+			failed = time.Now()
+		case time.Since(failed) > patience:
+			return moved, err
+		}
 		if err != nil {
-			return moved, err
+			m.cfg.Logger.Warn("MongoDB did not answer; trying again", "err", err)
+			if machine.Pause(ctx, leaseRetry) != nil {
+				return moved, err
+			}
 		}
-		if err := m.dropMoved(ctx, list); err != nil {
-			return moved, err
-		}
-		from, err := m.choose(ctx, list)
-		if err != nil || from == nil {
-			return moved, err
-		}
-		one, err := m.move(ctx, from)
-		if err != nil {
-			return moved, err
-		}
-		moved = append(moved, one)
 	}
+}
+
+// patience is for how long a step is tried again while MongoDB is away.
+const patience = 5 * time.Minute
+
+// step moves one generation; nil: there is only one, and nothing is left to drop.
+func (m *Mover) step(ctx context.Context) (*MovedCollection, error) {
+	list, err := m.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.dropMoved(ctx, list); err != nil {
+		return nil, err
+	}
+	from, err := m.choose(ctx, list)
+	if err != nil || from == nil {
+		return nil, err
+	}
+	one, err := m.move(ctx, from)
+	return &one, err
 }
 
 // list reads the list, if this process may move the stream.
@@ -229,11 +254,43 @@ func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
 	if err := m.free(from, &list.Generations[into], uses); err != nil {
 		return nil, err
 	}
-	if err := m.enoughSpace(ctx, from); err != nil {
+	if from.Moving, err = m.check(ctx, from, &list.Generations[into]); err != nil {
 		return nil, err
 	}
-	from.Moving = &Moving{Into: list.Generations[into].Collection}
 	return from, m.mark(ctx, from.Collection, from.Moving)
+}
+
+// check returns the mark of a generation that can be moved.
+func (m *Mover) check(ctx context.Context, from, into *Generation) (*Moving, error) {
+	there, err := store.Collection{Database: m.cfg.Database, Name: into.Collection}.Lookup(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if there == nil || there.Storage() != into.Storage {
+		return nil, fmt.Errorf("collection %q, which readings of stream %q would be moved into, is not there yet: start a daemon with --storage %s --compressor %s first",
+			into.Collection, m.cfg.Stream, into.Storage, into.Compressor)
+	}
+	rolled, err := m.cfg.Database.Collection(store.RollupName(m.cfg.Stream)).CountDocuments(ctx, bson.D{}, options.Count().SetLimit(1))
+	if err != nil {
+		return nil, fmt.Errorf("look for rollups of stream %q: %w", m.cfg.Stream, err)
+	}
+	if rolled > 0 {
+		return nil, fmt.Errorf("collection %q has rollups of former buckets, which would count readings again after a move: drop it first", store.RollupName(m.cfg.Stream))
+	}
+	as := &Moving{Into: into.Collection, As: Form{
+		Seconds: int(m.cfg.Granularity / time.Second), Format: m.cfg.Format, View: m.cfg.View,
+		MaxReadings: cmp.Or(m.cfg.MaxReadings, maxReadings), MaxBytes: cmp.Or(m.cfg.MaxBytes, maxBytes),
+	}}
+	c := store.Collection{Database: m.cfg.Database, Name: from.Collection}
+	info, err := c.Lookup(ctx)
+	if err != nil || info == nil { // it was removed by hand: nothing is to be copied
+		return as, err
+	}
+	as.UUID = info.UUID
+	if err := c.MayFence(info); err != nil {
+		return nil, err
+	}
+	return as, m.enoughSpace(ctx, from)
 }
 
 // mark sets Moving of a generation.
@@ -281,7 +338,7 @@ func (m *Mover) free(from, into *Generation, uses []claim.Use) error {
 		switch {
 		case !u.Holder.Moves:
 			reason = fmt.Sprintf("%s is of an earlier release, whose queries would count copies: upgrade it", &u.Holder)
-		case u.Places[m.cfg.Stream] != from.Collection && !from.fits(ParseTarget(u.Places[m.cfg.Stream])):
+		case u.Places[m.cfg.Stream] != from.Collection && !from.isTarget(u.Places[m.cfg.Stream]):
 			continue
 		case u.Alive && u.Places[m.cfg.Stream] != from.Collection:
 			reason = fmt.Sprintf("%s is starting: try again in a moment", &u.Holder)
@@ -342,9 +399,9 @@ func (m *Mover) sizeOf(ctx context.Context, collection string) (size collectionS
 
 // release waits until all daemons know that a generation is moving, fences it, and makes sure
 // that no daemon has begun to use it before it was marked. Otherwise the mark is taken back.
-func (m *Mover) release(ctx context.Context, list *List, from, into *Generation) error {
+func (m *Mover) release(ctx context.Context, from, into *Generation) error {
 	m.note(from.Collection, into.Collection, "waiting until all daemons know")
-	if err := machine.Pause(ctx, settle); err != nil {
+	if err := machine.Pause(ctx, m.registry.pause); err != nil {
 		return err
 	}
 	if from.Storage == store.Bucket {
@@ -352,18 +409,23 @@ func (m *Mover) release(ctx context.Context, list *List, from, into *Generation)
 			return err
 		}
 	}
+	if err := m.stillFree(ctx, from, into); err != nil {
+		return errors.Join(err, m.undo(ctx, from))
+	}
+	if err := m.keepLonger(ctx, from, into); err != nil {
+		return err
+	}
+	from.Moving.Released = true
+	return m.mark(ctx, from.Collection, from.Moving)
+}
+
+// stillFree is free, by the claims of this moment.
+func (m *Mover) stillFree(ctx context.Context, from, into *Generation) error {
 	uses, err := claim.Uses(ctx, m.cfg.Database, m.cfg.Stream)
 	if err != nil {
 		return err
 	}
-	if err := m.free(from, into, uses); err != nil {
-		if list.find(from.Target) >= 0 { // a daemon has added another generation for its target
-			return err
-		}
-		return errors.Join(err, m.undo(ctx, from.Collection))
-	}
-	from.Moving.Released = true
-	return m.mark(ctx, from.Collection, from.Moving)
+	return m.free(from, into, uses)
 }
 
 func (m *Mover) note(from, into, text string) {
@@ -381,13 +443,13 @@ type copier interface {
 }
 
 // open returns the store of a generation.
-func (m *Mover) open(g *Generation) (copier, error) {
+func (m *Mover) open(g *Generation, as Form) (copier, error) {
 	cfg := m.cfg.Config
+	cfg.Granularity, cfg.Format, cfg.MaxReadings, cfg.MaxBytes, cfg.View = time.Duration(as.Seconds)*time.Second, as.Format, as.MaxReadings, as.MaxBytes, as.View
 	cfg.Name, cfg.Compressor, cfg.Registerer = g.Collection, g.Compressor, prometheus.NewRegistry()
 	if g.Storage == store.TimeSeries {
 		return timeseries.New(cfg)
 	}
-	cfg.MaxReadings, cfg.MaxBytes = cmp.Or(cfg.MaxReadings, maxReadings), cmp.Or(cfg.MaxBytes, maxBytes)
 	return bucket.New(cfg)
 }
 
@@ -405,7 +467,7 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 	into := &list.Generations[i]
 	begun := from.Moving.Released
 	if !begun {
-		if err := m.release(ctx, list, from, into); err != nil {
+		if err := m.release(ctx, from, into); err != nil {
 			return out, err
 		}
 	}
@@ -414,18 +476,15 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 		return out, err
 	}
 	m.progress = MoveProgress{From: from.Collection, Into: into.Collection, Total: size.Size}
-	source, err := m.open(from)
+	source, err := m.open(from, from.Moving.As)
 	if err != nil {
 		return out, err
 	}
-	target, err := m.open(into)
+	target, err := m.open(into, from.Moving.As)
 	if err != nil {
 		return out, err
 	}
-	origin := store.Origin{Collection: from.Collection, Number: numberOf(m.cfg.Stream, from.Collection)}
-	if err := m.keepLonger(ctx, from, into); err != nil {
-		return out, err
-	}
+	origin := store.Origin{Collection: from.Collection, Number: numberOf(m.cfg.Stream, from.Collection), UUID: from.Moving.UUID}
 	if begun {
 		if err := m.dropOrphans(ctx, source, target, origin, from.Moving.Done); err != nil {
 			return out, err
@@ -435,24 +494,34 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 		return out, err
 	}
 	out.Readings = m.progress.Readings
+	// A time series is not fenced: an abandoned daemon may have come back under another session.
+	if err := m.stillFree(ctx, from, into); err != nil {
+		return out, errors.Join(err, m.mark(ctx, from.Collection, &Moving{Into: from.Moving.Into, UUID: from.Moving.UUID, As: from.Moving.As, Deleted: from.Moving.Deleted}))
+	}
 	m.note(from.Collection, into.Collection, "copied; waiting until no query reads the former collection")
 	return out, m.change(ctx, func(list *List) error {
 		i := list.named(from.Collection)
 		if i < 0 || list.Generations[i].Moving == nil {
 			return fmt.Errorf("collection %q has left the list of stream %q meanwhile", from.Collection, m.cfg.Stream)
 		}
-		list.Moved = append(list.Moved, Moved{Collection: from.Collection, Into: into.Collection, Deleted: list.Generations[i].Moving.Deleted})
+		list.Moved = append(list.Moved, Moved{Collection: from.Collection, UUID: from.Moving.UUID, Into: into.Collection, Deleted: list.Generations[i].Moving.Deleted})
 		list.Generations = slices.Delete(list.Generations, i, i+1)
 		return nil
 	})
 }
 
-// undo takes back that a generation is moving.
-func (m *Mover) undo(ctx context.Context, collection string) error {
-	if err := (store.Collection{Database: m.cfg.Database, Name: collection}).Unfence(ctx); err != nil {
+// undo takes back that a generation is moving, unless a daemon has added another one for its
+// target meanwhile. Then it stays marked, so that no other daemon uses it.
+func (m *Mover) undo(ctx context.Context, from *Generation) error {
+	if err := (store.Collection{Database: m.cfg.Database, Name: from.Collection}).Unfence(ctx); err != nil {
 		return err
 	}
-	return m.mark(ctx, collection, nil)
+	return m.change(ctx, func(list *List) error {
+		if i := list.named(from.Collection); i >= 0 && list.find(from.Target) < 0 {
+			list.Generations[i].Moving = nil
+		}
+		return nil
+	})
 }
 
 // keepLonger makes MongoDB keep documents with longer windows than those of daemons until
@@ -466,7 +535,7 @@ func (m *Mover) keepLonger(ctx context.Context, from, into *Generation) error {
 	if err != nil || !there {
 		return err
 	}
-	longest := m.cfg.Granularity
+	longest := time.Duration(from.Moving.As.Seconds) * time.Second
 	if from.Storage == store.Bucket {
 		if longest, err = (store.Collection{Database: m.cfg.Database, Name: from.Collection}).LongestWindow(ctx, longest); err != nil {
 			return err
@@ -479,6 +548,9 @@ func (m *Mover) keepLonger(ctx context.Context, from, into *Generation) error {
 // interrupted, copied them.
 func (m *Mover) dropOrphans(ctx context.Context, source, target copier, o store.Origin, done string) error {
 	for seen, err := range target.Sensors(ctx, telemetry.SensorQuery{After: done}) {
+		if err == nil {
+			err = m.right.permit(ctx)
+		}
 		if err != nil {
 			return fmt.Errorf("list the sensors of the target: %w", err)
 		}
@@ -495,6 +567,9 @@ func (m *Mover) dropDeleted(ctx context.Context, source, target copier, o store.
 	if _, there, err := source.Newest(ctx, sensor); err != nil || there {
 		return err
 	}
+	if err := m.stands(ctx, o); err != nil {
+		return err
+	}
 	left, err := target.DropCopies(ctx, o, sensor)
 	if err != nil || !left {
 		return err
@@ -506,6 +581,17 @@ func (m *Mover) dropDeleted(ctx context.Context, source, target copier, o store.
 		}
 		return nil
 	})
+}
+
+// stands returns nil if the origin exists. Then what was not found in it before was deleted; its
+// name is never used again. Otherwise another process has finished the move, and the copies are
+// all there is.
+func (m *Mover) stands(ctx context.Context, o store.Origin) error {
+	info, err := store.Collection{Database: m.cfg.Database, Name: o.Collection}.Lookup(ctx)
+	if err == nil && (info == nil || !info.UUID.Equal(o.UUID)) {
+		err = fmt.Errorf("collection %q is gone: did another process move it?", o.Collection)
+	}
+	return err
 }
 
 // copyAll copies all readings.
@@ -555,6 +641,9 @@ func (m *Mover) copySensor(ctx context.Context, source, target copier, o store.O
 	}
 	n, err := target.TakeCopies(ctx, o, sensor, readings)
 	if errors.Is(err, store.ErrOtherCopies) {
+		if err := errors.Join(m.right.permit(ctx), m.stands(ctx, o)); err != nil {
+			return err
+		}
 		if _, err = target.DropCopies(ctx, o, sensor); err == nil {
 			n, err = target.TakeCopies(ctx, o, sensor, readings)
 		}
@@ -580,7 +669,13 @@ func (m *Mover) copyParts(ctx context.Context, source, target *bucket.Store, o s
 		if err := m.right.permit(ctx); err != nil {
 			return err
 		}
-		if err := target.CopyParts(ctx, o, source, batch); err != nil {
+		gone, err := target.CopyParts(ctx, o, source, batch)
+		if err == nil && len(gone) > 0 {
+			if err = m.stands(ctx, o); err == nil {
+				err = target.RemoveCopies(ctx, gone)
+			}
+		}
+		if err != nil {
 			return err
 		}
 		batch, bytes = batch[:0], 0
@@ -653,14 +748,15 @@ func (m *Mover) save(ctx context.Context, o store.Origin, sensor string) error {
 // that, with their views.
 func (m *Mover) dropMoved(ctx context.Context, list *List) error {
 	for _, moved := range list.Moved {
-		c := m.cfg.Database.Collection(moved.Collection)
-		if moved.Dropped {
-			if info, err := (store.Collection{Database: m.cfg.Database, Name: moved.Collection}).Lookup(ctx); err != nil {
-				return err
-			} else if info == nil {
-				continue
-			}
-		} else {
+		info, err := (store.Collection{Database: m.cfg.Database, Name: moved.Collection}).Lookup(ctx)
+		if err != nil {
+			return err
+		}
+		there := info != nil && info.UUID.Equal(moved.UUID)
+		if moved.Dropped && !there {
+			continue
+		}
+		if !moved.Dropped {
 			if err := machine.Pause(ctx, m.cfg.Pause); err != nil {
 				return err
 			}
@@ -676,7 +772,10 @@ func (m *Mover) dropMoved(ctx context.Context, list *List) error {
 				return err
 			}
 		}
-		if err := c.Drop(ctx); err != nil {
+		if !there {
+			continue
+		}
+		if err := m.cfg.Database.Collection(moved.Collection).Drop(ctx); err != nil {
 			return fmt.Errorf("drop collection %q, whose readings are in %q: %w", moved.Collection, moved.Into, err)
 		}
 		if err := (store.View{Database: m.cfg.Database, Stream: moved.Collection}).Remove(ctx); err != nil {

@@ -42,7 +42,9 @@ type Generation struct {
 
 // Moving says how far the readings of a generation are copied.
 type Moving struct {
-	Into string `bson:"into" json:"into"` // collection of another generation
+	Into string      `bson:"into" json:"into"` // collection of another generation
+	UUID bson.Binary `bson:"uuid" json:"-"`    // of the collection that is moved
+	As   Form        `bson:"as" json:"-"`
 	// Released: no daemon has readings left for it, nor will one have. Before that nothing is
 	// copied.
 	Released bool   `bson:"released" json:"-"`
@@ -51,11 +53,22 @@ type Moving struct {
 	Deleted []string `bson:"deleted,omitempty" json:"-"`
 }
 
+// A Form is what buckets are like that are made of a time series. It stays the same for a whole
+// move.
+type Form struct {
+	Seconds     int          `bson:"seconds"` // granularity
+	Format      store.Format `bson:"format"`
+	MaxReadings int          `bson:"max_readings"`
+	MaxBytes    int          `bson:"max_bytes"`
+	View        bool         `bson:"view"` // they are shown by the flat view, which cannot read compressed blocks
+}
+
 // A Moved is a former generation, whose readings are in another one.
 type Moved struct {
-	Collection string `bson:"collection"`
-	Into       string `bson:"into"`
-	Dropped    bool   `bson:"dropped"` // or it is about to be
+	Collection string      `bson:"collection"`
+	UUID       bson.Binary `bson:"uuid"`
+	Into       string      `bson:"into"`
+	Dropped    bool        `bson:"dropped"` // or it is about to be
 	// Deleted are sensors that were deleted while they were copied into a time series. Queries
 	// leave the copies out.
 	Deleted []string `bson:"deleted,omitempty"`
@@ -99,13 +112,21 @@ func (l *List) Of(t Target) string {
 	return l.Generations[len(l.Generations)-1].Collection
 }
 
-// hidden returns the collections whose copies are not part of answers about the sensor.
+// hidden returns the collections whose copies are not part of answers about the sensor: those of
+// the list, whether they are being moved or will be while the answer is read, and those that the
+// sensor was deleted from.
 func (l *List) hidden(sensor string) (out []string) {
-	for i := range l.Generations {
-		if g := &l.Generations[i]; g.Moving != nil {
-			out = append(out, g.Collection)
+	if len(l.Generations) > 1 {
+		for i := range l.Generations {
+			out = append(out, l.Generations[i].Collection)
 		}
 	}
+	return append(out, l.deletedFrom(sensor)...)
+}
+
+// deletedFrom returns the collections from which copies of a sensor are left in a time series,
+// although it was deleted.
+func (l *List) deletedFrom(sensor string) (out []string) {
 	for i := range l.Moved {
 		if m := &l.Moved[i]; slices.Contains(m.Deleted, sensor) {
 			out = append(out, m.Collection)
@@ -119,6 +140,12 @@ func (g *Generation) fits(t Target) bool {
 	return slices.ContainsFunc(append([]Target{g.Target}, g.Was...), func(have Target) bool {
 		return have.Storage == t.Storage && (have.Compressor == t.Compressor || have.Compressor == "" || t.Compressor == "")
 	})
+}
+
+// isTarget reports whether a place of claim.Config is a target that the generation fits, and not
+// the name of a collection.
+func (g *Generation) isTarget(place string) bool {
+	return strings.Contains(place, "/") && g.fits(ParseTarget(place))
 }
 
 // Read returns a stream's list, nil if it has none yet.
@@ -141,7 +168,7 @@ type registry struct {
 	database *mongo.Database
 	stream   string
 	rollups  bool          // the stream has them, so it stays in one collection
-	pause    time.Duration // before a new generation is written
+	pause    time.Duration // until all daemons have read a change
 }
 
 // errRaced says that another daemon changed the list at the same moment.

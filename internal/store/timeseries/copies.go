@@ -116,29 +116,34 @@ func (s *Store) takeChunk(ctx context.Context, sensor string, chunk []copied) (e
 		if missing, err = s.missing(ctx, sensor, chunk); err != nil || len(missing) == 0 {
 			return err
 		}
-		if err = s.insertCopies(ctx, missing); err == nil {
+		var settled bool
+		if settled, err = s.insertCopies(ctx, missing); err == nil {
 			return nil
+		}
+		if !settled {
+			break
 		}
 	}
 	return fmt.Errorf("insert copies of sensor %q into collection %q: %w", sensor, s.Name, err)
 }
 
 // insertCopies sends copies on a logical session of their own. If the outcome is unknown, it
-// waits until the command has ended or can no longer begin, see unanswered.
-func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) error {
+// waits until the command has ended or can no longer begin, see unanswered, and then reports that
+// this is settled.
+func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (settled bool, err error) {
 	session, err := s.startSession()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
 	ctx = mongo.NewSessionContext(ctx, session)
 	short, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
-	_, err = s.Majority.InsertMany(short, copies, options.InsertMany().SetOrdered(false))
-	if err == nil {
-		return nil
+	if _, err = s.Majority.InsertMany(short, copies, options.InsertMany().SetOrdered(false)); err == nil {
+		return true, nil
 	}
-	return errors.Join(err, (store.WriteConcern{}).Fence(ctx, s.Database))
+	fenced := (store.WriteConcern{}).Fence(ctx, s.Database)
+	return fenced == nil, errors.Join(err, fenced)
 }
 
 // missing returns the documents of the readings that are not in the collection.
@@ -150,11 +155,8 @@ func (s *Store) missing(ctx context.Context, sensor string, chunk []copied) (out
 	for i, c := range chunk {
 		ids[i] = c.id
 	}
-	cursor, err := s.Majority.Find(ctx, bson.D{
-		{Key: idField, Value: sensor},
-		{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.DateTime(chunk[0].ms)}, {Key: "$lte", Value: bson.DateTime(chunk[len(chunk)-1].ms)}}},
-		{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}},
-	}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	those := filter(telemetry.Query{Sensor: sensor, From: chunk[0].ms, To: chunk[len(chunk)-1].ms + 1})
+	cursor, err := s.Majority.Find(ctx, append(those, bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}), options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	var found []struct {
 		ID bson.ObjectID `bson:"_id"`
 	}
