@@ -70,7 +70,7 @@ func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Expe
 // commands returns the program's command and all below it.
 func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 	root := newGroup("brim", "Ingest telemetry over HTTP and gRPC and store it in MongoDB",
-		newServe(p), newLoad(p), newQuery(p), newDelete(p), newExport(p), newImport(p), newBench(p, all), newAdvise(p), newDoctor(p), newSeal(p), newCompact(p), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
+		newServe(p), newLoad(p), newQuery(p), newDelete(p), newExport(p), newImport(p), newBench(p, all), newAdvise(p), newDoctor(p), newSeal(p), newCompact(p), newMove(p), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
 	root.AddCommand(removed()...)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = readVersion().Line()

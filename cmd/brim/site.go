@@ -136,7 +136,7 @@ func streamsOf(s *daemon.Status) ([]daemon.Stream, error) {
 			return nil, errors.New("the daemon does not tell its streams: is it of another version?")
 		}
 		out = append(out, daemon.Stream{
-			Name: one.Name, Storage: store.Storage(one.Storage), Granularity: granularity,
+			Name: one.Name, Storage: store.Storage(one.Storage), Granularity: granularity, BucketFormat: store.Format(one.BucketFormat),
 			BucketMaxReadings: one.BucketMaxReadings, BucketMaxBytes: one.BucketMaxBytes, MaxReadingsPerUpdate: one.MaxReadingsPerUpdate,
 			Compressor: store.Compressor(one.Compressor), Retention: time.Duration(one.RetentionSeconds) * time.Second,
 		})

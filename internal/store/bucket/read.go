@@ -140,7 +140,7 @@ func (w *walk) filter() bson.D {
 		}
 		filter = append(filter, bson.E{Key: "_id.b", Value: bson.D{{Key: "$nin", Value: starts}}})
 	}
-	return w.store.ofSensor(w.query.Sensor, filter)
+	return w.store.ofSensor(w.query.Sensor, withoutCopies(filter, w.query.Hidden))
 }
 
 // startingIn matches the documents of a sensor whose windows start in a span.
@@ -234,7 +234,7 @@ func (w *walk) asOfOneMoment(start int64, docs []bson.Raw) ([]bson.Raw, error) {
 // their start.
 func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
 	projection := append(slices.Clone(w.projection), bson.E{Key: "w", Value: 1}, bson.E{Key: "full", Value: 1})
-	windows := w.store.ofSensor(w.query.Sensor, bson.D{startingIn(w.query.Sensor, from, to)})
+	windows := w.store.ofSensor(w.query.Sensor, withoutCopies(bson.D{startingIn(w.query.Sensor, from, to)}, w.query.Hidden))
 	found := make(map[int64][]bson.Raw)
 	for doc, err := range w.store.Each(w.ctx, windows, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection), 0) {
 		var start int64
@@ -258,6 +258,9 @@ func fitTogether(docs []bson.Raw) bool {
 	closed := true
 	for _, doc := range docs {
 		g, p := grainOf(doc), doc.Lookup("_id", "p").AsInt64()
+		if p < 0 { // a copy
+			continue
+		}
 		if g != grain {
 			grain, next, closed = g, 0, true
 		}

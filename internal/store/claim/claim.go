@@ -75,9 +75,15 @@ type Config struct {
 	// Unreachable returns the addresses of other holders that this process could not
 	// reach recently. They read it in the claims. Nil: there are none.
 	Unreachable func() []string
-	Logger      *slog.Logger          // nil: nothing is logged
-	Registerer  prometheus.Registerer // nil: metrics are kept and not registered
-	Now         func() time.Time      // nil: time.Now
+	// Places returns where the readings of a session go, by stream, for `brim move`: a
+	// collection, or a target if that is not known yet. Nil: nothing is known.
+	Places func(session string) map[string]string
+	// Unstored returns the sessions with readings that a later process has to store. Their
+	// claims remain when this one ends. Nil: there are none.
+	Unstored   func() []string
+	Logger     *slog.Logger          // nil: nothing is logged
+	Registerer prometheus.Registerer // nil: metrics are kept and not registered
+	Now        func() time.Time      // nil: time.Now
 }
 
 // Holder is a process that claims sessions.
@@ -99,6 +105,18 @@ type Holder struct {
 	LongWindows bool `bson:"long_windows"`
 	// Generations: it reads all collections of a stream; earlier releases read one.
 	Generations bool `bson:"generations"`
+	// Moves: it leaves out copies of readings that `brim move` is still making.
+	Moves bool `bson:"moves"`
+	// Writes says where new readings go, by stream.
+	Writes map[string]string `bson:"writes,omitempty"`
+}
+
+// ID names the process's journal, or without one the process.
+func (h *Holder) ID() string {
+	if h.Dir == "" {
+		return fmt.Sprintf("%s:%d", h.Host, h.Pid)
+	}
+	return h.Host + ":" + h.Dir
 }
 
 // sameLock reports whether both had the same file locked, so that one of them has
@@ -152,6 +170,7 @@ type Claims struct {
 	sessions map[string]*session
 	drawn    []string  // the newest beats of this process, whether known to be in a document or not
 	untold   []string  // lost, and Lose did not return nil yet
+	stopped  bool      // Close has begun
 	failed   time.Time // when the last renewal failed, and with what
 	failure  error
 
@@ -173,7 +192,11 @@ type claimed struct {
 	Session     string   `bson:"_id"`
 	Beat        string   `bson:"beat"`
 	Unreachable []string `bson:"unreachable"`
-	Holder      `bson:",inline"`
+
+	Places    map[string]string `bson:"places,omitempty"` // see Config
+	Stopped   bool              `bson:"stopped"`          // the holder has ended, with readings left to store
+	Abandoned bool              `bson:"abandoned"`        // see Abandon
+	Holder    `bson:",inline"`
 }
 
 // New returns the claims of a process that has none yet; it does no I/O.
@@ -333,10 +356,14 @@ func (c *Claims) write(ctx context.Context, sessions []string) (others []string,
 		s := c.sessions[name]
 		// An upsert, so that each claim that does not match comes back as a
 		// separate error.
+		next := claimed{Session: name, Beat: beat, Unreachable: unreachable, Holder: c.cfg.Holder, Stopped: c.stopped}
+		if c.cfg.Places != nil {
+			next.Places = c.cfg.Places(name)
+		}
 		updates[i] = bson.D{
 			{Key: "q", Value: bson.D{{Key: "_id", Value: name}, {Key: "beat", Value: s.beat}}},
 			{Key: "u", Value: bson.D{
-				{Key: "$set", Value: claimed{Session: name, Beat: beat, Unreachable: unreachable, Holder: c.cfg.Holder}},
+				{Key: "$set", Value: next},
 				{Key: "$currentDate", Value: bson.D{{Key: "renewed", Value: true}}},
 			}},
 			{Key: "upsert", Value: true},
@@ -403,9 +430,9 @@ func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, e
 		case slices.Contains(c.drawn, theirs.Beat): // the answer to an earlier attempt was lost, or the database was restored
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
-		case s.ours:
+		case s.ours, theirs.Abandoned:
 			c.lose(&HeldError{theirs.Session, theirs.Holder})
-		case c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience:
+		case theirs.Stopped, c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience:
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
 		case s.watched == "":
@@ -481,10 +508,13 @@ func (c *Claims) removeForgotten(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	old := bson.D{{Key: "$lt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", forgotten.Milliseconds()}}}}}}
-	c.remove(ctx, bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "$expr", Value: old}}}, {Key: "limit", Value: 0}}})
+	// A journal may hold readings for ever, see Uses.
+	noJournal := bson.E{Key: "dir", Value: bson.D{{Key: "$exists", Value: false}}}
+	c.remove(ctx, bson.A{bson.D{{Key: "q", Value: bson.D{noJournal, {Key: "$expr", Value: old}}}, {Key: "limit", Value: 0}}})
 }
 
-// Close releases all claims, within ctx. Nothing may be written afterwards.
+// Close releases the claims, within ctx, but for those of sessions with readings that a later
+// process has to store. Nothing may be written afterwards.
 func (c *Claims) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -492,7 +522,15 @@ func (c *Claims) Close(ctx context.Context) {
 		return // claims that are not released expire
 	}
 	defer c.end()
-	c.release(ctx, nil)
+	var kept []string
+	if c.cfg.Unstored != nil {
+		kept = slices.DeleteFunc(c.cfg.Unstored(), func(name string) bool { return c.sessions[name] == nil || !c.sessions[name].ours })
+	}
+	c.stopped = true
+	if _, err := c.write(ctx, kept); err != nil {
+		c.cfg.Logger.Debug("mark claims on sessions as those of a daemon that has stopped", "err", err)
+	}
+	c.release(ctx, kept)
 }
 
 // A Store writes pending rows, see queue.Store.

@@ -24,7 +24,8 @@
 //
 // With one generation, a call costs no more than that of its store.
 //
-// registry.go has the list, read.go merges what the generations answer.
+// registry.go has the list, read.go merges what the generations answer, move.go empties
+// generations into another one.
 package generation
 
 import (
@@ -103,6 +104,7 @@ type routes struct {
 	current one
 	earlier map[string]one // by session, if it is not current
 	all     []one          // each once
+	names   map[one]string // collections
 }
 
 // New checks cfg; it does no I/O.
@@ -219,7 +221,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 	if s.cfg.Rollup > 0 && len(list.Generations) > 1 {
 		return &store.MismatchError{
 			Collection: list.Generations[1].Collection, What: "readings of", Have: "stream " + s.cfg.Stream, Want: "rollups, which need a single collection",
-			Hint: "start all daemons of the stream without rollup",
+			Hint: "start all daemons of the stream without rollup, or move all readings into one collection with `brim move " + s.cfg.Stream + "`",
 		}
 	}
 	current, err := s.fitting(list, s.target())
@@ -233,7 +235,10 @@ func (s *Store) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := &routes{current: now.ones[current], earlier: make(map[string]one)}
+	r := &routes{current: now.ones[current], earlier: make(map[string]one), names: make(map[one]string)}
+	for i, of := range now.ones {
+		r.names[of] = now.list.Generations[i].Collection
+	}
 	r.all = append(r.all, r.current)
 	for session, t := range s.cfg.Earlier {
 		i, err := s.fitting(list, t)
@@ -248,6 +253,9 @@ func (s *Store) Prepare(ctx context.Context) error {
 		}
 	}
 	for i, of := range now.ones {
+		if now.list.Generations[i].Moving != nil {
+			continue
+		}
 		if !slices.Contains(r.all, of) && list.gone[now.list.Generations[i].Collection] {
 			continue // removed by hand; nothing of it is needed
 		}
@@ -295,7 +303,7 @@ func (s *Store) name(g *Generation) error {
 	defer s.mu.Unlock()
 	if s.named {
 		if s.ones[g.Collection] != s.own {
-			return fmt.Errorf("stream %q: the list of its collections was changed by hand: restart the daemon", s.cfg.Stream)
+			return fmt.Errorf("stream %q: its readings were moved into another collection; restart the daemon", s.cfg.Stream)
 		}
 		return nil
 	}
@@ -356,6 +364,15 @@ func (r *routes) of(session string) one {
 		return to
 	}
 	return r.current
+}
+
+// PlaceOf returns the collection that readings of this journal's sessions are written to; before
+// the stream is prepared, their target.
+func (s *Store) PlaceOf(session string) string {
+	if r := s.routes.Load(); r != nil {
+		return r.names[r.of(session)]
+	}
+	return s.TargetOf(session)
 }
 
 // TargetOf returns the target of this journal's sessions, for telemetry.Unstored.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,52 @@ func (s *Store) forSensor(ctx context.Context, sensor string) (*seen, error) {
 	return n, nil
 }
 
+// errMoved says that an answer may lack readings.
+func errMoved(stream string, err error) error {
+	return &telemetry.Error{
+		Kind: telemetry.Unavailable, Code: "stream_moved", RetryAfter: time.Second, Err: err,
+		Message: fmt.Sprintf("readings of stream %q were moved into another collection during the read, so the answer would be incomplete; ask again", stream),
+	}
+}
+
+// check ends an answer from several generations. A collection is dropped some time after it
+// left the list, so an answer that took longer may have missed its readings: then check returns
+// an error in place of err, which may be nil.
+func (s *Store) check(ctx context.Context, n *seen, err error) error {
+	if len(n.ones) == 1 || time.Since(n.at) < settle {
+		return err
+	}
+	list, failed := Read(ctx, s.cfg.Database, s.cfg.Stream)
+	if failed != nil || list == nil {
+		return cmp.Or(err, failed)
+	}
+	for _, g := range n.list.Generations {
+		if slices.ContainsFunc(list.Moved, func(m Moved) bool { return m.Collection == g.Collection && m.Dropped }) {
+			return errMoved(s.cfg.Stream, err)
+		}
+	}
+	return err
+}
+
+// checked adds check to an answer.
+func checked[T any](ctx context.Context, s *Store, n *seen, of iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		for item, err := range of {
+			if err != nil {
+				yield(none, s.check(ctx, n, err))
+				return
+			}
+			if !yield(item, nil) {
+				return
+			}
+		}
+		if err := s.check(ctx, n, nil); err != nil {
+			yield(none, err)
+		}
+	}
+}
+
 // learn makes the list, read at a time, the one for queries.
 func (s *Store) learn(list *List, at time.Time) (*seen, error) {
 	s.mu.Lock()
@@ -114,6 +161,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 			yield(telemetry.Reading{}, err)
 			return
 		}
+		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.ones) == 1 {
 			n.ones[0].Readings(ctx, q)(yield)
 			return
@@ -129,7 +177,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 			all = joined(all, func(a, b telemetry.Reading) bool { return a.Time.Equal(b.Time) }, lastWins)
 		}
 		left := q.Limit
-		for r, err := range all {
+		for r, err := range checked(ctx, s, n, all) {
 			if left--; !yield(r, err) || err != nil || left == 0 {
 				return
 			}
@@ -162,6 +210,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			yield(telemetry.Summary{}, err)
 			return
 		}
+		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.ones) == 1 || q.Gone { // only the first can have rollups
 			n.ones[0].Summary(ctx, q)(yield)
 			return
@@ -178,7 +227,8 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			of[i] = n.ones[i].Summary(ctx, part)
 		}
 		all := merged(of, func(a, b telemetry.Summary) int { return cmp.Compare(a.Start, b.Start) })
-		joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)(yield)
+		all = joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)
+		checked(ctx, s, n, all)(yield)
 	}
 }
 
@@ -199,11 +249,12 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 			return
 		}
 		all := merged(of, func(a, b telemetry.SensorSeen) int { return strings.Compare(a.Sensor, b.Sensor) })
-		left := q.Limit
-		for one, err := range joined(all, func(a, b telemetry.SensorSeen) bool { return a.Sensor == b.Sensor }, func(a, b telemetry.SensorSeen) telemetry.SensorSeen {
+		all = joined(all, func(a, b telemetry.SensorSeen) bool { return a.Sensor == b.Sensor }, func(a, b telemetry.SensorSeen) telemetry.SensorSeen {
 			a.Newest = max(a.Newest, b.Newest)
 			return a
-		}) {
+		})
+		left := q.Limit
+		for one, err := range checked(ctx, s, n, all) {
 			if left--; !yield(one, err) || err != nil || left == 0 {
 				return
 			}
@@ -253,14 +304,18 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 	})
 }
 
-// Delete implements read.Source.
+// Delete implements read.Source. Readings that are being moved are deleted in their
+// former collection first, so that a copy is either deleted here, or made after that and
+// removed by the mover, see Mover.
 func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 	n, err := s.forSensor(ctx, sensor)
 	if err != nil {
 		return 0, err
 	}
+	ones := slices.Clone(n.ones)
+	slices.SortStableFunc(ones, func(a, b one) int { return cmp.Compare(s.written(a), s.written(b)) })
 	sum, unknown := int64(0), false
-	for i, of := range n.ones {
+	for i, of := range ones {
 		deleted, err := of.Delete(ctx, sensor)
 		if err != nil {
 			return 0, deletedInPart(err, i)
@@ -272,6 +327,14 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 		return -1, nil
 	}
 	return sum, nil
+}
+
+// written is 1 for the generation that this process writes, and 0 for others.
+func (s *Store) written(of one) int {
+	if of == s.own {
+		return 1
+	}
+	return 0
 }
 
 // deletedInPart returns err, with a message that is right if some generations are emptied.

@@ -35,6 +35,30 @@ type Generation struct {
 	// Was are targets that the collection had before `brim recompress` or `brim migrate`.
 	// Readings for them may be stored in it.
 	Was []Target `bson:"was,omitempty" json:"-"`
+	// Moving is set while its readings are moved into another generation. Then nothing is
+	// written to it.
+	Moving *Moving `bson:"moving,omitempty" json:"moving,omitempty"`
+}
+
+// Moving says how far the readings of a generation are copied.
+type Moving struct {
+	Into string `bson:"into" json:"into"` // collection of another generation
+	// Released: no daemon has readings left for it, nor will one have. Before that nothing is
+	// copied.
+	Released bool   `bson:"released" json:"-"`
+	Done     string `bson:"done" json:"-"` // up to this sensor, all readings are copied
+	// Deleted becomes that of Moved.
+	Deleted []string `bson:"deleted,omitempty" json:"-"`
+}
+
+// A Moved is a former generation, whose readings are in another one.
+type Moved struct {
+	Collection string `bson:"collection"`
+	Into       string `bson:"into"`
+	Dropped    bool   `bson:"dropped"` // or it is about to be
+	// Deleted are sensors that were deleted while they were copied into a time series. Queries
+	// leave the copies out.
+	Deleted []string `bson:"deleted,omitempty"`
 }
 
 // State is that of a generation.
@@ -52,13 +76,42 @@ type List struct {
 	Version     int64        `bson:"version"` // of the list, which changes with each change
 	Last        int          `bson:"last"`    // the highest number of a generation ever
 	Generations []Generation `bson:"generations"`
+	Moved       []Moved      `bson:"moved,omitempty"`
 
 	gone map[string]bool // collections that do not exist
 }
 
 // find returns the generation that a target has, -1 if there is none.
 func (l *List) find(t Target) int {
-	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.fits(t) })
+	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Moving == nil && g.fits(t) })
+}
+
+// named returns the generation with a collection, -1 if there is none.
+func (l *List) named(collection string) int {
+	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Collection == collection })
+}
+
+// Of returns the collection that a target has, that of the newest generation if it has none.
+func (l *List) Of(t Target) string {
+	if i := l.find(t); i >= 0 {
+		return l.Generations[i].Collection
+	}
+	return l.Generations[len(l.Generations)-1].Collection
+}
+
+// hidden returns the collections whose copies are not part of answers about the sensor.
+func (l *List) hidden(sensor string) (out []string) {
+	for i := range l.Generations {
+		if g := &l.Generations[i]; g.Moving != nil {
+			out = append(out, g.Collection)
+		}
+	}
+	for i := range l.Moved {
+		if m := &l.Moved[i]; slices.Contains(m.Deleted, sensor) {
+			out = append(out, m.Collection)
+		}
+	}
+	return out
 }
 
 // fits reports whether readings for the target are in the generation.
@@ -166,7 +219,8 @@ func (r *registry) change(ctx context.Context, list *List) error {
 	result, err := r.database.Collection(Collection).UpdateOne(ctx,
 		bson.D{{Key: "_id", Value: r.stream}, {Key: "version", Value: was}},
 		bson.D{{Key: "$set", Value: bson.D{
-			{Key: "version", Value: list.Version}, {Key: "last", Value: list.Last}, {Key: "generations", Value: list.Generations},
+			{Key: "version", Value: list.Version}, {Key: "last", Value: list.Last},
+			{Key: "generations", Value: list.Generations}, {Key: "moved", Value: list.Moved},
 		}}})
 	switch {
 	case err != nil:
