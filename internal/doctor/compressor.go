@@ -19,10 +19,10 @@ const (
 	// leastSample is where a ratio starts to mean something.
 	leastSample = 1 << 20
 	// leastData is the size of a collection, before compression, from which on a
-	// move is worthwhile.
+	// change is worthwhile.
 	leastData = 16 << 20
 	// leastSaving is the part of the file from which on another compressor is worth a
-	// move: zstd costs CPU, and estimates are off, against collections of 6.0.5 by 2
+	// change: zstd costs CPU, and estimates are off, against collections of 6.0.5 by 2
 	// to 18 % of the ratio.
 	leastSaving = 0.2
 )
