@@ -19,10 +19,10 @@ const (
 	// leastSample is where a ratio starts to mean something.
 	leastSample = 1 << 20
 	// leastData is the size of a collection, before compression, from which on a
-	// move is worthwhile.
+	// change is worthwhile.
 	leastData = 16 << 20
 	// leastSaving is the part of the file from which on another compressor is worth a
-	// move: zstd costs CPU, and estimates are off, against collections of 6.0.5 by 2
+	// change: zstd costs CPU, and estimates are off, against collections of 6.0.5 by 2
 	// to 18 % of the ratio.
 	leastSaving = 0.2
 )
@@ -91,8 +91,8 @@ func compressor(f *facts) []Finding {
 		out = append(out, advice("compressor", fmt.Sprintf("compressor: stream %s has %s, zstd would leave %.0f %% of its file", s.Name, c.compressor, percent*then/now),
 			fmt.Sprintf("%d of its documents, %s, packed in blocks as the engine does: %s makes %s of them, zstd %s. Of the %s that its file holds now, about %s would be left",
 				t.documents, size(float64(t.bytes)), c.compressor, size(now), size(then), size(used), left),
-			"brim recompress --stream "+s.Name+" --to zstd, and compressor: zstd for the stream in the daemon's configuration",
-			fmt.Sprintf("disk for both until --drop-old, about %s; checkpoints take 1.7 times the CPU, where it was measured; daemons go on meanwhile", left))...)
+			"compressor: zstd for the stream in the daemon's configuration, and a restart, for what is written from then on; then brim move "+s.Name+" for the rest",
+			fmt.Sprintf("disk for both while brim move runs, about %s; checkpoints take 1.7 times the CPU, where it was measured; daemons go on meanwhile", left))...)
 	}
 	return out
 }

@@ -35,7 +35,6 @@ const (
 
 // Names of the diagnoses: headings of the runbook.
 const (
-	foundFenced     = "fenced" // found in the collections and not in the signals, see maintenance.go
 	foundAway       = "unresponsive"
 	foundDiskFull   = "disk_full"
 	foundNetwork    = "network"
@@ -230,7 +229,7 @@ var diagnoses = []diagnosis{
 		name: foundProcessor, cause: "CPU-bound: host CPU saturated, most of it by mongod",
 		because: []string{foundHistory, foundCache, foundEviction}, holds: cpuIs(foundProcessor), signals: []string{processor}, why: (*Seen).cpuUse,
 		symptom:  "host CPU saturated, most of it by mongod, and writes are slower than usual.",
-		look:     "\"CPU busy\" beside \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not recompress here.",
+		look:     "\"CPU busy\" beside \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not change to it here.",
 		remedies: cpuRemedies,
 	},
 	{
@@ -358,7 +357,7 @@ func sealingBehind(s *Seen) Class {
 // Diagnoses returns the names of all that can slow writes down, causes before
 // what follows from them. They are headings of the runbook.
 func Diagnoses() []string {
-	names := []string{foundFenced}
+	names := make([]string, 0, len(diagnoses))
 	for i := range diagnoses {
 		names = append(names, diagnoses[i].name)
 	}

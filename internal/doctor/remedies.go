@@ -44,15 +44,15 @@ func mergeMore() remedy {
 
 func smallerDocuments() remedy {
 	return remedy{
-		action: "append to smaller documents: brim migrate --granularity 1m, or a smaller --bucket-max-readings of brim serve",
-		cost:   "more documents, and a few percent more bytes; the migration copies the collection while it is being written, which loads the disk",
+		action: "append to smaller documents: a shorter --granularity of brim serve, like 1m, or a smaller --bucket-max-readings",
+		cost:   "a restart of the daemons for --granularity; more documents, and a few percent more bytes",
 	}
 }
 
 func compressMore() remedy {
 	return remedy{
-		action: "write fewer bytes: brim recompress --to zstd",
-		cost:   "more CPU time at checkpoints and reads; a copy of the collection while it runs, so free disk space for it",
+		action: "write fewer bytes: restart the daemons with --compressor zstd, which applies to what is written from then on; brim move STREAM compresses the rest",
+		cost:   "more CPU time at checkpoints and reads; brim move writes all that was stored before once more, which loads the disk and needs space on it meanwhile",
 	}
 }
 

@@ -138,7 +138,7 @@ func TestZstdIsAdvisedForWhatItSaves(t *testing.T) {
 	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Collection: "snappy", Storage: store.Bucket}, {Name: "moved", Collection: "zstd", Storage: store.Bucket}}})
 	found := advised(t, b, "stream readings has snappy")
 	require.NotNil(t, found)
-	assert.Contains(t, found.Action, "brim recompress --stream readings --to zstd")
+	assert.Contains(t, found.Action, "brim move readings")
 	assert.Nil(t, advised(t, b, "stream moved"))
 
 	f := b.facts()
