@@ -160,7 +160,7 @@ func StillKnown(ctx context.Context) error {
 	if err := i.Check(); err != nil || i.guard == nil {
 		return err
 	}
-	return i.countRequest(i.guard.now())
+	return i.countRequests(i.guard.now(), 1)
 }
 
 // Challenge adds to the header of an answer 401 how to authenticate. Browsers ask for

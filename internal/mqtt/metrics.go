@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -21,6 +22,13 @@ const (
 	reasonSize      = "message_too_large" // it does not fit into the journal
 )
 
+// What messages wait for that are not accepted.
+const (
+	waitJournal = "journal"
+	waitQuota   = "quota"
+	waitAccess  = "access"
+)
+
 // A refusal is why a message is refused.
 type refusal struct{ reason, text string }
 
@@ -30,9 +38,9 @@ func refuse(reason, format string, args ...any) *refusal {
 
 // Metrics are the metrics of all subscriptions.
 type Metrics struct {
-	connected, unacknowledged          *prometheus.GaugeVec
-	connects, received, dropped, waits *prometheus.CounterVec
-	refused, skipped                   *prometheus.CounterVec
+	connected, unacknowledged   *prometheus.GaugeVec
+	connects, received, dropped *prometheus.CounterVec
+	waits, refused, skipped     *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics.
@@ -49,8 +57,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		unacknowledged: gauge("brim_mqtt_unacknowledged", "QoS 1 and 2 messages received and not journaled yet."),
 		connects:       counter("brim_mqtt_connects_total", "Connections made to the broker."),
 		received:       counter("brim_mqtt_messages_total", "Messages received, including redelivered ones."),
-		dropped:        counter("brim_mqtt_dropped_total", "QoS 0 messages dropped because the journal accepted no readings."),
-		waits:          counter("brim_mqtt_waits_total", "Times that the journal did not accept messages; they are retried."),
+		dropped:        counter("brim_mqtt_dropped_total", "QoS 0 messages dropped because no messages were accepted."),
+		waits:          counter("brim_mqtt_waits_total", "Times that messages were not accepted, by what they wait for: the journal, a quota, or access of the subscription's identity. They are retried.", "reason"),
 		refused:        counter("brim_mqtt_refused_total", "Messages refused, wholly or in part, by reason. They are kept in a file: brim deadletter list --messages.", "reason"),
 		skipped:        counter("brim_mqtt_sparkplug_skipped_total", "Sparkplug messages and metrics that are not stored, by reason.", "reason"),
 	}
@@ -61,10 +69,13 @@ func (m *Metrics) of(subscription string) *metrics {
 	labels := prometheus.Labels{"subscription": subscription}
 	of := &metrics{
 		connected: m.connected.With(labels), unacknowledged: m.unacknowledged.With(labels),
-		connects: m.connects.With(labels), received: m.received.With(labels), dropped: m.dropped.With(labels), waits: m.waits.With(labels),
+		connects: m.connects.With(labels), received: m.received.With(labels), dropped: m.dropped.With(labels), waits: make(map[string]prometheus.Counter),
 		refused: m.refused.MustCurryWith(labels), skipped: m.skipped.MustCurryWith(labels),
 	}
-	for _, reason := range []string{reasonTopic, reasonEmpty, reasonNoValue, reasonSparkplug, reasonAlias, reasonPanic, reasonSize} {
+	for _, reason := range []string{waitJournal, waitQuota, waitAccess} {
+		of.waits[reason] = m.waits.WithLabelValues(subscription, reason)
+	}
+	for _, reason := range []string{reasonTopic, reasonEmpty, reasonNoValue, reasonSparkplug, reasonAlias, reasonPanic, reasonSize, access.CodeActiveSensors} {
 		of.refused.WithLabelValues(reason)
 	}
 	for _, code := range ingest.MessageCodes() {
@@ -80,7 +91,8 @@ func (m *Metrics) of(subscription string) *metrics {
 }
 
 type metrics struct {
-	connected, unacknowledged          prometheus.Gauge
-	connects, received, dropped, waits prometheus.Counter
-	refused, skipped                   *prometheus.CounterVec
+	connected, unacknowledged   prometheus.Gauge
+	connects, received, dropped prometheus.Counter
+	waits                       map[string]prometheus.Counter // by reason
+	refused, skipped            *prometheus.CounterVec
 }

@@ -39,14 +39,14 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An Inlet accepts messages; in the daemon it is an ingest.Server. Its errors are of kind
-// Unavailable, Quota or UnknownOutcome if the messages may be accepted later.
+// An Inlet accepts messages; in the daemon it is an ingest.Server.
 type Inlet interface {
-	AppendMessages(ctx context.Context, messages []ingest.Message) (map[int]*ingest.MessageError, error)
+	AppendMessages(ctx context.Context, identity string, messages []ingest.Message) (map[int]*ingest.MessageError, error)
 }
 
 // Config configures a Subscriber.
@@ -61,6 +61,7 @@ type Config struct {
 
 	Topic          string // a template
 	Stream         string // for readings if the topic has no stream; empty: the default stream
+	Identity       string // in the access file, whose rights and quotas apply; empty: none
 	Format         Format
 	QoS            int
 	Group          string // of a shared subscription; empty: not shared
@@ -165,6 +166,7 @@ type Subscriber struct {
 	manager *autopaho.ConnectionManager
 	last    atomic.Pointer[connection]
 	trouble atomic.Pointer[string] // why it is not subscribed; nil: it is
+	denied  atomic.Pointer[string] // why its identity may not send; nil: it may
 
 	waiting  chan *message
 	room     *semaphore.Weighted // bytes of waiting messages
@@ -382,10 +384,13 @@ func (s *Subscriber) down(why string) {
 	s.log.Log(context.Background(), level, "not subscribed to the MQTT broker", "why", why)
 }
 
-// Err returns why there is no subscription now, or nil.
+// Err returns why there is no subscription now, or why no messages are accepted; or nil.
 func (s *Subscriber) Err() error {
 	if why := s.trouble.Load(); why != nil {
 		return fmt.Errorf("not subscribed at %s: %s", s.server.Host, *why)
+	}
+	if why := s.denied.Load(); why != nil {
+		return fmt.Errorf("no messages are accepted: %s", *why)
 	}
 	return nil
 }
@@ -596,11 +601,11 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		var some map[int]*ingest.MessageError
 		err := s.guard(func() (err error) {
-			some, err = s.inlet.AppendMessages(ctx, messages)
+			some, err = s.inlet.AppendMessages(ctx, s.config.Identity, messages)
 			return err
 		})
 		if err == nil {
-			if waits {
+			if s.denied.Store(nil); waits {
 				s.log.Info("MQTT messages are accepted again")
 			}
 			for i, e := range some {
@@ -612,30 +617,59 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 			}
 			return true
 		}
-		switch kind := telemetry.KindOf(err); {
+		reason, until := s.waitFor(err, pause)
+		switch {
 		case ctx.Err() != nil:
 			return false
-		case kind == telemetry.Unavailable || kind == telemetry.Quota || kind == telemetry.UnknownOutcome || kind == telemetry.Internal:
+		case reason != "":
 		case len(messages) == 1:
-			reason := reasonSize
-			if errors.Is(err, errPanic) {
-				reason = reasonPanic
-			}
-			refused(from[0], &refusal{reason, err.Error()})
+			refused(from[0], refusalOf(err))
 			return true
 		default: // one of them is the cause
 			half := len(messages) / 2
 			return s.append(ctx, messages[:half], from[:half], refused) && s.append(ctx, messages[half:], from[half:], refused)
 		}
-		s.metrics.waits.Inc()
+		s.metrics.waits[reason].Inc()
 		if !waits {
 			s.log.Warn("MQTT messages are not accepted now; the broker keeps them until they are", "err", err)
 			waits = true
 		}
-		if !pauseFor(ctx, pause) {
+		if !pauseFor(ctx, until) {
 			return false
 		}
 	}
+}
+
+// waitFor returns for what messages wait that were not accepted, and how long, given the
+// pause that is due. The reason is empty if waiting does not help.
+func (s *Subscriber) waitFor(err error, pause time.Duration) (reason string, until time.Duration) {
+	var known *telemetry.Error
+	if !errors.As(err, &known) {
+		return waitJournal, pause
+	}
+	switch known.Kind {
+	case telemetry.Unavailable, telemetry.UnknownOutcome, telemetry.Internal:
+		return waitJournal, pause
+	case telemetry.Unauthenticated, telemetry.Forbidden:
+		s.denied.Store(&known.Message)
+		return waitAccess, pause
+	case telemetry.Quota:
+		if known.Code == access.CodeActiveSensors {
+			return "", 0 // those of known sensors would wait for up to an hour
+		}
+		return waitQuota, min(known.RetryAfter, longestPause)
+	default:
+		return "", 0
+	}
+}
+
+// refusalOf returns why a message is refused that cannot be appended.
+func refusalOf(err error) *refusal {
+	var known *telemetry.Error
+	if errors.As(err, &known) && (known.Code == reasonPanic || known.Code == access.CodeActiveSensors) {
+		return &refusal{known.Code, known.Message}
+	}
+	return &refusal{reasonSize, err.Error()}
 }
 
 // errPanic says that the code which processes messages panicked.
