@@ -242,12 +242,12 @@ func (d *daemon) subscribe() error {
 	if len(d.cfg.Subscriptions) == 0 {
 		return nil
 	}
-	metrics, letters := mqtt.NewMetrics(d.registry), &mqtt.LetterFile{Path: filepath.Join(d.cfg.DataDir, mqtt.LettersName)}
+	letters := &mqtt.LetterFile{Path: filepath.Join(d.cfg.DataDir, mqtt.LettersName)}
 	var all []*mqtt.Subscriber
 	var problems []error
 	for _, s := range d.cfg.Subscriptions {
 		c := s.config()
-		c.Folder, c.Letters, c.Metrics, c.Logger = d.cfg.DataDir, letters, metrics, d.log
+		c.Folder, c.Letters, c.Registerer, c.Logger = d.cfg.DataDir, letters, d.registry, d.log
 		// The client holds so many messages before it hands them over.
 		c.MaxBytes = min(d.cfg.MaxBodyBytes, heldBytes/int64(s.ReceiveMaximum))
 		one, err := mqtt.Start(c, d.ingest)

@@ -37,6 +37,7 @@ import (
 
 	"github.com/eclipse/paho.golang/autopaho"
 	"github.com/eclipse/paho.golang/paho"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/brim-telemetry/brim/internal/access"
@@ -70,8 +71,9 @@ type Config struct {
 
 	Folder  string // of the state file
 	Letters *LetterFile
-	Metrics *Metrics
-	Logger  *slog.Logger
+
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
 }
 
 // schemes are what a URL may begin with.
@@ -170,7 +172,8 @@ type Subscriber struct {
 
 	waiting  chan *message
 	room     *semaphore.Weighted // bytes of waiting messages
-	stopping chan struct{}
+	stopping context.Context     //nolint:containedctx // ends when Stop is called
+	stop     context.CancelFunc
 	abandon  context.CancelFunc // stops waiting for the journal
 	gatherer sync.WaitGroup
 	joins    sync.WaitGroup
@@ -222,12 +225,13 @@ func Start(c Config, inlet Inlet) (*Subscriber, error) {
 		return nil, err
 	}
 	s := &Subscriber{
-		config: c, server: server, inlet: inlet, metrics: c.Metrics.of(c.Name),
+		config: c, server: server, inlet: inlet, metrics: newMetrics(c.Name, c.Registerer),
 		log:      c.Logger.With("subscription", c.Name, "broker", server.Host),
 		waiting:  make(chan *message, 2*c.ReceiveMaximum),
 		room:     semaphore.NewWeighted(max(64<<20, 2*c.MaxBytes)),
-		stopping: make(chan struct{}), asked: make(map[string]time.Time),
+		asked:    make(map[string]time.Time),
 	}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	if s.template, err = parseTemplate(c.Topic); err != nil {
 		return nil, err
 	}
@@ -242,7 +246,7 @@ func Start(c Config, inlet Inlet) (*Subscriber, error) {
 	s.abandon = abandon
 	s.gatherer.Go(func() { s.gather(ctx) })
 	if err := s.connect(ctx); err != nil {
-		close(s.stopping)
+		s.stop()
 		abandon()
 		s.gatherer.Wait()
 		return nil, err
@@ -267,8 +271,9 @@ func (s *Subscriber) connect(ctx context.Context) error {
 			if err != nil {
 				return nil, err
 			}
-			s.last.Store(conn)
-			return conn, nil
+			made := newConnection(s.stopping, conn)
+			s.last.Store(made)
+			return made, nil
 		},
 		ConnectPacketBuilder: func(p *paho.Connect, _ *url.URL) (*paho.Connect, error) {
 			password, err := c.password()
@@ -340,9 +345,7 @@ func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, pr
 			err = errors.New(meaning(answer.Reasons[0]))
 		}
 		s.down(fmt.Sprintf("the broker refused to subscribe to %s: %v", filter, err))
-		select {
-		case <-time.After(pause):
-		case <-s.stopping:
+		if !pauseFor(s.stopping, pause) {
 			return
 		}
 	}
@@ -350,7 +353,9 @@ func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, pr
 
 // leaveOld ends the subscription of an earlier configuration.
 func (s *Subscriber) leaveOld(ctx context.Context, m *autopaho.ConnectionManager, filter string) {
-	old := s.state.filter()
+	s.state.mu.Lock()
+	old := s.state.Filter
+	s.state.mu.Unlock()
 	if old == filter {
 		return
 	}
@@ -360,7 +365,7 @@ func (s *Subscriber) leaveOld(ctx context.Context, m *autopaho.ConnectionManager
 			return
 		}
 	}
-	if err := s.state.setFilter(filter); err != nil {
+	if err := s.state.update(func(kept *state) { kept.Filter = filter }); err != nil {
 		s.log.Warn("cannot save the subscribed topic", "err", err)
 	}
 }
@@ -374,7 +379,7 @@ func (s *Subscriber) up(filter string, present bool) {
 // down records why there is no subscription, and logs the reason if it is new.
 func (s *Subscriber) down(why string) {
 	s.metrics.connected.Set(0)
-	if before := s.trouble.Swap(&why); before != nil && *before == why || s.isStopping() {
+	if before := s.trouble.Swap(&why); before != nil && *before == why || s.stopping.Err() != nil {
 		return
 	}
 	level := slog.LevelWarn
@@ -398,63 +403,36 @@ func (s *Subscriber) Err() error {
 // Name returns the name of the subscription.
 func (s *Subscriber) Name() string { return s.config.Name }
 
-func (s *Subscriber) isStopping() bool {
-	select {
-	case <-s.stopping:
-		return true
-	default:
-		return false
-	}
-}
-
-// receive queues a message from the client, in order of arrival. For QoS 1 and 2, the broker
-// sends at most ReceiveMaximum unacknowledged ones.
+// receive queues a message from the client, in order of arrival, once there is room for it.
+// For QoS 1 and 2, the broker sends at most ReceiveMaximum unacknowledged ones. A message is
+// given up when the connection ends: the broker sends it again, unless it is of QoS 0.
 func (s *Subscriber) receive(p paho.PublishReceived) (bool, error) {
 	s.metrics.received.Inc()
 	m := &message{packet: p.Packet, client: p.Client, at: time.Now(), bytes: int64(len(p.Packet.Payload) + len(p.Packet.Topic))}
-	if s.room.TryAcquire(m.bytes) {
-		select {
-		case s.waiting <- m:
-			s.holds(m, 1)
-			return true, nil
-		default:
-			s.room.Release(m.bytes)
-		}
+	ctx := s.stopping
+	if c := s.last.Load(); c != nil {
+		ctx = c.open
 	}
-	if !s.wait(m) && p.Packet.QoS == 0 && !s.isStopping() {
+	if m.packet.QoS == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lossyWait)
+		defer cancel()
+	}
+	if s.queue(ctx, m) {
+		s.holds(m, 1)
+	} else if m.packet.QoS == 0 && s.stopping.Err() == nil {
 		s.metrics.dropped.Inc()
 	}
 	return true, nil // without an acknowledgement
 }
 
-// wait queues a message once there is room for it. It returns false if the message is given
-// up before: the broker sends it again, unless it is of QoS 0.
-func (s *Subscriber) wait(m *message) bool {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if m.packet.QoS == 0 {
-		defer time.AfterFunc(lossyWait, cancel).Stop()
-	}
-	var lost chan struct{}
-	if c := s.last.Load(); c != nil {
-		lost = c.closed
-	}
-	watched := make(chan struct{})
-	defer close(watched)
-	go func() {
-		select {
-		case <-s.stopping:
-		case <-lost:
-		case <-watched:
-		}
-		cancel()
-	}()
+// queue returns false if ctx ended before there was room.
+func (s *Subscriber) queue(ctx context.Context, m *message) bool {
 	if s.room.Acquire(ctx, m.bytes) != nil {
 		return false
 	}
 	select {
 	case s.waiting <- m:
-		s.holds(m, 1)
 		return true
 	case <-ctx.Done():
 		s.room.Release(m.bytes)
@@ -487,7 +465,7 @@ func (s *Subscriber) gather(ctx context.Context) {
 		default:
 			select {
 			case first = <-s.waiting:
-			case <-s.stopping:
+			case <-s.stopping.Done():
 				return
 			}
 		}
@@ -499,7 +477,7 @@ func (s *Subscriber) gather(ctx context.Context) {
 				batch, size = append(batch, m), size+m.bytes
 			case <-timer.C:
 				more = false
-			case <-s.stopping:
+			case <-s.stopping.Done():
 				more = false
 			}
 		}
@@ -548,7 +526,7 @@ func (s *Subscriber) process(ctx context.Context, batch []*message) bool {
 		if !s.changed {
 			return nil
 		}
-		err := s.state.setBirths(maps.Clone(s.births))
+		err := s.state.update(func(kept *state) { kept.Births = maps.Clone(s.births) })
 		s.changed = err != nil
 		return err
 	})
@@ -629,7 +607,7 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 			half := len(messages) / 2
 			return s.append(ctx, messages[:half], from[:half], refused) && s.append(ctx, messages[half:], from[half:], refused)
 		}
-		s.metrics.waits[reason].Inc()
+		s.metrics.waits.WithLabelValues(reason).Inc()
 		if !waits {
 			s.log.Warn("MQTT messages are not accepted now; the broker keeps them until they are", "err", err)
 			waits = true
@@ -730,7 +708,7 @@ func (s *Subscriber) publish(topic string, payload []byte) {
 // Stop stops receiving, journals and acknowledges the messages it has, and disconnects. When
 // ctx ends, messages that are not journaled stay with the broker.
 func (s *Subscriber) Stop(ctx context.Context) {
-	close(s.stopping)
+	s.stop()
 	defer context.AfterFunc(ctx, s.abandon)()
 	s.gatherer.Wait()
 	pauseFor(ctx, 4*acksEvery) // until the last acknowledgements are sent

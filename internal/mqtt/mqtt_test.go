@@ -112,14 +112,14 @@ func testConfig(t *testing.T, broker *mqtttest.Broker) Config {
 	folder := t.TempDir()
 	return Config{
 		Name: "test", URL: broker.URL(), SessionExpiry: time.Hour, Topic: "site/{site}/{sensorId}", Format: Auto, QoS: 2, ReceiveMaximum: 100, MaxBytes: 1 << 20,
-		Folder: folder, Letters: &LetterFile{Path: filepath.Join(folder, LettersName)}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		Folder: folder, Letters: &LetterFile{Path: filepath.Join(folder, LettersName)}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
 // start starts a subscriber; stop ends it, at once if it is told so.
 func start(t *testing.T, c Config, inlet Inlet) (s *Subscriber, stop func(atOnce bool)) {
 	t.Helper()
-	c.Metrics = NewMetrics(prometheus.NewRegistry())
+	c.Registerer = prometheus.NewRegistry()
 	s, err := Start(c, inlet)
 	require.NoError(t, err)
 	var once sync.Once
@@ -218,7 +218,7 @@ func TestWaitsForTheJournal(t *testing.T) {
 	inlet.refuse(nil)
 	inlet.await(t, "1")
 	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.unacknowledged) == 0 })
-	assert.Positive(t, testutil.ToFloat64(s.metrics.waits[waitJournal]))
+	assert.Positive(t, testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitJournal)))
 }
 
 // Messages over a quota stay with the broker beyond ReceiveMaximum, and none is lost. A sensor
@@ -240,7 +240,7 @@ func TestHoldsMessagesOverQuota(t *testing.T) {
 		want = append(want, fmt.Sprint(n))
 	}
 	publish("site/n/s-new", "new", 1)
-	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.waits[waitQuota]) > 2 })
+	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitQuota)) > 2 })
 	assert.LessOrEqual(t, testutil.ToFloat64(s.metrics.unacknowledged), 5.0)
 	assert.Empty(t, inlet.payloads())
 	require.NoError(t, s.Err())
@@ -263,7 +263,7 @@ func TestHoldsMessagesOfADeniedIdentity(t *testing.T) {
 	publisher(t, broker)("site/n/s", "1", 1)
 	eventually(t, func() bool { return s.Err() != nil })
 	require.ErrorContains(t, s.Err(), "no messages are accepted: there is no such identity")
-	assert.Positive(t, testutil.ToFloat64(s.metrics.waits[waitAccess]))
+	assert.Positive(t, testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitAccess)))
 	inlet.refuse(nil)
 	inlet.await(t, "1")
 	awaitUp(t, s)
