@@ -73,15 +73,6 @@ func scopedKey(sender, stream, key, part string) string {
 	return scoped
 }
 
-// scopedKey returns the key of the request.
-func (in *intake) scopedKey() string {
-	sender := ""
-	if in.who != nil {
-		sender = in.who.Name
-	}
-	return scopedKey(sender, in.target.Name, in.key, in.part)
-}
-
 // A meaning is what makes the same bytes another body.
 type meaning struct {
 	form  byte

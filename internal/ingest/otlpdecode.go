@@ -29,6 +29,7 @@ import (
 type otlpTally struct {
 	points, rejected, skipped int
 	first                     string // why the first point was rejected
+	readings                  int    // that were refused before the store had the others
 }
 
 // decodeOTLP decodes an ExportMetricsServiceRequest.

@@ -51,11 +51,7 @@ func (srv *Server) serveRemoteWrite(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	stream, err := srv.stream(first(x.r.Header[streamHeader]))
-	if err != nil {
-		return err
-	}
-	in, err := x.intake(stream, query)
+	in, err := x.intake(first(x.r.Header[streamHeader]), query)
 	if err != nil {
 		return err
 	}

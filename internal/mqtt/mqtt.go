@@ -226,10 +226,10 @@ func Start(c Config, inlet Inlet) (*Subscriber, error) {
 	}
 	s := &Subscriber{
 		config: c, server: server, inlet: inlet, metrics: newMetrics(c.Name, c.Registerer),
-		log:      c.Logger.With("subscription", c.Name, "broker", server.Host),
-		waiting:  make(chan *message, 2*c.ReceiveMaximum),
-		room:     semaphore.NewWeighted(max(64<<20, 2*c.MaxBytes)),
-		asked:    make(map[string]time.Time),
+		log:     c.Logger.With("subscription", c.Name, "broker", server.Host),
+		waiting: make(chan *message, 2*c.ReceiveMaximum),
+		room:    semaphore.NewWeighted(max(64<<20, 2*c.MaxBytes)),
+		asked:   make(map[string]time.Time),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if s.template, err = parseTemplate(c.Topic); err != nil {

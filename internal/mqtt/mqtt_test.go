@@ -246,7 +246,9 @@ func TestHoldsMessagesOverQuota(t *testing.T) {
 	require.NoError(t, s.Err())
 	inlet.refuse(nil)
 	inlet.await(t, want...)
-	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.refused.WithLabelValues(access.CodeActiveSensors)) == 1 })
+	eventually(t, func() bool {
+		return testutil.ToFloat64(s.metrics.refused.WithLabelValues(access.CodeActiveSensors)) == 1
+	})
 	letters, err := c.Letters.Read()
 	require.NoError(t, err)
 	require.Len(t, letters, 1)
