@@ -115,11 +115,7 @@ func (p *payload) free() {
 
 // receive reads and inflates the body of the request.
 func (x *exchange) receive() error {
-	of := encodingOf
-	if x.protocol == protoRemote {
-		of = snappyOf
-	}
-	encoding, err := of(x.r)
+	encoding, err := x.encoding()
 	if err != nil {
 		return err
 	}
@@ -196,23 +192,24 @@ func (srv *Server) foreseen(encoding string, length int64) int64 {
 	return min(srv.budget.most(), windowCost(encoding)+bodyCost(length, inflated))
 }
 
-// encodingOf returns the encoding of a body: gzip, zstd, or none.
-func encodingOf(r *http.Request) (string, error) {
-	given := r.Header["Content-Encoding"]
-	if len(given) == 0 {
+// encoding returns the encoding of the body; empty: none.
+func (x *exchange) encoding() (string, error) {
+	name := strings.ToLower(strings.TrimSpace(strings.Join(x.r.Header["Content-Encoding"], ",")))
+	allowed := "gzip, zstd, identity"
+	switch remote := x.protocol == protoRemote; {
+	case remote && (name == "" || name == encodingSnappy): // some senders omit it
+		return encodingSnappy, nil
+	case remote:
+		allowed = encodingSnappy
+	case name == "" || name == "identity":
 		return "", nil
-	}
-	name := strings.ToLower(strings.TrimSpace(strings.Join(given, ",")))
-	switch name {
-	case "", "identity":
-		return "", nil
-	case "gzip", "x-gzip":
+	case name == "gzip" || name == "x-gzip":
 		return "gzip", nil
-	case "zstd":
+	case name == "zstd":
 		return name, nil
 	}
 	return "", telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
-		"Content-Encoding %s cannot be read; allowed: gzip, zstd, identity", telemetry.Quote([]byte(name)))
+		"Content-Encoding %s cannot be read; allowed: %s", telemetry.Quote([]byte(name)), allowed)
 }
 
 // windowCost is what a decompressor takes beside its input and output.
@@ -502,7 +499,10 @@ func (i *inflation) add(n int, in int64) bool {
 
 // inflaters keeps decompressors between requests: tens of KiB for gzip, up to two windows
 // for zstd.
-type inflaters struct{ gzip, zstd sync.Pool }
+type inflaters struct {
+	gzip pool[gzip.Reader]
+	zstd sync.Pool
+}
 
 // open returns a decompressor of src. done returns it to the pool, unless it has grown large.
 func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, done func(small bool), err error) {
@@ -526,13 +526,10 @@ func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, do
 		}
 		return r, done, nil
 	}
-	r, ok := p.gzip.Get().(*gzip.Reader)
-	if !ok {
-		r = new(gzip.Reader)
-	}
+	r := p.gzip.get()
 	done = func(bool) {
 		_ = r.Reset(strings.NewReader("")) // fails, but releases src
-		p.gzip.Put(r)
+		p.gzip.put(r)
 	}
 	if err := r.Reset(src); err != nil {
 		done(true)

@@ -234,10 +234,7 @@ func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error
 		w.Header().Set("Grpc-Accept-Encoding", "gzip")
 		return nil, telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown, "grpc-encoding %s cannot be read; allowed: gzip and identity", telemetry.Quote([]byte(encoding)))
 	}
-	var ok bool
-	if c.in, ok = srv.callReaders.Get().(*bufio.Reader); !ok {
-		c.in = bufio.NewReader(nil) // 4 KiB
-	}
+	c.in = srv.callReaders.get() // of 4 KiB
 	c.in.Reset(r.Body)
 	c.deadline.expire = func() { c.expire(c.control.SetReadDeadline) }
 	c.pacer.pace, c.pacer.control = srv.pace, &c.deadline
@@ -259,7 +256,7 @@ func (c *call) close() {
 	c.over = true
 	c.mu.Unlock()
 	c.in.Reset(nil)
-	c.server.callReaders.Put(c.in)
+	c.server.callReaders.put(c.in)
 }
 
 // isCall answers requests that are not calls of gRPC.

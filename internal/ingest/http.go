@@ -60,12 +60,9 @@ type exchange struct {
 	text    []byte // of an answer
 }
 
-// newExchange returns an exchange that was used before, or a new one.
+// newExchange begins an exchange.
 func (srv *Server) newExchange(p protocol, w http.ResponseWriter, r *http.Request) *exchange {
-	x, ok := srv.exchanges.Get().(*exchange)
-	if !ok {
-		x = new(exchange)
-	}
+	x := srv.exchanges.get()
 	x.server, x.protocol, x.w, x.r, x.start = srv, p, w, r, time.Now()
 	x.payload.server, x.payload.pacer, x.payload.lease.of = srv, &x.pacer, srv.budget
 	return x
@@ -77,7 +74,7 @@ func (x *exchange) over() {
 	x.payload.lease.Release()
 	exchanges := &x.server.exchanges
 	*x = exchange{text: x.text[:0]}
-	exchanges.Put(x)
+	exchanges.put(x)
 }
 
 // writes wraps a handler that accepts readings.

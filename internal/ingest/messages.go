@@ -209,9 +209,9 @@ func (m *Message) appendScope(dst []byte, stream string) []byte {
 // syntax error refuses the whole message.
 func (in *intake) decodeMessageJSON(body []byte) error {
 	body = unflatten(body)
-	d := in.server.json.get(in)
+	d := in.jsonDecoder()
 	f := d.guess(body)
-	in.server.json.put(d)
+	d.release()
 	if f == formJSON && !json.Valid(body) {
 		return telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message is not valid JSON")
 	}
