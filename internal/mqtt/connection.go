@@ -108,35 +108,18 @@ func (c *Config) open(ctx context.Context, server *url.URL) (net.Conn, error) {
 	case err != nil:
 		return nil, err
 	}
-	return &webSocket{Conn: conn}, nil
+	return &webSocket{conn, websocket.JoinMessages(conn, "")}, nil
 }
 
 // A webSocket is a connection whose packets are sent in binary messages.
 type webSocket struct {
 	*websocket.Conn
 
-	message io.Reader // the rest of it; nil: read the next
+	in io.Reader // of all messages
 }
 
 // Read implements net.Conn.
-func (w *webSocket) Read(p []byte) (int, error) {
-	for {
-		if w.message == nil {
-			_, next, err := w.NextReader()
-			if err != nil {
-				return 0, err
-			}
-			w.message = next
-		}
-		n, err := w.message.Read(p)
-		if !errors.Is(err, io.EOF) {
-			return n, err
-		}
-		if w.message = nil; n > 0 {
-			return n, nil
-		}
-	}
-}
+func (w *webSocket) Read(p []byte) (int, error) { return w.in.Read(p) }
 
 // Write implements net.Conn.
 func (w *webSocket) Write(p []byte) (int, error) {
