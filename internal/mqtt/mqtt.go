@@ -184,6 +184,7 @@ type Subscriber struct {
 	changed bool                 // births have unsaved changes
 	asked   map[string]time.Time // when each node was asked for its births
 	client  *paho.Client         // that received the last message
+	warned  time.Time            // when a failure that is retried was last logged
 	told    time.Time            // when refused messages were last logged
 	untold  int                  // refused since then
 }
@@ -520,9 +521,9 @@ func (s *Subscriber) process(ctx context.Context, batch []*message) bool {
 	ok := true
 	if len(letters) > 0 {
 		s.tell(letters)
-		ok = s.retry(ctx, "save refused MQTT messages", func() error { return s.config.Letters.put(letters) })
+		ok = s.retry(ctx, "refused MQTT messages cannot be saved", func() error { return s.config.Letters.put(letters) })
 	}
-	return ok && s.retry(ctx, "save the births of Sparkplug nodes", func() error {
+	return ok && s.retry(ctx, "the births of Sparkplug nodes cannot be saved", func() error {
 		if !s.changed {
 			return nil
 		}
@@ -543,15 +544,24 @@ func (s *Subscriber) tell(letters []Letter) {
 	s.told, s.untold = time.Now(), 0
 }
 
-// retry calls do until it succeeds. It returns false if ctx ended first.
-func (s *Subscriber) retry(ctx context.Context, what string, do func() error) bool {
+// retry calls do until it succeeds. It returns false if ctx ended first. A failure is logged
+// at most once per tellEvery: a quota may be used up all the time.
+func (s *Subscriber) retry(ctx context.Context, failed string, do func() error) bool {
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		err := do()
-		if err == nil {
-			return true
+		if err == nil || ctx.Err() != nil {
+			return err == nil
 		}
-		s.log.Error("failed, retrying", "what", what, "err", err)
-		if !pauseFor(ctx, pause) {
+		if time.Since(s.warned) >= tellEvery {
+			s.log.Warn(failed, "err", err)
+			s.warned = time.Now()
+		}
+		until := pause
+		var known *telemetry.Error
+		if errors.As(err, &known) && known.Kind == telemetry.Quota {
+			until = min(known.RetryAfter, longestPause)
+		}
+		if !pauseFor(ctx, until) {
 			return false
 		}
 	}
@@ -575,17 +585,14 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	if len(messages) == 0 {
 		return true
 	}
-	waits := false
-	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+	return s.retry(ctx, "MQTT messages are not accepted now; the broker keeps them until they are", func() error {
 		var some map[int]*ingest.MessageError
 		err := s.guard(func() (err error) {
 			some, err = s.inlet.AppendMessages(ctx, s.config.Identity, messages)
 			return err
 		})
 		if err == nil {
-			if s.denied.Store(nil); waits {
-				s.log.Info("MQTT messages are accepted again")
-			}
+			s.denied.Store(nil)
 			for i, e := range some {
 				text := e.Message
 				if e.Refused > 0 {
@@ -593,52 +600,46 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 				}
 				refused(from[i], &refusal{e.Code, text})
 			}
-			return true
+			return nil
 		}
-		reason, until := s.waitFor(err, pause)
+		reason := s.waitsFor(err)
 		switch {
 		case ctx.Err() != nil:
-			return false
+			return err
 		case reason != "":
+			s.metrics.waits.WithLabelValues(reason).Inc()
+			return err
 		case len(messages) == 1:
 			refused(from[0], refusalOf(err))
-			return true
-		default: // one of them is the cause
-			half := len(messages) / 2
-			return s.append(ctx, messages[:half], from[:half], refused) && s.append(ctx, messages[half:], from[half:], refused)
+			return nil
 		}
-		s.metrics.waits.WithLabelValues(reason).Inc()
-		if !waits {
-			s.log.Warn("MQTT messages are not accepted now; the broker keeps them until they are", "err", err)
-			waits = true
+		half := len(messages) / 2 // one of them is the cause
+		if s.append(ctx, messages[:half], from[:half], refused) && s.append(ctx, messages[half:], from[half:], refused) {
+			return nil
 		}
-		if !pauseFor(ctx, until) {
-			return false
-		}
-	}
+		return ctx.Err()
+	})
 }
 
-// waitFor returns for what messages wait that were not accepted, and how long, given the
-// pause that is due. The reason is empty if waiting does not help.
-func (s *Subscriber) waitFor(err error, pause time.Duration) (reason string, until time.Duration) {
+// waitsFor returns for what messages wait that were not accepted; empty if waiting does not
+// help.
+func (s *Subscriber) waitsFor(err error) string {
 	var known *telemetry.Error
 	if !errors.As(err, &known) {
-		return waitJournal, pause
+		return waitJournal
 	}
 	switch known.Kind {
 	case telemetry.Unavailable, telemetry.UnknownOutcome, telemetry.Internal:
-		return waitJournal, pause
+		return waitJournal
 	case telemetry.Unauthenticated, telemetry.Forbidden:
 		s.denied.Store(&known.Message)
-		return waitAccess, pause
+		return waitAccess
 	case telemetry.Quota:
-		if known.Code == access.CodeActiveSensors {
-			return "", 0 // those of known sensors would wait for up to an hour
+		if known.Code != access.CodeActiveSensors { // those of known sensors would wait for up to an hour
+			return waitQuota
 		}
-		return waitQuota, min(known.RetryAfter, longestPause)
-	default:
-		return "", 0
 	}
+	return ""
 }
 
 // refusalOf returns why a message is refused that cannot be appended.
