@@ -34,7 +34,7 @@ type otlpTally struct {
 
 // decodeOTLP decodes an ExportMetricsServiceRequest.
 func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
-	in.most = greatestReadings // points are limited instead
+	in.most = MostReadings // points are limited instead
 	in.meaning = meaning{form: meansOTLP}
 	request := pmetricotlp.NewExportRequest()
 	decode := request.UnmarshalProto
