@@ -65,17 +65,19 @@ type rights struct {
 // unrestricted is the identity of all clients where there is no Guard.
 var unrestricted = &Identity{} //nolint:gochecknoglobals // it never changes
 
-// Require returns a *telemetry.Error of kind Forbidden unless the identity has the
-// scope.
-func (i *Identity) Require(scope Scope) error {
-	if i.guard == nil || !i.guard.Authenticates() {
+// Require returns a *telemetry.Error of kind Forbidden unless the identity has one of the
+// scopes, or none is asked for.
+func (i *Identity) Require(scopes ...Scope) error {
+	if i.guard == nil || !i.guard.Authenticates() || len(scopes) == 0 {
 		return nil
 	}
 	r := i.rights.Load()
-	if slices.Contains(r.scopes, scope) || slices.Contains(r.scopes, Admin) {
-		return nil
+	for _, scope := range scopes {
+		if slices.Contains(r.scopes, scope) || slices.Contains(r.scopes, Admin) {
+			return nil
+		}
 	}
-	return i.guard.refuse(telemetry.Forbidden, codeScope, "this needs the scope %s, and %s has only %s", scope, i.Name, joinScopes(r.scopes))
+	return i.guard.refuse(telemetry.Forbidden, codeScope, "this needs the scope %s, and %s has only %s", scopes[0], i.Name, joinScopes(r.scopes))
 }
 
 // Prefix is the prefix of the ids of sensors that the identity may access; empty: all.
@@ -160,7 +162,7 @@ func StillKnown(ctx context.Context) error {
 	if err := i.Check(); err != nil || i.guard == nil {
 		return err
 	}
-	return i.countRequest(i.guard.now())
+	return i.countRequests(i.guard.now(), 1)
 }
 
 // Challenge adds to the header of an answer 401 how to authenticate. Browsers ask for

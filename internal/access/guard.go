@@ -31,8 +31,12 @@ const (
 	codeRequests    = "quota_requests"
 	codeReadings    = "quota_readings"
 	codeNewSensors  = "quota_new_sensors"
-	codeActive      = "quota_active_sensors"
+	codeActive      = CodeActiveSensors
 )
+
+// CodeActiveSensors is the code of a refusal for a new sensor beyond the active ones that
+// an identity may have. Unlike other quotas it does not refill.
+const CodeActiveSensors = "quota_active_sensors"
 
 // Config of a Guard.
 type Config struct {
@@ -73,9 +77,9 @@ type Guard struct {
 	readAt time.Time
 }
 
-// A table has the identities of one version of the file, by Entry.credential. The time of
-// a lookup reveals nothing about a token, because it depends on the hash.
-type table map[string]*Identity
+// A table has the identities of one version of the file, by Entry.credential and by name.
+// The time of a lookup reveals nothing about a token, because it depends on the hash.
+type table struct{ credentials, names map[string]*Identity }
 
 // Open reads the access file. Its errors name lines of the file.
 func Open(c Config) (*Guard, error) {
@@ -131,9 +135,9 @@ func (g *Guard) SetDefault(q Quota) {
 	g.files.mu.Lock()
 	defer g.files.mu.Unlock()
 	g.defaults = q.over(Quota{})
-	all := table{"": g.anyone}
+	all := map[string]*Identity{"": g.anyone}
 	if g.Authenticates() {
-		all = *g.table.Load()
+		all = g.table.Load().credentials
 	}
 	for _, i := range all {
 		r := *i.rights.Load()
@@ -150,10 +154,7 @@ func (g *Guard) Identify(c Credentials) (*Identity, error) {
 	case g == nil:
 		return unrestricted, nil
 	case !g.Authenticates():
-		if err := g.anyone.countRequest(g.now()); err != nil {
-			return nil, err
-		}
-		return g.anyone, nil
+		return g.anyone.admitted(g.now(), 1)
 	case c.problem != "":
 		return nil, g.refuse(telemetry.Unauthenticated, codeMalformed, "%s", c.problem)
 	case c.Secret != "":
@@ -167,11 +168,11 @@ func (g *Guard) Identify(c Credentials) (*Identity, error) {
 
 func (g *Guard) identifyToken(secret []byte) (*Identity, error) {
 	hash := sha256.Sum256(secret)
-	i := (*g.table.Load())[string(hash[:])]
+	i := g.table.Load().credentials[string(hash[:])]
 	if i == nil {
 		return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "this token is unknown; it may have been revoked")
 	}
-	return i.admitted(g.now())
+	return i.admitted(g.now(), 1)
 }
 
 func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
@@ -179,21 +180,38 @@ func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
 	if err := g.checkClientCertificate(c, now); err != nil {
 		return nil, err
 	}
-	t, names := *g.table.Load(), certificateNames(c.Certificate)
+	known, names := g.table.Load().credentials, certificateNames(c.Certificate)
 	for _, name := range names {
-		if i := t[name]; i != nil {
-			return i.admitted(now)
+		if i := known[name]; i != nil {
+			return i.admitted(now, 1)
 		}
 	}
 	return nil, g.refuse(telemetry.Unauthenticated, codeCertificate, "the access file has no identity with one of this certificate's names: %s", excerpt(strings.Join(names, ", ")))
 }
 
+// Named returns the identity of a sender that the daemon's own configuration names, and
+// counts requests of its quota. Without authentication that is the identity of all clients
+// together. An empty name is that of a sender without an identity, which may send
+// everything where others authenticate. Its errors are those of Identify.
+func (g *Guard) Named(name string, requests int) (*Identity, error) {
+	switch {
+	case g == nil || name == "" && g.Authenticates():
+		return unrestricted, nil
+	case !g.Authenticates():
+		return g.anyone.admitted(g.now(), requests)
+	}
+	if i := g.table.Load().names[name]; i != nil {
+		return i.admitted(g.now(), requests)
+	}
+	return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "the access file has no identity %s; it may have been revoked", excerpt(name))
+}
+
 // admitted returns the identity if it has not expired and its request quota is not
-// used up.
-func (i *Identity) admitted(now time.Time) (*Identity, error) {
+// used up, of which it counts requests.
+func (i *Identity) admitted(now time.Time, requests int) (*Identity, error) {
 	err := i.checkExpiry(now)
 	if err == nil {
-		err = i.countRequest(now)
+		err = i.countRequests(now, requests)
 	}
 	if err != nil {
 		return nil, err
@@ -305,7 +323,7 @@ func (g *Guard) parse(content []byte) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if known := g.table.Load(); len(entries) == 0 && !emptied && known != nil && len(*known) > 0 {
+	if known := g.table.Load(); len(entries) == 0 && !emptied && known != nil && len(known.credentials) > 0 {
 		return nil, fmt.Errorf("%s:1: the access file has no identities any more; to lock all clients out write: %s: []", g.path, keyIdentities)
 	}
 	return entries, nil
@@ -318,15 +336,15 @@ func (g *Guard) apply(contents [][]byte) error {
 	if err != nil {
 		return err
 	}
-	known, used := make(table), make(map[string]*usage)
+	known, used := make(map[string]*Identity), make(map[string]*usage)
 	if before := g.table.Load(); before != nil {
 		g.logger.Info("access file loaded", "file", g.path, "identities", len(entries))
-		for credential, i := range *before {
+		for credential, i := range before.credentials {
 			known[i.Name+"\x00"+credential] = i
 			used[i.Name] = i.usage
 		}
 	}
-	t := make(table)
+	t := table{make(map[string]*Identity), make(map[string]*Identity)}
 	for n := range entries {
 		e := &entries[n]
 		key := e.Name + "\x00" + e.credential()
@@ -339,14 +357,14 @@ func (g *Guard) apply(contents [][]byte) error {
 			i.usage = newUsage()
 		}
 		i.rights.Store(&rights{scopes: e.Scopes, prefix: e.SensorPrefix, expires: e.Expires, own: e.Quota, quota: e.Quota.over(g.defaults)})
-		t[e.credential()] = i
+		t.credentials[e.credential()], t.names[e.Name] = i, i
 	}
 	g.table.Store(&t)
 	for _, i := range known {
 		i.gone.Store(true)
 	}
 	g.fileOK.Set(1)
-	g.identities.Set(float64(len(t)))
+	g.identities.Set(float64(len(t.credentials)))
 	warnOpen(g.logger, g.path, g.info)
 	return nil
 }

@@ -133,9 +133,9 @@ func (a *allowance) wait(rate float64, now time.Time) time.Duration {
 	return time.Duration(min(seconds, longestWait.Seconds()) * float64(time.Second))
 }
 
-// countRequest counts one request, or returns a *telemetry.Error of kind Quota, which
-// says when to retry.
-func (i *Identity) countRequest(now time.Time) error {
+// countRequests counts requests, or returns a *telemetry.Error of kind Quota, which says
+// when to retry.
+func (i *Identity) countRequests(now time.Time, n int) error {
 	rate := i.rights.Load().quota.RequestsPerSecond
 	if rate == 0 {
 		return nil
@@ -146,7 +146,7 @@ func (i *Identity) countRequest(now time.Time) error {
 	if wait := u.requests.wait(rate, now); wait > 0 {
 		return i.exceeded(codeRequests, wait, "the quota of %s is %s requests a second, and it is used up", rate)
 	}
-	u.requests.level--
+	u.requests.level -= float64(n)
 	return nil
 }
 
@@ -207,13 +207,20 @@ func (i *Identity) admitSensors(q *Quota, now time.Time) error {
 
 // Refund returns readings that Admit counted and that were not stored: of a repeated
 // request, or of one that the journal had no space for.
-func (i *Identity) Refund(readings int) {
-	if i.guard == nil || i.rights.Load().quota.ReadingsPerSecond == 0 {
+func (i *Identity) Refund(readings int) { i.refund(0, readings) }
+
+// RefundRequests returns requests that Named counted, for a sender that will repeat them.
+func (i *Identity) RefundRequests(n int) { i.refund(n, 0) }
+
+func (i *Identity) refund(requests, readings int) {
+	if i.guard == nil {
 		return
 	}
-	i.usage.mu.Lock()
-	defer i.usage.mu.Unlock()
-	i.usage.readings.level += float64(readings) // the next refill limits it
+	u := i.usage
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.requests.level += float64(requests) // the next refill limits it
+	u.readings.level += float64(readings)
 }
 
 func (i *Identity) exceeded(code string, wait time.Duration, format string, limit float64) error {

@@ -307,3 +307,42 @@ func BenchmarkAdmit(b *testing.B) {
 		}
 	}
 }
+
+// A sender that the configuration names needs no credentials, counts as many requests as it
+// passes on, and has them refunded where it repeats them.
+func TestNamedIdentity(t *testing.T) {
+	t.Parallel()
+	g := guardOf(t, entry("meters", northToken, "scopes: [ingest]", "expires: "+newClock().now().Add(time.Minute).UTC().Format(time.RFC3339), "quota: {requests_per_second: 10}"))
+	i, err := g.Named("meters", 30)
+	require.NoError(t, err)
+	same, err := g.Identify(Credentials{Secret: northToken})
+	wantRefusal(t, err, telemetry.Quota, codeRequests)
+	assert.Nil(t, same)
+	refusal := wantRefusal(t, func() error { _, err := g.Named("meters", 1); return err }(), telemetry.Quota, codeRequests)
+	assert.Greater(t, refusal.RetryAfter, 2*time.Second, "30 requests less the burst of 10")
+	i.RefundRequests(30)
+	_, err = g.Named("meters", 1)
+	require.NoError(t, err)
+
+	all, err := g.Named("", 1_000_000)
+	require.NoError(t, err, "a sender without a name has no quota")
+	require.NoError(t, all.Require(Ingest))
+	_, err = g.Named("nobody", 1)
+	wantRefusal(t, err, telemetry.Unauthenticated, codeUnknown)
+	g.clock.pass(2 * time.Minute)
+	_, err = g.Named("meters", 1)
+	wantRefusal(t, err, telemetry.Unauthenticated, codeExpired)
+	g.write(t, entry("other", "brim_other"))
+	_, err = g.Named("meters", 1)
+	wantRefusal(t, err, telemetry.Unauthenticated, codeUnknown)
+
+	open, err := (*Guard)(nil).Named("", 1)
+	require.NoError(t, err)
+	require.NoError(t, open.Admit(1_000_000, none))
+	limited, err := Open(Config{Default: Quota{RequestsPerSecond: 2}, Now: newClock().now})
+	require.NoError(t, err)
+	_, err = limited.Named("", 3)
+	require.NoError(t, err)
+	_, err = limited.Identify(Credentials{})
+	wantRefusal(t, err, telemetry.Quota, codeRequests)
+}

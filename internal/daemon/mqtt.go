@@ -34,6 +34,7 @@ type Subscription struct {
 	URL, Topic     string
 	Format         mqtt.Format
 	Stream         string // empty: the default stream
+	Identity       string // in the access file; empty: none
 	QoS            int
 	Group          string
 	User           string
@@ -60,6 +61,10 @@ func (s *Subscription) all() []Setting {
 			Usage: "payload format: number, json, line, sparkplug, or auto, which detects it for each message",
 		},
 		{Name: "mqtt-stream", Kind: "NAME", set: config.Text(&s.Stream, ifGiven(checkStreamName)), Usage: "stream for readings if the topic has none; empty: the default stream"},
+		{
+			Name: "mqtt-identity", Kind: "NAME", set: config.Text(&s.Identity, nil),
+			Usage: "identity of the access file whose sensor prefix and quotas apply to the messages, and which needs the scope ingest; empty: none, the broker decides who may publish",
+		},
 		{Name: "mqtt-qos", Kind: "N", Initial: "1", set: config.Count(&s.QoS, 0, 2), Usage: "highest QoS at which the broker delivers; 0: messages may be lost"},
 		{Name: "mqtt-group", Kind: "NAME", set: config.Text(&s.Group, nil), Usage: "share group: the broker divides the messages among the daemons that subscribe with the same group; empty: not shared"},
 		{Name: "mqtt-user", Kind: "NAME", set: config.Text(&s.User, nil), Usage: "user name at the broker"},
@@ -146,6 +151,9 @@ func (c *Settings) checkSubscriptions() error {
 		}
 		made := s.config()
 		err := made.Check()
+		if s.Identity != "" && c.AccessFile == "" {
+			err = errors.New("mqtt-identity: it needs an access file (access-file)")
+		}
 		if s.Stream != "" && !slices.ContainsFunc(c.Streams, func(o Stream) bool { return o.Name == s.Stream }) {
 			err = fmt.Errorf("mqtt-stream: there is no stream %s", s.Stream)
 		}
@@ -175,7 +183,7 @@ func (s *Subscription) problem(where string, err error) error {
 func (s *Subscription) config() mqtt.Config {
 	return mqtt.Config{
 		Name: s.Name, URL: s.URL, User: s.User, PasswordFile: s.PasswordFile, CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key,
-		ClientID: s.ClientID, SessionExpiry: s.SessionExpiry, Topic: s.Topic, Stream: s.Stream, Format: s.Format, QoS: s.QoS,
+		ClientID: s.ClientID, SessionExpiry: s.SessionExpiry, Topic: s.Topic, Stream: s.Stream, Identity: s.Identity, Format: s.Format, QoS: s.QoS,
 		Group: s.Group, ReceiveMaximum: s.ReceiveMaximum,
 	}
 }
@@ -234,12 +242,12 @@ func (d *daemon) subscribe() error {
 	if len(d.cfg.Subscriptions) == 0 {
 		return nil
 	}
-	metrics, letters := mqtt.NewMetrics(d.registry), &mqtt.LetterFile{Path: filepath.Join(d.cfg.DataDir, mqtt.LettersName)}
+	letters := &mqtt.LetterFile{Path: filepath.Join(d.cfg.DataDir, mqtt.LettersName)}
 	var all []*mqtt.Subscriber
 	var problems []error
 	for _, s := range d.cfg.Subscriptions {
 		c := s.config()
-		c.Folder, c.Letters, c.Metrics, c.Logger = d.cfg.DataDir, letters, metrics, d.log
+		c.Folder, c.Letters, c.Registerer, c.Logger = d.cfg.DataDir, letters, d.registry, d.log
 		// The client holds so many messages before it hands them over.
 		c.MaxBytes = min(d.cfg.MaxBodyBytes, heldBytes/int64(s.ReceiveMaximum))
 		one, err := mqtt.Start(c, d.ingest)

@@ -331,16 +331,16 @@ func (c *Settings) promise() []Setting {
 
 func (c *Settings) limits() []Setting {
 	return []Setting{
-		{Name: "max-body-bytes", Kind: "SIZE", Initial: "8MiB", set: config.Size(&c.MaxBodyBytes, 1<<10, 1<<30, false), Usage: "size of a request as it is sent"},
-		{Name: "max-inflated-bytes", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.MaxInflatedBytes, 1<<10, 1<<30, false), Usage: "size of a request when decompressed"},
-		{Name: "max-inflate-ratio", Kind: "N", Initial: "200", set: config.Count(&c.MaxInflateRatio, 2, 1_000_000), Usage: "times its size that a request may have at any point of decompression, beyond 1 MiB"},
+		{Name: "max-body-bytes", Kind: "SIZE", Initial: config.FormatSize(ingest.DefaultBodyBytes), set: config.Size(&c.MaxBodyBytes, 1<<10, 1<<30, false), Usage: "size of a request as it is sent"},
+		{Name: "max-inflated-bytes", Kind: "SIZE", Initial: config.FormatSize(ingest.DefaultInflatedBytes), set: config.Size(&c.MaxInflatedBytes, 1<<10, 1<<30, false), Usage: "size of a request when decompressed"},
+		{Name: "max-inflate-ratio", Kind: "N", Initial: strconv.Itoa(ingest.DefaultInflateRatio), set: config.Count(&c.MaxInflateRatio, 2, 1_000_000), Usage: "times its size that a request may have at any point of decompression, beyond 1 MiB"},
 		{
 			Name: "ingest-max-bytes", Kind: "SIZE", Initial: "0", set: config.Size(&c.IngestMaxBytes, ingest.MinBudget, 1<<50, true),
 			Usage: "memory of all requests that are not in the journal yet, taken before a body is read: two bytes for each that is sent, and two for each when decompressed; beyond it they wait 10s, then get 503; 0: an eighth of the memory limit (the least of cgroup, GOMEMLIMIT and physical memory), at least 64MiB",
 		},
-		{Name: "max-readings-per-request", Kind: "N", Initial: "10000", set: config.Count(&c.MaxReadingsPerRequest, 1, 1_000_000), Usage: "readings in one request"},
+		{Name: "max-readings-per-request", Kind: "N", Initial: strconv.Itoa(ingest.DefaultReadings), set: config.Count(&c.MaxReadingsPerRequest, 1, ingest.MostReadings), Usage: "readings in one request"},
 		{Name: "min-time", Kind: "TIME", Initial: "2000-01-01", set: config.Time(&c.MinTime), Usage: "refuse readings before this date or time: such timestamps are mostly seconds sent as milliseconds"},
-		{Name: "max-future", live: true, Kind: "DURATION", Initial: "10m", set: config.Duration(&c.MaxFuture, time.Millisecond, 36_500*config.Day, false), Usage: "how far ahead of the clock a timestamp may be"},
+		{Name: "max-future", live: true, Kind: "DURATION", Initial: config.FormatDuration(ingest.DefaultMaxFuture), set: config.Duration(&c.MaxFuture, time.Millisecond, 36_500*config.Day, false), Usage: "how far ahead of the clock a timestamp may be"},
 		{
 			Name: "map-dots", Kind: "CHAR", set: config.Text(&c.MapDots, checkMapDots),
 			Usage: "what replaces dots in the names of fields and tags; empty: an underscore in line protocol and OpenTelemetry; JSON and protobuf refuse such names",

@@ -16,40 +16,22 @@ const (
 )
 
 // identify returns the sender of a request, before its body is read and memory is
-// reserved for it; nil without a Guard. A sender with none of the scopes is refused.
+// reserved for it. A sender with none of the scopes is refused.
 func (srv *Server) identify(c access.Credentials, scopes ...access.Scope) (*access.Identity, error) {
-	if srv.config.Guard == nil {
-		return nil, nil
-	}
 	who, err := srv.config.Guard.Identify(c)
 	if err != nil {
 		return nil, err
 	}
-	return who, requireOne(who, scopes)
-}
-
-// requireOne returns an error unless the identity has one of the scopes, or none
-// is asked for.
-func requireOne(who *access.Identity, scopes []access.Scope) error {
-	var refused error
-	for _, scope := range scopes {
-		err := who.Require(scope)
-		if err == nil {
-			return nil
-		}
-		if refused == nil {
-			refused = err
-		}
-	}
-	return refused
+	return who, who.Require(scopes...)
 }
 
 // identifyRequest is identify for a request over HTTP.
 func (srv *Server) identifyRequest(r *http.Request, scopes ...access.Scope) (*access.Identity, error) {
-	if srv.config.Guard == nil {
-		return nil, nil
+	var shown access.Credentials
+	if srv.config.Guard != nil {
+		shown = access.OfRequest(r)
 	}
-	return srv.identify(access.OfRequest(r), scopes...)
+	return srv.identify(shown, scopes...)
 }
 
 // guarded wraps a handler for clients that have one of the scopes.
@@ -76,9 +58,6 @@ func (in *intake) allowSensor(sensor string) *telemetry.Refusal {
 // admit subtracts the readings from their sender's quota. Only the journal knows whether
 // a request is a repetition, so a repetition is charged too, and refunded later.
 func (in *intake) admit(b *batch.Batch) error {
-	if in.who == nil {
-		return nil
-	}
 	return in.who.Admit(b.Len(), func(yield func(string) bool) {
 		for i := range b.SeriesLen() {
 			if !yield(b.SeriesAt(i).Sensor) {
@@ -86,15 +65,6 @@ func (in *intake) admit(b *batch.Batch) error {
 			}
 		}
 	})
-}
-
-// refund adds readings to their sender's quota that were accepted before, or for which
-// the journal had no room. A request with an unknown outcome stays charged, and so does
-// an invalid one, such as a key that was used with another body.
-func (in *intake) refund(readings int) {
-	if in.who != nil {
-		in.who.Refund(readings)
-	}
 }
 
 // challenge says how to authenticate, in an answer to an unauthenticated client.
@@ -120,9 +90,6 @@ func influxWords(e *telemetry.Error) (code, message string) {
 // stillMay returns an error if the client of a call may no longer write: a stream may
 // last longer than the client's access.
 func (srv *Server) stillMay(ctx context.Context) error {
-	if srv.config.Guard == nil {
-		return nil
-	}
 	if err := access.StillKnown(ctx); err != nil {
 		return err
 	}

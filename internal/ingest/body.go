@@ -115,11 +115,7 @@ func (p *payload) free() {
 
 // receive reads and inflates the body of the request.
 func (x *exchange) receive() error {
-	of := encodingOf
-	if x.protocol == protoRemote {
-		of = snappyOf
-	}
-	encoding, err := of(x.r)
+	encoding, err := x.encoding()
 	if err != nil {
 		return err
 	}
@@ -196,23 +192,24 @@ func (srv *Server) foreseen(encoding string, length int64) int64 {
 	return min(srv.budget.most(), windowCost(encoding)+bodyCost(length, inflated))
 }
 
-// encodingOf returns the encoding of a body: gzip, zstd, or none.
-func encodingOf(r *http.Request) (string, error) {
-	given := r.Header["Content-Encoding"]
-	if len(given) == 0 {
+// encoding returns the encoding of the body; empty: none.
+func (x *exchange) encoding() (string, error) {
+	name := strings.ToLower(strings.TrimSpace(strings.Join(x.r.Header["Content-Encoding"], ",")))
+	allowed := "gzip, zstd, identity"
+	switch remote := x.protocol == protoRemote; {
+	case remote && (name == "" || name == encodingSnappy): // some senders omit it
+		return encodingSnappy, nil
+	case remote:
+		allowed = encodingSnappy
+	case name == "" || name == "identity":
 		return "", nil
-	}
-	name := strings.ToLower(strings.TrimSpace(strings.Join(given, ",")))
-	switch name {
-	case "", "identity":
-		return "", nil
-	case "gzip", "x-gzip":
+	case name == "gzip" || name == "x-gzip":
 		return "gzip", nil
-	case "zstd":
+	case name == "zstd":
 		return name, nil
 	}
 	return "", telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
-		"Content-Encoding %s cannot be read; allowed: gzip, zstd, identity", telemetry.Quote([]byte(name)))
+		"Content-Encoding %s cannot be read; allowed: %s", telemetry.Quote([]byte(name)), allowed)
 }
 
 // windowCost is what a decompressor takes beside its input and output.
@@ -259,8 +256,8 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 }
 
 // inflate replaces the data with its inflated content. The error is errInflated if that
-// exceeds the limit. Content too large for the largest buffer of the pool is inflated
-// twice, see inflateLarge.
+// exceeds the limit. The lease covers the buffer twice, which is enough for the smaller ones
+// that it grew from.
 func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation) error {
 	wire, length := bytes.NewReader(p.data), int64(len(p.data))
 	window := windowCost(encoding)
@@ -278,9 +275,6 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 	out := p.server.rooms.get(size)
 	defer func() { p.server.rooms.put(out) }()
 	for {
-		if limit.out >= largestPooled {
-			return p.inflateLarge(ctx, encoding, src, wire, limit)
-		}
 		if limit.out == int64(len(*out)) { // the buffer is full, but the content may end here
 			size = max(min(2*limit.out, affordable), limit.out+1)
 			if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
@@ -339,41 +333,6 @@ func (p *payload) inflateSnappy(ctx context.Context, limit *inflation) error {
 }
 
 func len64(b []byte) int64 { return int64(len(b)) }
-
-// inflateLarge continues to inflate from src, but only counts, so that a bomb takes no
-// memory. Then it inflates all of the data again, into a buffer of the right size.
-func (p *payload) inflateLarge(ctx context.Context, encoding string, src io.Reader, wire *bytes.Reader, limit *inflation) error {
-	scratch := p.server.rooms.get(turnBytes)
-	defer p.server.rooms.put(scratch)
-	length := int64(len(p.data))
-	for more := true; more; runtime.Gosched() {
-		n, err := src.Read(*scratch)
-		if !limit.add(n, length-int64(wire.Len())) {
-			return errInflated
-		}
-		if more = err == nil; !more && !errors.Is(err, io.EOF) {
-			return err
-		}
-	}
-	if err := p.lease.reach(ctx, windowCost(encoding)+bodyCost(length, limit.out)); err != nil {
-		return err
-	}
-	src, done, err := p.server.inflaters.open(encoding, bytes.NewReader(p.data))
-	if err != nil {
-		return err
-	}
-	defer done(false)
-	room := make([]byte, limit.out)
-	for at := 0; at < len(room); at += turnBytes {
-		if _, err := io.ReadFull(src, room[at:min(at+turnBytes, len(room))]); err != nil {
-			return err
-		}
-		runtime.Gosched()
-	}
-	p.server.rooms.put(p.room)
-	p.data, p.room = room, &room
-	return nil
-}
 
 // turnBytes is how much is inflated before yielding the processor. Otherwise other
 // goroutines would wait 10 ms, until the scheduler preempts this one.
@@ -502,7 +461,10 @@ func (i *inflation) add(n int, in int64) bool {
 
 // inflaters keeps decompressors between requests: tens of KiB for gzip, up to two windows
 // for zstd.
-type inflaters struct{ gzip, zstd sync.Pool }
+type inflaters struct {
+	gzip pool[gzip.Reader]
+	zstd sync.Pool
+}
 
 // open returns a decompressor of src. done returns it to the pool, unless it has grown large.
 func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, done func(small bool), err error) {
@@ -526,13 +488,10 @@ func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, do
 		}
 		return r, done, nil
 	}
-	r, ok := p.gzip.Get().(*gzip.Reader)
-	if !ok {
-		r = new(gzip.Reader)
-	}
+	r := p.gzip.get()
 	done = func(bool) {
 		_ = r.Reset(strings.NewReader("")) // fails, but releases src
-		p.gzip.Put(r)
+		p.gzip.put(r)
 	}
 	if err := r.Reset(src); err != nil {
 		done(true)

@@ -39,7 +39,7 @@ import (
 // Connections take their part before large requests do. They wait for nothing, and
 // thousands of them leave a small budget to one large request at a time.
 type budget struct {
-	small, large pool
+	small, large share
 	wait         time.Duration
 	growing      *semaphore.Weighted // the one lease that waits for more
 	moving       *semaphore.Weighted // bytes of small leases that wait to become large ones
@@ -110,12 +110,12 @@ const (
 func busyReasons() []busyReason { return []busyReason{busyWait, busyGrow, busyShare, busySlow} }
 
 func newBudget(bytes int64, wait time.Duration, refused func(busyReason)) *budget {
-	share := bytes / smallShare
+	small := bytes / smallShare
 	b := &budget{
 		wait: wait, refused: refused, coming: make(map[*incoming]struct{}),
-		growing: semaphore.NewWeighted(1), moving: semaphore.NewWeighted(share / 2),
+		growing: semaphore.NewWeighted(1), moving: semaphore.NewWeighted(small / 2),
 	}
-	b.small.size, b.large.size = share, bytes-share
+	b.small.size, b.large.size = small, bytes-small
 	b.small.free, b.large.free = b.small.size, b.large.size
 	return b
 }
@@ -123,8 +123,8 @@ func newBudget(bytes int64, wait time.Duration, refused func(busyReason)) *budge
 // most is the greatest lease.
 func (b *budget) most() int64 { return b.large.size }
 
-// pool returns the share that a lease of this size is part of.
-func (b *budget) pool(n int64) *pool {
+// share returns the share that a lease of this size is part of.
+func (b *budget) share(n int64) *share {
 	if n <= smallLease {
 		return &b.small
 	}
@@ -152,7 +152,7 @@ func (l *lease) reach(ctx context.Context, size int64) error {
 		return telemetry.Errorf(telemetry.TooLarge, codeBudget,
 			"the request takes more than %d bytes of memory, the most that one may take (--ingest-max-bytes); nothing was accepted, send smaller requests", b.most())
 	}
-	from, to := b.pool(l.size), b.pool(size)
+	from, to := b.share(l.size), b.share(size)
 	more := size
 	if from == to {
 		more -= l.size
@@ -179,15 +179,15 @@ func (l *lease) tryReach(size int64) bool {
 	if l.size > 0 {
 		return false
 	}
-	if !l.of.pool(size).try(size, false) {
+	if !l.of.share(size).try(size, false) {
 		return false
 	}
 	l.size = size
 	return true
 }
 
-// take takes n bytes of a pool for a lease that has some already, or none.
-func (b *budget) take(ctx context.Context, p *pool, n, has int64, grows bool) (busyReason, error) {
+// take takes n bytes of a share for a lease that has some already, or none.
+func (b *budget) take(ctx context.Context, p *share, n, has int64, grows bool) (busyReason, error) {
 	if p.try(n, grows) {
 		return "", nil
 	}
@@ -204,9 +204,9 @@ func (b *budget) take(ctx context.Context, p *pool, n, has int64, grows bool) (b
 	return busyWait, b.await(ctx, p, n, grows)
 }
 
-// await waits in the pool's queue. Those that come slowly and hold what it waits
+// await waits in the queue of the share. Those that come slowly and hold what it waits
 // for do so for a second at most.
-func (b *budget) await(ctx context.Context, p *pool, n int64, grows bool) error {
+func (b *budget) await(ctx context.Context, p *share, n int64, grows bool) error {
 	ctx, cancel := context.WithTimeout(ctx, b.wait)
 	defer cancel()
 	w := p.enqueue(n, grows)
@@ -234,7 +234,7 @@ func (l *lease) keep(size int64) {
 	if size >= l.size {
 		return
 	}
-	if from, to := l.of.pool(l.size), l.of.pool(size); from == to || size == 0 {
+	if from, to := l.of.share(l.size), l.of.share(size); from == to || size == 0 {
 		from.give(l.size - size)
 		l.size = size
 	} else if to.try(size, true) {
@@ -246,7 +246,7 @@ func (l *lease) keep(size int64) {
 // Release gives back all.
 func (l *lease) Release() {
 	if l.size > 0 {
-		l.of.pool(l.size).give(l.size)
+		l.of.share(l.size).give(l.size)
 		l.size = 0
 	}
 }
@@ -261,30 +261,30 @@ func (l *lease) ReleaseAfter(done <-chan struct{}) {
 	}()
 }
 
-// A pool is memory that leases share, and those who wait for it. What is given
+// A share is memory that leases share, and those who wait for it. What is given
 // back is there until the garbage collector has run, which the process's memory
 // limit makes it do in time.
-type pool struct {
+type share struct {
 	mu      sync.Mutex
 	size    int64
 	free    int64
 	beside  func() int64 // held by others than leases, which cannot wait; nil: none
-	grower  *waiter      // is served first; nil: none
-	waiting list.List    // of *waiter, in the order in which they came
+	waiting list.List    // of *waiter, in the order in which they came, but for the one that grows, which is first
 }
 
 type waiter struct {
 	n       int64
+	grows   bool
 	granted chan struct{}
-	place   *list.Element // nil of the grower
+	place   *list.Element
 }
 
 // try takes n bytes if that needs no wait: no other lease waits for them, except in
 // front of those that hold nothing.
-func (p *pool) try(n int64, grows bool) bool {
+func (p *share) try(n int64, grows bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.fits(n, grows) || !grows && (p.grower != nil || p.waiting.Len() > 0) {
+	if !p.fits(n, grows) || !grows && p.waiting.Len() > 0 {
 		return false
 	}
 	p.free -= n
@@ -293,14 +293,14 @@ func (p *pool) try(n int64, grows bool) bool {
 
 // fits reports whether n bytes can be leased. What is held beside leases is not
 // waited for by the only lease, nor by one that grows: it may never come.
-func (p *pool) fits(n int64, grows bool) bool {
+func (p *share) fits(n int64, grows bool) bool {
 	if grows || p.free == p.size || p.beside == nil {
 		return p.free >= n
 	}
 	return p.free-p.beside() >= n
 }
 
-func (p *pool) give(n int64) {
+func (p *share) give(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free += n
@@ -308,43 +308,28 @@ func (p *pool) give(n int64) {
 }
 
 // serve grants what can be granted. It is called under the mutex.
-func (p *pool) serve() {
-	for w := p.first(); w != nil && p.fits(w.n, w.place == nil); w = p.first() {
-		p.remove(w)
-		p.grant(w)
+func (p *share) serve() {
+	for w := p.first(); w != nil && p.fits(w.n, w.grows); w = p.first() {
+		p.waiting.Remove(w.place)
+		p.free -= w.n
+		close(w.granted)
 	}
 }
 
 // first returns who is served next, nil if none waits.
-func (p *pool) first() *waiter {
-	if p.grower != nil {
-		return p.grower
-	}
+func (p *share) first() *waiter {
 	if front := p.waiting.Front(); front != nil {
 		return front.Value.(*waiter) //nolint:forcetypeassert // there is nothing else
 	}
 	return nil
 }
 
-func (p *pool) remove(w *waiter) {
-	if w.place == nil {
-		p.grower = nil
-	} else {
-		p.waiting.Remove(w.place)
-	}
-}
-
-func (p *pool) grant(w *waiter) {
-	p.free -= w.n
-	close(w.granted)
-}
-
-func (p *pool) enqueue(n int64, grows bool) *waiter {
+func (p *share) enqueue(n int64, grows bool) *waiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := &waiter{n: n, granted: make(chan struct{})}
+	w := &waiter{n: n, grows: grows, granted: make(chan struct{})}
 	if grows {
-		p.grower = w
+		w.place = p.waiting.PushFront(w) // there is one at a time
 	} else {
 		w.place = p.waiting.PushBack(w)
 	}
@@ -353,7 +338,7 @@ func (p *pool) enqueue(n int64, grows bool) *waiter {
 }
 
 // leave ends a wait; false if it was granted.
-func (p *pool) leave(w *waiter) bool {
+func (p *share) leave(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
@@ -361,21 +346,21 @@ func (p *pool) leave(w *waiter) bool {
 		return false
 	default:
 	}
-	p.remove(w)
+	p.waiting.Remove(w.place)
 	p.serve() // those behind it
 	return true
 }
 
 // next reports whether a waiter is the next to be served, after serving what can be:
 // connections may have ended.
-func (p *pool) next(w *waiter) bool {
+func (p *share) next(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.serve()
 	return p.first() == w
 }
 
-func (p *pool) held() int64 {
+func (p *share) held() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	held := p.size - p.free
@@ -416,8 +401,8 @@ func (b *budget) gone(a *incoming) {
 	delete(b.coming, a)
 }
 
-// endSlow ends the slowest bodies that hold n bytes of a pool between them.
-func (b *budget) endSlow(p *pool, n int64) {
+// endSlow ends the slowest bodies that hold n bytes of a share between them.
+func (b *budget) endSlow(p *share, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	type slow struct {
@@ -427,7 +412,7 @@ func (b *budget) endSlow(p *pool, n int64) {
 	}
 	var all []slow
 	for a := range b.coming {
-		if age := time.Since(a.since); b.pool(a.size) == p && age >= slowGrace {
+		if age := time.Since(a.since); b.share(a.size) == p && age >= slowGrace {
 			if rate := float64(a.came.Load()) / age.Seconds(); rate < slowRate {
 				all = append(all, slow{a, rate})
 			}

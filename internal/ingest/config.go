@@ -27,20 +27,32 @@ type Stream struct {
 	OtherFields string        // what to do with other fields: refuse (also if empty) or drop
 }
 
+// The default limits.
+const (
+	DefaultBodyBytes     = 8 << 20              // 10,000 readings of 800 bytes uncompressed
+	DefaultInflatedBytes = 8 * DefaultBodyBytes // what gzip does to JSON
+	// DefaultInflateRatio lets real readings pass, which inflate 6 to 30 times (gzip and zstd
+	// at any level), and 10,000 readings of which none ever changes, 120 times; gzip of zeros
+	// inflates 1,000 times.
+	DefaultInflateRatio = 200
+	DefaultReadings     = 10_000
+	DefaultMaxFuture    = 10 * time.Minute
+	// MostReadings is the maximum of MaxReadings.
+	MostReadings = 1_000_000
+)
+
 // Config configures a Server. Limits of 0 stand for the defaults. The daemon's settings
 // check their ranges.
 type Config struct {
 	Streams       []Stream // at least one
 	DefaultStream string   // name of one of them
 
-	MaxBodyBytes     int64 // on the wire; 8 MiB hold 10,000 readings of 800 bytes uncompressed
-	MaxInflatedBytes int64 // 64 MiB: eight times the wire, what gzip does to JSON
+	MaxBodyBytes     int64 // on the wire
+	MaxInflatedBytes int64
 	// MaxInflateRatio is how many times what was read of it on the wire a body may
-	// have inflated to, once that is more than 1 MiB; 200. Real readings inflate 6 to 30 times
-	// (gzip and zstd at any level), 10,000 readings of which none ever changes 120
-	// times, and gzip of zeros 1,000 times.
+	// have inflated to, once that is more than 1 MiB.
 	MaxInflateRatio int64
-	MaxReadings     int // in one request; 10,000
+	MaxReadings     int // in one request
 	// MaxBytes bounds the memory of all requests that are not in the journal yet;
 	// at least LeastBudget, which is also the default.
 	MaxBytes int64
@@ -52,7 +64,7 @@ type Config struct {
 	BodyGrace   time.Duration
 	MinBodyRate int64
 	MinTime     time.Time     // readings before that are refused; 2000-01-01 UTC
-	MaxFuture   time.Duration // how far ahead of the clock a timestamp may be; 10 minutes
+	MaxFuture   time.Duration // how far ahead of the clock a timestamp may be
 
 	MapDots   byte   // replaces dots in names of fields and tags; 0 refuses such names
 	SensorTag string // line protocol: the tag that holds the sensor id; empty: the series key
@@ -76,23 +88,20 @@ type Config struct {
 	Now        func() time.Time      // nil: time.Now
 }
 
-// greatestReadings is the maximum of MaxReadings.
-const greatestReadings = 1_000_000
-
 func (c Config) withDefaults() Config {
 	if c.Connections == nil {
 		c.Connections = func() int64 { return 0 }
 	}
-	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 8<<20)
-	c.MaxInflatedBytes = cmp.Or(c.MaxInflatedBytes, max(64<<20, c.MaxBodyBytes))
-	c.MaxInflateRatio = cmp.Or(c.MaxInflateRatio, 200)
+	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, DefaultBodyBytes)
+	c.MaxInflatedBytes = cmp.Or(c.MaxInflatedBytes, max(DefaultInflatedBytes, c.MaxBodyBytes))
+	c.MaxInflateRatio = cmp.Or(c.MaxInflateRatio, DefaultInflateRatio)
 	c.MaxBytes = cmp.Or(c.MaxBytes, LeastBudget(c.MaxBodyBytes))
 	c.BodyGrace, c.MinBodyRate = cmp.Or(c.BodyGrace, 10*time.Second), cmp.Or(c.MinBodyRate, 1<<10)
-	c.MaxReadings = cmp.Or(c.MaxReadings, 10_000)
+	c.MaxReadings = cmp.Or(c.MaxReadings, DefaultReadings)
 	if c.MinTime.IsZero() {
 		c.MinTime = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
-	c.MaxFuture = cmp.Or(c.MaxFuture, 10*time.Minute)
+	c.MaxFuture = cmp.Or(c.MaxFuture, DefaultMaxFuture)
 	if c.Ack == "" && len(c.Acks) > 0 {
 		c.Ack = c.Acks[0]
 	}

@@ -87,9 +87,9 @@ func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
 	reflection.Register(others)
 
 	mux := http.NewServeMux()
-	mux.Handle(writePath, srv.serveCall(protoGRPC, srv.serveWrite))
-	mux.Handle(writeStreamPath, srv.serveCall(protoGRPC, srv.serveWriteStream))
-	mux.Handle(exportPath, srv.serveCall(protoOTLPGRPC, srv.serveExport))
+	mux.Handle(writePath, srv.serveCall(srv.serveWrite))
+	mux.Handle(writeStreamPath, srv.serveCall(srv.serveWriteStream))
+	mux.Handle(exportPath, srv.serveCall(srv.serveExport))
 	mux.Handle("/", srv.serveOthers(others))
 	s := &http.Server{
 		Handler: mux, TLSConfig: config, Protocols: new(http.Protocols), ErrorLog: slog.NewLogLogger(srv.logger.Handler(), slog.LevelDebug),
@@ -175,9 +175,8 @@ type call struct {
 	w          http.ResponseWriter
 	r          *http.Request
 	ctx        context.Context // carries who calls
-	who        *access.Identity
-	lasts      bool // several messages may come
-	compressed bool // with gzip, where their flag says so
+	lasts      bool            // several messages may come
+	compressed bool            // with gzip, where their flag says so
 	control    *http.ResponseController
 	in         *bufio.Reader
 	pacer      pacer
@@ -189,7 +188,7 @@ type call struct {
 
 // serveCall serves calls of one write method. An error of serve becomes
 // the status of the call.
-func (srv *Server) serveCall(p protocol, serve func(*call) error) http.Handler {
+func (srv *Server) serveCall(serve func(*call) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isCall(w, r) {
 			return
@@ -204,8 +203,7 @@ func (srv *Server) serveCall(p protocol, serve func(*call) error) http.Handler {
 		}
 		if err != nil {
 			_ = r.Body.Close() // so that nothing is held while the answer is delayed
-			err = srv.refuseCall(r.Context(), p, err, time.Now())
-			endCall(w, err)
+			endCall(w, srv.refuseCall(r.Context(), protocolOf(r), err, time.Now()))
 			return
 		}
 		defer c.close()
@@ -221,15 +219,13 @@ func (srv *Server) serveCall(p protocol, serve func(*call) error) http.Handler {
 
 // newCall identifies the client and prepares to receive messages.
 func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error) {
-	c := &call{server: srv, w: w, r: r, ctx: r.Context(), lasts: r.URL.Path == writeStreamPath, control: http.NewResponseController(w)}
-	if srv.config.Guard != nil {
-		shown := access.OfRequest(r)
-		var err error
-		if c.who, err = srv.identify(shown, access.Ingest); err != nil {
-			return nil, err
-		}
-		c.ctx = access.WithShown(c.ctx, c.who, shown)
+	c := &call{server: srv, w: w, r: r, lasts: r.URL.Path == writeStreamPath, control: http.NewResponseController(w)}
+	shown := access.OfRequest(r)
+	who, err := srv.identify(shown, access.Ingest)
+	if err != nil {
+		return nil, err
 	}
+	c.ctx = access.WithShown(r.Context(), who, shown)
 	switch encoding := r.Header.Get("Grpc-Encoding"); encoding {
 	case "", "identity":
 	case "gzip":
@@ -238,10 +234,7 @@ func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error
 		w.Header().Set("Grpc-Accept-Encoding", "gzip")
 		return nil, telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown, "grpc-encoding %s cannot be read; allowed: gzip and identity", telemetry.Quote([]byte(encoding)))
 	}
-	var ok bool
-	if c.in, ok = srv.callReaders.Get().(*bufio.Reader); !ok {
-		c.in = bufio.NewReader(nil) // 4 KiB
-	}
+	c.in = srv.callReaders.get() // of 4 KiB
 	c.in.Reset(r.Body)
 	c.deadline.expire = func() { c.expire(c.control.SetReadDeadline) }
 	c.pacer.pace, c.pacer.control = srv.pace, &c.deadline
@@ -263,7 +256,7 @@ func (c *call) close() {
 	c.over = true
 	c.mu.Unlock()
 	c.in.Reset(nil)
-	c.server.callReaders.Put(c.in)
+	c.server.callReaders.put(c.in)
 }
 
 // isCall answers requests that are not calls of gRPC.
@@ -428,21 +421,30 @@ func errMessageTooLarge(length, most int64) error {
 		"the message has %d bytes; at most %d are allowed (--max-body-bytes); nothing was accepted, send smaller requests", length, most)
 }
 
-// serveWrite serves Write.
-func (srv *Server) serveWrite(c *call) error {
+// receiveOnly returns the message of a call that has one. Its errors are those of the call.
+func (c *call) receiveOnly() (*message, error) {
 	start := time.Now()
 	m, err := c.receive()
 	if errors.Is(err, io.EOF) {
 		err = telemetry.Errorf(telemetry.Invalid, codeMalformed, "the call has no message; nothing was accepted")
 	}
 	if err != nil {
-		return srv.refuseCall(c.ctx, protoGRPC, err, start)
+		return nil, c.server.refuseCall(c.ctx, protocolOf(c.r), err, start)
+	}
+	return m, nil
+}
+
+// serveWrite serves Write.
+func (srv *Server) serveWrite(c *call) error {
+	m, err := c.receiveOnly()
+	if err != nil {
+		return err
 	}
 	a := m.answer(c.ctx)
-	if a.err != nil {
-		return statusError(a.result, a.err)
-	}
-	if a.repeated {
+	switch {
+	case a.err != nil:
+		return c.refusal(a.result, a.err)
+	case a.repeated:
 		c.w.Header().Set(headerReplayed, "true")
 	}
 	if a.result == nothingTaken || a.result == noneAllowed {
@@ -451,19 +453,102 @@ func (srv *Server) serveWrite(c *call) error {
 	return c.send(a.response)
 }
 
+// protocolOf returns the protocol of a call.
+func protocolOf(r *http.Request) protocol {
+	if r.URL.Path == exportPath {
+		return protoOTLPGRPC
+	}
+	return protoGRPC
+}
+
 // refuseCall counts a call that is refused, and returns its status.
 func (srv *Server) refuseCall(ctx context.Context, p protocol, err error, start time.Time) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return status.FromContextError(err).Err()
 	}
 	known := srv.knownError(p, err)
-	r := resultOf(known.Kind)
-	srv.metrics.answered(p, r, time.Since(start), &answer{})
+	result := resultOf(known.Kind)
+	srv.metrics.answered(p, result, time.Since(start), &answer{})
 	srv.config.Guard.Hold(ctx, known)
-	return statusError(r, known)
+	return statusError(result, known)
 }
 
-// A messageAnswer is the answer to one message.
+// refusal returns the status of a call whose message was refused as a whole.
+func (c *call) refusal(r result, refused *telemetry.Error) error {
+	c.server.config.Guard.Hold(c.ctx, refused)
+	return statusError(r, refused)
+}
+
+// take decodes the message, appends its readings, and frees it. It returns the id of the
+// request, and why it was refused as a whole.
+func (m *message) take(ctx context.Context, in *intake, decode func([]byte) error) (id string, r result, refused *telemetry.Error) {
+	srv, p := m.server, protocolOf(m.call.r)
+	defer m.end()
+	defer in.close()
+	id, err := m.open(ctx, in)
+	if err == nil {
+		r, err = in.take(&m.payload, decode)
+	}
+	if err != nil {
+		refused = srv.knownError(p, err)
+		r = resultOf(refused.Kind)
+		in.answer = answer{}
+	}
+	srv.metrics.answered(p, r, time.Since(m.at), &in.answer)
+	return id, r, refused
+}
+
+// open opens an intake for the readings of the message. The head of an export is in the
+// headers of its call.
+func (m *message) open(ctx context.Context, in *intake) (id string, err error) {
+	srv, c := m.server, m.call
+	if m.compressed {
+		if err := m.inflateMessage(ctx); err != nil {
+			return "", err
+		}
+	}
+	head, exports := wireHead{stream: c.r.Header.Get(streamHeader)}, protocolOf(c.r) == protoOTLPGRPC
+	if !exports {
+		head, err = decodeHead(m.data)
+	}
+	length := int64(len(m.data))
+	switch {
+	case err != nil:
+		return head.id, err
+	case srv.stopping():
+		return head.id, errStopping()
+	case length > srv.config.MaxBodyBytes:
+		return head.id, errMessageTooLarge(length, srv.config.MaxBodyBytes)
+	}
+	stream, err := srv.stream(head.stream)
+	if err != nil {
+		return head.id, err
+	}
+	var want telemetry.Ack
+	if exports {
+		want, err = srv.wantedAck(c.r, nil)
+	} else {
+		want, err = srv.ackWanted(head.ack)
+	}
+	if err != nil {
+		return head.id, err
+	}
+	key, err := idempotencyKey(c.r.Header[headerKey])
+	if err != nil {
+		return head.id, err
+	}
+	in.open(srv, stream, want)
+	in.who, in.key, in.lease, in.ctx = access.From(ctx), key, &m.lease, ctx
+	if key != "" && c.lasts {
+		if in.part = head.id; head.id == "" {
+			return "", telemetry.Errorf(telemetry.Invalid, codeKey,
+				"the call has an idempotency key, which identifies a message only together with a request_id; nothing was accepted")
+		}
+	}
+	return head.id, nil
+}
+
+// A messageAnswer is the answer to one WriteRequest.
 type messageAnswer struct {
 	response *telemetrypb.WriteResponse // never nil
 	result   result
@@ -471,23 +556,11 @@ type messageAnswer struct {
 	err      *telemetry.Error // why the message was refused as a whole
 }
 
-// answer decodes the message, appends its readings, and frees it.
-func (m *message) answer(ctx context.Context) messageAnswer {
-	d := m.server
-	defer m.end()
-	head, in, err := m.decode(ctx)
-	a := messageAnswer{response: &telemetrypb.WriteResponse{RequestId: head.id}}
-	if err == nil {
-		a.result, err = in.append(ctx)
-		in.close()
-	}
-	if err != nil {
-		a.err = d.knownError(protoGRPC, err)
-		a.result = resultOf(a.err.Kind)
-		d.metrics.answered(protoGRPC, a.result, time.Since(m.at), &answer{})
-		return a
-	}
-	d.metrics.answered(protoGRPC, a.result, time.Since(m.at), &in.answer)
+// answer takes a WriteRequest.
+func (m *message) answer(ctx context.Context) (a messageAnswer) {
+	in := new(intake)
+	a.response = new(telemetrypb.WriteResponse)
+	a.response.RequestId, a.result, a.err = m.take(ctx, in, func(body []byte) error { return in.decodeProtobuf(body) })
 	a.repeated = in.answer.repeated
 	a.response.Accepted, a.response.Rejected = uint32(in.answer.Accepted), uint32(in.answer.Rejected)
 	a.response.Ack = acksOf[in.answer.Ack]
@@ -495,58 +568,6 @@ func (m *message) answer(ctx context.Context) messageAnswer {
 		a.response.Errors = append(a.response.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
 	}
 	return a
-}
-
-// decode decodes the message, whose own memory can be reused then.
-func (m *message) decode(ctx context.Context) (wireHead, *intake, error) {
-	d, c := m.server, m.call
-	if m.compressed {
-		if err := m.inflateMessage(ctx); err != nil {
-			return wireHead{}, nil, err
-		}
-	}
-	head, err := decodeHead(m.data)
-	length := int64(len(m.data))
-	switch {
-	case err != nil:
-		return head, nil, err
-	case d.stopping():
-		return head, nil, errStopping()
-	case length > d.config.MaxBodyBytes:
-		return head, nil, errMessageTooLarge(length, d.config.MaxBodyBytes)
-	}
-	stream, err := d.stream(head.stream)
-	if err != nil {
-		return head, nil, err
-	}
-	want, err := d.ackWanted(head.ack)
-	if err != nil {
-		return head, nil, err
-	}
-	key, err := idempotencyKey(c.r.Header[headerKey])
-	if err != nil {
-		return head, nil, err
-	}
-	in := new(intake)
-	in.open(d, stream, want)
-	in.who, in.key = c.who, key
-	if key != "" && c.lasts {
-		if in.part = head.id; head.id == "" {
-			return head, nil, telemetry.Errorf(telemetry.Invalid, codeKey,
-				"the call has an idempotency key, which identifies a message only together with a request_id; nothing was accepted")
-		}
-	}
-	in.build()
-	in.lease, in.ctx = &m.lease, ctx
-	if err := in.decodeProtobuf(m.data); err != nil {
-		in.close()
-		return head, nil, err
-	}
-	if key != "" {
-		in.hash = bodyHash(m.data, in.meaning)
-	}
-	m.free()
-	return head, in, nil
 }
 
 var acksOf = map[telemetry.Ack]telemetrypb.Ack{
@@ -566,15 +587,21 @@ func (srv *Server) ackWanted(a telemetrypb.Ack) (telemetry.Ack, error) {
 	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), srv.acks)
 }
 
-// send sends an answer. A client that does not read its answers is given up.
+// send sends an answer.
 func (c *call) send(response *telemetrypb.WriteResponse) error {
 	framed, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, messagePrefix, 64), response)
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
+	return c.write(framed)
+}
+
+// write sends an answer that is encoded behind the room for its prefix. A client that does
+// not read its answers is given up.
+func (c *call) write(framed []byte) error {
 	binary.BigEndian.PutUint32(framed[1:], uint32(len(framed)-messagePrefix))
 	if !c.lasts {
-		_, err = c.w.Write(framed)
+		_, err := c.w.Write(framed)
 		return err
 	}
 	patience := time.AfterFunc(c.server.answerTime, func() {
@@ -582,7 +609,8 @@ func (c *call) send(response *telemetrypb.WriteResponse) error {
 		c.expire(c.control.SetWriteDeadline)
 	})
 	defer patience.Stop()
-	if _, err = c.w.Write(framed); err == nil {
+	_, err := c.w.Write(framed)
+	if err == nil {
 		err = c.control.Flush()
 	}
 	return err
@@ -740,7 +768,7 @@ func percentEncoded(text string) string {
 // statusError returns err as a gRPC status.
 func statusError(r result, err *telemetry.Error) error {
 	details := []protoadapt.MessageV1{protoadapt.MessageV1Of(requestError(r, err))}
-	if wait := retrySeconds(err); wait > 0 {
+	if wait := err.RetrySeconds(); wait > 0 {
 		details = append(details, protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(wait) * time.Second)}))
 	}
 	return withDetails(status.New(statuses[r].grpc, err.Code+": "+err.Message), details...)
@@ -750,7 +778,7 @@ func statusError(r result, err *telemetry.Error) error {
 func requestError(r result, err *telemetry.Error) *telemetrypb.RequestError {
 	return &telemetrypb.RequestError{
 		Status: int32(statuses[r].grpc), Code: err.Code, Message: err.Message,
-		RetryAfterMs: int64(retrySeconds(err)) * 1000,
+		RetryAfterMs: int64(err.RetrySeconds()) * 1000,
 	}
 }
 

@@ -48,7 +48,7 @@ type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	start    time.Time
-	who      *access.Identity // the sender; nil without a Guard
+	who      *access.Identity // the sender
 	began    bool             // some of the body was read
 	stuck    bool             // the body came too slowly; the rest is not read
 	unheard  bool             // the sender is not authorized, so little of the rest is read
@@ -60,12 +60,9 @@ type exchange struct {
 	text    []byte // of an answer
 }
 
-// newExchange returns an exchange that was used before, or a new one.
+// newExchange begins an exchange.
 func (srv *Server) newExchange(p protocol, w http.ResponseWriter, r *http.Request) *exchange {
-	x, ok := srv.exchanges.Get().(*exchange)
-	if !ok {
-		x = new(exchange)
-	}
+	x := srv.exchanges.get()
 	x.server, x.protocol, x.w, x.r, x.start = srv, p, w, r, time.Now()
 	x.payload.server, x.payload.pacer, x.payload.lease.of = srv, &x.pacer, srv.budget
 	return x
@@ -77,7 +74,7 @@ func (x *exchange) over() {
 	x.payload.lease.Release()
 	exchanges := &x.server.exchanges
 	*x = exchange{text: x.text[:0]}
-	exchanges.Put(x)
+	exchanges.put(x)
 }
 
 // writes wraps a handler that accepts readings.
@@ -152,11 +149,7 @@ func (srv *Server) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	stream, err := srv.stream(x.r.PathValue("stream"))
-	if err != nil {
-		return err
-	}
-	in, err := x.intake(stream, query)
+	in, err := x.intake(x.r.PathValue("stream"), query)
 	if err != nil {
 		return err
 	}
@@ -200,8 +193,12 @@ func first(values []string) string {
 	return values[0]
 }
 
-// intake returns an intake for the readings of the request.
-func (x *exchange) intake(stream *inputStream, query url.Values) (*intake, error) {
+// intake returns an intake for readings of the stream of that name.
+func (x *exchange) intake(name string, query url.Values) (*intake, error) {
+	stream, err := x.server.stream(name)
+	if err != nil {
+		return nil, err
+	}
 	want, err := x.server.wantedAck(x.r, query)
 	if err != nil {
 		return nil, err
@@ -211,40 +208,22 @@ func (x *exchange) intake(stream *inputStream, query url.Values) (*intake, error
 		return nil, err
 	}
 	x.in.open(x.server, stream, want)
-	x.in.who = x.who
-	x.in.key = key
-	x.in.lease, x.in.ctx = &x.payload.lease, x.r.Context()
+	x.in.who, x.in.key, x.in.lease, x.in.ctx = x.who, key, &x.payload.lease, x.r.Context()
 	return &x.in, nil
 }
 
 // take receives and decodes the body, appends its readings and answers.
 func (x *exchange) take(in *intake, decode func([]byte) error) error {
-	if err := x.decode(in, decode); err != nil {
-		return err
-	}
-	result, err := in.append(x.r.Context())
-	if err != nil {
-		return err
-	}
-	x.answer(result, in)
-	return nil
-}
-
-// decode receives and decodes the body, and frees it.
-func (x *exchange) decode(in *intake, decode func([]byte) error) error {
-	defer x.payload.free()
 	err := x.receive()
 	x.began = len(x.payload.data) > 0 || telemetry.KindOf(err) == telemetry.TooSlow
 	if err != nil {
 		return err
 	}
-	in.build()
-	if err := decode(x.payload.data); err != nil {
+	r, err := in.take(&x.payload, decode)
+	if err != nil {
 		return err
 	}
-	if in.key != "" {
-		in.hash = bodyHash(x.payload.data, in.meaning)
-	}
+	x.answer(r, in)
 	return nil
 }
 
@@ -259,6 +238,8 @@ func (x *exchange) answer(r result, in *intake) {
 		x.answerLines(r, in)
 	case x.protocol == protoRemote:
 		x.answerRemote(r, in)
+	case x.protocol == protoOTLPHTTP:
+		x.answerOTLP(in)
 	case len(in.answer.Errors) == 0 && in.answer.Ack != "":
 		x.text = in.answer.appendTaken(x.text[:0])
 		writeHead(x.w, statuses[r].http)
@@ -272,6 +253,7 @@ func (x *exchange) answer(r result, in *intake) {
 func (x *exchange) refuse(ctx context.Context, err error) {
 	known := x.server.knownError(x.protocol, err)
 	x.in.close() // which holds what was decoded
+	x.payload.free()
 	x.payload.lease.Release()
 	x.stuck = known.Kind == telemetry.TooSlow
 	setRetryAfter(x.w, known)
@@ -456,11 +438,7 @@ func (srv *Server) serveLines(x *exchange) error {
 
 // takeLines accepts the lines of a request. If partial is false, it accepts all or none.
 func (srv *Server) takeLines(x *exchange, query url.Values, p precision, partial bool) error {
-	stream, err := srv.stream("")
-	if err != nil {
-		return err
-	}
-	in, err := x.intake(stream, query)
+	in, err := x.intake("", query)
 	if err != nil {
 		return err
 	}
@@ -539,22 +517,9 @@ func (srv *Server) WriteProblem(w http.ResponseWriter, err error) {
 
 // setRetryAfter sets the time after which the client may retry, if that makes sense.
 func setRetryAfter(w http.ResponseWriter, e *telemetry.Error) {
-	if seconds := retrySeconds(e); seconds > 0 {
+	if seconds := e.RetrySeconds(); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
-}
-
-// retrySeconds returns after how many seconds the client may retry; 0: retrying does not
-// help.
-func retrySeconds(e *telemetry.Error) int {
-	if e.Kind != telemetry.Unavailable && e.Kind != telemetry.Quota {
-		return 0
-	}
-	wait := e.RetryAfter
-	if wait <= 0 {
-		wait = retryAfter
-	}
-	return int(math.Ceil(wait.Seconds()))
 }
 
 // writeHead begins an answer in JSON. The names of the headers are written as

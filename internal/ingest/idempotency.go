@@ -73,15 +73,6 @@ func scopedKey(sender, stream, key, part string) string {
 	return scoped
 }
 
-// scopedKey returns the key of the request.
-func (in *intake) scopedKey() string {
-	sender := ""
-	if in.who != nil {
-		sender = in.who.Name
-	}
-	return scopedKey(sender, in.target.Name, in.key, in.part)
-}
-
 // A meaning is what makes the same bytes another body.
 type meaning struct {
 	form  byte
@@ -162,7 +153,7 @@ func decodeKept(kept []byte) (answer, error) {
 	if r.number(keptVersion) != keptVersion {
 		return answer{}, errKept
 	}
-	a := answer{Accepted: r.number(greatestReadings), Rejected: r.number(greatestReadings), Errors: []refusedReading{}}
+	a := answer{Accepted: r.number(MostReadings), Rejected: r.number(MostReadings), Errors: []refusedReading{}}
 	if a.Rejected > 0 {
 		reasons := r.reasons(&a)
 		r.errors(&a, reasons)
@@ -204,7 +195,7 @@ func (r *keptReader) errors(a *answer, reasons []telemetry.Code) {
 	listed := r.number(min(maxListed, a.Rejected))
 	index := 0
 	for i := range listed {
-		step, reason, message := r.number(greatestReadings), r.number(len(reasons)-1), r.text()
+		step, reason, message := r.number(MostReadings), r.number(len(reasons)-1), r.text()
 		index += step
 		r.broken = r.broken || i > 0 && step == 0 || index >= a.Accepted+a.Rejected
 		if r.broken {

@@ -11,6 +11,7 @@
 package ingest
 
 import (
+	"bufio"
 	"context"
 	"log/slog"
 	"sync"
@@ -53,6 +54,19 @@ type Journal interface {
 	Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error)
 }
 
+// A pool keeps values that requests need, between them.
+type pool[T any] struct{ values sync.Pool }
+
+// get returns a value that was used before, or a zero one.
+func (p *pool[T]) get() *T {
+	if v, ok := p.values.Get().(*T); ok {
+		return v
+	}
+	return new(T)
+}
+
+func (p *pool[T]) put(v *T) { p.values.Put(v) }
+
 // A Server serves the protocols. It starts no goroutines except for WriteStream.
 type Server struct {
 	journal Journal
@@ -67,19 +81,18 @@ type Server struct {
 	budget  *budget
 	pace    pace
 	rooms   roomPool
-	json    jsonPool
-	wires   wirePool
-	remotes remotePool
+	json    pool[jsonDecoder]
+	wires   pool[wireDecoder]
+	remotes pool[remoteDecoder]
 
 	inflaters inflaters
 	known     *batch.Interner // series and shapes of earlier requests
-	// exchanges keeps what requests over HTTP need, between them.
-	exchanges sync.Pool
+	exchanges pool[exchange]
 	health    *health.Server
 
 	open        openCalls // of gRPC
 	callers     sync.WaitGroup
-	callReaders sync.Pool // of *bufio.Reader
+	callReaders pool[bufio.Reader]
 	answerTime  time.Duration
 
 	stopped context.Context //nolint:containedctx // ends when Stop is called

@@ -54,7 +54,7 @@ type intake struct {
 	hash    uint64         // of the body, only where there is a key
 	builder *batch.Builder // nil once its batch was handed on, or close was called
 	now     time.Time
-	who     *access.Identity        // that sent it; nil without a Guard
+	who     *access.Identity        // that sent it
 	target  *inputStream            // of the request
 	stream  *inputStream            // of the current reading
 	bounds  map[*inputStream]bounds // of the streams that occurred, where several did
@@ -73,6 +73,7 @@ type intake struct {
 
 	mayBeEmpty bool // a request without readings is not an error
 	remote     remote
+	otlp       otlpTally
 }
 
 // bounds are what a stream asked of readings when the request came.
@@ -87,7 +88,7 @@ func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	live := stream.live.Load()
 	*in = intake{
 		server: d, want: want, now: now, target: stream, stream: stream, most: d.config.MaxReadings,
-		times: d.times(now, live), fields: live.fields,
+		times: d.times(now, live), fields: live.fields, who: access.From(context.Background()),
 	}
 	in.answer.Errors = []refusedReading{}
 }
@@ -97,7 +98,7 @@ func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 func (in *intake) build() {
 	in.builder = in.server.known.Builder(in.now)
 	in.builder.MapDots, in.builder.Fields = in.server.config.MapDots, in.fields
-	if in.who != nil && in.who.Limited() {
+	if in.who.Limited() {
 		in.builder.AllowSensor = in.allowSensor
 	}
 }
@@ -243,6 +244,20 @@ func (in *intake) tally(code telemetry.Code) {
 	in.answer.Rejected++
 }
 
+// take decodes a payload, whose own memory is free then, and appends its readings.
+func (in *intake) take(p *payload, decode func([]byte) error) (result, error) {
+	in.build()
+	err := decode(p.data)
+	if err == nil && in.key != "" {
+		in.hash = bodyHash(p.data, in.meaning)
+	}
+	p.free()
+	if err != nil {
+		return resultOf(telemetry.KindOf(err)), err
+	}
+	return in.append(in.ctx)
+}
+
 // append hands the accepted readings to the journal and waits. A request whose key
 // is known is answered as it was the first time, even if its readings would be
 // refused now. On an error the answer is that of a request of which nothing was
@@ -257,7 +272,7 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	taken, receipt, err := in.hand(ctx)
 	switch {
 	case err == nil && receipt.Repeated:
-		in.refund(taken)
+		in.who.Refund(taken)
 		err = in.repeat(receipt.Answer)
 	case err == nil && taken == 0:
 		return in.nothing(), nil
@@ -267,7 +282,7 @@ func (in *intake) append(ctx context.Context) (result, error) {
 		err = in.appendError(ctx, err)
 		kind := telemetry.KindOf(err)
 		if kind == telemetry.Unavailable {
-			in.refund(taken)
+			in.who.Refund(taken) // an unknown outcome stays charged
 		}
 		return resultOf(kind), err
 	}
@@ -341,7 +356,7 @@ func (in *intake) nothing() result {
 func (in *intake) request() batch.Request {
 	r := batch.Request{Want: in.want}
 	if in.key != "" {
-		r.Key, r.BodyHash = in.scopedKey(), in.hash
+		r.Key, r.BodyHash = scopedKey(in.who.Name, in.target.Name, in.key, in.part), in.hash
 		r.Answer = in.answer.keep(in.builder.Len())
 	}
 	return r

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
-	"sync"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -28,8 +27,8 @@ const (
 //
 // In JSON, wrong syntax anywhere refuses all. In NDJSON it refuses its line.
 func (in *intake) decodeJSON(body []byte, f form) error {
-	d := in.server.json.get(in)
-	defer in.server.json.put(d)
+	d := in.jsonDecoder()
+	defer d.release()
 	if f == formGuess {
 		f = d.guess(body)
 	}
@@ -725,22 +724,17 @@ func specialByte(src []byte, i int) int {
 	return i
 }
 
-// jsonPool keeps decoders of JSON between requests.
-type jsonPool struct{ pool sync.Pool }
-
-func (p *jsonPool) get(in *intake) *jsonDecoder {
-	d, ok := p.pool.Get().(*jsonDecoder)
-	if !ok {
-		d = new(jsonDecoder)
-	}
+// jsonDecoder returns a decoder, which release gives back.
+func (in *intake) jsonDecoder() *jsonDecoder {
+	d := in.server.json.get()
 	d.in = in
 	return d
 }
 
-// put gives back a decoder, unless it has grown large.
-func (p *jsonPool) put(d *jsonDecoder) {
-	if cap(d.text)+cap(d.name)+cap(d.alias) <= 64<<10 {
+// release keeps the decoder for another request, unless it has grown large.
+func (d *jsonDecoder) release() {
+	if server := d.in.server; cap(d.text)+cap(d.name)+cap(d.alias) <= 64<<10 {
 		*d = jsonDecoder{text: d.text[:0], name: d.name[:0], alias: d.alias[:0]}
-		p.pool.Put(d)
+		server.json.put(d)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -59,23 +60,38 @@ func MessageCodes() []string {
 func (e *MessageError) Error() string { return e.Code + ": " + e.Message }
 
 // AppendMessages decodes messages and appends their readings to the journal as one batch.
-// refused has an error for each message that was refused in whole or in part; all other
-// readings are journaled when it returns. Readings that the database refuses later become
-// dead letters. If err is not nil, the readings may or may not be journaled: the caller must
-// retry if it is of kind Unavailable, Quota or UnknownOutcome.
-func (srv *Server) AppendMessages(ctx context.Context, messages []Message) (refused map[int]*MessageError, err error) {
+// They are sent by the identity with this name, which needs the scope ingest, and each counts
+// as a request. refused has an error for each message that was refused in whole or in part;
+// all other readings are journaled when it returns. Readings that the database refuses later
+// become dead letters. If err is not nil, the readings may or may not be journaled: the caller
+// must retry if it is of kind Unavailable, Quota or UnknownOutcome, or if the identity may not
+// send now (Unauthenticated and Forbidden).
+func (srv *Server) AppendMessages(ctx context.Context, identity string, messages []Message) (refused map[int]*MessageError, err error) {
 	begin := time.Now()
 	if srv.stopping() {
 		return nil, errStopping()
 	}
+	who, err := srv.config.Guard.Named(identity, len(messages))
+	if err == nil {
+		err = who.Require(access.Ingest)
+	}
 	in, l := new(intake), &lease{of: srv.budget}
+	if err != nil {
+		in.server = srv
+		return nil, in.messagesFailed(ctx, err, begin)
+	}
+	defer func() {
+		if err != nil {
+			who.RefundRequests(len(messages)) // they will come again
+		}
+	}()
 	defer l.Release()
 	want := telemetry.Stored
 	if slices.Contains(srv.config.Acks, telemetry.Journaled) {
 		want = telemetry.Journaled
 	}
 	in.open(srv, srv.streams[srv.config.DefaultStream], want)
-	in.lease, in.ctx = l, ctx
+	in.who, in.lease, in.ctx = who, l, ctx
 	in.build()
 	defer in.close()
 	refused = make(map[int]*MessageError)
@@ -193,9 +209,9 @@ func (m *Message) appendScope(dst []byte, stream string) []byte {
 // syntax error refuses the whole message.
 func (in *intake) decodeMessageJSON(body []byte) error {
 	body = unflatten(body)
-	d := in.server.json.get(in)
+	d := in.jsonDecoder()
 	f := d.guess(body)
-	in.server.json.put(d)
+	d.release()
 	if f == formJSON && !json.Valid(body) {
 		return telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message is not valid JSON")
 	}

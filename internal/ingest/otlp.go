@@ -1,14 +1,9 @@
 package ingest
 
 import (
-	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
@@ -40,11 +35,7 @@ func (srv *Server) serveMetrics(x *exchange) error {
 	if _, err := parseQuery(x.r); err != nil {
 		return err
 	}
-	stream, err := srv.stream(x.r.Header.Get(streamHeader))
-	if err != nil {
-		return err
-	}
-	in, err := x.intake(stream, nil)
+	in, err := x.intake(x.r.Header.Get(streamHeader), nil)
 	if err != nil {
 		return err
 	}
@@ -53,24 +44,13 @@ func (srv *Server) serveMetrics(x *exchange) error {
 		return telemetry.Errorf(telemetry.Unsupported, codeTypeUnknown,
 			"Content-Type %s cannot be read; allowed: %s and %s", telemetry.Quote([]byte(first(x.r.Header["Content-Type"]))), mediaProtobuf, mediaJSON)
 	}
-	var tally otlpTally
-	if err := x.decode(in, func(body []byte) (err error) {
-		tally, err = in.decodeOTLP(body, media == mediaJSON)
-		return err
-	}); err != nil {
-		return err
-	}
-	r, err := in.export(x.r.Context(), &tally)
-	if err != nil {
-		return err
-	}
-	srv.metrics.answered(protoOTLPHTTP, r, time.Since(x.start), &in.answer)
-	if in.answer.repeated {
-		x.w.Header().Set(headerReplayed, "true")
-	}
-	x.text = tally.appendResponse(x.text[:0], media == mediaJSON)
+	return x.take(in, func(body []byte) error { return in.export(body, media == mediaJSON) })
+}
+
+// answerOTLP writes the answer to an export over HTTP.
+func (x *exchange) answerOTLP(in *intake) {
+	x.text = in.appendExported(x.text[:0], x.otlpMedia() == mediaJSON)
 	x.writeOTLP(http.StatusOK, x.text)
-	return nil
 }
 
 // otlpMedia returns the media type of a request, which is also that of the response.
@@ -103,37 +83,34 @@ func (x *exchange) writeOTLPProblem(r result, e *telemetry.Error) {
 	x.writeOTLP(row.http, body)
 }
 
-// export appends the readings of a request, which may have none.
-func (in *intake) export(ctx context.Context, tally *otlpTally) (r result, err error) {
-	in.server.metrics.skipped[skipNoValue].Add(float64(tally.skipped))
-	if in.count == 0 {
-		return allTaken, nil
-	}
-	before := in.answer.Rejected
-	if r, err = in.append(ctx); err != nil {
-		return r, err
-	}
-	late := in.answer.Rejected - before // by the store
-	tally.rejected += max(0, late)
-	if tally.first == "" && late > 0 {
-		e := in.answer.Errors[0]
-		tally.first = string(e.Code) + ": " + e.Message
-	}
-	return r, nil
+// export decodes a request, which may have no readings.
+func (in *intake) export(body []byte, inJSON bool) (err error) {
+	in.mayBeEmpty = true
+	in.otlp, err = in.decodeOTLP(body, inJSON)
+	in.server.metrics.skipped[skipNoValue].Add(float64(in.otlp.skipped))
+	in.otlp.readings = in.answer.Rejected
+	return err
 }
 
-// appendResponse appends an ExportMetricsServiceResponse. It has a partial success only if
+// appendExported appends an ExportMetricsServiceResponse. It has a partial success only if
 // points were rejected.
-func (t *otlpTally) appendResponse(dst []byte, inJSON bool) []byte {
+func (in *intake) appendExported(dst []byte, inJSON bool) []byte {
+	t := &in.otlp
+	late := max(0, in.answer.Rejected-t.readings) // by the store
+	rejected, why := t.rejected+late, t.first
+	if why == "" && late > 0 {
+		e := in.answer.Errors[0]
+		why = string(e.Code) + ": " + e.Message
+	}
 	switch {
-	case t.rejected == 0 && inJSON:
+	case rejected == 0 && inJSON:
 		return append(dst, "{}"...)
-	case t.rejected == 0:
+	case rejected == 0:
 		return dst
 	}
 	response := pmetricotlp.NewExportResponse()
-	response.PartialSuccess().SetRejectedDataPoints(int64(t.rejected))
-	response.PartialSuccess().SetErrorMessage(fmt.Sprintf("%d of %d data points were refused; the first: %s", t.rejected, t.points, t.first))
+	response.PartialSuccess().SetRejectedDataPoints(int64(rejected))
+	response.PartialSuccess().SetErrorMessage(fmt.Sprintf("%d of %d data points were refused; the first: %s", rejected, t.points, why))
 	encode := response.MarshalProto
 	if inJSON {
 		encode = response.MarshalJSON
@@ -144,70 +121,17 @@ func (t *otlpTally) appendResponse(dst []byte, inJSON bool) []byte {
 
 // serveExport serves Export over gRPC.
 func (srv *Server) serveExport(c *call) error {
-	start := time.Now()
-	m, err := c.receive()
-	if errors.Is(err, io.EOF) {
-		err = telemetry.Errorf(telemetry.Invalid, codeMalformed, "the call has no message; nothing was accepted")
-	}
+	m, err := c.receiveOnly()
 	if err != nil {
-		return srv.refuseCall(c.ctx, protoOTLPGRPC, err, start)
+		return err
 	}
-	defer m.end()
 	var in intake
-	defer in.close()
-	tally, err := m.decodeExport(&in)
-	var r result
-	if err == nil {
-		m.free()
-		r, err = in.export(c.ctx, &tally)
+	_, r, refused := m.take(c.ctx, &in, func(body []byte) error { return in.export(body, false) })
+	if refused != nil {
+		return c.refusal(r, refused)
 	}
-	if err != nil {
-		m.end()
-		in.close()
-		return srv.refuseCall(c.ctx, protoOTLPGRPC, err, start)
-	}
-	srv.metrics.answered(protoOTLPGRPC, r, time.Since(start), &in.answer)
 	if in.answer.repeated {
 		c.w.Header().Set(headerReplayed, "true")
 	}
-	framed := tally.appendResponse(make([]byte, messagePrefix, 64), false)
-	binary.BigEndian.PutUint32(framed[1:], uint32(len(framed)-messagePrefix))
-	_, err = c.w.Write(framed)
-	return err
-}
-
-// decodeExport decodes the request of an Export call.
-func (m *message) decodeExport(in *intake) (tally otlpTally, err error) {
-	srv, c := m.server, m.call
-	if m.compressed {
-		if err := m.inflateMessage(c.ctx); err != nil {
-			return tally, err
-		}
-	}
-	length := int64(len(m.data))
-	switch {
-	case srv.stopping():
-		return tally, errStopping()
-	case length > srv.config.MaxBodyBytes:
-		return tally, errMessageTooLarge(length, srv.config.MaxBodyBytes)
-	}
-	stream, err := srv.stream(c.r.Header.Get(streamHeader))
-	if err != nil {
-		return tally, err
-	}
-	want, err := srv.wantedAck(c.r, nil)
-	if err != nil {
-		return tally, err
-	}
-	key, err := idempotencyKey(c.r.Header[headerKey])
-	if err != nil {
-		return tally, err
-	}
-	in.open(srv, stream, want)
-	in.who, in.key, in.lease, in.ctx = c.who, key, &m.lease, c.ctx
-	in.build()
-	if tally, err = in.decodeOTLP(m.data, false); err == nil && key != "" {
-		in.hash = bodyHash(m.data, in.meaning)
-	}
-	return tally, err
+	return c.write(in.appendExported(make([]byte, messagePrefix, 64), false))
 }

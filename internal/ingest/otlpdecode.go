@@ -29,11 +29,12 @@ import (
 type otlpTally struct {
 	points, rejected, skipped int
 	first                     string // why the first point was rejected
+	readings                  int    // that were refused before the store had the others
 }
 
 // decodeOTLP decodes an ExportMetricsServiceRequest.
 func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
-	in.most = greatestReadings // points are limited instead
+	in.most = MostReadings // points are limited instead
 	in.meaning = meaning{form: meansOTLP}
 	request := pmetricotlp.NewExportRequest()
 	decode := request.UnmarshalProto

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -53,8 +52,9 @@ func decodeHead(message []byte) (wireHead, error) {
 // is wrong with the message and not with one reading refuses all.
 func (in *intake) decodeProtobuf(message []byte) error {
 	in.meaning = meaning{form: meansProtobuf}
-	d := in.server.wires.get(in)
-	defer in.server.wires.put(d)
+	d := in.server.wires.get()
+	d.in, d.shape = in, nil
+	defer d.release()
 	return d.message(message)
 }
 
@@ -650,20 +650,9 @@ func (m *wireMessage) appendDoubles(dst []uint64, most int) ([]uint64, error) {
 	return dst, nil
 }
 
-// wirePool keeps decoders of protobuf between requests.
-type wirePool struct{ pool sync.Pool }
-
-func (p *wirePool) get(in *intake) *wireDecoder {
-	d, ok := p.pool.Get().(*wireDecoder)
-	if !ok {
-		d = new(wireDecoder)
-	}
-	d.in, d.shape = in, nil
-	return d
-}
-
-// put gives back a decoder, unless it has grown large.
-func (p *wirePool) put(d *wireDecoder) {
+// release keeps the decoder for another request, unless it has grown large.
+func (d *wireDecoder) release() {
+	server := d.in.server
 	const most = 1 << 14
 	d.columns = d.columns[:cap(d.columns)]
 	size := cap(d.times) + cap(d.tags) + cap(d.words) + cap(d.texts)
@@ -677,5 +666,5 @@ func (p *wirePool) put(d *wireDecoder) {
 	d.in = nil
 	clear(d.tags[:cap(d.tags)])
 	clear(d.texts[:cap(d.texts)])
-	p.pool.Put(d)
+	server.wires.put(d)
 }

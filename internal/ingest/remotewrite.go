@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"math"
 	"mime"
-	"net/http"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/value"
@@ -51,11 +49,7 @@ func (srv *Server) serveRemoteWrite(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	stream, err := srv.stream(first(x.r.Header[streamHeader]))
-	if err != nil {
-		return err
-	}
-	in, err := x.intake(stream, query)
+	in, err := x.intake(first(x.r.Header[streamHeader]), query)
 	if err != nil {
 		return err
 	}
@@ -76,16 +70,6 @@ func remoteVersion(contentType string) (int, error) {
 	}
 	return 0, telemetry.Errorf(telemetry.Unsupported, codeTypeUnknown, "Content-Type %s cannot be read; allowed: %s with proto=%s or proto=%s",
 		telemetry.Quote([]byte(contentType)), mediaProtobuf, remoteV1, remoteV2)
-}
-
-// snappyOf returns the encoding of a remote write body.
-func snappyOf(r *http.Request) (string, error) {
-	name := strings.ToLower(strings.TrimSpace(strings.Join(r.Header["Content-Encoding"], ",")))
-	if name == "" || name == encodingSnappy { // some senders omit it
-		return encodingSnappy, nil
-	}
-	return "", telemetry.Errorf(telemetry.Unsupported, codeEncodingUnknown,
-		"Content-Encoding %s cannot be read; allowed: %s", telemetry.Quote([]byte(name)), encodingSnappy)
 }
 
 // A remote is the part of an intake that is specific to remote write.
@@ -192,8 +176,9 @@ type remoteSample struct {
 func (in *intake) decodeRemoteWrite(body []byte, version int) error {
 	in.meaning = meaning{form: meansRemoteWrite, ratio: int64(version)}
 	in.remote.version = version
-	d := in.server.remotes.get(in)
-	defer in.server.remotes.put(d)
+	d := in.server.remotes.get()
+	d.in = in
+	defer d.release()
 	return brokenMessage(d.message(body))
 }
 
@@ -538,6 +523,9 @@ func (d *remoteDecoder) setOf() (uint32, error) {
 		d.tags = append(d.tags, d.pairs...)
 	}
 	set.to = uint32(len(d.tags))
+	if d.sets == nil {
+		d.sets = make(map[string]uint32)
+	}
 	d.sets[string(d.key)] = n
 	d.labels = append(d.labels, set)
 	return n, nil
@@ -665,20 +653,9 @@ func (d *remoteDecoder) sensor(labels []wireTag) {
 	}
 }
 
-// remotePool keeps decoders between requests.
-type remotePool struct{ pool sync.Pool }
-
-func (p *remotePool) get(in *intake) *remoteDecoder {
-	d, ok := p.pool.Get().(*remoteDecoder)
-	if !ok {
-		d = &remoteDecoder{sets: make(map[string]uint32)}
-	}
-	d.in = in
-	return d
-}
-
-// put returns a decoder to the pool, unless it has grown large.
-func (p *remotePool) put(d *remoteDecoder) {
+// release keeps the decoder for another request, unless it has grown large.
+func (d *remoteDecoder) release() {
+	server := d.in.server
 	const most = 1 << 14
 	if max(cap(d.samples), cap(d.symbols), cap(d.metrics), cap(d.labels), cap(d.tags)) > most || cap(d.key) > maxAlias {
 		return
@@ -693,5 +670,5 @@ func (p *remotePool) put(d *remoteDecoder) {
 	clear(d.plain[:cap(d.plain)])
 	d.in, d.name, d.paid = nil, nil, 0
 	d.symbols, d.labels, d.tags, d.metrics, d.samples = d.symbols[:0], d.labels[:0], d.tags[:0], d.metrics[:0], d.samples[:0]
-	p.pool.Put(d)
+	server.remotes.put(d)
 }

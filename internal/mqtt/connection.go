@@ -36,12 +36,14 @@ type connection struct {
 	mu  sync.Mutex
 	out *bufio.Writer
 
-	closing sync.Once
-	closed  chan struct{} // closed by Close
+	open context.Context //nolint:containedctx // ends with the connection
+	end  context.CancelFunc
 }
 
-func newConnection(c net.Conn) *connection {
-	return &connection{Conn: c, in: bufio.NewReaderSize(c, 64<<10), out: bufio.NewWriterSize(c, 16<<10), closed: make(chan struct{})}
+func newConnection(ctx context.Context, conn net.Conn) *connection {
+	c := &connection{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10), out: bufio.NewWriterSize(conn, 16<<10)}
+	c.open, c.end = context.WithCancel(ctx)
+	return c
 }
 
 // Read implements net.Conn, for one goroutine.
@@ -68,7 +70,7 @@ func (c *connection) Write(p []byte) (int, error) { return c.out.Write(p) }
 // Close implements net.Conn. It frees the client from a message that waits for the journal,
 // because the client reports a lost connection only when it has handed over all messages.
 func (c *connection) Close() error {
-	c.closing.Do(func() { close(c.closed) })
+	c.end()
 	return c.Conn.Close()
 }
 
@@ -93,13 +95,9 @@ func (c *Config) dial(ctx context.Context, server *url.URL) (net.Conn, error) {
 }
 
 // open connects to the broker, and begins a WebSocket if the URL asks for one.
-func (c *Config) open(ctx context.Context, server *url.URL) (*connection, error) {
+func (c *Config) open(ctx context.Context, server *url.URL) (net.Conn, error) {
 	if !schemes[server.Scheme].webSocket {
-		conn, err := c.dial(ctx, server)
-		if err != nil {
-			return nil, err
-		}
-		return newConnection(conn), nil
+		return c.dial(ctx, server)
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx, server) }
 	dialer := websocket.Dialer{NetDialContext: dial, NetDialTLSContext: dial, HandshakeTimeout: dialTime, Subprotocols: []string{"mqtt"}}
@@ -110,35 +108,18 @@ func (c *Config) open(ctx context.Context, server *url.URL) (*connection, error)
 	case err != nil:
 		return nil, err
 	}
-	return newConnection(&webSocket{Conn: conn}), nil
+	return &webSocket{conn, websocket.JoinMessages(conn, "")}, nil
 }
 
 // A webSocket is a connection whose packets are sent in binary messages.
 type webSocket struct {
 	*websocket.Conn
 
-	message io.Reader // the rest of it; nil: read the next
+	in io.Reader // of all messages
 }
 
 // Read implements net.Conn.
-func (w *webSocket) Read(p []byte) (int, error) {
-	for {
-		if w.message == nil {
-			_, next, err := w.NextReader()
-			if err != nil {
-				return 0, err
-			}
-			w.message = next
-		}
-		n, err := w.message.Read(p)
-		if !errors.Is(err, io.EOF) {
-			return n, err
-		}
-		if w.message = nil; n > 0 {
-			return n, nil
-		}
-	}
-}
+func (w *webSocket) Read(p []byte) (int, error) { return w.in.Read(p) }
 
 // Write implements net.Conn.
 func (w *webSocket) Write(p []byte) (int, error) {

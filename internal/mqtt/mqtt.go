@@ -37,16 +37,17 @@ import (
 
 	"github.com/eclipse/paho.golang/autopaho"
 	"github.com/eclipse/paho.golang/paho"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An Inlet accepts messages; in the daemon it is an ingest.Server. Its errors are of kind
-// Unavailable, Quota or UnknownOutcome if the messages may be accepted later.
+// An Inlet accepts messages; in the daemon it is an ingest.Server.
 type Inlet interface {
-	AppendMessages(ctx context.Context, messages []ingest.Message) (map[int]*ingest.MessageError, error)
+	AppendMessages(ctx context.Context, identity string, messages []ingest.Message) (map[int]*ingest.MessageError, error)
 }
 
 // Config configures a Subscriber.
@@ -61,6 +62,7 @@ type Config struct {
 
 	Topic          string // a template
 	Stream         string // for readings if the topic has no stream; empty: the default stream
+	Identity       string // in the access file, whose rights and quotas apply; empty: none
 	Format         Format
 	QoS            int
 	Group          string // of a shared subscription; empty: not shared
@@ -69,8 +71,9 @@ type Config struct {
 
 	Folder  string // of the state file
 	Letters *LetterFile
-	Metrics *Metrics
-	Logger  *slog.Logger
+
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
 }
 
 // schemes are what a URL may begin with.
@@ -165,10 +168,12 @@ type Subscriber struct {
 	manager *autopaho.ConnectionManager
 	last    atomic.Pointer[connection]
 	trouble atomic.Pointer[string] // why it is not subscribed; nil: it is
+	denied  atomic.Pointer[string] // why its identity may not send; nil: it may
 
 	waiting  chan *message
 	room     *semaphore.Weighted // bytes of waiting messages
-	stopping chan struct{}
+	stopping context.Context     //nolint:containedctx // ends when Stop is called
+	stop     context.CancelFunc
 	abandon  context.CancelFunc // stops waiting for the journal
 	gatherer sync.WaitGroup
 	joins    sync.WaitGroup
@@ -179,6 +184,7 @@ type Subscriber struct {
 	changed bool                 // births have unsaved changes
 	asked   map[string]time.Time // when each node was asked for its births
 	client  *paho.Client         // that received the last message
+	warned  time.Time            // when a failure that is retried was last logged
 	told    time.Time            // when refused messages were last logged
 	untold  int                  // refused since then
 }
@@ -220,12 +226,13 @@ func Start(c Config, inlet Inlet) (*Subscriber, error) {
 		return nil, err
 	}
 	s := &Subscriber{
-		config: c, server: server, inlet: inlet, metrics: c.Metrics.of(c.Name),
-		log:      c.Logger.With("subscription", c.Name, "broker", server.Host),
-		waiting:  make(chan *message, 2*c.ReceiveMaximum),
-		room:     semaphore.NewWeighted(max(64<<20, 2*c.MaxBytes)),
-		stopping: make(chan struct{}), asked: make(map[string]time.Time),
+		config: c, server: server, inlet: inlet, metrics: newMetrics(c.Name, c.Registerer),
+		log:     c.Logger.With("subscription", c.Name, "broker", server.Host),
+		waiting: make(chan *message, 2*c.ReceiveMaximum),
+		room:    semaphore.NewWeighted(max(64<<20, 2*c.MaxBytes)),
+		asked:   make(map[string]time.Time),
 	}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	if s.template, err = parseTemplate(c.Topic); err != nil {
 		return nil, err
 	}
@@ -240,7 +247,7 @@ func Start(c Config, inlet Inlet) (*Subscriber, error) {
 	s.abandon = abandon
 	s.gatherer.Go(func() { s.gather(ctx) })
 	if err := s.connect(ctx); err != nil {
-		close(s.stopping)
+		s.stop()
 		abandon()
 		s.gatherer.Wait()
 		return nil, err
@@ -265,8 +272,9 @@ func (s *Subscriber) connect(ctx context.Context) error {
 			if err != nil {
 				return nil, err
 			}
-			s.last.Store(conn)
-			return conn, nil
+			made := newConnection(s.stopping, conn)
+			s.last.Store(made)
+			return made, nil
 		},
 		ConnectPacketBuilder: func(p *paho.Connect, _ *url.URL) (*paho.Connect, error) {
 			password, err := c.password()
@@ -338,9 +346,7 @@ func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, pr
 			err = errors.New(meaning(answer.Reasons[0]))
 		}
 		s.down(fmt.Sprintf("the broker refused to subscribe to %s: %v", filter, err))
-		select {
-		case <-time.After(pause):
-		case <-s.stopping:
+		if !pauseFor(s.stopping, pause) {
 			return
 		}
 	}
@@ -348,7 +354,9 @@ func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, pr
 
 // leaveOld ends the subscription of an earlier configuration.
 func (s *Subscriber) leaveOld(ctx context.Context, m *autopaho.ConnectionManager, filter string) {
-	old := s.state.filter()
+	s.state.mu.Lock()
+	old := s.state.Filter
+	s.state.mu.Unlock()
 	if old == filter {
 		return
 	}
@@ -358,7 +366,7 @@ func (s *Subscriber) leaveOld(ctx context.Context, m *autopaho.ConnectionManager
 			return
 		}
 	}
-	if err := s.state.setFilter(filter); err != nil {
+	if err := s.state.update(func(kept *state) { kept.Filter = filter }); err != nil {
 		s.log.Warn("cannot save the subscribed topic", "err", err)
 	}
 }
@@ -372,7 +380,7 @@ func (s *Subscriber) up(filter string, present bool) {
 // down records why there is no subscription, and logs the reason if it is new.
 func (s *Subscriber) down(why string) {
 	s.metrics.connected.Set(0)
-	if before := s.trouble.Swap(&why); before != nil && *before == why || s.isStopping() {
+	if before := s.trouble.Swap(&why); before != nil && *before == why || s.stopping.Err() != nil {
 		return
 	}
 	level := slog.LevelWarn
@@ -382,10 +390,13 @@ func (s *Subscriber) down(why string) {
 	s.log.Log(context.Background(), level, "not subscribed to the MQTT broker", "why", why)
 }
 
-// Err returns why there is no subscription now, or nil.
+// Err returns why there is no subscription now, or why no messages are accepted; or nil.
 func (s *Subscriber) Err() error {
 	if why := s.trouble.Load(); why != nil {
 		return fmt.Errorf("not subscribed at %s: %s", s.server.Host, *why)
+	}
+	if why := s.denied.Load(); why != nil {
+		return fmt.Errorf("no messages are accepted: %s", *why)
 	}
 	return nil
 }
@@ -393,63 +404,36 @@ func (s *Subscriber) Err() error {
 // Name returns the name of the subscription.
 func (s *Subscriber) Name() string { return s.config.Name }
 
-func (s *Subscriber) isStopping() bool {
-	select {
-	case <-s.stopping:
-		return true
-	default:
-		return false
-	}
-}
-
-// receive queues a message from the client, in order of arrival. For QoS 1 and 2, the broker
-// sends at most ReceiveMaximum unacknowledged ones.
+// receive queues a message from the client, in order of arrival, once there is room for it.
+// For QoS 1 and 2, the broker sends at most ReceiveMaximum unacknowledged ones. A message is
+// given up when the connection ends: the broker sends it again, unless it is of QoS 0.
 func (s *Subscriber) receive(p paho.PublishReceived) (bool, error) {
 	s.metrics.received.Inc()
 	m := &message{packet: p.Packet, client: p.Client, at: time.Now(), bytes: int64(len(p.Packet.Payload) + len(p.Packet.Topic))}
-	if s.room.TryAcquire(m.bytes) {
-		select {
-		case s.waiting <- m:
-			s.holds(m, 1)
-			return true, nil
-		default:
-			s.room.Release(m.bytes)
-		}
+	ctx := s.stopping
+	if c := s.last.Load(); c != nil {
+		ctx = c.open
 	}
-	if !s.wait(m) && p.Packet.QoS == 0 && !s.isStopping() {
+	if m.packet.QoS == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lossyWait)
+		defer cancel()
+	}
+	if s.queue(ctx, m) {
+		s.holds(m, 1)
+	} else if m.packet.QoS == 0 && s.stopping.Err() == nil {
 		s.metrics.dropped.Inc()
 	}
 	return true, nil // without an acknowledgement
 }
 
-// wait queues a message once there is room for it. It returns false if the message is given
-// up before: the broker sends it again, unless it is of QoS 0.
-func (s *Subscriber) wait(m *message) bool {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if m.packet.QoS == 0 {
-		defer time.AfterFunc(lossyWait, cancel).Stop()
-	}
-	var lost chan struct{}
-	if c := s.last.Load(); c != nil {
-		lost = c.closed
-	}
-	watched := make(chan struct{})
-	defer close(watched)
-	go func() {
-		select {
-		case <-s.stopping:
-		case <-lost:
-		case <-watched:
-		}
-		cancel()
-	}()
+// queue returns false if ctx ended before there was room.
+func (s *Subscriber) queue(ctx context.Context, m *message) bool {
 	if s.room.Acquire(ctx, m.bytes) != nil {
 		return false
 	}
 	select {
 	case s.waiting <- m:
-		s.holds(m, 1)
 		return true
 	case <-ctx.Done():
 		s.room.Release(m.bytes)
@@ -482,7 +466,7 @@ func (s *Subscriber) gather(ctx context.Context) {
 		default:
 			select {
 			case first = <-s.waiting:
-			case <-s.stopping:
+			case <-s.stopping.Done():
 				return
 			}
 		}
@@ -494,7 +478,7 @@ func (s *Subscriber) gather(ctx context.Context) {
 				batch, size = append(batch, m), size+m.bytes
 			case <-timer.C:
 				more = false
-			case <-s.stopping:
+			case <-s.stopping.Done():
 				more = false
 			}
 		}
@@ -537,13 +521,13 @@ func (s *Subscriber) process(ctx context.Context, batch []*message) bool {
 	ok := true
 	if len(letters) > 0 {
 		s.tell(letters)
-		ok = s.retry(ctx, "save refused MQTT messages", func() error { return s.config.Letters.put(letters) })
+		ok = s.retry(ctx, "refused MQTT messages cannot be saved", func() error { return s.config.Letters.put(letters) })
 	}
-	return ok && s.retry(ctx, "save the births of Sparkplug nodes", func() error {
+	return ok && s.retry(ctx, "the births of Sparkplug nodes cannot be saved", func() error {
 		if !s.changed {
 			return nil
 		}
-		err := s.state.setBirths(maps.Clone(s.births))
+		err := s.state.update(func(kept *state) { kept.Births = maps.Clone(s.births) })
 		s.changed = err != nil
 		return err
 	})
@@ -560,15 +544,24 @@ func (s *Subscriber) tell(letters []Letter) {
 	s.told, s.untold = time.Now(), 0
 }
 
-// retry calls do until it succeeds. It returns false if ctx ended first.
-func (s *Subscriber) retry(ctx context.Context, what string, do func() error) bool {
+// retry calls do until it succeeds. It returns false if ctx ended first. A failure is logged
+// at most once per tellEvery: a quota may be used up all the time.
+func (s *Subscriber) retry(ctx context.Context, failed string, do func() error) bool {
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		err := do()
-		if err == nil {
-			return true
+		if err == nil || ctx.Err() != nil {
+			return err == nil
 		}
-		s.log.Error("failed, retrying", "what", what, "err", err)
-		if !pauseFor(ctx, pause) {
+		if time.Since(s.warned) >= tellEvery {
+			s.log.Warn(failed, "err", err)
+			s.warned = time.Now()
+		}
+		until := pause
+		var known *telemetry.Error
+		if errors.As(err, &known) && known.Kind == telemetry.Quota {
+			until = min(known.RetryAfter, longestPause)
+		}
+		if !pauseFor(ctx, until) {
 			return false
 		}
 	}
@@ -592,17 +585,14 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	if len(messages) == 0 {
 		return true
 	}
-	waits := false
-	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+	return s.retry(ctx, "MQTT messages are not accepted now; the broker keeps them until they are", func() error {
 		var some map[int]*ingest.MessageError
 		err := s.guard(func() (err error) {
-			some, err = s.inlet.AppendMessages(ctx, messages)
+			some, err = s.inlet.AppendMessages(ctx, s.config.Identity, messages)
 			return err
 		})
 		if err == nil {
-			if waits {
-				s.log.Info("MQTT messages are accepted again")
-			}
+			s.denied.Store(nil)
 			for i, e := range some {
 				text := e.Message
 				if e.Refused > 0 {
@@ -610,32 +600,55 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 				}
 				refused(from[i], &refusal{e.Code, text})
 			}
-			return true
+			return nil
 		}
-		switch kind := telemetry.KindOf(err); {
+		reason := s.waitsFor(err)
+		switch {
 		case ctx.Err() != nil:
-			return false
-		case kind == telemetry.Unavailable || kind == telemetry.Quota || kind == telemetry.UnknownOutcome || kind == telemetry.Internal:
+			return err
+		case reason != "":
+			s.metrics.waits.WithLabelValues(reason).Inc()
+			return err
 		case len(messages) == 1:
-			reason := reasonSize
-			if errors.Is(err, errPanic) {
-				reason = reasonPanic
-			}
-			refused(from[0], &refusal{reason, err.Error()})
-			return true
-		default: // one of them is the cause
-			half := len(messages) / 2
-			return s.append(ctx, messages[:half], from[:half], refused) && s.append(ctx, messages[half:], from[half:], refused)
+			refused(from[0], refusalOf(err))
+			return nil
 		}
-		s.metrics.waits.Inc()
-		if !waits {
-			s.log.Warn("MQTT messages are not accepted now; the broker keeps them until they are", "err", err)
-			waits = true
+		half := len(messages) / 2 // one of them is the cause
+		if s.append(ctx, messages[:half], from[:half], refused) && s.append(ctx, messages[half:], from[half:], refused) {
+			return nil
 		}
-		if !pauseFor(ctx, pause) {
-			return false
+		return ctx.Err()
+	})
+}
+
+// waitsFor returns for what messages wait that were not accepted; empty if waiting does not
+// help.
+func (s *Subscriber) waitsFor(err error) string {
+	var known *telemetry.Error
+	if !errors.As(err, &known) {
+		return waitJournal
+	}
+	switch known.Kind {
+	case telemetry.Unavailable, telemetry.UnknownOutcome, telemetry.Internal:
+		return waitJournal
+	case telemetry.Unauthenticated, telemetry.Forbidden:
+		s.denied.Store(&known.Message)
+		return waitAccess
+	case telemetry.Quota:
+		if known.Code != access.CodeActiveSensors { // those of known sensors would wait for up to an hour
+			return waitQuota
 		}
 	}
+	return ""
+}
+
+// refusalOf returns why a message is refused that cannot be appended.
+func refusalOf(err error) *refusal {
+	var known *telemetry.Error
+	if errors.As(err, &known) && (known.Code == reasonPanic || known.Code == access.CodeActiveSensors) {
+		return &refusal{known.Code, known.Message}
+	}
+	return &refusal{reasonSize, err.Error()}
 }
 
 // errPanic says that the code which processes messages panicked.
@@ -696,7 +709,7 @@ func (s *Subscriber) publish(topic string, payload []byte) {
 // Stop stops receiving, journals and acknowledges the messages it has, and disconnects. When
 // ctx ends, messages that are not journaled stay with the broker.
 func (s *Subscriber) Stop(ctx context.Context) {
-	close(s.stopping)
+	s.stop()
 	defer context.AfterFunc(ctx, s.abandon)()
 	s.gatherer.Wait()
 	pauseFor(ctx, 4*acksEvery) // until the last acknowledgements are sent

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
@@ -35,12 +36,13 @@ type fakeInlet struct {
 	err   error             // of every call
 	wrong map[string]string // codes of messages that are refused, by payload
 	large string            // a payload with which a batch is refused
+	over  string            // likewise, because its sensor is one too many
 	panic string            // a payload on which it panics
 	calls int
 	taken []ingest.Message
 }
 
-func (i *fakeInlet) AppendMessages(_ context.Context, messages []ingest.Message) (map[int]*ingest.MessageError, error) {
+func (i *fakeInlet) AppendMessages(_ context.Context, _ string, messages []ingest.Message) (map[int]*ingest.MessageError, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.calls++
@@ -55,6 +57,9 @@ func (i *fakeInlet) AppendMessages(_ context.Context, messages []ingest.Message)
 		}
 		if string(m.Payload) == i.large {
 			return nil, telemetry.Errorf(telemetry.TooLarge, "record_too_large", "too large")
+		}
+		if string(m.Payload) == i.over {
+			return nil, telemetry.Errorf(telemetry.Quota, access.CodeActiveSensors, "too many sensors")
 		}
 		if code := i.wrong[string(m.Payload)]; code != "" {
 			refused[n] = &ingest.MessageError{Code: code, Message: "it is wrong", Refused: 1}
@@ -107,14 +112,14 @@ func testConfig(t *testing.T, broker *mqtttest.Broker) Config {
 	folder := t.TempDir()
 	return Config{
 		Name: "test", URL: broker.URL(), SessionExpiry: time.Hour, Topic: "site/{site}/{sensorId}", Format: Auto, QoS: 2, ReceiveMaximum: 100, MaxBytes: 1 << 20,
-		Folder: folder, Letters: &LetterFile{Path: filepath.Join(folder, LettersName)}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		Folder: folder, Letters: &LetterFile{Path: filepath.Join(folder, LettersName)}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
 // start starts a subscriber; stop ends it, at once if it is told so.
 func start(t *testing.T, c Config, inlet Inlet) (s *Subscriber, stop func(atOnce bool)) {
 	t.Helper()
-	c.Metrics = NewMetrics(prometheus.NewRegistry())
+	c.Registerer = prometheus.NewRegistry()
 	s, err := Start(c, inlet)
 	require.NoError(t, err)
 	var once sync.Once
@@ -213,7 +218,57 @@ func TestWaitsForTheJournal(t *testing.T) {
 	inlet.refuse(nil)
 	inlet.await(t, "1")
 	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.unacknowledged) == 0 })
-	assert.Positive(t, testutil.ToFloat64(s.metrics.waits))
+	assert.Positive(t, testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitJournal)))
+}
+
+// Messages over a quota stay with the broker beyond ReceiveMaximum, and none is lost. A sensor
+// too many does not hold up the others.
+func TestHoldsMessagesOverQuota(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	c := testConfig(t, broker)
+	c.ReceiveMaximum = 5
+	used := telemetry.Errorf(telemetry.Quota, "quota_readings", "the quota is used up")
+	used.RetryAfter = time.Millisecond
+	inlet := fakeInlet{err: used, over: "new"}
+	s, _ := start(t, c, &inlet)
+	awaitUp(t, s)
+	publish := publisher(t, broker)
+	var want []string
+	for n := range 20 {
+		publish("site/n/s", fmt.Sprint(n), 1+n%2)
+		want = append(want, fmt.Sprint(n))
+	}
+	publish("site/n/s-new", "new", 1)
+	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitQuota)) > 2 })
+	assert.LessOrEqual(t, testutil.ToFloat64(s.metrics.unacknowledged), 5.0)
+	assert.Empty(t, inlet.payloads())
+	require.NoError(t, s.Err())
+	inlet.refuse(nil)
+	inlet.await(t, want...)
+	eventually(t, func() bool {
+		return testutil.ToFloat64(s.metrics.refused.WithLabelValues(access.CodeActiveSensors)) == 1
+	})
+	letters, err := c.Letters.Read()
+	require.NoError(t, err)
+	require.Len(t, letters, 1)
+	assert.Equal(t, "quota_active_sensors: too many sensors", letters[0].Reason)
+}
+
+// An identity that may not send holds its messages, and the subscription says so.
+func TestHoldsMessagesOfADeniedIdentity(t *testing.T) {
+	t.Parallel()
+	broker := mqtttest.Start(t)
+	inlet := fakeInlet{err: telemetry.Errorf(telemetry.Unauthenticated, "token_unknown", "there is no such identity")}
+	s, _ := start(t, testConfig(t, broker), &inlet)
+	awaitUp(t, s)
+	publisher(t, broker)("site/n/s", "1", 1)
+	eventually(t, func() bool { return s.Err() != nil })
+	require.ErrorContains(t, s.Err(), "no messages are accepted: there is no such identity")
+	assert.Positive(t, testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitAccess)))
+	inlet.refuse(nil)
+	inlet.await(t, "1")
+	awaitUp(t, s)
 }
 
 func TestConnectsAgain(t *testing.T) {
@@ -265,6 +320,12 @@ func TestSpeaksOverWebSocket(t *testing.T) {
 	address := broker.AlsoListen("protocol websockets")
 	c := testConfig(t, broker)
 	c.URL = "ws://" + address + "/mqtt"
+	subscribesAt(t, broker, c)
+}
+
+// subscribesAt requires that small and large messages arrive.
+func subscribesAt(t *testing.T, broker *mqtttest.Broker, c Config) {
+	t.Helper()
 	var inlet fakeInlet
 	s, _ := start(t, c, &inlet)
 	awaitUp(t, s)
@@ -273,6 +334,24 @@ func TestSpeaksOverWebSocket(t *testing.T) {
 	publish("site/n/s", "1", 1)
 	publish("site/n/s", large, 2)
 	inlet.await(t, "1", large)
+}
+
+// Over a WebSocket with TLS the broker's certificate is checked, and that of the client shown.
+func TestSpeaksOverWebSocketWithTLS(t *testing.T) {
+	t.Parallel()
+	authority, dir := accesstest.NewAuthority(t, "ours"), t.TempDir()
+	ca := accesstest.File(t, dir, "ca.pem", authority.PEM)
+	cert, key := authority.Server("127.0.0.1", time.Now().Add(time.Hour)).Write(t, t.TempDir())
+	broker := mqtttest.Start(t)
+	address := broker.AlsoListen("protocol websockets", "cafile "+ca, "certfile "+cert, "keyfile "+key, "require_certificate true")
+	c := testConfig(t, broker)
+	c.URL = "wss://" + address + "/mqtt"
+	c.CertFile, c.KeyFile = authority.Client("brim").Write(t, dir)
+	s, stop := start(t, c, new(fakeInlet))
+	eventually(t, func() bool { return strings.Contains(s.Err().Error(), "certificate signed by unknown authority") })
+	stop(false)
+	c.CAFile = ca
+	subscribesAt(t, broker, c)
 }
 
 // A URL with TLS for a port without it is named as the cause, and the other way round.
@@ -375,7 +454,7 @@ func TestPoison(t *testing.T) {
 	}
 	assert.Equal(t, map[string]string{
 		"bad": "malformed: it is wrong (refused readings: 1)", "nan": "no_value: the payload has no value", "huge": "message_too_large: record_too_large: too large",
-		"bug": "internal: " + errPanic.Error(),
+		"bug": "internal: " + errPanic.Message,
 	}, kept)
 	assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.refused.WithLabelValues("malformed")))
 	stop(false)

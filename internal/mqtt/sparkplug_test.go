@@ -20,7 +20,7 @@ import (
 func decoder() *Subscriber {
 	// Every node was asked, so that nothing is published.
 	asked := map[string]time.Time{"plant/gw": time.Now(), "plant/other": time.Now()}
-	return &Subscriber{metrics: NewMetrics(prometheus.NewRegistry()).of("test"), asked: asked, births: make(births)}
+	return &Subscriber{metrics: newMetrics("test", prometheus.NewRegistry()), asked: asked, births: make(births)}
 }
 
 // take decodes a message as decode does.

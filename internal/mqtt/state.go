@@ -58,22 +58,10 @@ func (s *state) save() error {
 	return machine.ReplaceFile(s.path, content, nil)
 }
 
-func (s *state) filter() string {
+// update changes the state and saves it.
+func (s *state) update(change func(*state)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.Filter
-}
-
-func (s *state) setFilter(filter string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.Filter = filter
-	return s.save()
-}
-
-func (s *state) setBirths(b births) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.Births = b
+	change(s)
 	return s.save()
 }

@@ -3,10 +3,8 @@ package promapi
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/prometheus/prometheus/promql"
 
@@ -123,9 +121,8 @@ func (a *API) answerProblem(w http.ResponseWriter, k kind, e *telemetry.Error) {
 	if k.status == http.StatusInternalServerError {
 		a.cfg.Logger.Error("a query failed", "err", e)
 	}
-	if e.Kind == telemetry.Unavailable || e.Kind == telemetry.Quota {
-		wait := max(e.RetryAfter, time.Second)
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	if seconds := e.RetrySeconds(); seconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
 	a.write(w, k.status, problem{Status: "error", Type: k.name, Error: e.Message})
 }

@@ -164,7 +164,7 @@ func (g *glance) state(parts []Part) state {
 	case slices.ContainsFunc(s.Parts, func(p Part) bool { return !strings.HasPrefix(p.Name, mqttPart) }):
 		degrade("; not all can be stored at present")
 	case len(s.Parts) > 0:
-		degrade("; an MQTT subscription is not connected")
+		degrade("; an MQTT subscription accepts no messages")
 	}
 	if g.last.Value(metricUp, nil) == 0 {
 		degrade("; MongoDB does not answer")

@@ -23,7 +23,7 @@ func TestStateNamesThePartsThatAreNotReady(t *testing.T) {
 		want  string
 	}{
 		{Part{Name: "daemon", Ready: true}, doctor.Healthy, "Readings are accepted and stored"},
-		{Part{Name: "mqtt barn", Reason: "connecting", Optional: true}, doctor.Degrading, "Readings are accepted into the journal; an MQTT subscription is not connected"},
+		{Part{Name: "mqtt barn", Reason: "connecting", Optional: true}, doctor.Degrading, "Readings are accepted into the journal; an MQTT subscription accepts no messages"},
 		{Part{Name: "mongodb", Reason: "no reply", Optional: true}, doctor.Degrading, "Readings are accepted into the journal; not all can be stored at present"},
 		{Part{Name: "journal", Reason: "the disk is full"}, doctor.Bottleneck, "No readings can be accepted"},
 	} {

@@ -36,20 +36,27 @@ func Start(t testing.TB, lines ...string) *Broker {
 	b := &Broker{t: t, program: brimtest.Program(t, "mosquitto")}
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o755))
+	b.config = filepath.Join(dir, "mosquitto.conf")
+	global := fmt.Sprintf("max_queued_messages 0\npersistence true\npersistence_location %s/\nuser root\n", dir)
+	b.Address = b.listen(global, "allow_anonymous true\n"+strings.Join(lines, "\n"))
+	return b
+}
+
+// listen adds a listener to the configuration, starts the broker, and returns the listener's
+// address.
+func (b *Broker) listen(config, lines string) string {
+	b.t.Helper()
 	for range 10 { // the port may be taken by another before the broker has it
-		b.Address = freeAddress(t)
-		host, port, err := net.SplitHostPort(b.Address)
-		require.NoError(t, err)
-		config := fmt.Sprintf("listener %s %s\nallow_anonymous true\nmax_queued_messages 0\npersistence true\npersistence_location %s/\nuser %s\n%s\n",
-			port, host, dir, "root", strings.Join(lines, "\n"))
-		b.config = filepath.Join(dir, "mosquitto.conf")
-		require.NoError(t, os.WriteFile(b.config, []byte(config), 0o600))
-		if b.Restart(); b.answers() {
-			return b
+		address := freeAddress(b.t)
+		host, port, err := net.SplitHostPort(address)
+		require.NoError(b.t, err)
+		require.NoError(b.t, os.WriteFile(b.config, fmt.Appendf(nil, "%slistener %s %s\n%s\n", config, port, host, lines), 0o600))
+		if b.Restart(); b.answers(address) {
+			return address
 		}
 	}
-	require.FailNow(t, "mosquitto does not start", b.process.Logged())
-	return nil
+	require.FailNow(b.t, "mosquitto does not start", b.process.Logged())
+	return ""
 }
 
 func freeAddress(t testing.TB) string {
@@ -61,9 +68,9 @@ func freeAddress(t testing.TB) string {
 }
 
 // answers waits until the broker listens; false if it has ended.
-func (b *Broker) answers() bool {
+func (b *Broker) answers(address string) bool {
 	return b.process.Holds(func() bool {
-		conn, err := (&net.Dialer{}).DialContext(b.t.Context(), "tcp", b.Address)
+		conn, err := (&net.Dialer{}).DialContext(b.t.Context(), "tcp", address)
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -82,19 +89,8 @@ func (b *Broker) AlsoListen(lines ...string) string {
 	b.t.Helper()
 	content, err := os.ReadFile(b.config)
 	require.NoError(b.t, err)
-	for range 10 {
-		address := freeAddress(b.t)
-		host, port, err := net.SplitHostPort(address)
-		require.NoError(b.t, err)
-		more := fmt.Sprintf("%slistener %s %s\n%s\n", content, port, host, strings.Join(lines, "\n"))
-		require.NoError(b.t, os.WriteFile(b.config, []byte(more), 0o600))
-		b.Stop()
-		if b.Restart(); b.answers() {
-			return address
-		}
-	}
-	require.FailNow(b.t, "mosquitto does not start", b.process.Logged())
-	return ""
+	b.Stop()
+	return b.listen(string(content), strings.Join(lines, "\n"))
 }
 
 // Pid is the process ID.
