@@ -114,36 +114,53 @@ func (x *exchange) run(e *endpoint) string {
 	if err := x.r.ParseForm(); err != nil || len(x.r.URL.RawQuery) > maxForm {
 		var tooLong *http.MaxBytesError
 		if err == nil || errors.As(err, &tooLong) {
-			return x.refuse(x.r.Context(), telemetry.Errorf(telemetry.TooLarge, "body_too_large", "the parameters have more than %d bytes, which is the limit", maxForm))
+			return x.refuse(telemetry.Errorf(telemetry.TooLarge, "body_too_large", "the parameters have more than %d bytes, which is the limit", maxForm))
 		}
-		return x.refuse(x.r.Context(), invalid("the parameters cannot be read: %v", err))
+		return x.refuse(invalid("the parameters cannot be read: %v", err))
 	}
 	if e.prepare != nil {
 		if err := e.prepare(x); err != nil {
-			return x.refuse(x.r.Context(), err)
+			return x.refuse(err)
 		}
 	}
-	ctx := x.r.Context()
-	if !e.static {
-		var err error
-		if ctx, x.session, err = x.api.cfg.Reader.Begin(ctx, read.Ask{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait}); err != nil {
-			return x.refuse(x.r.Context(), err)
-		}
-		defer x.session.End()
-		var cancel context.CancelFunc
-		if ctx, cancel, err = x.within(ctx); err != nil {
-			return x.refuse(x.r.Context(), err)
-		}
-		defer cancel()
+	if e.static {
+		got, _ := e.answer(x, x.r.Context())
+		return x.reply(&outcome{answer: got})
 	}
-	got, err := e.answer(x, ctx)
-	if got.close != nil {
-		defer got.close()
+	return x.api.flights.answer(x, e)
+}
+
+func (x *exchange) refuse(err error) string { return x.reply(x.failure(x.r.Context(), err)) }
+
+// answer works out the answer to a request, with a session, which lasts until the outcome is
+// closed. It calls begin before anything is read.
+func (x *exchange) answer(e *endpoint, begin func()) *outcome {
+	ctx, session, err := x.api.cfg.Reader.Begin(x.r.Context(), read.Ask{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait})
+	if begin(); err != nil {
+		return x.failure(x.r.Context(), err)
 	}
+	x.session = session
+	out := &outcome{}
+	ctx, cancel, err := x.within(ctx)
 	if err != nil {
-		return x.refuse(ctx, err)
+		out = x.failure(x.r.Context(), err)
+	} else if out.answer, err = e.answer(x, ctx); err != nil {
+		failed := x.failure(ctx, err)
+		failed.close = out.close
+		out = failed
 	}
-	return x.succeed(got)
+	out.warnings = append(out.warnings, x.missing()...)
+	release := out.close
+	out.close = func() {
+		if release != nil {
+			release()
+		}
+		if cancel != nil {
+			cancel()
+		}
+		session.End()
+	}
+	return out
 }
 
 // within applies the parameter timeout, which can only shorten that of the session.
