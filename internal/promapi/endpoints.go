@@ -394,44 +394,39 @@ func (k *listing) cut() {
 	k.found, k.last = first, keys[k.limit-1]
 }
 
-// answer returns an answer with some data of the entries.
-func (k *listing) answer(data func() any) answer {
-	k.cut()
-	out := answer{data: data()}
-	if k.last != "" {
+// gather answers with data of the entries that add adds for the series' labels.
+func (x *exchange) gather(ctx context.Context, needed bool, add func(*listing, labels.Labels) error, data func(map[string]labels.Labels) any) (answer, error) {
+	found, err := x.newListing()
+	if err == nil {
+		err = x.list(ctx, needed, func(l labels.Labels) error { return add(found, l) })
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	found.cut()
+	out := answer{data: data(found.found)}
+	if found.last != "" {
 		out.warnings = []string{truncated}
 	}
-	return out
+	return out, nil
 }
 
 const truncated = "results truncated due to limit"
 
 func (x *exchange) series(ctx context.Context) (answer, error) {
-	found, err := x.newListing()
-	if err != nil {
-		return answer{}, err
-	}
-	err = x.list(ctx, true, func(l labels.Labels) error { return found.add(l.String(), l) })
-	if err != nil {
-		return answer{}, err
-	}
-	return found.answer(func() any { return labelSets(slices.SortedFunc(maps.Values(found.found), labels.Compare)) }), nil
+	return x.gather(ctx, true, func(to *listing, l labels.Labels) error { return to.add(l.String(), l) }, func(found map[string]labels.Labels) any {
+		return labelSets(slices.SortedFunc(maps.Values(found), labels.Compare))
+	})
 }
 
 // words answers with a sorted list of words of the series' labels.
 func (x *exchange) words(ctx context.Context, of func(l labels.Labels, add func(word string))) (answer, error) {
-	found, err := x.newListing()
-	if err != nil {
-		return answer{}, err
-	}
-	err = x.list(ctx, false, func(l labels.Labels) (err error) {
-		of(l, func(word string) { err = errors.Join(err, found.add(word, labels.EmptyLabels())) })
+	return x.gather(ctx, false, func(to *listing, l labels.Labels) (err error) {
+		of(l, func(word string) { err = errors.Join(err, to.add(word, labels.EmptyLabels())) })
 		return err
+	}, func(found map[string]labels.Labels) any {
+		return append([]string{}, slices.Sorted(maps.Keys(found))...)
 	})
-	if err != nil {
-		return answer{}, err
-	}
-	return found.answer(func() any { return append([]string{}, slices.Sorted(maps.Keys(found.found))...) }), nil
 }
 
 func (x *exchange) labels(ctx context.Context) (answer, error) {
@@ -458,26 +453,18 @@ func (x *exchange) labelValues(ctx context.Context) (answer, error) {
 // metadata answers with the metrics' types. Those of fields are not known.
 func (x *exchange) metadata(ctx context.Context) (answer, error) {
 	wanted := x.r.FormValue("metric")
-	found, err := x.newListing()
-	if err != nil {
-		return answer{}, err
-	}
-	err = x.list(ctx, false, func(l labels.Labels) error {
+	return x.gather(ctx, false, func(to *listing, l labels.Labels) error {
 		if name := l.Get(model.MetricNameLabel); wanted == "" || name == wanted {
-			return found.add(name, labels.EmptyLabels())
+			return to.add(name, labels.EmptyLabels())
 		}
 		return nil
-	})
-	if err != nil {
-		return answer{}, err
-	}
-	return found.answer(func() any {
-		all := make(map[string][]metadata, len(found.found))
-		for name := range found.found {
+	}, func(found map[string]labels.Labels) any {
+		all := make(map[string][]metadata, len(found))
+		for name := range found {
 			all[name] = []metadata{{Type: "unknown"}}
 		}
 		return all
-	}), nil
+	})
 }
 
 type metadata struct {

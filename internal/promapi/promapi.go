@@ -160,5 +160,5 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	x.visit = a.shares.arrive(client{a.cfg.Reader.Stream(x.stream), access.From(r.Context()).Name, r.Header.Get("Authorization")})
 	defer a.shares.leave(x.visit)
 	code := x.run(e)
-	a.metrics.answered(e.name, code, begin)
+	a.metrics.calls.Answered(e.name, code, begin)
 }
