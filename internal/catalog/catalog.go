@@ -26,7 +26,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"maps"
@@ -98,10 +97,7 @@ func New(cfg Config) (*Catalog, error) {
 		s.retention.Store(int64(of.Retention))
 		c.streams[name] = s
 	}
-	var err error
-	if c.metrics, err = newMetrics(cfg.Registerer, c); err != nil {
-		return nil, fmt.Errorf("register metrics of the catalog: %w", err)
-	}
+	c.metrics = newMetrics(cfg.Registerer, c)
 	return c, nil
 }
 

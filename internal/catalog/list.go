@@ -90,24 +90,36 @@ func (s *Stream) stored(ctx context.Context, q *telemetry.SensorQuery, waiting [
 		if q.Limit > 0 && q.Limit < mostListed {
 			size = int32(q.Limit)
 		}
-		cursor, err := s.collection.Find(ctx, withFields(filter(q), q, waiting), find.SetBatchSize(size))
-		if err != nil {
-			yield(telemetry.Sensor{}, fmt.Errorf("read the catalog of sensors: %w", err))
-			return
-		}
-		defer cursor.Close(context.WithoutCancel(ctx))
-		for cursor.Next(ctx) {
-			err := telemetry.Spend(ctx, len(cursor.Current))
+		for doc, err := range s.find(ctx, withFields(filter(q), q, waiting), find.SetBatchSize(size)) {
+			if err == nil {
+				err = telemetry.Spend(ctx, len(doc))
+			}
 			var one telemetry.Sensor
 			if err == nil {
-				one, err = decode(cursor.Current)
+				one, err = decode(doc)
 			}
 			if !yield(one, err) || err != nil {
 				return
 			}
 		}
-		if err := cursor.Err(); err != nil {
-			yield(telemetry.Sensor{}, fmt.Errorf("read the catalog of sensors: %w", err))
+	}
+}
+
+// find yields documents, each until the next one.
+func (s *Stream) find(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		cursor, err := s.collection.Find(ctx, filter, o)
+		if err == nil {
+			defer cursor.Close(context.WithoutCancel(ctx))
+			for cursor.Next(ctx) {
+				if !yield(cursor.Current, nil) {
+					return
+				}
+			}
+			err = cursor.Err()
+		}
+		if err != nil {
+			yield(nil, fmt.Errorf("read the catalog of sensors: %w", err))
 		}
 	}
 }
@@ -191,31 +203,30 @@ func successor(prefix string) string {
 	return ""
 }
 
+func byID(ids []string) bson.D {
+	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
+}
+
 // absent returns those of the ids that are not in the catalog.
 func (s *Stream) absent(ctx context.Context, ids []string) (map[string]struct{}, error) {
 	absent := make(map[string]struct{}, len(ids))
 	for _, id := range ids {
 		absent[id] = struct{}{}
 	}
-	cursor, err := s.collection.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		return nil, fmt.Errorf("read the catalog of sensors: %w", err)
-	}
-	defer cursor.Close(context.WithoutCancel(ctx))
-	for cursor.Next(ctx) {
-		if id, ok := cursor.Current.Lookup("_id").StringValueOK(); ok {
+	for doc, err := range s.find(ctx, byID(ids), options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}})) {
+		if err != nil {
+			return nil, err
+		}
+		if id, ok := doc.Lookup("_id").StringValueOK(); ok {
 			delete(absent, id)
 		}
-	}
-	if err := cursor.Err(); err != nil {
-		return nil, fmt.Errorf("read the catalog of sensors: %w", err)
 	}
 	return absent, nil
 }
 
 // Delete removes sensors, whose readings are about to be deleted.
 func (s *Stream) Delete(ctx context.Context, sensors ...string) error {
-	_, err := s.collection.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: sensors}}}})
+	_, err := s.collection.DeleteMany(ctx, byID(sensors))
 	s.Forget(sensors...)
 	if err != nil {
 		return fmt.Errorf("remove sensors from the catalog: %w", err)

@@ -159,14 +159,11 @@ func (s *Stream) recall(ctx context.Context, entries map[uint64]*entry) error {
 		}
 		of[e.series.Sensor] = append(of[e.series.Sensor], key)
 	}
-	cursor, err := s.collection.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}},
-		options.Find().SetProjection(bson.D{{Key: "pairs", Value: 0}}))
-	if err != nil {
-		return fmt.Errorf("read the catalog of sensors: %w", err)
-	}
-	defer cursor.Close(context.WithoutCancel(ctx))
-	for cursor.Next(ctx) {
-		one, err := decode(cursor.Current)
+	for doc, err := range s.find(ctx, byID(ids), options.Find().SetProjection(bson.D{{Key: "pairs", Value: 0}})) {
+		if err != nil {
+			return err
+		}
+		one, err := decode(doc)
 		if err != nil {
 			return err
 		}
@@ -175,9 +172,6 @@ func (s *Stream) recall(ctx context.Context, entries map[uint64]*entry) error {
 				s.known.put(key, w)
 			}
 		}
-	}
-	if err := cursor.Err(); err != nil {
-		return fmt.Errorf("read the catalog of sensors: %w", err)
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -146,70 +145,141 @@ func readNDJSON(r io.Reader) Rows {
 	}
 }
 
-// A Parser parses readings in JSON. Those in the exact form in which Brim writes them
-// take a fraction of a microsecond.
+// A Parser parses readings in JSON, in any form that the HTTP API takes.
 type Parser struct {
+	in      bytes.Buffer
+	tokens  *jsontext.Decoder
 	strings interner
 }
 
 // NewParser returns a parser.
-func NewParser() *Parser { return &Parser{strings: make(interner)} }
+func NewParser() *Parser {
+	p := &Parser{strings: make(interner)}
+	p.tokens = jsontext.NewDecoder(&p.in)
+	return p
+}
 
 // Parse parses a reading, which it may change even if it fails. It reuses no slices: the
 // reading may be kept.
 func (p *Parser) Parse(line []byte, r *telemetry.Reading) error {
-	if p.parseOwn(line, r) {
-		return nil
-	}
-	return parseAny(line, r)
-}
-
-// parseAny parses a reading in any form that the HTTP API takes.
-func parseAny(line []byte, r *telemetry.Reading) error {
-	var given struct {
-		Sensor string         `json:"sensorId"`
-		Time   jsontext.Value `json:"ts"`
-		Fields jsontext.Value `json:"fields"`
-		Tags   jsontext.Value `json:"tags"`
-	}
-	if err := json.Unmarshal(line, &given, json.RejectUnknownMembers(true)); err != nil {
-		// The decoder's errors begin with the names of its packages.
-		return fmt.Errorf("this is not a reading in JSON: %s", strings.NewReplacer("jsontext: ", "", "json: ", "").Replace(err.Error()))
-	}
-	var err error
-	*r = telemetry.Reading{Sensor: given.Sensor}
-	if r.Time, err = parseJSONTime(given.Time); err != nil {
+	p.in = *bytes.NewBuffer(line)
+	p.tokens.Reset(&p.in)
+	fields := max(1, len(r.Fields)) // as many as the last reading had
+	*r = telemetry.Reading{}
+	err := p.members(func(name string) (err error) {
+		switch name {
+		case "sensorId":
+			r.Sensor, err = p.text()
+		case "ts":
+			r.Time, err = p.time()
+		case "fields":
+			r.Fields = make([]telemetry.Field, 0, fields)
+			return p.members(func(name string) error {
+				v, err := p.value()
+				if err != nil {
+					return fmt.Errorf("field %s: %w", telemetry.Quote([]byte(name)), err)
+				}
+				r.Fields = append(r.Fields, telemetry.Field{Name: name, Value: v})
+				return nil
+			})
+		case "tags":
+			return p.members(func(name string) error {
+				v, err := p.text()
+				r.Tags = append(r.Tags, telemetry.Tag{Name: name, Value: v})
+				return err
+			})
+		default:
+			return fmt.Errorf("unknown name %s", telemetry.Quote([]byte(name)))
+		}
 		return err
+	})
+	if err == nil {
+		if _, err = p.tokens.ReadToken(); err == nil {
+			err = errors.New("something follows it")
+		} else if errors.Is(err, io.EOF) {
+			err = nil
+		}
 	}
-	if len(given.Fields) == 0 {
+	switch {
+	case err != nil:
+		return fmt.Errorf("this is not a reading in JSON: %s", strings.TrimPrefix(err.Error(), "jsontext: "))
+	case r.Time.IsZero():
+		return errors.New("ts is missing")
+	case r.Fields == nil:
 		return errors.New("fields are missing")
 	}
-	// Its own decoder keeps the order of fields, and tells integers from doubles.
-	whole := append(append(append([]byte(`{"sensorId":"","ts":"1970-01-01T00:00:00Z","fields":`), given.Fields...), `,"tags":`...), orEmpty(given.Tags)...)
-	var content telemetry.Reading
-	if err := content.UnmarshalJSON(append(whole, '}')); err != nil {
-		return err
-	}
-	r.Fields, r.Tags = content.Fields, content.Tags
 	return nil
 }
 
-func orEmpty(v jsontext.Value) jsontext.Value {
-	if len(v) == 0 {
-		return jsontext.Value("{}")
+// members calls see for each member of an object, which reads its value.
+func (p *Parser) members(see func(name string) error) error {
+	if t, err := p.tokens.ReadToken(); err != nil {
+		return err
+	} else if t.Kind() != '{' {
+		return errors.New("an object was expected")
 	}
-	return v
+	for p.tokens.PeekKind() != '}' {
+		name, err := p.text()
+		if err == nil {
+			err = see(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err := p.tokens.ReadToken()
+	return err
 }
 
-// parseJSONTime reads milliseconds since the epoch, or RFC 3339.
-func parseJSONTime(v jsontext.Value) (time.Time, error) {
-	if len(v) == 0 {
-		return time.Time{}, errors.New("ts is missing")
+func (p *Parser) text() (string, error) {
+	v, err := p.tokens.ReadValue()
+	switch {
+	case err != nil:
+		return "", err
+	case v.Kind() != '"':
+		return "", errors.New("a string was expected")
+	case bytes.IndexByte(v, '\\') >= 0:
+		text, err := jsontext.AppendUnquote(nil, v)
+		return p.strings.of(text), err
 	}
-	if text, ok := strings.CutPrefix(string(v), `"`); ok {
-		return parseTime(strings.TrimSuffix(text, `"`))
+	return p.strings.of(v[1 : len(v)-1]), nil
+}
+
+func (p *Parser) time() (time.Time, error) {
+	if p.tokens.PeekKind() == '"' {
+		text, err := p.text()
+		if err != nil {
+			return time.Time{}, err
+		}
+		return parseTime(text)
+	}
+	v, err := p.tokens.ReadValue()
+	if err != nil {
+		return time.Time{}, err
 	}
 	return parseTime(string(v))
+}
+
+// value reads the value of a field. A number without a point or an exponent is an integer.
+func (p *Parser) value() (telemetry.Value, error) {
+	if p.tokens.PeekKind() == '"' {
+		text, err := p.text()
+		return telemetry.TextValue(text), err
+	}
+	v, err := p.tokens.ReadValue()
+	switch {
+	case err != nil:
+		return telemetry.Value{}, err
+	case v.Kind() == 't', v.Kind() == 'f':
+		return telemetry.BoolValue(v.Kind() == 't'), nil
+	case v.Kind() != '0':
+		return telemetry.Value{}, errors.New("its value is not a number, a boolean or a string")
+	case bytes.ContainsAny(v, ".eE"):
+		f, err := strconv.ParseFloat(string(v), 64)
+		return telemetry.FloatValue(f), err
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	return telemetry.IntValue(n), err
 }
 
 // parseTime reads milliseconds since the epoch, or RFC 3339, where a space may stand
@@ -228,49 +298,6 @@ func parseTime(s string) (time.Time, error) {
 
 func floorMillis(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()).UTC() }
 
-// parseOwn parses the form of telemetry.Reading.AppendJSON, where no string has a
-// character that is escaped; false if the line has another form.
-func (p *Parser) parseOwn(line []byte, r *telemetry.Reading) bool {
-	s := scanner{s: line, ok: true}
-	s.skip(`{"sensorId":"`)
-	sensor := s.text()
-	s.skip(`,"ts":"`)
-	ms := s.time()
-	s.skip(`","fields":{`)
-	fields := make([]telemetry.Field, 0, max(1, len(r.Fields)))
-	for s.ok {
-		s.skip(`"`)
-		name := s.text()
-		s.skip(":")
-		value := s.value(p.strings)
-		fields = append(fields, telemetry.Field{Name: p.strings.of(name), Value: value})
-		if !s.has(",") {
-			break
-		}
-	}
-	s.skip("}")
-	var tags []telemetry.Tag
-	if s.has(`,"tags":{`) {
-		tags = make([]telemetry.Tag, 0, max(1, len(r.Tags)))
-		for s.ok {
-			s.skip(`"`)
-			name := s.text()
-			s.skip(`:"`)
-			tags = append(tags, telemetry.Tag{Name: p.strings.of(name), Value: p.strings.of(s.text())})
-			if !s.has(",") {
-				break
-			}
-		}
-		s.skip("}")
-	}
-	s.skip("}")
-	if !s.ok || len(s.s) > 0 {
-		return false
-	}
-	*r = telemetry.Reading{Sensor: p.strings.of(sensor), Time: time.UnixMilli(ms).UTC(), Fields: fields, Tags: tags}
-	return true
-}
-
 // An interner keeps one copy of strings that come again and again.
 type interner map[string]string
 
@@ -286,104 +313,4 @@ func (n interner) of(b []byte) string {
 	s := string(b)
 	n[s] = s
 	return s
-}
-
-// A scanner parses a line from its beginning; s is the rest.
-type scanner struct {
-	s  []byte
-	ok bool
-}
-
-func (c *scanner) has(text string) bool {
-	if len(c.s) < len(text) || string(c.s[:len(text)]) != text {
-		return false
-	}
-	c.s = c.s[len(text):]
-	return true
-}
-
-func (c *scanner) skip(text string) { c.ok = c.ok && c.has(text) }
-
-// text returns a string up to its closing quote, which is skipped.
-func (c *scanner) text() []byte {
-	for i, b := range c.s {
-		switch {
-		case b == '"':
-			t := c.s[:i]
-			c.s = c.s[i+1:]
-			return t
-		case b == '\\' || b < ' ' || b >= 0x80:
-			c.ok = false
-			return nil
-		}
-	}
-	c.ok = false
-	return nil
-}
-
-// value parses a value in the form of telemetry.Value.AppendJSON.
-func (c *scanner) value(strings interner) telemetry.Value {
-	switch {
-	case !c.ok:
-	case c.has(`"`):
-		return telemetry.TextValue(strings.of(c.text()))
-	case c.has("true"):
-		return telemetry.BoolValue(true)
-	case c.has("false"):
-		return telemetry.BoolValue(false)
-	default:
-		return c.number()
-	}
-	return telemetry.Value{}
-}
-
-func (c *scanner) number() telemetry.Value {
-	n, float := 0, false
-	for ; n < len(c.s) && c.s[n] != ',' && c.s[n] != '}'; n++ {
-		switch b := c.s[n]; {
-		case b >= '0' && b <= '9', b == '-':
-		case b == '.', b == 'e', b == '+':
-			float = true
-		default:
-			c.ok = false
-		}
-	}
-	text := c.s[:n]
-	c.s = c.s[n:]
-	if float {
-		v, err := strconv.ParseFloat(string(text), 64)
-		c.ok = c.ok && err == nil
-		return telemetry.FloatValue(v)
-	}
-	v, err := strconv.ParseInt(string(text), 10, 64)
-	c.ok = c.ok && err == nil
-	return telemetry.IntValue(v)
-}
-
-// time parses a time in the form of telemetry.TimeFormat.
-func (c *scanner) time() int64 {
-	const form = "0000-00-00T00:00:00.000Z"
-	if !c.ok || len(c.s) < len(form) {
-		c.ok = false
-		return 0
-	}
-	t := c.s[:len(form)]
-	c.s = c.s[len(form):]
-	var digits [len(form)]int
-	for i := range form {
-		if form[i] != '0' {
-			c.ok = c.ok && t[i] == form[i]
-			continue
-		}
-		digits[i] = int(t[i]) - '0'
-		c.ok = c.ok && digits[i] >= 0 && digits[i] <= 9
-	}
-	two := func(i int) int { return 10*digits[i] + digits[i+1] }
-	month, day, hour, minute, second := two(5), two(8), two(11), two(14), two(17)
-	if month < 1 || month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 59 {
-		c.ok = false
-	}
-	at := time.Date(100*two(0)+two(2), time.Month(month), day, hour, minute, second, 0, time.UTC)
-	c.ok = c.ok && at.Day() == day // a month may be shorter
-	return at.UnixMilli() + int64(100*digits[20]+two(21))
 }

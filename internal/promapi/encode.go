@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/util/jsonutil"
+
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // An answer is the data of a successful request: something for encoding/json, labels, or
@@ -19,6 +21,14 @@ type answer struct {
 	warnings []string
 	infos    []string
 	close    func() // releases the data; may be nil
+}
+
+// An outcome is what a request is answered.
+type outcome struct {
+	answer
+
+	kind    kind
+	problem *telemetry.Error // nil: the answer
 }
 
 // labelSets are the labels of series.
@@ -36,10 +46,15 @@ func (a *API) write(w http.ResponseWriter, status int, v any) {
 // slowClient is how long a client may take to read an answer, which holds a slot.
 const slowClient = 10 * time.Second
 
-// succeed writes the answer, and returns the code for the metrics.
-func (x *exchange) succeed(got answer) string {
-	if x.session != nil {
-		got.warnings = append(got.warnings, x.missing()...)
+// reply writes an outcome, and returns the code for the metrics. Several exchanges may write
+// the same one.
+func (x *exchange) reply(out *outcome) string {
+	if x.r.Context().Err() != nil {
+		return codeGone
+	}
+	if out.problem != nil {
+		x.api.answerProblem(x.w, out.kind, out.problem)
+		return strconv.Itoa(out.kind.status)
 	}
 	control := http.NewResponseController(x.w)
 	if control.SetWriteDeadline(time.Now().Add(slowClient)) == nil {
@@ -49,9 +64,9 @@ func (x *exchange) succeed(got answer) string {
 	const piece = 64 << 10
 	s := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, x.w, piece)
 	s.WriteRaw(`{"status":"success","data":`)
-	writeData(s, got.data)
-	writeWords(s, "warnings", got.warnings)
-	writeWords(s, "infos", got.infos)
+	writeData(s, out.data)
+	writeWords(s, "warnings", out.warnings)
+	writeWords(s, "infos", out.infos)
 	s.WriteRaw("}")
 	if s.Flush() != nil {
 		return codeGone

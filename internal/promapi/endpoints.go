@@ -114,36 +114,53 @@ func (x *exchange) run(e *endpoint) string {
 	if err := x.r.ParseForm(); err != nil || len(x.r.URL.RawQuery) > maxForm {
 		var tooLong *http.MaxBytesError
 		if err == nil || errors.As(err, &tooLong) {
-			return x.refuse(x.r.Context(), telemetry.Errorf(telemetry.TooLarge, "body_too_large", "the parameters have more than %d bytes, which is the limit", maxForm))
+			return x.refuse(telemetry.Errorf(telemetry.TooLarge, "body_too_large", "the parameters have more than %d bytes, which is the limit", maxForm))
 		}
-		return x.refuse(x.r.Context(), invalid("the parameters cannot be read: %v", err))
+		return x.refuse(invalid("the parameters cannot be read: %v", err))
 	}
 	if e.prepare != nil {
 		if err := e.prepare(x); err != nil {
-			return x.refuse(x.r.Context(), err)
+			return x.refuse(err)
 		}
 	}
-	ctx := x.r.Context()
-	if !e.static {
-		var err error
-		if ctx, x.session, err = x.api.cfg.Reader.Begin(ctx, read.Ask{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait}); err != nil {
-			return x.refuse(x.r.Context(), err)
-		}
-		defer x.session.End()
-		var cancel context.CancelFunc
-		if ctx, cancel, err = x.within(ctx); err != nil {
-			return x.refuse(x.r.Context(), err)
-		}
-		defer cancel()
+	if e.static {
+		got, _ := e.answer(x, x.r.Context())
+		return x.reply(&outcome{answer: got})
 	}
-	got, err := e.answer(x, ctx)
-	if got.close != nil {
-		defer got.close()
+	return x.api.flights.answer(x, e)
+}
+
+func (x *exchange) refuse(err error) string { return x.reply(x.failure(x.r.Context(), err)) }
+
+// answer works out the answer to a request, with a session, which lasts until the outcome is
+// closed. It calls begin before anything is read.
+func (x *exchange) answer(e *endpoint, begin func()) *outcome {
+	ctx, session, err := x.api.cfg.Reader.Begin(x.r.Context(), read.Ask{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait})
+	if begin(); err != nil {
+		return x.failure(x.r.Context(), err)
 	}
+	x.session = session
+	out := &outcome{}
+	ctx, cancel, err := x.within(ctx)
 	if err != nil {
-		return x.refuse(ctx, err)
+		out = x.failure(x.r.Context(), err)
+	} else if out.answer, err = e.answer(x, ctx); err != nil {
+		failed := x.failure(ctx, err)
+		failed.close = out.close
+		out = failed
 	}
-	return x.succeed(got)
+	out.warnings = append(out.warnings, x.missing()...)
+	release := out.close
+	out.close = func() {
+		if release != nil {
+			release()
+		}
+		if cancel != nil {
+			cancel()
+		}
+		session.End()
+	}
+	return out
 }
 
 // within applies the parameter timeout, which can only shorten that of the session.
@@ -377,44 +394,39 @@ func (k *listing) cut() {
 	k.found, k.last = first, keys[k.limit-1]
 }
 
-// answer returns an answer with some data of the entries.
-func (k *listing) answer(data func() any) answer {
-	k.cut()
-	out := answer{data: data()}
-	if k.last != "" {
+// gather answers with data of the entries that add adds for the series' labels.
+func (x *exchange) gather(ctx context.Context, needed bool, add func(*listing, labels.Labels) error, data func(map[string]labels.Labels) any) (answer, error) {
+	found, err := x.newListing()
+	if err == nil {
+		err = x.list(ctx, needed, func(l labels.Labels) error { return add(found, l) })
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	found.cut()
+	out := answer{data: data(found.found)}
+	if found.last != "" {
 		out.warnings = []string{truncated}
 	}
-	return out
+	return out, nil
 }
 
 const truncated = "results truncated due to limit"
 
 func (x *exchange) series(ctx context.Context) (answer, error) {
-	found, err := x.newListing()
-	if err != nil {
-		return answer{}, err
-	}
-	err = x.list(ctx, true, func(l labels.Labels) error { return found.add(l.String(), l) })
-	if err != nil {
-		return answer{}, err
-	}
-	return found.answer(func() any { return labelSets(slices.SortedFunc(maps.Values(found.found), labels.Compare)) }), nil
+	return x.gather(ctx, true, func(to *listing, l labels.Labels) error { return to.add(l.String(), l) }, func(found map[string]labels.Labels) any {
+		return labelSets(slices.SortedFunc(maps.Values(found), labels.Compare))
+	})
 }
 
 // words answers with a sorted list of words of the series' labels.
 func (x *exchange) words(ctx context.Context, of func(l labels.Labels, add func(word string))) (answer, error) {
-	found, err := x.newListing()
-	if err != nil {
-		return answer{}, err
-	}
-	err = x.list(ctx, false, func(l labels.Labels) (err error) {
-		of(l, func(word string) { err = errors.Join(err, found.add(word, labels.EmptyLabels())) })
+	return x.gather(ctx, false, func(to *listing, l labels.Labels) (err error) {
+		of(l, func(word string) { err = errors.Join(err, to.add(word, labels.EmptyLabels())) })
 		return err
+	}, func(found map[string]labels.Labels) any {
+		return append([]string{}, slices.Sorted(maps.Keys(found))...)
 	})
-	if err != nil {
-		return answer{}, err
-	}
-	return found.answer(func() any { return append([]string{}, slices.Sorted(maps.Keys(found.found))...) }), nil
 }
 
 func (x *exchange) labels(ctx context.Context) (answer, error) {
@@ -441,26 +453,18 @@ func (x *exchange) labelValues(ctx context.Context) (answer, error) {
 // metadata answers with the metrics' types. Those of fields are not known.
 func (x *exchange) metadata(ctx context.Context) (answer, error) {
 	wanted := x.r.FormValue("metric")
-	found, err := x.newListing()
-	if err != nil {
-		return answer{}, err
-	}
-	err = x.list(ctx, false, func(l labels.Labels) error {
+	return x.gather(ctx, false, func(to *listing, l labels.Labels) error {
 		if name := l.Get(model.MetricNameLabel); wanted == "" || name == wanted {
-			return found.add(name, labels.EmptyLabels())
+			return to.add(name, labels.EmptyLabels())
 		}
 		return nil
-	})
-	if err != nil {
-		return answer{}, err
-	}
-	return found.answer(func() any {
-		all := make(map[string][]metadata, len(found.found))
-		for name := range found.found {
+	}, func(found map[string]labels.Labels) any {
+		all := make(map[string][]metadata, len(found))
+		for name := range found {
 			all[name] = []metadata{{Type: "unknown"}}
 		}
 		return all
-	}), nil
+	})
 }
 
 type metadata struct {

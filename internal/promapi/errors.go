@@ -94,14 +94,11 @@ func (x *exchange) tooManySamples() *telemetry.Error {
 		"the query needs more than %d samples in memory, which is the limit (--query-max-samples); use a shorter range, a longer step, or select fewer series", x.api.cfg.MaxSamples)
 }
 
-// refuse answers a request that failed, and returns the code for the metrics.
-func (x *exchange) refuse(ctx context.Context, err error) string {
-	if x.r.Context().Err() != nil {
-		return codeGone
-	}
-	k, known := x.explain(ctx, err)
-	x.api.answerProblem(x.w, k, known)
-	return strconv.Itoa(k.status)
+// failure is the outcome of a request that failed.
+func (x *exchange) failure(ctx context.Context, err error) *outcome {
+	out := &outcome{}
+	out.kind, out.problem = x.explain(ctx, err)
+	return out
 }
 
 // problem answers a request that was refused before it was looked at.

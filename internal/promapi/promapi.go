@@ -8,7 +8,9 @@
 // Brim-Stream. A field is a metric of its name; tags are labels, and so is the sensor.
 //
 // endpoints.go has the calls, query.go runs the engine, querier.go plans what a query
-// reads, fetch.go reads it, record.go holds it, share.go lets queries share it, rollup.go replaces what has expired, turns.go bounds how much of that is done at once, labels.go makes labels of readings, encode.go writes the
+// reads, fetch.go reads it, record.go holds it, share.go lets queries share it, flights.go lets
+// equal requests share an answer, rollup.go replaces what has expired, turns.go bounds how
+// much of that is done at once, labels.go makes labels of readings, encode.go writes the
 // answers, errors.go the refusals.
 package promapi
 
@@ -71,6 +73,7 @@ type API struct {
 	metrics *metrics
 	turns   *turns
 	shares  *shares
+	flights *flights
 }
 
 // New returns an API.
@@ -93,7 +96,7 @@ func New(cfg Config) (*API, error) {
 	case cfg.MaxSamples < 1:
 		return nil, fmt.Errorf("query-max-samples %d is out of range; allowed: 1 or more", cfg.MaxSamples)
 	}
-	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), turns: &turns{arriving: cfg.Reader.Arriving}}
+	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), turns: &turns{arriving: cfg.Reader.Arriving}, flights: &flights{}}
 	a.shares = newShares(cfg.MaxSamples, readers(), a.turns)
 	a.engine = promql.NewEngine(promql.EngineOpts{
 		MaxSamples: cfg.MaxSamples, Timeout: time.Hour, // that of the session is shorter
@@ -157,5 +160,5 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	x.visit = a.shares.arrive(client{a.cfg.Reader.Stream(x.stream), access.From(r.Context()).Name, r.Header.Get("Authorization")})
 	defer a.shares.leave(x.visit)
 	code := x.run(e)
-	a.metrics.answered(e.name, code, begin)
+	a.metrics.calls.Answered(e.name, code, begin)
 }

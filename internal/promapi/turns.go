@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 // turns bounds how many goroutines work for queries at once: evaluate one, or read a sensor
@@ -12,6 +13,10 @@ import (
 // CPUs, because a goroutine that writes readings would otherwise wait behind theirs,
 // each of which runs for up to 10 ms at a time. A turn goes to the client that has the fewest,
 // and among those to the one that asked first.
+//
+// Many queries, one after the other, would use that half all the time, and MongoDB's work
+// for them is added to it. So while readings arrive, there are pauses between turns once
+// queries have worked for burst longer than their share of the time.
 type turns struct {
 	arriving func() bool // whether readings arrive
 
@@ -19,6 +24,9 @@ type turns struct {
 	taken   int
 	held    map[string]int // of taken, by client
 	waiting []*waiter
+	since   time.Time     // when worked was updated
+	worked  time.Duration // by all turns together, beyond their share
+	pausing bool          // a timer will end the pause
 }
 
 // A waiter is a client that waits for a turn.
@@ -27,25 +35,34 @@ type waiter struct {
 	ready  chan struct{} // closed when it has one
 }
 
+// burst is enough for a dashboard of twelve panels, of a day of a hundred sensors.
+const burst = 400 * time.Millisecond
+
+// share is how many turns there are in the long run while readings arrive: half of the
+// CPUs but one.
+func share() float64 { return max(0.25, float64(runtime.GOMAXPROCS(0)-1)/2) }
+
 // most is how many turns there are now.
 func (t *turns) most() int {
-	processors := runtime.GOMAXPROCS(0)
-	if t.arriving() {
-		return max(1, processors/2)
+	processors, now := runtime.GOMAXPROCS(0), time.Now()
+	t.worked = max(0, t.worked+time.Duration((float64(t.taken)-share())*float64(now.Sub(t.since))))
+	t.since = now
+	switch {
+	case !t.arriving():
+		t.worked = 0
+		return 2 * processors
+	case t.worked > burst:
+		return 0
 	}
-	return 2 * processors
+	return max(1, processors/2)
 }
 
 // take waits until a client has a turn.
 func (t *turns) take(ctx context.Context, client string) error {
 	t.mu.Lock()
-	if len(t.waiting) == 0 && t.taken < t.most() {
-		t.give(client)
-		t.mu.Unlock()
-		return nil
-	}
 	mine := &waiter{client, make(chan struct{})}
 	t.waiting = append(t.waiting, mine)
+	t.handOut()
 	t.mu.Unlock()
 	select {
 	case <-mine.ready:
@@ -64,23 +81,20 @@ func (t *turns) take(ctx context.Context, client string) error {
 	return ctx.Err()
 }
 
-// give counts a turn.
-func (t *turns) give(client string) {
-	if t.held == nil {
-		t.held = make(map[string]int)
-	}
-	t.held[client]++
-	t.taken++
-}
-
 // leave ends a turn of a client.
 func (t *turns) leave(client string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.most() // counts what was worked
 	t.taken--
 	if t.held[client]--; t.held[client] == 0 {
 		delete(t.held, client)
 	}
+	t.handOut()
+}
+
+// handOut gives turns to those who wait; t is locked.
+func (t *turns) handOut() {
 	for most := t.most(); len(t.waiting) > 0 && t.taken < most; {
 		at := 0
 		for i, w := range t.waiting {
@@ -90,7 +104,20 @@ func (t *turns) leave(client string) {
 		}
 		next := t.waiting[at]
 		t.waiting = slices.Delete(t.waiting, at, at+1)
-		t.give(next.client)
+		if t.held == nil {
+			t.held = make(map[string]int)
+		}
+		t.held[next.client]++
+		t.taken++
 		close(next.ready)
+	}
+	if t.worked > burst && len(t.waiting) > 0 && !t.pausing {
+		t.pausing = true
+		time.AfterFunc(time.Duration(float64(t.worked-burst)/share())+time.Millisecond, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.pausing = false
+			t.handOut()
+		})
 	}
 }

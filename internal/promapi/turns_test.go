@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -117,4 +118,26 @@ func TestWaitingForATurnIsNotWaitingForMongoDB(t *testing.T) {
 		assert.Contains(t, w.Body.String(), `"errorType":"timeout"`)
 		assert.NotContains(t, w.Body.String(), "MongoDB sent nothing")
 	})
+}
+
+func TestQueriesPauseWhileReadingsArrive(t *testing.T) {
+	t.Parallel()
+	for _, arrive := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			turns := &turns{arriving: func() bool { return arrive }}
+			const long, each = time.Minute, 5 * time.Millisecond
+			began, worked := time.Now(), time.Duration(0)
+			for time.Since(began) < long {
+				require.NoError(t, turns.take(t.Context(), "a"))
+				<-time.After(each)
+				turns.leave("a")
+				worked += each
+			}
+			if share := share(); arrive && share < 1 {
+				assert.InDelta(t, share*long.Seconds()+burst.Seconds(), worked.Seconds(), 1)
+				return
+			}
+			assert.Equal(t, long, worked, "one query after the other does not pause")
+		})
+	}
 }

@@ -29,14 +29,9 @@ func (q *question) readings(ctx context.Context) error {
 
 // summary answers GET …/summary.
 func (q *question) summary(ctx context.Context) error {
-	unstored, err := q.waitingReadings(ctx)
-	if err != nil {
-		return err
-	}
-	ask := telemetry.SummaryQuery{Query: q.params.query, Every: q.params.every}
-	ask.Unstored = unstored
 	out, steps := q.newWriter(`{"summary":[`), 0
-	for s, err := range q.source.Summary(ctx, ask) {
+	for s, err := range q.Summary(ctx, telemetry.SummaryQuery{Query: q.params.query, Every: q.params.every}) {
+		q.showMissing()
 		if err != nil {
 			return err
 		}
@@ -53,6 +48,7 @@ func (q *question) summary(ctx context.Context) error {
 			return err
 		}
 	}
+	q.showMissing()
 	return out.end("")
 }
 

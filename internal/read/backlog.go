@@ -105,21 +105,6 @@ func (s *Session) unstored(ctx context.Context, find search) ([]telemetry.Unstor
 	return find.withOthers(s, others)
 }
 
-// waitingReadings gathers the readings in question that may not be stored yet.
-func (q *question) waitingReadings(ctx context.Context) ([]telemetry.Unstored, error) {
-	p := &q.params
-	find := q.newSearch(p.query)
-	if p.call == callLatest {
-		find = q.newestSearch(p.query.Sensor)
-	}
-	if p.call == callReadings {
-		find.most = p.query.Limit + 1
-	}
-	found, err := q.unstored(ctx, find)
-	q.showMissing()
-	return found, err
-}
-
 // run searches memory, then the part of the journal that is not in memory.
 func (s *search) run(ctx context.Context, most uint64) error {
 	part := batch.Part{Stream: s.stream, Number: s.hash % hashes, Of: hashes}

@@ -12,52 +12,71 @@ import (
 const (
 	codeCut   = "cut"   // the answer broke off after it had begun
 	codeGone  = "gone"  // the client went away before it had one
-	codeOther = "other" // a status that is not listed
+	codeOther = "other" // a status that is not listed; of every API
 )
 
-// codes are the values of the label.
-var codes = []string{"200", "400", "403", "404", "415", "500", "503", "504", codeCut, codeGone, codeOther}
+// codes are the values of the label, calls those of the label of that name.
+var (
+	codes = []string{"200", "400", "403", "404", "415", "500", "503", "504", codeCut, codeGone, codeOther}
+	calls = [...]call{callSensors, callLatest, callReadings, callMany, callSummary, callDelete, callDeleteMany, callWaiting}
+)
 
-// calls are the values of the label of that name.
-var calls = [...]call{callSensors, callLatest, callReadings, callMany, callSummary, callDelete, callDeleteMany, callWaiting}
-
-type metrics struct {
+// Calls counts the requests of an API by call and code, and how long they took.
+type Calls struct {
+	codes    []string
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 }
 
-// SecondsBuckets are the bounds of histograms of how long queries take, in seconds: from
-// one document of a warm cache to the usual --query-timeout and beyond.
-var SecondsBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
-
-func newMetrics(registerer prometheus.Registerer, running func() float64) *metrics {
-	factory := promauto.With(registerer)
-	m := &metrics{}
-	m.requests = factory.NewCounterVec(prometheus.CounterOpts{
-		Name: "brim_read_requests_total",
-		Help: "Requests to read or delete, by call (waiting: what is not stored yet, with unstored=only) and status of the answer; cut: the answer broke off, gone: the client disconnected.",
-	}, []string{"call", "code"})
-	m.seconds = factory.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "brim_read_seconds",
-		Help:    "Time from the arrival of a request to read or delete to the end of its answer.",
-		Buckets: SecondsBuckets,
-	}, []string{"call"})
-	factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "brim_read_running", Help: "Requests to read or delete that are being answered; --max-queries is the most.",
-	}, running)
-	for _, c := range calls {
-		m.seconds.WithLabelValues(string(c))
-		for _, code := range codes {
-			m.requests.WithLabelValues(string(c), code)
-		}
-	}
-	return m
+// CallsOpts describes an API: the beginning of its metrics' names, their texts, and the
+// values of their labels.
+type CallsOpts struct {
+	Name, Requests, Seconds string
+	Calls, Codes            []string
 }
 
-func (m *metrics) answered(c call, code string, begin time.Time) {
-	if !slices.Contains(codes, code) {
+// NewCalls registers the metrics, and sets all counters to 0.
+func NewCalls(registerer prometheus.Registerer, o CallsOpts) *Calls {
+	factory := promauto.With(registerer)
+	c := &Calls{
+		codes:    o.Codes,
+		requests: factory.NewCounterVec(prometheus.CounterOpts{Name: o.Name + "_requests_total", Help: o.Requests}, []string{"call", "code"}),
+		seconds: factory.NewHistogramVec(prometheus.HistogramOpts{
+			Name: o.Name + "_seconds", Help: o.Seconds,
+			// From one document of a warm cache to the usual --query-timeout and beyond.
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"call"}),
+	}
+	for _, call := range o.Calls {
+		c.seconds.WithLabelValues(call)
+		for _, code := range c.codes {
+			c.requests.WithLabelValues(call, code)
+		}
+	}
+	return c
+}
+
+// Answered counts a request that began at a time.
+func (c *Calls) Answered(call, code string, begin time.Time) {
+	if !slices.Contains(c.codes, code) {
 		code = codeOther
 	}
-	m.requests.WithLabelValues(string(c), code).Inc()
-	m.seconds.WithLabelValues(string(c)).Observe(time.Since(begin).Seconds())
+	c.requests.WithLabelValues(call, code).Inc()
+	c.seconds.WithLabelValues(call).Observe(time.Since(begin).Seconds())
+}
+
+func newMetrics(registerer prometheus.Registerer, running func() float64) *Calls {
+	promauto.With(registerer).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "brim_read_running", Help: "Requests to read or delete that are being answered; --max-queries is the most.",
+	}, running)
+	var names []string
+	for _, c := range calls {
+		names = append(names, string(c))
+	}
+	return NewCalls(registerer, CallsOpts{
+		Name:     "brim_read",
+		Requests: "Requests to read or delete, by call (waiting: what is not stored yet, with unstored=only) and status of the answer; cut: the answer broke off, gone: the client disconnected.",
+		Seconds:  "Time from the arrival of a request to read or delete to the end of its answer.",
+		Calls:    names, Codes: codes,
+	})
 }

@@ -195,21 +195,9 @@ func sensorsTarget(stream string, ask telemetry.SensorQuery) string {
 	return root + "?" + query.Encode()
 }
 
-// listedLine is a sensor as other daemons list it. Earlier releases tell no tags and
-// fields.
-type listedLine struct {
-	Sensor string              `json:"sensorId"`
-	Newest time.Time           `json:"newest"`
-	Tags   map[string]string   `json:"tags"`
-	Other  []map[string]string `json:"otherTags"`
-	Fields []string            `json:"fields"`
-	Texts  []string            `json:"textFields"`
-}
-
-// sensor returns the sensor of a line.
-func (l *listedLine) sensor() telemetry.Sensor {
+// sensor returns the sensor of a line, whose newest reading has the time ms.
+func (l *listedLine) sensor(ms int64) telemetry.Sensor {
 	s := telemetry.Sensor{ID: l.Sensor, Fields: l.Fields, Texts: l.Texts}
-	ms := l.Newest.UnixMilli()
 	for _, tags := range append(l.Other, l.Tags) {
 		set := telemetry.TagSet{From: ms, To: ms + 1}
 		for _, name := range slices.Sorted(maps.Keys(tags)) {
@@ -223,22 +211,27 @@ func (l *listedLine) sensor() telemetry.Sensor {
 // addOthers adds the sensors that have unstored readings in other daemons.
 func (p *pending) addOthers(of *Session, collect func(func([]byte) error) []string) {
 	of.lack(collect(func(body []byte) error {
-		var seen []listedLine
+		var seen []func()
 		for line, err := range lines(body) {
 			var one listedLine
+			var newest time.Time
 			if err == nil {
 				err = json.Unmarshal(line, &one)
 			}
-			if err == nil && (one.Sensor == "" || one.Newest.IsZero()) {
-				err = errors.New("sensorId or newest is missing")
+			if err == nil {
+				newest, err = time.Parse(time.RFC3339Nano, one.Newest)
+			}
+			if err == nil && one.Sensor == "" {
+				err = errors.New("sensorId is missing")
 			}
 			if err != nil {
 				return fmt.Errorf("read sensor %d of the answer: %w", len(seen)+1, err)
 			}
-			seen = append(seen, one)
+			ms := newest.UnixMilli()
+			seen = append(seen, func() { p.add(one.Sensor, ms, func() telemetry.Sensor { return one.sensor(ms) }) })
 		}
-		for i := range seen {
-			p.add(seen[i].Sensor, seen[i].Newest.UnixMilli(), seen[i].sensor)
+		for _, add := range seen {
+			add()
 		}
 		return nil
 	}))
@@ -267,7 +260,12 @@ func (r *Reader) answerWaiting(q *question) error {
 
 // ownReadings answers …/readings and …/latest with unstored=only.
 func (q *question) ownReadings(ctx context.Context) error {
-	found, err := q.waitingReadings(ctx)
+	find := q.newestSearch(q.params.query.Sensor)
+	if q.params.call == callReadings {
+		find = q.newSearch(q.params.query)
+		find.most = q.params.query.Limit + 1
+	}
+	found, err := q.unstored(ctx, find)
 	if err != nil {
 		return err
 	}

@@ -131,7 +131,7 @@ type Stored struct {
 // A Reader answers the requests for what is stored.
 type Reader struct {
 	cfg     Config
-	metrics *metrics
+	metrics *Calls
 	slots   *slots // of the answers in progress
 	waiting *slots // likewise, of answers to unstored=only
 	stored  atomic.Pointer[Stored]

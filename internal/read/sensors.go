@@ -2,6 +2,8 @@ package read
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -16,46 +18,15 @@ import (
 // the tags and fields of their newest readings only.
 func (s *Session) HasCatalog() bool { return s.stored.Catalogs[s.stream] != nil }
 
+// sensorPage is how many sensors are listed at once: a page is searched for in memory and
+// in the journal, and is then held.
+const sensorPage = 1000
+
 // Find yields the sensors of q that the identity may access, with their tags and fields,
 // in the order of their ids' bytes. Those with no stored reading are among them. A sensor
 // may be among them whose readings have expired.
 func (s *Session) Find(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
 	return func(yield func(telemetry.Sensor, error) bool) {
-		for one, err := range s.eachPage(ctx, q, s.found) {
-			if err == nil && !s.HasCatalog() && len(one.Fields)+len(one.Texts) == 0 { // all its readings wait
-				err = s.describe(ctx, &one.Sensor)
-			}
-			if err != nil {
-				err = s.explain(ctx, err)
-			}
-			if !yield(one.Sensor, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// Sensors yields the same sensors as Find, with the times of their newest readings.
-func (s *Session) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return func(yield func(telemetry.SensorSeen, error) bool) {
-		for one, err := range s.eachPage(ctx, q, s.listed) {
-			if err != nil {
-				err = s.explain(ctx, err)
-			}
-			if !yield(telemetry.SensorSeen{Sensor: one.ID, Newest: one.Newest}, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// sensorPage is how many sensors are listed at once: a page is searched for in memory and
-// in the journal, and is then held.
-const sensorPage = 1000
-
-// eachPage yields what pages yield, of the sensors that the identity may access.
-func (s *Session) eachPage(ctx context.Context, q telemetry.SensorQuery, page func(context.Context, telemetry.SensorQuery) iter.Seq2[Listed, error]) iter.Seq2[Listed, error] {
-	return func(yield func(Listed, error) bool) {
 		if !narrow(s.who, &q) {
 			return
 		}
@@ -72,12 +43,18 @@ func (s *Session) eachPage(ctx context.Context, q telemetry.SensorQuery, page fu
 				one.Limit = min(left, sensorPage)
 			}
 			n := 0
-			for found, err := range page(ctx, one) {
+			for found, err := range s.found(ctx, one) {
 				if n++; n > one.Limit && err == nil {
 					break
 				}
-				failed = err != nil
-				if q.After = found.ID; !yield(found, err) || err != nil {
+				q.After = found.ID
+				if err == nil && !s.HasCatalog() && len(found.Fields)+len(found.Texts) == 0 { // all its readings wait
+					err = s.describe(ctx, &found.Sensor)
+				}
+				if failed = err != nil; failed {
+					err = s.explain(ctx, err)
+				}
+				if !yield(found.Sensor, err) || failed {
 					return
 				}
 			}
@@ -371,7 +348,11 @@ func (q *question) sensors(ctx context.Context) error {
 			}
 			n, last = n+1, one.ID
 			out.next()
-			out.body = appendSensor(out.body, &one)
+			line, err := json.Marshal(one.line())
+			if err != nil {
+				return fmt.Errorf("write a sensor: %w", err)
+			}
+			out.body = append(out.body, line...)
 			if err := out.flush(); err != nil {
 				return err
 			}
@@ -381,45 +362,30 @@ func (q *question) sensors(ctx context.Context) error {
 	return out.end(next)
 }
 
-// appendTags appends tags as a JSON object.
-func appendTags(dst []byte, tags []telemetry.Tag) []byte {
-	dst = append(dst, '{')
-	for i, t := range tags {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(append(append(dst, quoted(t.Name)...), ':'), quoted(t.Value)...)
-	}
-	return append(dst, '}')
+// listedLine is a sensor as it is listed, to clients and to other daemons. Those of earlier
+// releases tell no tags and fields.
+type listedLine struct {
+	Sensor string              `json:"sensorId"`
+	Newest string              `json:"newest"`
+	Tags   map[string]string   `json:"tags,omitempty"`
+	Other  []map[string]string `json:"otherTags,omitempty"`
+	Fields []string            `json:"fields,omitempty"`
+	Texts  []string            `json:"textFields,omitempty"`
 }
 
-// appendNames appends a key with a list of names, unless that is empty.
-func appendNames(dst []byte, key string, names []string) []byte {
-	if len(names) == 0 {
-		return dst
-	}
-	dst = append(append(append(dst, ',', '"'), key...), `":`...)
-	for i, name := range names {
-		dst = append(append(dst, "[,"[min(i, 1)]), quoted(name)...)
-	}
-	return append(dst, ']')
-}
-
-// appendSensor appends a sensor of a list.
-func appendSensor(dst []byte, s *Listed) []byte {
-	dst = append(append(dst, `{"sensorId":`...), quoted(s.ID)...)
-	dst = appendTime(append(dst, `,"newest":`...), s.Newest)
-	if tags := s.Tags(); len(tags) > 0 {
-		dst = appendTags(append(dst, `,"tags":`...), tags)
-	}
-	if n := len(s.Sets) - 1; n > 0 {
-		dst = append(dst, `,"otherTags":`...)
-		for i := range n {
-			dst = appendTags(append(dst, "[,"[min(i, 1)]), s.Sets[i].Tags)
+// line returns the sensor as it is listed.
+func (l *Listed) line() listedLine {
+	out := listedLine{Sensor: l.ID, Newest: telemetry.FormatMillis(l.Newest), Fields: l.Fields, Texts: l.Texts}
+	for i, set := range l.Sets {
+		tags := make(map[string]string, len(set.Tags))
+		for _, t := range set.Tags {
+			tags[t.Name] = t.Value
 		}
-		dst = append(dst, ']')
+		if i == len(l.Sets)-1 {
+			out.Tags = tags
+		} else {
+			out.Other = append(out.Other, tags)
+		}
 	}
-	dst = appendNames(dst, "fields", s.Fields)
-	dst = appendNames(dst, "textFields", s.Texts)
-	return append(dst, '}')
+	return out
 }

@@ -46,16 +46,16 @@ func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor 
 	}
 	switch {
 	case err == nil:
-		r.metrics.answered(c, strconv.Itoa(a.status()), begin)
+		r.metrics.Answered(string(c), strconv.Itoa(a.status()), begin)
 	case errors.Is(err, errCut):
-		r.metrics.answered(c, codeCut, begin)
+		r.metrics.Answered(string(c), codeCut, begin)
 		// Without a last chunk the client's HTTP library reports that the answer is incomplete.
 		panic(http.ErrAbortHandler) //nolint:forbidigo // how net/http aborts a connection
 	case req.Context().Err() != nil, errors.Is(err, errGone):
-		r.metrics.answered(c, codeGone, begin)
+		r.metrics.Answered(string(c), codeGone, begin)
 	default:
 		r.cfg.Problem(a, err)
-		r.metrics.answered(c, strconv.Itoa(a.status()), begin)
+		r.metrics.Answered(string(c), strconv.Itoa(a.status()), begin)
 	}
 }
 

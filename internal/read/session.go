@@ -125,9 +125,6 @@ func (s *Session) TakeOver(from *Session, share float64) error {
 // Stream is the name of the stream that is read.
 func (s *Session) Stream() string { return s.stream }
 
-// Timeout is how long the session lasts at most.
-func (s *Session) Timeout() time.Duration { return s.reader.cfg.Timeout }
-
 // Explain returns what the client should know about the end of a context of the session.
 func (s *Session) Explain(ctx context.Context) error { return s.explain(ctx, ctx.Err()) }
 
@@ -210,20 +207,7 @@ func (s *Session) waiting(ctx context.Context, q telemetry.Query) ([]telemetry.U
 	return s.unstored(ctx, find)
 }
 
-// Latest returns the sensor's newest reading, and whether there is one.
-func (s *Session) Latest(ctx context.Context, sensor string) (telemetry.Reading, bool, error) {
-	if err := s.who.RequireSensor(sensor); err != nil {
-		return telemetry.Reading{}, false, err
-	}
-	s.asking.Add(1)
-	r, found, err := s.latest(ctx, sensor)
-	if err != nil {
-		return r, found, s.explain(ctx, err)
-	}
-	s.asking.Add(-1)
-	return r, found, nil
-}
-
+// latest returns the sensor's newest reading, and whether there is one.
 func (s *Session) latest(ctx context.Context, sensor string) (telemetry.Reading, bool, error) {
 	unstored, err := s.unstored(ctx, s.newestSearch(sensor))
 	if err != nil {

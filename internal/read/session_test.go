@@ -28,9 +28,9 @@ func TestSessionsReadStoredAndWaitingReadings(t *testing.T) {
 	assert.InDelta(t, 1, r.slots.used(), 0)
 
 	var sensors []string
-	for one, err := range s.Sensors(ctx, telemetry.SensorQuery{}) {
+	for one, err := range s.Find(ctx, telemetry.SensorQuery{}) {
 		require.NoError(t, err)
-		sensors = append(sensors, one.Sensor)
+		sensors = append(sensors, one.ID)
 	}
 	assert.Equal(t, []string{"a", "b", "c"}, sensors)
 	n := 0
@@ -44,7 +44,7 @@ func TestSessionsReadStoredAndWaitingReadings(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 2, one.Count)
 	}
-	_, found, err := s.Latest(ctx, "c")
+	_, found, err := s.latest(ctx, "c")
 	require.NoError(t, err)
 	assert.True(t, found)
 	assert.Empty(t, s.Missing())
@@ -62,9 +62,9 @@ func TestSessionsListAllSensorsInPages(t *testing.T) {
 	defer s.End()
 	for limit, want := range map[int]int{0: len(all), 3: 3, sensorPage + 1: sensorPage + 1} {
 		n := 0
-		for one, err := range s.Sensors(ctx, telemetry.SensorQuery{Limit: limit}) {
+		for one, err := range s.Find(ctx, telemetry.SensorQuery{Limit: limit}) {
 			require.NoError(t, err)
-			require.Equal(t, all[n].Sensor, one.Sensor)
+			require.Equal(t, all[n].Sensor, one.ID)
 			n++
 		}
 		assert.Equal(t, want, n)
@@ -81,9 +81,9 @@ func TestSessionsApplyLimitsAndAccess(t *testing.T) {
 	ctx, s, err := r.Begin(access.With(t.Context(), who), Ask{})
 	require.NoError(t, err)
 
-	for one, err := range s.Sensors(ctx, telemetry.SensorQuery{}) {
+	for one, err := range s.Find(ctx, telemetry.SensorQuery{}) {
 		require.NoError(t, err)
-		assert.True(t, strings.HasPrefix(one.Sensor, "a-"), one.Sensor)
+		assert.True(t, strings.HasPrefix(one.ID, "a-"), one.ID)
 	}
 	for _, err := range s.Readings(ctx, telemetry.Query{Sensor: "b-1", To: maxTime}) {
 		assert.Equal(t, telemetry.Forbidden, telemetry.KindOf(err))

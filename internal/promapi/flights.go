@@ -1,0 +1,88 @@
+package promapi
+
+import (
+	"sync"
+	"time"
+)
+
+// flights lets requests that ask the same share an answer, as those of many people who watch
+// one dashboard. A request joins an equal one that has not begun to read, so the answer has
+// all readings that were acknowledged before either arrived:
+//
+//	A  ── waits for a slot ──┤ reads, evaluates ├─▶ answer
+//	B  = A ──────────────────┘                  ├─▶ the same
+//	C  = A, later: it asks for itself   └─ waits for a slot ──┤
+type flights struct {
+	mu      sync.Mutex
+	waiting map[request]*flight // that have not begun
+}
+
+// A request is what equal ones have in common.
+type request struct {
+	client
+	call, label, form string
+	at                time.Time // of an instant, which the form may leave to the server
+}
+
+// A flight is the answer to equal requests.
+type flight struct {
+	done   chan struct{}  // closed when out is final
+	out    *outcome       // nil: the client that asked first has gone
+	joined sync.WaitGroup // the other requests
+}
+
+// answer answers an exchange, or takes what an equal one is answered.
+func (f *flights) answer(x *exchange, e *endpoint) (code string) {
+	r := request{x.visit.client, e.name, x.label, x.r.Form.Encode(), x.evaluation.start}
+	for {
+		one, first := f.join(r)
+		if first {
+			out := x.answer(e, func() { f.begin(r) })
+			if x.r.Context().Err() == nil {
+				one.out = out
+			}
+			close(one.done)
+			code = x.reply(out)
+			one.joined.Wait()
+			if out.close != nil {
+				out.close()
+			}
+			return code
+		}
+		select {
+		case <-one.done:
+		case <-x.r.Context().Done():
+		}
+		gone := x.r.Context().Err() != nil
+		if code = codeGone; !gone && one.out != nil {
+			code = x.reply(one.out)
+		}
+		one.joined.Done()
+		if gone || one.out != nil {
+			return code
+		}
+	}
+}
+
+// join returns the flight of a request, and whether that is its first.
+func (f *flights) join(r request) (one *flight, first bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one = f.waiting[r]; one != nil {
+		one.joined.Add(1)
+		return one, false
+	}
+	if f.waiting == nil {
+		f.waiting = make(map[request]*flight)
+	}
+	one = &flight{done: make(chan struct{})}
+	f.waiting[r] = one
+	return one, true
+}
+
+// begin lets no other request join.
+func (f *flights) begin(r request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.waiting, r)
+}

@@ -1,0 +1,67 @@
+package promapi_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/promapi"
+)
+
+// TestEqualRequestsShareAnAnswer has many who ask the same while another query has the
+// only slot; the first of them goes away.
+func TestEqualRequestsShareAnAnswer(t *testing.T) {
+	t.Parallel()
+	const sensors, users = 3, 20
+	g := newGate(machines(sensors))
+	reader, _ := sharing(t, g, 1)
+	registry := prometheus.NewRegistry()
+	a, err := promapi.New(promapi.Config{Reader: reader, Logger: slog.New(slog.DiscardHandler), Registerer: registry})
+	require.NoError(t, err)
+	form := url.Values{"query": {"sum(a)"}, "start": {strconv.Itoa(epoch)}, "end": {strconv.Itoa(epoch + 600)}, "step": {"60"}}
+	ask := func(ctx context.Context, form url.Values) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		a.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/prometheus/api/v1/query_range?"+form.Encode(), http.NoBody))
+		return w
+	}
+	arrived := func(n int) {
+		require.Eventually(t, func() bool { visits, _, _ := a.Shares().Count(); return visits == n }, patience, time.Millisecond)
+	}
+	answers := make(chan *httptest.ResponseRecorder, users+1)
+	go func() { answers <- ask(t.Context(), form) }() // reads already
+	<-g.began
+	leaving, leave := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() { ask(leaving, form); close(gone) }()
+	arrived(2)
+	for range users {
+		go func() { answers <- ask(t.Context(), form) }()
+	}
+	arrived(2 + users)
+	leave()
+	<-gone
+	close(g.open)
+	want := (<-answers).Body.String()
+	assert.Contains(t, want, `"values":[[`)
+	for range users {
+		w := <-answers
+		assert.Equal(t, http.StatusOK, w.Code)
+		assert.Equal(t, want, w.Body.String())
+	}
+	const samples = sensors * 10 // of a query
+	assert.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader("# HELP brim_promql_samples_total Samples read for queries.\n# TYPE brim_promql_samples_total counter\nbrim_promql_samples_total "+
+		strconv.Itoa(2*samples)+"\n"), "brim_promql_samples_total"), "one query read before the others came, one for all of them")
+	form.Set("query", "sum(b)")
+	assert.NotEqual(t, want, ask(t.Context(), form).Body.String())
+}
