@@ -276,7 +276,8 @@ type bucketDocument struct {
 	Sealed       struct {
 		N int `bson:"n"`
 	} `bson:"sealed"`
-	W map[string]int64 `bson:"w"`
+	W    map[string]int64 `bson:"w"`
+	From string           `bson:"from"` // of a copy that `brim move` has made: the collection
 }
 
 // ReadingsOf returns the readings of a bucket document, those of blocks as documents like
@@ -351,7 +352,9 @@ func (c *checker) document(raw bson.Raw) {
 	err := bson.Unmarshal(raw, &d)
 	w := window{d.ID.S, d.ID.B, d.ID.G}
 	full, _ := raw.Lookup("full").BooleanOK()
-	c.parts[w] = append(c.parts[w], partState{d.ID.P, full})
+	if d.From == "" {
+		c.parts[w] = append(c.parts[w], partState{d.ID.P, full})
+	}
 	if spoiled, _ := raw.Lookup(Spoiled).BooleanOK(); spoiled {
 		return
 	}
@@ -362,7 +365,12 @@ func (c *checker) document(raw bson.Raw) {
 	if d.SensorID != d.ID.S || d.BucketStart != d.ID.B {
 		c.bad(id, "has sensor %s and start %s, which differ from its _id", d.SensorID, d.BucketStart.Time())
 	}
-	c.guards(&d, id)
+	switch {
+	case d.From == "":
+		c.guards(&d, id)
+	case d.ID.P >= 0 || !full || len(d.W) > 0:
+		c.bad(id, "is a copy that could be updated")
+	}
 	packed, err := d.unpack()
 	if err != nil {
 		c.bad(id, "has a broken block: %v", err)

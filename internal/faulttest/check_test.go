@@ -50,6 +50,13 @@ func part(number int32, full bool, readings ...int64) bson.M {
 	return doc
 }
 
+// copied is part as `brim move` copies it.
+func copied(number int32, readings ...int64) bson.M {
+	doc := with(part(number, true, readings...), "from", "readings.g2")
+	delete(doc, "w")
+	return doc
+}
+
 // with returns a document with one field changed.
 func with(doc bson.M, key string, value any) bson.M {
 	doc[key] = value
@@ -84,6 +91,11 @@ func TestCheckSeesWhatIsWrong(t *testing.T) {
 		{"another sensor", []bson.M{with(part(0, false, 0, 1, 2, 3), "sensorId", "t")}, "has sensor t and start"},
 		{"an open part before the last", []bson.M{part(0, false, 0, 1), part(1, false, 2, 3)}, "is open, and not the last"},
 		{"a part is missing", []bson.M{part(1, false, 0, 1, 2, 3)}, "part 1 of 1 should have number 0"},
+		{"nothing, in copies", []bson.M{part(0, false, 0, 1), copied(-7, 2, 3), copied(-3, 4)}, ""},
+		{"a copy and its original", []bson.M{part(0, false, 0, 1, 2), copied(-7, 2, 3)}, "twice: 1/2"},
+		{"a copy that is open", []bson.M{part(0, false, 0, 1), with(copied(-7, 2, 3), "full", false)}, "is a copy that could be updated"},
+		{"a copy where updates go", []bson.M{copied(0, 0, 1, 2, 3)}, "is a copy that could be updated"},
+		{"a copy with a guard", []bson.M{part(0, false, 0, 1), with(copied(-7, 2, 3), "w", bson.M{"session": int64(9)})}, "is a copy that could be updated"},
 		{"no bucket at all", []bson.M{part(0, false, 0, 1, 2, 3), {"_id": 1, "measurements": "x"}}, "is no bucket"},
 	}
 	for _, tt := range tests {

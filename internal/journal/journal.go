@@ -220,7 +220,7 @@ func Open(cfg Config) (*Journal, error) {
 		space:       space{files: cfg.Files, dir: cfg.Dir, most: diskReserve},
 		nextSeq:     1,
 		writing:     newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
-		own:         []drawn{{cfg.Session, never}},
+		own:         []drawn{{session: cfg.Session, end: never}},
 		offset:      cfg.clockOffset(),
 		pending:     &commit{done: make(chan struct{})},
 		wake:        make(chan struct{}, 1),

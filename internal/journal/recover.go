@@ -231,6 +231,7 @@ func (j *Journal) adopt(segments []*scannedSegment, s *scan, last mark) error {
 	})
 	j.forgetTrimmed(end)
 	j.nextPos, j.published.end, j.oldest = end, end, oldest
+	j.own[0].begin = end
 	j.saved, j.deleted = oldest, oldest
 	if len(segments) > 0 {
 		j.saved, j.deleted = segments[0].base, segments[0].base

@@ -20,6 +20,7 @@ type writing struct {
 // drawn is a session that this process drew.
 type drawn struct {
 	session string
+	begin   uint64 // position of its first record
 	end     uint64 // position behind its records; never: it is in use
 }
 
@@ -50,7 +51,7 @@ func (j *Journal) redraw() {
 	s := j.writing.settings
 	s.Session, s.Started = batch.NewSession(), j.cfg.Now().UTC()
 	j.own[len(j.own)-1].end = j.nextPos
-	j.writing, j.own = newWriting(s), append(j.own, drawn{s.Session, never})
+	j.writing, j.own = newWriting(s), append(j.own, drawn{s.Session, j.nextPos, never})
 }
 
 // Lose ends the use of a session that another process uses, too, and remembers that
@@ -128,7 +129,9 @@ func (j *Journal) sessionsWith(end uint64) (sessions []string) {
 		}
 	}
 	for _, d := range slices.Backward(j.own) { // their last records may not be in a segment yet
-		add(d.session, min(d.end, end))
+		if end := min(d.end, end); end > d.begin {
+			add(d.session, end)
+		}
 	}
 	j.mu.Unlock()
 	j.segMu.RLock()

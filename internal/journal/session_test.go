@@ -144,6 +144,37 @@ func TestALostSessionIsRemembered(t *testing.T) {
 	assert.Empty(t, open(t, config(dir, "last")).LostSessions(), "nothing of it is left")
 }
 
+// TestUnstoredSessions are those that a later process has to store something of.
+func TestUnstoredSessions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	j := open(t, config(dir, "first"))
+	assert.Empty(t, j.Unstored(), "nothing was accepted")
+	assert.Equal(t, []string{"first"}, j.Sessions())
+	mustAppend(t, j, makeBatch("readings", 0, 3))
+	assert.Equal(t, []string{"first"}, j.Unstored())
+	j.Trim(j.End())
+	assert.Empty(t, j.Unstored(), "all is stored")
+	mustAppend(t, j, makeBatch("readings", 3, 2))
+	require.NoError(t, j.Close())
+
+	next := open(t, config(dir, "second"))
+	assert.Equal(t, []string{"first"}, next.Unstored(), "nothing was accepted under its own")
+	assert.Equal(t, []string{"second", "first"}, next.Sessions())
+	mustAppend(t, next, makeBatch("readings", 5, 1))
+	assert.Equal(t, []string{"second", "first"}, next.Unstored())
+	require.NoError(t, next.Lose("first"))
+	assert.Equal(t, []string{"second"}, next.Unstored(), "a lost one becomes dead letters")
+	next.Trim(next.End())
+	assert.Empty(t, next.Unstored())
+
+	memory, err := journal.Open(memoryConfig())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, memory.Close()) })
+	assert.Empty(t, memory.Unstored(), "no later process has it")
+	assert.NotEmpty(t, memory.Sessions())
+}
+
 func TestLostSessionThatCannotBeRecorded(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)

@@ -338,7 +338,7 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 	}
 	for _, session := range c.cfg.Sessions() {
 		if s := c.sessions[session]; c.Lost(session) == nil && (s == nil || !s.ours) {
-			return errLostMeanwhile // it was drawn in place of one that was lost just now
+			return c.renew(ctx) // it was drawn in place of one that was lost just now
 		}
 	}
 	c.held.Store(&begin)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +24,17 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-func TestMain(m *testing.M) { mongodtest.Main(m) }
+// TestMain keeps the locks of movers in a folder of its own.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "brim-generation-")
+	if err == nil {
+		err = os.Setenv("TMPDIR", dir)
+	}
+	if err != nil {
+		panic(err)
+	}
+	mongodtest.Main(m, func() { _ = os.RemoveAll(dir) })
+}
 
 func snappy() Target { return Target{store.Bucket, store.Snappy} }
 func zstd() Target   { return Target{store.Bucket, store.Zstd} }

@@ -589,7 +589,9 @@ func (m *Mover) dropDeleted(ctx context.Context, source, target copier, o store.
 // all there is.
 func (m *Mover) stands(ctx context.Context, o store.Origin) error {
 	info, err := store.Collection{Database: m.cfg.Database, Name: o.Collection}.Lookup(ctx)
-	if err == nil && (info == nil || !info.UUID.Equal(o.UUID)) {
+	switch {
+	case err != nil || info == nil && len(o.UUID.Data) == 0: // there was none to move
+	case info == nil || !info.UUID.Equal(o.UUID):
 		err = fmt.Errorf("collection %q is gone: did another process move it?", o.Collection)
 	}
 	return err
