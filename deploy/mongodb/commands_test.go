@@ -24,22 +24,31 @@ import (
 // MongoDB alone.
 const noDaemon = "127.0.0.1:1"
 
-// seed has a daemon of the owner's store readings in the tenant's database.
+// seed has daemons of the owner's store readings in the tenant's database; those of one stream in
+// two collections.
 func (n *tenant) seed() {
 	n.t.Helper()
 	mine := n.uri
 	owner, err := os.ReadFile(n.server.URIFile())
 	require.NoError(n.t, err)
 	n.uri = strings.TrimSpace(string(owner))
-	d := n.serve(filepath.Join(n.t.TempDir(), "data"), "retention: 90d\nstreams:\n  readings: {}\n  series: {storage: timeseries}\n")
-	n.uri = mine
+	defer func() { n.uri = mine }()
+	data := filepath.Join(n.t.TempDir(), "data")
+	for _, compressor := range []string{"snappy", "zstd"} {
+		n.fill(n.serve(data, "retention: 90d\nstreams:\n  readings: {compressor: "+compressor+"}\n  series: {storage: timeseries}\n"))
+	}
+}
+
+// fill has a daemon store readings, and stops it.
+func (n *tenant) fill(d *daemon) {
+	n.t.Helper()
 	d.AwaitLog("ready")
 	var body strings.Builder
 	for i := range 500 {
 		fmt.Fprintf(&body, `{"sensorId":"s-%d","fields":{"t":%d.5}}`+"\n", i%10, i)
 	}
 	for _, stream := range []string{"readings", "series"} {
-		_, err = d.ask(http.MethodPost, d.http+"/v1/streams/"+stream+"/readings?ack=stored", body.String())
+		_, err := d.ask(http.MethodPost, d.http+"/v1/streams/"+stream+"/readings?ack=stored", body.String())
 		require.NoError(n.t, err)
 	}
 	require.Zero(n.t, d.Stop())
@@ -56,6 +65,7 @@ func jobs() []job {
 	return []job{
 		{roles.Doctor, []string{"doctor --over 1s"}},
 		{roles.Compact, []string{"compact --all --force --free-at-least 0% --free-bytes-at-least 0"}},
+		{roles.Move, []string{"move readings"}},
 	}
 }
 

@@ -35,9 +35,17 @@ const ROLES = [
     "role": "brimCompact",
     "for": "brim compact",
     "privileges": [
-      {"resource": {"db": "brim", "collection": ""}, "actions": ["listCollections", "collStats", "dbStats", "compact"]},
+      {"resource": {"db": "brim", "collection": ""}, "actions": ["listCollections", "collStats", "dbStats", "compact", "find"]},
       {"resource": {"cluster": true},
        "actions": ["serverStatus", "getParameter", "hostInfo", "getCmdLineOpts", "replSetGetStatus", "inprog", "killop"]}
+    ]
+  },
+  {
+    "role": "brimMove",
+    "for": "brim move",
+    "privileges": [
+      {"resource": {"db": "brim", "collection": ""},
+       "actions": ["listCollections", "listIndexes", "dropCollection", "collMod", "collStats", "dbStats", "find", "insert", "update", "remove"]}
     ]
   },
   {

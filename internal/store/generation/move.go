@@ -65,7 +65,8 @@ type MoveConfig struct {
 	Progress func(MoveProgress)
 	Claims   *mongo.Database // that of Config, over connections of its own
 	Place    string          // names the deployment of Database, without secrets
-	// Pause is for how long a moved collection is kept for queries that began before; 0: 10 s.
+	// Pause is for how long a moved collection is kept for queries that began before; longer ones
+	// notice that it is gone. 0: 4 s.
 	Pause time.Duration
 }
 
@@ -99,7 +100,7 @@ func (e *BusyError) Error() string {
 
 // NewMover returns a Mover; it does no I/O.
 func NewMover(cfg MoveConfig) *Mover {
-	cfg.Pause = cmp.Or(cfg.Pause, 10*time.Second)
+	cfg.Pause = cmp.Or(cfg.Pause, 2*settle)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
