@@ -74,6 +74,9 @@ type rolledSensor struct {
 	bases []string
 	name  string
 	start int64 // of its readings' times, milliseconds since the epoch
+	// marks logs its readings as those of a producer, for the checker; nil: they are not checked.
+	marks    *faulttest.Log
+	producer int64
 
 	mu          sync.Mutex
 	sent, acked int64
@@ -99,7 +102,7 @@ func (w *rolledSensor) progress() (acked, sent int64) {
 func (w *rolledSensor) ask(first int, method, path, body string) (answer string) {
 	var why []string
 	at, maybeTaken := first, false
-	for range 200 {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); wait(50 * time.Millisecond) {
 		request, err := http.NewRequestWithContext(context.Background(), method, w.bases[at%len(w.bases)]+path, strings.NewReader(body))
 		require.NoError(w.t, err)
 		request.Close = true
@@ -115,7 +118,6 @@ func (w *rolledSensor) ask(first int, method, path, body string) (answer string)
 		if maybeTaken = maybeTaken || !nothingTaken; !maybeTaken {
 			at++
 		}
-		wait(50 * time.Millisecond)
 	}
 	assert.Fail(w.t, "no daemon answers", "%s %s: %v", method, path, why)
 	return ""
@@ -127,11 +129,25 @@ func (w *rolledSensor) write() {
 	w.mu.Lock()
 	w.sent = n
 	w.mu.Unlock()
-	body := fmt.Sprintf(`{"sensorId":%q,"ts":%d,"fields":{"n":%d}}`+"\n", w.name, w.start+10*n, n)
+	tags := "{}"
+	if mark := (faulttest.Mark{Producer: w.producer, Number: n}); len(mark.Tags(w.name)) > 0 {
+		tags = fmt.Sprintf(`{"site":%q}`, mark.Tags(w.name)[0].Value)
+	}
+	body := fmt.Sprintf(`{"sensorId":%q,"ts":%d,"fields":{"n":%d,"producer":%d,"number":%d},"tags":%s}`+"\n", w.name, w.start+10*n, n, w.producer, n, tags)
+	entry := faulttest.Entry{Event: "attempt", Producer: w.producer, From: n, Count: 1}
+	w.note(entry)
 	if w.ask(int(n), http.MethodPost, "/v1/readings?ack=stored", body) != "" {
+		entry.Event, entry.Code = "answer", http.StatusOK
+		w.note(entry)
 		w.mu.Lock()
 		w.acked = n
 		w.mu.Unlock()
+	}
+}
+
+func (w *rolledSensor) note(e faulttest.Entry) {
+	if w.marks != nil {
+		w.marks.Note(e)
 	}
 }
 

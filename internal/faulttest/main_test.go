@@ -19,6 +19,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv(moverMode) != "" {
+		if err := moveMain(); err != nil {
+			fmt.Fprintln(os.Stderr, "move:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	// The tests wait most of the time: more than one for each processor can run.
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {

@@ -521,9 +521,9 @@ func (s *Subscriber) process(ctx context.Context, batch []*message) bool {
 	ok := true
 	if len(letters) > 0 {
 		s.tell(letters)
-		ok = s.retry(ctx, "refused MQTT messages cannot be saved", func() error { return s.config.Letters.put(letters) })
+		ok = s.retry(ctx, "save refused MQTT messages", func() error { return s.config.Letters.put(letters) })
 	}
-	return ok && s.retry(ctx, "the births of Sparkplug nodes cannot be saved", func() error {
+	return ok && s.retry(ctx, "save the births of Sparkplug nodes", func() error {
 		if !s.changed {
 			return nil
 		}
@@ -546,14 +546,14 @@ func (s *Subscriber) tell(letters []Letter) {
 
 // retry calls do until it succeeds. It returns false if ctx ended first. A failure is logged
 // at most once per tellEvery: a quota may be used up all the time.
-func (s *Subscriber) retry(ctx context.Context, failed string, do func() error) bool {
+func (s *Subscriber) retry(ctx context.Context, what string, do func() error) bool {
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		err := do()
 		if err == nil || ctx.Err() != nil {
 			return err == nil
 		}
 		if time.Since(s.warned) >= tellEvery {
-			s.log.Warn(failed, "err", err)
+			s.log.Warn("failed, retrying", "what", what, "err", err)
 			s.warned = time.Now()
 		}
 		until := pause
@@ -585,7 +585,7 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	if len(messages) == 0 {
 		return true
 	}
-	return s.retry(ctx, "MQTT messages are not accepted now; the broker keeps them until they are", func() error {
+	return s.retry(ctx, "append MQTT messages, which the broker keeps until then", func() error {
 		var some map[int]*ingest.MessageError
 		err := s.guard(func() (err error) {
 			some, err = s.inlet.AppendMessages(ctx, s.config.Identity, messages)

@@ -699,6 +699,33 @@ func TestADaemonThatComesBackWhileAGenerationIsCopied(t *testing.T) {
 	require.Len(t, all(t, now.Readings(t.Context(), always("a"))), 2*h.perWrite)
 }
 
+// TestADelayedUpdateIsRefused: what a process that has ended had sent arrives while its collection is copied.
+func TestADelayedUpdateIsRefused(t *testing.T) {
+	t.Parallel()
+	h := newHistory(t)
+	h.write(documents(), "a")
+	early := h.store(documents())
+	require.NoError(t, early.Prepare(t.Context()))
+	h.write(columns(), "b")
+	m := h.mover(columns())
+	sent := 0
+	m.cfg.Progress = func(p MoveProgress) {
+		if p.Note == "waiting until all daemons know" || strings.HasPrefix(p.Note, "copied") {
+			return
+		}
+		late := storetest.Pending(storetest.Batch(t, "late", uint64(1+sent), storetest.Reading("a", 0, 1)), store.MaxGranularity)
+		sent++
+		early.Write(context.Background(), late)
+		assert.NotEqual(t, batch.Stored, late[0].Verdict, "the update is executed")
+		assert.Len(t, late[0].Rows, 1)
+	}
+	_, err := m.Run(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, sent)
+	h.checked("readings.g2")
+	h.answered(h.store(columns()))
+}
+
 // TestTwoMovers do not run at once.
 func TestTwoMovers(t *testing.T) {
 	t.Parallel()
@@ -818,7 +845,8 @@ func TestALongReadOfAStreamThatIsMoved(t *testing.T) {
 			const n = 160
 			h := newHistory(t)
 			h.fill(d.from, n)
-			before := h.store(d.from) // it knows one collection
+			before := h.store(d.from)
+			h.learns(before)
 			h.fill(d.into, n)
 			both := h.store(d.into)
 			began := begin(h, both, telemetry.Query{Sensor: "s", To: 1 << 50})
@@ -845,7 +873,7 @@ func TestALongReadOfAStreamThatIsMoved(t *testing.T) {
 				require.ErrorAs(t, err, &says, name)
 				require.Equal(t, "stream_moved", says.Code, name)
 			}
-			values, err = begin(h, both, telemetry.Query{Sensor: "s", To: 1 << 50}).rest()
+			values, err = begin(h, h.store(d.into), telemetry.Query{Sensor: "s", To: 1 << 50}).rest()
 			require.NoError(t, err)
 			require.Len(t, values, 2*n)
 		})
@@ -865,6 +893,15 @@ func (h *history) fill(f form, n int) {
 	storetest.WriteAll(h.t, s, storetest.Pending(storetest.Batch(h.t, batch.NewSession(), 1, readings...), store.MaxGranularity))
 }
 
+// learns has a store read the list.
+func (h *history) learns(s *Store) {
+	h.t.Helper()
+	list, err := Read(h.t.Context(), h.db, storetest.Stream)
+	require.NoError(h.t, err)
+	_, err = s.learn(list, time.Now())
+	require.NoError(h.t, err)
+}
+
 // reading is a read that takes long.
 type reading struct {
 	values []float64
@@ -876,11 +913,9 @@ type reading struct {
 func begin(h *history, s *Store, q telemetry.Query) *reading {
 	h.t.Helper()
 	if s.seen.Load() == nil {
-		list, err := Read(h.t.Context(), h.db, storetest.Stream)
-		require.NoError(h.t, err)
-		_, err = s.learn(list, time.Now())
-		require.NoError(h.t, err)
+		h.learns(s)
 	}
+	s.seen.Load().at = time.Now()
 	var r reading
 	r.next, r.stop = iter.Pull2(s.Readings(h.t.Context(), q))
 	h.t.Cleanup(r.stop)

@@ -73,12 +73,12 @@ func errMoved(stream string, err error) error {
 	}
 }
 
-// check ends an answer from several generations. A collection is dropped some time after it
+// check ends an answer. A collection is dropped some time after it
 // left the list, so an answer that took longer may have missed its readings: then check returns
 // an error in place of err, which may be nil.
 func (s *Store) check(ctx context.Context, n *seen, err error) error {
 	now := time.Now() // a machine that was suspended shows it by the wall clock alone
-	if len(n.ones) == 1 || max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < settle {
+	if max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < settle {
 		return err
 	}
 	list, failed := Read(ctx, s.cfg.Database, s.cfg.Stream)
@@ -164,7 +164,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 		}
 		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.ones) == 1 {
-			n.ones[0].Readings(ctx, q)(yield)
+			checked(ctx, s, n, n.ones[0].Readings(ctx, q))(yield)
 			return
 		}
 		of := make([]iter.Seq2[telemetry.Reading, error], len(n.ones))
@@ -208,7 +208,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 		}
 		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.ones) == 1 || q.Gone { // only the first can have rollups
-			n.ones[0].Summary(ctx, q)(yield)
+			checked(ctx, s, n, n.ones[0].Summary(ctx, q))(yield)
 			return
 		}
 		if q.Readings != nil { // of all generations together
