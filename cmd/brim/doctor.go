@@ -213,7 +213,7 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 		}
 	}
 	for _, one := range s.streams {
-		config.Streams = append(config.Streams, doctor.Stream{Name: one.Name, Storage: one.Storage})
+		config.Streams = append(config.Streams, doctor.Stream{Name: one.Name, Storage: one.Storage, Compressor: one.Compressor})
 	}
 	if x.monitor, err = doctor.New(config); err != nil {
 		return nil, errors.Join(err, x.conn.Close(ctx))

@@ -37,14 +37,14 @@ type trial struct {
 // try reads a sample and packs it by each compressor; nil without an error: zstd
 // would not be advised whatever came of it, or the sample is too small.
 func (f *facts) try(ctx context.Context, s Stream) (*trial, error) {
-	c := f.view.last.collections[s.Name]
+	c := f.collection(s)
 	from := store.Compressor(c.compressor)
 	if f.sampleTime <= 0 || from != store.Snappy && from != store.NoneCompressor || !(c.data >= leastData && c.documents > 0) {
 		return nil, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, f.sampleTime)
 	defer cancel()
-	collection := s.Collection
+	collection := c.name
 	if s.Storage == store.TimeSeries {
 		collection = "system.buckets." + collection // what the engine's blocks contain
 	}
@@ -78,7 +78,7 @@ func samplePipeline(c collection) mongo.Pipeline {
 func compressor(f *facts) []Finding {
 	var out []Finding
 	for _, s := range f.streams {
-		c, t := f.view.last.collections[s.Name], f.trials[s.Name]
+		c, t := f.collection(s), f.trials[s.Name]
 		if t == nil {
 			continue
 		}
@@ -88,11 +88,16 @@ func compressor(f *facts) []Finding {
 		}
 		used := c.storage - c.free
 		left := size(then / now * used)
+		action := "compressor: zstd for the stream in the daemons' configuration, and restart them, one by one: what they accept from then on goes to a collection of its own"
+		cost := "checkpoints take 1.7 times the CPU, where it was measured"
+		if c.single {
+			action += "; or, to pack what is stored too, brim recompress --stream " + s.Name + " --to zstd, and the same setting"
+			cost += fmt.Sprintf("; recompress: disk for both until --drop-old, about %s; daemons go on meanwhile", left)
+		}
 		out = append(out, advice("compressor", fmt.Sprintf("compressor: stream %s has %s, zstd would leave %.0f %% of its file", s.Name, c.compressor, percent*then/now),
-			fmt.Sprintf("%d of its documents, %s, packed in blocks as the engine does: %s makes %s of them, zstd %s. Of the %s that its file holds now, about %s would be left",
-				t.documents, size(float64(t.bytes)), c.compressor, size(now), size(then), size(used), left),
-			"brim recompress --stream "+s.Name+" --to zstd, and compressor: zstd for the stream in the daemon's configuration",
-			fmt.Sprintf("disk for both until --drop-old, about %s; checkpoints take 1.7 times the CPU, where it was measured; daemons go on meanwhile", left))...)
+			fmt.Sprintf("%d documents of %s, %s, packed in blocks as the engine does: %s makes %s of them, zstd %s. Of the %s that its file holds now, about %s would be left",
+				t.documents, c.name, size(float64(t.bytes)), c.compressor, size(now), size(then), size(used), left),
+			action, cost)...)
 	}
 	return out
 }

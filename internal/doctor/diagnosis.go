@@ -38,6 +38,7 @@ const (
 	foundFenced     = "fenced" // found in the collections and not in the signals, see maintenance.go
 	foundAway       = "unresponsive"
 	foundDiskFull   = "disk_full"
+	foundDiskSpace  = "disk_space"
 	foundNetwork    = "network"
 	foundHostCPU    = "host_cpu"
 	foundHistory    = "history_store"
@@ -98,7 +99,7 @@ var diagnoses = []diagnosis{
 		look:    "`df` and `du -x` on that host; `brim_disk_free_bytes`.",
 		remedies: []remedy{
 			{action: "make room on the file system of {path}, then start MongoDB if it has exited: a larger volume, or delete other files (du -x)", cost: "acknowledged readings wait in the daemon's journal"},
-			{action: "keep less: --retention of brim serve; what is deleted frees space inside the files, and brim compact gives it back, which needs some room itself", cost: "older readings"},
+			keepLess(),
 		},
 	},
 	{
@@ -309,17 +310,34 @@ var diagnoses = []diagnosis{
 		holds: func(s *Seen) Class { return s.worst(fragmentation) }, signals: []string{fragmentation}, aside: true,
 		why: func(s *Seen) string {
 			const harmless = "it costs disk space and hardly affects writes"
-			if stream, storage, free := s.largestFree(); free > 0 {
-				return fmt.Sprintf("%s of the %s MB of stream %s are empty; %s", round(free/mega), round(storage/mega), stream, harmless)
+			if stream, c := s.largestFree(); c.free > 0 {
+				return fmt.Sprintf("%s of the %s MB of stream %s are empty; %s", round(c.free/mega), round(c.storage/mega), stream, harmless)
 			}
 			return harmless
 		}, always: true,
 		symptom: "much of a collection's file is empty, as after deletes. Writes hardly suffer; disk space is short, and backups take long.",
 		look:    "\"Free space inside the files\" for which stream; with `--retention` some is normal, since new documents use it again.",
-		remedies: []remedy{{
-			action: "reclaim the space: brim compact {stream}, on one member after the other",
-			cost:   "load on the disk while it runs; writes go on. Otherwise the free space is used again by the next writes",
-		}},
+		remedies: []remedy{
+			remedy{action: "reclaim the space: brim compact {stream}, on one member after the other", cost: costOfCompacting}.only("it is the stream's first collection", (*Seen).compacts),
+			remedy{action: "reclaim the space: in mongosh, on one member after the other, db.runCommand({compact: '{collection}'})", cost: costOfCompacting}.only("it is a later one", unless((*Seen).compacts)),
+		},
+	},
+	{
+		name: foundDiskSpace, cause: "disk space: the disk under MongoDB's files fills up",
+		// It slows nothing down before it is gone: see disk_full.
+		holds: func(s *Seen) Class {
+			if s.Signal(diskFree).Class < Bottleneck || diskFull(s) == Bottleneck {
+				return Healthy
+			}
+			return Degrading
+		},
+		signals: []string{diskFree}, why: (*Seen).diskSpace, aside: true, always: true,
+		symptom: "10 % or less of the file system under MongoDB's files is free. Nothing is slow yet. MongoDB exits when it cannot write.",
+		look:    "\"Disk space\", \"Collection sizes\": does a collection grow, or is it free space inside the files? The alert BrimDiskFullSoon says by when it will be full.",
+		remedies: []remedy{
+			keepLess(), compressMore(),
+			{action: "enlarge the volume of {path}, or delete other files on it (du -x)", cost: "money"},
+		},
 	},
 	{
 		name: foundUnsealed, cause: "unsealed: windows that have ended are not sealed when they should be",
@@ -474,7 +492,7 @@ func (s *Seen) Excused() string {
 			if one.Class == Healthy && one.Threshold.Class(one.Value) >= Degrading { // in small files
 				out = append(out, s.tell(fragmentation)+": "+one.Why)
 			}
-		case !s.Server.Answered:
+		case !s.Server.Answered, one.Name == diskFree && one.Class == Bottleneck: // which is a finding
 		case slow == Healthy && one.Class >= Degrading:
 			degrading, bottleneck := one.Bounds()
 			over = append(over, fmt.Sprintf("%s %s (%s)", lower(one.Title), one.Text(),
@@ -688,14 +706,23 @@ func (s *Seen) cpuUse() string {
 
 // largestFree returns the stream whose file has the largest free part, among those that
 // are large enough to matter; empty: there is none.
-func (s *Seen) largestFree() (stream string, storage, free float64) {
+func (s *Seen) largestFree() (stream string, most collection) {
 	for _, name := range slices.Sorted(maps.Keys(s.collections)) {
-		if c := s.collections[name]; c.storage >= leastFragmented && (stream == "" || c.free/c.storage > free/storage) {
-			stream, storage, free = name, c.storage, c.free
+		if c := s.collections[name]; c.storage >= leastFragmented && (stream == "" || c.free/c.storage > most.free/most.storage) {
+			stream, most = name, c
 		}
 	}
-	return stream, storage, free
+	return stream, most
 }
+
+// compacts reports whether that is a collection that brim compact works on: the
+// stream's first.
+func (s *Seen) compacts() bool {
+	stream, c := s.largestFree()
+	return c.name == stream
+}
+
+const costOfCompacting = "load on the disk while it runs; writes go on. Otherwise the free space is used again by the next writes"
 
 // tell lists signals with their values, as in "disk busy 92 %, disk latency 7.1 ms",
 // without those that are unknown.

@@ -11,7 +11,7 @@ import (
 // and what the runbook says, where a word in braces is in capitals:
 //
 //	{disk} its device and kind, {path} of MongoDB's files, {stream} the flag that
-//	names the stream, {cache} the size to set, {has} and {memory} in MB
+//	names the stream, {collection} its collection, {cache} the size to set, {has} and {memory} in MB
 //
 // A remedy with a condition is left out where that does not hold.
 type remedy struct {
@@ -49,10 +49,17 @@ func smallerDocuments() remedy {
 	}
 }
 
+func keepLess() remedy {
+	return remedy{
+		action: "keep less: --retention of brim serve; what is deleted frees space inside the files, and brim compact gives it back, which needs some room itself",
+		cost:   "older readings",
+	}
+}
+
 func compressMore() remedy {
 	return remedy{
-		action: "write fewer bytes: brim recompress --to zstd",
-		cost:   "more CPU time at checkpoints and reads; a copy of the collection while it runs, so free disk space for it",
+		action: "write fewer bytes: start the daemons with --compressor zstd, which opens a new collection; brim recompress --to zstd packs what is stored too, where the stream has one collection",
+		cost:   "more CPU time at checkpoints and reads; recompress copies the collection, so it needs free disk space for that",
 	}
 }
 
@@ -160,11 +167,12 @@ func (r remedy) fill(s *Seen) string {
 	if want := s.wantedCache(); want >= mebi {
 		cache = fmt.Sprintf("%.0fM", want/mebi)
 	}
-	if name, _, _ := s.largestFree(); name != "" {
+	name, fragmented := s.largestFree()
+	if name != "" {
 		stream = " --stream " + name
 	}
 	return strings.NewReplacer(
-		"{disk}", s.Disk.Device+" ("+s.Disk.kindInWords()+")", "{path}", s.Disk.Path, " {stream}", stream, "{cache}", cache,
+		"{disk}", s.Disk.Device+" ("+s.Disk.kindInWords()+")", "{path}", s.Disk.Path, " {stream}", stream, "{collection}", fragmented.name, "{cache}", cache,
 		"{has}", round(s.Server.CacheBytes/mega), "{memory}", round(s.Server.MemoryBytes/mega),
 		"{hostCPU}", round(s.Rate(rateMachineBusy)), "{otherCPU}", round(s.Rate(rateMachineBusy)-s.ownCPU()), "{ownCPU}", round(s.ownCPU()),
 	).Replace(r.action)

@@ -180,7 +180,7 @@ func (f *facts) gather(ctx context.Context) error {
 	}
 	for _, s := range f.streams {
 		var err error
-		f.indexes[s.Name], err = f.indexUses(ctx, s.Collection)
+		f.indexes[s.Name], err = f.indexUses(ctx, f.collection(s).name)
 		f.note(clusterMonitor, "$indexStats", "the indexes of stream "+s.Name, err)
 		f.trials[s.Name], err = f.try(ctx, s)
 		f.note(readRole, "documents", "another compressor for stream "+s.Name, err)
@@ -226,6 +226,9 @@ func (f *facts) isFalse(command string, path ...string) bool {
 	is, ok := v.BooleanOK()
 	return ok && !is
 }
+
+// collection is the one that a stream is written to, as it was last sampled.
+func (f *facts) collection(s Stream) collection { return f.view.last.collections[s.Name] }
 
 // value is a figure of the last sample; NaN: unknown.
 func (f *facts) value(k key) float64 { return f.view.last.server.value(k) }
@@ -836,7 +839,7 @@ func unusedIndexes(f *facts) []Finding {
 			if slices.Contains(needed, use.name) || use.bound || use.used > 0 || use.since.IsZero() || idle < leastUnused {
 				continue
 			}
-			collection := fmt.Sprintf("db.getCollection(%q)", s.Collection)
+			collection := fmt.Sprintf("db.getCollection(%q)", f.collection(s).name)
 			action := fmt.Sprintf("in mongosh: %s.hideIndex(%q); and when nothing has got slower in some days: %s.dropIndex(%q)", collection, use.name, collection, use.name)
 			if use.hidden {
 				action = fmt.Sprintf("it is hidden already; in mongosh: %s.dropIndex(%q)", collection, use.name)
@@ -852,7 +855,7 @@ func unusedIndexes(f *facts) []Finding {
 			}
 			out = append(out, advice("index", fmt.Sprintf("index: nothing uses %s of stream %s", use.name, s.Name),
 				fmt.Sprintf("used 0 times in %s, since %s; it takes %s, and %s",
-					config.FormatDuration(coarse(idle)), use.since.UTC().Format("2006-01-02 15:04"), size(f.view.last.collections[s.Name].indexes[use.name]), upkeep),
+					config.FormatDuration(coarse(idle)), use.since.UTC().Format("2006-01-02 15:04"), size(f.collection(s).indexes[use.name]), upkeep),
 				action, "hiding needs no restart and is undone by unhideIndex; once dropped it must be built again from all documents. "+
 					"Use is counted on this member since its start: queries of other members do not show")...)
 		}

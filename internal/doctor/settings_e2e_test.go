@@ -14,6 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
 // advised takes a sample and returns the finding about a setting whose cause contains
@@ -135,10 +136,20 @@ func TestZstdIsAdvisedForWhatItSaves(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}}).Err())
-	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Collection: "snappy", Storage: store.Bucket}, {Name: "moved", Collection: "zstd", Storage: store.Bucket}}})
+	var generations bson.A
+	for _, c := range []store.Compressor{store.Zstd, store.Snappy} {
+		generations = append(generations, bson.D{{Key: "collection", Value: string(c)}, {Key: "storage", Value: store.Bucket}, {Key: "compressor", Value: c}, {Key: "state", Value: generation.Open}})
+	}
+	for _, stream := range []string{"readings", "moved"} {
+		_, err := db.Collection(generation.Collection).InsertOne(t.Context(), bson.D{{Key: "_id", Value: stream}, {Key: "generations", Value: generations}})
+		require.NoError(t, err)
+	}
+	b := newBench(t, Config{Database: db, Streams: []Stream{{Name: "readings", Storage: store.Bucket, Compressor: store.Snappy}, {Name: "moved", Storage: store.Bucket, Compressor: store.Zstd}}})
 	found := advised(t, b, "stream readings has snappy")
 	require.NotNil(t, found)
-	assert.Contains(t, found.Action, "brim recompress --stream readings --to zstd")
+	assert.Contains(t, found.Evidence, "documents of snappy")
+	assert.Contains(t, found.Action, "compressor: zstd")
+	assert.NotContains(t, found.Action, "recompress", "which refuses a stream with several collections")
 	assert.Nil(t, advised(t, b, "stream moved"))
 
 	f := b.facts()
