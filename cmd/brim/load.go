@@ -48,18 +48,17 @@ type loadOptions struct {
 	access  func(*process) (*caller, error)
 	caller  *caller
 
-	metricsAddr         string
-	report, hgrm, floor string // files
-	failIf              []report.Condition
-	compare             bool
-	cleanup             bool
-	output              *string
+	metricsAddr string
+	report      string // file
+	failIf      []report.Condition
+	cleanup     bool
+	output      *string
 }
 
 // newLoad returns `brim load`, which pretends to be many sensors:
 //
 //	flags ─▶ GET /v1/streams ─▶ GET /metrics ─▶ load.Generator ─▶ POST /flush ─▶ GET /metrics ─▶ report.Text ─▶ stdout
-//	          (the window)        (--admin)        │       │         (--admin)                       ├─▶ --report, --hgrm
+//	          (the window)        (--admin)        │       │         (--admin)                       ├─▶ --report
 //	                                    send.Pool ◀┘       └▶ progress ─▶ stderr                     ├─▶ --fail-if
 //	                                                                                                 └─▶ --cleanup: DELETE /v1/sensors
 func newLoad(p *process) *cobra.Command {
@@ -86,8 +85,8 @@ func newLoad(p *process) *cobra.Command {
 		Example: "  brim load --sensors 167 --interval 5s --speedup 60 --duration 60s --admin 127.0.0.1:8432 --report load.html\n" +
 			"  brim load --rate 500..5000 --steps 10 --batch 10 --fail-if 'p99>50ms' --fail-if 'dropped>0'\n" +
 			"  brim load --target grpc://127.0.0.1:8431 --from readings.ndjson.gz --speedup 100\n" +
-			"  brim load --duration 5m --cleanup\n" +
-			"  brim load --compare before.json after.json",
+			"  brim load --duration 5m --cleanup",
+		Args: nothing,
 	}
 	o := &loadOptions{target: daemonURL(p), timeout: 30 * time.Second}
 	o.config.Connections = defaultConnections
@@ -98,10 +97,9 @@ func newLoad(p *process) *cobra.Command {
 	o.addReadings(flagAdder(flags))
 	o.addReport(cmd)
 	o.access = clientFlags(flags)
-	cmd.Args = o.arguments
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.compare {
-			return compareResults(p.stdout, args)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := o.exclude(flags.Changed); err != nil {
+			return config.Usage(err)
 		}
 		return o.run(cmd.Context(), p)
 	}
@@ -167,8 +165,6 @@ func (o *loadOptions) addReadings(add adder) {
 func (o *loadOptions) addReport(cmd *cobra.Command) {
 	add := flagAdder(cmd.Flags())
 	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
-	add("hgrm", "", "FILE", "write the percentiles of the response time for HdrHistogram's plotter", config.Text(&o.hgrm, daemon.NotEmpty))
-	add("floor", "", "FILE", "an earlier result, as JSON, of the same load against --storage memory: the noise floor", config.Text(&o.floor, daemon.NotEmpty))
 	add("fail-if", "", "CONDITION", "exit with 1 if it is met, like 'p99>50ms', 'achieved<99%' or 'dropped>0'; may be repeated", func(s string) error {
 		c, err := report.ParseCondition(s)
 		if err == nil {
@@ -176,7 +172,6 @@ func (o *loadOptions) addReport(cmd *cobra.Command) {
 		}
 		return err
 	})
-	cmd.Flags().BoolVar(&o.compare, "compare", false, "compare two results, A.json B.json, instead of a run")
 	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", config.Address(&o.metricsAddr))
 	cmd.Flags().BoolVar(&o.cleanup, "cleanup", false, "delete the sensors of the run, with their readings, when it has ended or was interrupted")
 	o.output = outputFlag(cmd, "text", "json")
@@ -188,26 +183,6 @@ func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 		*place, err = parse(s)
 		return err
 	}
-}
-
-// arguments checks the arguments, and which flags are given together.
-func (o *loadOptions) arguments(cmd *cobra.Command, args []string) (err error) {
-	switch {
-	case !o.compare && len(args) > 0:
-		return nothing(cmd, args)
-	case !o.compare:
-		return o.exclude(cmd.Flags().Changed)
-	case len(args) != 2:
-		return fmt.Errorf("--compare takes two files with results, A.json B.json, and was given %d", len(args))
-	case *o.output == "json":
-		return errors.New("--compare prints text only")
-	}
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != "compare" && f.Name != "output" && cmd.InheritedFlags().Lookup(f.Name) == nil {
-			err = fmt.Errorf("--compare and --%s cannot be used together: two results are compared, and no load is generated", f.Name)
-		}
-	})
-	return err
 }
 
 // exclude refuses flags that make no sense together.
@@ -246,19 +221,6 @@ func (o *loadOptions) exclude(given func(string) bool) error {
 	return nil
 }
 
-// compareResults prints two results beside each other.
-func compareResults(w io.Writer, paths []string) error {
-	a, err := report.Read(paths[0])
-	if err != nil {
-		return err
-	}
-	b, err := report.Read(paths[1])
-	if err != nil {
-		return err
-	}
-	return report.Compare(w, report.File{Result: a, Path: paths[0]}, report.File{Result: b, Path: paths[1]})
-}
-
 // run generates the load and reports.
 func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
@@ -277,14 +239,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 			return config.Usage(fmt.Errorf("--target: %w", err))
 		}
 	}
-	var extras report.Extras
-	if o.floor != "" {
-		if extras.Floor, err = report.Read(o.floor); err != nil {
-			return err
-		}
-		extras.FloorPath = o.floor
-	}
-	if err := checkWritable(o.report, o.hgrm); err != nil {
+	if err := checkWritable(o.report); err != nil {
 		return err
 	}
 	pool, err := send.New(send.Config{
@@ -295,16 +250,16 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	return o.reported(ctx, p, pool, extras)
+	return o.reported(ctx, p, pool)
 }
 
 // reported generates the load, reports, and cleans up.
-func (o *loadOptions) reported(ctx context.Context, p *process, pool *send.Pool, extras report.Extras) error {
+func (o *loadOptions) reported(ctx context.Context, p *process, pool *send.Pool) error {
 	result, cleanup, err := o.generate(ctx, p, pool)
 	if result == nil {
 		return err
 	}
-	if err = errors.Join(err, o.print(p, result, extras), o.judge(result)); err == nil {
+	if err = errors.Join(err, o.print(p, result), o.judge(result)); err == nil {
 		o.warnLost(p.stderr, result)
 	}
 	if cleanup != nil {
@@ -405,18 +360,16 @@ func (o *loadOptions) serveMetrics(ctx context.Context, w io.Writer, reg *promet
 }
 
 // print prints the result and writes the files that were asked for.
-func (o *loadOptions) print(p *process, r *load.Result, x report.Extras) (err error) {
+func (o *loadOptions) print(p *process, r *load.Result) (err error) {
 	if *o.output == "json" {
 		err = report.JSON(p.stdout, r)
 		if why := report.Saturation(r); why != "" { // stdout mostly goes to a file
 			_, _ = fmt.Fprintf(p.stderr, "saturated: %s\n", why)
 		}
 	} else {
-		err = report.Text(p.stdout, r, x)
+		err = report.Text(p.stdout, r)
 	}
-	return errors.Join(err,
-		writeFile(o.report, func(w io.Writer) error { return report.HTML(w, r, x) }),
-		writeFile(o.hgrm, func(w io.Writer) error { return report.HGRM(w, r) }))
+	return errors.Join(err, writeFile(o.report, func(w io.Writer) error { return report.HTML(w, r) }))
 }
 
 var errNothingAccepted = errors.New("the daemon accepted no reading")

@@ -23,7 +23,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/load"
-	"github.com/brim-telemetry/brim/internal/load/report"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -79,9 +78,9 @@ func TestLoadPrintsAndWritesItsReports(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
 	base, dir := f.serve(t), t.TempDir()
-	page, hgrm := filepath.Join(dir, "load.html"), filepath.Join(dir, "load.hgrm")
+	page := filepath.Join(dir, "load.html")
 	require.NoError(t, os.WriteFile(page, []byte(strings.Repeat("old", 1<<20)), 0o644))
-	got := runBrim(t, nil, aSecond(base, "--speedup", "60", "--output", "json", "--fail-if", "dropped>0", "--fail-if", "p99>10s", "--report", page, "--hgrm", hgrm, "--stream", "machines", "--ack", "stored")...)
+	got := runBrim(t, nil, aSecond(base, "--speedup", "60", "--output", "json", "--fail-if", "dropped>0", "--fail-if", "p99>10s", "--report", page, "--stream", "machines", "--ack", "stored")...)
 	require.NoError(t, got.err)
 	assert.Equal(t, "/v1/streams/machines/readings stored", f.paths.Load())
 	var r load.Result
@@ -94,24 +93,14 @@ func TestLoadPrintsAndWritesItsReports(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(written), "</html>")
 	assert.NotContains(t, string(written), "oldold")
-	written, err = os.ReadFile(hgrm)
-	require.NoError(t, err)
-	assert.Contains(t, string(written), "Percentile")
 
-	// The result is a noise floor, and can be compared.
-	first := filepath.Join(dir, "a.json")
-	require.NoError(t, os.WriteFile(first, []byte(got.stdout), 0o644))
-	got = runBrim(t, nil, aSecond(base, "--floor", first)...)
+	got = runBrim(t, nil, aSecond(base)...)
 	require.NoError(t, got.err)
-	assert.Contains(t, got.stdout, first)
 	assert.Contains(t, got.stdout, "The readings cover 1s of a window of 1m")
 	assert.NotContains(t, got.stderr, "ahead of the clock")
 	got = runBrim(t, nil, aSecond(base, "--start", "now", "--speedup", "600")...)
 	require.NoError(t, got.err)
 	assert.Contains(t, got.stderr, "ahead of the clock")
-	got = runBrim(t, nil, "load", "--compare", first, first)
-	require.NoError(t, got.err)
-	assert.Contains(t, got.stdout, "response p99")
 }
 
 func TestLoadFailIf(t *testing.T) {
@@ -165,10 +154,8 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 		{[]string{"--http", "ftp://x"}, "--http", exitUsage},
 		{[]string{"--stream", "nowhere"}, "readings, machines", exitFailed},
 		{[]string{"--from", "/nowhere/x"}, "/nowhere/x", exitFailed},
-		{[]string{"--floor", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--report", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--rate", "1e8", "--interval", "1h"}, "shorten the interval", exitUsage},
-		{[]string{"--compare", "a.json"}, "takes two files", exitUsage},
 		{[]string{"--from", empty}, empty + " has no readings", exitFailed},
 		{[]string{"more"}, "no arguments", exitUsage},
 		{[]string{"--admin", "127.0.0.1"}, "HOST:PORT", exitUsage},
@@ -205,8 +192,6 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		{[]string{"--from", "x", "--steps", "2"}, "--from and --steps cannot be used together"},
 		{[]string{"--late-by", "1s"}, "--late-by needs --late"},
 		{[]string{"--grpc-form", "compact"}, "--grpc-form needs a --target of grpc://"},
-		{[]string{"--compare", "--batch", "2", "a.json", "b.json"}, "--compare and --batch cannot be used together"},
-		{[]string{"--compare", "a.json", "b.json"}, "--compare and --duration cannot be used together"},
 	} {
 		got := runBrim(t, nil, append([]string{"load", "--target", "http://127.0.0.1:1", "--duration", "1s"}, c.args...)...)
 		assert.ErrorContains(t, got.err, c.want, "%v", c.args)
@@ -399,11 +384,9 @@ func loaded(t *testing.T, args ...string) *load.Result {
 	t.Helper()
 	got := runBrim(t, nil, append([]string{"load", "--output", "json"}, args...)...)
 	require.NoError(t, got.err, got.stderr)
-	path := filepath.Join(t.TempDir(), "result.json")
-	require.NoError(t, os.WriteFile(path, []byte(got.stdout), 0o644))
-	r, err := report.Read(path)
-	require.NoError(t, err)
-	return r
+	var r load.Result
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
+	return &r
 }
 
 // TestLoadOfADaemonInMemory runs an hour in two seconds, over both protocols.
