@@ -84,7 +84,7 @@ func newLoad(p *process) *cobra.Command {
 			"scope admin.",
 		Example: "  brim load --sensors 167 --interval 5s --speedup 60 --duration 60s --admin 127.0.0.1:8432 --report load.html\n" +
 			"  brim load --rate 500..5000 --steps 10 --batch 10 --fail-if 'p99>50ms' --fail-if 'dropped>0'\n" +
-			"  brim load --target grpc://127.0.0.1:8431 --from readings.ndjson.gz --speedup 100\n" +
+			"  brim load --target grpc://127.0.0.1:8431 --batch 100\n" +
 			"  brim load --duration 5m --cleanup",
 		Args: nothing,
 	}
@@ -123,7 +123,7 @@ func (o *loadOptions) addTarget(flags *pflag.FlagSet) {
 		return nil
 	})
 	add("connections", strconv.Itoa(defaultConnections), "N", "maximum requests in flight", config.Count(&c.Connections, 1, 10_000))
-	add("max-in-flight", "10000", "N", "requests that may be due and not answered, with --from of 256 MiB of readings at most; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
+	add("max-in-flight", "10000", "N", "requests that may be due and not answered; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
 	add("timeout", "30s", "DURATION", "of one request", config.Duration(&o.timeout, time.Millisecond, time.Hour, false))
 	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", parsed(&o.form, send.ParseForm))
 }
@@ -136,7 +136,7 @@ func (o *loadOptions) addLoad(add adder) {
 	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp. There are as many sensors as report each --interval at the highest rate, a whole number, to which the interval is adapted", parsed(&c.Rate, load.ParseRate))
 	add("steps", "0", "N", "number of steps in the ramp; 0: continuous", config.Count(&c.Steps, 2, 1000))
 	add("batch", "1", "N", "readings per request", config.Count(&c.Batch, 1, 100_000))
-	add("duration", "30s", "DURATION", "in which readings are due (with --from: the whole file)", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
+	add("duration", "30s", "DURATION", "in which readings are due", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
 	add("start", "", "TIME", "event time of the first reading: RFC 3339, a date, milliseconds since 1970, or back from now like -1h (default: event time ends at the newest boundary of a window)", config.Time(&c.Start))
 	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", seed(&c.Seed))
 }
@@ -157,9 +157,6 @@ func (o *loadOptions) addReadings(add adder) {
 		f.SensorPrefix = s
 		return nil
 	})
-	add("from", "", "FILE", "replay this file at its own pace times --speedup; NDJSON or line protocol, .gz too", config.Text(&o.config.From, daemon.NotEmpty))
-	add("from-format", "", "ndjson|line", "what the file is (default: as its first line looks)", parsed(&o.config.FromFormat, load.ParseFormat))
-	add("from-precision", "", "ns|us|ms|s", "unit of timestamps in line protocol (default: ns, where a time before 1971 is refused)", parsed(&o.config.FromPrecision, load.ParsePrecision))
 }
 
 func (o *loadOptions) addReport(cmd *cobra.Command) {
@@ -190,33 +187,15 @@ func (o *loadOptions) exclude(given func(string) bool) error {
 	if given("rate") && given("sensors") {
 		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
 	}
-	for why, flags := range map[string][]string{
-		"a file has its own sensors":                    {"sensors", "sensor-prefix"},
-		"a file has its own pace; --speedup changes it": {"interval", "rate", "steps"},
-		"a file has its own readings":                   {"fields", "signal", "seed", "missing", "duplicates", "late", "late-by", "disorder"},
-	} {
-		for _, flag := range flags {
-			if given("from") && given(flag) {
-				return fmt.Errorf("--from and --%s cannot be used together: %s", flag, why)
-			}
-		}
-	}
-	for _, flag := range []string{"from", "sensor-prefix"} {
-		if o.cleanup && given(flag) {
-			return fmt.Errorf("--cleanup and --%s cannot be used together: sensors of the same names may have been there before; brim delete --prefix TEXT deletes what you choose", flag)
-		}
-	}
 	switch {
+	case o.cleanup && given("sensor-prefix"):
+		return errors.New("--cleanup and --sensor-prefix cannot be used together: sensors of the same names may have been there before; brim delete --prefix TEXT deletes what you choose")
 	case given("late-by") && !given("late"):
 		return errors.New("--late-by needs --late")
 	case given("grpc-form") && !strings.HasPrefix(o.target, "grpc"):
 		return errors.New("--grpc-form needs a --target of grpc://host:port or grpcs://host:port")
-	case given("from-precision") && (!given("from") || o.config.FromFormat == load.NDJSON):
-		return errors.New("--from-precision needs --from with a file of line protocol")
 	case given("steps") && (o.config.Rate == load.Rate{} || o.config.Rate.From == o.config.Rate.To):
 		return errors.New("--steps needs --rate with two ends, like 500..5000")
-	case given("from-format") && !given("from"):
-		return errors.New("--from-format needs --from")
 	}
 	return nil
 }
@@ -565,10 +544,7 @@ func (l *loadProgress) line(p *load.Progress) string {
 	}
 	var line strings.Builder
 	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
-	add("%s", p.Elapsed.Round(time.Second))
-	if p.Duration > 0 {
-		add("/%s", config.FormatDuration(p.Duration.Round(time.Second)))
-	}
+	add("%s/%s", p.Elapsed.Round(time.Second), config.FormatDuration(p.Duration.Round(time.Second)))
 	if p.Draining {
 		add("  waiting for the last answers")
 	} else {

@@ -128,8 +128,6 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
 	base := f.serve(t)
-	empty := filepath.Join(t.TempDir(), "empty")
-	require.NoError(t, os.WriteFile(empty, nil, 0o644))
 	for _, c := range []struct {
 		args []string
 		want string
@@ -153,10 +151,8 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 		{[]string{"--sensors", "1000001"}, "1000000", exitUsage},
 		{[]string{"--http", "ftp://x"}, "--http", exitUsage},
 		{[]string{"--stream", "nowhere"}, "readings, machines", exitFailed},
-		{[]string{"--from", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--report", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--rate", "1e8", "--interval", "1h"}, "shorten the interval", exitUsage},
-		{[]string{"--from", empty}, empty + " has no readings", exitFailed},
 		{[]string{"more"}, "no arguments", exitUsage},
 		{[]string{"--admin", "127.0.0.1"}, "HOST:PORT", exitUsage},
 		{[]string{"--sensor-prefix", "a\nb"}, "printable", exitUsage},
@@ -174,22 +170,7 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--from", "x", "--sensors", "3"}, "own sensors"},
-		{[]string{"--from-format", "line"}, "needs --from"},
-		{[]string{"--from-precision", "s"}, "needs --from"},
-		{[]string{"--from", "x", "--from-format", "ndjson", "--from-precision", "s"}, "line protocol"},
-		{[]string{"--from", "x", "--from-precision", "m"}, "ns, us, ms and s"},
-		{[]string{"--from", "x", "--missing", "1%"}, "--from and --missing cannot be used together"},
-		{[]string{"--from", "x", "--duplicates", "1%"}, "--from and --duplicates cannot be used together"},
-		{[]string{"--from", "x", "--late", "1%"}, "--from and --late cannot be used together"},
-		{[]string{"--from", "x", "--late-by", "1s"}, "--from and --late-by cannot be used together"},
-		{[]string{"--from", "x", "--disorder", "1%"}, "--from and --disorder cannot be used together"},
-		{[]string{"--from", "x", "--sensor-prefix", "s"}, "--from and --sensor-prefix cannot be used together"},
-		{[]string{"--from", "x", "--cleanup"}, "--cleanup and --from cannot be used together"},
 		{[]string{"--sensor-prefix", "s", "--cleanup"}, "--cleanup and --sensor-prefix cannot be used together"},
-		{[]string{"--from", "x", "--seed", "2"}, "--from and --seed cannot be used together"},
-		{[]string{"--from", "x", "--rate", "1..2", "--steps", "2"}, "--from and --rate cannot be used together"},
-		{[]string{"--from", "x", "--steps", "2"}, "--from and --steps cannot be used together"},
 		{[]string{"--late-by", "1s"}, "--late-by needs --late"},
 		{[]string{"--grpc-form", "compact"}, "--grpc-form needs a --target of grpc://"},
 	} {
@@ -283,7 +264,7 @@ func TestLoadProgressCoversSeveralSeconds(t *testing.T) {
 	var out strings.Builder
 	l := newLoadProgress(&out, 1)
 	for i := range 10 {
-		p := load.Progress{Interval: load.Interval{Offered: 1000, Achieved: 1000, P50: 0.001, P99: 0.002, InFlight: 1}, Elapsed: time.Duration(i+1) * time.Second, Asked: 2000}
+		p := load.Progress{Interval: load.Interval{Offered: 1000, Achieved: 1000, P50: 0.001, P99: 0.002, InFlight: 1}, Elapsed: time.Duration(i+1) * time.Second, Duration: time.Minute, Asked: 2000}
 		switch {
 		case i == 2:
 			p.Achieved, p.P50, p.P99, p.InFlight = 0, 0.5, 0.9, 1000
@@ -292,8 +273,8 @@ func TestLoadProgressCoversSeveralSeconds(t *testing.T) {
 		}
 		l.show(p)
 	}
-	assert.Equal(t, "5s  asked 1,000/s got 800/s  slowest second p50 500 ms p99 900 ms  5 windows  in flight up to 1000\n"+
-		"10s  asked 1,000/s got 0/s  slowest second p50 – p99 –  5 windows  in flight up to 0\n", out.String())
+	assert.Equal(t, "5s/1m  asked 1,000/s got 800/s  slowest second p50 500 ms p99 900 ms  5 windows  in flight up to 1000\n"+
+		"10s/1m  asked 1,000/s got 0/s  slowest second p50 – p99 –  5 windows  in flight up to 0\n", out.String())
 	l.windows = 0.2
 	assert.Equal(t, "1 window", l.window(0, 5.01))
 	assert.Equal(t, "░░░░░░░░░░   0 %", l.window(0, 4))

@@ -71,7 +71,7 @@ func TestPageEscapes(t *testing.T) {
 	t.Parallel()
 	r := anOverload()
 	const evil = `</style><script>alert(1)</script>`
-	r.Setup.Target, r.Setup.Stream, r.Setup.From = evil, evil, evil
+	r.Setup.Target, r.Setup.Stream = evil, evil
 	r.Failures[evil], r.FirstErrors = 1, []string{evil}
 	assert.NotContains(t, htmlOf(t, r), "<script>alert")
 }

@@ -66,8 +66,7 @@ func Saturation(r *load.Result) string {
 	if turnedAway > 0 && float64(turnedAway) >= turnedAwayRatio*float64(r.Requests) {
 		why = append(why, fmt.Sprintf("%s of %s requests (%s) were turned away or not answered in time", count(turnedAway), count(r.Requests), percent(float64(turnedAway), float64(r.Requests))))
 	}
-	// Requests that are all due at once have to wait.
-	if wait := r.Response.P50 - r.Service.P50; r.OfferedRate > 0 && r.Service.P50 > 0 && wait >= leastWait && r.Response.P50 >= waitFactor*r.Service.P50 {
+	if wait := r.Response.P50 - r.Service.P50; r.Service.P50 > 0 && wait >= leastWait && r.Response.P50 >= waitFactor*r.Service.P50 {
 		// By Little's law, as many connections are busy on average as requests are
 		// sent in the time that one takes.
 		reason := "there was too little CPU for the generator and its target"
@@ -97,10 +96,7 @@ func judge(r *load.Result) verdict {
 	v := verdict{Saturated: Saturation(r)}
 	v.Good = !slow && !late && r.Dropped+r.Failed == 0 && v.Saturated == "" && !r.Interrupted && r.Sent > 0
 	rate := fmt.Sprintf("%s of %s readings a second were acknowledged (%s)", rateNumber(r.AchievedRate), rateNumber(r.OfferedRate), percent(r.AchievedRate, r.OfferedRate))
-	switch {
-	case r.OfferedRate <= 0:
-		rate = fmt.Sprintf("%s of %s readings, which were all due at once, were acknowledged", count(r.Acked), count(r.Sent+r.Dropped))
-	case ramp(r):
+	if ramp(r) {
 		rate += ", on average over the ramp"
 	}
 	switch {
@@ -156,9 +152,6 @@ func setup(r *load.Result) []report.Fact {
 		what += fmt.Sprintf(" (%s requested)", span(s.AskedIntervalSeconds))
 	}
 	what += fmt.Sprintf(", speed-up %s, fields %d, seed %d", humanize.Ftoa(s.Speedup), s.Fields, s.Seed)
-	if s.From != "" {
-		what = fmt.Sprintf("replay of %s, speed-up %s", s.From, humanize.Ftoa(s.Speedup))
-	}
 	if s.Rate != "" {
 		what += ", --rate " + s.Rate
 	}

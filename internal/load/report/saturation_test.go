@@ -37,7 +37,6 @@ func TestSaturation(t *testing.T) {
 		"a slow generator":   {func(r *load.Result) { *r = *aQueue(); r.Setup.Connections = 640 }, []string{"there was too little CPU for the generator"}},
 		"slow, and in time":  {func(r *load.Result) { *r = *aQueue(); r.Response.P50 = 0.04 }, nil},
 		"a stall":            {func(r *load.Result) { r.Response.P99, r.Response.Max = 8, 10 }, nil},
-		"all due at once":    {func(r *load.Result) { *r = *aQueue(); r.OfferedRate = 0 }, nil},
 		"nothing was taken":  {func(r *load.Result) { *r = *aQueue(); r.Service = load.Quantiles{} }, nil},
 		"interrupted, whole": {func(r *load.Result) { r.Interrupted = true }, nil},
 	} {
