@@ -148,11 +148,7 @@ var diagnoses = []diagnosis{
 		symptom: "each update of a bucket leaves its former version behind. Writes cost more of everything: cache, disk, CPU time; measured, a quarter of the engine's throughput.",
 		look:    "\"History store\" for inserts and growth; `db.adminCommand({getParameter: 1, minSnapshotHistoryWindowInSeconds: 1})`, 300 by default.",
 		remedies: []remedy{
-			{
-				action: "keep no history: db.adminCommand({setParameter: 1, minSnapshotHistoryWindowInSeconds: 0}) on every member, and setParameter.minSnapshotHistoryWindowInSeconds: 0 in mongod.conf for the next start",
-				cost:   "no restart; reads with read concern snapshot at a time in the past are no longer possible, which Brim does not use",
-			},
-			endReaders(),
+			keepNoHistory(), endReaders(),
 		},
 	},
 	{
@@ -250,14 +246,10 @@ var diagnoses = []diagnosis{
 		look:    "\"Checkpoints\", \"Write latency beside checkpoints\", \"Block manager\".",
 		remedies: []remedy{
 			mergeMore(), smallerDocuments(), compressMore(),
-			remedy{
-				action: "take checkpoints more often, so that each writes less: storage.syncPeriodSecs: 30 in mongod.conf",
-				cost:   "a restart of MongoDB; pages that are appended to again and again are written more often: more bytes in all",
-			}.only("MongoDB is older than 7", unless((*Seen).obeysSyncDelay)),
-			remedy{
-				action: "take checkpoints more often, so that each writes less: storage.syncPeriodSecs: 30 in mongod.conf, and db.adminCommand({setParameter: 1, syncdelay: 30}) now",
-				cost:   "no restart; pages that are appended to again and again are written more often: more bytes in all",
-			}.only("MongoDB is 7 or newer", (*Seen).obeysSyncDelay),
+			{
+				action: "take checkpoints more often, so that each writes less: " + strings.ReplaceAll(setInterval, "{seconds}", "30"),
+				cost:   costOfInterval + "; pages that are appended to again and again are written more often: more bytes in all",
+			},
 		},
 	},
 	{

@@ -143,7 +143,7 @@ func (r *recording) facts(t *testing.T, before *recording) *facts {
 	if before != nil {
 		first = *newView(before.look(t), view{}, nil)
 	}
-	return &facts{server: r, view: newView(r.look(t), first, nil), database: "brim", streams: streams, now: recordedAt, sampleTime: time.Minute}
+	return &facts{server: r, view: newView(r.look(t), first, nil), streams: streams, now: recordedAt, sampleTime: time.Minute}
 }
 
 func ask(t *testing.T, r *recording, table []settingRule, before *recording) []Finding {
