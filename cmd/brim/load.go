@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -255,8 +256,10 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := pool.Check(ctx); err != nil {
-		return nil, nil, explainTarget(o.target, "--target", err)
+	if err := pool.Check(ctx); errors.Is(err, send.ErrNotGRPC) {
+		return nil, nil, fmt.Errorf("--target: %s does not speak gRPC: is it a daemon's HTTP listener or its admin listener? The HTTP listener is named by --target http://HOST:PORT", o.target)
+	} else if err != nil {
+		return nil, nil, explainCall(o.target, "--target", err)
 	}
 	c := o.config
 	c.Senders, c.Stream, c.Protocol, c.Target = pool.Sender, stream, pool.Protocol(), o.target
@@ -413,12 +416,8 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, 
 	if err != nil {
 		return s, "", "", err
 	}
-	s, err = send.Discover(ctx, o.caller.client(0), base, o.stream)
-	if errors.Is(err, send.ErrUnauthorized) {
-		return s, "", "", fmt.Errorf("%s: %w%s", flag, err, o.caller.tokenHint(http.StatusUnauthorized))
-	}
-	if err != nil {
-		return s, "", "", explainTarget(base, flag, err)
+	if s, err = o.remote(base, flag, 10*time.Second).stream(ctx, o.stream); err != nil {
+		return s, "", "", err
 	}
 	if s.GranularitySeconds < 1 {
 		return s, "", "", fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", base, s.Name)
@@ -427,6 +426,38 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, 
 		_, _ = fmt.Fprintln(p.stderr, "the stream is stored in memory, not in MongoDB: store_by_fill shows the times of memory")
 	}
 	return s, base, flag, nil
+}
+
+// remote is the daemon's HTTP listener, which a flag named.
+func (o *loadOptions) remote(base, flag string, timeout time.Duration) *remote {
+	return &remote{
+		o.caller, o.caller.client(timeout), strings.TrimSuffix(base, "/"), flag,
+		"is it a daemon's admin listener, or its gRPC listener, which --target grpc://HOST:PORT names? The HTTP listener is another, by default " + localDaemon,
+	}
+}
+
+// stream asks about a stream; an empty name is the default stream.
+func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
+	resp, err := r.accepted(ctx, http.MethodGet, "/v1/streams", nil)
+	if err != nil {
+		return load.Stream{}, err
+	}
+	defer resp.Body.Close()
+	var about struct {
+		Default string        `json:"default"`
+		Streams []load.Stream `json:"streams"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&about); err != nil || about.Default == "" || len(about.Streams) == 0 {
+		return load.Stream{}, fmt.Errorf("%s: the answer of %s is not a Brim daemon's: it has no streams", r.flag, r.base)
+	}
+	var names []string
+	for _, s := range about.Streams {
+		if s.Name == cmp.Or(name, about.Default) {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return load.Stream{}, fmt.Errorf("the daemon at %s has no stream %q; it has: %s", r.base, name, strings.Join(names, ", "))
 }
 
 // httpListener returns where the daemon answers HTTP, and the flag that says so. A gRPC
@@ -487,20 +518,6 @@ func (o *loadOptions) otherDaemon(at *daemon.Addresses) error {
 func portOf(address string) string {
 	_, port, _ := net.SplitHostPort(address)
 	return port
-}
-
-// explainTarget says what may be wrong where there is no listener of the kind that was
-// expected.
-func explainTarget(where, flag string, err error) error {
-	switch {
-	case errors.Is(err, send.ErrNoStreams):
-		return fmt.Errorf("%s: %s answers HTTP, and does not know /v1/streams (404): is it a daemon's admin listener? The HTTP listener is another, by default %s", flag, where, localDaemon)
-	case errors.Is(err, send.ErrNotHTTP):
-		return fmt.Errorf("%s: %s does not speak HTTP: is it a daemon's gRPC listener? That is named by --target grpc://HOST:PORT; the HTTP listener is another, by default %s", flag, where, localDaemon)
-	case errors.Is(err, send.ErrNotGRPC):
-		return fmt.Errorf("%s: %s does not speak gRPC: is it a daemon's HTTP listener or its admin listener? The HTTP listener is named by --target http://HOST:PORT", flag, where)
-	}
-	return explainCall(where, flag, err)
 }
 
 // loadProgress shows how a run goes: on a terminal its last second, elsewhere a line of
