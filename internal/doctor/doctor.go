@@ -207,7 +207,7 @@ func (m *Monitor) Sample(ctx context.Context) {
 		if told := m.config.WritePath(ctx); told.Why == "" || now.path.Why != "" {
 			now.path = told
 		} else {
-			now.path.PastDue, now.path.sent = told.PastDue, told.sent
+			now.path.PastDue, now.path.SealLag, now.path.sent = told.PastDue, told.SealLag, told.sent
 		}
 	}
 	if ctx.Err() == nil { // else what is unknown says nothing about MongoDB
