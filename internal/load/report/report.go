@@ -39,8 +39,6 @@ func JSON(w io.Writer, r *load.Result) error {
 	return nil
 }
 
-const ()
-
 // A run is saturated if more was requested than could be processed: readings were
 // dropped, 1 % of the requests was turned away or not answered in time, or the
 // median request waited to be sent, several times as long as its answer took. Single
