@@ -18,12 +18,12 @@ HOURS   ?= 8
 IMAGE       ?= brim:latest
 IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
 # The packages whose tests depend on MongoDB's behaviour.
-MONGO7_PKG  ?= ./cmd/brim ./deploy/mongodb ./examples ./internal/doctor ./internal/maintain/... ./internal/mongod/... ./internal/queue ./internal/store/...
+MONGO7_PKG  ?= ./cmd/brim ./deploy/mongodb ./examples ./internal/compact ./internal/doctor ./internal/mongod/... ./internal/queue ./internal/store/...
 # The version of uPlot that is committed; a new one needs new checksums.
 UPLOT       ?= 1.6.32
 # The authorities that TLS trusts in the image are those of this machine.
 AUTHORITIES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
-FAULT_TESTS ?= FS|CRASH|DROP|MONGO|RACE|CAP|HOL|SET|TS|CLI|POISON|MERGE|WAVE|LOAD|PROTOCOL|RECOMPRESS|MIGRATE|HOSTILE|SCALE|AReader|DoctorSituations
+FAULT_TESTS ?= FS|CRASH|DROP|MONGO|RACE|CAP|HOL|SEAL|SET|TS|CLI|GEN|POISON|MERGE|MQTT|WAVE|LOAD|PROTOCOL|HOSTILE|SCALE|AReader|DoctorSituations
 FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .DEFAULT_GOAL := help

@@ -147,7 +147,7 @@ func TestRunbookHasTheDoctorsRemedies(t *testing.T) {
 		delete(there, name)
 	}
 	assert.Empty(t, there, "sections of no diagnosis")
-	sections(t, "Interrupted maintenance")
+	sections(t, "Starts and maintenance")
 }
 
 // anchor is what GitHub makes of a heading.

@@ -16,10 +16,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/compact"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
-	"github.com/brim-telemetry/brim/internal/maintain/compact"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
 // compactOptions are the flags of `brim compact`.
@@ -49,7 +50,8 @@ func newCompact(p *process) *cobra.Command {
 			"server that accepts writes is refused while it is busy, unless --force is given. Readings are still\n" +
 			"accepted and stored during a compaction, but more slowly. If too little space is free it does nothing.\n\n" +
 			"Space of deleted documents becomes free after the next checkpoint, once the server no longer keeps\n" +
-			"their history (minSnapshotHistoryWindowInSeconds, 300 s by default).\n\n" +
+			"their history (minSnapshotHistoryWindowInSeconds, 300 s by default). It compacts the collection that\n" +
+			"daemons write; brim move empties and drops former ones.\n\n" +
 			"An interrupt asks MongoDB to stop the compaction. Before MongoDB 6.2 a compaction that has started\n" +
 			"runs to completion. The command can be run again at any time.",
 		Example: "  brim compact --dry-run\n" +
@@ -88,12 +90,8 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	collection := one.Name
-	switch one.Storage {
-	case store.Memory:
+	if one.Storage == store.Memory {
 		return config.Usage(fmt.Errorf("stream %s is stored in memory: MongoDB has nothing of it to compact", one.Name))
-	case store.TimeSeries:
-		collection = compact.BucketsOf(one.Name)
 	}
 	connection, err := s.connect("compact", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -107,15 +105,35 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 		},
 		func(os.Signal) { live.say("stopping at once") })
 	defer release()
-	c, err := compact.New(compact.Config{
-		Client: connection.Client(), URI: s.uri, Database: s.database, Collection: collection,
-		FreeAtLeast: o.freeShare, LeastBytes: o.freeBytes, Passes: o.passes, Progress: live.show,
-	})
+	collection, err := collectionOf(running, connection, &one)
+	var c *compact.Compactor
+	if err == nil {
+		c, err = compact.New(compact.Config{
+			Client: connection.Client(), URI: s.uri, Database: s.database, Collection: collection,
+			FreeAtLeast: o.freeShare, LeastBytes: o.freeBytes, Passes: o.passes, Progress: live.show,
+		})
+	}
 	if err == nil {
 		err = o.carryOut(running, stopping, p, &compactTask{compactor: c, stream: one.Name, live: live})
 		err = errors.Join(err, within(c.Close))
 	}
 	return errors.Join(err, within(connection.Close))
+}
+
+// collectionOf returns the collection that daemons write a stream to, as MongoDB has it.
+func collectionOf(ctx context.Context, connection *store.Connection, s *daemon.Stream) (string, error) {
+	list, err := generation.Read(ctx, connection.Database(), s.Name)
+	if err != nil {
+		return "", err
+	}
+	name := s.Name
+	if list != nil {
+		name = list.Of(generation.Target{Storage: s.Storage, Compressor: s.Compressor})
+	}
+	if s.Storage == store.TimeSeries {
+		name = compact.BucketsOf(name)
+	}
+	return name, nil
 }
 
 // within gives something that is not worth waiting for a second to end.
@@ -259,7 +277,7 @@ func (r *compactReport) print(w io.Writer) error {
 		}
 	}
 	if r.Old != "" {
-		fmt.Fprintf(&text, "%s is what a move has left behind; when it is needed no more, dropping it gives all of its space back (brim recompress --drop-old)\n", r.Old)
+		fmt.Fprintf(&text, "%s is what `brim recompress` or `brim migrate` of an earlier release has left behind; when it is needed no more, dropping it gives all of its space back (in mongosh: db.getCollection(%q).drop())\n", r.Old, r.Old)
 	}
 	if r.DryRun {
 		text.WriteString("nothing was done (--dry-run)\n")

@@ -18,7 +18,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
-	"github.com/brim-telemetry/brim/internal/maintain/compact"
+	"github.com/brim-telemetry/brim/internal/compact"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/maintain/compact"
+	"github.com/brim-telemetry/brim/internal/compact"
 )
 
 func TestCompactFailsForMembersThatWereAskedForAndNotDone(t *testing.T) {
@@ -50,7 +50,7 @@ func TestCompactReportShowsMembersThatAreAwayAndWhatIsLeftToDo(t *testing.T) {
 	out.Reset()
 	require.NoError(t, report.print(&out))
 	assert.Contains(t, out.String(), "a:1 is not compacted: it is the primary\n  what to do: step it down\n")
-	assert.Contains(t, out.String(), "machines.brim_old is what a move has left behind")
+	assert.Contains(t, out.String(), "machines.brim_old is what `brim recompress` or `brim migrate` of an earlier release has left behind")
 }
 
 func TestCompactResultTellsBeforeDuringAndAfter(t *testing.T) {

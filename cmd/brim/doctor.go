@@ -28,9 +28,9 @@ import (
 
 // newDoctor returns `brim doctor`, which says why writes are slow:
 //
-//	                         Seen, CheckSettings, CheckMaintenance
-//	site ─▶ doctor.Monitor ────────────────────────────────────────▶ doctor.Report ─┬─▶ text or JSON ─▶ stdout
-//	                                                                                └─▶ class ─▶ exit code
+//	                         Seen, CheckSettings
+//	site ─▶ doctor.Monitor ──────────────────────▶ doctor.Report ─┬─▶ text or JSON ─▶ stdout
+//	                                                              └─▶ class ─▶ exit code
 //
 // The signals are those of /metrics and of the live page.
 func newDoctor(p *process) *cobra.Command {
@@ -59,7 +59,6 @@ func newDoctor(p *process) *cobra.Command {
 	flags := cmd.Flags()
 	o := &doctorOptions{given: flags.Changed, over: 2 * time.Second}
 	o.site = siteFlags(flags)
-	o.where = func() string { return siteWords(flags) }
 	o.output = outputFlag(cmd, "text", "json")
 	add := flagAdder(flags)
 	add("over", "2s", "DURATION", "time between two samples, from which rates are calculated; 0: take one sample", config.Duration(&o.over, time.Second, config.Day, true))
@@ -88,7 +87,6 @@ type doctorOptions struct {
 	looks      int           // samples of a watch; 0: until it is stopped
 	disk       string        // folder of MongoDB's files; empty: MongoDB tells
 	given      func(flag string) bool
-	where      func() string // the flags that name the site, for commands that are printed
 }
 
 // check refuses flags that make no sense together.
@@ -105,11 +103,10 @@ func (o *doctorOptions) check() error {
 // An examination is one run of `brim doctor`.
 type examination struct {
 	*doctorOptions
-	site        *site
-	conn        *store.Connection
-	monitor     *doctor.Monitor
-	maintenance []doctor.Finding
-	settings    []doctor.Finding // which are read once
+	site     *site
+	conn     *store.Connection
+	monitor  *doctor.Monitor
+	settings []doctor.Finding // which are read once
 }
 
 var (
@@ -210,15 +207,11 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 	return x, nil
 }
 
-// sample samples the engine and the disk, and what maintenance has left behind. It is an
-// error if MongoDB does not answer, or refuses the user.
+// sample samples the engine and the disk. It is an error if MongoDB does not answer, or
+// refuses the user.
 func (x *examination) sample(ctx context.Context) error {
 	x.monitor.Sample(ctx)
 	server := x.monitor.Seen().Server
-	x.maintenance = nil
-	if server.Answered {
-		x.maintenance = x.monitor.CheckMaintenance(ctx, x.where())
-	}
 	err := error(nil)
 	switch {
 	case ctx.Err() != nil:
@@ -265,7 +258,7 @@ func (x *examination) fullDisk(ctx context.Context) string {
 // report combines what is known by now.
 func (x *examination) report() *doctor.Report {
 	seen := x.monitor.Seen()
-	r := seen.Report(x.maintenance, x.settings)
+	r := seen.Report(x.settings)
 	r.URI = config.MaskURI(x.site.uri)
 	return r
 }

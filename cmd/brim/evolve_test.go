@@ -59,11 +59,13 @@ func TestStreamSettingsChangeByRestarts(t *testing.T) {
 	}
 	refused("write-concern: 3\n", "allowed: majority and 1 to 1")
 
-	b := serve("granularity: 5m\n")
-	got := runBrim(t, nil, "recompress", "--to", "zstd", "--admin", b.Admin)
-	require.Equal(t, exitDone, got.code, got.err)
-	assert.Equal(t, exitDone, b.stop())
-	assert.Equal(t, exitDone, serve("compressor: zstd\n").stop())
+	work := db.Collection("brim_maintenance")
+	_, err := work.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "readings"}, {Key: "kind", Value: "migrate"}, {Key: "phase", Value: "copy"}})
+	require.NoError(t, err)
+	refused("granularity: 5m\n", "unfinished `brim migrate` in phase copy")
+	_, err = work.UpdateByID(t.Context(), "readings", bson.D{{Key: "$set", Value: bson.D{{Key: "phase", Value: "done"}}}})
+	require.NoError(t, err)
+	assert.Equal(t, exitDone, serve("granularity: 5m\n").stop())
 
 	configure("stream: other\n")
 	startBrim(t, common...).awaitStorage()

@@ -70,8 +70,8 @@ func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Expe
 // commands returns the program's command and all below it.
 func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 	root := newGroup("brim", "Ingest telemetry over HTTP and gRPC and store it in MongoDB",
-		newServe(p), newLoad(p), newQuery(p), newDelete(p), newExport(p), newImport(p), newBench(p, all), newAdvise(p), newDoctor(p), newSeal(p), newCompact(p), newRecompress(p), newMigrate(p),
-		newShard(), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
+		newServe(p), newLoad(p), newQuery(p), newDelete(p), newExport(p), newImport(p), newBench(p, all), newAdvise(p), newDoctor(p), newSeal(p), newCompact(p), newMove(p), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
+	root.AddCommand(removed()...)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = readVersion().Line()
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -107,14 +107,21 @@ func subcommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %s%s; allowed: %s", args[0], cmd.CommandPath(), config.DidYouMean("", args[0], names), strings.Join(names, ", "))
 }
 
-// newShard returns `brim shard`, which was removed.
-func newShard() *cobra.Command {
-	return &cobra.Command{
-		Use: "shard", Hidden: true, DisableFlagParsing: true, Short: "Removed: see docs/growing.md",
-		RunE: func(*cobra.Command, []string) error {
-			return config.Usage(errors.New("brim shard was removed: mongosh shards a collection with three commands, which are in docs/growing.md under \"More than one replica set\""))
-		},
+// removed returns commands that were removed. They answer what to do instead.
+func removed() (out []*cobra.Command) {
+	for name, instead := range map[string]string{
+		"shard":      `mongosh shards a collection with three commands, which are in docs/growing.md under "More than one replica set"`,
+		"recompress": "restart the daemons with the other --compressor, which writes a new collection, then run `brim move STREAM` to empty the old one into it",
+		"migrate":    "restart the daemons with the other --storage, which writes a new collection, then run `brim move STREAM` to empty the old one into it; another --granularity takes a restart only",
+	} {
+		out = append(out, &cobra.Command{
+			Use: name, Hidden: true, DisableFlagParsing: true, Short: "Removed",
+			RunE: func(*cobra.Command, []string) error {
+				return config.Usage(fmt.Errorf("brim %s was removed: %s", name, instead))
+			},
+		})
 	}
+	return out
 }
 
 // A verdict is the exit code of a command that did what it was asked, and whose code

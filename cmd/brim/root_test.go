@@ -19,7 +19,7 @@ func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
 		args []string
 		want []string // in the message
 	}{
-		{[]string{"serv"}, []string{`"serv"`, "did you mean serve?", "recompress, seal, serve, ", "token, version"}},
+		{[]string{"serv"}, []string{`"serv"`, "did you mean serve?", "query, seal, serve, ", "token, version"}},
 		{[]string{"config", "chek"}, []string{`"chek"`, "did you mean check?", "check, print"}},
 		{[]string{"config", "check"}, []string{"brim config check takes a FILE, and was given 0 arguments"}},
 		{[]string{"serve", "now"}, []string{`brim serve takes no arguments, and was given "now"`}},
@@ -35,6 +35,8 @@ func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
 		{[]string{"query", "s", "--from", "yesterday"}, []string{"--from", `"yesterday"`, "2026-11-21T10:00:00Z"}},
 		{[]string{"query", "s", "--url", "localhost"}, []string{"--url", `"localhost"`, "http://127.0.0.1:8430"}},
 		{[]string{"shard", "init", "--dry-run"}, []string{"brim shard was removed", "docs/growing.md"}},
+		{[]string{"recompress", "--to", "zstd"}, []string{"brim recompress was removed", "--compressor", "`brim move STREAM`"}},
+		{[]string{"migrate", "--storage", "timeseries"}, []string{"brim migrate was removed", "--storage", "`brim move STREAM`", "--granularity"}},
 		{[]string{"config", "print", "--granularity", "7m"}, []string{"--granularity", "divide an hour"}},
 	} {
 		got := runBrim(t, nil, c.args...)
@@ -111,7 +113,6 @@ func TestAnInvalidDurationNamesTheForms(t *testing.T) {
 		{"config", "print", "--config", file},
 		{"query", "s", "--every", "5min"},
 		{"query", "--silent-for", "5min"},
-		{"migrate", "--granularity", "5min"},
 		{"load", "--interval", "5min"},
 	} {
 		got := runBrim(t, nil, args...)

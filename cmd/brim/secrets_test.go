@@ -280,7 +280,6 @@ func TestNoSecretIsInAnyOutputOfACommand(t *testing.T) {
 	for _, command := range [][]string{
 		{"config", "print"}, {"config", "print", "--output", "json"}, {"doctor", alone, "--over", "0"}, {"doctor", alone, "--over", "0", "--output", "json"}, {"compact", alone, "--dry-run"},
 		{"journal", "replay", "--data-dir", t.TempDir()}, {"deadletter", "replay", "--data-dir", t.TempDir()},
-		{"recompress", alone, "--to", "zstd"}, {"recompress", alone, "--to", "zstd", "--output", "json"}, {"migrate", alone, "--granularity", "1h"},
 	} {
 		for _, u := range []string{uri, wrong} {
 			file := writeURI(t, u)

@@ -66,18 +66,6 @@ func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, err
 	}
 }
 
-// siteWords are the flags with which a further command finds the same site, with
-// a space before each. A password is not shown.
-func siteWords(flags *pflag.FlagSet) string {
-	var out strings.Builder
-	for _, name := range []string{"config", daemon.UriSetting, daemon.UriFileSetting, "database", "admin"} {
-		if f := flags.Lookup(name); f.Changed {
-			out.WriteString(" --" + name + " " + config.ShellWord(config.MaskURI(f.Value.String())))
-		}
-	}
-	return out.String()
-}
-
 // findSite asks the daemon for what the configuration does not say.
 func (c *caller) findSite(ctx context.Context, cfg *daemon.Config, admin string) (*site, error) {
 	s := &site{uri: cfg.MongoURI, database: cfg.Database, streams: cfg.Streams, admin: admin, caller: c, chosen: cfg.Default.Name, thresholds: cfg.Thresholds}
@@ -148,7 +136,7 @@ func streamsOf(s *daemon.Status) ([]daemon.Stream, error) {
 			return nil, errors.New("the daemon does not tell its streams: is it of another version?")
 		}
 		out = append(out, daemon.Stream{
-			Name: one.Name, Storage: store.Storage(one.Storage), Granularity: granularity,
+			Name: one.Name, Storage: store.Storage(one.Storage), Granularity: granularity, BucketFormat: store.Format(one.BucketFormat),
 			BucketMaxReadings: one.BucketMaxReadings, BucketMaxBytes: one.BucketMaxBytes, MaxReadingsPerUpdate: one.MaxReadingsPerUpdate,
 			Compressor: store.Compressor(one.Compressor), Retention: time.Duration(one.RetentionSeconds) * time.Second,
 		})

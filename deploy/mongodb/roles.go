@@ -19,7 +19,7 @@ const (
 	Serve   = "brimServe"       // brim serve
 	Doctor  = "brimDoctor"      // brim doctor
 	Compact = "brimCompact"     // brim compact
-	Move    = "brimMove"        // brim recompress, brim migrate
+	Move    = "brimMove"        // brim move
 	Shard   = "brimShard"       // the commands of docs/growing.md
 	Shards  = "brimServeShards" // brim serve on a sharded cluster, beside Serve
 	Reader  = "brimReader"      // who reads the views of bucket streams, and time-series streams

@@ -35,18 +35,17 @@ const ROLES = [
     "role": "brimCompact",
     "for": "brim compact",
     "privileges": [
-      {"resource": {"db": "brim", "collection": ""}, "actions": ["listCollections", "collStats", "dbStats", "compact"]},
+      {"resource": {"db": "brim", "collection": ""}, "actions": ["listCollections", "collStats", "dbStats", "compact", "find"]},
       {"resource": {"cluster": true},
        "actions": ["serverStatus", "getParameter", "hostInfo", "getCmdLineOpts", "replSetGetStatus", "inprog", "killop"]}
     ]
   },
   {
     "role": "brimMove",
-    "for": "brim recompress and brim migrate, with --swap replace",
+    "for": "brim move",
     "privileges": [
       {"resource": {"db": "brim", "collection": ""},
-       "actions": ["listCollections", "dropCollection", "renameCollectionSameDB", "createIndex", "dropIndex", "listIndexes", "collMod", "find", "insert", "update", "remove", "collStats", "dbStats", "changeStream", "bypassDocumentValidation"]},
-      {"resource": {"cluster": true}, "actions": ["fsync", "inprog"]}
+       "actions": ["listCollections", "listIndexes", "dropCollection", "collMod", "collStats", "dbStats", "find", "insert", "update", "remove"]}
     ]
   },
   {

@@ -28,7 +28,7 @@ import (
 //	COMMAND@COLLECTION.before|after  one to this collection
 //
 // before is when it is about to be done, after is when it has succeeded. A command's
-// collection is the value of its first element; for renameCollection, the old name.
+// collection is the value of its first element.
 const Variable = "BRIM_CRASH"
 
 const segmentSuffix = ".journal" // of a journal's segments

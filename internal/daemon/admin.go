@@ -30,7 +30,7 @@ import (
 //	/healthz /readyz                         without authentication
 //	/metrics /status / /page /console        scope read for all sensors, or admin
 //	/v1/sensors, which the live page asks    scope read for all sensors, or admin
-//	/flush /hold /release /seal /debug/pprof scope admin
+//	/flush /seal /debug/pprof                scope admin
 //
 // Its functions are called concurrently. Those without a context do no I/O: probes call
 // them every few seconds and must not hang with what they probe.
@@ -42,14 +42,6 @@ type adminPages struct {
 	status   func() any
 	// flush returns when all readings accepted before the call are stored, or ctx ends.
 	flush func(ctx context.Context) error
-	// hold refuses readings of the stream, and returns when all that were accepted are
-	// stored, the outcome of every write is known, and the journal's mark behind them is
-	// durable. The hold ends by itself after the lease, counted from then, unless it is
-	// renewed; a lease of 0 lasts until the process ends. If ctx ends first, the hold
-	// that this call began is lifted.
-	hold func(ctx context.Context, stream string, lease time.Duration) (Held, error)
-	// release lets the stream accept readings again, if it does not already.
-	release func(stream string) error
 	// seal begins to pack all buckets of the stream whose windows have ended. The progress of
 	// the pass that it names is in /status.
 	seal  func(stream string) (answer any, err error)
@@ -235,71 +227,37 @@ func serveCommand(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(filepath.Base(os.Args[0]))) // fails only if the client is gone
 }
 
-// Bounds of how long POST /flush waits, and POST /hold.
+// Bounds of how long POST /flush waits.
 const (
 	defaultFlushTimeout = time.Minute
-	defaultDrain        = 30 * time.Second
 	maxFlushTimeout     = time.Hour
 )
 
-// Bounds of a hold: one that is not renewed must not outlive its caller for long.
-const (
-	defaultLease = time.Minute
-	maxLease     = 10 * time.Minute
-	untilRestart = "restart"
-)
-
-// A Held says that a stream accepts no readings, and that all it accepted are stored.
-type Held struct {
-	Stream string `json:"stream"`
-	// Since is when the hold began. One that ran out and was requested again began anew.
-	Since time.Time `json:"since"`
-	// Until is when it ends unless it is renewed; nil: with the process.
-	Until *time.Time `json:"until,omitempty"`
-	// Session is that of the process that holds.
-	Session string `json:"session"`
-}
-
 // An action is a request that changes something. Its parameters may be stream, which is
-// then required, for, and timeout.
+// then required, and timeout.
 type action struct {
 	name       string
 	parameters []string
 	timeout    time.Duration // the default of the parameter; 0: none
 	late       string        // the message if the timeout ends first; %v is the timeout
-	run        func(ctx context.Context, stream string, lease time.Duration) (answer any, err error)
+	run        func(ctx context.Context, stream string) (answer any, err error)
 }
 
 // actions lists all actions. /flush answers 200 when all readings accepted before the call
-// are stored, or 504 if the timeout ends first; the rest is still stored later. /hold
-// answers 200 when the stream is held and its readings are stored, or 504 if that takes too
-// long; then readings are accepted again.
+// are stored, or 504 if the timeout ends first; the rest is still stored later.
 func (a *adminPages) actions() []action {
 	return []action{
 		{
 			"flush", []string{"timeout"}, defaultFlushTimeout, "not everything was stored within %v; queue.readings in /status is the number left, and /readyz shows whether MongoDB is the cause",
-			func(ctx context.Context, _ string, _ time.Duration) (any, error) {
+			func(ctx context.Context, _ string) (any, error) {
 				begin := time.Now()
 				err := a.flush(ctx)
 				return map[string]any{"flushed": true, "seconds": time.Since(begin).Seconds()}, err
 			},
 		},
 		{
-			"hold", []string{"stream", "for", "timeout"}, defaultDrain,
-			"not all accepted readings were stored within %v, so the stream accepts readings again; /status and /readyz show why",
-			func(ctx context.Context, stream string, lease time.Duration) (any, error) {
-				return a.hold(ctx, stream, lease)
-			},
-		},
-		{
-			"release", []string{"stream"}, 0, "",
-			func(_ context.Context, stream string, _ time.Duration) (any, error) {
-				return map[string]any{"stream": stream, "released": true}, a.release(stream)
-			},
-		},
-		{
 			"seal", []string{"stream"}, 0, "",
-			func(_ context.Context, stream string, _ time.Duration) (any, error) {
+			func(_ context.Context, stream string) (any, error) {
 				return a.seal(stream)
 			},
 		},
@@ -313,12 +271,9 @@ func (a *adminPages) serve(do action) http.HandlerFunc {
 		if err == nil && slices.Contains(do.parameters, "stream") && values["stream"] == "" {
 			err = errors.New("parameter stream is missing")
 		}
-		ctx, timeout, lease := r.Context(), do.timeout, defaultLease
+		ctx, timeout := r.Context(), do.timeout
 		if text := values["timeout"]; text != "" && err == nil {
 			timeout, err = parseTimeout(text)
-		}
-		if text := values["for"]; text != "" && err == nil {
-			lease, err = parseLease(text)
 		}
 		if err != nil {
 			a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
@@ -329,7 +284,7 @@ func (a *adminPages) serve(do action) http.HandlerFunc {
 			ctx, cancel = context.WithTimeout(ctx, timeout)
 			defer cancel()
 		}
-		answer, err := do.run(ctx, values["stream"], lease)
+		answer, err := do.run(ctx, values["stream"])
 		switch {
 		case err == nil:
 			a.write(w, http.StatusOK, answer)
@@ -367,16 +322,4 @@ func parseTimeout(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, written as %s", text, config.DurationForms)
 	}
 	return timeout, nil
-}
-
-// parseLease returns 0 for a hold until restart.
-func parseLease(text string) (time.Duration, error) {
-	if text == untilRestart {
-		return 0, nil
-	}
-	lease, err := config.ParseDuration(text)
-	if err != nil || lease <= 0 || lease > maxLease {
-		return 0, fmt.Errorf("for %q is neither a duration above 0 and up to 10m, like 60s, nor restart", text)
-	}
-	return lease, nil
 }

@@ -32,8 +32,7 @@ func samplePages(t *testing.T, change func(*adminPages)) http.Handler {
 		parts:    func() []console.Part { return []console.Part{{Name: "daemon", Ready: true}} },
 		status:   func() any { return map[string]int{"answer": 42} },
 		flush:    func(context.Context) error { return nil },
-		hold:     func(context.Context, string, time.Duration) (Held, error) { return Held{}, nil },
-		release:  func(string) error { return nil },
+		seal:     func(string) (any, error) { return map[string]int{}, nil },
 		log:      slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
@@ -175,6 +174,27 @@ func TestFlushAnswers(t *testing.T) {
 			assert.True(t, json.Valid([]byte(body)))
 		})
 	}
+}
+
+func TestSealNeedsAStream(t *testing.T) {
+	t.Parallel()
+	h := samplePages(t, func(a *adminPages) {
+		a.seal = func(stream string) (any, error) {
+			if stream != "readings" {
+				return nil, errUnknownStream
+			}
+			return map[string]string{"stream": stream}, nil
+		}
+	})
+	resp, body := call(t, h, http.MethodPost, "/seal?stream=readings")
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.JSONEq(t, `{"stream":"readings"}`, body)
+	resp, body = call(t, h, http.MethodPost, "/seal?stream=other")
+	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+	assert.Contains(t, body, `"unknown_stream"`)
+	resp, body = call(t, h, http.MethodPost, "/seal")
+	assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
+	assert.Contains(t, body, "parameter stream is missing")
 }
 
 func TestFlushNeedsPost(t *testing.T) {

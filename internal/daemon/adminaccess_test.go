@@ -80,8 +80,7 @@ func TestScopesOfTheAdminPages(t *testing.T) {
 		{watching, "GET", "/v1/sensors"},
 		{watching, "GET", "/v1/sensors/north-1/latest"},
 		{managing, "POST", "/flush"},
-		{managing, "POST", "/release?stream=readings"},
-		{managing, "POST", "/hold?stream=readings"},
+		{managing, "POST", "/seal?stream=readings"},
 		{managing, "GET", "/debug/pprof/"},
 		{managing, "GET", "/debug/pprof/heap"},
 		{managing, "GET", "/debug/pprof/cmdline"},
@@ -159,7 +158,7 @@ func TestOtherSitesCannotChangeAnything(t *testing.T) {
 func TestDNSRebindingIsRefused(t *testing.T) {
 	t.Parallel()
 	h := samplePages(t, func(c *adminPages) { c.hosts = access.NewHosts("127.0.0.1:8432") })
-	for _, path := range []string{"GET /metrics", "GET /status", "GET /", "GET /console", "GET /v1/sensors", "POST /flush", "POST /hold", "POST /release", "GET /debug/pprof/"} {
+	for _, path := range []string{"GET /metrics", "GET /status", "GET /", "GET /console", "GET /v1/sensors", "POST /flush", "POST /seal", "GET /debug/pprof/"} {
 		method, target, _ := strings.Cut(path, " ")
 		w := as(t, h, "", method, "http://evil.example:8432"+target)
 		assert.Equal(t, http.StatusForbidden, w.Code, path)

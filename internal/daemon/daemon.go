@@ -246,7 +246,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
 		known: batch.NewInterner(0),
 	}
-	d.inlet = inlet{newHolds(), &d.journal}
+	d.inlet = inlet{&d.journal}
 	var err error
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.Collector())
 	if d.tls, err = d.openTLS(); err != nil {
@@ -270,7 +270,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, err
 	}
 	pages := adminPages{
-		gatherer: d.registry, page: d.console, sensors: d.reader.Answers(), parts: d.parts, status: d.status, flush: d.flush, hold: d.hold, release: d.release, seal: d.seal,
+		gatherer: d.registry, page: d.console, sensors: d.reader.Answers(), parts: d.parts, status: d.status, flush: d.flush, seal: d.seal,
 		guard: d.guard, hosts: c.hosts(c.AdminAddr), log: log,
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -313,6 +313,10 @@ func final(err error) bool {
 	return errors.As(err, &mismatch) || errors.As(err, &concern) || errors.As(err, &held)
 }
 
+func (c *Settings) hasStream(name string) bool {
+	return slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Name == name })
+}
+
 // stream returns one of the streams, which must exist.
 func (c *Settings) stream(name string) Stream {
 	at := slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == name })

@@ -51,7 +51,7 @@ func (d *daemon) sealing(stream string, ask func(*seal.Sealer) (any, bool)) (ans
 	s := d.storage.Load()
 	switch {
 	case !d.cfg.hasStream(stream):
-		return nil, unknownStream(stream)
+		return nil, fmt.Errorf("%w: %q", errUnknownStream, stream)
 	case s == nil:
 		return nil, errNotReady
 	}

@@ -44,7 +44,7 @@ func (d *daemon) parts() []console.Part {
 	for i := behind; i < len(parts); i++ {
 		parts[i].Optional = d.cfg.journaling()
 	}
-	return slices.Concat(parts, d.mqttParts(), d.heldParts())
+	return slices.Concat(parts, d.mqttParts())
 }
 
 func part(name string, err error) console.Part {
@@ -140,8 +140,7 @@ type StreamStatus struct {
 	RollupRetentionSeconds int64          `json:"rollup_retention_seconds,omitempty"` // 0: for ever
 	SilentAfterSeconds     int64          `json:"silent_after_seconds,omitempty"`
 	Ready                  bool           `json:"ready"`
-	Reason                 string         `json:"reason,omitempty"`     // why it is not
-	HeldUntil              string         `json:"held_until,omitempty"` // it accepts no readings until then
+	Reason                 string         `json:"reason,omitempty"` // why it is not
 }
 
 func (d *daemon) status() any {
@@ -194,9 +193,6 @@ func (d *daemon) status() any {
 			}
 		}
 		one.Ready, one.Reason = state.Ready, state.Reason
-		if h := d.inlet.holds.of(stream.Name); h != nil {
-			one.HeldUntil = h.String()
-		}
 		out.Streams = append(out.Streams, one)
 	}
 	return out

@@ -49,6 +49,7 @@ type storage struct {
 	log    *slog.Logger
 	// unapplied is what the journal held at the start.
 	unapplied []journal.Unapplied
+	sessions  func() []string // see claim.Config
 
 	claims *claim.Claims // likewise
 	peers  *peers.Peers  // likewise
@@ -75,7 +76,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 	c := &d.cfg.Settings
 	s := &storage{
 		stores: make(map[string]streamStore), log: d.log, recheck: make(chan struct{}, 1),
-		prepared: make(map[string]error), ready: make(map[string]chan struct{}),
+		prepared: make(map[string]error), ready: make(map[string]chan struct{}), sessions: j.Sessions,
 	}
 	if !retarget {
 		s.unapplied = j.Unapplied()
@@ -95,7 +96,8 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 		s.claims = claim.New(claim.Config{
 			Database: s.conn.AsideDatabase(), Holder: d.holder(), Sessions: j.Sessions, Lose: j.Lose, LostBefore: j.LostSessions(),
 			Unreachable: func() []string { return s.peers.Unreachable() },
-			Logger:      d.log, Registerer: d.registry,
+			Places:      s.places, Unstored: j.Unstored,
+			Logger: d.log, Registerer: d.registry,
 		})
 		if d.listeners.http != nil { // while a journal is replayed, no daemon can ask for its readings
 			if s.peers, err = d.newPeers(s.claims); err != nil {
@@ -201,7 +203,13 @@ func (d *daemon) holder() claim.Holder {
 	host, _ := os.Hostname() // empty if unknown
 	h := claim.Holder{
 		Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now(),
-		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(), Columns: true, LongWindows: true, Generations: true,
+		Daemon: d.session, Address: d.advertised(), TLS: d.tls != nil, Streams: c.inMongoDB(), Columns: true, LongWindows: true, Generations: true, Moves: true,
+		Writes: make(map[string]string),
+	}
+	for _, stream := range c.Streams {
+		if stream.Storage != store.Memory {
+			h.Writes[stream.Name] = generation.Target{Storage: stream.Storage, Compressor: stream.Compressor}.String()
+		}
 	}
 	if c.journaling() {
 		h.Dir, h.Lock = c.JournalPath(), machine.FileID(journal.LockFile(c.JournalPath()))
@@ -227,7 +235,7 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 				ReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
 				Lost:            of.recheckAll, Logger: d.log, Registerer: d.registry,
 			},
-			Storage: s.Storage, Earlier: of.earlier(s.Name),
+			Storage: s.Storage, Earlier: of.earlier(s.Name), Sessions: of.sessions,
 			ReadGenerations: func() bool { return of.peers.ReadGenerations(s.Name) },
 		})
 	case store.Memory:
@@ -244,6 +252,17 @@ func (s *storage) earlier(stream string) map[string]generation.Target {
 	for _, u := range s.unapplied {
 		if u.Stream == stream {
 			out[u.Session] = generation.Target{Storage: store.Storage(u.Settings.Storage), Compressor: store.Compressor(u.Settings.Compressor)}
+		}
+	}
+	return out
+}
+
+// places returns where the readings of a session are stored, by stream, see claim.Config.
+func (s *storage) places(session string) map[string]string {
+	out := make(map[string]string)
+	for name, of := range s.stores {
+		if of, ok := of.(*generation.Store); ok {
+			out[name] = of.PlaceOf(session)
 		}
 	}
 	return out

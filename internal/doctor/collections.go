@@ -17,7 +17,6 @@ import (
 // now. One that does not exist yet is all zeros.
 type collection struct {
 	name    string
-	single  bool // the stream has no other
 	missing bool
 	why     string // not empty: it is unknown, and everything is NaN
 
@@ -106,10 +105,10 @@ func unseenCollection(why string) collection {
 // measureCollection asks for the sizes of the collection that a stream is written
 // to. With an error the collection says why.
 func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, error) {
-	name, single := s.Name, true
+	name := s.Name
 	list, err := generation.Read(ctx, m.database, s.Name)
 	if list != nil {
-		name, single = list.Written(generation.Target{Storage: s.Storage, Compressor: s.Compressor}).Collection, len(list.Generations) == 1
+		name = list.Written(generation.Target{Storage: s.Storage, Compressor: s.Compressor}).Collection
 	}
 	c := unseenCollection("")
 	if err == nil {
@@ -124,7 +123,7 @@ func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, 
 	default:
 		c.why = whyNoSizes
 	}
-	c.name, c.single = name, single
+	c.name = name
 	return c, err
 }
 

@@ -19,10 +19,10 @@ const (
 	// leastSample is where a ratio starts to mean something.
 	leastSample = 1 << 20
 	// leastData is the size of a collection, before compression, from which on a
-	// move is worthwhile.
+	// change is worthwhile.
 	leastData = 16 << 20
 	// leastSaving is the part of the file from which on another compressor is worth a
-	// move: zstd costs CPU, and estimates are off, against collections of 6.0.5 by 2
+	// change: zstd costs CPU, and estimates are off, against collections of 6.0.5 by 2
 	// to 18 % of the ratio.
 	leastSaving = 0.2
 )
@@ -88,16 +88,11 @@ func compressor(f *facts) []Finding {
 		}
 		used := c.storage - c.free
 		left := size(then / now * used)
-		action := "compressor: zstd for the stream in the daemons' configuration, and restart them, one by one: what they accept from then on goes to a collection of its own"
-		cost := "checkpoints take 1.7 times the CPU, where it was measured"
-		if c.single {
-			action += "; or, to pack what is stored too, brim recompress --stream " + s.Name + " --to zstd, and the same setting"
-			cost += fmt.Sprintf("; recompress: disk for both until --drop-old, about %s; daemons go on meanwhile", left)
-		}
 		out = append(out, advice("compressor", fmt.Sprintf("compressor: stream %s has %s, zstd would leave %.0f %% of its file", s.Name, c.compressor, percent*then/now),
 			fmt.Sprintf("%d documents of %s, %s, packed in blocks as the engine does: %s makes %s of them, zstd %s. Of the %s that its file holds now, about %s would be left",
 				t.documents, c.name, size(float64(t.bytes)), c.compressor, size(now), size(then), size(used), left),
-			action, cost)...)
+			"compressor: zstd for the stream in the daemon's configuration, and a restart, for what is written from then on; then brim move "+s.Name+" for the rest",
+			fmt.Sprintf("disk for both while brim move runs, about %s; checkpoints take 1.7 times the CPU, where it was measured; daemons go on meanwhile", left))...)
 	}
 	return out
 }

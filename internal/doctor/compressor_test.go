@@ -113,7 +113,7 @@ func TestTimeSeriesAreSampledFromTheirBuckets(t *testing.T) {
 	found := ask(t, r, settingRules, nil)
 	require.Len(t, found, 1)
 	assert.Equal(t, "system.buckets.series", r.from)
-	assert.Contains(t, found[0].Action, "brim recompress --stream series --to zstd")
+	assert.Contains(t, found[0].Action, "brim move series")
 }
 
 // TestBlocksAreWholeUnits, and grow to four pages at most.

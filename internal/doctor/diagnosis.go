@@ -35,7 +35,6 @@ const (
 
 // Names of the diagnoses: headings of the runbook.
 const (
-	foundFenced     = "fenced" // found in the collections and not in the signals, see maintenance.go
 	foundAway       = "unresponsive"
 	foundDiskFull   = "disk_full"
 	foundDiskSpace  = "disk_space"
@@ -227,7 +226,7 @@ var diagnoses = []diagnosis{
 		name: foundProcessor, cause: "CPU-bound: host CPU saturated, most of it by mongod",
 		because: []string{foundHistory, foundCache, foundEviction}, holds: cpuIs(foundProcessor), signals: []string{processor}, why: (*Seen).cpuUse,
 		symptom:  "host CPU saturated, most of it by mongod, and writes are slower than usual.",
-		look:     "\"CPU busy\" beside \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not recompress here.",
+		look:     "\"CPU busy\" beside \"mongod\"; `db.currentOp({active: true})` for what else it does. zstd costs CPU time, so do not change to it here.",
 		remedies: cpuRemedies,
 	},
 	{
@@ -310,8 +309,7 @@ var diagnoses = []diagnosis{
 		symptom: "much of a collection's file is empty, as after deletes. Writes hardly suffer; disk space is short, and backups take long.",
 		look:    "\"Free space inside the files\" for which stream; with `--retention` some is normal, since new documents use it again.",
 		remedies: []remedy{
-			remedy{action: "reclaim the space: brim compact {stream}, on one member after the other", cost: costOfCompacting}.only("it is the stream's first collection", (*Seen).compacts),
-			remedy{action: "reclaim the space: in mongosh, on one member after the other, db.runCommand({compact: '{collection}'})", cost: costOfCompacting}.only("it is a later one", unless((*Seen).compacts)),
+			{action: "reclaim the space: brim compact {stream}, on one member after the other", cost: "load on the disk while it runs; writes go on. Otherwise the free space is used again by the next writes"},
 		},
 	},
 	{
@@ -368,7 +366,7 @@ func sealingBehind(s *Seen) Class {
 // Diagnoses returns the names of all that can slow writes down, causes before
 // what follows from them. They are headings of the runbook.
 func Diagnoses() []string {
-	names := []string{foundFenced}
+	names := make([]string, 0, len(diagnoses))
 	for i := range diagnoses {
 		names = append(names, diagnoses[i].name)
 	}
@@ -706,15 +704,6 @@ func (s *Seen) largestFree() (stream string, most collection) {
 	}
 	return stream, most
 }
-
-// compacts reports whether that is a collection that brim compact works on: the
-// stream's first.
-func (s *Seen) compacts() bool {
-	stream, c := s.largestFree()
-	return c.name == stream
-}
-
-const costOfCompacting = "load on the disk while it runs; writes go on. Otherwise the free space is used again by the next writes"
 
 // tell lists signals with their values, as in "disk busy 92 %, disk latency 7.1 ms",
 // without those that are unknown.

@@ -64,7 +64,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		"a disk that gives no more operations": {foundIOPS, func(l *sample) { work(l, 10, 1000, 16384, 80) }, Bottleneck,
 			"IOPS-bound", []string{"disk latency 80 ms", "disk writes 100 ops/s"}, "more operations/s"},
 		"large writes on a busy disk": {foundThroughput, func(l *sample) { work(l, 9.5, 4000, 512<<10, 6) }, Bottleneck,
-			"throughput-bound", []string{"disk busy 95 %", "disk written 210 MB/s", "512 KiB per operation"}, "recompress --to zstd"},
+			"throughput-bound", []string{"disk busy 95 %", "disk written 210 MB/s", "512 KiB per operation"}, "--compressor zstd"},
 		"slow answers of a disk that could do more": {foundLatency, func(l *sample) { work(l, 3, 1000, 8192, 5) }, Bottleneck,
 			"latency-bound", []string{"disk busy 30 %", "disk latency 5 ms"}, "faster disk than nvme0n1 (NVMe)"},
 		"a little slow answers": {foundLatency, func(l *sample) { work(l, 1, 1000, 8192, 1) }, Degrading,
@@ -82,7 +82,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 			l.server.figures["cache_application_eviction_seconds_total"] = 4
 		}, Bottleneck, "eviction-bound", []string{"application evictions 500 pages/s", "time of application threads in evictions 40 %"}, "cache_size="},
 		"a long checkpoint": {foundCheckpoint, func(l *sample) { l.server.figures[checkpointLast] = 20 }, Bottleneck,
-			"checkpoint-bound", []string{"last checkpoint 20 s"}, "recompress --to zstd"},
+			"checkpoint-bound", []string{"last checkpoint 20 s"}, "--compressor zstd"},
 		"old versions": {foundHistory, func(l *sample) { l.server.figures[historyInserts] += 40_000 }, Degrading,
 			"history-store-bound", []string{"history store 4,000 inserts/s"}, "minSnapshotHistoryWindowInSeconds: 0"},
 		"old versions as asked for": {foundHistory, func(l *sample) { l.server.figures[historyInserts] += 40_000; l.historyWindow = 300 }, Degrading,
@@ -104,7 +104,7 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 		"a disk that is full": {foundDiskFull, func(l *sample) { l.disk.free = 150e6 }, Bottleneck,
 			"disk full", []string{"150 MB are free"}, "make room"},
 		"a later collection with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{name: "old.g2", storage: 100 << 20, free: 60 << 20} }, Bottleneck,
-			"fragmented", []string{"MB of stream old are empty"}, `db.runCommand({compact: 'old.g2'})`},
+			"fragmented", []string{"MB of stream old are empty"}, "brim compact --stream old"},
 		"sealing is behind": {foundUnsealed, func(l *sample) { l.path.SealLag = 2 * 3600 }, Degrading,
 			"unsealed", []string{"due for 2 h"}, "earlier releases"},
 		"sealing is a day behind": {foundUnsealed, func(l *sample) { l.path.SealLag = 25 * 3600 }, Bottleneck,
@@ -427,6 +427,5 @@ func TestDiagnosesHaveNames(t *testing.T) {
 	t.Parallel()
 	names := Diagnoses()
 	assert.Contains(t, names, "disk_iops")
-	assert.Len(t, names, len(diagnoses)+1)
-	assert.Equal(t, foundFenced, names[0], "nothing is written at all")
+	assert.Len(t, names, len(diagnoses))
 }

@@ -10,7 +10,6 @@
 //	signals.go      the table of signals and their thresholds
 //	diagnosis.go    the table of what may slow writes down; remedies.go has the remedies
 //	settings.go     the table of settings that cost performance without need
-//	maintenance.go  what an interrupted command left behind
 //	report.go       all findings together, as brim doctor prints them
 //	mongodb.go      what a sample reads from MongoDB; collections.go and disk.go read the rest
 //	rates.go        rates between two samples; writepath.go measures how slow writes are

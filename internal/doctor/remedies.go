@@ -11,7 +11,7 @@ import (
 // and what the runbook says, where a word in braces is in capitals:
 //
 //	{disk} its device and kind, {path} of MongoDB's files, {stream} the flag that
-//	names the stream, {collection} its collection, {cache} the size to set, {has} and {memory} in MB
+//	names the stream, {cache} the size to set, {has} and {memory} in MB
 //
 // A remedy with a condition is left out where that does not hold.
 type remedy struct {
@@ -44,8 +44,8 @@ func mergeMore() remedy {
 
 func smallerDocuments() remedy {
 	return remedy{
-		action: "append to smaller documents: brim migrate --granularity 1m, or a smaller --bucket-max-readings of brim serve",
-		cost:   "more documents, and a few percent more bytes; the migration copies the collection while it is being written, which loads the disk",
+		action: "append to smaller documents: a shorter --granularity of brim serve, like 1m, or a smaller --bucket-max-readings",
+		cost:   "a restart of the daemons for --granularity; more documents, and a few percent more bytes",
 	}
 }
 
@@ -58,8 +58,8 @@ func keepLess() remedy {
 
 func compressMore() remedy {
 	return remedy{
-		action: "write fewer bytes: start the daemons with --compressor zstd, which opens a new collection; brim recompress --to zstd packs what is stored too, where the stream has one collection",
-		cost:   "more CPU time at checkpoints and reads; recompress copies the collection, so it needs free disk space for that",
+		action: "write fewer bytes: restart the daemons with --compressor zstd, which applies to what is written from then on; brim move STREAM compresses the rest",
+		cost:   "more CPU time at checkpoints and reads; brim move writes all that was stored before once more, which loads the disk and needs space on it meanwhile",
 	}
 }
 
@@ -177,12 +177,11 @@ func (r remedy) fill(s *Seen) string {
 	if want := s.wantedCache(); want >= mebi {
 		cache = fmt.Sprintf("%.0fM", want/mebi)
 	}
-	name, fragmented := s.largestFree()
-	if name != "" {
+	if name, _ := s.largestFree(); name != "" {
 		stream = " --stream " + name
 	}
 	return strings.NewReplacer(
-		"{disk}", s.Disk.Device+" ("+s.Disk.kindInWords()+")", "{path}", s.Disk.Path, " {stream}", stream, "{collection}", fragmented.name, "{cache}", cache,
+		"{disk}", s.Disk.Device+" ("+s.Disk.kindInWords()+")", "{path}", s.Disk.Path, " {stream}", stream, "{cache}", cache,
 		"{has}", round(s.Server.CacheBytes/mega), "{memory}", round(s.Server.MemoryBytes/mega),
 		"{hostCPU}", round(s.Rate(rateMachineBusy)), "{otherCPU}", round(s.Rate(rateMachineBusy)-s.ownCPU()), "{ownCPU}", round(s.ownCPU()),
 	).Replace(r.action)

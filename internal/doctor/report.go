@@ -12,9 +12,9 @@ type Report struct {
 	Note      string    `json:"note,omitempty"` // what is over its threshold although nothing is wrong
 }
 
-// Report adds to the diagnosis what CheckMaintenance and CheckSettings have found.
-func (s *Seen) Report(maintenance, settings []Finding) *Report {
-	all := slices.Concat(maintenance, Diagnose(*s), settings)
+// Report adds to the diagnosis what CheckSettings has found.
+func (s *Seen) Report(settings []Finding) *Report {
+	all := slices.Concat(Diagnose(*s), settings)
 	r := &Report{Seen: *s, Class: WorstOf(all), Note: s.Excused(), Diagnosis: []Finding{}}
 	if s.Server.Why != "" && r.Class == Healthy {
 		r.Class = Unknown // the remaining findings say nothing about writes

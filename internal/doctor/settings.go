@@ -308,8 +308,7 @@ func topology(f *facts) []Finding {
 		return nil
 	}
 	return advice("topology", "topology: a standalone server, no replica set",
-		"hello names no set. A majority is this one server, interrupted writes are not retried by the driver, and there are no change streams, "+
-			"with which brim recompress and brim migrate follow live writes",
+		"hello names no set. A majority is this one server, interrupted writes are not retried by the driver",
 		"in mongod.conf: replication: {replSetName: rs0}; restart; then once in mongosh: rs.initiate()",
 		"a restart; disk for the oplog (5 % of the free space unless oplogSizeMB says less); each write goes to the oplog too: "+
 			"two thirds of the appends a second, where it was measured. Set minSnapshotHistoryWindowInSeconds to 0 with it")

@@ -98,7 +98,7 @@ func (r *recording) look(t *testing.T) sample {
 			out.collections[s.Name] = parseCollection(shards, s.Storage == store.TimeSeries)
 		}
 		c := out.collections[s.Name]
-		c.name, c.single = s.Name, true
+		c.name = s.Name
 		out.collections[s.Name] = c
 	}
 	return out

@@ -147,7 +147,7 @@ var faults = map[string]fault{
 	"snappy where zstd saves": {
 		change: func(r *recording) { r.documents = buckets(60, rounded); full(r) },
 		rule:   "compressor", name: "setting_compressor", cause: "stream readings has snappy, zstd would leave",
-		saying: []string{"documents of readings", "snappy makes", "brim recompress --stream readings --to zstd", "1.7 times the CPU"},
+		saying: []string{"documents of readings", "snappy makes", "brim move readings", "1.7 times the CPU"},
 	},
 	"an index that nothing uses": {
 		change: func(r *recording) {

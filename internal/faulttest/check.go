@@ -249,11 +249,6 @@ type window struct {
 // their readings have to go to the next. They are checked for their number alone.
 const Spoiled = "spoiled"
 
-// Migrated is a field, true in what is left of a part whose readings were moved
-// to a bucket of another granularity: no readings, no room for any, and the guards of
-// those that it had.
-const Migrated = "migrated"
-
 type partState struct {
 	number int32
 	full   bool
@@ -368,12 +363,6 @@ func (c *checker) document(raw bson.Raw) {
 		c.bad(id, "has sensor %s and start %s, which differ from its _id", d.SensorID, d.BucketStart.Time())
 	}
 	c.guards(&d, id)
-	if tombstone, _ := raw.Lookup(Migrated).BooleanOK(); tombstone {
-		if len(d.Measurements) > 0 || d.Count != 0 || d.Bytes != 0 || !full {
-			c.bad(id, "was moved, and has %d readings, counts %d of %d bytes, full %t", len(d.Measurements), d.Count, d.Bytes, full)
-		}
-		return
-	}
 	packed, err := d.unpack()
 	if err != nil {
 		c.bad(id, "has a broken block: %v", err)

@@ -50,16 +50,6 @@ func part(number int32, full bool, readings ...int64) bson.M {
 	return doc
 }
 
-// tombstone is what is left of a part whose readings were moved.
-func tombstone(number int32) bson.M {
-	doc := part(number, true, 0)
-	for _, key := range []string{"first", "last", "stats"} {
-		delete(doc, key)
-	}
-	doc["count"], doc["bytes"], doc["measurements"], doc["migrated"] = int32(0), int32(0), bson.A{}, true
-	return doc
-}
-
 // with returns a document with one field changed.
 func with(doc bson.M, key string, value any) bson.M {
 	doc[key] = value
@@ -94,10 +84,6 @@ func TestCheckSeesWhatIsWrong(t *testing.T) {
 		{"another sensor", []bson.M{with(part(0, false, 0, 1, 2, 3), "sensorId", "t")}, "has sensor t and start"},
 		{"an open part before the last", []bson.M{part(0, false, 0, 1), part(1, false, 2, 3)}, "is open, and not the last"},
 		{"a part is missing", []bson.M{part(1, false, 0, 1, 2, 3)}, "part 1 of 1 should have number 0"},
-		{"nothing, if a part's readings were moved", []bson.M{tombstone(0), part(1, false, 0, 1, 2, 3)}, ""},
-		{"a part that was moved and can be written", []bson.M{with(tombstone(0), "full", false), part(1, false, 0, 1, 2, 3)}, "was moved, and has 0 readings"},
-		{"a part that was moved and has readings", []bson.M{with(part(0, true, 0, 1, 2, 3), "migrated", true)}, "was moved, and has 4 readings"},
-		{"a part that was moved and forgets its guard", []bson.M{with(tombstone(0), "w", bson.M{}), part(1, false, 0, 1, 2, 3)}, "has no guard"},
 		{"no bucket at all", []bson.M{part(0, false, 0, 1, 2, 3), {"_id": 1, "measurements": "x"}}, "is no bucket"},
 	}
 	for _, tt := range tests {

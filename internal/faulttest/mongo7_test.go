@@ -142,3 +142,12 @@ func readingsOf(update bson.Raw) int {
 	readings, _ := array.Values() // none if there is no array
 	return len(readings)
 }
+
+// documents waits until the stream has so many.
+func (s *scene) documents(n int64) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		there, err := s.db.Collection("readings").EstimatedDocumentCount(context.Background())
+		return err == nil && there >= n
+	}, patience, 20*time.Millisecond)
+}

@@ -15,11 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/faulttest"
-	"github.com/brim-telemetry/brim/internal/maintain"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -28,9 +26,8 @@ import (
 // TestPROTOCOL plays random histories of one bucket against the real store and
 // a real MongoDB: one or two daemons, answers lost, requests delayed until any
 // later time, crashes after which what was not released is sent again in another
-// cut and under other caps. In some of them the granularity changes, and what is
-// stored is moved from one to another again and again. Without a journal, lanes or
-// processes it runs very many of them.
+// cut and under other caps. In some of them the granularity changes. Without a
+// journal, lanes or processes it runs very many of them.
 func TestPROTOCOL(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -71,7 +68,7 @@ type history struct {
 	daemons  []*simulated
 	marks    int64 // sessions so far: the producers of marks
 	accepted []faulttest.Entry
-	moves    bool // documents are moved to other granularities
+	changing bool // sessions have different granularities
 
 	under faulttest.Faults // of the proxy, but while a daemon prepares its stream
 }
@@ -94,9 +91,9 @@ type writer struct {
 	granularity time.Duration // when its readings are accepted
 }
 
-func playHistory(s *scene, seed uint64, moves bool) (faults int, stuck error) {
+func playHistory(s *scene, seed uint64, changing bool) (faults int, stuck error) {
 	h := &history{
-		s: s, rnd: rand.New(rand.NewPCG(seed, 1)), sensor: fmt.Sprintf("seed-%d", seed), marks: int64(seed) * 1000, moves: moves,
+		s: s, rnd: rand.New(rand.NewPCG(seed, 1)), sensor: fmt.Sprintf("seed-%d", seed), marks: int64(seed) * 1000, changing: changing,
 	}
 	proxy, uri := s.proxy()
 	h.proxy = proxy
@@ -149,7 +146,7 @@ func (h *history) daemon(old []*writer) *simulated {
 func (h *history) writer() *writer {
 	h.marks++
 	w := &writer{producer: h.marks, session: batch.NewSession(), granularity: time.Hour}
-	if h.moves {
+	if h.changing {
 		w.granularity = h.granularity()
 	}
 	w.share = w.newShare(h.sensor)
@@ -173,9 +170,6 @@ func (h *history) step() {
 		default:
 			h.write(d, d.writers[h.rnd.IntN(len(d.writers))])
 		}
-	}
-	if h.moves && h.rnd.Float64() < 0.1 {
-		h.move()
 	}
 	if h.rnd.Float64() < 0.2 {
 		h.proxy.Release(h.rnd)
@@ -268,32 +262,4 @@ func (h *history) end() error {
 func (h *history) granularity() time.Duration {
 	all := []time.Duration{15 * time.Minute, 30 * time.Minute, time.Hour}
 	return all[h.rnd.IntN(len(all))]
-}
-
-// move brings what is stored to another granularity, at once: what happens
-// between a move's fence and its swap. Requests may be on their way meanwhile.
-func (h *history) move() {
-	ctx := context.Background()
-	regroup, err := maintain.NewRegroup(maintain.RegroupConfig{
-		Granularity: h.granularity(), Found: []time.Duration{time.Hour}, MaxReadings: 1 + h.rnd.IntN(largestCap), MaxBytes: 1 << 10,
-	})
-	require.NoError(h.s.t, err)
-	coll := h.s.db.Collection("readings")
-	mine := bson.D{{Key: "_id", Value: bson.D{
-		{Key: "$gte", Value: bson.D{{Key: "s", Value: h.sensor}}},
-		{Key: "$lt", Value: bson.D{{Key: "s", Value: h.sensor}, {Key: "b", Value: bson.MaxKey{}}}},
-	}}}
-	cursor, err := coll.Find(ctx, mine, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
-	require.NoError(h.s.t, err)
-	var before []bson.Raw
-	require.NoError(h.s.t, cursor.All(ctx, &before))
-	after, err := regroup.Reshape(before)
-	require.NoError(h.s.t, err)
-	require.NoError(h.s.t, regroup.Verify(before, after))
-	_, err = coll.DeleteMany(ctx, mine)
-	require.NoError(h.s.t, err)
-	if len(after) > 0 {
-		_, err = coll.InsertMany(ctx, after)
-		require.NoError(h.s.t, err)
-	}
 }

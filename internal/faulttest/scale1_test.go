@@ -191,11 +191,23 @@ func (a *adoptionRun) done() (what adopted) {
 	return what
 }
 
-// killAdoption begins to store what a lost daemon has left, and is killed.
+// killAdoption begins to store what a lost daemon has left, and is killed. It returns 1 if
+// there was something to kill, 0 if it had ended well.
 func (s *scene) killAdoption(lost *daemon, after time.Duration) int {
 	s.t.Helper()
 	a := s.adoption(lost, s.uri)
-	return s.killAfter(a.cmd, &a.out, after)
+	require.NoError(s.t, a.cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- a.cmd.Wait() }()
+	select {
+	case err := <-ended:
+		require.NoError(s.t, err, a.out.String())
+		return 0
+	case <-time.After(after):
+		_ = a.cmd.Process.Kill()
+		<-ended
+		return 1
+	}
 }
 
 // adoptCopy stores what a copy of a running daemon's journal holds, without the

@@ -242,19 +242,15 @@ func Names() []string {
 		"FS-1", "FS-2", "FS-3", "FS-4", "FS-5", "FS-6",
 		"MONGO-1", "MONGO-2", "MONGO-3", "MONGO-4", "MONGO-5", "MONGO-6", "MONGO-7",
 		"RACE-1", "RACE-2", "CAP-1", "HOL-1", "SET-1", "TS-1", "CLI-1", "POISON-1",
-		"RECOMPRESS-1", // documents are moved to another compressor
-		"MIGRATE-1",    // and to another granularity
-		"MIGRATE-2",    // and into a time-series collection
-		"MIGRATE-3",    // and back
-		"DROP-1",       // a collection is dropped while the daemon runs
-		"SEAL-1",       // windows are sealed while readings for them arrive, and a sealer is killed at each step
-		"GEN-2",        // the daemon is killed and started with another storage or compressor
-		"MERGE-1",      // the daemon is killed while almost all readings wait to be merged
-		"WAVE-1",       // sensors that send all at once, very often, late, or with wrong clocks
-		"HOSTILE-1",    // clients that are not authorized, or send too much
-		"SCALE-1",      // four daemons, one lost for ever, its journal adopted
-		"MQTT-1",       // the daemon and its MQTT broker are killed in turn
-		"LOAD-1",       // the load generator's honesty
-		"PROTOCOL",     // the random simulation of all of these at the store
+		"DROP-1",    // a collection is dropped while the daemon runs
+		"SEAL-1",    // windows are sealed while readings for them arrive, and a sealer is killed at each step
+		"GEN-2",     // the daemon is killed and started with another storage or compressor
+		"MERGE-1",   // the daemon is killed while almost all readings wait to be merged
+		"WAVE-1",    // sensors that send all at once, very often, late, or with wrong clocks
+		"HOSTILE-1", // clients that are not authorized, or send too much
+		"SCALE-1",   // four daemons, one lost for ever, its journal adopted
+		"MQTT-1",    // the daemon and its MQTT broker are killed in turn
+		"LOAD-1",    // the load generator's honesty
+		"PROTOCOL",  // the random simulation of all of these at the store
 	}
 }

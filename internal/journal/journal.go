@@ -27,7 +27,6 @@ package journal
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -290,22 +289,6 @@ func (j *Journal) Taken() uint64 {
 // Unapplied returns what was not known to be stored at Open, by session and stream in
 // the order of the journal.
 func (j *Journal) Unapplied() []Unapplied { return j.unapplied }
-
-// Reach returns when everything that has a position at the time of the call can be
-// followed, with an error when ctx ends first.
-func (j *Journal) Reach(ctx context.Context) error {
-	j.mu.Lock()
-	reserved := j.nextPos
-	j.mu.Unlock()
-	for end := j.End(); end < reserved; end = j.End() {
-		select {
-		case <-j.Grown(end):
-		case <-ctx.Done():
-			return fmt.Errorf("wait for what is being written to the journal: %w", ctx.Err())
-		}
-	}
-	return nil
-}
 
 // Err returns why requests are refused; nil if they are accepted.
 func (j *Journal) Err() error {

@@ -105,7 +105,20 @@ func (j *Journal) isOwn(session string) bool {
 
 // Sessions returns the sessions whose readings may still have to be stored, that of
 // new records first.
-func (j *Journal) Sessions() (sessions []string) {
+func (j *Journal) Sessions() []string { return j.sessionsWith(never) }
+
+// Unstored returns the sessions with records that a later process has to store; none if the
+// journal is in memory.
+func (j *Journal) Unstored() []string {
+	if j.cfg.Memory {
+		return nil
+	}
+	return j.sessionsWith(j.End())
+}
+
+// sessionsWith returns the sessions that are not lost and have records that are not applied, if
+// those of the session in use end there.
+func (j *Journal) sessionsWith(end uint64) (sessions []string) {
 	applied := j.applied.Load()
 	j.mu.Lock()
 	lost := j.lostSessions
@@ -115,7 +128,7 @@ func (j *Journal) Sessions() (sessions []string) {
 		}
 	}
 	for _, d := range slices.Backward(j.own) { // their last records may not be in a segment yet
-		add(d.session, d.end)
+		add(d.session, min(d.end, end))
 	}
 	j.mu.Unlock()
 	j.segMu.RLock()

@@ -28,7 +28,6 @@ type Config struct {
 	Name         string        // of the collection; empty: that of the stream, see internal/store/generation
 	Granularity  time.Duration // length of a window, see CheckGranularity
 	Compressor   Compressor
-	Exchanging   bool          // see Collection
 	WriteTimeout time.Duration // of one command; 0: 10 s
 	Logger       *slog.Logger  // nil: nothing is logged
 	// ReadColumns reports whether all daemons of the database can read blocks of columns.
@@ -210,7 +209,7 @@ func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOption
 
 // Collection describes the stream's collection.
 func (b *Base) Collection() Collection {
-	return Collection{Database: b.Database, Name: b.Name, Compressor: b.Compressor, Exchanging: b.Exchanging}
+	return Collection{Database: b.Database, Name: b.Name, Compressor: b.Compressor}
 }
 
 // A Preparation is what one kind of storage needs of its collection.
@@ -247,7 +246,7 @@ func (b *Base) Prepare(ctx context.Context, p Preparation) error {
 		if b.generations.Load() == 0 {
 			return err
 		}
-		// A move, or a restored dump, made it while the daemon ran; it works as well.
+		// A restored dump made it while the daemon ran; it works as well.
 		b.Logger.Warn("the stream's collection is used as it is; the next start requires the same compressor in the settings", "mismatch", err)
 	}
 	if err := now.WriteConcern.Check(ctx, b.Database, b.Stream, b.Logger); err != nil {
@@ -288,7 +287,7 @@ func (b *Base) target(info *Info, named bool) error {
 			"Its earlier content is gone; readings that are not stored yet go to the new one", "stream", b.Stream)
 	default:
 		b.Metrics.Replaced.Inc()
-		b.Logger.Warn("the stream's collection was replaced by another one, as a move does: the new one now has the stream's settings, and writes go to it", "stream", b.Stream)
+		b.Logger.Warn("the stream's collection was replaced by another one: the new one now has the stream's settings, and writes go to it", "stream", b.Stream)
 	}
 	b.prepared.Store(p)
 	return nil

@@ -49,29 +49,14 @@ type Collection struct {
 	Database   *mongo.Database
 	Name       string
 	Compressor Compressor  // "" leaves the server's default
-	Exchanging bool        // the caller is exchanging it for another, and may create it
 	Only       bson.Binary // UUID of the one collection to make indexes for; empty: any of the name, or a new one
 	// Expiring are the documents that EnsureExpiry's index removes; nil: all.
 	Expiring bson.D
 }
 
-// Suffixes of a collection's name: of its copy, while it is moved into another
-// form, and of the original afterwards.
-const (
-	CopySuffix = ".brim_new"
-	KeptSuffix = ".brim_old"
-)
-
 // MaintenanceName is a collection with a document for each stream that `brim recompress` or
-// `brim migrate` works on, see internal/maintain.
+// `brim migrate` of an earlier release worked on.
 const MaintenanceName = "brim_maintenance"
-
-// errExchanging says that a collection currently has no name. A new one of that
-// name would be mistaken for it.
-func errExchanging(name, other string) error {
-	return fmt.Errorf("collection %q is not there, and %q is: an exchange of the two stopped halfway; run the same `brim migrate` or `brim recompress` again, "+
-		"or, if %q was dropped on purpose, drop or rename %q", name, other, name, other)
-}
 
 // Info is what the server says of an existing collection.
 type Info struct {
@@ -121,15 +106,11 @@ const (
 )
 
 // Ensure creates the collection with opts unless it exists, and returns what the
-// server knows of it. Another daemon may create it at the same moment. While the
-// collection is being exchanged, and has no name, it is not created.
+// server knows of it. Another daemon may create it at the same moment.
 func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOptionsBuilder) (*Info, error) {
 	info, err := c.Lookup(ctx)
 	if err != nil || info != nil {
 		return info, err
-	}
-	if err := c.MayCreate(ctx); err != nil {
-		return nil, err
 	}
 	if c.Compressor != "" {
 		opts = opts.SetStorageEngine(c.Compressor.StorageEngine())
@@ -164,21 +145,6 @@ func (c Collection) CreateIndex(ctx context.Context, name string, keys bson.D, m
 	return c.Database.RunCommand(ctx, command).Err()
 }
 
-// MayCreate refuses while an exchange has taken the collection's name away.
-func (c Collection) MayCreate(ctx context.Context) error {
-	if c.Exchanging {
-		return nil
-	}
-	names, err := c.Database.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{c.Name + CopySuffix, c.Name + KeptSuffix}}}}})
-	if err != nil {
-		return fmt.Errorf("find out whether collection %q is being exchanged: %w", c.Name, err)
-	}
-	if len(names) > 0 {
-		return errExchanging(c.Name, names[0])
-	}
-	return nil
-}
-
 // CheckType returns a mismatch unless the collection is of the wanted type.
 func (c Collection) CheckType(info *Info, want string) error {
 	if info.Type == want {
@@ -187,9 +153,9 @@ func (c Collection) CheckType(info *Info, want string) error {
 	hint := "choose another stream name or database"
 	switch info.Type {
 	case "collection":
-		hint = "if it holds bucket documents, start with --storage bucket (`brim migrate --storage timeseries` changes the collection); if it was made by mistake, rename or drop it; or " + hint
+		hint = "if it holds bucket documents, start with --storage bucket; if it was made by mistake, rename or drop it; or " + hint
 	case seriesType:
-		hint = "start with --storage timeseries (`brim migrate --storage bucket` changes the collection), or " + hint
+		hint = "start with --storage timeseries, or " + hint
 	}
 	return &MismatchError{Collection: c.Name, What: "type", Have: info.Type, Want: want, Hint: hint}
 }
@@ -207,7 +173,7 @@ func (c Collection) CheckCompressor(info *Info) error {
 	}
 	return &MismatchError{
 		Collection: c.Name, What: "compressor", Have: string(have), Want: string(c.Compressor),
-		Hint: "start with --compressor " + string(have) + "; `brim recompress --to " + string(c.Compressor) + "` changes the collection",
+		Hint: "start with --compressor " + string(have),
 	}
 }
 

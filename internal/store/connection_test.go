@@ -161,32 +161,6 @@ func TestCollectionOptions(t *testing.T) {
 	require.NoError(t, c.EnsureExpiry(t.Context(), "bucketStart", 0), "there is nothing to remove")
 }
 
-// TestCollectionIsNotCreatedDuringAnExchange: a new one in the gap would be mistaken for
-// the one that is to come, and what daemons write into it would be lost to both.
-func TestCollectionIsNotCreatedDuringAnExchange(t *testing.T) {
-	t.Parallel()
-	for _, suffix := range []string{CopySuffix, KeptSuffix} {
-		db := mongodtest.Database(t)
-		c := Collection{Database: db, Name: "made"}
-		require.NoError(t, db.CreateCollection(t.Context(), "made"+suffix))
-		_, err := c.Ensure(t.Context(), options.CreateCollection())
-		require.ErrorContains(t, err, `collection "made" is not there, and "made`+suffix+`" is`)
-		var mismatch *MismatchError
-		require.NotErrorAs(t, err, &mismatch, "it passes")
-		info, err := c.Lookup(t.Context())
-		require.NoError(t, err)
-		assert.Nil(t, info)
-
-		c.Exchanging = true
-		info, err = c.Ensure(t.Context(), options.CreateCollection())
-		require.NoError(t, err)
-		assert.Equal(t, "collection", info.Type)
-		c.Exchanging = false
-		_, err = c.Ensure(t.Context(), options.CreateCollection())
-		assert.NoError(t, err, "what has its name is not in exchange")
-	}
-}
-
 // TestOneSlowPingIsTolerated: a busy host may delay one ping, and a server that
 // has stopped answers none.
 func TestOneSlowPingIsTolerated(t *testing.T) {

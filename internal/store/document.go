@@ -356,3 +356,20 @@ func (c *Shapes[T]) find(shape *batch.Shape) *T {
 	c.known[shape] = made
 	return made
 }
+
+// AppendReadingFields appends fields as BSON elements.
+func AppendReadingFields(dst []byte, fields []telemetry.Field) []byte {
+	for _, f := range fields {
+		switch v := f.Value; v.Kind() {
+		case telemetry.Int:
+			dst = bsoncore.AppendInt64Element(dst, f.Name, v.Int())
+		case telemetry.Bool:
+			dst = bsoncore.AppendBooleanElement(dst, f.Name, v.Bool())
+		case telemetry.Text:
+			dst = bsoncore.AppendStringElement(dst, f.Name, v.Text())
+		default:
+			dst = bsoncore.AppendDoubleElement(dst, f.Name, v.Float())
+		}
+	}
+	return dst
+}

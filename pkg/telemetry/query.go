@@ -19,6 +19,9 @@ type Query struct {
 	// LastWins asks for one reading per time, with the last value of each field. Only a
 	// source that knows the order of arrival supports it.
 	LastWins bool
+	// Hidden are collections whose readings are being copied into that of the source. The answer
+	// leaves out these copies.
+	Hidden []string
 	// Unstored are readings of the sensor that were acknowledged and may not be
 	// stored yet, in the order of their sequences. The answer has those that are not
 	// stored among the others, each once. They are collected before MongoDB is asked,

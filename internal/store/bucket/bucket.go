@@ -44,9 +44,6 @@ type Store struct {
 	told    atomic.Bool  // that the view lacks blocks
 	sharded atomic.Bool  // the collection is spread over shards; known once it is prepared
 	slowest atomic.Int64 // of the last commands, in ns; see patience
-	// UUID of the last collection that was seen to have the stream's name. A read takes
-	// it for the current one until it meets marks of a migration.
-	collection atomic.Pointer[bson.Binary]
 }
 
 // New checks cfg; it does no I/O.
@@ -110,7 +107,6 @@ func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info,
 	if err := c.CheckShape(info); err != nil {
 		return err
 	}
-	s.collection.Store(&info.UUID)
 	sharded, err := c.Sharded(ctx)
 	if err != nil {
 		return err
@@ -126,8 +122,7 @@ func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info,
 		return err
 	}
 	if info.HasValidator() {
-		s.Logger.Warn("the stream's collection has a validator: readings that it refuses wait in the journal; `brim doctor` recognizes one that a move left behind",
-			"stream", s.Stream)
+		s.Logger.Warn("the stream's collection has a validator: readings that it refuses wait in the journal", "stream", s.Stream)
 	}
 	return s.ensureView(ctx, now.View)
 }

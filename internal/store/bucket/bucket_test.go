@@ -262,7 +262,7 @@ func TestFailedWritesKeepTheirRows(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{})
-	// A validator that refuses everything is the fence of maintenance commands.
+	// A validator that refuses everything is how a collection is fenced.
 	fence := bson.D{{Key: "collMod", Value: storetest.Stream}, {Key: "validator", Value: bson.D{{Key: "$expr", Value: false}}}}
 	require.NoError(t, db.RunCommand(t.Context(), fence).Err())
 	writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), window)

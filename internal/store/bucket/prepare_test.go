@@ -58,11 +58,11 @@ func TestUnsuitableCollectionIsRefused(t *testing.T) {
 	}{
 		"another compressor": {
 			options.CreateCollection().SetStorageEngine(store.Zstd.StorageEngine()), nil, Config{Compressor: store.Snappy},
-			"start with --compressor zstd; `brim recompress --to snappy` changes the collection",
+			"start with --compressor zstd",
 		},
 		"a time series": {
 			options.CreateCollection().SetTimeSeriesOptions(options.TimeSeries().SetTimeField("ts")), nil, Config{},
-			"start with --storage timeseries (`brim migrate --storage bucket` changes the collection)",
+			"start with --storage timeseries, or choose another stream name or database",
 		},
 		"capped":       {options.CreateCollection().SetCapped(true).SetSizeInBytes(4096), nil, Config{}, "with capped true, the stream asks for false"},
 		"a collation":  {options.CreateCollection().SetCollation(&options.Collation{Locale: "de", Strength: 1}), nil, Config{}, "with collation de, the stream asks for simple"},

@@ -3,7 +3,6 @@ package bucket
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -29,9 +28,10 @@ type piece struct {
 }
 
 // walk yields what a query needs, in the order of the windows' starts: the documents
-// that may hold readings of the span, as the projection shows them, and tombstones;
-// and those of q.Unstored that are not stored. A piece's document is valid until the
-// next piece.
+// that may hold readings of the span, as the projection shows them, and tombstones, the
+// closed parts without readings that `brim migrate` of an earlier release has left behind;
+// and those of q.Unstored that are not stored. A piece's document is valid until the next
+// piece.
 //
 // Windows with unstored readings are queried separately, neighbors together. Each is
 // taken as it was at one moment, since the w of its parts belong together:
@@ -43,19 +43,9 @@ func (s *Store) walk(ctx context.Context, q telemetry.Query, projection bson.D) 
 		if q.From >= q.To {
 			return
 		}
-		w := walk{store: s, ctx: ctx, query: q, projection: projection}
-		w.yield = func(p piece, err error) bool {
-			w.given = true
-			return yield(p, err)
-		}
-		err := w.begin()
-		for attempt := 1; meetsExchange(err) && !w.given && attempt < exchangeAttempts; attempt++ {
-			err = w.begin()
-		}
-		if meetsExchange(err) {
-			err = s.exchanged(err)
-		}
-		if err != nil {
+		w := walk{store: s, ctx: ctx, query: q, projection: projection, yield: yield}
+		w.gather()
+		if err := w.run(); err != nil {
 			yield(piece{}, err)
 		}
 	}
@@ -70,23 +60,7 @@ type walk struct {
 
 	waiting map[int64][]telemetry.Unstored // by start of their window
 	starts  []int64                        // of waiting, in order
-	given   bool                           // something was yielded
 	ended   bool                           // the consumer wants no more
-
-	collection bson.Binary // UUID of the stream's collection before the read; only if windows are queried separately
-}
-
-// begin walks from the start.
-func (w *walk) begin() (err error) {
-	w.gather()
-	if len(w.starts) > 0 {
-		if known := w.store.collection.Load(); known != nil {
-			w.collection = *known
-		} else if w.collection, err = w.store.lookUpCollection(w.ctx); err != nil {
-			return err
-		}
-	}
-	return w.run()
 }
 
 // gather sorts the unstored readings that lie in the span into windows.
@@ -166,7 +140,7 @@ func (w *walk) filter() bson.D {
 		}
 		filter = append(filter, bson.E{Key: "_id.b", Value: bson.D{{Key: "$nin", Value: starts}}})
 	}
-	return w.store.ofSensor(w.query.Sensor, filter)
+	return w.store.ofSensor(w.query.Sensor, withoutCopies(filter, w.query.Hidden))
 }
 
 // startingIn matches the documents of a sensor whose windows start in a span.
@@ -223,9 +197,6 @@ func (w *walk) neighbors(ms int64) []int64 {
 // window yields a window, of which some documents were found.
 func (w *walk) window(start int64, docs []bson.Raw) error {
 	docs, err := w.asOfOneMoment(start, docs)
-	if err == nil {
-		err = w.sameCollection(docs)
-	}
 	if err != nil {
 		return err
 	}
@@ -262,8 +233,8 @@ func (w *walk) asOfOneMoment(start int64, docs []bson.Raw) ([]bson.Raw, error) {
 // windowsOnce returns the documents of the windows that start in a span, in order, by
 // their start.
 func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
-	projection := append(slices.Clone(w.projection), bson.E{Key: "w", Value: 1}, bson.E{Key: "full", Value: 1}, bson.E{Key: migratedMark, Value: 1})
-	windows := w.store.ofSensor(w.query.Sensor, bson.D{startingIn(w.query.Sensor, from, to)})
+	projection := append(slices.Clone(w.projection), bson.E{Key: "w", Value: 1}, bson.E{Key: "full", Value: 1})
+	windows := w.store.ofSensor(w.query.Sensor, withoutCopies(bson.D{startingIn(w.query.Sensor, from, to)}, w.query.Hidden))
 	found := make(map[int64][]bson.Raw)
 	for doc, err := range w.store.Each(w.ctx, windows, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection), 0) {
 		var start int64
@@ -287,6 +258,9 @@ func fitTogether(docs []bson.Raw) bool {
 	closed := true
 	for _, doc := range docs {
 		g, p := grainOf(doc), doc.Lookup("_id", "p").AsInt64()
+		if p < 0 { // a copy
+			continue
+		}
 		if g != grain {
 			grain, next, closed = g, 0, true
 		}
@@ -329,73 +303,6 @@ func notIn(docs []bson.Raw, unstored []telemetry.Unstored) (out []telemetry.Unst
 		}
 	}
 	return out
-}
-
-// A migration exchanges the stream's collection for one of the same name whose
-// readings are in other documents. A walk that has read one window in the old
-// collection and another in the new one would omit readings, or yield them twice:
-//
-//	old   10:00 ■■■  10:01 ■■■  10:02 ■■   ← the cursor, which left 10:02 out
-//	new   10:00 ■■■■■■■■        10:02 †    ← 10:02 alone: its readings are in 10:00 now
-//
-// The server itself ends a cursor of the old one. A window that is queried
-// separately then shows marks of the migration, and only in that case the walk asks
-// whether the name still belongs to the same collection.
-var errExchanged = errors.New("the collection was exchanged during a read")
-
-const (
-	// exchangeAttempts is how often a read that met an exchange is tried.
-	exchangeAttempts = 3
-	// queryPlanKilled ends the cursor of a renamed or dropped collection.
-	queryPlanKilled = 175
-	// migratedMark is in tombstones, and in w of parts with moved readings.
-	migratedMark = "migrated"
-)
-
-// lookUpCollection returns the UUID of the collection that has the stream's name,
-// empty if there is none, and remembers it.
-func (s *Store) lookUpCollection(ctx context.Context) (uuid bson.Binary, err error) {
-	info, err := s.Collection().Lookup(ctx)
-	if info != nil {
-		uuid = info.UUID
-	}
-	if err == nil {
-		s.collection.Store(&uuid)
-	}
-	return uuid, err
-}
-
-// exchanged makes the error of a read that met an exchange after it had yielded
-// something, or too often.
-func (s *Store) exchanged(err error) error {
-	return &telemetry.Error{
-		Kind: telemetry.Unavailable, Code: "stream_moved", RetryAfter: time.Second, Err: err,
-		Message: fmt.Sprintf("stream %q was migrated during the read, so the answer would be incomplete; ask again", s.Stream),
-	}
-}
-
-// meetsExchange reports whether an error says that the collection was exchanged.
-func meetsExchange(err error) bool {
-	return errors.Is(err, errExchanged) || store.HasCode(err, queryPlanKilled)
-}
-
-// sameCollection returns errExchanged if one of the documents, of a window that was
-// queried separately, was made by a migration after the walk began.
-func (w *walk) sameCollection(docs []bson.Raw) error {
-	if !slices.ContainsFunc(docs, wasMigrated) {
-		return nil
-	}
-	now, err := w.store.lookUpCollection(w.ctx)
-	if err == nil && !now.Equal(w.collection) {
-		err = errExchanged
-	}
-	return err
-}
-
-func wasMigrated(doc bson.Raw) bool {
-	_, top := doc.LookupErr(migratedMark)
-	_, part := doc.LookupErr("w", migratedMark)
-	return top == nil || part == nil
 }
 
 // Readings yields what is stored for the query, and what of q.Unstored is not,

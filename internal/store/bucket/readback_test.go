@@ -164,15 +164,17 @@ func TestStatisticsThatCannotBeTrueAreNotTrusted(t *testing.T) {
 	}
 }
 
-// TestTombstonesShowWhatIsStored has a document without readings whose w says
-// that they are elsewhere.
+// TestTombstonesShowWhatIsStored has what `brim migrate` of an earlier release made: a part
+// whose guard is its own, and a document without readings whose w says that they are stored.
 func TestTombstonesShowWhatIsStored(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	s := open(t, db, Config{})
 	moved, late := storetest.Reading("a", time.Minute, 1), storetest.Reading("a", 2*time.Minute, 2)
 	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "smoved", 1, moved), time.Hour))
-	_, err := db.Collection(storetest.Stream).InsertOne(t.Context(), bson.D{
+	_, err := db.Collection(storetest.Stream).UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "w", Value: bson.D{{Key: "migrated", Value: int64(1)}}}}}})
+	require.NoError(t, err)
+	_, err = db.Collection(storetest.Stream).InsertOne(t.Context(), bson.D{
 		{Key: "_id", Value: bson.D{{Key: "s", Value: "a"}, {Key: "b", Value: bson.NewDateTimeFromTime(storetest.Base)}, {Key: "g", Value: int32(300)}, {Key: "p", Value: int32(0)}}},
 		{Key: "bucketStart", Value: bson.NewDateTimeFromTime(storetest.Base)},
 		{Key: "bytes", Value: int32(0)}, {Key: "count", Value: int32(0)}, {Key: "measurements", Value: bson.A{}}, {Key: "sensorId", Value: "a"},

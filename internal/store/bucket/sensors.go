@@ -99,8 +99,11 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 	return store.Latest(sensor, unstored, func() (telemetry.Reading, bool, error) { return s.latest(ctx, sensor) })
 }
 
+// latestAttempts is how often the newest document is looked up.
+const latestAttempts = 3
+
 func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading, found bool, err error) {
-	for range exchangeAttempts {
+	for range latestAttempts {
 		id, _, stored, err := s.newest(ctx, sensor)
 		if err != nil || !stored {
 			return r, false, err
@@ -109,7 +112,7 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 		if err == nil && doc != nil {
 			r, found, err = lastReading(doc, sensor)
 		}
-		if err != nil || found { // otherwise it was removed or migrated in between
+		if err != nil || found { // otherwise it was removed in between
 			return r, found, err
 		}
 	}

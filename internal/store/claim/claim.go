@@ -56,7 +56,8 @@ const (
 	renewTimeout = 5 * time.Second     // less than trust: a renewal that took longer would be too old when confirmed
 	changes      = 2                   // of a beat that show that its holder runs: one may be its last
 	mostDrawn    = 1 << 16             // beats that are remembered
-	forgotten    = 30 * 24 * time.Hour // after which claims of holders that never came back are removed
+	forgotten    = 30 * 24 * time.Hour // after which claims of holders without a journal are removed
+	tidyEvery    = 10                  // renewals after which claims that nobody needs are removed
 )
 
 // Config says who claims, and what.
@@ -75,9 +76,15 @@ type Config struct {
 	// Unreachable returns the addresses of other holders that this process could not
 	// reach recently. They read it in the claims. Nil: there are none.
 	Unreachable func() []string
-	Logger      *slog.Logger          // nil: nothing is logged
-	Registerer  prometheus.Registerer // nil: metrics are kept and not registered
-	Now         func() time.Time      // nil: time.Now
+	// Places returns where the readings of a session go, by stream, for `brim move`: a
+	// collection, or a target if that is not known yet. Nil: nothing is known.
+	Places func(session string) map[string]string
+	// Unstored returns the sessions with readings that a later process has to store. Their
+	// claims remain when this one ends. Nil: there are none.
+	Unstored   func() []string
+	Logger     *slog.Logger          // nil: nothing is logged
+	Registerer prometheus.Registerer // nil: metrics are kept and not registered
+	Now        func() time.Time      // nil: time.Now
 }
 
 // Holder is a process that claims sessions.
@@ -99,6 +106,18 @@ type Holder struct {
 	LongWindows bool `bson:"long_windows"`
 	// Generations: it reads all collections of a stream; earlier releases read one.
 	Generations bool `bson:"generations"`
+	// Moves: it leaves out copies of readings that `brim move` is still making.
+	Moves bool `bson:"moves"`
+	// Writes says where new readings go, by stream.
+	Writes map[string]string `bson:"writes,omitempty"`
+}
+
+// ID names the process's journal, or without one the process.
+func (h *Holder) ID() string {
+	if h.Dir == "" {
+		return fmt.Sprintf("%s:%d", h.Host, h.Pid)
+	}
+	return h.Host + ":" + h.Dir
 }
 
 // sameLock reports whether both had the same file locked, so that one of them has
@@ -122,6 +141,9 @@ func (h *Holder) String() string {
 type HeldError struct {
 	Session string
 	By      Holder
+
+	// Abandoned: this process had sent nothing of the session, and never will, see Abandon.
+	Abandoned bool
 }
 
 // Error implements error.
@@ -152,6 +174,7 @@ type Claims struct {
 	sessions map[string]*session
 	drawn    []string  // the newest beats of this process, whether known to be in a document or not
 	untold   []string  // lost, and Lose did not return nil yet
+	stopped  bool      // Close has begun
 	failed   time.Time // when the last renewal failed, and with what
 	failure  error
 
@@ -173,7 +196,11 @@ type claimed struct {
 	Session     string   `bson:"_id"`
 	Beat        string   `bson:"beat"`
 	Unreachable []string `bson:"unreachable"`
-	Holder      `bson:",inline"`
+
+	Places    map[string]string `bson:"places,omitempty"` // see Config
+	Stopped   bool              `bson:"stopped"`          // the holder has ended, with readings left to store
+	Abandoned bool              `bson:"abandoned"`        // see Abandon
+	Holder    `bson:",inline"`
 }
 
 // New returns the claims of a process that has none yet; it does no I/O.
@@ -258,8 +285,10 @@ func (c *Claims) isFresh() bool {
 func (c *Claims) Run(ctx context.Context) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	c.removeForgotten(ctx)
-	for {
+	for round := 0; ; round++ {
+		if round%tidyEvery == 0 {
+			c.tidy(ctx)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -307,6 +336,11 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 	if len(others) > 0 {
 		return errWatching // a third process was quicker
 	}
+	for _, session := range c.cfg.Sessions() {
+		if s := c.sessions[session]; c.Lost(session) == nil && (s == nil || !s.ours) {
+			return errLostMeanwhile // it was drawn in place of one that was lost just now
+		}
+	}
 	c.held.Store(&begin)
 	c.release(ctx, inUse)
 	return nil
@@ -333,10 +367,14 @@ func (c *Claims) write(ctx context.Context, sessions []string) (others []string,
 		s := c.sessions[name]
 		// An upsert, so that each claim that does not match comes back as a
 		// separate error.
+		next := claimed{Session: name, Beat: beat, Unreachable: unreachable, Holder: c.cfg.Holder, Stopped: c.stopped}
+		if c.cfg.Places != nil {
+			next.Places = c.cfg.Places(name)
+		}
 		updates[i] = bson.D{
 			{Key: "q", Value: bson.D{{Key: "_id", Value: name}, {Key: "beat", Value: s.beat}}},
 			{Key: "u", Value: bson.D{
-				{Key: "$set", Value: claimed{Session: name, Beat: beat, Unreachable: unreachable, Holder: c.cfg.Holder}},
+				{Key: "$set", Value: next},
 				{Key: "$currentDate", Value: bson.D{{Key: "renewed", Value: true}}},
 			}},
 			{Key: "upsert", Value: true},
@@ -403,9 +441,9 @@ func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, e
 		case slices.Contains(c.drawn, theirs.Beat): // the answer to an earlier attempt was lost, or the database was restored
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
-		case s.ours:
-			c.lose(&HeldError{theirs.Session, theirs.Holder})
-		case c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience:
+		case s.ours, theirs.Abandoned:
+			c.lose(&HeldError{Session: theirs.Session, By: theirs.Holder, Abandoned: !s.ours})
+		case theirs.Stopped, c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience:
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
 		case s.watched == "":
@@ -414,7 +452,7 @@ func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, e
 			c.cfg.Logger.Info("a session of this journal is claimed by another process; waiting to see whether it still runs",
 				"session", theirs.Session, "by", theirs.String(), "at_most", patience)
 		case theirs.Beat != s.watched && s.changes+1 == changes:
-			return nil, &HeldError{theirs.Session, theirs.Holder}
+			return nil, &HeldError{Session: theirs.Session, By: theirs.Holder}
 		case theirs.Beat != s.watched:
 			s.watched, s.since, s.changes = theirs.Beat, now, s.changes+1
 			err = errWatching
@@ -430,6 +468,7 @@ func (c *Claims) lose(e *HeldError) {
 	lost := maps.Clone(*c.lost.Load())
 	lost[e.Session] = e
 	c.lost.Store(&lost)
+	c.held.Store(nil) // the session in place of this one is not claimed yet
 	c.losses.Inc()
 	delete(c.sessions, e.Session)
 	c.untold = append(c.untold, e.Session)
@@ -475,16 +514,29 @@ func (c *Claims) remove(ctx context.Context, deletes bson.A) {
 	}
 }
 
-// removeForgotten removes claims of processes that never came back, by MongoDB's
-// clock alone.
-func (c *Claims) removeForgotten(ctx context.Context) {
+// tidy removes claims that are not needed, by MongoDB's clock alone: those of earlier processes
+// with this journal whose sessions it no longer holds, and those of processes without a journal
+// that never came back. Others with a journal stay, since it may hold readings, see Uses.
+func (c *Claims) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	old := bson.D{{Key: "$lt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", forgotten.Milliseconds()}}}}}}
-	c.remove(ctx, bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "$expr", Value: old}}}, {Key: "limit", Value: 0}}})
+	before := func(age time.Duration) bson.E {
+		return bson.E{Key: "$expr", Value: bson.D{{Key: "$lt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", age.Milliseconds()}}}}}}}
+	}
+	deletes := bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "dir", Value: bson.D{{Key: "$exists", Value: false}}}, before(forgotten)}}, {Key: "limit", Value: 0}}}
+	if h := &c.cfg.Holder; h.Lock != "" {
+		// The journal's sessions are known, since this process has its lock.
+		deletes = append(deletes, bson.D{{Key: "q", Value: bson.D{
+			{Key: "host", Value: h.Host}, {Key: "dir", Value: h.Dir}, {Key: "lock", Value: h.Lock},
+			{Key: "_id", Value: bson.D{{Key: "$nin", Value: c.cfg.Sessions()}}},
+			{Key: "abandoned", Value: bson.D{{Key: "$ne", Value: true}}}, before(patience),
+		}}, {Key: "limit", Value: 0}})
+	}
+	c.remove(ctx, deletes)
 }
 
-// Close releases all claims, within ctx. Nothing may be written afterwards.
+// Close releases the claims, within ctx, but for those of sessions with readings that a later
+// process has to store. Nothing may be written afterwards.
 func (c *Claims) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -492,7 +544,15 @@ func (c *Claims) Close(ctx context.Context) {
 		return // claims that are not released expire
 	}
 	defer c.end()
-	c.release(ctx, nil)
+	var kept []string
+	if c.cfg.Unstored != nil {
+		kept = slices.DeleteFunc(c.cfg.Unstored(), func(name string) bool { return c.sessions[name] == nil || !c.sessions[name].ours })
+	}
+	c.stopped = true
+	if _, err := c.write(ctx, kept); err != nil {
+		c.cfg.Logger.Debug("mark claims on sessions as those of a daemon that has stopped", "err", err)
+	}
+	c.release(ctx, kept)
 }
 
 // A Store writes pending rows, see queue.Store.
@@ -534,7 +594,9 @@ func (g *guarded) Write(ctx context.Context, writes []*batch.Pending) {
 	for _, s := range writes {
 		if slices.Contains(g.claims.cfg.LostBefore, s.Session) {
 			s.Verdict, s.Err = batch.Poison, errLostBefore
-		} else if err := g.claims.Lost(s.Session); err != nil {
+		} else if err := (*lost)[s.Session]; err != nil && err.Abandoned {
+			s.Verdict, s.Err = batch.Poison, errLostBefore
+		} else if err != nil {
 			s.Verdict, s.Err = batch.Wait, err
 		} else {
 			good = append(good, s)

@@ -337,14 +337,27 @@ func TestEachCommandOfAWriteNeedsTheClaim(t *testing.T) {
 	assert.ErrorIs(t, writes[1].Err, errLostMeanwhile)
 }
 
+// TestOldClaimsAreRemoved: those that nobody needs. Another journal may hold readings for ever.
 func TestOldClaimsAreRemoved(t *testing.T) {
 	t.Parallel()
 	db := fresh(t)
 	p := newProcess(db, 1, "1:1", "s")
+	p.cfg.Holder.Dir = "/journal"
 	require.NoError(t, p.Ensure(t.Context()))
-	old := bson.D{{Key: "_id", Value: "old"}, {Key: "renewed", Value: time.Now().Add(-forgotten - time.Hour)}}
-	_, err := db.Collection(Collection).InsertOne(t.Context(), old)
-	require.NoError(t, err)
-	p.removeForgotten(t.Context())
-	assert.Equal(t, map[string]int{"s": 1}, claims(t, db))
+	add := func(name string, age time.Duration, more ...bson.E) {
+		_, err := db.Collection(Collection).InsertOne(t.Context(), append(bson.D{{Key: "_id", Value: name}, {Key: "renewed", Value: time.Now().Add(-age)}}, more...))
+		require.NoError(t, err)
+	}
+	ours := []bson.E{{Key: "host", Value: p.cfg.Holder.Host}, {Key: "dir", Value: "/journal"}, {Key: "lock", Value: "1:1"}}
+	add("without a journal", forgotten+time.Hour)
+	add("stored by an earlier process", time.Hour, ours...)
+	add("abandoned", time.Hour, append(ours, bson.E{Key: "abandoned", Value: true})...)
+	add("maybe alive", 0, ours...)
+	add("another journal", forgotten+time.Hour, bson.E{Key: "dir", Value: "/other"})
+	p.tidy(t.Context())
+	var left []string
+	for name := range claims(t, db) {
+		left = append(left, name)
+	}
+	assert.ElementsMatch(t, []string{"s", "abandoned", "maybe alive", "another journal"}, left)
 }

@@ -58,7 +58,7 @@ func (o *others) living(found []claimed, own *Holder, now time.Time) (out []Othe
 	o.read, o.beats = now, make(map[string]heldBeat, len(found))
 	for i := range found {
 		f := &found[i]
-		if own.isProcess(&f.Holder) {
+		if own.isProcess(&f.Holder) || f.Stopped || f.Abandoned || isLease(f.Session) {
 			continue
 		}
 		seen, known := before[f.Session]

@@ -24,7 +24,8 @@
 //
 // With one generation, a call costs no more than that of its store.
 //
-// registry.go has the list, read.go merges what the generations answer.
+// registry.go has the list, read.go merges what the generations answer, move.go empties
+// generations into another one.
 package generation
 
 import (
@@ -67,6 +68,9 @@ type Config struct {
 	// Earlier are the targets of sessions of earlier processes whose readings the journal
 	// holds. Sessions that are missing here have the target of this process.
 	Earlier map[string]Target
+	// Sessions returns the sessions with readings that are not stored, and others. Nil: all of
+	// Earlier have some.
+	Sessions func() []string
 	// ReadGenerations reports whether all daemons of the stream know generations. Until then,
 	// none is added. Nil: they do.
 	ReadGenerations func() bool
@@ -103,6 +107,7 @@ type routes struct {
 	current one
 	earlier map[string]one // by session, if it is not current
 	all     []one          // each once
+	names   map[one]string // collections
 }
 
 // New checks cfg; it does no I/O.
@@ -205,7 +210,8 @@ func (s *Store) Prepare(ctx context.Context) error {
 	s.preparing.Lock()
 	defer s.preparing.Unlock()
 	wanted := []Target{s.target()}
-	for _, t := range s.cfg.Earlier {
+	earlier := s.earlier()
+	for _, t := range earlier {
 		if !slices.Contains(wanted, t) {
 			wanted = append(wanted, t)
 		}
@@ -219,7 +225,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 	if s.cfg.Rollup > 0 && len(list.Generations) > 1 {
 		return &store.MismatchError{
 			Collection: list.Generations[1].Collection, What: "readings of", Have: "stream " + s.cfg.Stream, Want: "rollups, which need a single collection",
-			Hint: "start all daemons of the stream without rollup",
+			Hint: "start all daemons of the stream without rollup, or move all readings into one collection with `brim move " + s.cfg.Stream + "`",
 		}
 	}
 	current, err := s.fitting(list, s.target())
@@ -233,9 +239,12 @@ func (s *Store) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := &routes{current: now.ones[current], earlier: make(map[string]one)}
+	r := &routes{current: now.ones[current], earlier: make(map[string]one), names: make(map[one]string)}
+	for i, of := range now.ones {
+		r.names[of] = now.list.Generations[i].Collection
+	}
 	r.all = append(r.all, r.current)
-	for session, t := range s.cfg.Earlier {
+	for session, t := range earlier {
 		i, err := s.fitting(list, t)
 		if err != nil {
 			return err
@@ -248,6 +257,9 @@ func (s *Store) Prepare(ctx context.Context) error {
 		}
 	}
 	for i, of := range now.ones {
+		if now.list.Generations[i].Moving != nil {
+			continue
+		}
 		if !slices.Contains(r.all, of) && list.gone[now.list.Generations[i].Collection] {
 			continue // removed by hand; nothing of it is needed
 		}
@@ -257,6 +269,20 @@ func (s *Store) Prepare(ctx context.Context) error {
 	}
 	s.routes.Store(r)
 	return nil
+}
+
+// earlier returns the targets of earlier sessions with readings that are not stored.
+func (s *Store) earlier() map[string]Target {
+	if s.cfg.Sessions == nil {
+		return s.cfg.Earlier
+	}
+	out := make(map[string]Target)
+	for _, session := range s.cfg.Sessions() {
+		if t, ok := s.cfg.Earlier[session]; ok {
+			out[session] = t
+		}
+	}
+	return out
 }
 
 // mayAdd returns why no generation can be added now.
@@ -295,7 +321,7 @@ func (s *Store) name(g *Generation) error {
 	defer s.mu.Unlock()
 	if s.current.Collection != "" {
 		if s.ones[g.Collection] != s.own {
-			return fmt.Errorf("stream %q: the list of its collections was changed by hand: restart the daemon", s.cfg.Stream)
+			return fmt.Errorf("stream %q: its readings were moved into another collection; restart the daemon", s.cfg.Stream)
 		}
 		return nil
 	}
@@ -324,7 +350,13 @@ func (s *Store) Stands(ctx context.Context) error {
 	if r == nil {
 		return store.ErrNotPrepared
 	}
-	for _, of := range r.all {
+	needed := []one{r.current}
+	for session := range s.earlier() {
+		if of, other := r.earlier[session]; other && !slices.Contains(needed, of) {
+			needed = append(needed, of)
+		}
+	}
+	for _, of := range needed {
 		if err := of.Stands(ctx); err != nil {
 			return err
 		}
@@ -365,6 +397,15 @@ func (r *routes) of(session string) one {
 		return to
 	}
 	return r.current
+}
+
+// PlaceOf returns the collection that readings of this journal's sessions are written to; before
+// the stream is prepared, their target.
+func (s *Store) PlaceOf(session string) string {
+	if r := s.routes.Load(); r != nil {
+		return r.names[r.of(session)]
+	}
+	return s.TargetOf(session)
 }
 
 // TargetOf returns the target of this journal's sessions, for telemetry.Unstored.

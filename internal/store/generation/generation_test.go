@@ -216,18 +216,41 @@ func TestARecompressedCollection(t *testing.T) {
 	require.ErrorAs(t, daemon(t, db, Target{store.TimeSeries, store.Zstd}, map[string]Target{"s1": zstd()}).Prepare(t.Context()), &mismatch)
 }
 
-// TestNothingIsAdded while a command works on the stream, or daemons would not read it.
+// TestUnfinishedWorkOfAnEarlierReleaseIsRefused: its collection may be renamed or fenced, so that
+// nothing is created or written, also if the settings are as before.
+func TestUnfinishedWorkOfAnEarlierReleaseIsRefused(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	work := db.Collection(store.MaintenanceName)
+	_, err := work.InsertOne(t.Context(), bson.D{{Key: "_id", Value: storetest.Stream}, {Key: "kind", Value: "recompress"}, {Key: "phase", Value: "swap"}})
+	require.NoError(t, err)
+	refused := func() {
+		var mismatch *store.MismatchError
+		require.ErrorAs(t, daemon(t, db, snappy(), nil).Prepare(t.Context()), &mismatch)
+		require.ErrorContains(t, mismatch, "an unfinished `brim recompress` in phase swap")
+		require.ErrorContains(t, mismatch, "with the release that began it")
+	}
+	refused()
+	names, err := db.ListCollectionNames(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.Equal(t, []string{store.MaintenanceName}, names)
+
+	phase := func(to string) {
+		_, err := work.UpdateByID(t.Context(), storetest.Stream, bson.D{{Key: "$set", Value: bson.D{{Key: "phase", Value: to}}}})
+		require.NoError(t, err)
+	}
+	phase("done")
+	prepared(t, db, snappy(), nil)
+	prepared(t, db, zstd(), nil)
+	phase("swap")
+	refused()
+}
+
+// TestNothingIsAdded while daemons would not read it.
 func TestNothingIsAdded(t *testing.T) {
 	t.Parallel()
 	db := mongodtest.Database(t)
 	prepared(t, db, snappy(), nil)
-	_, err := db.Collection(store.MaintenanceName).InsertOne(t.Context(), bson.D{{Key: "_id", Value: storetest.Stream}, {Key: "kind", Value: "recompress"}, {Key: "phase", Value: "copy"}})
-	require.NoError(t, err)
-	var mismatch *store.MismatchError
-	require.ErrorAs(t, daemon(t, db, zstd(), nil).Prepare(t.Context()), &mismatch)
-	require.Contains(t, mismatch.Hint, "`brim recompress` of the stream is under way")
-	prepared(t, db, snappy(), nil) // as before
-	require.NoError(t, db.Collection(store.MaintenanceName).Drop(t.Context()))
 	older := daemon(t, db, zstd(), nil)
 	older.cfg.ReadGenerations = func() bool { return false }
 	require.ErrorIs(t, older.Prepare(t.Context()), errOlderDaemons)
@@ -274,13 +297,13 @@ func TestADeletionThatFailsHalfway(t *testing.T) {
 	t.Parallel()
 	s := daemon(t, mongodtest.Database(t), snappy(), nil)
 	denied := &telemetry.Error{Kind: telemetry.Forbidden, Code: "delete_not_granted", Message: "nothing was deleted"}
-	s.seen.Store(&seen{list: &List{}, ones: []one{fake{}, fake{err: denied}}, at: time.Now()})
+	s.seen.Store(&seen{list: &List{Generations: make([]Generation, 2)}, ones: []one{fake{}, fake{err: denied}}, at: time.Now()})
 	_, err := s.Delete(t.Context(), "s")
 	var failed *telemetry.Error
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, "delete_not_granted", failed.Code)
 	assert.Contains(t, failed.Message, "deleted from 1 of the stream's collections, not yet from the others; repeat the request once the daemon's MongoDB user has the action remove")
-	s.seen.Store(&seen{list: &List{}, ones: []one{fake{err: denied}, fake{}}, at: time.Now()})
+	s.seen.Store(&seen{list: &List{Generations: make([]Generation, 2)}, ones: []one{fake{err: denied}, fake{}}, at: time.Now()})
 	_, err = s.Delete(t.Context(), "s")
 	require.ErrorIs(t, err, denied)
 }

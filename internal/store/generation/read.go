@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,53 @@ func (s *Store) forSensor(ctx context.Context, sensor string) (*seen, error) {
 	return n, nil
 }
 
+// errMoved says that an answer may lack readings.
+func errMoved(stream string, err error) error {
+	return &telemetry.Error{
+		Kind: telemetry.Unavailable, Code: "stream_moved", RetryAfter: time.Second, Err: err,
+		Message: fmt.Sprintf("readings of stream %q were moved into another collection during the read, so the answer would be incomplete; ask again", stream),
+	}
+}
+
+// check ends an answer from several generations. A collection is dropped some time after it
+// left the list, so an answer that took longer may have missed its readings: then check returns
+// an error in place of err, which may be nil.
+func (s *Store) check(ctx context.Context, n *seen, err error) error {
+	now := time.Now() // a machine that was suspended shows it by the wall clock alone
+	if len(n.ones) == 1 || max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < settle {
+		return err
+	}
+	list, failed := Read(ctx, s.cfg.Database, s.cfg.Stream)
+	if failed != nil || list == nil {
+		return cmp.Or(err, failed)
+	}
+	for _, g := range n.list.Generations {
+		if slices.ContainsFunc(list.Moved, func(m Moved) bool { return m.Collection == g.Collection && m.Dropped }) {
+			return errMoved(s.cfg.Stream, err)
+		}
+	}
+	return err
+}
+
+// checked adds check to an answer.
+func checked[T any](ctx context.Context, s *Store, n *seen, of iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		for item, err := range of {
+			if err != nil {
+				yield(none, s.check(ctx, n, err))
+				return
+			}
+			if !yield(item, nil) {
+				return
+			}
+		}
+		if err := s.check(ctx, n, nil); err != nil {
+			yield(none, err)
+		}
+	}
+}
+
 // learn makes the list, read at a time, the one for queries.
 func (s *Store) learn(list *List, at time.Time) (*seen, error) {
 	s.mu.Lock()
@@ -114,6 +162,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 			yield(telemetry.Reading{}, err)
 			return
 		}
+		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.ones) == 1 {
 			n.ones[0].Readings(ctx, q)(yield)
 			return
@@ -128,12 +177,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 		if q.LastWins {
 			all = joined(all, func(a, b telemetry.Reading) bool { return a.Time.Equal(b.Time) }, lastWins)
 		}
-		left := q.Limit
-		for r, err := range all {
-			if left--; !yield(r, err) || err != nil || left == 0 {
-				return
-			}
-		}
+		checked(ctx, s, n, first(all, q.Limit))(yield)
 	}
 }
 
@@ -162,6 +206,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			yield(telemetry.Summary{}, err)
 			return
 		}
+		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.ones) == 1 || q.Gone { // only the first can have rollups
 			n.ones[0].Summary(ctx, q)(yield)
 			return
@@ -178,7 +223,8 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			of[i] = n.ones[i].Summary(ctx, part)
 		}
 		all := merged(of, func(a, b telemetry.Summary) int { return cmp.Compare(a.Start, b.Start) })
-		joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)(yield)
+		all = joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)
+		checked(ctx, s, n, all)(yield)
 	}
 }
 
@@ -194,20 +240,17 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 		for i, one := range n.ones {
 			of[i] = one.Sensors(ctx, q)
 		}
-		if len(of) == 1 {
+		if len(of) == 1 && len(n.list.Moved) == 0 {
 			of[0](yield)
 			return
 		}
 		all := merged(of, func(a, b telemetry.SensorSeen) int { return strings.Compare(a.Sensor, b.Sensor) })
-		left := q.Limit
-		for one, err := range joined(all, func(a, b telemetry.SensorSeen) bool { return a.Sensor == b.Sensor }, func(a, b telemetry.SensorSeen) telemetry.SensorSeen {
+		all = joined(all, func(a, b telemetry.SensorSeen) bool { return a.Sensor == b.Sensor }, func(a, b telemetry.SensorSeen) telemetry.SensorSeen {
 			a.Newest = max(a.Newest, b.Newest)
 			return a
-		}) {
-			if left--; !yield(one, err) || err != nil || left == 0 {
-				return
-			}
-		}
+		})
+		all = without(all, func(one telemetry.SensorSeen) (bool, error) { return s.deleted(ctx, n, one.Sensor) })
+		checked(ctx, s, n, first(all, q.Limit))(yield)
 	}
 }
 
@@ -216,6 +259,10 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 	n, err := s.forSensor(ctx, sensor)
 	if err != nil {
 		return 0, false, err
+	}
+	if len(n.list.deletedFrom(sensor)) > 0 {
+		r, found, err := s.last(ctx, n, sensor)
+		return r.Time.UnixMilli(), found, err
 	}
 	for _, of := range n.ones {
 		at, there, err := of.Newest(ctx, sensor)
@@ -236,10 +283,14 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 	if err != nil {
 		return r, false, err
 	}
-	if len(n.ones) == 1 {
+	gone := len(n.list.deletedFrom(sensor)) > 0
+	if len(n.ones) == 1 && !gone {
 		return n.ones[0].Latest(ctx, sensor, unstored)
 	}
 	return store.Latest(sensor, unstored, func() (r telemetry.Reading, found bool, err error) {
+		if gone {
+			return s.last(ctx, n, sensor)
+		}
 		for _, of := range n.ones {
 			one, there, err := of.Latest(ctx, sensor, nil)
 			if err != nil {
@@ -253,14 +304,30 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 	})
 }
 
-// Delete implements read.Source.
+// Delete implements read.Source. Readings that are being moved are deleted in their
+// former collection first, so that a copy is either deleted here, or made after that and
+// removed by the mover, see Mover.
 func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 	n, err := s.forSensor(ctx, sensor)
 	if err != nil {
 		return 0, err
 	}
-	sum, unknown := int64(0), false
-	for i, of := range n.ones {
+	order := make([]int, len(n.ones))
+	for i := range order {
+		order[i] = i
+	}
+	moving := func(i int) int {
+		if n.list.Generations[i].Moving != nil {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(moving(a), moving(b)), cmp.Compare(s.written(n.ones[a]), s.written(n.ones[b])))
+	})
+	sum, unknown := int64(0), slices.ContainsFunc(order, func(i int) bool { return moving(i) == 0 }) // copies are counted, too
+	for i, at := range order {
+		of := n.ones[at]
 		deleted, err := of.Delete(ctx, sensor)
 		if err != nil {
 			return 0, deletedInPart(err, i)
@@ -272,6 +339,40 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 		return -1, nil
 	}
 	return sum, nil
+}
+
+// last returns the sensor's last stored reading by reading all, for a sensor of which copies are
+// left that are not part of answers.
+func (s *Store) last(ctx context.Context, n *seen, sensor string) (last telemetry.Reading, found bool, err error) {
+	q := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: n.list.hidden(sensor)}
+	for _, of := range n.ones {
+		for r, err := range of.Readings(ctx, q) {
+			if err != nil {
+				return last, false, err
+			}
+			if !found || !r.Time.Before(last.Time) {
+				last, found = r, true
+			}
+		}
+	}
+	return last, found, nil
+}
+
+// deleted reports whether all that is left of a sensor are such copies.
+func (s *Store) deleted(ctx context.Context, n *seen, sensor string) (bool, error) {
+	if len(n.list.deletedFrom(sensor)) == 0 {
+		return false, nil
+	}
+	_, found, err := s.last(ctx, n, sensor)
+	return !found, err
+}
+
+// written is 1 for the generation that this process writes, and 0 for others.
+func (s *Store) written(of one) int {
+	if of == s.own {
+		return 1
+	}
+	return 0
 }
 
 // deletedInPart returns err, with a message that is right if some generations are emptied.
@@ -334,6 +435,38 @@ func merged[T any](of []iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2
 				heads[first].item = item
 			default:
 				heads = append(heads[:first], heads[first+1:]...)
+			}
+		}
+	}
+}
+
+// first yields as many items; 0: all.
+func first[T any](of iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for item, err := range of {
+			if !yield(item, err) || err != nil {
+				return
+			}
+			if limit--; limit == 0 {
+				return
+			}
+		}
+	}
+}
+
+// without leaves items out.
+func without[T any](of iter.Seq2[T, error], which func(T) (bool, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for item, err := range of {
+			out := false
+			if err == nil {
+				out, err = which(item)
+			}
+			if err == nil && out {
+				continue
+			}
+			if !yield(item, err) || err != nil {
+				return
 			}
 		}
 	}

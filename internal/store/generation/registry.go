@@ -35,6 +35,43 @@ type Generation struct {
 	// Was are targets that the collection had before `brim recompress` or `brim migrate`.
 	// Readings for them may be stored in it.
 	Was []Target `bson:"was,omitempty" json:"-"`
+	// Moving is set while its readings are moved into another generation. Then nothing is
+	// written to it.
+	Moving *Moving `bson:"moving,omitempty" json:"moving,omitempty"`
+}
+
+// Moving says how far the readings of a generation are copied.
+type Moving struct {
+	Into string      `bson:"into" json:"into"` // collection of another generation
+	UUID bson.Binary `bson:"uuid" json:"-"`    // of the collection that is moved
+	As   Form        `bson:"as" json:"-"`
+	// Released: no daemon has readings left for it, nor will one have. Before that nothing is
+	// copied.
+	Released bool   `bson:"released" json:"-"`
+	Done     string `bson:"done" json:"-"` // up to this sensor, all readings are copied
+	// Deleted becomes that of Moved.
+	Deleted []string `bson:"deleted,omitempty" json:"-"`
+}
+
+// A Form is what buckets are like that are made of a time series. It stays the same for a whole
+// move.
+type Form struct {
+	Seconds     int          `bson:"seconds"` // granularity
+	Format      store.Format `bson:"format"`
+	MaxReadings int          `bson:"max_readings"`
+	MaxBytes    int          `bson:"max_bytes"`
+	View        bool         `bson:"view"` // they are shown by the flat view, which cannot read compressed blocks
+}
+
+// A Moved is a former generation, whose readings are in another one.
+type Moved struct {
+	Collection string      `bson:"collection"`
+	UUID       bson.Binary `bson:"uuid"`
+	Into       string      `bson:"into"`
+	Dropped    bool        `bson:"dropped"` // or it is about to be
+	// Deleted are sensors that were deleted while they were copied into a time series. Queries
+	// leave the copies out.
+	Deleted []string `bson:"deleted,omitempty"`
 }
 
 // State is that of a generation.
@@ -52,13 +89,50 @@ type List struct {
 	Version     int64        `bson:"version"` // of the list, which changes with each change
 	Last        int          `bson:"last"`    // the highest number of a generation ever
 	Generations []Generation `bson:"generations"`
+	Moved       []Moved      `bson:"moved,omitempty"`
 
 	gone map[string]bool // collections that do not exist
 }
 
 // find returns the generation that a target has, -1 if there is none.
 func (l *List) find(t Target) int {
-	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.fits(t) })
+	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Moving == nil && g.fits(t) })
+}
+
+// named returns the generation with a collection, -1 if there is none.
+func (l *List) named(collection string) int {
+	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Collection == collection })
+}
+
+// Of returns the collection that a target has, that of the newest generation if it has none.
+func (l *List) Of(t Target) string {
+	if i := l.find(t); i >= 0 {
+		return l.Generations[i].Collection
+	}
+	return l.Generations[len(l.Generations)-1].Collection
+}
+
+// hidden returns the collections whose copies are not part of answers about the sensor: those of
+// the list, whether they are being moved or will be while the answer is read, and those that the
+// sensor was deleted from.
+func (l *List) hidden(sensor string) (out []string) {
+	if len(l.Generations) > 1 {
+		for i := range l.Generations {
+			out = append(out, l.Generations[i].Collection)
+		}
+	}
+	return append(out, l.deletedFrom(sensor)...)
+}
+
+// deletedFrom returns the collections from which copies of a sensor are left in a time series,
+// although it was deleted.
+func (l *List) deletedFrom(sensor string) (out []string) {
+	for i := range l.Moved {
+		if m := &l.Moved[i]; slices.Contains(m.Deleted, sensor) {
+			out = append(out, m.Collection)
+		}
+	}
+	return out
 }
 
 // Written returns the generation that a daemon with the target writes; where there is none, the
@@ -75,6 +149,12 @@ func (g *Generation) fits(t Target) bool {
 	return slices.ContainsFunc(append([]Target{g.Target}, g.Was...), func(have Target) bool {
 		return have.Storage == t.Storage && (have.Compressor == t.Compressor || have.Compressor == "" || t.Compressor == "")
 	})
+}
+
+// isTarget reports whether a place of claim.Config is a target that the generation fits, and not
+// the name of a collection.
+func (g *Generation) isTarget(place string) bool {
+	return strings.Contains(place, "/") && g.fits(ParseTarget(place))
 }
 
 // Read returns a stream's list, nil if it has none yet.
@@ -97,7 +177,7 @@ type registry struct {
 	database *mongo.Database
 	stream   string
 	rollups  bool          // the stream has them, so it stays in one collection
-	pause    time.Duration // before a new generation is written
+	pause    time.Duration // until all daemons have read a change
 }
 
 // errRaced says that another daemon changed the list at the same moment.
@@ -120,6 +200,9 @@ func (r *registry) ensure(ctx context.Context, wanted []Target, mayAdd func() er
 }
 
 func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func() error) (*List, error) {
+	if err := r.checkWork(ctx); err != nil {
+		return nil, err
+	}
 	list, err := Read(ctx, r.database, r.stream)
 	if err == nil && list == nil {
 		list, err = r.takeOver(ctx, wanted[0])
@@ -135,7 +218,7 @@ func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func(
 		if list.find(t) >= 0 {
 			continue
 		}
-		if err := r.checkAdd(ctx, list, t, mayAdd); err != nil {
+		if err := r.checkAdd(list, t, mayAdd); err != nil {
 			return nil, err
 		}
 		list.Last++
@@ -172,7 +255,8 @@ func (r *registry) change(ctx context.Context, list *List) error {
 	result, err := r.database.Collection(Collection).UpdateOne(ctx,
 		bson.D{{Key: "_id", Value: r.stream}, {Key: "version", Value: was}},
 		bson.D{{Key: "$set", Value: bson.D{
-			{Key: "version", Value: list.Version}, {Key: "last", Value: list.Last}, {Key: "generations", Value: list.Generations},
+			{Key: "version", Value: list.Version}, {Key: "last", Value: list.Last},
+			{Key: "generations", Value: list.Generations}, {Key: "moved", Value: list.Moved},
 		}}})
 	switch {
 	case err != nil:
@@ -204,9 +288,6 @@ func (r *registry) takeOver(ctx context.Context, wanted Target) (*List, error) {
 		}
 	}
 	if len(list.Generations) == 0 {
-		if err := (store.Collection{Database: r.database, Name: r.stream}).MayCreate(ctx); err != nil {
-			return nil, err
-		}
 		list.Generations = []Generation{{Collection: r.stream, Target: wanted, State: Open}}
 	}
 	_, err = r.database.Collection(Collection).InsertOne(ctx, list)
@@ -234,7 +315,8 @@ func numberOf(stream, collection string) int {
 // nameOf returns the name of the collection of a later generation.
 func nameOf(stream string, number int) string { return stream + ".g" + strconv.Itoa(number) }
 
-// reconcile records what `brim recompress` and `brim migrate` have made of collections since. One
+// reconcile records what `brim recompress` and `brim migrate` of an earlier release, or a restored
+// dump, have made of collections since. One
 // that was dropped holds nothing, and may be made as it was.
 func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) error {
 	changed := false
@@ -248,7 +330,7 @@ func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) err
 		}
 		if info == nil {
 			list.gone[g.Collection] = true
-			if slices.Contains(g.Was, wanted) && c.MayCreate(ctx) == nil {
+			if slices.Contains(g.Was, wanted) {
 				g.Target, changed = wanted, true
 				g.Was = slices.DeleteFunc(g.Was, func(t Target) bool { return t == wanted })
 			}
@@ -271,7 +353,7 @@ func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) err
 }
 
 // checkAdd returns why no generation can be added for the target.
-func (r *registry) checkAdd(ctx context.Context, list *List, t Target, mayAdd func() error) error {
+func (r *registry) checkAdd(list *List, t Target, mayAdd func() error) error {
 	first := &list.Generations[0]
 	mismatch := &store.MismatchError{Collection: first.Collection, What: "storage", Have: first.String(), Want: t.String()}
 	if r.rollups {
@@ -284,19 +366,25 @@ func (r *registry) checkAdd(ctx context.Context, list *List, t Target, mayAdd fu
 			"`brim journal replay --retarget` stores them, some perhaps twice"
 		return mismatch
 	}
+	return mayAdd()
+}
+
+// checkWork returns an error while `brim recompress` or `brim migrate` of an earlier release is
+// unfinished: its collection may refuse writes, or have another name.
+func (r *registry) checkWork(ctx context.Context) error {
 	var work struct {
 		Kind  string `bson:"kind"`
 		Phase string `bson:"phase"`
 	}
 	err := r.database.Collection(store.MaintenanceName).FindOne(ctx, bson.D{{Key: "_id", Value: r.stream}}).Decode(&work)
 	switch {
-	case errors.Is(err, mongo.ErrNoDocuments):
-		return mayAdd()
+	case errors.Is(err, mongo.ErrNoDocuments) || err == nil && work.Phase == "done":
+		return nil
 	case err != nil:
-		return fmt.Errorf("look up whether work on stream %q is under way: %w", r.stream, err)
-	case work.Phase == "done":
-		return mayAdd()
+		return fmt.Errorf("look up unfinished work on stream %q in collection %q: %w", r.stream, store.MaintenanceName, err)
 	}
-	mismatch.Hint = fmt.Sprintf("a `brim %s` of the stream is under way: finish it, or end it with --abort, with the release that began it and with the former settings; then change them", work.Kind)
-	return mismatch
+	return &store.MismatchError{
+		Collection: r.stream, What: "an unfinished", Have: "`brim " + work.Kind + "` in phase " + work.Phase, Want: "none",
+		Hint: "finish it, or end it with --abort, with the release that began it and with the former settings; then start this release",
+	}
 }

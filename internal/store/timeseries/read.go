@@ -95,13 +95,17 @@ func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.
 		// The order is that of time alone. With another key the server would gather and sort
 		// everything, where it now follows the index and unpacks as much as is read.
 		find.SetSort(bson.D{{Key: timeField, Value: 1}}).SetAllowDiskUse(true)
+		hidden := make([]origin, len(q.Hidden))
+		for i, collection := range q.Hidden {
+			hidden[i] = originOf(collection)
+		}
 		for doc, err := range s.Each(ctx, filter(q), find, 0) {
 			if err != nil {
 				yield(nil, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err))
 				return
 			}
 			at, _ := doc.Lookup(timeField).DateTimeOK()
-			if at < q.From {
+			if at < q.From || isCopy(doc, int64(at), hidden) {
 				continue
 			}
 			if at >= q.To || !yield(doc, nil) {
@@ -159,7 +163,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			}
 		}
 		projection := bson.D{{Key: metaField, Value: 0}}
-		if len(q.Unstored) == 0 {
+		if len(q.Unstored)+len(q.Hidden) == 0 {
 			projection = append(projection, bson.E{Key: "_id", Value: 0})
 		}
 		last := int64(math.MinInt64)

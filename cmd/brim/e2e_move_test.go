@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+)
+
+// TestMove has a stream change its storage and leaves it one collection. What `brim move` does
+// is tested in internal/store/generation.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	db := mongodtest.Database(t)
+	site := onShared(t, db)
+	mongo := site[:4]
+	a := startBrim(t, site...).awaitStorage()
+	code, answer := a.post("/v1/readings", `[{"sensorId":"a","ts":1795000000000,"fields":{"n":1}},{"sensorId":"b","ts":1795000000000,"fields":{"n":2}}]`)
+	require.Equal(t, http.StatusOK, code, answer)
+	move := func(more ...string) outcome {
+		return runBrim(t, nil, append(append([]string{"move", "readings", "--admin", "127.0.0.1:1"}, mongo...), more...)...)
+	}
+	got := move()
+	require.NoError(t, got.err)
+	assert.Equal(t, "stream readings has one collection: there is nothing to move\n", got.stdout)
+	require.Zero(t, a.Stop())
+
+	other := startBrim(t, append(onShared(t, db), "--compressor", "zstd")...).awaitStorage()
+	got = runBrim(t, nil, "move", "readings", "--admin", other.Admin, "--output", "json")
+	require.NoError(t, got.err, got.stderr)
+	var result moveResult
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &result), got.stdout)
+	require.Len(t, result.Moved, 1)
+	assert.Equal(t, []any{"readings", "readings.g2", int64(2)}, []any{result.Moved[0].Collection, result.Moved[0].Into, result.Moved[0].Readings})
+	names, err := db.ListCollectionNames(t.Context(), map[string]any{"name": map[string]any{"$in": []string{"readings", "readings.g2"}}})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"readings.g2"}, names)
+	query := runBrim(t, nil, "query", "--url", "http://"+other.HTTP, "--from", "2026-01-01", "--output", "ndjson", "b")
+	require.NoError(t, query.err)
+	assert.Equal(t, `{"sensorId":"b","ts":"2026-11-18T11:06:40.000Z","fields":{"n":2}}`, strings.TrimSpace(query.stdout))
+
+	got = move("--abandon", "nobody:/journal")
+	assert.ErrorContains(t, got.err, `no daemon "nobody:/journal" has readings for stream "readings"`)
+	var usage config.UsageError
+	for _, wrong := range [][]string{{"--stream", "readings"}, {"--rate", "1"}, {"more"}} {
+		assert.ErrorAs(t, move(wrong...).err, &usage, wrong)
+	}
+	got = runBrim(t, nil, append([]string{"move", "none", "--admin", "127.0.0.1:1"}, mongo...)...)
+	assert.ErrorContains(t, got.err, `there is no stream "none"`)
+}

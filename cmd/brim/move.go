@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+
+	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/generation"
+)
+
+// moveOptions are the flags of `brim move`.
+type moveOptions struct {
+	stream  string
+	rate    int64 // bytes a second; 0: no limit
+	abandon []string
+	output  *string
+	site    func(context.Context, *process) (*site, error)
+}
+
+// defaultMoveRate reads 100 GiB in some fifty minutes, and leaves most of an
+// SSD to the daemons.
+const defaultMoveRate = 32 << 20
+
+// newMove returns `brim move`, which leaves a stream one collection.
+func newMove(p *process) *cobra.Command {
+	o := moveOptions{rate: defaultMoveRate}
+	cmd := &cobra.Command{
+		Use:   "move STREAM",
+		Short: "Move a stream's readings from its former collections into the current one",
+		Long: "Move a stream's readings from its former collections into the one that daemons write, and drop the former ones.\n\n" +
+			"A stream gets another collection when its daemons are restarted with another --storage or --compressor. Readings are accepted,\n" +
+			"stored and queried as before while this command runs, and each is in every answer once. It needs space for a second copy of\n" +
+			"what it moves. It can be interrupted, and continues when it is run again.\n\n" +
+			"A collection is moved once no daemon has readings for it. If a daemon was killed or has stopped with readings in its journal, start\n" +
+			"it again, or give these readings up with --abandon: should the daemon come back, they become dead letters.",
+		Example: "  brim move readings\n" +
+			"  brim move readings --mongo-uri mongodb://db1,db2,db3/?replicaSet=rs0 --config /etc/brim/brim.yaml\n" +
+			"  brim move readings --rate 8MiB --output json",
+		Args: exactly("a stream"),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	add := flagAdder(flags)
+	add("rate", config.FormatSize(o.rate), "SIZE", "bytes before compression that are read in a second; 0: no limit", config.Size(&o.rate, 4<<10, 1<<40, true))
+	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that does not run and whose journal is given up, as this command names it; repeat it for several")
+	o.output = outputFlag(cmd, "text", "json")
+	o.site = siteFlags(flags)
+	_ = flags.MarkHidden("stream") // it is an argument here; the flag exists
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.stream = args[0]; flags.Changed("stream") {
+			return config.Usage(errors.New("--stream is not a flag of brim move: it takes the stream as an argument"))
+		}
+		return o.run(cmd.Context(), p)
+	}
+	return cmd
+}
+
+func (o *moveOptions) run(ctx context.Context, p *process) error {
+	s, err := o.site(ctx, p)
+	if err != nil {
+		return err
+	}
+	s.chosen = o.stream
+	one, err := s.stream()
+	if err != nil {
+		return err
+	}
+	if one.Storage == store.Memory {
+		return config.Usage(fmt.Errorf("stream %s is stored in memory: it has no collections", one.Name))
+	}
+	connection, err := s.connect("move", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	line := newProgressLine(p.stderr, movePause)
+	defer func() {
+		line.end()
+		_ = connection.Close(context.WithoutCancel(ctx)) // it holds nothing
+	}()
+	running, stopping, release := daemon.OnSignals(ctx,
+		func(os.Signal) { line.say("stopping; run the same command again to continue") },
+		func(os.Signal) { line.say("stopping at once") })
+	defer release()
+	both, cancel := context.WithCancelCause(running)
+	defer cancel(nil)
+	defer context.AfterFunc(stopping, func() { cancel(context.Cause(stopping)) })()
+	began := time.Now()
+	progress := moveProgress{line: line}
+	moved, err := generation.NewMover(generation.MoveConfig{
+		Config: store.Config{
+			Database: connection.Database(), Stream: one.Name, Granularity: one.Granularity, Format: one.BucketFormat,
+			MaxReadings: one.BucketMaxReadings, MaxBytes: one.BucketMaxBytes, View: one.View != daemon.Off,
+			Logger: slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		},
+		Claims: connection.AsideDatabase(), Place: config.Deployment(s.uri),
+		Rate: o.rate, Abandon: o.abandon, Progress: progress.show,
+	}).Run(both)
+	line.end()
+	if err != nil {
+		return fmt.Errorf("move stream %s: %w", one.Name, err)
+	}
+	return o.report(p, moved, time.Since(began))
+}
+
+// moveResult is the result as JSON.
+type moveResult struct {
+	Stream  string                       `json:"stream"`
+	Moved   []generation.MovedCollection `json:"moved"`
+	Seconds float64                      `json:"seconds"`
+}
+
+func (o *moveOptions) report(p *process, moved []generation.MovedCollection, took time.Duration) error {
+	var text strings.Builder
+	for _, m := range moved {
+		fmt.Fprintf(&text, "%s: %s readings are in %s now; the collection is dropped\n", m.Collection, humanize.Comma(m.Readings), m.Into)
+	}
+	if len(moved) == 0 {
+		fmt.Fprintf(&text, "stream %s has one collection: there is nothing to move\n", o.stream)
+	}
+	return p.print(*o.output, moveResult{o.stream, append([]generation.MovedCollection{}, moved...), took.Seconds()}, text.String())
+}
+
+// movePause is how often progress is written to a log.
+const movePause = 5 * time.Second
+
+// moveProgress shows how far a move is.
+type moveProgress struct {
+	line *progressLine
+	last generation.MoveProgress
+}
+
+func (m *moveProgress) show(p generation.MoveProgress) {
+	news := p.From != m.last.From || p.Note != m.last.Note
+	m.last = p
+	m.line.show(news, func(time.Time) string { return moveText(p) })
+}
+
+func moveText(p generation.MoveProgress) string {
+	if p.From == "" {
+		return p.Note
+	}
+	text := fmt.Sprintf("%s → %s", p.From, p.Into)
+	if p.Note != "" {
+		return text + "  " + p.Note
+	}
+	if p.Total > 0 {
+		text += fmt.Sprintf("  %d%%", min(100*p.Bytes/p.Total, 100))
+	}
+	return text + fmt.Sprintf("  %s readings  sensor %s", humanize.Comma(p.Readings), printable(p.Sensor))
+}

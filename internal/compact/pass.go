@@ -1,0 +1,209 @@
+package compact
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+const (
+	// lookEvery is how often a compaction is looked at; a look takes a
+	// millisecond or two of the server.
+	lookEvery = 250 * time.Millisecond
+	// grace is how long a server that was asked to end a compaction is waited for.
+	grace = 10 * time.Second
+)
+
+// How an interrupted compaction ended.
+const (
+	endedKilled = "MongoDB has ended it"
+	endedDone   = "it was carried to its end before MongoDB could end it"
+	endedNot    = "MongoDB was asked to end it and goes on with it: before MongoDB 6.2 a compaction is carried to its end; db.currentOp() shows it"
+)
+
+// pass has the server compact once. When ctx ends it asks the server to end the
+// very operation that it started, and says how that ended.
+func (c *Compactor) pass(ctx, hard context.Context, w *watch) (ended string, err error) {
+	if ctx.Err() != nil {
+		return "", ErrInterrupted
+	}
+	running, cancel := context.WithCancel(hard)
+	defer cancel()
+	comment := "brim compact " + rand.Text()
+	done := make(chan error, 1)
+	go func() { done <- c.command(running, w.member, comment) }()
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	interrupted := ctx.Done()
+	over := time.NewTimer(0)
+	over.Stop() // until there is something to wait for
+	defer over.Stop()
+	for {
+		select {
+		case err := <-done:
+			switch {
+			case hard.Err() != nil:
+				return endedNot, ErrInterrupted
+			case ctx.Err() == nil:
+				return "", err
+			case err == nil:
+				return endedDone, ErrInterrupted
+			case store.HasCode(err, codesInterrupted...):
+				return endedKilled, ErrInterrupted
+			}
+			return "", errors.Join(ErrInterrupted, err)
+		case <-ticker.C:
+			w.look(hard)
+			note := ""
+			if interrupted == nil {
+				note = "asked MongoDB to end it"
+			}
+			c.config.Progress(w.progress(note))
+		case <-interrupted:
+			interrupted = nil
+			c.kill(hard, w.member, comment)
+			over.Reset(grace)
+		case <-over.C:
+			cancel()
+			<-done //nolint:errcheck // its error: the wait is over
+			return endedNot, ErrInterrupted
+		}
+	}
+}
+
+// Codes with which a server ends an operation that was killed.
+var codesInterrupted = []int{11600, 11601, 11602}
+
+// kill asks the server to end the operation with this comment. That it cannot be
+// asked changes nothing: it is waited for all the same.
+func (c *Compactor) kill(ctx context.Context, m *Member, comment string) {
+	found, err := c.operations(ctx, m)
+	if err != nil {
+		return
+	}
+	for _, one := range found {
+		if one.Command.Comment == comment {
+			_ = ask(ctx, m.client.Database("admin"), bson.D{{Key: "killOp", Value: 1}, {Key: "op", Value: one.ID}}, nil)
+		}
+	}
+}
+
+// freeTarget is what servers from targetVersion on want to be free before they
+// begin, unless they are told otherwise.
+const freeTarget = 20 << 20
+
+// command has the server compact, for as long as that takes.
+func (c *Compactor) command(ctx context.Context, m *Member, comment string) error {
+	command := bson.D{{Key: "compact", Value: c.config.Collection}, {Key: "comment", Value: comment}}
+	if m.Role == RolePrimary { // one that has become it since is refused
+		command = append(command, bson.E{Key: "force", Value: true})
+	}
+	if c.config.LeastBytes < freeTarget && takesFreeTarget(m.Version) {
+		command = append(command, bson.E{Key: "freeSpaceTargetMB", Value: int32(max(1, c.config.LeastBytes>>20))}) //nolint:gosec // less than 20
+	}
+	err := m.client.Database(c.config.Database).RunCommand(ctx, command).Err()
+	if err == nil {
+		return nil
+	}
+	return explain(err, m)
+}
+
+// takesFreeTarget reports whether a version knows freeSpaceTargetMB: by its
+// documentation, from 7.3 on. An older one ignores what it does not know.
+func takesFreeTarget(version string) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return false
+	}
+	major, err := strconv.Atoi(parts[0])
+	minor, minorErr := strconv.Atoi(parts[1])
+	return err == nil && minorErr == nil && (major > 7 || major == 7 && minor >= 3)
+}
+
+// Codes with which a server refuses to compact.
+const (
+	codeInvalidNamespace = 73
+	codeOnView           = 166
+)
+
+// explain says what a refusal means.
+func explain(err error, m *Member) error {
+	switch text := err.Error(); {
+	case store.HasCode(err, codeInvalidNamespace, codeOnView), strings.Contains(text, "system namespace"):
+		return fmt.Errorf("%w (it is %s): new readings use the free space again; to have it back now, restart the daemons with another --compressor and run `brim move`, which writes the readings into a new collection: %w", ErrTimeSeries, m.Version, err)
+	case store.HasCode(err, codeUnauthorized):
+		return fmt.Errorf("the user may not: the role dbAdmin on the database permits it: %w", err)
+	case m.Role == RoleSecondary && strings.Contains(text, "replica set primary"):
+		return fmt.Errorf("it has become the primary meanwhile; run the command again: %w", err)
+	}
+	return err
+}
+
+// A watch looks at a member again and again while it is compacted.
+type watch struct {
+	compactor *Compactor
+	member    *Member
+	pass      int
+	begun     time.Time
+	first     Sizes
+	last      Sizes
+	files     int64   // most bytes of the files that were seen
+	disk      float64 // bytes of the file system in use at first; NaN: not told
+	mostDisk  float64 // most of them that were seen
+}
+
+func (w *watch) begin(ctx context.Context) (err error) {
+	if w.first, err = w.compactor.sizes(ctx, w.member); err != nil {
+		return err
+	}
+	w.begun, w.last, w.files = time.Now(), w.first, w.first.Files()
+	w.disk = w.compactor.diskUsed(ctx, w.member)
+	w.mostDisk = w.disk
+	return nil
+}
+
+// look keeps what it saw last when it sees nothing.
+func (w *watch) look(ctx context.Context) {
+	if now, err := w.compactor.sizes(ctx, w.member); err == nil {
+		w.last, w.files = now, max(w.files, now.Files())
+	}
+	if used := w.compactor.diskUsed(ctx, w.member); used > w.mostDisk {
+		w.mostDisk = used
+	}
+}
+
+func (w *watch) filesMore() int64 { return w.files - w.first.Files() }
+
+func (w *watch) diskMore() *float64 { return known(w.mostDisk - w.disk) }
+
+func (w *watch) progress(note string) Progress {
+	return Progress{
+		Member: w.member.Host, Pass: w.pass, Elapsed: time.Since(w.begun), GivenBack: w.first.Files() - w.last.Files(),
+		Files: w.last.Files(), Free: w.last.AllFree(), Note: note,
+	}
+}
+
+func noLatency() Latency { return Latency{math.NaN(), math.NaN()} }
+
+// latencyNow is how long operations take now.
+func (c *Compactor) latencyNow(ctx context.Context, m *Member) Latency {
+	before, err := c.count(ctx, m)
+	if err != nil || machine.Pause(ctx, c.config.Measure) != nil {
+		return noLatency()
+	}
+	now, err := c.count(ctx, m)
+	if err != nil {
+		return noLatency()
+	}
+	return now.latency(before)
+}

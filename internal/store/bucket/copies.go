@@ -1,0 +1,367 @@
+package bucket
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"strconv"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/brim-telemetry/brim/internal/block"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A copy is a document with readings that another collection of the stream held:
+//
+//	{_id: {s, b, g, p: -2147418108}, from: "readings", full: true, count: 37, measurements: […], …}
+//
+// Its part is negative, and says in which generation the readings were written first, and in
+// which part. So each has one possible _id, and inserting it a second time is refused. Updates
+// go to parts from 0 on, and never meet it. Its w is left out: no session that wrote the
+// original has anything left to write.
+const fromKey = "from"
+
+// maxParts bounds the parts of a bucket that is copied. At most 32,767 generations can be told
+// apart.
+const maxParts = 1 << 16
+
+// copyNumber returns the part of a copy.
+func copyNumber(o store.Origin, part int32) (int32, error) {
+	switch {
+	case part < 0: // it is a copy, and its generation was never this one
+		return part, nil
+	case part >= maxParts || o.Number > math.MaxInt16:
+		return 0, fmt.Errorf("part %d of generation %d cannot be copied; allowed: parts below %d and generations up to %d", part, o.Number, maxParts, math.MaxInt16)
+	}
+	return (int32(o.Number)-math.MaxInt16-1)*maxParts + part, nil
+}
+
+// withoutCopies adds to a filter that copies of these collections do not match.
+func withoutCopies(filter bson.D, of []string) bson.D {
+	if len(of) == 0 {
+		return filter
+	}
+	return append(filter, bson.E{Key: fromKey, Value: bson.D{{Key: "$nin", Value: of}}})
+}
+
+// partsBatch is how many documents come at once. They are read slowly, and MongoDB ends a cursor
+// that is not asked for ten minutes.
+const partsBatch = 16
+
+// Parts yields all documents with readings, from those of a sensor on, in the order of their
+// _ids. A document is valid until the next one. It ends with an error if one occurs.
+func (s *Store) Parts(ctx context.Context, sensor string) iter.Seq2[bson.Raw, error] {
+	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: firstKey(sensor)}}}, {Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}}
+	return func(yield func(bson.Raw, error) bool) {
+		cursor, err := s.Majority.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(partsBatch))
+		if err != nil {
+			yield(nil, fmt.Errorf("read collection %q: %w", s.Name, err))
+			return
+		}
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for cursor.Next(ctx) {
+			if !yield(cursor.Current, nil) {
+				return
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(nil, fmt.Errorf("read collection %q: %w", s.Name, err))
+		}
+	}
+}
+
+// CopyParts inserts copies of documents of the origin, which accepts no updates any more. It
+// returns the copies of documents that were deleted meanwhile, for RemoveCopies: a deletion
+// deletes in the origin first, so if the original is there now, the deletion will find the copy.
+func (s *Store) CopyParts(ctx context.Context, o store.Origin, from *Store, docs []bson.Raw) (gone bson.A, err error) {
+	originals, ids, copies := make(bson.A, len(docs)), make(bson.A, len(docs)), make([]bson.Raw, len(docs))
+	for i, doc := range docs {
+		if copies[i], err = copyOf(o, doc); err != nil {
+			return nil, err
+		}
+		originals[i], ids[i] = doc.Lookup("_id"), copies[i].Lookup("_id")
+	}
+	if refused, err := s.insertCopies(ctx, copies); err != nil {
+		return nil, err
+	} else if len(refused) > 0 {
+		// They are there, and must not be rolled back.
+		if err := (store.WriteConcern{}).Fence(ctx, s.Database); err != nil {
+			return nil, err
+		}
+	}
+	cursor, err := from.Majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: originals}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	var found []bson.Raw
+	if err == nil {
+		err = cursor.All(ctx, &found)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up what was copied from collection %q: %w", from.Name, err)
+	}
+	there := make(map[string]bool, len(found))
+	for _, doc := range found {
+		there[string(doc.Lookup("_id").Value)] = true
+	}
+	for i, doc := range docs {
+		if !there[string(doc.Lookup("_id").Value)] {
+			gone = append(gone, ids[i])
+		}
+	}
+	return gone, nil
+}
+
+// RemoveCopies removes copies by their _ids.
+func (s *Store) RemoveCopies(ctx context.Context, ids bson.A) error {
+	if _, err := s.Majority.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}); err != nil {
+		return fmt.Errorf("remove copies of what was deleted: %w", err)
+	}
+	return nil
+}
+
+// copyOf makes the copy of a document.
+func copyOf(o store.Origin, doc bson.Raw) (bson.Raw, error) {
+	at, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)+64))
+	err := store.EachElement(doc, func(_ int, e bsoncore.Element) error {
+		switch e.Key() {
+		case "_id":
+			of, ok := e.Value().DocumentOK()
+			part, isNumber := of.Lookup("p").Int32OK()
+			if !ok || !isNumber {
+				return fmt.Errorf("the document with _id %v is no bucket", e.Value())
+			}
+			part, err := copyNumber(o, part)
+			if err != nil {
+				return err
+			}
+			var id int32
+			id, out = bsoncore.AppendDocumentElementStart(out, "_id")
+			for _, key := range []string{"s", "b", "g"} {
+				out = bsoncore.AppendValueElement(out, key, of.Lookup(key))
+			}
+			out = end(bsoncore.AppendInt32Element(out, "p", part), id)
+			out = bsoncore.AppendStringElement(out, fromKey, o.Collection)
+		case "w", "full", fromKey:
+		default:
+			out = append(out, e...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("copy a document of collection %q: %w", o.Collection, err)
+	}
+	return end(bsoncore.AppendBooleanElement(out, "full", true), at), nil
+}
+
+// insertCopies inserts copies, and returns those that are there already, by place.
+func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (there []int, err error) {
+	const duplicateKey = 11000
+	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
+	defer cancel()
+	_, err = s.Majority.InsertMany(ctx, copies, options.InsertMany().SetOrdered(false))
+	var failed mongo.BulkWriteException
+	if errors.As(err, &failed) && failed.WriteConcernError == nil {
+		err = nil
+		for _, e := range failed.WriteErrors {
+			if e.Code != duplicateKey {
+				err = e
+			}
+			there = append(there, e.Index)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("insert copies into collection %q: %w", s.Name, err)
+	}
+	return there, nil
+}
+
+// TakeCopies inserts copies of all readings of a sensor, which come in time order from an
+// origin that accepts no others any more. store.ErrOtherCopies asks to call DropCopies first.
+func (s *Store) TakeCopies(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (n int64, err error) {
+	t := taker{store: s, ctx: ctx, origin: o, sensor: sensor, now: s.Live.Load(), start: math.MinInt64}
+	for r, err := range readings {
+		if err == nil {
+			err = t.add(r)
+		}
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	if err := t.close(); err != nil {
+		return 0, err
+	}
+	return n, t.flush()
+}
+
+// DropCopies removes the copies of a sensor.
+func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (left bool, err error) {
+	_, err = s.Majority.DeleteMany(ctx, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}, {Key: fromKey, Value: o.Collection}}))
+	if err != nil {
+		return false, fmt.Errorf("remove copies of sensor %q: %w", sensor, err)
+	}
+	return false, nil
+}
+
+// A taker makes parts of readings.
+type taker struct {
+	store  *Store
+	ctx    context.Context //nolint:containedctx // it is that of one call
+	origin store.Origin
+	sensor string
+	now    *store.Live
+
+	done     []bson.Raw // parts that are not inserted yet
+	inserted int        // bytes of them
+
+	start  int64 // of the part's window
+	number int32 // of the part, without the origin
+	part   openPart
+}
+
+// openPart is the part that readings are added to.
+type openPart struct {
+	tags         []telemetry.Tag
+	measurements []byte
+	readings     []telemetry.Reading
+	bytes        int64
+	stats        Statistics
+}
+
+func (t *taker) add(r telemetry.Reading) error {
+	start := store.WindowStart(r.Time.UnixMilli(), t.store.Granularity)
+	tags := r.Tags
+	own := len(t.part.readings) > 0 && !store.SameTags(tags, t.part.tags)
+	measurement := appendReading(nil, r)
+	bare := bson.Raw(measurement)
+	if own {
+		measurement = store.AppendOwnTags(bytes.Clone(measurement), 0, tags)
+	}
+	size := Weight(measurement)
+	full := len(t.part.readings) >= t.now.MaxReadings || len(t.part.readings) > 0 && t.part.bytes+size > int64(t.now.MaxBytes)
+	if start != t.start || full {
+		if err := t.close(); err != nil {
+			return err
+		}
+		if t.number++; start != t.start {
+			t.start, t.number = start, 0
+		}
+		if own {
+			own, measurement, size = false, bare, Weight(bare)
+		}
+	}
+	p := &t.part
+	if len(p.readings) == 0 {
+		p.tags = tags
+	}
+	p.measurements = bsoncore.AppendDocumentElement(p.measurements, strconv.Itoa(len(p.readings)), measurement)
+	p.readings, p.bytes = append(p.readings, r), p.bytes+size
+	return p.stats.Add(bare)
+}
+
+// close makes a document of the part.
+func (t *taker) close() error {
+	p := &t.part
+	if len(p.readings) == 0 {
+		return nil
+	}
+	number, err := copyNumber(t.origin, t.number)
+	if err != nil {
+		return err
+	}
+	at, doc := bsoncore.AppendDocumentStart(nil)
+	doc = document(doc, "_id", func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "s", t.sensor)
+		dst = bsoncore.AppendDateTimeElement(dst, "b", t.start)
+		dst = bsoncore.AppendInt32Element(dst, "g", int32(t.store.Granularity/time.Second))
+		return bsoncore.AppendInt32Element(dst, "p", number)
+	})
+	doc = bsoncore.AppendStringElement(doc, fromKey, t.origin.Collection)
+	doc = bsoncore.AppendStringElement(doc, "sensorId", t.sensor)
+	doc = bsoncore.AppendDateTimeElement(doc, "bucketStart", t.start)
+	doc = bsoncore.AppendInt32Element(doc, "count", int32(len(p.readings)))
+	doc = bsoncore.AppendInt64Element(doc, "bytes", p.bytes)
+	doc = p.stats.Append(doc)
+	doc = store.AppendTags(doc, p.tags)
+	if t.now.Format == store.Columns {
+		data, err := p.block(!t.now.View)
+		if err != nil {
+			return err
+		}
+		doc = document(doc, "sealed", func(dst []byte) []byte {
+			dst = bsoncore.AppendDateTimeElement(dst, "at", time.Now().UnixMilli())
+			dst = bsoncore.AppendInt32Element(dst, "v", sealedVersion)
+			return bsoncore.AppendInt32Element(dst, "n", int32(len(p.readings)))
+		})
+		array, of := bsoncore.AppendArrayElementStart(doc, blocksKey)
+		doc, _ = bsoncore.AppendArrayEnd(bsoncore.AppendBinaryElement(of, "0", bson.TypeBinaryGeneric, data), array)
+	} else {
+		array, of := bsoncore.AppendArrayElementStart(doc, "measurements")
+		doc, _ = bsoncore.AppendArrayEnd(append(of, p.measurements...), array)
+	}
+	doc = end(bsoncore.AppendBooleanElement(doc, "full", true), at)
+	*p = openPart{}
+	t.done, t.inserted = append(t.done, doc), t.inserted+len(doc)
+	if t.inserted < commandBytes {
+		return nil
+	}
+	return t.flush()
+}
+
+// block packs the readings of the part.
+func (p *openPart) block(compress bool) ([]byte, error) {
+	var b block.Builder
+	b.Reset()
+	for _, r := range p.readings {
+		b.AddReading(r)
+		if !store.SameTags(r.Tags, p.tags) {
+			b.Own(r.Tags)
+		}
+	}
+	return b.Append(nil, block.Options{Statistics: true, Compress: compress})
+}
+
+// flush inserts the parts that are made. One that is there must be the same.
+func (t *taker) flush() error {
+	if len(t.done) == 0 {
+		return nil
+	}
+	there, err := t.store.insertCopies(t.ctx, t.done)
+	if err != nil {
+		return err
+	}
+	if len(there) > 0 { // so that a majority read shows them, and they are not rolled back
+		if err := (store.WriteConcern{}).Fence(t.ctx, t.store.Database); err != nil {
+			return err
+		}
+	}
+	for _, i := range there {
+		var same bson.D
+		for _, key := range []string{"_id", "from", "count", "bytes", "first", "last"} {
+			same = append(same, bson.E{Key: key, Value: t.done[i].Lookup(key)})
+		}
+		err := t.store.Majority.FindOne(t.ctx, same, options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
+		switch {
+		case errors.Is(err, mongo.ErrNoDocuments):
+			return store.ErrOtherCopies
+		case err != nil:
+			return fmt.Errorf("compare copies in collection %q: %w", t.store.Name, err)
+		}
+	}
+	t.done, t.inserted = nil, 0
+	return nil
+}
+
+// appendReading appends {ts, fields…}.
+func appendReading(dst []byte, r telemetry.Reading) []byte {
+	at, dst := bsoncore.AppendDocumentStart(dst)
+	dst = bsoncore.AppendDateTimeElement(dst, store.TimeKey, r.Time.UnixMilli())
+	return end(store.AppendReadingFields(dst, r.Fields), at)
+}

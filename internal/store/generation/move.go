@@ -1,0 +1,787 @@
+package generation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/time/rate"
+
+	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
+	"github.com/brim-telemetry/brim/internal/store/claim"
+	"github.com/brim-telemetry/brim/internal/store/timeseries"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A Mover empties generations of a stream into the one that daemons write:
+//
+//	in use ──▶ moving ──────────────────────────▶ moved ──▶ dropped
+//	            no writes; readings are copied,    │
+//	            and queries leave the copies out   └ queries read the copies
+//
+// An answer goes by one list, so that it has the original of a reading or its copy, never both
+// and never neither. What else makes this safe:
+//
+//   - A generation is moved only when no daemon has readings left for it: none that runs, and
+//     none that ended without storing all that its journal holds. A daemon claims its sessions,
+//     with their targets, before it reads the list. So either it sees that the generation is
+//     moving, or the Mover, which marks it first, sees its claim.
+//   - A collection of buckets is fenced, so that an update that was delayed on its way is
+//     refused. A time series cannot be fenced.
+//   - A copy has one possible _id, so nothing is copied twice, whatever is tried again.
+//   - A deletion deletes originals before copies, and the Mover looks at the originals again
+//     after it has copied. So a sensor that was deleted meanwhile does not come back.
+//   - A collection is dropped some time after it left the list. An answer that took longer is
+//     checked, see Store.check.
+type Mover struct {
+	cfg      MoveConfig
+	registry registry
+	rate     *rate.Limiter
+	right    *lease
+	progress MoveProgress
+	saved    time.Time
+}
+
+// MoveConfig configures a Mover.
+type MoveConfig struct {
+	// Config has what bucket documents are made like if a time series is moved into buckets.
+	store.Config
+
+	Abandon  []string // IDs of daemons that do not run, whose journals are given up
+	Rate     int64    // bytes a second that are read; 0: no limit
+	Progress func(MoveProgress)
+	Claims   *mongo.Database // that of Config, over connections of its own
+	Place    string          // names the deployment of Database, without secrets
+	// Pause is for how long a moved collection is kept for queries that began before; longer ones
+	// notice that it is gone. 0: 4 s.
+	Pause time.Duration
+}
+
+// MoveProgress says how far a move is.
+type MoveProgress struct {
+	From, Into string // collections
+	Sensor     string // that is being copied
+	Readings   int64  // copied by this process
+	Bytes      int64  // read by this process
+	Total      int64  // bytes of the collection, about
+	Note       string // what else is done
+}
+
+// MovedCollection is a collection that was moved.
+type MovedCollection struct {
+	Collection string `json:"collection"`
+	Into       string `json:"into"`
+	Readings   int64  `json:"readings"` // copied by this process
+}
+
+// A BusyError says why a stream cannot be moved yet. Nothing was changed.
+type BusyError struct {
+	Stream, Collection string
+	Reasons            []string
+}
+
+// Error implements error.
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("collection %q of stream %q is still in use:\n  - %s", e.Collection, e.Stream, strings.Join(e.Reasons, "\n  - "))
+}
+
+// NewMover returns a Mover; it does no I/O.
+func NewMover(cfg MoveConfig) *Mover {
+	cfg.Pause = cmp.Or(cfg.Pause, 2*settle)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(MoveProgress) {}
+	}
+	limit, burst := rate.Inf, 0
+	if cfg.Rate > 0 {
+		limit, burst = rate.Limit(cfg.Rate), int(max(cfg.Rate/10, 1))
+	}
+	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream, pause: settle}, rate: rate.NewLimiter(limit, burst)}
+}
+
+// Run moves all generations into the one that daemons write, or into the last one if none
+// runs, and drops their collections. It may be interrupted at any point, and run again. A
+// *BusyError says that daemons use another generation.
+func (m *Mover) Run(ctx context.Context) (moved []MovedCollection, err error) {
+	if m.right, err = m.lease(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.right.end(ctx)) }()
+	if err := m.abandon(ctx); err != nil {
+		return nil, err
+	}
+	var failed time.Time // since when MongoDB is away
+	for {
+		one, err := m.step(ctx)
+		switch {
+		case err == nil && one == nil:
+			return moved, nil
+		case err == nil:
+			moved, failed = append(moved, *one), time.Time{}
+		case ctx.Err() != nil || !store.Transient(err):
+			return moved, err
+		case failed.IsZero():
+			failed = time.Now()
+		case time.Since(failed) > patience:
+			return moved, err
+		}
+		if err != nil {
+			m.cfg.Logger.Warn("MongoDB did not answer; trying again", "err", err)
+			if machine.Pause(ctx, leaseRetry) != nil {
+				return moved, err
+			}
+		}
+	}
+}
+
+// patience is for how long a step is tried again while MongoDB is away.
+const patience = 5 * time.Minute
+
+// step moves one generation; nil: there is only one, and nothing is left to drop.
+func (m *Mover) step(ctx context.Context) (*MovedCollection, error) {
+	list, err := m.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.dropMoved(ctx, list); err != nil {
+		return nil, err
+	}
+	from, err := m.choose(ctx, list)
+	if err != nil || from == nil {
+		return nil, err
+	}
+	one, err := m.move(ctx, from)
+	return &one, err
+}
+
+// list reads the list, if this process may move the stream.
+func (m *Mover) list(ctx context.Context) (*List, error) {
+	if err := m.right.permit(ctx); err != nil {
+		return nil, err
+	}
+	list, err := Read(ctx, m.cfg.Database, m.cfg.Stream)
+	if err == nil && list == nil {
+		err = fmt.Errorf("database %q has no stream %q: no daemon of this release has stored it", m.cfg.Database.Name(), m.cfg.Stream)
+	}
+	return list, err
+}
+
+// change changes the list by do, again if a daemon changes it at the same moment.
+func (m *Mover) change(ctx context.Context, do func(*List) error) error {
+	for {
+		list, err := m.list(ctx)
+		if err != nil {
+			return err
+		}
+		if err := do(list); err != nil {
+			return err
+		}
+		if err := m.registry.change(ctx, list); !errors.Is(err, errRaced) {
+			return err
+		}
+	}
+}
+
+// abandon gives up the journals of daemons that do not run.
+func (m *Mover) abandon(ctx context.Context) error {
+	if len(m.cfg.Abandon) == 0 {
+		return nil
+	}
+	uses, err := claim.Uses(ctx, m.cfg.Database, m.cfg.Stream)
+	if err != nil {
+		return err
+	}
+	for _, id := range m.cfg.Abandon {
+		found := false
+		for i := range uses {
+			u := &uses[i]
+			if u.Holder.ID() != id {
+				continue
+			}
+			found = true
+			taken := !u.Alive
+			if taken {
+				if taken, err = claim.Abandon(ctx, m.cfg.Database, u); err != nil {
+					return err
+				}
+			}
+			if !taken {
+				return fmt.Errorf("%s runs, or did until some seconds ago, so it cannot be abandoned: stop it first", &u.Holder)
+			}
+			m.cfg.Logger.Warn("a daemon's journal is given up; if the daemon is started again, readings that it had not stored become dead letters", "daemon", id, "session", u.Session)
+		}
+		if !found {
+			return fmt.Errorf("no daemon %q has readings for stream %q; the message without --abandon names those that have", id, m.cfg.Stream)
+		}
+	}
+	return nil
+}
+
+// choose returns the generation to move next, marked as moving; nil: there is only one.
+func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
+	if i := slices.IndexFunc(list.Generations, func(g Generation) bool { return g.Moving != nil }); i >= 0 {
+		return &list.Generations[i], nil // an earlier process has begun
+	}
+	if len(list.Generations) == 1 {
+		return nil, nil //nolint:nilnil // there is none, and that is no error
+	}
+	uses, err := claim.Uses(ctx, m.cfg.Database, m.cfg.Stream)
+	if err != nil {
+		return nil, err
+	}
+	into, err := m.written(list, uses)
+	if err != nil {
+		return nil, err
+	}
+	from := &list.Generations[0]
+	if into == 0 {
+		from = &list.Generations[1]
+	}
+	if err := m.free(from, &list.Generations[into], uses); err != nil {
+		return nil, err
+	}
+	if from.Moving, err = m.check(ctx, from, &list.Generations[into]); err != nil {
+		return nil, err
+	}
+	return from, m.mark(ctx, from.Collection, from.Moving)
+}
+
+// check returns the mark of a generation that can be moved.
+func (m *Mover) check(ctx context.Context, from, into *Generation) (*Moving, error) {
+	there, err := store.Collection{Database: m.cfg.Database, Name: into.Collection}.Lookup(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if there == nil || there.Storage() != into.Storage {
+		return nil, fmt.Errorf("collection %q, which readings of stream %q would be moved into, is not there yet: start a daemon with --storage %s --compressor %s first",
+			into.Collection, m.cfg.Stream, into.Storage, into.Compressor)
+	}
+	rolled, err := m.cfg.Database.Collection(store.RollupName(m.cfg.Stream)).CountDocuments(ctx, bson.D{}, options.Count().SetLimit(1))
+	if err != nil {
+		return nil, fmt.Errorf("look for rollups of stream %q: %w", m.cfg.Stream, err)
+	}
+	if rolled > 0 {
+		return nil, fmt.Errorf("collection %q has rollups of former buckets, which would count readings again after a move: drop it first", store.RollupName(m.cfg.Stream))
+	}
+	as := &Moving{Into: into.Collection, As: Form{
+		Seconds: int(m.cfg.Granularity / time.Second), Format: m.cfg.Format, View: m.cfg.View,
+		MaxReadings: cmp.Or(m.cfg.MaxReadings, maxReadings), MaxBytes: cmp.Or(m.cfg.MaxBytes, maxBytes),
+	}}
+	c := store.Collection{Database: m.cfg.Database, Name: from.Collection}
+	info, err := c.Lookup(ctx)
+	if err != nil || info == nil { // it was removed by hand: nothing is to be copied
+		return as, err
+	}
+	as.UUID = info.UUID
+	if err := c.MayFence(info); err != nil {
+		return nil, err
+	}
+	return as, m.enoughSpace(ctx, from)
+}
+
+// mark sets Moving of a generation.
+func (m *Mover) mark(ctx context.Context, collection string, as *Moving) error {
+	return m.change(ctx, func(list *List) error {
+		i := list.named(collection)
+		if i < 0 || as != nil && list.named(as.Into) < 0 {
+			return fmt.Errorf("stream %q has lost collection %q meanwhile, or the one that it is moved into", m.cfg.Stream, collection)
+		}
+		list.Generations[i].Moving = as
+		return nil
+	})
+}
+
+// written returns the generation that daemons write, the last one if none runs.
+func (m *Mover) written(list *List, uses []claim.Use) (int, error) {
+	into := -1
+	for _, u := range uses {
+		if !u.Alive {
+			continue
+		}
+		i := list.find(ParseTarget(u.Holder.Writes[m.cfg.Stream]))
+		if i < 0 || i == into {
+			continue
+		}
+		if into >= 0 {
+			return 0, &BusyError{m.cfg.Stream, list.Generations[min(i, into)].Collection, []string{fmt.Sprintf(
+				"daemons write both %q (%s) and %q (%s): restart them all with the same --storage and --compressor",
+				list.Generations[into].Collection, list.Generations[into].Target, list.Generations[i].Collection, list.Generations[i].Target)}}
+		}
+		into = i
+	}
+	if into < 0 {
+		into = len(list.Generations) - 1
+	}
+	return into, nil
+}
+
+// free returns a *BusyError unless no daemon has readings for the generation.
+func (m *Mover) free(from, into *Generation, uses []claim.Use) error {
+	var reasons []string
+	for i := range uses {
+		u := &uses[i]
+		var reason string
+		switch {
+		case !u.Holder.Moves:
+			reason = fmt.Sprintf("%s is of an earlier release, whose queries would count copies: upgrade it", &u.Holder)
+		case u.Places[m.cfg.Stream] != from.Collection && !from.isTarget(u.Places[m.cfg.Stream]):
+			continue
+		case u.Alive && u.Places[m.cfg.Stream] != from.Collection:
+			reason = fmt.Sprintf("%s is starting: try again in a moment", &u.Holder)
+		case u.Alive && from.fits(ParseTarget(u.Holder.Writes[m.cfg.Stream])):
+			reason = fmt.Sprintf("%s writes it: restart it with --storage %s --compressor %s", &u.Holder, into.Storage, into.Compressor)
+		case u.Alive:
+			reason = fmt.Sprintf("%s has readings for it in its journal and is storing them: try again in a moment", &u.Holder)
+		case u.Stopped:
+			reason = fmt.Sprintf("%s has stopped with readings for it in its journal", &u.Holder)
+		default:
+			reason = fmt.Sprintf("%s was killed, so its journal may hold readings for it", &u.Holder)
+		}
+		if !u.Alive {
+			reason += fmt.Sprintf(": start that daemon again, or give its readings up with --abandon %s", u.Holder.ID())
+		}
+		if !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
+	}
+	if reasons == nil {
+		return nil
+	}
+	return &BusyError{m.cfg.Stream, from.Collection, reasons}
+}
+
+// enoughSpace returns an error if the copies would not fit on the disk, as far as MongoDB says.
+func (m *Mover) enoughSpace(ctx context.Context, from *Generation) error {
+	var disk struct {
+		Used  float64 `bson:"fsUsedSize"`
+		Total float64 `bson:"fsTotalSize"`
+	}
+	if err := m.cfg.Database.RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Decode(&disk); err != nil {
+		return fmt.Errorf("ask for the free space of MongoDB's disk: %w", err)
+	}
+	size, err := m.sizeOf(ctx, from.Collection)
+	if err != nil {
+		return err
+	}
+	if free := disk.Total - disk.Used; disk.Total > 0 && float64(size.StorageSize) > free {
+		return fmt.Errorf("collection %q takes %s on MongoDB's disk, which has %s free: the copies would not fit", from.Collection,
+			humanize.IBytes(uint64(size.StorageSize)), humanize.IBytes(uint64(free)))
+	}
+	return nil
+}
+
+type collectionSize struct {
+	Size        int64 `bson:"size"`        // before compression
+	StorageSize int64 `bson:"storageSize"` // on disk
+}
+
+func (m *Mover) sizeOf(ctx context.Context, collection string) (size collectionSize, err error) {
+	err = m.cfg.Database.RunCommand(ctx, bson.D{{Key: "collStats", Value: collection}}).Decode(&size)
+	if err != nil {
+		return size, fmt.Errorf("ask for the size of collection %q: %w", collection, err)
+	}
+	return size, nil
+}
+
+// release waits until all daemons know that a generation is moving, fences it, and makes sure
+// that no daemon has begun to use it before it was marked. Otherwise the mark is taken back.
+func (m *Mover) release(ctx context.Context, from, into *Generation) error {
+	m.note(from.Collection, into.Collection, "waiting until all daemons know")
+	if err := machine.Pause(ctx, m.registry.pause); err != nil {
+		return err
+	}
+	if from.Storage == store.Bucket {
+		if err := (store.Collection{Database: m.cfg.Database, Name: from.Collection}).Fence(ctx); err != nil {
+			return err
+		}
+	}
+	if err := m.stillFree(ctx, from, into); err != nil {
+		return errors.Join(err, m.undo(ctx, from))
+	}
+	if err := m.keepLonger(ctx, from, into); err != nil {
+		return err
+	}
+	from.Moving.Released = true
+	return m.mark(ctx, from.Collection, from.Moving)
+}
+
+// stillFree is free, by the claims of this moment.
+func (m *Mover) stillFree(ctx context.Context, from, into *Generation) error {
+	uses, err := claim.Uses(ctx, m.cfg.Database, m.cfg.Stream)
+	if err != nil {
+		return err
+	}
+	return m.free(from, into, uses)
+}
+
+func (m *Mover) note(from, into, text string) {
+	m.progress = MoveProgress{From: from, Into: into, Note: text}
+	m.cfg.Progress(m.progress)
+}
+
+// copier is a store as the Mover uses it.
+type copier interface {
+	one
+	TakeCopies(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (int64, error)
+	// DropCopies removes the copies of a sensor, or reports that there are some that cannot be
+	// removed.
+	DropCopies(ctx context.Context, o store.Origin, sensor string) (left bool, err error)
+}
+
+// open returns the store of a generation.
+func (m *Mover) open(g *Generation, as Form) (copier, error) {
+	cfg := m.cfg.Config
+	cfg.Granularity, cfg.Format, cfg.MaxReadings, cfg.MaxBytes, cfg.View = time.Duration(as.Seconds)*time.Second, as.Format, as.MaxReadings, as.MaxBytes, as.View
+	cfg.Name, cfg.Compressor, cfg.Registerer = g.Collection, g.Compressor, prometheus.NewRegistry()
+	if g.Storage == store.TimeSeries {
+		return timeseries.New(cfg)
+	}
+	return bucket.New(cfg)
+}
+
+// move copies a generation that is marked as moving, and takes it off the list.
+func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection, err error) {
+	out = MovedCollection{Collection: from.Collection, Into: from.Moving.Into}
+	list, err := m.list(ctx)
+	if err != nil {
+		return out, err
+	}
+	i := list.named(from.Moving.Into)
+	if i < 0 {
+		return out, fmt.Errorf("collection %q is being moved into %q, which stream %q does not have", from.Collection, from.Moving.Into, m.cfg.Stream)
+	}
+	into := &list.Generations[i]
+	begun := from.Moving.Released
+	if !begun {
+		if err := m.release(ctx, from, into); err != nil {
+			return out, err
+		}
+	}
+	size, err := m.sizeOf(ctx, from.Collection)
+	if err != nil {
+		return out, err
+	}
+	m.progress = MoveProgress{From: from.Collection, Into: into.Collection, Total: size.Size}
+	source, err := m.open(from, from.Moving.As)
+	if err != nil {
+		return out, err
+	}
+	target, err := m.open(into, from.Moving.As)
+	if err != nil {
+		return out, err
+	}
+	origin := store.Origin{Collection: from.Collection, Number: numberOf(m.cfg.Stream, from.Collection), UUID: from.Moving.UUID}
+	if begun {
+		if err := m.dropOrphans(ctx, source, target, origin, from.Moving.Done); err != nil {
+			return out, err
+		}
+	}
+	if err := m.copyAll(ctx, source, target, origin, list, from.Moving.Done); err != nil {
+		return out, err
+	}
+	out.Readings = m.progress.Readings
+	// A time series is not fenced: an abandoned daemon may have come back under another session.
+	if err := m.stillFree(ctx, from, into); err != nil {
+		return out, errors.Join(err, m.mark(ctx, from.Collection, &Moving{Into: from.Moving.Into, UUID: from.Moving.UUID, As: from.Moving.As, Deleted: from.Moving.Deleted}))
+	}
+	m.note(from.Collection, into.Collection, "copied; waiting until no query reads the former collection")
+	return out, m.change(ctx, func(list *List) error {
+		i := list.named(from.Collection)
+		if i < 0 || list.Generations[i].Moving == nil {
+			return fmt.Errorf("collection %q has left the list of stream %q meanwhile", from.Collection, m.cfg.Stream)
+		}
+		list.Moved = append(list.Moved, Moved{Collection: from.Collection, UUID: from.Moving.UUID, Into: into.Collection, Deleted: list.Generations[i].Moving.Deleted})
+		list.Generations = slices.Delete(list.Generations, i, i+1)
+		return nil
+	})
+}
+
+// undo takes back that a generation is moving, unless a daemon has added another one for its
+// target meanwhile. Then it stays marked, so that no other daemon uses it.
+func (m *Mover) undo(ctx context.Context, from *Generation) error {
+	if err := (store.Collection{Database: m.cfg.Database, Name: from.Collection}).Unfence(ctx); err != nil {
+		return err
+	}
+	return m.change(ctx, func(list *List) error {
+		if i := list.named(from.Collection); i >= 0 && list.find(from.Target) < 0 {
+			list.Generations[i].Moving = nil
+		}
+		return nil
+	})
+}
+
+// keepLonger makes MongoDB keep documents with longer windows than those of daemons until
+// their youngest readings are old enough. The next start of a daemon finds the right time.
+func (m *Mover) keepLonger(ctx context.Context, from, into *Generation) error {
+	if into.Storage != store.Bucket {
+		return nil
+	}
+	c := store.Collection{Database: m.cfg.Database, Name: into.Collection}
+	after, there, err := c.Expiry(ctx)
+	if err != nil || !there {
+		return err
+	}
+	longest := time.Duration(from.Moving.As.Seconds) * time.Second
+	if from.Storage == store.Bucket {
+		if longest, err = (store.Collection{Database: m.cfg.Database, Name: from.Collection}).LongestWindow(ctx, longest); err != nil {
+			return err
+		}
+	}
+	return c.EnsureExpiry(ctx, "bucketStart", after+longest)
+}
+
+// dropOrphans removes copies of sensors that were deleted while an earlier process, which was
+// interrupted, copied them.
+func (m *Mover) dropOrphans(ctx context.Context, source, target copier, o store.Origin, done string) error {
+	for seen, err := range target.Sensors(ctx, telemetry.SensorQuery{After: done}) {
+		if err == nil {
+			err = m.right.permit(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("list the sensors of the target: %w", err)
+		}
+		if err := m.dropDeleted(ctx, source, target, o, seen.Sensor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropDeleted removes the copies of a sensor if it has no originals any more. A deletion
+// deletes originals first: if they are there now, the deletion will find the copies.
+func (m *Mover) dropDeleted(ctx context.Context, source, target copier, o store.Origin, sensor string) error {
+	if _, there, err := source.Newest(ctx, sensor); err != nil || there {
+		return err
+	}
+	if err := m.stands(ctx, o); err != nil {
+		return err
+	}
+	left, err := target.DropCopies(ctx, o, sensor)
+	if err != nil || !left {
+		return err
+	}
+	return m.change(ctx, func(list *List) error {
+		if i := list.named(o.Collection); i >= 0 && list.Generations[i].Moving != nil {
+			as := list.Generations[i].Moving
+			as.Deleted = append(as.Deleted, sensor)
+		}
+		return nil
+	})
+}
+
+// stands returns nil if the origin exists. Then what was not found in it before was deleted; its
+// name is never used again. Otherwise another process has finished the move, and the copies are
+// all there is.
+func (m *Mover) stands(ctx context.Context, o store.Origin) error {
+	info, err := store.Collection{Database: m.cfg.Database, Name: o.Collection}.Lookup(ctx)
+	if err == nil && (info == nil || !info.UUID.Equal(o.UUID)) {
+		err = fmt.Errorf("collection %q is gone: did another process move it?", o.Collection)
+	}
+	return err
+}
+
+// copyAll copies all readings.
+func (m *Mover) copyAll(ctx context.Context, source, target copier, o store.Origin, list *List, done string) error {
+	fromBuckets, isBucket := source.(*bucket.Store)
+	intoBuckets, both := target.(*bucket.Store)
+	if isBucket && both {
+		return m.copyParts(ctx, fromBuckets, intoBuckets, o, done)
+	}
+	for seen, err := range source.Sensors(ctx, telemetry.SensorQuery{After: done}) {
+		if err != nil {
+			return fmt.Errorf("list the sensors of collection %q: %w", o.Collection, err)
+		}
+		// What the list hides of the source are copies of deleted sensors.
+		if err := m.copySensor(ctx, source, target, o, seen.Sensor, list.hidden(seen.Sensor)); err != nil {
+			return err
+		}
+		if err := m.save(ctx, o, seen.Sensor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Times that no reading lies outside of.
+var (
+	firstTime = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	lastTime  = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+)
+
+// readingBytes is about what a reading takes, for the rate.
+const readingBytes = 60
+
+// copySensor copies the readings of a sensor.
+func (m *Mover) copySensor(ctx context.Context, source, target copier, o store.Origin, sensor string, hidden []string) error {
+	m.progress.Sensor = sensor
+	query := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: hidden}
+	readings := func(yield func(telemetry.Reading, error) bool) {
+		for r, err := range source.Readings(ctx, query) {
+			if err == nil {
+				err = m.spend(ctx, readingBytes)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+	n, err := target.TakeCopies(ctx, o, sensor, readings)
+	if errors.Is(err, store.ErrOtherCopies) {
+		if err := errors.Join(m.right.permit(ctx), m.stands(ctx, o)); err != nil {
+			return err
+		}
+		if _, err = target.DropCopies(ctx, o, sensor); err == nil {
+			n, err = target.TakeCopies(ctx, o, sensor, readings)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("copy sensor %q: %w", sensor, err)
+	}
+	m.progress.Readings += n
+	return m.dropDeleted(ctx, source, target, o, sensor)
+}
+
+// batchBytes is how much is copied with one command.
+const batchBytes = 1 << 20
+
+// copyParts copies documents as they are.
+func (m *Mover) copyParts(ctx context.Context, source, target *bucket.Store, o store.Origin, done string) error {
+	var batch []bson.Raw
+	bytes, last := 0, done
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		if err := m.right.permit(ctx); err != nil {
+			return err
+		}
+		gone, err := target.CopyParts(ctx, o, source, batch)
+		if err == nil && len(gone) > 0 {
+			if err = m.stands(ctx, o); err == nil {
+				err = target.RemoveCopies(ctx, gone)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		batch, bytes = batch[:0], 0
+		return nil
+	}
+	for doc, err := range source.Parts(ctx, done) {
+		if err == nil {
+			err = m.spend(ctx, int64(len(doc)))
+		}
+		if err != nil {
+			return err
+		}
+		sensor, _ := doc.Lookup("_id", "s").StringValueOK()
+		if bytes >= batchBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+			// Those of the last sensor may follow.
+			if sensor != last {
+				if err := m.save(ctx, o, last); err != nil {
+					return err
+				}
+			}
+		}
+		last, m.progress.Sensor = sensor, sensor
+		n, _ := doc.Lookup("count").AsInt64OK()
+		m.progress.Readings += n
+		batch, bytes = append(batch, slices.Clone(doc)), bytes+len(doc)
+	}
+	return flush()
+}
+
+// spend waits until n more bytes may be read, and reports progress.
+func (m *Mover) spend(ctx context.Context, n int64) error {
+	m.progress.Bytes += n
+	m.cfg.Progress(m.progress)
+	for n > 0 && m.rate.Limit() != rate.Inf {
+		part := min(n, int64(m.rate.Burst()))
+		if err := m.rate.WaitN(ctx, int(part)); err != nil {
+			return fmt.Errorf("wait for the rate: %w", err)
+		}
+		n -= part
+	}
+	return nil
+}
+
+// saveEvery is how often progress is stored.
+const saveEvery = 2 * time.Second
+
+// save notes that all readings up to a sensor are copied. A daemon that changes the list at
+// the same moment may undo that: then some are copied again, which changes nothing.
+func (m *Mover) save(ctx context.Context, o store.Origin, sensor string) error {
+	if err := m.right.permit(ctx); err != nil {
+		return err
+	}
+	if time.Since(m.saved) < saveEvery {
+		return nil
+	}
+	m.saved = time.Now()
+	_, err := m.cfg.Database.Collection(Collection).UpdateOne(ctx,
+		bson.D{{Key: "_id", Value: m.cfg.Stream}, {Key: "generations.collection", Value: o.Collection}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: "generations.$.moving.done", Value: sensor}}}})
+	if err != nil {
+		return fmt.Errorf("note how far collection %q is copied: %w", o.Collection, err)
+	}
+	return nil
+}
+
+// dropMoved drops the collections of generations that have left the list, some time after
+// that, with their views.
+func (m *Mover) dropMoved(ctx context.Context, list *List) error {
+	for _, moved := range list.Moved {
+		info, err := (store.Collection{Database: m.cfg.Database, Name: moved.Collection}).Lookup(ctx)
+		if err != nil {
+			return err
+		}
+		there := info != nil && info.UUID.Equal(moved.UUID)
+		if moved.Dropped && !there {
+			continue
+		}
+		if !moved.Dropped {
+			if err := machine.Pause(ctx, m.cfg.Pause); err != nil {
+				return err
+			}
+			err := m.change(ctx, func(list *List) error {
+				for i := range list.Moved {
+					if list.Moved[i].Collection == moved.Collection {
+						list.Moved[i].Dropped = true
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if !there {
+			continue
+		}
+		if err := m.cfg.Database.Collection(moved.Collection).Drop(ctx); err != nil {
+			return fmt.Errorf("drop collection %q, whose readings are in %q: %w", moved.Collection, moved.Into, err)
+		}
+		if err := (store.View{Database: m.cfg.Database, Stream: moved.Collection}).Remove(ctx); err != nil {
+			return fmt.Errorf("drop the view of collection %q: %w", moved.Collection, err)
+		}
+	}
+	return nil
+}

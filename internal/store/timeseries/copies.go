@@ -1,0 +1,191 @@
+package timeseries
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
+)
+
+// A copy is a reading that another collection of the stream held. Its _id is made of that
+// collection, the reading's time, and its place among those of that time, so that it is the
+// same whenever the reading is copied:
+//
+//	origin (4) │ milliseconds (6) │ place (2)
+//
+// The _id of any other reading begins with a hash of its session: that it begins like an
+// origin and has its own time behind it does not happen.
+type origin [4]byte
+
+func originOf(collection string) (o origin) {
+	binary.BigEndian.PutUint32(o[:], uint32(xxhash.Sum64String("copies of "+collection))) //nolint:gosec // bits
+	return o
+}
+
+func (o origin) id(ms int64, place uint16) (id bson.ObjectID) {
+	binary.BigEndian.PutUint64(id[2:], uint64(ms)) //nolint:gosec // bits
+	copy(id[:], o[:])
+	binary.BigEndian.PutUint16(id[10:], place)
+	return id
+}
+
+// isCopy reports whether a document is a copy from one of the origins.
+func isCopy(doc bson.Raw, ms int64, of []origin) bool {
+	if len(of) == 0 {
+		return false
+	}
+	id, _ := doc.Lookup("_id").ObjectIDOK()
+	place := binary.BigEndian.Uint16(id[10:])
+	return slices.ContainsFunc(of, func(o origin) bool { return id == o.id(ms, place) })
+}
+
+// copiedTogether is how many readings are copied with one command.
+const copiedTogether = 1000
+
+// copied is a reading on its way.
+type copied struct {
+	id bson.ObjectID
+	ms int64
+	telemetry.Reading
+}
+
+// TakeCopies inserts copies of all readings of a sensor, which come in time order from an
+// origin that accepts no others any more. Those that an earlier attempt has inserted are left
+// out.
+func (s *Store) TakeCopies(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (n int64, err error) {
+	of := originOf(o.Collection)
+	var chunk []copied
+	last, place := int64(math.MinInt64), 0
+	for r, err := range readings {
+		if err != nil {
+			return 0, err
+		}
+		ms := r.Time.UnixMilli()
+		if place++; ms != last {
+			if last, place = ms, 0; len(chunk) >= copiedTogether {
+				if err := s.takeChunk(ctx, sensor, chunk); err != nil {
+					return 0, err
+				}
+				chunk = chunk[:0]
+			}
+		}
+		if place > math.MaxUint16 {
+			return 0, fmt.Errorf("sensor %q has more than %d readings at %s, which cannot be copied into a time series", sensor, math.MaxUint16, r.Time.Format(time.RFC3339Nano))
+		}
+		chunk = append(chunk, copied{of.id(ms, uint16(place)), ms, r})
+		n++
+	}
+	return n, s.takeChunk(ctx, sensor, chunk)
+}
+
+// DropCopies reports whether there are copies of a sensor: a time series cannot remove some
+// readings of a sensor, not before MongoDB 7.0.
+func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (left bool, err error) {
+	of := []origin{originOf(o.Collection)}
+	for doc, err := range s.Each(ctx, bson.D{{Key: idField, Value: sensor}}, options.Find().SetProjection(bson.D{{Key: timeField, Value: 1}}), 0) {
+		if err != nil {
+			return false, fmt.Errorf("look for copies of sensor %q: %w", sensor, err)
+		}
+		if at, _ := doc.Lookup(timeField).DateTimeOK(); isCopy(doc, int64(at), of) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// takeAttempts is how often a chunk is sent if its outcome is unknown.
+const takeAttempts = 3
+
+// takeChunk inserts those readings that are not there.
+func (s *Store) takeChunk(ctx context.Context, sensor string, chunk []copied) (err error) {
+	for range takeAttempts {
+		var missing []bson.Raw
+		if missing, err = s.missing(ctx, sensor, chunk); err != nil || len(missing) == 0 {
+			return err
+		}
+		var settled bool
+		if settled, err = s.insertCopies(ctx, missing); err == nil {
+			return nil
+		}
+		if !settled {
+			break
+		}
+	}
+	return fmt.Errorf("insert copies of sensor %q into collection %q: %w", sensor, s.Name, err)
+}
+
+// insertCopies sends copies on a logical session of their own. If the outcome is unknown, it
+// waits until the command has ended or can no longer begin, see unanswered, and then reports that
+// this is settled.
+func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (settled bool, err error) {
+	session, err := s.startSession()
+	if err != nil {
+		return false, err
+	}
+	defer session.EndSession(context.WithoutCancel(ctx))
+	ctx = mongo.NewSessionContext(ctx, session)
+	short, cancel := context.WithTimeout(ctx, s.WriteTimeout)
+	defer cancel()
+	if _, err = s.Majority.InsertMany(short, copies, options.InsertMany().SetOrdered(false)); err == nil {
+		return true, nil
+	}
+	fenced := (store.WriteConcern{}).Fence(ctx, s.Database)
+	return fenced == nil, errors.Join(err, fenced)
+}
+
+// missing returns the documents of the readings that are not in the collection.
+func (s *Store) missing(ctx context.Context, sensor string, chunk []copied) (out []bson.Raw, err error) {
+	if len(chunk) == 0 {
+		return nil, nil
+	}
+	ids := make([]bson.ObjectID, len(chunk))
+	for i, c := range chunk {
+		ids[i] = c.id
+	}
+	those := filter(telemetry.Query{Sensor: sensor, From: chunk[0].ms, To: chunk[len(chunk)-1].ms + 1})
+	cursor, err := s.Majority.Find(ctx, append(those, bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}), options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	var found []struct {
+		ID bson.ObjectID `bson:"_id"`
+	}
+	if err == nil {
+		err = cursor.All(ctx, &found)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up copies of sensor %q: %w", sensor, err)
+	}
+	there := make(map[bson.ObjectID]bool, len(found))
+	for _, f := range found {
+		there[f.ID] = true
+	}
+	for _, c := range chunk {
+		if !there[c.id] {
+			out = append(out, c.document(sensor))
+		}
+	}
+	return out, nil
+}
+
+// document is the reading as a daemon would have stored it.
+func (c *copied) document(sensor string) bson.Raw {
+	at, doc := bsoncore.AppendDocumentStart(nil)
+	doc = bsoncore.AppendObjectIDElement(doc, "_id", c.id)
+	doc = bsoncore.AppendDateTimeElement(doc, timeField, c.ms)
+	meta, doc := bsoncore.AppendDocumentElementStart(doc, metaField)
+	doc = bsoncore.AppendStringElement(doc, "id", sensor)
+	doc, _ = bsoncore.AppendDocumentEnd(store.AppendTags(doc, c.Tags), meta)
+	doc, _ = bsoncore.AppendDocumentEnd(store.AppendReadingFields(doc, c.Fields), at)
+	return doc
+}
