@@ -268,6 +268,8 @@ func TestAlertsUseTheDoctorsBounds(t *testing.T) {
 	want := make(map[string]float64)
 	for _, signal := range monitor.Signals() {
 		switch signal.Name {
+		case "disk_free":
+			want["BrimDiskFillsUp"] = signal.Threshold.Bottleneck / 100
 		case "cache_dirty":
 			want["BrimCacheDirty"] = signal.Threshold.Bottleneck / 100
 		case "checkpoint_duration":
@@ -278,7 +280,7 @@ func TestAlertsUseTheDoctorsBounds(t *testing.T) {
 			want["BrimProcessorBusy"] = signal.Threshold.Bottleneck / 100
 		}
 	}
-	require.Len(t, want, 4)
+	require.Len(t, want, 5)
 	for _, a := range readAlerts(t) {
 		if bound, ok := want[a.Alert]; ok {
 			got, err := strconv.ParseFloat(a.Expr[strings.LastIndexByte(a.Expr, ' ')+1:], 64)

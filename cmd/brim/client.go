@@ -19,7 +19,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
-	"github.com/brim-telemetry/brim/internal/load/send"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/pkg/client"
 )
@@ -184,12 +183,19 @@ func (r *remote) ask(ctx context.Context, method, path string, header map[string
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("ask %s%s (%s): no answer came in time", where, path, r.flag)
-	case err != nil && send.SpeaksNoHTTP(err):
+	case err != nil && speaksNoHTTP(err):
 		return nil, fmt.Errorf("%s: %s does not speak HTTP; %s", r.flag, where, r.hint)
 	case err != nil:
 		return nil, explainCall(r.base, r.flag, fmt.Errorf("ask the daemon at %s: %w", where, err))
 	}
 	return resp, nil
+}
+
+// speaksNoHTTP reports whether an HTTP client's error means that the server is not one
+// for HTTP: its answer is not HTTP, or it sent something before the request, as gRPC
+// does. Neither error has a type.
+func speaksNoHTTP(err error) bool {
+	return strings.Contains(err.Error(), "malformed HTTP") || strings.Contains(err.Error(), "readLoopPeekFail")
 }
 
 // accepted returns the answer to a request if its status is 200, otherwise an error.

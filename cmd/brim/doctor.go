@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -68,10 +67,6 @@ func newDoctor(p *process) *cobra.Command {
 	add("looks", "0", "N", "of --watch: stop after N samples; 0: until Ctrl-C", config.Count(&o.looks, 0, 1_000_000))
 	add("thresholds", "", "FILE", "YAML file with your own thresholds, like disk_busy: {degrading: 60, bottleneck: 90}", config.Text(&o.thresholds, daemon.CheckThresholds))
 	add("disk", "", "DIR", "folder of MongoDB's files on this machine, if MongoDB does not report it", config.Text(&o.disk, checkFolder))
-	for _, name := range trendFlags {
-		flags.String(name, "", "")
-		_ = flags.MarkHidden(name) // it was just added
-	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.check(); err != nil {
 			return config.Usage(err)
@@ -94,14 +89,8 @@ type doctorOptions struct {
 	given      func(flag string) bool
 }
 
-// trendFlags were removed. Using one is answered with what replaces them.
-var trendFlags = []string{"trend", "prometheus", "prometheus-token-file", "selector"}
-
 // check refuses flags that make no sense together.
 func (o *doctorOptions) check() error {
-	if i := slices.IndexFunc(trendFlags, o.given); i >= 0 {
-		return fmt.Errorf("--%s was removed: trends are alert rules now; load deploy/prometheus/alerts.yml into Prometheus, whose rules BrimDiskFullSoon, BrimDiskBusySoon, BrimProcessorBusySoon and BrimWritesSlowSoon look two weeks ahead", trendFlags[i])
-	}
 	switch {
 	case o.watch && o.given("over"):
 		return errors.New("--over and --watch cannot be used together: a watch samples each --interval")
@@ -210,7 +199,7 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 		}
 	}
 	for _, one := range s.streams {
-		config.Streams = append(config.Streams, doctor.Stream{Name: one.Name, Storage: one.Storage})
+		config.Streams = append(config.Streams, doctor.Stream{Name: one.Name, Storage: one.Storage, Compressor: one.Compressor})
 	}
 	if x.monitor, err = doctor.New(config); err != nil {
 		return nil, errors.Join(err, x.conn.Close(ctx))

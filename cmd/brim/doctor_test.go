@@ -197,8 +197,6 @@ func TestDoctorRefusesInvalidFlags(t *testing.T) {
 		want string
 	}{
 		{[]string{"--watch", "--over", "5s"}, "cannot be used together"},
-		{[]string{"--trend", "3w"}, "--trend was removed: trends are alert rules now; load deploy/prometheus/alerts.yml"},
-		{[]string{"--prometheus", "http://127.0.0.1:1"}, "--prometheus was removed"},
 		{[]string{"--looks", "3"}, "belong to --watch"},
 		{[]string{"--interval", "3s"}, "belong to --watch"},
 		{[]string{"--over", "1ms"}, "1s to 1d"},

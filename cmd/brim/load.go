@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -48,18 +49,17 @@ type loadOptions struct {
 	access  func(*process) (*caller, error)
 	caller  *caller
 
-	metricsAddr         string
-	report, hgrm, floor string // files
-	failIf              []report.Condition
-	compare             bool
-	cleanup             bool
-	output              *string
+	metricsAddr string
+	report      string // file
+	failIf      []report.Condition
+	cleanup     bool
+	output      *string
 }
 
 // newLoad returns `brim load`, which pretends to be many sensors:
 //
 //	flags ─▶ GET /v1/streams ─▶ GET /metrics ─▶ load.Generator ─▶ POST /flush ─▶ GET /metrics ─▶ report.Text ─▶ stdout
-//	          (the window)        (--admin)        │       │         (--admin)                       ├─▶ --report, --hgrm
+//	          (the window)        (--admin)        │       │         (--admin)                       ├─▶ --report
 //	                                    send.Pool ◀┘       └▶ progress ─▶ stderr                     ├─▶ --fail-if
 //	                                                                                                 └─▶ --cleanup: DELETE /v1/sensors
 func newLoad(p *process) *cobra.Command {
@@ -85,9 +85,9 @@ func newLoad(p *process) *cobra.Command {
 			"scope admin.",
 		Example: "  brim load --sensors 167 --interval 5s --speedup 60 --duration 60s --admin 127.0.0.1:8432 --report load.html\n" +
 			"  brim load --rate 500..5000 --steps 10 --batch 10 --fail-if 'p99>50ms' --fail-if 'dropped>0'\n" +
-			"  brim load --target grpc://127.0.0.1:8431 --from readings.ndjson.gz --speedup 100\n" +
-			"  brim load --duration 5m --cleanup\n" +
-			"  brim load --compare before.json after.json",
+			"  brim load --target grpc://127.0.0.1:8431 --batch 100\n" +
+			"  brim load --duration 5m --cleanup",
+		Args: nothing,
 	}
 	o := &loadOptions{target: daemonURL(p), timeout: 30 * time.Second}
 	o.config.Connections = defaultConnections
@@ -98,10 +98,9 @@ func newLoad(p *process) *cobra.Command {
 	o.addReadings(flagAdder(flags))
 	o.addReport(cmd)
 	o.access = clientFlags(flags)
-	cmd.Args = o.arguments
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.compare {
-			return compareResults(p.stdout, args)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := o.exclude(flags.Changed); err != nil {
+			return config.Usage(err)
 		}
 		return o.run(cmd.Context(), p)
 	}
@@ -125,7 +124,7 @@ func (o *loadOptions) addTarget(flags *pflag.FlagSet) {
 		return nil
 	})
 	add("connections", strconv.Itoa(defaultConnections), "N", "maximum requests in flight", config.Count(&c.Connections, 1, 10_000))
-	add("max-in-flight", "10000", "N", "requests that may be due and not answered, with --from of 256 MiB of readings at most; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
+	add("max-in-flight", "10000", "N", "requests that may be due and not answered; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
 	add("timeout", "30s", "DURATION", "of one request", config.Duration(&o.timeout, time.Millisecond, time.Hour, false))
 	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", parsed(&o.form, send.ParseForm))
 }
@@ -138,7 +137,7 @@ func (o *loadOptions) addLoad(add adder) {
 	add("rate", "", "N|A..B", "readings a second, instead of --sensors; a range is a ramp. There are as many sensors as report each --interval at the highest rate, a whole number, to which the interval is adapted", parsed(&c.Rate, load.ParseRate))
 	add("steps", "0", "N", "number of steps in the ramp; 0: continuous", config.Count(&c.Steps, 2, 1000))
 	add("batch", "1", "N", "readings per request", config.Count(&c.Batch, 1, 100_000))
-	add("duration", "30s", "DURATION", "in which readings are due (with --from: the whole file)", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
+	add("duration", "30s", "DURATION", "in which readings are due", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
 	add("start", "", "TIME", "event time of the first reading: RFC 3339, a date, milliseconds since 1970, or back from now like -1h (default: event time ends at the newest boundary of a window)", config.Time(&c.Start))
 	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", seed(&c.Seed))
 }
@@ -159,16 +158,11 @@ func (o *loadOptions) addReadings(add adder) {
 		f.SensorPrefix = s
 		return nil
 	})
-	add("from", "", "FILE", "replay this file at its own pace times --speedup; NDJSON or line protocol, .gz too", config.Text(&o.config.From, daemon.NotEmpty))
-	add("from-format", "", "ndjson|line", "what the file is (default: as its first line looks)", parsed(&o.config.FromFormat, load.ParseFormat))
-	add("from-precision", "", "ns|us|ms|s", "unit of timestamps in line protocol (default: ns, where a time before 1971 is refused)", parsed(&o.config.FromPrecision, load.ParsePrecision))
 }
 
 func (o *loadOptions) addReport(cmd *cobra.Command) {
 	add := flagAdder(cmd.Flags())
 	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
-	add("hgrm", "", "FILE", "write the percentiles of the response time for HdrHistogram's plotter", config.Text(&o.hgrm, daemon.NotEmpty))
-	add("floor", "", "FILE", "an earlier result, as JSON, of the same load against --storage memory: the noise floor", config.Text(&o.floor, daemon.NotEmpty))
 	add("fail-if", "", "CONDITION", "exit with 1 if it is met, like 'p99>50ms', 'achieved<99%' or 'dropped>0'; may be repeated", func(s string) error {
 		c, err := report.ParseCondition(s)
 		if err == nil {
@@ -176,7 +170,6 @@ func (o *loadOptions) addReport(cmd *cobra.Command) {
 		}
 		return err
 	})
-	cmd.Flags().BoolVar(&o.compare, "compare", false, "compare two results, A.json B.json, instead of a run")
 	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", config.Address(&o.metricsAddr))
 	cmd.Flags().BoolVar(&o.cleanup, "cleanup", false, "delete the sensors of the run, with their readings, when it has ended or was interrupted")
 	o.output = outputFlag(cmd, "text", "json")
@@ -190,73 +183,22 @@ func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 	}
 }
 
-// arguments checks the arguments, and which flags are given together.
-func (o *loadOptions) arguments(cmd *cobra.Command, args []string) (err error) {
-	switch {
-	case !o.compare && len(args) > 0:
-		return nothing(cmd, args)
-	case !o.compare:
-		return o.exclude(cmd.Flags().Changed)
-	case len(args) != 2:
-		return fmt.Errorf("--compare takes two files with results, A.json B.json, and was given %d", len(args))
-	case *o.output == "json":
-		return errors.New("--compare prints text only")
-	}
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != "compare" && f.Name != "output" && cmd.InheritedFlags().Lookup(f.Name) == nil {
-			err = fmt.Errorf("--compare and --%s cannot be used together: two results are compared, and no load is generated", f.Name)
-		}
-	})
-	return err
-}
-
 // exclude refuses flags that make no sense together.
 func (o *loadOptions) exclude(given func(string) bool) error {
 	if given("rate") && given("sensors") {
 		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
 	}
-	for why, flags := range map[string][]string{
-		"a file has its own sensors":                    {"sensors", "sensor-prefix"},
-		"a file has its own pace; --speedup changes it": {"interval", "rate", "steps"},
-		"a file has its own readings":                   {"fields", "signal", "seed", "missing", "duplicates", "late", "late-by", "disorder"},
-	} {
-		for _, flag := range flags {
-			if given("from") && given(flag) {
-				return fmt.Errorf("--from and --%s cannot be used together: %s", flag, why)
-			}
-		}
-	}
-	for _, flag := range []string{"from", "sensor-prefix"} {
-		if o.cleanup && given(flag) {
-			return fmt.Errorf("--cleanup and --%s cannot be used together: sensors of the same names may have been there before; brim delete --prefix TEXT deletes what you choose", flag)
-		}
-	}
 	switch {
+	case o.cleanup && given("sensor-prefix"):
+		return errors.New("--cleanup and --sensor-prefix cannot be used together: sensors of the same names may have been there before; brim delete --prefix TEXT deletes what you choose")
 	case given("late-by") && !given("late"):
 		return errors.New("--late-by needs --late")
 	case given("grpc-form") && !strings.HasPrefix(o.target, "grpc"):
 		return errors.New("--grpc-form needs a --target of grpc://host:port or grpcs://host:port")
-	case given("from-precision") && (!given("from") || o.config.FromFormat == load.NDJSON):
-		return errors.New("--from-precision needs --from with a file of line protocol")
 	case given("steps") && (o.config.Rate == load.Rate{} || o.config.Rate.From == o.config.Rate.To):
 		return errors.New("--steps needs --rate with two ends, like 500..5000")
-	case given("from-format") && !given("from"):
-		return errors.New("--from-format needs --from")
 	}
 	return nil
-}
-
-// compareResults prints two results beside each other.
-func compareResults(w io.Writer, paths []string) error {
-	a, err := report.Read(paths[0])
-	if err != nil {
-		return err
-	}
-	b, err := report.Read(paths[1])
-	if err != nil {
-		return err
-	}
-	return report.Compare(w, report.File{Result: a, Path: paths[0]}, report.File{Result: b, Path: paths[1]})
 }
 
 // run generates the load and reports.
@@ -277,14 +219,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 			return config.Usage(fmt.Errorf("--target: %w", err))
 		}
 	}
-	var extras report.Extras
-	if o.floor != "" {
-		if extras.Floor, err = report.Read(o.floor); err != nil {
-			return err
-		}
-		extras.FloorPath = o.floor
-	}
-	if err := checkWritable(o.report, o.hgrm); err != nil {
+	if err := checkWritable(o.report); err != nil {
 		return err
 	}
 	pool, err := send.New(send.Config{
@@ -295,16 +230,16 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	return o.reported(ctx, p, pool, extras)
+	return o.reported(ctx, p, pool)
 }
 
 // reported generates the load, reports, and cleans up.
-func (o *loadOptions) reported(ctx context.Context, p *process, pool *send.Pool, extras report.Extras) error {
+func (o *loadOptions) reported(ctx context.Context, p *process, pool *send.Pool) error {
 	result, cleanup, err := o.generate(ctx, p, pool)
 	if result == nil {
 		return err
 	}
-	if err = errors.Join(err, o.print(p, result, extras), o.judge(result)); err == nil {
+	if err = errors.Join(err, o.print(p, result), o.judge(result)); err == nil {
 		o.warnLost(p.stderr, result)
 	}
 	if cleanup != nil {
@@ -321,8 +256,10 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := pool.Check(ctx); err != nil {
-		return nil, nil, explainTarget(o.target, "--target", err)
+	if err := pool.Check(ctx); errors.Is(err, send.ErrNotGRPC) {
+		return nil, nil, fmt.Errorf("--target: %s does not speak gRPC: is it a daemon's HTTP listener or its admin listener? The HTTP listener is named by --target http://HOST:PORT", o.target)
+	} else if err != nil {
+		return nil, nil, explainCall(o.target, "--target", err)
 	}
 	c := o.config
 	c.Senders, c.Stream, c.Protocol, c.Target = pool.Sender, stream, pool.Protocol(), o.target
@@ -405,18 +342,16 @@ func (o *loadOptions) serveMetrics(ctx context.Context, w io.Writer, reg *promet
 }
 
 // print prints the result and writes the files that were asked for.
-func (o *loadOptions) print(p *process, r *load.Result, x report.Extras) (err error) {
+func (o *loadOptions) print(p *process, r *load.Result) (err error) {
 	if *o.output == "json" {
 		err = report.JSON(p.stdout, r)
 		if why := report.Saturation(r); why != "" { // stdout mostly goes to a file
 			_, _ = fmt.Fprintf(p.stderr, "saturated: %s\n", why)
 		}
 	} else {
-		err = report.Text(p.stdout, r, x)
+		err = report.Text(p.stdout, r)
 	}
-	return errors.Join(err,
-		writeFile(o.report, func(w io.Writer) error { return report.HTML(w, r, x) }),
-		writeFile(o.hgrm, func(w io.Writer) error { return report.HGRM(w, r) }))
+	return errors.Join(err, writeFile(o.report, func(w io.Writer) error { return report.HTML(w, r) }))
 }
 
 var errNothingAccepted = errors.New("the daemon accepted no reading")
@@ -481,12 +416,8 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, 
 	if err != nil {
 		return s, "", "", err
 	}
-	s, err = send.Discover(ctx, o.caller.client(0), base, o.stream)
-	if errors.Is(err, send.ErrUnauthorized) {
-		return s, "", "", fmt.Errorf("%s: %w%s", flag, err, o.caller.tokenHint(http.StatusUnauthorized))
-	}
-	if err != nil {
-		return s, "", "", explainTarget(base, flag, err)
+	if s, err = o.remote(base, flag, 10*time.Second).stream(ctx, o.stream); err != nil {
+		return s, "", "", err
 	}
 	if s.GranularitySeconds < 1 {
 		return s, "", "", fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", base, s.Name)
@@ -495,6 +426,38 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, 
 		_, _ = fmt.Fprintln(p.stderr, "the stream is stored in memory, not in MongoDB: store_by_fill shows the times of memory")
 	}
 	return s, base, flag, nil
+}
+
+// remote is the daemon's HTTP listener, which a flag named.
+func (o *loadOptions) remote(base, flag string, timeout time.Duration) *remote {
+	return &remote{
+		o.caller, o.caller.client(timeout), strings.TrimSuffix(base, "/"), flag,
+		"is it a daemon's admin listener, or its gRPC listener, which --target grpc://HOST:PORT names? The HTTP listener is another, by default " + localDaemon,
+	}
+}
+
+// stream asks about a stream; an empty name is the default stream.
+func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
+	resp, err := r.accepted(ctx, http.MethodGet, "/v1/streams", nil)
+	if err != nil {
+		return load.Stream{}, err
+	}
+	defer resp.Body.Close()
+	var about struct {
+		Default string        `json:"default"`
+		Streams []load.Stream `json:"streams"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&about); err != nil || about.Default == "" || len(about.Streams) == 0 {
+		return load.Stream{}, fmt.Errorf("%s: the answer of %s is not a Brim daemon's: it has no streams", r.flag, r.base)
+	}
+	var names []string
+	for _, s := range about.Streams {
+		if s.Name == cmp.Or(name, about.Default) {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return load.Stream{}, fmt.Errorf("the daemon at %s has no stream %q; it has: %s", r.base, name, strings.Join(names, ", "))
 }
 
 // httpListener returns where the daemon answers HTTP, and the flag that says so. A gRPC
@@ -557,20 +520,6 @@ func portOf(address string) string {
 	return port
 }
 
-// explainTarget says what may be wrong where there is no listener of the kind that was
-// expected.
-func explainTarget(where, flag string, err error) error {
-	switch {
-	case errors.Is(err, send.ErrNoStreams):
-		return fmt.Errorf("%s: %s answers HTTP, and does not know /v1/streams (404): is it a daemon's admin listener? The HTTP listener is another, by default %s", flag, where, localDaemon)
-	case errors.Is(err, send.ErrNotHTTP):
-		return fmt.Errorf("%s: %s does not speak HTTP: is it a daemon's gRPC listener? That is named by --target grpc://HOST:PORT; the HTTP listener is another, by default %s", flag, where, localDaemon)
-	case errors.Is(err, send.ErrNotGRPC):
-		return fmt.Errorf("%s: %s does not speak gRPC: is it a daemon's HTTP listener or its admin listener? The HTTP listener is named by --target http://HOST:PORT", flag, where)
-	}
-	return explainCall(where, flag, err)
-}
-
 // loadProgress shows how a run goes: on a terminal its last second, elsewhere a line of
 // every five.
 type loadProgress struct {
@@ -612,10 +561,7 @@ func (l *loadProgress) line(p *load.Progress) string {
 	}
 	var line strings.Builder
 	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
-	add("%s", p.Elapsed.Round(time.Second))
-	if p.Duration > 0 {
-		add("/%s", config.FormatDuration(p.Duration.Round(time.Second)))
-	}
+	add("%s/%s", p.Elapsed.Round(time.Second), config.FormatDuration(p.Duration.Round(time.Second)))
 	if p.Draining {
 		add("  waiting for the last answers")
 	} else {

@@ -23,7 +23,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/load"
-	"github.com/brim-telemetry/brim/internal/load/report"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -79,9 +78,9 @@ func TestLoadPrintsAndWritesItsReports(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
 	base, dir := f.serve(t), t.TempDir()
-	page, hgrm := filepath.Join(dir, "load.html"), filepath.Join(dir, "load.hgrm")
+	page := filepath.Join(dir, "load.html")
 	require.NoError(t, os.WriteFile(page, []byte(strings.Repeat("old", 1<<20)), 0o644))
-	got := runBrim(t, nil, aSecond(base, "--speedup", "60", "--output", "json", "--fail-if", "dropped>0", "--fail-if", "p99>10s", "--report", page, "--hgrm", hgrm, "--stream", "machines", "--ack", "stored")...)
+	got := runBrim(t, nil, aSecond(base, "--speedup", "60", "--output", "json", "--fail-if", "dropped>0", "--fail-if", "p99>10s", "--report", page, "--stream", "machines", "--ack", "stored")...)
 	require.NoError(t, got.err)
 	assert.Equal(t, "/v1/streams/machines/readings stored", f.paths.Load())
 	var r load.Result
@@ -94,24 +93,14 @@ func TestLoadPrintsAndWritesItsReports(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(written), "</html>")
 	assert.NotContains(t, string(written), "oldold")
-	written, err = os.ReadFile(hgrm)
-	require.NoError(t, err)
-	assert.Contains(t, string(written), "Percentile")
 
-	// The result is a noise floor, and can be compared.
-	first := filepath.Join(dir, "a.json")
-	require.NoError(t, os.WriteFile(first, []byte(got.stdout), 0o644))
-	got = runBrim(t, nil, aSecond(base, "--floor", first)...)
+	got = runBrim(t, nil, aSecond(base)...)
 	require.NoError(t, got.err)
-	assert.Contains(t, got.stdout, first)
 	assert.Contains(t, got.stdout, "The readings cover 1s of a window of 1m")
 	assert.NotContains(t, got.stderr, "ahead of the clock")
 	got = runBrim(t, nil, aSecond(base, "--start", "now", "--speedup", "600")...)
 	require.NoError(t, got.err)
 	assert.Contains(t, got.stderr, "ahead of the clock")
-	got = runBrim(t, nil, "load", "--compare", first, first)
-	require.NoError(t, got.err)
-	assert.Contains(t, got.stdout, "response p99")
 }
 
 func TestLoadFailIf(t *testing.T) {
@@ -139,8 +128,6 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	var f fakeTarget
 	base := f.serve(t)
-	empty := filepath.Join(t.TempDir(), "empty")
-	require.NoError(t, os.WriteFile(empty, nil, 0o644))
 	for _, c := range []struct {
 		args []string
 		want string
@@ -164,12 +151,8 @@ func TestLoadIsCheckedBeforeItBegins(t *testing.T) {
 		{[]string{"--sensors", "1000001"}, "1000000", exitUsage},
 		{[]string{"--http", "ftp://x"}, "--http", exitUsage},
 		{[]string{"--stream", "nowhere"}, "readings, machines", exitFailed},
-		{[]string{"--from", "/nowhere/x"}, "/nowhere/x", exitFailed},
-		{[]string{"--floor", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--report", "/nowhere/x"}, "/nowhere/x", exitFailed},
 		{[]string{"--rate", "1e8", "--interval", "1h"}, "shorten the interval", exitUsage},
-		{[]string{"--compare", "a.json"}, "takes two files", exitUsage},
-		{[]string{"--from", empty}, empty + " has no readings", exitFailed},
 		{[]string{"more"}, "no arguments", exitUsage},
 		{[]string{"--admin", "127.0.0.1"}, "HOST:PORT", exitUsage},
 		{[]string{"--sensor-prefix", "a\nb"}, "printable", exitUsage},
@@ -187,26 +170,9 @@ func TestFlagsWithoutEffectAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--from", "x", "--sensors", "3"}, "own sensors"},
-		{[]string{"--from-format", "line"}, "needs --from"},
-		{[]string{"--from-precision", "s"}, "needs --from"},
-		{[]string{"--from", "x", "--from-format", "ndjson", "--from-precision", "s"}, "line protocol"},
-		{[]string{"--from", "x", "--from-precision", "m"}, "ns, us, ms and s"},
-		{[]string{"--from", "x", "--missing", "1%"}, "--from and --missing cannot be used together"},
-		{[]string{"--from", "x", "--duplicates", "1%"}, "--from and --duplicates cannot be used together"},
-		{[]string{"--from", "x", "--late", "1%"}, "--from and --late cannot be used together"},
-		{[]string{"--from", "x", "--late-by", "1s"}, "--from and --late-by cannot be used together"},
-		{[]string{"--from", "x", "--disorder", "1%"}, "--from and --disorder cannot be used together"},
-		{[]string{"--from", "x", "--sensor-prefix", "s"}, "--from and --sensor-prefix cannot be used together"},
-		{[]string{"--from", "x", "--cleanup"}, "--cleanup and --from cannot be used together"},
 		{[]string{"--sensor-prefix", "s", "--cleanup"}, "--cleanup and --sensor-prefix cannot be used together"},
-		{[]string{"--from", "x", "--seed", "2"}, "--from and --seed cannot be used together"},
-		{[]string{"--from", "x", "--rate", "1..2", "--steps", "2"}, "--from and --rate cannot be used together"},
-		{[]string{"--from", "x", "--steps", "2"}, "--from and --steps cannot be used together"},
 		{[]string{"--late-by", "1s"}, "--late-by needs --late"},
 		{[]string{"--grpc-form", "compact"}, "--grpc-form needs a --target of grpc://"},
-		{[]string{"--compare", "--batch", "2", "a.json", "b.json"}, "--compare and --batch cannot be used together"},
-		{[]string{"--compare", "a.json", "b.json"}, "--compare and --duration cannot be used together"},
 	} {
 		got := runBrim(t, nil, append([]string{"load", "--target", "http://127.0.0.1:1", "--duration", "1s"}, c.args...)...)
 		assert.ErrorContains(t, got.err, c.want, "%v", c.args)
@@ -298,7 +264,7 @@ func TestLoadProgressCoversSeveralSeconds(t *testing.T) {
 	var out strings.Builder
 	l := newLoadProgress(&out, 1)
 	for i := range 10 {
-		p := load.Progress{Interval: load.Interval{Offered: 1000, Achieved: 1000, P50: 0.001, P99: 0.002, InFlight: 1}, Elapsed: time.Duration(i+1) * time.Second, Asked: 2000}
+		p := load.Progress{Interval: load.Interval{Offered: 1000, Achieved: 1000, P50: 0.001, P99: 0.002, InFlight: 1}, Elapsed: time.Duration(i+1) * time.Second, Duration: time.Minute, Asked: 2000}
 		switch {
 		case i == 2:
 			p.Achieved, p.P50, p.P99, p.InFlight = 0, 0.5, 0.9, 1000
@@ -307,8 +273,8 @@ func TestLoadProgressCoversSeveralSeconds(t *testing.T) {
 		}
 		l.show(p)
 	}
-	assert.Equal(t, "5s  asked 1,000/s got 800/s  slowest second p50 500 ms p99 900 ms  5 windows  in flight up to 1000\n"+
-		"10s  asked 1,000/s got 0/s  slowest second p50 – p99 –  5 windows  in flight up to 0\n", out.String())
+	assert.Equal(t, "5s/1m  asked 1,000/s got 800/s  slowest second p50 500 ms p99 900 ms  5 windows  in flight up to 1000\n"+
+		"10s/1m  asked 1,000/s got 0/s  slowest second p50 – p99 –  5 windows  in flight up to 0\n", out.String())
 	l.windows = 0.2
 	assert.Equal(t, "1 window", l.window(0, 5.01))
 	assert.Equal(t, "░░░░░░░░░░   0 %", l.window(0, 4))
@@ -399,11 +365,9 @@ func loaded(t *testing.T, args ...string) *load.Result {
 	t.Helper()
 	got := runBrim(t, nil, append([]string{"load", "--output", "json"}, args...)...)
 	require.NoError(t, got.err, got.stderr)
-	path := filepath.Join(t.TempDir(), "result.json")
-	require.NoError(t, os.WriteFile(path, []byte(got.stdout), 0o644))
-	r, err := report.Read(path)
-	require.NoError(t, err)
-	return r
+	var r load.Result
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
+	return &r
 }
 
 // TestLoadOfADaemonInMemory runs an hour in two seconds, over both protocols.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"strings"
 	"time"
 )
 
@@ -43,6 +42,5 @@ func (c *loadCleanup) run(ctx context.Context, w io.Writer) error {
 
 // newCleanup returns what deletes the sensors of a run.
 func (o *loadOptions) newCleanup(base, flag, stream, prefix string) *loadCleanup {
-	r := &remote{o.caller, o.caller.client(time.Minute), strings.TrimSuffix(base, "/"), flag, "is this the daemon's --http-addr?"}
-	return &loadCleanup{remote: r, stream: stream, prefix: prefix}
+	return &loadCleanup{remote: o.remote(base, flag, time.Minute), stream: stream, prefix: prefix}
 }

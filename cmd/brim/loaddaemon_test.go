@@ -117,7 +117,7 @@ func TestLoadReportsAWrongListener(t *testing.T) {
 			[]string{"--admin: " + admin + " is the admin listener of another daemon", httpSide, "--target is http://" + other}, exitUsage},
 		"admin of another, gRPC": {[]string{"--target", "grpc://" + otherGRPC, "--admin", admin}, []string{"another daemon", grpcSide, otherGRPC}, exitUsage},
 		"http of another":        {[]string{"--target", "grpc://" + grpcSide, "--http", "http://" + other, "--admin", admin}, []string{"another daemon", "--http is http://" + other}, exitUsage},
-		"target is admin":        {[]string{"--target", admin}, []string{"--target: ", "(404)", "admin listener?", localDaemon}, exitFailed},
+		"target is admin":        {[]string{"--target", admin}, []string{"--target: ", "404", "admin listener", localDaemon}, exitFailed},
 		"target is gRPC":         {[]string{"--target", "http://" + grpcSide}, []string{"--target: ", "does not speak HTTP", "grpc://HOST:PORT"}, exitFailed},
 		"gRPC target is HTTP":    {[]string{"--target", "grpc://" + httpSide, "--http", "http://" + httpSide}, []string{"--target: ", "does not speak gRPC", "http://HOST:PORT"}, exitFailed},
 		"admin is HTTP":          {[]string{"--target", "http://" + httpSide, "--admin", httpSide}, []string{"--admin: ", "404 Not Found without saying why", "127.0.0.1:8432"}, exitFailed},
@@ -128,6 +128,12 @@ func TestLoadReportsAWrongListener(t *testing.T) {
 			assert.ErrorContains(t, got.err, want, name)
 		}
 		assert.Equal(t, row.code, got.code, name)
+	}
+	for _, body := range []string{"<html>", "{}"} {
+		foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }))
+		t.Cleanup(foreign.Close)
+		got := runBrim(t, nil, "load", "--duration", "100ms", "--target", foreign.URL)
+		assert.ErrorContains(t, got.err, "not a Brim daemon's")
 	}
 	got := runBrim(t, nil, "load", "--duration", "100ms", "--target", httpSide, "--admin", "http://"+admin+"/")
 	assert.NoError(t, got.err, "without a scheme, and with one")

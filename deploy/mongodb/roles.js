@@ -28,7 +28,7 @@ const ROLES = [
     "privileges": [
       {"resource": {"db": "brim", "collection": ""}, "actions": ["listCollections", "find", "collStats", "indexStats"]},
       {"resource": {"cluster": true},
-       "actions": ["serverStatus", "getParameter", "hostInfo", "getCmdLineOpts", "replSetGetStatus", "replSetGetConfig", "getDefaultRWConcern"]}
+       "actions": ["serverStatus", "getParameter", "hostInfo", "getCmdLineOpts", "replSetGetStatus", "replSetGetConfig"]}
     ]
   },
   {

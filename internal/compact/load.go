@@ -42,6 +42,7 @@ const busyOperations = 50
 const (
 	signalDisk          = "disk_busy"
 	signalFragmentation = "fragmentation"
+	signalSpace         = "disk_free"
 )
 
 // Busy says what keeps the member busy, measure by measure; nil if nothing does.
@@ -185,7 +186,7 @@ func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	if err == nil {
 		monitor.Sample(ctx)
 		// Free space stands in the sizes; this look was at the server alone.
-		l.Signals = slices.DeleteFunc(monitor.Signals(), func(s doctor.Signal) bool { return s.Name == signalFragmentation })
+		l.Signals = slices.DeleteFunc(monitor.Signals(), func(s doctor.Signal) bool { return s.Name == signalFragmentation || s.Name == signalSpace })
 	}
 	if beforeErr != nil || nowErr != nil {
 		return l

@@ -32,7 +32,7 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 		config.DBPath = server.DBPath()
 	}
 	for _, stream := range d.cfg.Streams {
-		config.Streams = append(config.Streams, doctor.Stream{Name: stream.Name, Storage: stream.Storage})
+		config.Streams = append(config.Streams, doctor.Stream{Name: stream.Name, Storage: stream.Storage, Compressor: stream.Compressor})
 	}
 	monitor, err := doctor.New(config)
 	if err != nil {

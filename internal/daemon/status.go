@@ -12,6 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/seal"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
 // parts returns which parts of the daemon are ready. With a journal on disk, MongoDB and
@@ -126,8 +127,9 @@ type StreamStatus struct {
 	FlushMaxSeconds        float64        `json:"flush_max_seconds"`
 	FlushBudgetPercent     float64        `json:"flush_budget_percent"` // of one core of MongoDB
 	MergeReadings          int            `json:"merge_readings"`
-	Compressor             string         `json:"compressor,omitempty"`
-	RetentionSeconds       int64          `json:"retention_seconds"` // 0: for ever
+	Collection             string         `json:"collection,omitempty"` // that is written now; empty before it is prepared
+	Compressor             string         `json:"compressor,omitempty"` // of that collection
+	RetentionSeconds       int64          `json:"retention_seconds"`    // 0: for ever
 	WriteConcern           string         `json:"write_concern,omitempty"`
 	Fields                 []string       `json:"fields,omitempty"` // that readings may have; none: any
 	OtherFields            string         `json:"other_fields,omitempty"`
@@ -183,6 +185,9 @@ func (d *daemon) status() any {
 		state := part("", errNotReady)
 		if s != nil {
 			state = part("", s.reason(stream.Name))
+			if of, ok := s.stores[stream.Name].(*generation.Store); ok && of.Current().Collection != "" {
+				one.Collection, one.Compressor = of.Current().Collection, string(of.Current().Compressor)
+			}
 			if p, ok := s.sealer.Progress(stream.Name); ok {
 				one.Sealing = &p
 			}

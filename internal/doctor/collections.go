@@ -10,11 +10,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
-// A collection is what $collStats says about one. One that does not exist yet is
-// all zeros.
+// A collection is what $collStats says about the one of a stream that is written
+// now. One that does not exist yet is all zeros.
 type collection struct {
+	name    string
 	missing bool
 	why     string // not empty: it is unknown, and everything is NaN
 
@@ -100,28 +102,46 @@ func unseenCollection(why string) collection {
 	return c
 }
 
-// measureCollection asks for one collection's sizes. With an error the collection
-// says why.
+// measureCollection asks for the sizes of the collection that a stream is written
+// to. With an error the collection says why.
 func (m *Monitor) measureCollection(ctx context.Context, s Stream) (collection, error) {
+	name := s.Name
+	list, err := generation.Read(ctx, m.database, s.Name)
+	if list != nil {
+		name = list.Written(generation.Target{Storage: s.Storage, Compressor: s.Compressor}).Collection
+	}
+	c := unseenCollection("")
+	if err == nil {
+		c, err = m.sizesOf(ctx, name, s.Storage == store.TimeSeries)
+	}
+	switch {
+	case err == nil:
+	case refused(err):
+		c.why = whyRefused
+	case NotPermitted(err):
+		c.why = whyNoRead
+	default:
+		c.why = whyNoSizes
+	}
+	c.name = name
+	return c, err
+}
+
+func (m *Monitor) sizesOf(ctx context.Context, name string, timeSeries bool) (collection, error) {
 	needed := bson.D{} // the engine's statistics of every table and index are most of the answer
 	for _, name := range []string{"size", "count", "storageSize", "freeStorageSize", "totalIndexSize", "indexSizes", "timeseries", "wiredTiger.creationString"} {
 		needed = append(needed, bson.E{Key: "storageStats." + name, Value: 1})
 	}
-	shards, err := m.aggregate(ctx, s.Collection, mongo.Pipeline{
+	shards, err := m.aggregate(ctx, name, mongo.Pipeline{
 		{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}, {{Key: "$project", Value: needed}},
 	}, math.MaxInt)
 	switch {
 	case err == nil && len(shards) > 0:
-		return parseCollection(shards, s.Storage == store.TimeSeries), nil
+		return parseCollection(shards, timeSeries), nil
 	case err == nil, hasCode(err, codeNamespaceNotFound):
 		return collection{missing: true}, nil
-	case refused(err):
-		return unseenCollection(whyRefused), err
-	case NotPermitted(err):
-		return unseenCollection(whyNoRead), err
-	default:
-		return unseenCollection(whyNoSizes), err
 	}
+	return unseenCollection(""), err
 }
 
 // parseCollection adds up what the shards say, one document of each.

@@ -37,14 +37,14 @@ type trial struct {
 // try reads a sample and packs it by each compressor; nil without an error: zstd
 // would not be advised whatever came of it, or the sample is too small.
 func (f *facts) try(ctx context.Context, s Stream) (*trial, error) {
-	c := f.view.last.collections[s.Name]
+	c := f.collection(s)
 	from := store.Compressor(c.compressor)
 	if f.sampleTime <= 0 || from != store.Snappy && from != store.NoneCompressor || !(c.data >= leastData && c.documents > 0) {
 		return nil, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, f.sampleTime)
 	defer cancel()
-	collection := s.Collection
+	collection := c.name
 	if s.Storage == store.TimeSeries {
 		collection = "system.buckets." + collection // what the engine's blocks contain
 	}
@@ -78,7 +78,7 @@ func samplePipeline(c collection) mongo.Pipeline {
 func compressor(f *facts) []Finding {
 	var out []Finding
 	for _, s := range f.streams {
-		c, t := f.view.last.collections[s.Name], f.trials[s.Name]
+		c, t := f.collection(s), f.trials[s.Name]
 		if t == nil {
 			continue
 		}
@@ -89,8 +89,8 @@ func compressor(f *facts) []Finding {
 		used := c.storage - c.free
 		left := size(then / now * used)
 		out = append(out, advice("compressor", fmt.Sprintf("compressor: stream %s has %s, zstd would leave %.0f %% of its file", s.Name, c.compressor, percent*then/now),
-			fmt.Sprintf("%d of its documents, %s, packed in blocks as the engine does: %s makes %s of them, zstd %s. Of the %s that its file holds now, about %s would be left",
-				t.documents, size(float64(t.bytes)), c.compressor, size(now), size(then), size(used), left),
+			fmt.Sprintf("%d documents of %s, %s, packed in blocks as the engine does: %s makes %s of them, zstd %s. Of the %s that its file holds now, about %s would be left",
+				t.documents, c.name, size(float64(t.bytes)), c.compressor, size(now), size(then), size(used), left),
 			"compressor: zstd for the stream in the daemon's configuration, and a restart, for what is written from then on; then brim move "+s.Name+" for the rest",
 			fmt.Sprintf("disk for both while brim move runs, about %s; checkpoints take 1.7 times the CPU, where it was measured; daemons go on meanwhile", left))...)
 	}

@@ -37,6 +37,7 @@ const (
 const (
 	foundAway       = "unresponsive"
 	foundDiskFull   = "disk_full"
+	foundDiskSpace  = "disk_space"
 	foundNetwork    = "network"
 	foundHostCPU    = "host_cpu"
 	foundHistory    = "history_store"
@@ -97,7 +98,7 @@ var diagnoses = []diagnosis{
 		look:    "`df` and `du -x` on that host; `brim_disk_free_bytes`.",
 		remedies: []remedy{
 			{action: "make room on the file system of {path}, then start MongoDB if it has exited: a larger volume, or delete other files (du -x)", cost: "acknowledged readings wait in the daemon's journal"},
-			{action: "keep less: --retention of brim serve; what is deleted frees space inside the files, and brim compact gives it back, which needs some room itself", cost: "older readings"},
+			keepLess(),
 		},
 	},
 	{
@@ -146,11 +147,7 @@ var diagnoses = []diagnosis{
 		symptom: "each update of a bucket leaves its former version behind. Writes cost more of everything: cache, disk, CPU time; measured, a quarter of the engine's throughput.",
 		look:    "\"History store\" for inserts and growth; `db.adminCommand({getParameter: 1, minSnapshotHistoryWindowInSeconds: 1})`, 300 by default.",
 		remedies: []remedy{
-			{
-				action: "keep no history: db.adminCommand({setParameter: 1, minSnapshotHistoryWindowInSeconds: 0}) on every member, and setParameter.minSnapshotHistoryWindowInSeconds: 0 in mongod.conf for the next start",
-				cost:   "no restart; reads with read concern snapshot at a time in the past are no longer possible, which Brim does not use",
-			},
-			endReaders(),
+			keepNoHistory(), endReaders(),
 		},
 	},
 	{
@@ -248,14 +245,10 @@ var diagnoses = []diagnosis{
 		look:    "\"Checkpoints\", \"Write latency beside checkpoints\", \"Block manager\".",
 		remedies: []remedy{
 			mergeMore(), smallerDocuments(), compressMore(),
-			remedy{
-				action: "take checkpoints more often, so that each writes less: storage.syncPeriodSecs: 30 in mongod.conf",
-				cost:   "a restart of MongoDB; pages that are appended to again and again are written more often: more bytes in all",
-			}.only("MongoDB is older than 7", unless((*Seen).obeysSyncDelay)),
-			remedy{
-				action: "take checkpoints more often, so that each writes less: storage.syncPeriodSecs: 30 in mongod.conf, and db.adminCommand({setParameter: 1, syncdelay: 30}) now",
-				cost:   "no restart; pages that are appended to again and again are written more often: more bytes in all",
-			}.only("MongoDB is 7 or newer", (*Seen).obeysSyncDelay),
+			{
+				action: "take checkpoints more often, so that each writes less: " + strings.ReplaceAll(setInterval, "{seconds}", "30"),
+				cost:   costOfInterval + "; pages that are appended to again and again are written more often: more bytes in all",
+			},
 		},
 	},
 	{
@@ -308,17 +301,33 @@ var diagnoses = []diagnosis{
 		holds: func(s *Seen) Class { return s.worst(fragmentation) }, signals: []string{fragmentation}, aside: true,
 		why: func(s *Seen) string {
 			const harmless = "it costs disk space and hardly affects writes"
-			if stream, storage, free := s.largestFree(); free > 0 {
-				return fmt.Sprintf("%s of the %s MB of stream %s are empty; %s", round(free/mega), round(storage/mega), stream, harmless)
+			if stream, c := s.largestFree(); c.free > 0 {
+				return fmt.Sprintf("%s of the %s MB of stream %s are empty; %s", round(c.free/mega), round(c.storage/mega), stream, harmless)
 			}
 			return harmless
 		}, always: true,
 		symptom: "much of a collection's file is empty, as after deletes. Writes hardly suffer; disk space is short, and backups take long.",
 		look:    "\"Free space inside the files\" for which stream; with `--retention` some is normal, since new documents use it again.",
-		remedies: []remedy{{
-			action: "reclaim the space: brim compact {stream}, on one member after the other",
-			cost:   "load on the disk while it runs; writes go on. Otherwise the free space is used again by the next writes",
-		}},
+		remedies: []remedy{
+			{action: "reclaim the space: brim compact {stream}, on one member after the other", cost: "load on the disk while it runs; writes go on. Otherwise the free space is used again by the next writes"},
+		},
+	},
+	{
+		name: foundDiskSpace, cause: "disk space: the disk under MongoDB's files fills up",
+		// It slows nothing down before it is gone: see disk_full.
+		holds: func(s *Seen) Class {
+			if s.Signal(diskFree).Class < Bottleneck || diskFull(s) == Bottleneck {
+				return Healthy
+			}
+			return Degrading
+		},
+		signals: []string{diskFree}, why: (*Seen).diskSpace, aside: true, always: true,
+		symptom: "10 % or less of the file system under MongoDB's files is free. Nothing is slow yet. MongoDB exits when it cannot write.",
+		look:    "\"Disk space\", \"Collection sizes\": does a collection grow, or is it free space inside the files? The alert BrimDiskFullSoon says by when it will be full.",
+		remedies: []remedy{
+			keepLess(), compressMore(),
+			{action: "enlarge the volume of {path}, or delete other files on it (du -x)", cost: "money"},
+		},
 	},
 	{
 		name: foundUnsealed, cause: "unsealed: windows that have ended are not sealed when they should be",
@@ -473,7 +482,7 @@ func (s *Seen) Excused() string {
 			if one.Class == Healthy && one.Threshold.Class(one.Value) >= Degrading { // in small files
 				out = append(out, s.tell(fragmentation)+": "+one.Why)
 			}
-		case !s.Server.Answered:
+		case !s.Server.Answered, one.Name == diskFree && one.Class == Bottleneck: // which is a finding
 		case slow == Healthy && one.Class >= Degrading:
 			degrading, bottleneck := one.Bounds()
 			over = append(over, fmt.Sprintf("%s %s (%s)", lower(one.Title), one.Text(),
@@ -687,13 +696,13 @@ func (s *Seen) cpuUse() string {
 
 // largestFree returns the stream whose file has the largest free part, among those that
 // are large enough to matter; empty: there is none.
-func (s *Seen) largestFree() (stream string, storage, free float64) {
+func (s *Seen) largestFree() (stream string, most collection) {
 	for _, name := range slices.Sorted(maps.Keys(s.collections)) {
-		if c := s.collections[name]; c.storage >= leastFragmented && (stream == "" || c.free/c.storage > free/storage) {
-			stream, storage, free = name, c.storage, c.free
+		if c := s.collections[name]; c.storage >= leastFragmented && (stream == "" || c.free/c.storage > most.free/most.storage) {
+			stream, most = name, c
 		}
 	}
-	return stream, storage, free
+	return stream, most
 }
 
 // tell lists signals with their values, as in "disk busy 92 %, disk latency 7.1 ms",

@@ -97,8 +97,14 @@ func TestEachDiagnosisIsNeeded(t *testing.T) {
 			"late", []string{"is 42 s late"}, "--lanes"},
 		"updates are minutes late": {foundLate, func(l *sample) { l.path.PastDue = 300 }, Bottleneck,
 			"late", []string{"is 300 s late"}, "check whether it is falling"},
-		"a file with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20} }, Bottleneck,
+		"a file with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{name: "old", storage: 100 << 20, free: 60 << 20} }, Bottleneck,
 			"fragmented", []string{"free space inside files 60 %", "62.9 of the", "MB of stream old are empty"}, "brim compact --stream old"},
+		"a disk that fills up": {foundDiskSpace, func(l *sample) { l.disk.free = 9e9; l.disk.path = "/data/db" }, Degrading,
+			"disk space", []string{"disk space free 9 %", "of the 100,000 MB under /data/db 9,000 MB are free"}, "--retention"},
+		"a disk that is full": {foundDiskFull, func(l *sample) { l.disk.free = 150e6 }, Bottleneck,
+			"disk full", []string{"150 MB are free"}, "make room"},
+		"a later collection with holes": {foundFragmented, func(l *sample) { l.collections["old"] = collection{name: "old.g2", storage: 100 << 20, free: 60 << 20} }, Bottleneck,
+			"fragmented", []string{"MB of stream old are empty"}, "brim compact --stream old"},
 		"sealing is behind": {foundUnsealed, func(l *sample) { l.path.SealLag = 2 * 3600 }, Degrading,
 			"unsealed", []string{"due for 2 h"}, "earlier releases"},
 		"sealing is a day behind": {foundUnsealed, func(l *sample) { l.path.SealLag = 25 * 3600 }, Bottleneck,
@@ -298,7 +304,7 @@ func TestCausesComeBeforeTheirConsequences(t *testing.T) {
 		}, []string{foundCheckpoint, foundEviction}},
 		"unrelated: what costs disk alone is last": {func(l *sample) {
 			l.server.figures[cpuUser] += 19
-			l.collections["old"] = collection{storage: 100 << 20, free: 60 << 20}
+			l.collections["old"] = collection{name: "old", storage: 100 << 20, free: 60 << 20}
 		}, []string{foundProcessor, foundFragmented}},
 		"old versions that only leave with the cache's pages": {func(l *sample) {
 			l.server.figures[historyInserts] += 26_000
@@ -350,7 +356,7 @@ func TestUnmeasuredSignalsAreReported(t *testing.T) {
 	s := newSeen(before, now, nil)
 	found := Diagnose(s)
 	require.Equal(t, []string{"unseen_disk", "unseen_permission"}, names(found))
-	assert.Equal(t, "not measured: disk busy, disk latency", found[0].Cause)
+	assert.Equal(t, "not measured: disk busy, disk latency, disk space free", found[0].Cause)
 	assert.Equal(t, whyElsewhere, found[0].Evidence)
 	assert.Contains(t, found[0].Action, "--disk")
 	assert.Contains(t, found[1].Action, "clusterMonitor")

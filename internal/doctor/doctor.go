@@ -38,22 +38,17 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A Stream is one whose collection is sampled.
+// A Stream is one whose collection is sampled: of several, the one that a daemon
+// with these settings writes.
 type Stream struct {
 	Name       string
-	Collection string        // empty: as the stream
-	Storage    store.Storage // memory has no collection and is left out
+	Storage    store.Storage    // memory has no collection and is left out
+	Compressor store.Compressor // empty: any
 }
 
 // withCollections returns the streams that have a collection.
 func withCollections(streams []Stream) []Stream {
-	streams = slices.DeleteFunc(slices.Clone(streams), func(s Stream) bool { return s.Storage == store.Memory })
-	for i, s := range streams {
-		if s.Collection == "" {
-			streams[i].Collection = s.Name
-		}
-	}
-	return streams
+	return slices.DeleteFunc(slices.Clone(streams), func(s Stream) bool { return s.Storage == store.Memory })
 }
 
 // Config says what to sample.
@@ -211,7 +206,7 @@ func (m *Monitor) Sample(ctx context.Context) {
 		if told := m.config.WritePath(ctx); told.Why == "" || now.path.Why != "" {
 			now.path = told
 		} else {
-			now.path.PastDue, now.path.sent = told.PastDue, told.sent
+			now.path.PastDue, now.path.SealLag, now.path.sent = told.PastDue, told.SealLag, told.sent
 		}
 	}
 	if ctx.Err() == nil { // else what is unknown says nothing about MongoDB

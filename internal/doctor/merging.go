@@ -11,6 +11,7 @@ import (
 // sent counts what a daemon has sent to MongoDB since it started.
 type sent struct {
 	updates  float64            // that were stored
+	seconds  float64            // sum of their round trips
 	readings float64            // in updates that were sent
 	triggers map[string]float64 // updates that the queue sent, by trigger
 }
@@ -24,6 +25,7 @@ func sentOf(l scrape.Sample) sent {
 			memory[scrape.Label(m, "stream")] = true
 		} else {
 			s.updates += float64(m.GetHistogram().GetSampleCount())
+			s.seconds += m.GetHistogram().GetSampleSum()
 		}
 	}
 	for _, m := range l.Metrics("brim_queue_updates_total", nil) {

@@ -94,7 +94,7 @@ func TestSamplesOfARealServer(t *testing.T) {
 	db := mongodtest.Database(t)
 	b := newBench(t, Config{Database: db, Streams: []Stream{
 		{Name: "readings", Storage: store.Bucket},
-		{Name: "native", Collection: "native_series", Storage: store.TimeSeries},
+		{Name: "native", Storage: store.TimeSeries},
 		{Name: "quick", Storage: store.Memory},
 	}})
 	b.Sample(t.Context())
@@ -107,10 +107,10 @@ func TestSamplesOfARealServer(t *testing.T) {
 	assert.Equal(t, Unknown, b.signal(t, historyStore).Class)
 	assert.Equal(t, whyFirst, b.signal(t, historyStore).Why)
 
-	require.NoError(t, db.CreateCollection(t.Context(), "native_series",
+	require.NoError(t, db.CreateCollection(t.Context(), "native",
 		options.CreateCollection().SetTimeSeriesOptions(options.TimeSeries().SetTimeField("ts").SetMetaField("sensor"))))
 	insert(t, db, "readings", 2000)
-	insert(t, db, "native_series", 200) // 200 minutes; a bucket spans at most 60
+	insert(t, db, "native", 200) // 200 minutes; a bucket spans at most 60
 	require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "fsync", Value: 1}}).Err())
 	b.Sample(t.Context())
 	second := b.scrape(t)

@@ -35,7 +35,9 @@ func (r recordedSample) sample(t testing.TB) sample {
 	out := sample{at: at, answered: true, cores: r.Processors, historyWindow: r.HistoryWindow, collections: make(map[string]collection)}
 	out.server, out.serverWhy = parseStatus(fromJSON(t, r.ServerStatus), at)
 	for name, raw := range r.CollStats {
-		out.collections[name] = parseCollection([]bson.Raw{fromJSON(t, raw)}, false)
+		c := parseCollection([]bson.Raw{fromJSON(t, raw)}, false)
+		c.name = name
+		out.collections[name] = c
 	}
 	proc := t.TempDir()
 	for file, line := range map[string]string{"diskstats": r.Diskstats, "stat": r.Stat} {
@@ -48,7 +50,7 @@ func (r recordedSample) sample(t testing.TB) sample {
 	require.NoError(t, err)
 	machine := linux(uint32(major), uint32(minor))
 	machine.proc = proc
-	machine.space = func(string) (size, free float64, err error) { return 270e9, 30e9, nil }
+	machine.space = func(string) (size, free float64, err error) { return 270e9, 90e9, nil }
 	out.disk = machine.sample("/data/db")
 	require.Empty(t, out.disk.why)
 	out.disk.at = time.UnixMilli(r.DiskAt)
@@ -150,7 +152,7 @@ func TestEveryRuleHasARecordedSample(t *testing.T) {
 	}
 	for i := range diagnoses {
 		switch diagnoses[i].name {
-		case foundAway, foundDiskFull, foundNetwork: // made on purpose in internal/faulttest
+		case foundAway, foundDiskFull, foundDiskSpace, foundNetwork: // made on purpose in internal/faulttest
 		case foundLate, foundUnsealed: // the daemon's figures, see TestLateUpdates and TestSealLag
 		default:
 			assert.True(t, found[diagnoses[i].name], diagnoses[i].name)

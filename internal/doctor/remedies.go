@@ -49,6 +49,13 @@ func smallerDocuments() remedy {
 	}
 }
 
+func keepLess() remedy {
+	return remedy{
+		action: "keep less: --retention of brim serve; what is deleted frees space inside the files, and brim compact gives it back, which needs some room itself",
+		cost:   "older readings",
+	}
+}
+
 func compressMore() remedy {
 	return remedy{
 		action: "write fewer bytes: restart the daemons with --compressor zstd, which applies to what is written from then on; brim move STREAM compresses the rest",
@@ -70,9 +77,25 @@ func endReaders() remedy {
 	}
 }
 
+func keepNoHistory() remedy {
+	return remedy{
+		action: "keep no history: in mongosh, on each member, db.adminCommand({setParameter: 1, minSnapshotHistoryWindowInSeconds: 0}); and for the next start, in mongod.conf, setParameter: {minSnapshotHistoryWindowInSeconds: 0}",
+		cost:   "no restart; reads of a snapshot of the past (readConcern snapshot with atClusterTime) no longer find it, nor do snapshot reads that take longer than the server keeps history for itself; Brim makes none",
+	}
+}
+
+// setCache sets the size of the engine's cache.
+const setCache = "db.adminCommand({setParameter: 1, wiredTigerEngineRuntimeConfig: \"cache_size={cache}\"}) now; for the next start storage.wiredTiger.engineConfig.cacheSizeGB in mongod.conf, or --mongod-cache-size of brim serve"
+
+// setInterval sets the time between two checkpoints.
+const (
+	setInterval    = "in mongod.conf, on each member, storage: {syncPeriodSecs: {seconds}}, and a restart; MongoDB 7 and newer need no restart: in mongosh, db.adminCommand({setParameter: 1, syncdelay: {seconds}})"
+	costOfInterval = "a restart of MongoDB before 7"
+)
+
 func largerCache() remedy {
 	return remedy{
-		action: "give the engine more cache: db.adminCommand({setParameter: 1, wiredTigerEngineRuntimeConfig: \"cache_size={cache}\"}) now; for the next start storage.wiredTiger.engineConfig.cacheSizeGB in mongod.conf, or --mongod-cache-size of brim serve",
+		action: "give the engine more cache: " + setCache,
 		cost:   "no restart; memory that other programs and the file system's cache lose",
 	}.only("the machine has memory for it", (*Seen).cacheMayGrow)
 }
@@ -128,12 +151,6 @@ func (s *Seen) othersUseDisk() bool {
 
 func (s *Seen) isReplicaSet() bool { return s.Server.Topology != standalone }
 
-func (s *Seen) obeysSyncDelay() bool { return majorOf(s.Server.Version) >= obeysSyncDelayFrom }
-
-// obeysSyncDelayFrom is the first major version that obeys the parameter syncdelay
-// at run time: an older one reports it and goes on as it was started.
-const obeysSyncDelayFrom = 7
-
 // defaultCache is what mongod takes for its cache by default, of so many bytes of
 // memory: half of what exceeds 1 GiB, and at least 256 MiB.
 func defaultCache(memory float64) float64 { return max((memory-1024*mebi)/2, 256*mebi) }
@@ -160,7 +177,7 @@ func (r remedy) fill(s *Seen) string {
 	if want := s.wantedCache(); want >= mebi {
 		cache = fmt.Sprintf("%.0fM", want/mebi)
 	}
-	if name, _, _ := s.largestFree(); name != "" {
+	if name, _ := s.largestFree(); name != "" {
 		stream = " --stream " + name
 	}
 	return strings.NewReplacer(

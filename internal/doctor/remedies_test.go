@@ -60,17 +60,6 @@ func TestMemoryIsRead(t *testing.T) {
 	assert.Zero(t, memoryOf(bson.Raw{1, 2}))
 }
 
-// TestMoreFrequentCheckpointsByVersion: before MongoDB 7 a running
-// server does not obey.
-func TestMoreFrequentCheckpointsByVersion(t *testing.T) {
-	t.Parallel()
-	for version, obeys := range map[string]bool{"6.0.5": false, "7.0.2": true, "8.0.1-rc0": true, "": false} {
-		found := strings.Join(actions(foundCheckpoint, &Seen{Server: Server{Version: version}}), "\n")
-		assert.Contains(t, found, "storage.syncPeriodSecs: 30", version)
-		assert.Equal(t, obeys, strings.Contains(found, "syncdelay"), version)
-	}
-}
-
 // TestOtherUsersOfTheDiskAreTheFirstRemedy if most of the traffic is not MongoDB's.
 func TestOtherUsersOfTheDiskAreTheFirstRemedy(t *testing.T) {
 	t.Parallel()

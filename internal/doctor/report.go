@@ -31,14 +31,7 @@ func (s *Seen) Report(settings []Finding) *Report {
 
 // explains reports whether a setting was already named as the cause of slow writes.
 func (r *Report) explains(setting *Finding) bool {
-	var causes []string
-	switch {
-	case setting.Name == "setting_history_window":
-		causes = []string{foundHistory}
-	case setting.Cause == causeSmallCache:
-		causes = []string{foundCache, foundEviction}
-	}
-	return slices.ContainsFunc(r.Diagnosis, func(f Finding) bool { return slices.Contains(causes, f.Name) })
+	return setting.Name == "setting_history_window" && slices.ContainsFunc(r.Diagnosis, func(f Finding) bool { return f.Name == foundHistory })
 }
 
 // Healthy says that nothing is known to slow writes down.

@@ -11,10 +11,9 @@ import (
 func TestSettingThatSlowsWritesIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	window := &Finding{Name: "setting_history_window", Cause: "history window: …"}
-	small := &Finding{Name: "setting_cache", Cause: causeSmallCache}
 	large := &Finding{Name: "setting_cache", Cause: "cache: larger than the machine's memory allows"}
-	for found, want := range map[string][]*Finding{foundHistory: {window}, foundCache: {small}, foundEviction: {small}, foundTickets: nil} {
-		for _, setting := range []*Finding{window, small, large} {
+	for found, want := range map[string][]*Finding{foundHistory: {window}, foundCache: nil, foundTickets: nil} {
+		for _, setting := range []*Finding{window, large} {
 			r := Report{Diagnosis: []Finding{{Name: found}}}
 			assert.Equal(t, slices.Contains(want, setting), r.explains(setting), "%s, %s", found, setting.Cause)
 		}

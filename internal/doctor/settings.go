@@ -1,11 +1,9 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +41,7 @@ func (m *Monitor) CheckSettings(ctx context.Context) ([]Finding, error) {
 
 func (m *Monitor) facts() *facts {
 	return &facts{
-		server: m, view: m.seen.Load(), database: m.database.Name(), streams: m.config.Streams,
+		server: m, view: m.seen.Load(), streams: m.config.Streams,
 		now: m.config.Now(), sampleTime: sampleTime,
 	}
 }
@@ -73,7 +71,6 @@ func (m *Monitor) aggregate(ctx context.Context, collection string, pipeline mon
 type facts struct {
 	server     server
 	view       *view // the last samples
-	database   string
 	streams    []Stream
 	now        time.Time
 	sampleTime time.Duration // 0: no documents are read
@@ -116,35 +113,25 @@ type memberState struct {
 	Applied time.Time `bson:"optimeDate"`
 }
 
-// Roles that permit what is asked.
-const (
-	clusterMonitor = "clusterMonitor" // on admin
-	readRole       = "read"           // on the streams' database
-)
-
 // A refusal is a question that was not answered, and what its answer is for.
 type refusal struct {
-	role, command, need string
-	err                 error
+	why           string // where it is not permitted: as in helps
+	command, need string
+	err           error
 }
 
 // note records a question that was not answered, unless there is nothing to answer.
-func (f *facts) note(role, command, need string, err error) {
-	const (
-		noReplicationEnabled = 76
-		noStandalone         = 51300 // of getDefaultRWConcern
-	)
-	if err != nil && !hasCode(err, codeNamespaceNotFound, noReplicationEnabled, noStandalone) {
-		f.refusals = append(f.refusals, refusal{role: role, command: command, need: need, err: err})
+func (f *facts) note(why, command, need string, err error) {
+	const noReplicationEnabled = 76
+	if err != nil && !hasCode(err, codeNamespaceNotFound, noReplicationEnabled) {
+		f.refusals = append(f.refusals, refusal{why: why, command: command, need: need, err: err})
 	}
 }
 
 func (f *facts) gather(ctx context.Context) error {
 	f.answers, f.indexes, f.trials = make(map[string]bson.Raw), make(map[string][]indexUse), make(map[string]*trial)
-	for _, command := range []string{"hello", "connectionStatus"} { // which every user may run
-		if err := f.run(ctx, command); err != nil {
-			return err
-		}
+	if err := f.run(ctx, "hello"); err != nil { // which every user may run
+		return err
 	}
 	switch {
 	case f.text("hello", "msg") == "isdbgrid":
@@ -155,7 +142,7 @@ func (f *facts) gather(ctx context.Context) error {
 		f.topology = standalone
 	}
 	if f.topology != sharded {
-		f.ask(ctx, "the history window, checkpoints and the journal", "getParameter", "minSnapshotHistoryWindowInSeconds", "syncdelay", "journalCommitInterval", "wiredTigerEngineRuntimeConfig")
+		f.ask(ctx, "the history window and checkpoints", "getParameter", "minSnapshotHistoryWindowInSeconds", "syncdelay")
 		f.ask(ctx, "the checkpoint interval", "getCmdLineOpts")
 	}
 	if f.topology == replicaSet {
@@ -168,22 +155,19 @@ func (f *facts) gather(ctx context.Context) error {
 			Members []memberState `bson:"members"`
 		}
 		if f.ask(ctx, "the topology", "replSetGetConfig") {
-			f.note(clusterMonitor, "replSetGetConfig", "the topology", bson.Unmarshal(f.answers["replSetGetConfig"], &config))
+			f.note(whyNotPermitted, "replSetGetConfig", "the topology", bson.Unmarshal(f.answers["replSetGetConfig"], &config))
 		}
 		if f.ask(ctx, "members that lag", "replSetGetStatus") {
-			f.note(clusterMonitor, "replSetGetStatus", "members that lag", bson.Unmarshal(f.answers["replSetGetStatus"], &status))
+			f.note(whyNotPermitted, "replSetGetStatus", "members that lag", bson.Unmarshal(f.answers["replSetGetStatus"], &status))
 		}
 		f.members, f.states = config.Config.Members, status.Members
 	}
-	if f.topology != standalone {
-		f.ask(ctx, "the default write concern", "getDefaultRWConcern")
-	}
 	for _, s := range f.streams {
 		var err error
-		f.indexes[s.Name], err = f.indexUses(ctx, s.Collection)
-		f.note(clusterMonitor, "$indexStats", "the indexes of stream "+s.Name, err)
+		f.indexes[s.Name], err = f.indexUses(ctx, f.collection(s).name)
+		f.note(whyNotPermitted, "$indexStats", "the indexes of stream "+s.Name, err)
 		f.trials[s.Name], err = f.try(ctx, s)
-		f.note(readRole, "documents", "another compressor for stream "+s.Name, err)
+		f.note(whyNoRead, "documents", "another compressor for stream "+s.Name, err)
 	}
 	return ctx.Err()
 }
@@ -207,7 +191,7 @@ func (f *facts) run(ctx context.Context, command string, options ...string) erro
 // ask is run for a command that may be refused.
 func (f *facts) ask(ctx context.Context, need, command string, options ...string) bool {
 	err := f.run(ctx, command, options...)
-	f.note(clusterMonitor, command, need, err)
+	f.note(whyNotPermitted, command, need, err)
 	return err == nil
 }
 
@@ -220,12 +204,8 @@ func (f *facts) text(command string, path ...string) string {
 	return text(f.answers[command], path...)
 }
 
-// isFalse reports whether an answer has a boolean that is false.
-func (f *facts) isFalse(command string, path ...string) bool {
-	v, _ := lookUp(f.answers[command], path...)
-	is, ok := v.BooleanOK()
-	return ok && !is
-}
+// collection is the one that a stream is written to, as it was last sampled.
+func (f *facts) collection(s Stream) collection { return f.view.last.collections[s.Name] }
 
 // value is a figure of the last sample; NaN: unknown.
 func (f *facts) value(k key) float64 { return f.view.last.server.value(k) }
@@ -283,22 +263,16 @@ type settingRule struct {
 	find func(*facts) []Finding
 }
 
-// settingRules are shown in this order. To add one, add a row.
+// settingRules are shown in this order. To add one, add a row. They are about what
+// Brim pays for: it asks for w: majority and j: true itself, so it needs no defaults.
 var settingRules = []settingRule{
 	{"history window", historyWindow},
 	{"topology", topology},
 	{"arbiters", arbiters},
 	{"members", members},
 	{"flow control", flowControl},
-	{"voters", voters},
-	{"default write concern", defaultConcern},
-	{"majority without journal", majorityJournal},
 	{"waits for the majority", majorityWaits},
-	{"journal", journal},
 	{"cache and memory", cacheAgainstMemory},
-	{"cache and working set", cacheAgainstWork},
-	{"second checkpoint timer", secondTimer},
-	{"parameter that is not obeyed", ignoredParameter},
 	{"checkpoint interval", checkpointInterval},
 	{"compressor", compressor},
 	{"readings in an update", fewReadings},
@@ -325,10 +299,8 @@ func historyWindow(f *facts) []Finding {
 		evidence += fmt.Sprintf("; %s old versions a second were written to the history store %s, whose file takes %s",
 			round(rate), f.period(), size(f.value("history_store_bytes")))
 	}
-	return advice("history_window", "history window: "+name+" is "+plain(window)+", which bucket streams pay for and do not need", evidence,
-		"in mongosh, on each member: db.adminCommand({setParameter: 1, "+name+": 0}); and in mongod.conf, so that it stays: setParameter: {"+name+": 0}",
-		"no restart. Reads that ask for a snapshot of the past (readConcern snapshot with atClusterTime) no longer find it, "+
-			"nor do snapshot reads that take longer than the server keeps history for itself; Brim makes none")
+	r := keepNoHistory()
+	return advice("history_window", "history window: "+name+" is "+plain(window)+", which bucket streams pay for and do not need", evidence, r.action, r.cost)
 }
 
 func topology(f *facts) []Finding {
@@ -342,33 +314,26 @@ func topology(f *facts) []Finding {
 			"two thirds of the appends a second, where it was measured. Set minSnapshotHistoryWindowInSeconds to 0 with it")
 }
 
-// voting returns the members that vote, how many of them hold data, and what a
-// majority is.
-func (f *facts) voting() (voters, holding, majority int) {
-	for _, m := range f.members {
-		if m.Votes != 0 {
-			voters++
-			if !m.Arbiter {
-				holding++
-			}
-		}
-	}
-	return voters, holding, voters/2 + 1
-}
-
 // arbiters vote and hold no data: with one of three, a majority needs every member
 // that holds data.
 func arbiters(f *facts) []Finding {
 	var names []string
+	voters, holding := 0, 0
 	for _, m := range f.members {
-		if m.Arbiter {
+		switch {
+		case m.Arbiter:
 			names = append(names, m.Host)
+		case m.Votes != 0:
+			holding++
+		}
+		if m.Votes != 0 {
+			voters++
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	voters, holding, majority := f.voting()
+	majority := voters/2 + 1
 	effect := fmt.Sprintf("%d more than a majority can be away", holding-majority)
 	if holding <= majority {
 		effect = "when one of them is away no write is acknowledged by a majority, and history is kept until it is back, which fills the cache"
@@ -436,80 +401,6 @@ func flowControl(f *facts) []Finding {
 		"none to check. Switching it off (enableFlowControl: false) lets history gather in the primary's cache instead")
 }
 
-// voters in an even number survive no more failures than one fewer.
-func voters(f *facts) []Finding {
-	voters, _, majority := f.voting()
-	if voters == 0 || voters%2 != 0 {
-		return nil
-	}
-	effect := "none can be away"
-	if voters > 2 {
-		effect = fmt.Sprintf("%d can be away, as with %d", voters-majority, voters-1)
-	}
-	return advice("topology", "topology: an even number of votes",
-		fmt.Sprintf("%d members vote, a majority is %d: %s", voters, majority, effect),
-		"add a member that holds data: in mongosh rs.add(\"HOST:PORT\"); or take one's vote: "+
-			"cfg = rs.conf(); cfg.members[N].votes = 0; cfg.members[N].priority = 0; rs.reconfig(cfg)",
-		"a machine for the further member; or a member that cannot become primary. No restart")
-}
-
-// asks is what Brim asks for, whatever the defaults are.
-const asks = "Brim asks for w: majority and j: true itself"
-
-// defaultConcern: what writes promise that name no write concern.
-func defaultConcern(f *facts) []Finding {
-	const command = "getDefaultRWConcern"
-	if f.answers[command] == nil {
-		return nil
-	}
-	w := "1" // a set with an arbiter that makes a majority hard to reach reports none
-	if v, ok := lookUp(f.answers[command], "defaultWriteConcern", "w"); ok {
-		if w, ok = v.StringValueOK(); !ok {
-			w = plain(f.number(command, "defaultWriteConcern", "w"))
-		}
-	}
-	if w == "majority" {
-		return nil
-	}
-	source := "the server's own, since with its arbiters no majority is left when one member is away"
-	if f.text(command, "defaultWriteConcernSource") == "global" {
-		source = "set for the whole set (setDefaultRWConcern)"
-	}
-	return advice("write_concern", "write concern: writes that name none are acknowledged with w: "+w,
-		fmt.Sprintf("the default is %s. %s, so its readings are safe; what other programs write to this MongoDB may be lost with one member%s", source, asks, f.waited()),
-		`in mongosh: db.adminCommand({setDefaultRWConcern: 1, defaultWriteConcern: {w: "majority"}})`,
-		"other programs' writes wait for a majority; no restart; it holds for the whole set")
-}
-
-// majorityJournal: a majority that need not have written to its journal.
-func majorityJournal(f *facts) []Finding {
-	if !f.isFalse("replSetGetConfig", "config", "writeConcernMajorityJournalDefault") {
-		return nil
-	}
-	return advice("write_concern", "write concern: writeConcernMajorityJournalDefault is false: a majority may lose what it has acknowledged",
-		fmt.Sprintf("members acknowledge what is only in their memory; one power failure of several takes it away. %s, so its readings are safe; other programs' writes are not%s",
-			asks, f.waited()),
-		"in mongosh: cfg = rs.conf(); cfg.writeConcernMajorityJournalDefault = true; rs.reconfig(cfg)",
-		"other programs' majority writes wait for a sync of the journal, some half a millisecond where it was measured; no restart")
-}
-
-// waits are the writes that waited for other members, and for how many ms each.
-func (f *facts) waits() (number, each float64) {
-	if number = f.growth(majorityWaitsTotal); !(number > 0) {
-		return 0, 0
-	}
-	return number, f.growth(majorityWaitSeconds) / number / millis
-}
-
-// waited describes how long writes waited for others.
-func (f *facts) waited() string {
-	number, each := f.waits()
-	if number == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; %s writes waited for others %s, %s ms each", round(number), f.period(), round(each))
-}
-
 const (
 	// longWait in ms is where waiting for the majority is most of a write: a sync of
 	// the journal there and a round trip take a few milliseconds.
@@ -520,8 +411,9 @@ const (
 
 // majorityWaits: writes that wait long for the other members.
 func majorityWaits(f *facts) []Finding {
-	number, each := f.waits()
-	if f.topology != replicaSet || number < fewWaits || each < longWait {
+	number := f.growth(majorityWaitsTotal)
+	each := f.growth(majorityWaitSeconds) / number / millis
+	if f.topology != replicaSet || !(number >= fewWaits && each >= longWait) {
 		return nil
 	}
 	others := "the other members"
@@ -534,41 +426,9 @@ func majorityWaits(f *facts) []Finding {
 		"with --ack journaled a reading is on the daemon's own disk, and not yet with a majority, when the sensor gets its answer")
 }
 
-// journal: whether there is one, and how often it is synced on its own.
-func journal(f *facts) []Finding {
-	if f.isFalse("getCmdLineOpts", "parsed", "storage", "journal", "enabled") {
-		return advice("journal", "journal: it is switched off (storage.journal.enabled: false)",
-			"the options of the running server say so: after a crash all writes since the last checkpoint are lost, and it refuses j: true, which Brim asks for",
-			"in mongod.conf: leave storage.journal.enabled out; restart", "a restart; the journal's writes to the disk")
-	}
-	const commitInterval = 100 // MongoDB's own, in ms
-	ms := f.number("getParameter", "journalCommitInterval")
-	if math.IsNaN(ms) || ms == commitInterval {
-		return nil
-	}
-	evidence := "it is " + plain(ms) + " ms, which writes with j: true do not wait for: " + asks
-	if ms > commitInterval {
-		evidence = "it is " + plain(ms) + " ms, so other programs' writes without j: true lose up to " + plain(ms) + " ms in a crash; " + asks
-	}
-	if rate := f.rate(journalSyncs); !math.IsNaN(rate) {
-		evidence += fmt.Sprintf("; the journal was synced %s times a second %s", round(rate), f.period())
-	}
-	return advice("journal", fmt.Sprintf("journal: commitIntervalMs is %s, MongoDB's own is %d", plain(ms), commitInterval), evidence,
-		fmt.Sprintf("in mongosh, on each member: db.adminCommand({setParameter: 1, journalCommitInterval: %d}); and in mongod.conf leave storage.journal.commitIntervalMs out", commitInterval),
-		"no restart")
-}
-
 // mostCache is the part of the memory above which a cache leaves too little for
 // connections, sorts, the file system, and other programs.
 const mostCache = 0.8
-
-// cacheSizeAction sets the cache's size now and for the next start.
-func cacheSizeAction(bytes float64) string {
-	mib := math.Floor(bytes / mebi)
-	return fmt.Sprintf(`in mongosh: db.adminCommand({setParameter: 1, wiredTigerEngineRuntimeConfig: "cache_size=%sM"}); and in mongod.conf: `+
-		`storage: {wiredTiger: {engineConfig: {cacheSizeGB: %s}}}; for a daemon's own mongod: brim serve --mongod-cache-size %sMiB`,
-		plain(mib), plain(math.Round(mib/1024*100)/100), plain(mib))
-}
 
 // cacheAgainstMemory: a cache for which the machine is too small.
 func cacheAgainstMemory(f *facts) []Finding {
@@ -579,54 +439,7 @@ func cacheAgainstMemory(f *facts) []Finding {
 	return advice("cache", "cache: larger than the machine's memory allows",
 		fmt.Sprintf("the cache may grow to %s of the %s that there are (%s used now), and mongod uses %s in all: when it is full the system swaps, or kills mongod",
 			size(cache), size(memory), size(f.value(cacheUsed)), size(f.value("resident_bytes"))),
-		cacheSizeAction(defaultCache(memory)), "no restart; buckets that are appended to and no longer fit are read from the disk again")
-}
-
-// Bounds from which on a cache is too small for the work.
-const (
-	fullCache    = 0.75    // of it is used: the engine evicts from 80 % on
-	muchRead     = 1 << 20 // bytes/s
-	muchEvicted  = 10.0    // pages/s
-	clientsEvict = 1.0     // pages/s by application threads
-	chanceEvict  = 100.0   // pages in all: so many are chance
-	settled      = 10.0    // s after its start a server has read what it starts with
-)
-
-// causeSmallCache is the cause of the finding that a cache is too small, which a
-// diagnosis of the cache finds as well.
-const causeSmallCache = "cache: too small for the working set"
-
-// cacheAgainstWork: pages that are evicted only to be read again.
-func cacheAgainstWork(f *facts) []Finding {
-	if s := f.view.last.server; s == nil || f.view.rates.serverWhy != "" && s.uptime < settled {
-		return nil
-	}
-	cache, used, memory := f.value(cacheMax), f.value(cacheUsed), f.view.last.memory
-	read, evicted := f.rate("cache_read_bytes_total"), f.rate(appEvictions)
-	own := defaultCache(memory)
-	mayGrow := memory > 0 && own >= leastHeadroom*cache
-	// Where appends make pages dirty faster than they are written, they are evicted,
-	// and read again, long before a small cache is full.
-	short := used/cache >= fullCache ||
-		mayGrow && f.rate("cache_evicted_pages_total modified")+f.rate("cache_evicted_pages_total unmodified") >= muchEvicted
-	helps := evicted >= clientsEvict && f.growth(appEvictions) > chanceEvict
-	if !(short && read >= muchRead) && !helps {
-		return nil
-	}
-	evidence := fmt.Sprintf("%s of %s are used (%s %%); %s a second were read into it again and application threads evicted %s pages a second %s",
-		size(used), size(cache), round(percent*used/cache), size(read), round(evicted), f.period())
-	action := "give the machine more memory; or keep the working set smaller: a shorter --granularity, so that open buckets are smaller, or more readings per update (a longer --flush-max)"
-	cost := "memory; or more documents, or readings that are stored later"
-	switch {
-	case memory == 0:
-		action = "set storage.wiredTiger.engineConfig.cacheSizeGB to half of the machine's memory less 1 GiB, if it is smaller; or " + action
-	case mayGrow:
-		evidence += fmt.Sprintf("; the machine has %s, of which mongod would take %s by itself", size(memory), size(own))
-		action, cost = cacheSizeAction(own), size(own-cache)+" of memory that other programs on the machine then lack; no restart"
-	default:
-		evidence += fmt.Sprintf("; the machine's %s allow no more", size(memory))
-	}
-	return advice("cache", causeSmallCache, evidence, action, cost)
+		strings.ReplaceAll(setCache, "{cache}", plain(math.Floor(defaultCache(memory)/mebi))+"M"), "no restart; buckets that are appended to and no longer fit are read from the disk again")
 }
 
 const (
@@ -634,14 +447,10 @@ const (
 	mostInterval = 300.0 // the longest that is published as sensible
 )
 
-func (f *facts) obeysSyncDelay() bool {
-	return majorOf(f.view.info.version) >= obeysSyncDelayFrom
-}
-
 // interval is the time from one checkpoint to the next in s that is in force; NaN:
 // unknown.
 func (f *facts) interval() float64 {
-	if f.obeysSyncDelay() {
+	if majorOf(f.view.info.version) >= 7 { // an older one reports the parameter and goes on as it was started
 		if delay := f.number("getParameter", "syncdelay"); !(delay < 0) {
 			return delay
 		}
@@ -656,13 +465,7 @@ func (f *facts) interval() float64 {
 
 // checkpointAdvice is about the interval, with what sets it to some seconds.
 func (f *facts) checkpointAdvice(seconds float64, cause, evidence, cost string) []Finding {
-	action, restart := "in mongod.conf: storage: {syncPeriodSecs: "+plain(seconds)+"}", "no restart"
-	if f.obeysSyncDelay() {
-		action = "in mongosh, on each member: db.adminCommand({setParameter: 1, syncdelay: " + plain(seconds) + "}); and so that it stays, " + action
-	} else {
-		action, restart = action+" on each member, and restart (this version does not obey setParameter syncdelay)", "a restart"
-	}
-	return advice("checkpoint", "checkpoints: "+cause, evidence+f.checkpointsTaken(), action, restart+cost)
+	return advice("checkpoint", "checkpoints: "+cause, evidence+f.checkpointsTaken(), strings.ReplaceAll(setInterval, "{seconds}", plain(seconds)), costOfInterval+cost)
 }
 
 // checkpointsTaken describes the checkpoints that were counted.
@@ -676,48 +479,6 @@ func (f *facts) checkpointsTaken() string {
 		text += fmt.Sprintf(", the last took %s s", round(f.value(checkpointLast)))
 	}
 	return text
-}
-
-// secondTimer: the storage engine can be told to take checkpoints by itself, beside
-// those that mongod takes.
-func secondTimer(f *facts) []Finding {
-	where, timer := "storage.wiredTiger.engineConfig.configString", engineTimer(f.text("getCmdLineOpts", "parsed", "storage", "wiredTiger", "engineConfig", "configString"))
-	action, cost := "take checkpoint=(…) out of storage.wiredTiger.engineConfig.configString and restart; the one timer is storage.syncPeriodSecs", "a restart"
-	if timer == "" {
-		where, timer = "the parameter wiredTigerEngineRuntimeConfig", engineTimer(f.text("getParameter", "wiredTigerEngineRuntimeConfig"))
-		action, cost = `in mongosh: db.adminCommand({setParameter: 1, wiredTigerEngineRuntimeConfig: "checkpoint=(wait=0,log_size=0)"})`, "no restart"
-	}
-	if timer == "" {
-		return nil
-	}
-	every := ""
-	if s := f.interval(); !math.IsNaN(s) {
-		every = ", every " + plain(s) + " s"
-	}
-	return advice("checkpoint", "checkpoints: a second timer takes them, checkpoint=("+timer+")",
-		"it is set in "+where+"; mongod's own timer goes on beside it"+every+f.checkpointsTaken(), action, cost)
-}
-
-// engineTimer is what is inside checkpoint=(…) of the engine's settings if it makes
-// the engine take checkpoints: after a time, or so many bytes of journal.
-func engineTimer(config string) string {
-	inside := regexp.MustCompile(`checkpoint=\(([^)]*)`).FindStringSubmatch(config)
-	if len(inside) == 0 || !regexp.MustCompile(`(^|,)\s*(wait|log_size)=0*[1-9]`).MatchString(inside[1]) {
-		return ""
-	}
-	return inside[1]
-}
-
-// ignoredParameter: before MongoDB 7 the parameter is reported and not obeyed.
-func ignoredParameter(f *facts) []Finding {
-	set, interval := f.number("getParameter", "syncdelay"), f.interval()
-	if f.obeysSyncDelay() || math.IsNaN(set) || math.IsNaN(interval) || set == interval {
-		return nil
-	}
-	out := f.checkpointAdvice(set, "the parameter syncdelay says "+plain(set)+" s, and this version does not obey it",
-		fmt.Sprintf("in force are %s s, from storage.syncPeriodSecs or by default", plain(interval)), "; or none")
-	out[0].Action += "; or reset the parameter: db.adminCommand({setParameter: 1, syncdelay: " + plain(interval) + "})"
-	return out
 }
 
 // Bounds from which on an interval is too short.
@@ -835,7 +596,7 @@ func unusedIndexes(f *facts) []Finding {
 			if slices.Contains(needed, use.name) || use.bound || use.used > 0 || use.since.IsZero() || idle < leastUnused {
 				continue
 			}
-			collection := fmt.Sprintf("db.getCollection(%q)", s.Collection)
+			collection := fmt.Sprintf("db.getCollection(%q)", f.collection(s).name)
 			action := fmt.Sprintf("in mongosh: %s.hideIndex(%q); and when nothing has got slower in some days: %s.dropIndex(%q)", collection, use.name, collection, use.name)
 			if use.hidden {
 				action = fmt.Sprintf("it is hidden already; in mongosh: %s.dropIndex(%q)", collection, use.name)
@@ -851,7 +612,7 @@ func unusedIndexes(f *facts) []Finding {
 			}
 			out = append(out, advice("index", fmt.Sprintf("index: nothing uses %s of stream %s", use.name, s.Name),
 				fmt.Sprintf("used 0 times in %s, since %s; it takes %s, and %s",
-					config.FormatDuration(coarse(idle)), use.since.UTC().Format("2006-01-02 15:04"), size(f.view.last.collections[s.Name].indexes[use.name]), upkeep),
+					config.FormatDuration(coarse(idle)), use.since.UTC().Format("2006-01-02 15:04"), size(f.collection(s).indexes[use.name]), upkeep),
 				action, "hiding needs no restart and is undone by unhideIndex; once dropped it must be built again from all documents. "+
 					"Use is counted on this member since its start: queries of other members do not show")...)
 		}
@@ -868,31 +629,18 @@ func unseenSettings(f *facts) []Finding {
 		out = append(out, Finding{Name: "unseen_settings", Kind: Unseen, Class: Unknown, Cause: cause, Evidence: evidence, Action: action, Cost: cost})
 	}
 	if f.topology == sharded {
-		add("settings of the shards: a mongos has no storage engine", "history window, checkpoints, journal, cache and members were not examined",
+		add("settings of the shards: a mongos has no storage engine", "history window, checkpoints, cache and members were not examined",
 			"brim doctor --mongo-uri mongodb://MEMBER/?directConnection=true, for a member of each shard", "none, it only reads")
 	}
-	var status struct {
-		Info struct {
-			Users []struct {
-				User string `bson:"user"`
-				DB   string `bson:"db"`
-			} `bson:"authenticatedUsers"`
-		} `bson:"authInfo"`
-	}
-	user, db := "USER", "admin"
-	if bson.Unmarshal(f.answers["connectionStatus"], &status) == nil && len(status.Info.Users) > 0 {
-		user, db = status.Info.Users[0].User, status.Info.Users[0].DB
-	}
-	for _, role := range []struct{ name, of string }{{clusterMonitor, "admin"}, {readRole, cmp.Or(f.database, "DATABASE")}} {
+	for _, why := range []string{whyNotPermitted, whyNoRead} {
 		var commands, needs []string
 		for _, r := range f.refusals {
-			if r.role == role.name && NotPermitted(r.err) && !slices.Contains(needs, r.need) {
+			if r.why == why && NotPermitted(r.err) && !slices.Contains(needs, r.need) {
 				commands, needs = append(commands, r.command), append(needs, r.need)
 			}
 		}
 		if len(commands) > 0 {
-			add(fmt.Sprintf("settings: the user is not allowed to run %s; the role %s permits it", join(", ", slices.Compact(commands)...), role.name), "not examined: "+join(", ", needs...),
-				fmt.Sprintf("in mongosh: db.getSiblingDB(%q).grantRolesToUser(%q, [{role: %q, db: %q}])", db, user, role.name, role.of), "the user may read more; no restart")
+			add("settings: the user is not allowed to run "+join(", ", slices.Compact(commands)...), "not examined: "+join(", ", needs...), helps[why].action, helps[why].cost)
 		}
 	}
 	for _, r := range f.refusals {

@@ -94,9 +94,12 @@ func (r *recording) look(t *testing.T) sample {
 	}
 	for _, s := range streams {
 		out.collections[s.Name] = unseenCollection(whyNoRead)
-		if shards, err := r.aggregate(t.Context(), s.Collection, mongo.Pipeline{{{Key: "$collStats"}}}, math.MaxInt); err == nil {
+		if shards, err := r.aggregate(t.Context(), s.Name, mongo.Pipeline{{{Key: "$collStats"}}}, math.MaxInt); err == nil {
 			out.collections[s.Name] = parseCollection(shards, s.Storage == store.TimeSeries)
 		}
+		c := out.collections[s.Name]
+		c.name = s.Name
+		out.collections[s.Name] = c
 	}
 	return out
 }
@@ -127,7 +130,7 @@ func put(in, value any, path []any) any {
 }
 
 // streams of the recorded servers.
-var streams = []Stream{{Name: "readings", Collection: "readings", Storage: store.Bucket}, {Name: "series", Collection: "series", Storage: store.TimeSeries}}
+var streams = []Stream{{Name: "readings", Storage: store.Bucket}, {Name: "series", Storage: store.TimeSeries}}
 
 // recordedAt is within the hour after the files were recorded, so that no index
 // is unused for long.
@@ -140,7 +143,7 @@ func (r *recording) facts(t *testing.T, before *recording) *facts {
 	if before != nil {
 		first = *newView(before.look(t), view{}, nil)
 	}
-	return &facts{server: r, view: newView(r.look(t), first, nil), database: "brim", streams: streams, now: recordedAt, sampleTime: time.Minute}
+	return &facts{server: r, view: newView(r.look(t), first, nil), streams: streams, now: recordedAt, sampleTime: time.Minute}
 }
 
 func ask(t *testing.T, r *recording, table []settingRule, before *recording) []Finding {

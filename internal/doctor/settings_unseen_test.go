@@ -23,10 +23,9 @@ func TestAMissingRoleIsNamedOnce(t *testing.T) {
 	assert.Equal(t, "setting_compressor", found[0].Name)
 	assert.Equal(t, Unseen, found[1].Kind)
 	assert.Equal(t, Unknown, found[1].Class)
-	assert.Contains(t, found[1].Cause, "getParameter, getCmdLineOpts, replSetGetConfig, replSetGetStatus, getDefaultRWConcern, $indexStats;")
-	assert.Contains(t, found[1].Cause, "the role clusterMonitor permits it")
-	assert.Contains(t, found[1].Evidence, "the history window, checkpoints and the journal")
-	assert.Equal(t, `in mongosh: db.getSiblingDB("admin").grantRolesToUser("brim", [{role: "clusterMonitor", db: "admin"}])`, found[1].Action)
+	assert.Contains(t, found[1].Cause, "getParameter, getCmdLineOpts, replSetGetConfig, replSetGetStatus, $indexStats")
+	assert.Contains(t, found[1].Evidence, "the history window and checkpoints")
+	assert.Equal(t, `db.getSiblingDB("admin").grantRolesToUser(USER, ["clusterMonitor"])`, found[1].Action)
 }
 
 // TestBothMissingRolesAreNamed if not even a sample may be read. Without $collStats none is
@@ -36,21 +35,21 @@ func TestBothMissingRolesAreNamed(t *testing.T) {
 	r := scene(t, "no-role-6.0.5")
 	require.Len(t, ask(t, r, settingRules, nil), 1)
 	f := r.facts(t, nil)
-	f.note(readRole, "documents", "another compressor for stream readings", mongo.CommandError{Code: codeUnauthorized})
+	f.note(whyNoRead, "documents", "another compressor for stream readings", mongo.CommandError{Code: codeUnauthorized})
 	require.NoError(t, f.gather(t.Context()))
 	found := f.judge(settingRules)
 	require.Len(t, found, 2)
-	assert.Contains(t, found[0].Cause, "clusterMonitor")
-	assert.Contains(t, found[1].Cause, "documents; the role read permits it")
+	assert.Contains(t, found[0].Action, "clusterMonitor")
+	assert.Contains(t, found[1].Cause, "documents")
 	assert.Contains(t, found[1].Evidence, "another compressor for stream readings")
-	assert.Contains(t, found[1].Action, `grantRolesToUser("reader", [{role: "read", db: "brim"}])`)
+	assert.Contains(t, found[1].Action, "the role read")
 }
 
 // TestEachRefusedCommandIsTolerated: no finding of another rule needs the answer.
 func TestEachRefusedCommandIsTolerated(t *testing.T) {
 	t.Parallel()
 	refusal := bson.D{{Key: "error", Value: bson.D{{Key: "code", Value: int32(13)}, {Key: "message", Value: "not authorized"}}}}
-	for _, command := range []string{"getParameter", "getCmdLineOpts", "hostInfo", "serverStatus", "replSetGetConfig", "replSetGetStatus", "getDefaultRWConcern", "$collStats readings", "$indexStats readings"} {
+	for _, command := range []string{"getParameter", "getCmdLineOpts", "hostInfo", "serverStatus", "replSetGetConfig", "replSetGetStatus", "$collStats readings", "$indexStats readings"} {
 		for name, f := range faults {
 			if f.rule == "unseen" || f.rule == "compressor" && command != "serverStatus" {
 				continue // packing a sample takes long

@@ -104,6 +104,7 @@ func (s Signal) Text() string { return withUnit(s.Value, s.Unit) }
 const (
 	diskBusy             = "disk_busy"
 	diskAwait            = "disk_await"
+	diskFree             = "disk_free"
 	processor            = "processor"
 	cacheDirtyShare      = "cache_dirty"
 	cacheUpdatesShare    = "cache_updates"
@@ -148,6 +149,15 @@ var rules = []rule{
 		diskAwait, "Disk latency", "ms", Threshold{}, "", // by kind of disk: see awaits
 		"each read and write takes long for a disk of this kind",
 		diskLatency,
+	},
+	{
+		// MongoDB exits when it cannot write. A copy of a collection, and a checkpoint of
+		// one that is rewritten, need room too.
+		diskFree, "Disk space free", "%", Threshold{Degrading: 20, Bottleneck: 10, Below: true}, ours + ", as alert BrimDiskFillsUp",
+		"the file system of MongoDB's files fills up; MongoDB exits when it cannot write",
+		func(now *sample, _ rates, _ Threshold) measured {
+			return known(percent*now.disk.free/now.disk.size, now.disk.why)
+		},
 	},
 	{
 		// With two CPUs, 70 % leaves half a CPU for bursts; over 90 % all work waits

@@ -17,6 +17,7 @@ func TestClassesAtTheirBounds(t *testing.T) {
 	type bounds struct{ healthy, degrading, stillDegrading, bottleneck float64 }
 	want := map[string]bounds{
 		diskBusy:             {49.9, 50, 80, 80.1},
+		diskFree:             {20, 19.9, 10.1, 10},
 		cacheDirtyShare:      {4.9, 5, 15, 15.1},
 		cacheUpdatesShare:    {2.4, 2.5, 10, 10.1},
 		cacheUsedShare:       {89.9, 90, 95, 95.1},
@@ -68,8 +69,8 @@ func twoSamples() (before, now sample) {
 	at := func(seconds float64) sample {
 		return sample{
 			at: noon.Add(time.Duration(seconds) * time.Second), answered: true, roundTrip: 0.0005, cores: 2, path: WritePath{Seconds: 0.005, Baseline: 0.005}, historyWindow: math.NaN(), server: &status{host: "db1", pid: 7, uptime: seconds, figures: figures()},
-			collections: map[string]collection{"readings": {storage: 1 << 30, free: 1 << 20}},
-			disk:        diskSample{at: noon.Add(time.Duration(seconds) * time.Second), device: "nvme0n1", kind: diskNVMe, reads: 100, writes: 100, busySeconds: 5, waitSeconds: 1},
+			collections: map[string]collection{"readings": {name: "readings", storage: 1 << 30, free: 1 << 20}},
+			disk:        diskSample{at: noon.Add(time.Duration(seconds) * time.Second), device: "nvme0n1", kind: diskNVMe, size: 100e9, free: 60e9, reads: 100, writes: 100, busySeconds: 5, waitSeconds: 1},
 		}
 	}
 	return at(100), at(110)
@@ -110,6 +111,8 @@ func TestEachSignalIsSeen(t *testing.T) {
 			l.disk.busySeconds++
 			l.disk.waitSeconds += 0.3
 		}, 3, Bottleneck},
+		"a disk that fills up":           {diskFree, func(l *sample) { l.disk.free = 15e9 }, 15, Degrading},
+		"a disk that is nearly full":     {diskFree, func(l *sample) { l.disk.free = 10e9 }, 10, Bottleneck},
 		"a mongod that works hard":       {processor, func(l *sample) { l.server.figures[cpuUser] += 13; l.server.figures[cpuSystem] += 3 }, 80, Degrading},
 		"a dirty cache":                  {cacheDirtyShare, func(l *sample) { l.server.figures[cacheDirty] = 160 }, 16, Bottleneck},
 		"a cache of updates":             {cacheUpdatesShare, func(l *sample) { l.server.figures[cacheUpdates] = 30 }, 3, Degrading},
@@ -162,7 +165,7 @@ func TestFewTicketsMatterOnlyIfOperationsWait(t *testing.T) {
 func TestUnknownSignalsSayWhy(t *testing.T) {
 	t.Parallel()
 	ofEngine := []string{cacheDirtyShare, cacheUpdatesShare, cacheUsedShare, applicationEvictions, checkpointDuration, historyStore, writeTickets, readTickets, processor}
-	ofDisk := []string{diskBusy, diskAwait}
+	ofDisk := []string{diskBusy, diskAwait, diskFree}
 	for name, c := range map[string]struct {
 		change  func(before, now *sample)
 		unknown []string
@@ -182,7 +185,7 @@ func TestUnknownSignalsSayWhy(t *testing.T) {
 		"it was started anew":    {func(_, now *sample) { now.server.uptime = 1 }, []string{applicationEvictions, historyStore, processor}, whyRestarted},
 		"another is primary":     {func(_, now *sample) { now.server.host = "db2" }, []string{applicationEvictions, historyStore, processor}, whyRestarted},
 		"the disk is elsewhere":  {func(_, now *sample) { now.disk = unseenDisk(whyElsewhere) }, ofDisk, whyElsewhere},
-		"the disk is another":    {func(_, now *sample) { now.disk.device = "sda" }, ofDisk, whyFirst},
+		"the disk is another":    {func(_, now *sample) { now.disk.device = "sda" }, []string{diskBusy, diskAwait}, whyFirst},
 		"no sizes are reported":  {func(_, now *sample) { now.collections = map[string]collection{"readings": unseenCollection(whyNoRead)} }, []string{fragmentation}, whyNoRead},
 		"there is no collection": {func(_, now *sample) { now.collections = nil }, []string{fragmentation}, whyNoCollection},
 	} {

@@ -65,7 +65,7 @@ func TestThresholdsOfAMonitorChange(t *testing.T) {
 func TestInvalidThresholdsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ content, problem string }{
-		"an unknown signal":        {"disk_buzy: {degrading: 1, bottleneck: 2}", `f.yaml:1: unknown key disk_buzy (did you mean disk_busy?); allowed: disk_busy, disk_await, processor,`},
+		"an unknown signal":        {"disk_buzy: {degrading: 1, bottleneck: 2}", `f.yaml:1: unknown key disk_buzy (did you mean disk_busy?); allowed: disk_busy, disk_await, disk_free, processor,`},
 		"an unknown half":          {"disk_busy: {degrading: 1, fatal: 2}", `f.yaml:1: unknown key disk_busy.fatal; allowed: degrading, bottleneck`},
 		"a half that is missing":   {"\n\ndisk_busy:\n  degrading: 60", "f.yaml:3: disk_busy: bottleneck is missing; both are needed, as in {degrading: 50, bottleneck: 80}"},
 		"the other half":           {"cache_used: {bottleneck: 99}", "f.yaml:1: cache_used: degrading is missing"},

@@ -121,15 +121,8 @@ const (
 
 // WritesOf reads the metrics of a daemon. Streams in memory have no write path.
 func WritesOf(l scrape.Sample) Writes {
-	var w Writes
-	for _, m := range l.Metrics(metricWriteSeconds, nil) {
-		if scrape.Label(m, "storage") != "memory" {
-			w.Updates += float64(m.GetHistogram().GetSampleCount())
-			w.Seconds += m.GetHistogram().GetSampleSum()
-		}
-	}
-	w.Overdue, w.SealLag, w.sent = pastDueOf(l), sealLagOf(l), sentOf(l)
-	return w
+	s := sentOf(l)
+	return Writes{Updates: s.updates, Seconds: s.seconds, Overdue: pastDueOf(l), SealLag: sealLagOf(l), sent: s}
 }
 
 func pastDueOf(l scrape.Sample) float64 { return orZero(l.Value("brim_queue_past_due_seconds", nil)) }

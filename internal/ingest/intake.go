@@ -112,41 +112,6 @@ func (in *intake) close() {
 	}
 }
 
-// ParseNDJSON decodes readings as the handler does, and returns them. The error is that
-// of the first one that is refused, with its code.
-func (srv *Server) ParseNDJSON(body []byte) ([]telemetry.Reading, error) {
-	return srv.parse(func(in *intake) error { return in.decodeJSON(body, formLines) })
-}
-
-// ParseLines is ParseNDJSON for line protocol, with timestamps in the unit.
-func (srv *Server) ParseLines(body []byte, unit string) ([]telemetry.Reading, error) {
-	p, err := precisionOf(unit)
-	if err != nil {
-		return nil, err
-	}
-	return srv.parse(func(in *intake) error { return in.decodeLineProtocol(body, p) })
-}
-
-func (srv *Server) parse(decode func(*intake) error) (all []telemetry.Reading, err error) {
-	var in intake
-	in.open(srv, srv.streams[srv.config.DefaultStream], srv.config.Ack)
-	in.build()
-	defer in.close()
-	if err := decode(&in); err != nil {
-		return nil, err
-	}
-	if len(in.answer.Errors) > 0 {
-		first := in.answer.Errors[0]
-		return nil, fmt.Errorf("%s: %s", first.Code, first.Message)
-	}
-	b := in.builder.Batch()
-	in.builder = nil // it is the batch's
-	for i := range b.Len() {
-		all = append(all, b.Reading(uint32(i)))
-	}
-	return all, nil
-}
-
 // toStream makes the next readings belong to stream.
 func (in *intake) toStream(stream *inputStream) {
 	if stream == in.stream {

@@ -39,20 +39,12 @@ type Config struct {
 	// Batch is the number of readings in a request, from consecutive sensors, as a
 	// gateway would collect them. It is due when the last of them is. 0: 1.
 	Batch    int
-	Duration time.Duration // in which readings are due; 0: 30 s, or all of From
+	Duration time.Duration // in which readings are due; 0: 30 s
 	// Start of event time. Zero: such that event time ends on the newest boundary of a
 	// window that is not in the future.
 	Start time.Time
 	Seed  uint64 // 0: 1
 	Fleet FleetConfig
-
-	// From is a file to replay instead of sensors. Its readings keep their timestamps
-	// unless Start is given.
-	From       string
-	FromFormat Format // empty: detected from its first line
-	// FromPrecision of line protocol. Empty: nanoseconds; timestamps in 1970 are then
-	// refused, because their unit is surely another.
-	FromPrecision Precision
 
 	// For the result only.
 	Version, Target, Protocol, Ack string
@@ -70,10 +62,10 @@ type Config struct {
 type Progress struct {
 	Interval
 
-	Elapsed, Duration time.Duration // Duration is 0 if unknown
-	Asked             float64       // readings a second due now
-	Acked             int64         // readings so far
-	TotalFailed       int64         // readings so far
+	Elapsed, Duration time.Duration
+	Asked             float64 // readings a second due now
+	Acked             int64   // readings so far
+	TotalFailed       int64   // readings so far
 	TotalDropped      int64
 	Draining          bool // nothing more is due
 }
@@ -102,9 +94,6 @@ func (c Config) complete(now time.Time) (Config, error) {
 	if err := c.check(); err != nil {
 		return c, err
 	}
-	if c.From != "" {
-		return c, nil
-	}
 	c.asked = c.Interval
 	c.setSensors()
 	if c.Sensors > maxSensors {
@@ -116,7 +105,7 @@ func (c Config) complete(now time.Time) (Config, error) {
 	if c.Start.IsZero() {
 		c.Start = DefaultStart(now, time.Duration(c.Stream.GranularitySeconds)*time.Second, c.eventSpan())
 	}
-	if c.Start.UnixMilli() < 0 {
+	if c.Start = time.UnixMilli(c.Start.UnixMilli()).UTC(); c.Start.UnixMilli() < 0 {
 		return c, fmt.Errorf("event time would begin before 1970, because it is %v long at speed-up %g", c.Duration, c.Speedup)
 	}
 	return c, nil
@@ -127,9 +116,6 @@ func (c *Config) setDefaults() {
 	c.Speedup, c.Interval, c.Grace = cmp.Or(c.Speedup, 1), cmp.Or(c.Interval, 5*time.Second), cmp.Or(c.Grace, 30*time.Second)
 	c.Seed = cmp.Or(c.Seed, 1)
 	c.Fleet.Fields, c.Fleet.Signal, c.Fleet.LateBy = cmp.Or(c.Fleet.Fields, len(named)), cmp.Or(c.Fleet.Signal, Mixed), cmp.Or(c.Fleet.LateBy, 10*time.Minute)
-	if c.From != "" {
-		return
-	}
 	c.Duration = cmp.Or(c.Duration, 30*time.Second)
 	if c.Rate == (Rate{}) {
 		c.Sensors = cmp.Or(c.Sensors, 1000)
@@ -174,8 +160,6 @@ func (c *Config) check() error {
 		return errors.New("rate and sensors are both given; the rate sets the number of sensors")
 	case c.Steps > 0 && (c.Steps < 2 || c.Rate.From == c.Rate.To):
 		return errors.New("steps, of which there must be at least 2, need a rate with two ends, like 500..5000")
-	case c.From != "" && (c.Rate != (Rate{}) || c.Sensors != 0):
-		return errors.New("a file is replayed at its own pace and with its own sensors; use speed-up for another pace")
 	}
 	return nil
 }

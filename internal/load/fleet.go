@@ -66,6 +66,11 @@ func newFleet(c *Config, s *schedule) *fleet {
 	return f
 }
 
+// eventAt returns event time at a time of the run, in ms since the epoch.
+func (f *fleet) eventAt(elapsed time.Duration) int64 {
+	return int64(f.begin + elapsed.Seconds()*f.perSecond)
+}
+
 // A scratch has the readings of a sender's request, until the next.
 type scratch struct {
 	readings []telemetry.Reading

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -18,8 +20,14 @@ var testNow = time.Date(2026, 11, 21, 10, 17, 0, 0, time.UTC)
 
 func noSenders(context.Context) (Sender, error) { return nil, nil }
 
-// testFleet returns the source of a complete configuration.
-func testFleet(t testing.TB, c Config) *fleetSource {
+// A testedFleet is that of a complete configuration.
+type testedFleet struct {
+	*fleet
+
+	batch int
+}
+
+func testFleet(t testing.TB, c Config) testedFleet {
 	t.Helper()
 	c.Senders = noSenders
 	if c.Stream.GranularitySeconds == 0 {
@@ -27,25 +35,25 @@ func testFleet(t testing.TB, c Config) *fleetSource {
 	}
 	c, err := c.complete(testNow)
 	require.NoError(t, err)
-	return newFleetSource(&c)
+	return fleetOf(&c)
+}
+
+func fleetOf(c *Config) testedFleet {
+	return testedFleet{newFleet(c, newSchedule(c.Rate, c.Duration, c.Steps)), c.Batch}
 }
 
 // all makes the readings of every job, copied.
-func all(t testing.TB, s *fleetSource) []telemetry.Reading {
-	t.Helper()
+func all(f testedFleet) []telemetry.Reading {
 	var out []telemetry.Reading
 	var m scratch
-	for {
-		j, more, err := s.next()
-		require.NoError(t, err)
-		if !more {
-			return out
-		}
-		for _, r := range s.fill(&j, &m) {
+	for j := range f.schedule.jobs(f.batch) {
+		f.fill(&m, j.first, j.count)
+		for _, r := range m.readings {
 			r.Fields = append([]telemetry.Field(nil), r.Fields...)
 			out = append(out, r)
 		}
 	}
+	return out
 }
 
 func bySensor(readings []telemetry.Reading) map[string][]telemetry.Reading {
@@ -68,9 +76,9 @@ func requireApart(t *testing.T, want time.Duration, a, b telemetry.Reading) {
 func TestAnHourFillsInAMinute(t *testing.T) {
 	t.Parallel()
 	s := testFleet(t, Config{Sensors: 167, Interval: 5 * time.Second, Speedup: 60, Duration: time.Minute})
-	assert.InDelta(t, 2004, s.rateAt(time.Second), 1e-9)
+	assert.InDelta(t, 2004, s.schedule.rateAt(1), 1e-9)
 	assert.Equal(t, time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), time.UnixMilli(s.eventAt(0)).UTC())
-	sensors := bySensor(all(t, s))
+	sensors := bySensor(all(s))
 	assert.Len(t, sensors, 167)
 	phases := make(map[int64]bool)
 	for id, readings := range sensors {
@@ -92,7 +100,7 @@ func TestAnHourFillsInAMinute(t *testing.T) {
 // digits of a time, and its errors are not rounded away.
 func TestWhatIsDueAtAWholeMillisecondSaysSo(t *testing.T) {
 	t.Parallel()
-	for i, r := range all(t, testFleet(t, Config{Sensors: 100, Interval: time.Second, Duration: 10 * time.Second, Start: time.UnixMilli(0)})) {
+	for i, r := range all(testFleet(t, Config{Sensors: 100, Interval: time.Second, Duration: 10 * time.Second, Start: time.UnixMilli(0)})) {
 		require.EqualValues(t, 10*i, r.Time.UnixMilli())
 	}
 }
@@ -100,9 +108,9 @@ func TestWhatIsDueAtAWholeMillisecondSaysSo(t *testing.T) {
 func TestALittleLateIsLate(t *testing.T) {
 	t.Parallel()
 	c := Config{Sensors: 10, Interval: time.Second, Duration: 10 * time.Second}
-	due := all(t, testFleet(t, c))
+	due := all(testFleet(t, c))
 	c.Fleet = FleetConfig{Late: 1, LateBy: time.Millisecond}
-	for i, r := range all(t, testFleet(t, c)) {
+	for i, r := range all(testFleet(t, c)) {
 		require.Equal(t, time.Millisecond, due[i].Time.Sub(r.Time))
 	}
 }
@@ -114,44 +122,42 @@ func TestAFleetFollowsFromItsSeed(t *testing.T) {
 			Sensors: 7, Speedup: 10, Duration: 40 * time.Second, Seed: 3,
 			Fleet: FleetConfig{Fields: 6, Signal: signal, Missing: 0.2, Duplicates: 0.1, Late: 0.1, Disorder: 0.1, SensorPrefix: "s-"},
 		}
-		one := all(t, testFleet(t, c))
-		assert.Equal(t, one, all(t, testFleet(t, c)))
+		one := all(testFleet(t, c))
+		assert.Equal(t, one, all(testFleet(t, c)))
 		// In other batches the same readings come, in another order.
 		c.Batch = 50
-		assert.ElementsMatch(t, one, all(t, testFleet(t, c)))
+		assert.ElementsMatch(t, one, all(testFleet(t, c)))
 		c.Seed = 4
-		assert.NotEqual(t, one, all(t, testFleet(t, c)))
+		assert.NotEqual(t, one, all(testFleet(t, c)))
 	}
 }
 
 func TestABatchIsDueWithItsLast(t *testing.T) {
 	t.Parallel()
 	s := testFleet(t, Config{Sensors: 4, Interval: 4 * time.Second, Duration: 10 * time.Second, Batch: 8})
-	first, _, _ := s.next()
-	assert.Equal(t, 7*time.Second, first.due)
+	jobs := slices.Collect(s.schedule.jobs(s.batch))
+	require.Len(t, jobs, 2)
+	assert.Equal(t, 7*time.Second, jobs[0].due)
 	var m scratch
-	ids := s.fill(&first, &m)
+	s.fill(&m, jobs[0].first, jobs[0].count)
+	ids := m.readings
 	for i := 0; i < 8; i += 2 {
 		assert.Equal(t, ids[i].Sensor, ids[i+1].Sensor, "readings of a sensor stand together")
 		assert.Equal(t, 4*time.Second, ids[i+1].Time.Sub(ids[i].Time))
 	}
-	last, more, _ := s.next()
-	assert.True(t, more)
-	assert.Equal(t, 9*time.Second, last.due)
-	assert.Equal(t, 2, last.count)
-	_, more, _ = s.next()
-	assert.False(t, more)
+	assert.Equal(t, 9*time.Second, jobs[1].due)
+	assert.Equal(t, 2, jobs[1].count)
 }
 
 func TestRatiosAreKept(t *testing.T) {
 	t.Parallel()
 	c := Config{Sensors: 10, Interval: time.Second, Speedup: 100, Duration: 20 * time.Second}
 	c.Fleet = FleetConfig{Missing: 0.1, Duplicates: 0.05, Late: 0.04, LateBy: time.Hour, Disorder: 0.03}
-	readings := all(t, testFleet(t, c))
+	readings := all(testFleet(t, c))
 	require.Len(t, readings, 20_000)
 	plain := c
 	plain.Fleet = FleetConfig{}
-	due := all(t, testFleet(t, plain))
+	due := all(testFleet(t, plain))
 	fields, repeated, late, disordered := 0, 0, 0, 0
 	before := make(map[string]telemetry.Reading)
 	for i, r := range readings {
@@ -175,8 +181,6 @@ func TestRatiosAreKept(t *testing.T) {
 
 func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 	t.Parallel()
-	daemon, err := newParser("")
-	require.NoError(t, err)
 	rapid.Check(t, func(t *rapid.T) {
 		ratio := rapid.SampledFrom([]float64{0, 0.3, 1})
 		c := Config{
@@ -192,19 +196,7 @@ func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newFleetSource(&c)
-		var m scratch
-		for {
-			j, more, _ := s.next()
-			if !more {
-				return
-			}
-			for _, r := range s.fill(&j, &m) {
-				if _, err := daemon.parse(NDJSON, r.AppendJSON(nil)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+		storetest.Batch(t, "session", 1, all(fleetOf(&c))...) // fails if one breaks a rule
 	})
 }
 
@@ -243,7 +235,7 @@ func TestARateSetsTheSensors(t *testing.T) {
 	} {
 		s := testFleet(t, Config{Rate: c.rate, Interval: c.interval, Speedup: c.speedup, Duration: time.Second})
 		assert.Len(t, s.sensors, c.want)
-		assert.Equal(t, c.rate.From, s.rateAt(0), "the rate is kept")
+		assert.Equal(t, c.rate.From, s.schedule.rateAt(0), "the rate is kept")
 	}
 }
 
@@ -259,9 +251,7 @@ func TestTheIntervalIsTheOneThatHappens(t *testing.T) {
 	assert.Equal(t, 167, s.Sensors)
 	assert.InDelta(t, 5.010, s.IntervalSeconds, 1e-9)
 	assert.Equal(t, 5.0, s.AskedIntervalSeconds)
-	fleet, ok := g.source.(*fleetSource)
-	require.True(t, ok)
-	for _, readings := range bySensor(all(t, fleet)) {
+	for _, readings := range bySensor(all(testedFleet{g.fleet, 1})) {
 		for i := 1; i < len(readings); i++ {
 			requireApart(t, 5010*time.Millisecond, readings[i-1], readings[i])
 		}
@@ -294,7 +284,6 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		`signal "sine" is unknown`:   func(c *Config) { c.Fleet.Signal = "sine" },
 		"both given":                 func(c *Config) { c.Rate, c.Sensors = Rate{1, 1}, 1 },
 		"need a rate with two ends":  func(c *Config) { c.Steps, c.Rate = 3, Rate{1, 1} },
-		"replayed at its own pace":   func(c *Config) { c.From, c.Rate = "x", Rate{1, 1} },
 		"sensors: 1.000001e+06":      func(c *Config) { c.Sensors = 1_000_001 },
 		"sensors; at most":           func(c *Config) { c.Rate, c.Interval = Rate{1e8, 1e8}, time.Hour },
 		"would begin before 1970":    func(c *Config) { c.Speedup, c.Duration = 1e6, 1000*time.Hour },
@@ -318,7 +307,7 @@ func BenchmarkFleet(b *testing.B) {
 			b.ReportAllocs()
 			made := 0
 			for b.Loop() {
-				s.fill(&j, &m)
+				s.fill(&m, j.first, j.count)
 				j.first += int64(batch)
 				made += batch
 			}

@@ -53,27 +53,25 @@ type Stream struct {
 
 // A Generator is one run of load:
 //
-//	source ─ next ─▶ dispatcher ─▶ jobs ─▶ senders ─▶ the daemon
-//	                  │ at its due time      │ fill, Send
-//	                  ▼                      ▼
-//	               dropped                 tally ◀─ recorder, each second ─▶ Progress
+//	fleet ─▶ dispatcher ─▶ jobs ─▶ senders ─▶ the daemon
+//	          │ at its due time      │ fill, Send
+//	          ▼                      ▼
+//	       dropped                 tally ◀─ recorder, each second ─▶ Progress
 type Generator struct {
 	config    Config
 	rateGiven bool // and not made of sensors and interval
-	source    source
+	fleet     *fleet
 	jobs      chan job
 	tally     *tally
 	meters    *metrics
 
 	began       time.Time
 	outstanding atomic.Int64 // requests due and not answered
-	held        atomic.Int64 // bytes of their readings, in a replay
 	due         atomic.Int64 // readings
 	dueRequests atomic.Int64
 	sent        atomic.Int64 // readings
 	dropped     atomic.Int64 // readings
 	draining    atomic.Bool  // nothing more is due
-	maxHeld     int64        // bytes; the constant, but for tests
 	unsent      atomic.Bool  // requests that wait for a connection are not sent any more
 }
 
@@ -87,14 +85,12 @@ func New(c Config) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{config: c, rateGiven: rateGiven, maxHeld: maxHeld, jobs: make(chan job, c.MaxInFlight), tally: newTally()}
-	if g.meters, err = newMetrics(g); err != nil {
-		return nil, err
+	g := &Generator{
+		config: c, rateGiven: rateGiven, fleet: newFleet(&c, newSchedule(c.Rate, c.Duration, c.Steps)),
+		jobs: make(chan job, c.MaxInFlight), tally: newTally(),
 	}
-	if c.From == "" {
-		g.source = newFleetSource(&c)
-	}
-	return g, nil
+	g.meters, err = newMetrics(g)
+	return g, err
 }
 
 // Run prepares a run and carries it out.
@@ -107,20 +103,12 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 }
 
 // Run generates the load and waits for the answers. It may be called once. When ctx
-// ends, nothing more is due, and the result covers the run so far. An error comes
-// without a result if nothing was sent, and with one if the run had to end early, such
-// as at an invalid line of a replayed file.
+// ends, nothing more is due, and the result covers the run so far. It fails if a
+// connection cannot be opened.
 func (g *Generator) Run(ctx context.Context) (*Result, error) {
-	if g.source == nil {
-		r, err := openReplay(&g.config)
-		if err != nil {
-			return nil, err
-		}
-		g.source = r
-	}
 	senders, err := g.open(ctx)
 	if err != nil {
-		return nil, errors.Join(err, g.source.close())
+		return nil, err
 	}
 	g.began = time.Now()
 	rec := &recorder{g: g}
@@ -134,18 +122,18 @@ func (g *Generator) Run(ctx context.Context) (*Result, error) {
 	for _, s := range senders {
 		working.Go(func() { g.send(sending, s) })
 	}
-	err = g.dispatch(ctx)
-	length := g.scheduled(ctx)
+	g.dispatch(ctx)
+	length := g.config.Duration // for which requests were due
+	if ctx.Err() != nil {
+		length = min(length, time.Since(g.began))
+	}
 	g.drain(ctx, &working, cancel)
 	lasted := time.Since(g.began)
 	close(over)
 	recording.Wait()
 	r := rec.result(length, lasted)
 	r.Interrupted = ctx.Err() != nil
-	if err != nil && g.due.Load() == 0 {
-		r = nil
-	}
-	return r, errors.Join(err, g.source.close())
+	return r, nil
 }
 
 // open opens the senders.
@@ -166,43 +154,24 @@ func (g *Generator) open(ctx context.Context) ([]Sender, error) {
 }
 
 // dispatch passes each request to the senders when it is due.
-func (g *Generator) dispatch(ctx context.Context) error {
+func (g *Generator) dispatch(ctx context.Context) {
 	defer close(g.jobs)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for {
-		j, more, err := g.source.next()
-		if err != nil {
-			return err
-		}
-		if !more {
-			length, _ := g.source.length()
-			g.sleep(ctx, timer, length)
-			return nil
-		}
+	for j := range g.fleet.schedule.jobs(g.config.Batch) {
 		if !g.sleep(ctx, timer, j.due) {
-			return nil
+			return
 		}
 		g.due.Add(int64(j.count))
 		g.dueRequests.Add(1)
-		if !g.hasRoom(&j) {
+		if g.outstanding.Load() >= int64(g.config.MaxInFlight) {
 			g.dropped.Add(int64(j.count))
 			continue
 		}
 		g.outstanding.Add(1)
-		g.held.Add(j.bytes)
 		g.jobs <- j // never blocks: it has capacity for all that may be outstanding
 	}
-}
-
-// maxHeld bounds the bytes of a replay's readings that are due and not answered. Those
-// of a fleet are made when they are sent.
-const maxHeld = 256 << 20
-
-// hasRoom reports whether one more job may be outstanding.
-func (g *Generator) hasRoom(j *job) bool {
-	held := g.held.Load()
-	return g.outstanding.Load() < int64(g.config.MaxInFlight) && (held == 0 || held+j.bytes <= g.maxHeld)
+	g.sleep(ctx, timer, g.config.Duration)
 }
 
 // The last part of a longer wait is a nap, because a timer would be late. When requests
@@ -233,15 +202,6 @@ func (g *Generator) sleep(ctx context.Context, timer *time.Timer, until time.Dur
 		}
 	}
 	return false
-}
-
-// scheduled is how long requests were due.
-func (g *Generator) scheduled(ctx context.Context) time.Duration {
-	elapsed := time.Since(g.began)
-	if length, known := g.source.length(); known && ctx.Err() == nil {
-		return length
-	}
-	return elapsed
 }
 
 // drain waits for the outstanding answers, for a limited time.
@@ -276,7 +236,8 @@ func (g *Generator) send(ctx context.Context, s Sender) {
 	window := int64(g.config.Stream.GranularitySeconds) * 1000
 	for j := range g.jobs {
 		unsent := g.unsent.Load()
-		request.Readings = g.source.fill(&j, &m)
+		g.fleet.fill(&m, j.first, j.count)
+		request.Readings = m.readings
 		f := outcome{readings: j.count, fills: byTenth(request.Readings, window), unsent: unsent}
 		sent := time.Since(g.began)
 		if unsent {
@@ -295,7 +256,6 @@ func (g *Generator) send(ctx context.Context, s Sender) {
 			}
 		}
 		g.outstanding.Add(-1)
-		g.held.Add(-j.bytes)
 	}
 	_ = s.Close() // all that was sent on it was answered or given up
 }
@@ -307,81 +267,3 @@ func byTenth(readings []telemetry.Reading, windowMs int64) (t tenths) {
 	}
 	return t
 }
-
-// A job is a request that is due.
-type job struct {
-	due   time.Duration       // since the run began
-	first int64               // reading, of a fleet
-	count int                 // readings
-	lines []telemetry.Reading // of a replay
-	bytes int64               // of lines, estimated
-}
-
-// A source provides the requests: a fleet or a replay. The dispatcher calls next, the
-// recorder eventAt, rateAt and length, and any sender fill; the rest is called before
-// and after the run.
-type source interface {
-	// next returns the next job, in order of time; false: there is none.
-	next() (job, bool, error)
-	// fill returns the readings of a job, valid until the next use of the scratch.
-	fill(j *job, m *scratch) []telemetry.Reading
-	// length is how long readings are due; false: that is not known yet.
-	length() (time.Duration, bool)
-	// eventAt returns event time, in ms since the epoch.
-	eventAt(elapsed time.Duration) int64
-	// rateAt returns the requested readings a second; -1: unknown.
-	rateAt(elapsed time.Duration) float64
-	// describe adds what is known to the setup.
-	describe(s *Setup)
-	close() error
-}
-
-// fleetSource provides the readings of a fleet, batch by batch.
-type fleetSource struct {
-	*fleet
-
-	batch    int64
-	duration time.Duration
-	end      time.Time // of event time
-	arrival  int64     // the next
-}
-
-func newFleetSource(c *Config) *fleetSource {
-	s := newSchedule(c.Rate, c.Duration, c.Steps)
-	return &fleetSource{fleet: newFleet(c, s), batch: int64(c.Batch), duration: c.Duration, end: c.Start.Add(c.eventSpan())}
-}
-
-func (s *fleetSource) next() (job, bool, error) {
-	count := min(s.batch, s.schedule.total-s.arrival)
-	if count <= 0 {
-		return job{}, false, nil
-	}
-	j := job{due: toDuration(s.schedule.due(s.arrival + count - 1)), first: s.arrival, count: int(count)}
-	s.arrival += count
-	return j, true, nil
-}
-
-func (s *fleetSource) fill(j *job, m *scratch) []telemetry.Reading {
-	s.fleet.fill(m, j.first, j.count)
-	return m.readings
-}
-
-func (s *fleetSource) length() (time.Duration, bool) { return s.duration, true }
-
-func (s *fleetSource) eventAt(elapsed time.Duration) int64 {
-	return int64(s.begin + elapsed.Seconds()*s.perSecond)
-}
-
-func (s *fleetSource) rateAt(elapsed time.Duration) float64 {
-	if elapsed > s.duration {
-		return 0
-	}
-	return s.schedule.rateAt(elapsed.Seconds())
-}
-
-func (s *fleetSource) describe(to *Setup) {
-	to.Sensors = len(s.sensors)
-	to.EventStart, to.EventEnd = time.UnixMilli(int64(s.begin)).UTC(), s.end
-}
-
-func (*fleetSource) close() error { return nil }

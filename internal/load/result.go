@@ -16,9 +16,8 @@ type Result struct {
 	// DrainSeconds is the part after the last request was due.
 	Seconds      float64 `json:"seconds"`
 	DrainSeconds float64 `json:"drain_seconds"`
-	// OfferedRate is the readings that were due, by Setup.DurationSeconds; 0 where
-	// that is too short for a rate. AchievedRate is the readings that were
-	// acknowledged by the same, or by Seconds where it is too short.
+	// OfferedRate is the readings that were due, by Setup.DurationSeconds, and
+	// AchievedRate those that were acknowledged, by the same.
 	OfferedRate  float64 `json:"offered_rate"`
 	AchievedRate float64 `json:"achieved_rate"`
 	Sent         int64   `json:"sent"` // readings, as the next four
@@ -66,8 +65,7 @@ type Setup struct {
 	Protocol           string `json:"protocol"` // http or grpc
 	Ack                string `json:"ack"`      // requested; empty: the daemon's default
 	Sensors            int    `json:"sensors"`
-	// SensorPrefix of the ids of the sensors; empty in a replay.
-	SensorPrefix string `json:"sensor_prefix,omitempty"`
+	SensorPrefix       string `json:"sensor_prefix"` // of their ids
 	// IntervalSeconds is the event time between readings of a sensor; in a ramp, at its
 	// larger end. AskedIntervalSeconds is what was requested, if --rate and a whole
 	// number of sensors changed it.
@@ -78,14 +76,13 @@ type Setup struct {
 	Fields               int     `json:"fields"`
 	Rate                 string  `json:"rate,omitempty"` // N or A..B, where --rate was given
 	Steps                int     `json:"steps,omitempty"`
-	From                 string  `json:"from,omitempty"`   // replayed file
 	DurationSeconds      float64 `json:"duration_seconds"` // in which requests were due; less than requested if interrupted
 	Connections          int     `json:"connections"`
 	MaxInFlight          int     `json:"max_in_flight"`
 	Seed                 uint64  `json:"seed"`
 	// EventStart and EventEnd are the span of the readings' timestamps.
-	EventStart time.Time `json:"event_start,omitzero"`
-	EventEnd   time.Time `json:"event_end,omitzero"`
+	EventStart time.Time `json:"event_start"`
+	EventEnd   time.Time `json:"event_end"`
 }
 
 // Quantiles of a duration, in seconds; all 0 where nothing was observed.

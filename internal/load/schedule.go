@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"sort"
 	"strconv"
@@ -98,6 +99,26 @@ func (s *schedule) due(n int64) float64 {
 	// many as its successor, and is skipped.
 	i := sort.Search(len(s.pieces), func(i int) bool { return s.pieces[i].arrivals > x }) - 1
 	return s.pieces[i].due(x)
+}
+
+// A job is a request that is due.
+type job struct {
+	due   time.Duration // since the run began
+	first int64         // reading
+	count int           // readings
+}
+
+// jobs yields the requests of a run in order of time. Each has as many readings as a
+// batch, and is due with the last of them.
+func (s *schedule) jobs(batch int) iter.Seq[job] {
+	return func(yield func(job) bool) {
+		for first := int64(0); first < s.total; first += int64(batch) {
+			count := min(int64(batch), s.total-first)
+			if !yield(job{due: toDuration(s.due(first + count - 1)), first: first, count: int(count)}) {
+				return
+			}
+		}
+	}
 }
 
 // due solves rate t + slope t²/2 = n for t, in the form that loses no digits for a small

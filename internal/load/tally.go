@@ -234,19 +234,15 @@ func (r *recorder) record(now time.Duration) {
 	g := r.g
 	row := r.row(now, false)
 	draining := g.draining.Load()
-	asked := g.source.rateAt(now)
-	switch {
-	case draining:
-		asked = 0
-	case asked < 0:
-		asked = row.Offered
+	asked := 0.0
+	if !draining && now <= g.config.Duration {
+		asked = g.fleet.schedule.rateAt(now.Seconds())
 	}
 	g.meters.offeredRate.Set(asked)
 	g.meters.windowRatio.Set(row.Fill)
 	if g.config.Progress != nil {
-		length, _ := g.source.length()
 		g.config.Progress(Progress{
-			Interval: row, Elapsed: now, Duration: length, Asked: asked,
+			Interval: row, Elapsed: now, Duration: g.config.Duration, Asked: asked,
 			Acked: r.last.acked, TotalFailed: r.last.failed, TotalDropped: r.last.dropped, Draining: draining,
 		})
 	}
@@ -274,11 +270,8 @@ func (r *recorder) row(now time.Duration, extend bool) Interval {
 	}
 	// Event time ends with the schedule. The end of a window belongs to it here, not to
 	// the next.
-	event := now
-	if length, known := g.source.length(); known {
-		event = min(now, length)
-	}
-	row.Fill = float64(elapsedOf(g.source.eventAt(event)-1, window)) / float64(window)
+	event := g.fleet.eventAt(min(now, g.config.Duration))
+	row.Fill = float64(elapsedOf(event-1, window)) / float64(window)
 	r.rows, r.last, r.before = append(r.rows, row), to, from
 	return row
 }
@@ -302,23 +295,13 @@ func (r *recorder) result(length, lasted time.Duration) *Result {
 	}
 	g.tally.result(out, g.dueRequests.Load())
 	out.Setup.DurationSeconds = length.Seconds()
-	// If the schedule ended early, so did event time.
-	planned, known := g.source.length()
-	if end := time.UnixMilli(g.source.eventAt(length)).UTC(); end.Before(out.Setup.EventEnd) && (!known || length < planned) {
-		out.Setup.EventEnd = end
+	if length < g.config.Duration { // event time ended early too
+		out.Setup.EventEnd = time.UnixMilli(g.fleet.eventAt(length)).UTC()
 	}
-	if length < shortestRate {
-		out.AchievedRate = float64(out.Acked) / max(lasted, time.Microsecond).Seconds()
-		return out
-	}
-	out.OfferedRate = float64(g.due.Load()) / length.Seconds()
-	out.AchievedRate = float64(out.Acked) / length.Seconds()
+	seconds := max(length, time.Microsecond).Seconds()
+	out.OfferedRate, out.AchievedRate = float64(g.due.Load())/seconds, float64(out.Acked)/seconds
 	return out
 }
-
-// shortestRate is the minimum time for a rate: the readings of a file can all have the
-// same timestamp.
-const shortestRate = 10 * time.Millisecond
 
 // Setup describes the run, as far as it is known before.
 func (g *Generator) Setup() Setup {
@@ -327,20 +310,16 @@ func (g *Generator) Setup() Setup {
 		Target: c.Target, Stream: c.Stream.Name, Storage: c.Stream.Storage, GranularitySeconds: c.Stream.GranularitySeconds,
 		Protocol: c.Protocol, Ack: c.Ack,
 		IntervalSeconds: c.Interval.Seconds(), Speedup: c.Speedup, Batch: c.Batch, Fields: c.Fleet.Fields,
-		Steps: c.Steps, From: c.From, DurationSeconds: c.Duration.Seconds(),
+		Sensors: c.Sensors, SensorPrefix: c.Fleet.SensorPrefix,
+		Steps: c.Steps, DurationSeconds: c.Duration.Seconds(),
 		Connections: c.Connections, MaxInFlight: c.MaxInFlight, Seed: c.Seed,
-	}
-	if c.From == "" {
-		s.SensorPrefix = c.Fleet.SensorPrefix
+		EventStart: c.Start, EventEnd: c.Start.Add(c.eventSpan()),
 	}
 	if g.rateGiven {
 		s.Rate = c.Rate.String()
 		if c.asked != c.Interval {
 			s.AskedIntervalSeconds = c.asked.Seconds()
 		}
-	}
-	if g.source != nil {
-		g.source.describe(&s)
 	}
 	return s
 }

@@ -82,7 +82,7 @@ func TestLinesAreTheDoctorsBounds(t *testing.T) {
 	require.NoError(t, err)
 	panels := map[string]string{
 		"Disk busy": "disk_busy", "Disk await": "disk_await", // the latter's bounds are those of an unknown kind, which is an SSD
-		"Cache dirty": "cache_dirty", "Cache updates": "cache_updates", "Cache used": "cache_used",
+		"Disk space": "disk_free", "Cache dirty": "cache_dirty", "Cache updates": "cache_updates", "Cache used": "cache_used",
 		"Application evictions": "application_evictions", "Checkpoints": "checkpoint_duration",
 		"Free space inside the files": "fragmentation", "CPU busy": "processor",
 	}

@@ -58,7 +58,6 @@ func TestUnobservedFiguresFailTheirConditions(t *testing.T) {
 		"p99>50ms":          "p99>50ms: p99 is unknown, because no request was due",
 		"service.mean<50ms": "service.mean<50ms: service.mean is unknown, because no request was answered",
 		"store.p99>1s":      "store.p99>1s: store.p99 is unknown, because the daemon was not asked (--admin), or wrote nothing",
-		"achieved<1%":       "achieved<1%: achieved is unknown, because the load was due all at once",
 	} {
 		c, err := ParseCondition(condition)
 		require.NoError(t, err)

@@ -12,19 +12,19 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-func htmlOf(t *testing.T, r *load.Result, x Extras) string {
+func htmlOf(t *testing.T, r *load.Result) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, HTML(&b, r, x))
+	require.NoError(t, HTML(&b, r))
 	return b.String()
 }
 
 func TestPageHasEveryFigureAndPlot(t *testing.T) {
 	t.Parallel()
-	page := htmlOf(t, aResult(), Extras{Floor: aFloor(), FloorPath: "memory.json"})
+	page := htmlOf(t, aResult())
 	for _, want := range []string{
 		`<div class="box good">`, "The load was sustained", "2,003 of 2,004 readings a second", "(99.96 %)", "<td>120,240</td>",
-		`">62.1 ms</td>`, `">103 ms</td>`, "response of memory.json", `title="part">90–100 %</td><td>12,024</td><td>2.19 ms</td><td>8.4 ms</td>`,
+		`">62.1 ms</td>`, `">103 ms</td>`, `title="part">90–100 %</td><td>12,024</td><td>2.19 ms</td><td>8.4 ms</td>`,
 		"<td>1,679</td><td>1.8 ms</td><td>6.5 ms</td>", "<td>sensors 167, interval 5 s of event time",
 		"prefers-color-scheme: dark", `name="viewport"`,
 	} {
@@ -41,8 +41,7 @@ func TestPageHasEveryFigureAndPlot(t *testing.T) {
 		}
 	}
 	assert.True(t, charts[0].Panels[0].Log, "a spike must not flatten the rest")
-	require.Len(t, charts[4].Panels[0].Series, 3)
-	assert.Equal(t, "floor", charts[4].Panels[0].Series[2].Name)
+	require.Len(t, charts[4].Panels[0].Series, 2)
 	assert.NotContains(t, page, "First errors")
 }
 
@@ -51,7 +50,7 @@ func TestPageOfAnOverload(t *testing.T) {
 	r := anOverload()
 	r.StoreByFill = nil
 	r.Interrupted = true
-	page := htmlOf(t, r, Extras{})
+	page := htmlOf(t, r)
 	for _, want := range []string{`<div class="box bad">`, "interrupted; until then", "Dropped readings: ", "is a lower bound", "Requests by reason: 503 29,000", "<li>a fourth</li>"} {
 		assert.Contains(t, page, want)
 	}
@@ -61,7 +60,7 @@ func TestPageOfAnOverload(t *testing.T) {
 
 func TestPageLoadsNothing(t *testing.T) {
 	t.Parallel()
-	page := htmlOf(t, aResult(), Extras{Floor: aFloor()})
+	page := htmlOf(t, aResult())
 	assert.NotRegexp(t, `(?i)<link|<img|<iframe|\bsrc=|\bhref=|url\(|@import|@font-face|\bimport\b|fetch\(`, page)
 	for _, url := range regexp.MustCompile(`https?://[^"'< ]*`).FindAllString(page, -1) {
 		assert.Contains(t, []string{"https://github.com/leeoniya/uPlot", "http://127.0.0.1:8430", "http://127.0.0.1:8430,"}, url)
@@ -72,9 +71,9 @@ func TestPageEscapes(t *testing.T) {
 	t.Parallel()
 	r := anOverload()
 	const evil = `</style><script>alert(1)</script>`
-	r.Setup.Target, r.Setup.Stream, r.Setup.From = evil, evil, evil
+	r.Setup.Target, r.Setup.Stream = evil, evil
 	r.Failures[evil], r.FirstErrors = 1, []string{evil}
-	assert.NotContains(t, htmlOf(t, r, Extras{Floor: aFloor(), FloorPath: evil}), "<script>alert")
+	assert.NotContains(t, htmlOf(t, r), "<script>alert")
 }
 
 // A drawn is a chart as the page has it.

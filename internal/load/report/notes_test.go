@@ -35,7 +35,7 @@ func TestNotesOnTheTablesByFill(t *testing.T) {
 		var want []string
 		if row.want != "" {
 			want = []string{row.want}
-			assert.Contains(t, textOf(t, r, Extras{}), row.want, name)
+			assert.Contains(t, textOf(t, r), row.want, name)
 		}
 		assert.Equal(t, want, fillNotes(r), name)
 	}
@@ -46,20 +46,12 @@ func TestCaptionsClaimOnlyWhatIsSeen(t *testing.T) {
 	t.Parallel()
 	const fills = "requests take longer as buckets fill"
 	r := aResult()
-	assert.Contains(t, htmlOf(t, r, Extras{}), fills)
-	assert.Contains(t, htmlOf(t, r, Extras{}), "writes take longer as buckets fill")
+	assert.Contains(t, htmlOf(t, r), fills)
+	assert.Contains(t, htmlOf(t, r), "writes take longer as buckets fill")
 	r.Setup.Rate = "1..2"
-	page := htmlOf(t, r, Extras{})
+	page := htmlOf(t, r)
 	assert.NotContains(t, page, "longer as buckets fill")
 	r = aResult()
 	r.Setup.Ack = "journaled"
-	assert.NotContains(t, htmlOf(t, r, Extras{}), fills)
-}
-
-func TestFloorAboveTheMeasurement(t *testing.T) {
-	t.Parallel()
-	floor := aFloor()
-	floor.Response.P99 = 0.05
-	assert.Contains(t, textOf(t, aResult(), Extras{Floor: floor}), "This floor cannot be used, because it is above the measurement")
-	assert.NotContains(t, textOf(t, aResult(), Extras{Floor: aFloor()}), "cannot be used")
+	assert.NotContains(t, htmlOf(t, r), fills)
 }

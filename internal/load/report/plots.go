@@ -10,7 +10,7 @@ import (
 )
 
 // plots draws the result.
-func plots(r *load.Result, x Extras) []report.Plot {
+func plots(r *load.Result) []report.Plot {
 	rising := " Where bars rise to the right, writes take longer as buckets fill."
 	if ramp(r) {
 		rising = " " + rampNote
@@ -26,7 +26,7 @@ func plots(r *load.Result, x Extras) []report.Plot {
 			Caption: "As the daemon measured it: one command's round trip, by how full the window, or the bucket's part, was." + rising,
 		})
 	}
-	return append(out, report.Plot{Chart: percentiles(r, x), Caption: "Where response is above service, requests waited in the generator for a free connection, or failed."})
+	return append(out, report.Plot{Chart: percentiles(r), Caption: "Where response is above service, requests waited in the generator for a free connection, or failed."})
 }
 
 // series returns one value of each interval.
@@ -89,15 +89,10 @@ func byFill(title, of string, rows []load.FillRow) chart.Chart {
 	return c
 }
 
-func percentiles(r *load.Result, x Extras) chart.Chart {
+func percentiles(r *load.Result) chart.Chart {
 	lines := []chart.Series{{Name: "response", Tone: 1}, {Name: "service"}}
-	curves := [][]load.Percentile{r.Curve, r.ServiceCurve}
-	if x.Floor != nil {
-		lines = append(lines, chart.Series{Name: "floor", Tone: 2, Dashed: true})
-		curves = append(curves, x.Floor.Curve)
-	}
-	at, values := make([]chart.Values, len(curves)), make([]chart.Values, len(curves))
-	for i, points := range curves {
+	at, values := make([]chart.Values, len(lines)), make([]chart.Values, len(lines))
+	for i, points := range [][]load.Percentile{r.Curve, r.ServiceCurve} {
 		for _, p := range points {
 			if p.Percent < 100 { // the maximum has no place on this axis
 				at[i], values[i] = append(at[i], chart.Rarity(p.Percent)), append(values[i], p.Seconds)

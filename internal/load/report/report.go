@@ -1,18 +1,13 @@
 // Package report shows the result of a load run: as Markdown text, as JSON, as
-// a page with plots, as an .hgrm file, and compared with another run.
+// a page with plots.
 package report
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
-	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -26,15 +21,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/load/send"
 	"github.com/brim-telemetry/brim/internal/report"
 )
-
-// Extras is what a report shows beside the result.
-type Extras struct {
-	// Floor is an earlier result of the same load against a stream with storage
-	// memory: the time that daemon, generator and network take without a database.
-	// nil: none. FloorPath is its file.
-	Floor     *load.Result
-	FloorPath string
-}
 
 // JSON writes the result as Read reads it, with the verdict on it.
 func JSON(w io.Writer, r *load.Result) error {
@@ -51,37 +37,6 @@ func JSON(w io.Writer, r *load.Result) error {
 		return fmt.Errorf("write the result as JSON: %w", err)
 	}
 	return nil
-}
-
-const (
-	maxFile = 256 << 20 // more than a day of intervals takes
-	tenths  = 10        // rows of by_fill
-)
-
-var errNoResult = errors.New("it is not what brim load --output json prints")
-
-// Read reads the result that JSON wrote to a file.
-func Read(path string) (*load.Result, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read a result: %w", err) // names the file
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read a result: %w", err)
-	case len(content) > maxFile:
-		return nil, fmt.Errorf("read a result from %s: it has more than %d bytes; %w", path, maxFile, errNoResult)
-	}
-	var r load.Result
-	if err := json.Unmarshal(content, &r); err != nil {
-		return nil, fmt.Errorf("read a result from %s: %w; %w", path, errNoResult, err)
-	}
-	if r.Began.IsZero() || r.Setup.Protocol == "" || len(r.ByFill) != tenths || len(r.StoreByFill) != 0 && len(r.StoreByFill) != tenths {
-		return nil, fmt.Errorf("read a result from %s: %w: began, setup or by_fill is missing", path, errNoResult)
-	}
-	return &r, nil
 }
 
 // A run is saturated if more was requested than could be processed: readings were
@@ -109,8 +64,7 @@ func Saturation(r *load.Result) string {
 	if turnedAway > 0 && float64(turnedAway) >= turnedAwayRatio*float64(r.Requests) {
 		why = append(why, fmt.Sprintf("%s of %s requests (%s) were turned away or not answered in time", count(turnedAway), count(r.Requests), percent(float64(turnedAway), float64(r.Requests))))
 	}
-	// Requests that are all due at once have to wait.
-	if wait := r.Response.P50 - r.Service.P50; r.OfferedRate > 0 && r.Service.P50 > 0 && wait >= leastWait && r.Response.P50 >= waitFactor*r.Service.P50 {
+	if wait := r.Response.P50 - r.Service.P50; r.Service.P50 > 0 && wait >= leastWait && r.Response.P50 >= waitFactor*r.Service.P50 {
 		// By Little's law, as many connections are busy on average as requests are
 		// sent in the time that one takes.
 		reason := "there was too little CPU for the generator and its target"
@@ -140,10 +94,7 @@ func judge(r *load.Result) verdict {
 	v := verdict{Saturated: Saturation(r)}
 	v.Good = !slow && !late && r.Dropped+r.Failed == 0 && v.Saturated == "" && !r.Interrupted && r.Sent > 0
 	rate := fmt.Sprintf("%s of %s readings a second were acknowledged (%s)", rateNumber(r.AchievedRate), rateNumber(r.OfferedRate), percent(r.AchievedRate, r.OfferedRate))
-	switch {
-	case r.OfferedRate <= 0:
-		rate = fmt.Sprintf("%s of %s readings, which were all due at once, were acknowledged", count(r.Acked), count(r.Sent+r.Dropped))
-	case ramp(r):
+	if ramp(r) {
 		rate += ", on average over the ramp"
 	}
 	switch {
@@ -199,9 +150,6 @@ func setup(r *load.Result) []report.Fact {
 		what += fmt.Sprintf(" (%s requested)", span(s.AskedIntervalSeconds))
 	}
 	what += fmt.Sprintf(", speed-up %s, fields %d, seed %d", humanize.Ftoa(s.Speedup), s.Fields, s.Seed)
-	if s.From != "" {
-		what = fmt.Sprintf("replay of %s, speed-up %s", s.From, humanize.Ftoa(s.Speedup))
-	}
 	if s.Rate != "" {
 		what += ", --rate " + s.Rate
 	}
@@ -255,7 +203,7 @@ func fillNotes(r *load.Result) []string {
 }
 
 // times returns the table of quantiles.
-func times(r *load.Result, x Extras) *report.Table {
+func times(r *load.Result) *report.Table {
 	t := &report.Table{Head: []string{"time"}}
 	for _, f := range quantileFigures {
 		t.Head = append(t.Head, f.name)
@@ -270,36 +218,7 @@ func times(r *load.Result, x Extras) *report.Table {
 	}
 	row("response", r.Response, "from when a request was due")
 	row("service", r.Service, "from when it was sent, if it was answered")
-	if x.Floor != nil {
-		row("floor", x.Floor.Response, "response of "+x.FloorPath)
-	}
 	return t
-}
-
-// floorNotes say what the noise floor is, and why it may not be one.
-func floorNotes(r *load.Result, x Extras) []string {
-	if x.Floor == nil {
-		return nil
-	}
-	f := x.Floor
-	notes := []string{fmt.Sprintf("The floor, which daemon, generator and network take without a database, is %s of the p50 and %s of the p99.",
-		percent(f.Response.P50, r.Response.P50), percent(f.Response.P99, r.Response.P99))}
-	if f.Response.P50 > r.Response.P50 || f.Response.P99 > r.Response.P99 {
-		notes = append(notes, "This floor cannot be used, because it is above the measurement: the machine was in another state. Measure it again, right before or after.")
-	}
-	if f.Setup.Storage != "memory" {
-		notes = append(notes, fmt.Sprintf("The floor's storage was %s, not memory, so it includes a database.", f.Setup.Storage))
-	}
-	var keys []string
-	for _, d := range differences(&r.Setup, &f.Setup) {
-		if !isTarget(d.key) {
-			keys = append(keys, d.key)
-		}
-	}
-	if len(keys) > 0 {
-		notes = append(notes, "The floor is of another load, which differs in: "+strings.Join(keys, ", ")+".")
-	}
-	return notes
 }
 
 // A step is a part of a ramp.
@@ -400,7 +319,7 @@ func fills(r *load.Result) report.Block {
 }
 
 // blocks returns the content of the report, including the drawn plots.
-func blocks(r *load.Result, x Extras, drawn []report.Plot) []report.Block {
+func blocks(r *load.Result, drawn []report.Plot) []report.Block {
 	v := judge(r)
 	said := report.Block{Box: "bad", Text: append([]string{v.Head}, v.Notes...)}
 	if v.Good {
@@ -411,178 +330,28 @@ func blocks(r *load.Result, x Extras, drawn []report.Plot) []report.Block {
 	}
 	counts := &report.Table{Head: []string{"", "sent", "acked", "rejected", "failed", "dropped", "requests"}}
 	counts.Add("readings", count(r.Sent), count(r.Acked), count(r.Rejected), count(r.Failed), count(r.Dropped), count(r.Requests))
-	notes := floorNotes(r, x)
+	var notes []string
 	if r.Failed+r.Dropped > 0 {
-		notes = append([]string{"Failed and dropped readings were never answered, so each percentile of the response time is a lower bound."}, notes...)
+		notes = []string{"Failed and dropped readings were never answered, so each percentile of the response time is a lower bound."}
 	}
 	return []report.Block{
-		said, {Table: counts}, {Title: "Times", Table: times(r, x), Notes: notes}, {Plots: drawn}, fills(r), ramped(r), {Title: "First errors", List: r.FirstErrors},
+		said, {Table: counts}, {Title: "Times", Table: times(r), Notes: notes}, {Plots: drawn}, fills(r), ramped(r), {Title: "First errors", List: r.FirstErrors},
 		{Title: "Setup", Facts: setup(r)},
 	}
 }
 
 // Text writes the report for a terminal.
-func Text(w io.Writer, r *load.Result, x Extras) error {
-	return report.Text(w, 0, &report.Document{Sections: []report.Section{{Blocks: blocks(r, x, nil)}}})
+func Text(w io.Writer, r *load.Result) error {
+	return report.Text(w, 0, &report.Document{Sections: []report.Section{{Blocks: blocks(r, nil)}}})
 }
 
 // HTML writes the report as one self-contained page.
-func HTML(w io.Writer, r *load.Result, x Extras) error {
+func HTML(w io.Writer, r *load.Result) error {
 	return report.HTML(w, &report.Document{
 		Title: "brim load: " + r.Setup.Target, Heading: "Load on " + r.Setup.Target,
 		Intro:    "Response time counts from when a request was due, whether or not the previous one was answered. Service time counts from when it was sent, and covers answered requests only.",
-		Sections: []report.Section{{Blocks: blocks(r, x, plots(r, x))}},
+		Sections: []report.Section{{Blocks: blocks(r, plots(r))}},
 	})
-}
-
-// HGRM writes the response time in milliseconds, in the format of HdrHistogram's
-// tools.
-func HGRM(w io.Writer, r *load.Result) error {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%12s %14s %10s %14s\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)")
-	var total int64
-	for _, p := range r.Curve {
-		total = p.Count
-		inverse := "inf"
-		if p.Percent < 100 {
-			inverse = fmt.Sprintf("%.2f", 1/(1-p.Percent/100))
-		}
-		fmt.Fprintf(&b, "%12.3f %2.12f %10d %14s\n", p.Seconds*1000, min(p.Percent/100, 1), p.Count, inverse)
-	}
-	fmt.Fprintf(&b, "#[Mean    = %12.3f]\n", r.Response.Mean*1000)
-	fmt.Fprintf(&b, "#[Max     = %12.3f, Total count    = %12d]\n", r.Response.Max*1000, total)
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("write percentiles: %w", err)
-	}
-	return nil
-}
-
-// A File is a result and the file that it was read from.
-type File struct {
-	*load.Result
-
-	Path string
-}
-
-// A difference is a setting in which two setups differ.
-type difference struct{ key, a, b string }
-
-// isTarget reports whether a setting says where the load went.
-func isTarget(key string) bool { return slices.Contains([]string{"target", "stream", "storage"}, key) }
-
-// isCompared reports whether a setting is what is compared under the same load.
-func isCompared(key string) bool {
-	return slices.Contains([]string{"granularity_seconds", "protocol", "ack"}, key)
-}
-
-// differences compares setups, except for the span of event time, which differs in
-// every run.
-func differences(a, b *load.Setup) []difference {
-	var all []difference
-	va, vb := reflect.ValueOf(*a), reflect.ValueOf(*b)
-	for i := range va.NumField() {
-		key, _, _ := strings.Cut(va.Type().Field(i).Tag.Get("json"), ",")
-		if key != "event_start" && key != "event_end" && !va.Field(i).Equal(vb.Field(i)) {
-			all = append(all, difference{key, fmt.Sprint(va.Field(i)), fmt.Sprint(vb.Field(i))})
-		}
-	}
-	return all
-}
-
-// Compare writes each figure of a beside that of b.
-func Compare(w io.Writer, a, b File) error {
-	var said, runs report.Block
-	for i, f := range []File{a, b} {
-		name := string('A' + rune(i))
-		if why := Saturation(f.Result); why != "" {
-			said.Text = append(said.Text, fmt.Sprintf("%s%s, %s: %s", saturatedHead, name, f.Path, why))
-		}
-		runs.Facts = append(runs.Facts, report.Fact{Name: name, Value: fmt.Sprintf("%s, of %s, %s, stream %s (%s), brim %s",
-			f.Path, f.Began.UTC().Format(time.DateTime), f.Setup.Target, f.Setup.Stream, f.Setup.Storage, f.Version)})
-	}
-	head := []string{"setting", "A", "B"}
-	compared, other := &report.Table{Head: head}, &report.Table{Head: head}
-	for _, d := range differences(&a.Setup, &b.Setup) {
-		table := other
-		if isTarget(d.key) || isCompared(d.key) {
-			table = compared
-		}
-		table.Add(d.key, cmp.Or(d.a, "–"), cmp.Or(d.b, "–"))
-	}
-	blocks := []report.Block{said, runs}
-	if len(compared.Rows) > 0 {
-		blocks = append(blocks, report.Block{Title: "Differences between the runs", Table: compared})
-	}
-	if len(other.Rows) > 0 {
-		blocks = append(blocks, report.Block{Title: "Warning: A and B had different loads, which differ in", Table: other})
-	} else {
-		blocks = append(blocks, report.Block{Text: []string{"A and B had the same load."}})
-	}
-	figures := &report.Table{Head: []string{"", "A", "B", "B/A"}}
-	for _, f := range figuresOf(a.Result, b.Result) {
-		figures.Add(f.cells()...)
-	}
-	blocks = append(blocks, report.Block{Title: "Figures", Table: figures})
-	if len(a.StoreByFill) > 0 && len(b.StoreByFill) > 0 {
-		blocks = append(blocks, compareFill("The daemon's own time to write an update, by how full the window or the bucket's part was", a.StoreByFill, b.StoreByFill))
-	} else {
-		fill := compareFill("Response time by elapsed part of the window", a.ByFill, b.ByFill)
-		if ackedEarly(a.Result) || ackedEarly(b.Result) {
-			fill.Notes = []string{ackNote}
-		}
-		blocks = append(blocks, fill)
-	}
-	return report.Text(w, 0, &report.Document{Sections: []report.Section{{Blocks: blocks}}})
-}
-
-// A pair is one figure of two results.
-type pair struct {
-	name   string
-	a, b   float64
-	format func(float64) string
-	none   bool // of a time: not observed in one of them
-}
-
-func (p pair) cells() []string {
-	ratio := "–"
-	if p.a > 0 && !p.none {
-		ratio = fmt.Sprintf("%.2f", p.b/p.a)
-	}
-	return []string{p.name, p.format(p.a), p.format(p.b), ratio}
-}
-
-func figuresOf(a, b *load.Result) []pair {
-	whole := func(v float64) string { return count(int64(v)) }
-	pairs := []pair{
-		{"requested", a.OfferedRate, b.OfferedRate, requested, false},
-		{"achieved", a.AchievedRate, b.AchievedRate, perSecond, false},
-		{"readings sent", float64(a.Sent), float64(b.Sent), whole, false},
-		{"readings acked", float64(a.Acked), float64(b.Acked), whole, false},
-		{"readings rejected", float64(a.Rejected), float64(b.Rejected), whole, false},
-		{"readings failed", float64(a.Failed), float64(b.Failed), whole, false},
-		{"readings dropped", float64(a.Dropped), float64(b.Dropped), whole, false},
-		{"time to last answer", a.DrainSeconds, b.DrainSeconds, span, false},
-	}
-	for _, times := range []struct {
-		name string
-		a, b load.Quantiles
-	}{{"response ", a.Response, b.Response}, {"service ", a.Service, b.Service}} {
-		for _, q := range quantileFigures {
-			pairs = append(pairs, pair{times.name + q.name, q.of(times.a), q.of(times.b), orDash, !observed(times.a) || !observed(times.b)})
-		}
-	}
-	return pairs
-}
-
-func compareFill(title string, a, b []load.FillRow) report.Block {
-	t := &report.Table{Head: []string{"part", "p50 A", "p50 B", "B/A", "p99 A", "p99 B", "B/A"}}
-	for i := range min(len(a), len(b)) {
-		none := a[i].Count == 0 || b[i].Count == 0
-		p50 := pair{tenth(a[i]), a[i].P50, b[i].P50, orDash, none}
-		p99 := pair{"", a[i].P99, b[i].P99, orDash, none}
-		t.Add(append(p50.cells(), p99.cells()[1:]...)...)
-	}
-	return report.Block{Title: title, Table: t}
 }
 
 func windowOf(r *load.Result) time.Duration {

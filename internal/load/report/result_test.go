@@ -47,19 +47,6 @@ func aResult() *load.Result {
 	return r
 }
 
-// aFloor is the same load against memory.
-func aFloor() *load.Result {
-	r := aResult()
-	r.Setup.Storage, r.Setup.Stream = "memory", "floor"
-	r.Response = load.Quantiles{Mean: 0.0003, P50: 0.00025, P90: 0.0004, P99: 0.0009, P999: 0.002, Max: 0.003}
-	r.Rejected, r.Acked = 0, r.Sent
-	r.StoreByFill = nil
-	for i := range r.Curve {
-		r.Curve[i].Seconds /= 6
-	}
-	return r
-}
-
 // anOverload is a run that the daemon could not take.
 func anOverload() *load.Result {
 	r := aResult()

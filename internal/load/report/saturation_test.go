@@ -37,7 +37,6 @@ func TestSaturation(t *testing.T) {
 		"a slow generator":   {func(r *load.Result) { *r = *aQueue(); r.Setup.Connections = 640 }, []string{"there was too little CPU for the generator"}},
 		"slow, and in time":  {func(r *load.Result) { *r = *aQueue(); r.Response.P50 = 0.04 }, nil},
 		"a stall":            {func(r *load.Result) { r.Response.P99, r.Response.Max = 8, 10 }, nil},
-		"all due at once":    {func(r *load.Result) { *r = *aQueue(); r.OfferedRate = 0 }, nil},
 		"nothing was taken":  {func(r *load.Result) { *r = *aQueue(); r.Service = load.Quantiles{} }, nil},
 		"interrupted, whole": {func(r *load.Result) { r.Interrupted = true }, nil},
 	} {
@@ -57,21 +56,13 @@ func TestSaturation(t *testing.T) {
 
 func TestReportsBeginWithSaturation(t *testing.T) {
 	t.Parallel()
-	first, rest, _ := strings.Cut(textOf(t, aQueue(), Extras{}), "\n")
+	first, rest, _ := strings.Cut(textOf(t, aQueue()), "\n")
 	assert.True(t, strings.HasPrefix(first, "SATURATED: the median response took"), first)
 	assert.NotContains(t, rest, "SATURATED")
 	assert.Contains(t, rest, "The load was sustained, but with delay: ")
-	assert.NotContains(t, textOf(t, aResult(), Extras{}), "SATURATED")
+	assert.NotContains(t, textOf(t, aResult()), "SATURATED")
 
-	assert.Contains(t, htmlOf(t, aQueue(), Extras{}), "<div class=\"box bad\">\n<p>SATURATED: the median response")
-
-	both := comparison(t, aQueue(), anOverload())
-	assert.True(t, strings.HasPrefix(both, "SATURATED: A, a.json: the median response"), both)
-	assert.Contains(t, both, "\nSATURATED: B, b.json: 400,000 of 520,240 readings (76.9 %)")
-	assert.Contains(t, both, "(--batch).\n\n- A: a.json, of")
-	one := comparison(t, aResult(), aQueue())
-	assert.True(t, strings.HasPrefix(one, "SATURATED: B, b.json: "), one)
-	assert.NotContains(t, comparison(t, aResult(), aResult()), "SATURATED")
+	assert.Contains(t, htmlOf(t, aQueue()), "<div class=\"box bad\">\n<p>SATURATED: the median response")
 }
 
 func TestJSONOfSaturation(t *testing.T) {

@@ -39,16 +39,16 @@ func TestRampBySteps(t *testing.T) {
 	assert.InDelta(t, 0.1, all[3].P99, 1e-9)
 	assert.InDelta(t, 0.05, all[1].P99, 1e-9)
 	assert.EqualValues(t, 1000, all[3].Dropped, "with what was dropped after the end")
-	text := textOf(t, r, Extras{})
+	text := textOf(t, r)
 	assert.Contains(t, text, "### By step of the ramp; p50 and p99 are those of its slowest second\n")
 	assert.Regexp(t, `7\.5–10 s +\| +4,000/s \| +3,000/s \| +10 ms \| +100 ms \| +1,000 \|\n`, text)
 	assert.Contains(t, text, ", on average over the ramp")
-	page := htmlOf(t, r, Extras{})
+	page := htmlOf(t, r)
 	assert.Contains(t, page, ">7.5–10 s</td><td>4,000/s</td><td>3,000/s</td><td>10 ms</td><td>100 ms</td><td>1,000</td>")
 
 	r.Setup.Steps = 0
 	assert.Len(t, steps(r), 10)
-	assert.Contains(t, textOf(t, r, Extras{}), "By tenth of the ramp")
+	assert.Contains(t, textOf(t, r), "By tenth of the ramp")
 	r.Setup.Steps = maxSteps + 1
 	assert.Len(t, steps(r), 10)
 	r.Setup.Steps = maxSteps
@@ -58,5 +58,5 @@ func TestRampBySteps(t *testing.T) {
 	}
 	r.Setup.Rate = "2000"
 	assert.Empty(t, steps(r))
-	assert.NotContains(t, strings.ToLower(textOf(t, r, Extras{})), "ramp")
+	assert.NotContains(t, strings.ToLower(textOf(t, r)), "ramp")
 }

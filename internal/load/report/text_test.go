@@ -11,16 +11,16 @@ import (
 	"github.com/brim-telemetry/brim/internal/load"
 )
 
-func textOf(t *testing.T, r *load.Result, x Extras) string {
+func textOf(t *testing.T, r *load.Result) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, Text(&b, r, x))
+	require.NoError(t, Text(&b, r))
 	return b.String()
 }
 
 func TestTextHasEveryFigure(t *testing.T) {
 	t.Parallel()
-	text := textOf(t, aResult(), Extras{Floor: aFloor(), FloorPath: "memory.json"})
+	text := textOf(t, aResult())
 	for _, want := range []string{
 		"http://127.0.0.1:8430, stream readings (bucket, windows of 1h)", "sensors 167, interval 5 s of event time, speed-up 60, fields 4, seed 1",
 		"batch 1, ack stored, connections 64, in flight at most 10,000", "due for 60 s", "brim 1.2.3",
@@ -29,13 +29,11 @@ func TestTextHasEveryFigure(t *testing.T) {
 		"| readings | 120,240 | 120,198 |       42 |      0 |       0 |  120,240 |",
 		"| response | 2.13 ms | 1.76 ms | 3.01 ms | 7.2 ms | 62.1 ms | 104 ms | from when a request was due ",
 		"| service  | 1.71 ms | 1.55 ms | 2.41 ms | 4.3 ms | 10.1 ms | 103 ms | from when it was sent",
-		"| floor    |  300 µs |  250 µs |  400 µs | 900 µs |    2 ms |   3 ms | response of memory.json ", "14.2 % of the p50 and 12.5 % of the p99",
 		"| 0–10 %   |   12,024 |  1.2 ms |   3 ms |   1,670 | 900 µs |   2 ms |\n",
 		"| 90–100 % |   12,024 | 2.19 ms | 8.4 ms |   1,679 | 1.8 ms | 6.5 ms |\n",
 	} {
 		assert.Contains(t, text, want)
 	}
-	assert.NotContains(t, text, "floor is of another load")
 	assert.NotContains(t, text, " \n")
 }
 
@@ -43,34 +41,25 @@ func TestTextWithoutTheDaemonsTimes(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	r.StoreByFill = nil
-	text := textOf(t, r, Extras{})
+	text := textOf(t, r)
 	assert.Contains(t, text, "| 0–10 %   |   12,024 |  1.2 ms |   3 ms |\n")
 	assert.NotContains(t, text, "updates")
-	assert.NotContains(t, text, "floor")
 }
 
 func TestTextOfAnOverload(t *testing.T) {
 	t.Parallel()
 	r := anOverload()
 	r.FirstErrors[1] = "\x1b[2J\tgone"
-	text := textOf(t, r, Extras{Floor: aResult(), FloorPath: "b.json"})
+	text := textOf(t, r)
 	for _, want := range []string{
 		"The load was not sustained: 11,000 of 20,040 readings a second were acknowledged (54.9 %).",
 		"Dropped readings: 400,000 (76.9 % of those due).",
 		"Failed readings: 30,000 (25.0 % of those sent). Requests by reason: 503 29,000, timeout 999, connection 1.",
 		"Failed and dropped readings were never answered, so each percentile of the response time is a lower bound.",
 		"- the answer is 503: journal_full: the journal is full and more\n", "- ?[2J gone\n",
-		"The floor's storage was bucket, not memory",
 	} {
 		assert.Contains(t, text, want)
 	}
-}
-
-func TestFloorOfAnotherLoad(t *testing.T) {
-	t.Parallel()
-	floor := aFloor()
-	floor.Setup.Batch, floor.Setup.Speedup = 10, 30
-	assert.Contains(t, textOf(t, aResult(), Extras{Floor: floor}), "The floor is of another load, which differs in: speedup, batch.")
 }
 
 func TestVerdicts(t *testing.T) {
@@ -90,7 +79,6 @@ func TestVerdicts(t *testing.T) {
 		"interrupted":    {func(r *load.Result) { r.Interrupted = true }, false, "interrupted; until then 2,003 of 2,004 readings a second"},
 		"one a second":   {func(r *load.Result) { r.OfferedRate, r.AchievedRate = 1, 1 }, true, "1 of 1 readings a second were acknowledged (100 %)"},
 		"less than that": {func(r *load.Result) { r.OfferedRate, r.AchievedRate = 0.4, 0.4 }, true, "0.4 of 0.4 readings a second were acknowledged (100 %)"},
-		"at once":        {func(r *load.Result) { r.OfferedRate = 0 }, true, "120,198 of 120,240 readings, which were all due at once, were acknowledged"},
 		"just not":       {func(r *load.Result) { r.AchievedRate = 0.989999 * r.OfferedRate }, false, "(98.9 %)"},
 		"nothing at all": {func(r *load.Result) { *r = load.Result{} }, false, "Nothing was sent."},
 	} {
@@ -106,21 +94,19 @@ func TestSetupHasTheActualInterval(t *testing.T) {
 	t.Parallel()
 	r := aResult()
 	r.Setup.IntervalSeconds, r.Setup.AskedIntervalSeconds, r.Setup.Rate, r.Setup.Sensors = 5.01, 5, "2000", 1
-	assert.Contains(t, textOf(t, r, Extras{}), "sensors 1, interval 5.01 s of event time (5 s requested), speed-up 60")
+	assert.Contains(t, textOf(t, r), "sensors 1, interval 5.01 s of event time (5 s requested), speed-up 60")
 }
 
 func TestReportsOfNothing(t *testing.T) {
 	t.Parallel()
 	r := &load.Result{ByFill: make([]load.FillRow, 10)}
-	text := textOf(t, r, Extras{})
+	text := textOf(t, r)
 	assert.NotContains(t, text, "NaN")
 	assert.Contains(t, text, "| response | –    | –   | –   | –   | –    | –   | from")
 	var b bytes.Buffer
-	require.NoError(t, HTML(&b, r, Extras{}))
+	require.NoError(t, HTML(&b, r))
 	assert.NotContains(t, b.String(), "NaN")
 	assert.Contains(t, b.String(), "no data yet")
-	require.NoError(t, Compare(&b, File{Result: r}, File{Result: r}))
-	require.NoError(t, HGRM(&b, r))
 	require.NoError(t, JSON(&b, r))
 }
 
@@ -139,9 +125,7 @@ func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("no room")
 func TestWriteErrors(t *testing.T) {
 	t.Parallel()
 	r := aResult()
-	for _, err := range []error{
-		Text(brokenWriter{}, r, Extras{}), JSON(brokenWriter{}, r), HGRM(brokenWriter{}, r), HTML(brokenWriter{}, r, Extras{}), Compare(brokenWriter{}, File{Result: r}, File{Result: r}),
-	} {
+	for _, err := range []error{Text(brokenWriter{}, r), JSON(brokenWriter{}, r), HTML(brokenWriter{}, r)} {
 		require.ErrorContains(t, err, "no room")
 	}
 }

@@ -4,15 +4,10 @@
 package send
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -163,88 +158,5 @@ func (p *Pool) Close() error {
 	return nil
 }
 
-// discoverTimeout of the request for the streams.
-const discoverTimeout = 10 * time.Second
-
-// Errors of an address where something else than expected listens.
-var (
-	ErrNoStreams = errors.New("it does not know /v1/streams")
-	ErrNotHTTP   = errors.New("it does not speak HTTP")
-	ErrNotGRPC   = errors.New("it does not speak gRPC")
-)
-
-// ErrUnauthorized is the error of a daemon that requires authentication.
-var ErrUnauthorized = errors.New("it requires authentication")
-
-// Discover asks the daemon with the HTTP address base (http://host:port) about a stream;
-// an empty name is the default stream. It closes its connection.
-func Discover(ctx context.Context, client *http.Client, base, stream string) (load.Stream, error) {
-	t, err := wire.ParseAddress(base)
-	if err != nil {
-		return load.Stream{}, err
-	}
-	if t.GRPC {
-		return load.Stream{}, fmt.Errorf("ask %s about its streams: that is answered over http and https only", t)
-	}
-	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
-	defer cancel()
-	var about struct {
-		Default string        `json:"default"`
-		Streams []load.Stream `json:"streams"`
-	}
-	body, err := getStreams(ctx, client, t.Base+"/v1/streams")
-	if err == nil {
-		if err = json.Unmarshal(body, &about); err != nil || about.Default == "" || len(about.Streams) == 0 {
-			err = errors.New("the answer is not a Brim daemon's: it has no streams")
-		}
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer came within %s", discoverTimeout)
-	}
-	if err != nil {
-		return load.Stream{}, fmt.Errorf("ask %s about its streams: %w", t, err)
-	}
-	var names []string
-	for _, s := range about.Streams {
-		if s.Name == cmp.Or(stream, about.Default) {
-			return s, nil
-		}
-		names = append(names, s.Name)
-	}
-	return load.Stream{}, fmt.Errorf("the daemon at %s has no stream %q; it has: %s", t, stream, strings.Join(names, ", "))
-}
-
-// SpeaksNoHTTP reports whether an HTTP client's error means that the server is not one
-// for HTTP: its answer is not HTTP, or it sent something before the request, as gRPC
-// does. Neither error has a type.
-func SpeaksNoHTTP(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "malformed HTTP") || strings.Contains(err.Error(), "readLoopPeekFail"))
-}
-
-func getStreams(ctx context.Context, client *http.Client, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	req.Close = true // there is only one request
-	resp, err := client.Do(req)
-	if SpeaksNoHTTP(err) {
-		return nil, fmt.Errorf("%w: %w", ErrNotHTTP, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // only read
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	switch {
-	case err != nil || resp.StatusCode == http.StatusOK:
-		return body, err
-	case resp.StatusCode == http.StatusNotFound:
-		err = ErrNoStreams
-	case resp.StatusCode == http.StatusUnauthorized:
-		err = ErrUnauthorized
-	default:
-		return nil, fmt.Errorf("the answer is %d: %s", resp.StatusCode, problemOf(resp.StatusCode, body))
-	}
-	return nil, fmt.Errorf("%w: the answer is %d: %s", err, resp.StatusCode, problemOf(resp.StatusCode, body))
-}
+// ErrNotGRPC is the error of an address where something else listens.
+var ErrNotGRPC = errors.New("it does not speak gRPC")

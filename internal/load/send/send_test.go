@@ -1,16 +1,12 @@
 package send
 
 import (
-	"context"
-	"net/http"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/brim-telemetry/brim/internal/load"
 )
 
 func TestConfigsThatCannotBe(t *testing.T) {
@@ -66,33 +62,5 @@ func TestADaemonThatIsNotThere(t *testing.T) {
 		require.ErrorContains(t, err, "reach "+scheme+"://"+address)
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		require.NoError(t, pool.Close())
-	}
-	_, err := Discover(t.Context(), http.DefaultClient, "http://"+address, "")
-	require.ErrorContains(t, err, "ask http://"+address+" about its streams")
-}
-
-func TestDiscover(t *testing.T) {
-	t.Parallel()
-	d := startDaemon(t, &journal{})
-	s, err := Discover(t.Context(), http.DefaultClient, d.http, "")
-	require.NoError(t, err)
-	assert.Equal(t, load.Stream{Name: "readings", Storage: "bucket", GranularitySeconds: 300}, s)
-	s, err = Discover(t.Context(), http.DefaultClient, d.http+"/", "other one")
-	require.NoError(t, err)
-	assert.Equal(t, load.Stream{Name: "other one", Storage: "timeseries", GranularitySeconds: 3600}, s)
-
-	_, err = Discover(t.Context(), http.DefaultClient, d.http, "third")
-	require.ErrorContains(t, err, `has no stream "third"; it has: readings, other one`)
-	_, err = Discover(t.Context(), http.DefaultClient, d.grpc, "")
-	require.ErrorContains(t, err, "over http and https only")
-	silent := webServer(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err = Discover(ctx, http.DefaultClient, silent.URL, "")
-	require.ErrorContains(t, err, "about its streams: no answer came")
-	for _, body := range []string{"<html>", "{}"} {
-		foreign := webServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) })
-		_, err = Discover(t.Context(), http.DefaultClient, foreign.URL, "")
-		require.ErrorContains(t, err, "a Brim daemon")
 	}
 }

@@ -89,7 +89,7 @@ type Store struct {
 
 	mu       sync.Mutex     // guards what follows
 	settings store.Settings // in force
-	named    bool           // own has its collection
+	current  Generation     // what own writes; zero before it has its collection
 	ones     map[string]one // by collection
 }
 
@@ -319,7 +319,7 @@ func (s *Store) fitting(list *List, t Target) (int, error) {
 func (s *Store) name(g *Generation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.named {
+	if s.current.Collection != "" {
 		if s.ones[g.Collection] != s.own {
 			return fmt.Errorf("stream %q: its readings were moved into another collection; restart the daemon", s.cfg.Stream)
 		}
@@ -330,8 +330,17 @@ func (s *Store) name(g *Generation) error {
 		s.logger().Warn("the stream's collection was recompressed, and is used as it is", "stream", s.cfg.Stream, "collection", g.Collection, "compressor", compressor, "asked_for", s.cfg.Compressor)
 	}
 	s.own.Rename(g.Collection, compressor)
-	s.ones[g.Collection], s.named = s.own, true
+	s.ones[g.Collection] = s.own
+	s.current = Generation{Collection: g.Collection, Target: Target{s.cfg.Storage, compressor}, State: g.State}
 	return nil
+}
+
+// Current returns the generation that this process writes; its Collection is empty before the
+// stream was prepared.
+func (s *Store) Current() Generation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
 }
 
 // Stands returns nil while the collections that were prepared for writing have their names,

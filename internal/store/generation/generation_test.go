@@ -127,7 +127,8 @@ func TestDaemonsThatChangeAtOnce(t *testing.T) {
 	require.Equal(t, "readings bucket/snappy open", found[0])
 	require.ElementsMatch(t, []string{"bucket/zstd open", "timeseries/snappy open"}, []string{found[1][len("readings.g2 "):], found[2][len("readings.g3 "):]})
 	// To go back takes no further one.
-	prepared(t, db, snappy(), nil)
+	back := prepared(t, db, snappy(), nil)
+	require.Equal(t, Generation{Collection: "readings", Target: snappy(), State: Open}, back.Current())
 	require.Len(t, list(t, db), 3)
 }
 
@@ -150,6 +151,11 @@ func TestADaemonReadsWhatAnotherHasBegun(t *testing.T) {
 		}
 	}
 	require.NoError(t, err)
+	require.Equal(t, "readings.g2", begun.Current().Collection)
+	listed, err := Read(t.Context(), db, storetest.Stream)
+	require.NoError(t, err)
+	require.Equal(t, "readings.g2", listed.Written(series()).Collection)
+	require.Equal(t, "readings", listed.Written(snappy()).Collection)
 	put(t, begun, "s2", 2)
 	require.Equal(t, []float64{1, 2}, values(t, old))
 	sum := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: "s", To: 1 << 50}}

@@ -135,6 +135,15 @@ func (l *List) deletedFrom(sensor string) (out []string) {
 	return out
 }
 
+// Written returns the generation that a daemon with the target writes; where there is none, the
+// newest.
+func (l *List) Written(t Target) Generation {
+	if i := l.find(t); i >= 0 {
+		return l.Generations[i]
+	}
+	return l.Generations[len(l.Generations)-1]
+}
+
 // fits reports whether readings for the target are in the generation.
 func (g *Generation) fits(t Target) bool {
 	return slices.ContainsFunc(append([]Target{g.Target}, g.Was...), func(have Target) bool {
