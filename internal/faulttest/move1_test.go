@@ -50,7 +50,7 @@ func TestMOVE1(t *testing.T) {
 	s.mongo(server.URI())
 	proxy, uri := s.proxy()
 	m := s.moveScene(uri)
-	cut := faulttest.Faults{Decide: faulttest.Randomly(0.05, faulttest.CutAnswer)}
+	cut := faulttest.Faults{Decide: faulttest.Randomly(form(0.05, 0.02), faulttest.CutAnswer)}
 	for i, change := range moves {
 		m.change(i, proxy, change)
 		proxy.Set(cut)
@@ -128,7 +128,7 @@ func (s *scene) moveScene(uri string) *moveScene {
 // not answered.
 func (m *moveScene) change(i int, proxy *faulttest.Proxy, change []string) {
 	m.t.Helper()
-	m.produce(m.a, 2, faulttest.ProducerConfig{Batch: 10, Rate: form(100.0, 500)})
+	m.produce(m.a, 2, faulttest.ProducerConfig{Batch: 10, Rate: form(100.0, 200)})
 	wait(form(500*time.Millisecond, 3*time.Second))
 	if proxy != nil {
 		proxy.Set(faulttest.Faults{Decide: faulttest.EveryNth(1, faulttest.CutAnswer)})
@@ -178,14 +178,13 @@ func moveMain() error {
 		return err
 	}
 	defer connection.Close(context.Background())
-	moved, err := generation.NewMover(generation.MoveConfig{
+	_, err = generation.NewMover(generation.MoveConfig{
 		Config: store.Config{
 			Database: connection.Database(), Stream: "readings", Granularity: 5 * time.Minute, MaxReadings: 20, MaxBytes: 256 << 10,
 			Format: store.Columns, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		},
 		Claims: connection.AsideDatabase(), Place: "fault test", Pause: 2 * time.Second, Rate: 1 << 20,
 	}).Run(context.Background())
-	fmt.Println(moved)
 	return err
 }
 
@@ -220,6 +219,7 @@ func (m *moveScene) stopMover(p *aMover, after time.Duration) {
 // end moves what is left. What the daemons' journals hold for the former collection delays that.
 func (m *moveScene) end(change []string) {
 	m.t.Helper()
+	m.stopProducers() // what they sent is stored before the next change
 	deadline := time.Now().Add(2 * patience)
 	for done := false; !done; {
 		p := m.mover()

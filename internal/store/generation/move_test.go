@@ -358,7 +358,7 @@ func TestAMoveIsInterruptedAtEachCommand(t *testing.T) {
 				m.cfg.Database, m.registry.database = db, db
 				_, last = m.Run(ctx)
 				cancel()
-				if n%3 == 0 {
+				if n%5 == 0 {
 					h.answered(h.store(d.into))
 				}
 			}
@@ -390,11 +390,11 @@ func deletions(t *testing.T, d direction, interrupted bool) {
 	h := newHistory(t)
 	h.perWrite = 4
 	var left []string // that will be deleted
-	for i := range 40 {
+	for i := range 24 {
 		left = append(left, fmt.Sprintf("s%02d", i))
 	}
 	h.write(d.from, append([]string{"s", "t"}, left...)...)
-	h.write(d.into, append([]string{"t"}, left[10:30]...)...)
+	h.write(d.into, append([]string{"t"}, left[8:16]...)...)
 	db, of := h.watched()
 	deleter := h.store(d.into)
 	n, end, copying, deleted := 0, 4, "", make(map[string]string)
@@ -424,7 +424,7 @@ func deletions(t *testing.T, d direction, interrupted bool) {
 	for runs := 1; ; runs++ {
 		require.Less(t, runs, 100)
 		if interrupted {
-			n, end = 0, end+5
+			n, end = 0, end+7
 		}
 		var ctx context.Context
 		ctx, cancel = context.WithCancel(t.Context())
