@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,7 +42,7 @@ func TestMove(t *testing.T) {
 	assert.Equal(t, []string{"readings.g2"}, names)
 	query := runBrim(t, nil, "query", "--url", "http://"+other.HTTP, "--from", "2026-01-01", "--output", "ndjson", "b")
 	require.NoError(t, query.err)
-	assert.Equal(t, `{"sensorId":"b","ts":"2026-11-18T11:06:40.000Z","fields":{"n":2}}`, strings.TrimSpace(query.stdout))
+	assert.JSONEq(t, `{"sensorId":"b","ts":"2026-11-18T11:06:40.000Z","fields":{"n":2}}`, query.stdout)
 
 	got = move("--abandon", "nobody:/journal")
 	assert.ErrorContains(t, got.err, `no daemon "nobody:/journal" has readings for stream "readings"`)

@@ -254,7 +254,7 @@ func (t *taker) add(r telemetry.Reading) error {
 			t.start, t.number = start, 0
 		}
 		if own {
-			own, measurement, size = false, bare, Weight(bare)
+			measurement, size = bare, Weight(bare)
 		}
 	}
 	p := &t.part

@@ -353,7 +353,7 @@ func (m *Mover) free(from, into *Generation, uses []claim.Use) error {
 			reason = fmt.Sprintf("%s was killed, so its journal may hold readings for it", &u.Holder)
 		}
 		if !u.Alive {
-			reason += fmt.Sprintf(": start that daemon again, or give its readings up with --abandon %s", u.Holder.ID())
+			reason += ": start that daemon again, or give its readings up with --abandon " + u.Holder.ID()
 		}
 		if !slices.Contains(reasons, reason) {
 			reasons = append(reasons, reason)
@@ -443,6 +443,14 @@ type copier interface {
 	DropCopies(ctx context.Context, o store.Origin, sensor string) (left bool, err error)
 }
 
+// A transfer is the copying of one generation.
+type transfer struct {
+	source, target copier
+	origin         store.Origin
+	list           *List  // as it was when the transfer began
+	done           string // the last sensor that an earlier process has copied
+}
+
 // open returns the store of a generation.
 func (m *Mover) open(g *Generation, as Form) (copier, error) {
 	cfg := m.cfg.Config
@@ -477,21 +485,24 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 		return out, err
 	}
 	m.progress = MoveProgress{From: from.Collection, Into: into.Collection, Total: size.Size}
-	source, err := m.open(from, from.Moving.As)
+	t := transfer{
+		origin: store.Origin{Collection: from.Collection, Number: numberOf(m.cfg.Stream, from.Collection), UUID: from.Moving.UUID},
+		list:   list, done: from.Moving.Done,
+	}
+	t.source, err = m.open(from, from.Moving.As)
 	if err != nil {
 		return out, err
 	}
-	target, err := m.open(into, from.Moving.As)
+	t.target, err = m.open(into, from.Moving.As)
 	if err != nil {
 		return out, err
 	}
-	origin := store.Origin{Collection: from.Collection, Number: numberOf(m.cfg.Stream, from.Collection), UUID: from.Moving.UUID}
 	if begun {
-		if err := m.dropOrphans(ctx, source, target, origin, from.Moving.Done); err != nil {
+		if err := m.dropOrphans(ctx, &t); err != nil {
 			return out, err
 		}
 	}
-	if err := m.copyAll(ctx, source, target, origin, list, from.Moving.Done); err != nil {
+	if err := m.copyAll(ctx, &t); err != nil {
 		return out, err
 	}
 	out.Readings = m.progress.Readings
@@ -547,15 +558,15 @@ func (m *Mover) keepLonger(ctx context.Context, from, into *Generation) error {
 
 // dropOrphans removes copies of sensors that were deleted while an earlier process, which was
 // interrupted, copied them.
-func (m *Mover) dropOrphans(ctx context.Context, source, target copier, o store.Origin, done string) error {
-	for seen, err := range target.Sensors(ctx, telemetry.SensorQuery{After: done}) {
+func (m *Mover) dropOrphans(ctx context.Context, t *transfer) error {
+	for seen, err := range t.target.Sensors(ctx, telemetry.SensorQuery{After: t.done}) {
 		if err == nil {
 			err = m.right.permit(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("list the sensors of the target: %w", err)
 		}
-		if err := m.dropDeleted(ctx, source, target, o, seen.Sensor); err != nil {
+		if err := m.dropDeleted(ctx, t, seen.Sensor); err != nil {
 			return err
 		}
 	}
@@ -564,19 +575,19 @@ func (m *Mover) dropOrphans(ctx context.Context, source, target copier, o store.
 
 // dropDeleted removes the copies of a sensor if it has no originals any more. A deletion
 // deletes originals first: if they are there now, the deletion will find the copies.
-func (m *Mover) dropDeleted(ctx context.Context, source, target copier, o store.Origin, sensor string) error {
-	if _, there, err := source.Newest(ctx, sensor); err != nil || there {
+func (m *Mover) dropDeleted(ctx context.Context, t *transfer, sensor string) error {
+	if _, there, err := t.source.Newest(ctx, sensor); err != nil || there {
 		return err
 	}
-	if err := m.stands(ctx, o); err != nil {
+	if err := m.stands(ctx, t.origin); err != nil {
 		return err
 	}
-	left, err := target.DropCopies(ctx, o, sensor)
+	left, err := t.target.DropCopies(ctx, t.origin, sensor)
 	if err != nil || !left {
 		return err
 	}
 	return m.change(ctx, func(list *List) error {
-		if i := list.named(o.Collection); i >= 0 && list.Generations[i].Moving != nil {
+		if i := list.named(t.origin.Collection); i >= 0 && list.Generations[i].Moving != nil {
 			as := list.Generations[i].Moving
 			as.Deleted = append(as.Deleted, sensor)
 		}
@@ -598,42 +609,42 @@ func (m *Mover) stands(ctx context.Context, o store.Origin) error {
 }
 
 // copyAll copies all readings.
-func (m *Mover) copyAll(ctx context.Context, source, target copier, o store.Origin, list *List, done string) error {
-	fromBuckets, isBucket := source.(*bucket.Store)
-	intoBuckets, both := target.(*bucket.Store)
+func (m *Mover) copyAll(ctx context.Context, t *transfer) error {
+	fromBuckets, isBucket := t.source.(*bucket.Store)
+	intoBuckets, both := t.target.(*bucket.Store)
 	if isBucket && both {
-		return m.copyParts(ctx, fromBuckets, intoBuckets, o, done)
+		return m.copyParts(ctx, t, fromBuckets, intoBuckets)
 	}
-	for seen, err := range source.Sensors(ctx, telemetry.SensorQuery{After: done}) {
+	for seen, err := range t.source.Sensors(ctx, telemetry.SensorQuery{After: t.done}) {
 		if err != nil {
-			return fmt.Errorf("list the sensors of collection %q: %w", o.Collection, err)
+			return fmt.Errorf("list the sensors of collection %q: %w", t.origin.Collection, err)
 		}
-		// What the list hides of the source are copies of deleted sensors.
-		if err := m.copySensor(ctx, source, target, o, seen.Sensor, list.hidden(seen.Sensor)); err != nil {
+		if err := m.copySensor(ctx, t, seen.Sensor); err != nil {
 			return err
 		}
-		if err := m.save(ctx, o, seen.Sensor); err != nil {
+		if err := m.save(ctx, t.origin, seen.Sensor); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Times that no reading lies outside of.
-var (
-	firstTime = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
-	lastTime  = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+// Times that no reading lies outside of, in milliseconds since the epoch: the years 1 and 10000.
+const (
+	firstTime = -62_135_596_800_000
+	lastTime  = 253_402_300_800_000
 )
 
 // readingBytes is about what a reading takes, for the rate.
 const readingBytes = 60
 
 // copySensor copies the readings of a sensor.
-func (m *Mover) copySensor(ctx context.Context, source, target copier, o store.Origin, sensor string, hidden []string) error {
+func (m *Mover) copySensor(ctx context.Context, t *transfer, sensor string) error {
 	m.progress.Sensor = sensor
-	query := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: hidden}
+	// What the list hides of the source are copies of deleted sensors.
+	query := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: t.list.hidden(sensor)}
 	readings := func(yield func(telemetry.Reading, error) bool) {
-		for r, err := range source.Readings(ctx, query) {
+		for r, err := range t.source.Readings(ctx, query) {
 			if err == nil {
 				err = m.spend(ctx, readingBytes)
 			}
@@ -642,29 +653,29 @@ func (m *Mover) copySensor(ctx context.Context, source, target copier, o store.O
 			}
 		}
 	}
-	n, err := target.TakeCopies(ctx, o, sensor, readings)
+	n, err := t.target.TakeCopies(ctx, t.origin, sensor, readings)
 	if errors.Is(err, store.ErrOtherCopies) {
-		if err := errors.Join(m.right.permit(ctx), m.stands(ctx, o)); err != nil {
+		if err := errors.Join(m.right.permit(ctx), m.stands(ctx, t.origin)); err != nil {
 			return err
 		}
-		if _, err = target.DropCopies(ctx, o, sensor); err == nil {
-			n, err = target.TakeCopies(ctx, o, sensor, readings)
+		if _, err = t.target.DropCopies(ctx, t.origin, sensor); err == nil {
+			n, err = t.target.TakeCopies(ctx, t.origin, sensor, readings)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("copy sensor %q: %w", sensor, err)
 	}
 	m.progress.Readings += n
-	return m.dropDeleted(ctx, source, target, o, sensor)
+	return m.dropDeleted(ctx, t, sensor)
 }
 
 // batchBytes is how much is copied with one command.
 const batchBytes = 1 << 20
 
 // copyParts copies documents as they are.
-func (m *Mover) copyParts(ctx context.Context, source, target *bucket.Store, o store.Origin, done string) error {
+func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *bucket.Store) error {
 	var batch []bson.Raw
-	bytes, last := 0, done
+	bytes, last := 0, t.done
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
@@ -672,9 +683,9 @@ func (m *Mover) copyParts(ctx context.Context, source, target *bucket.Store, o s
 		if err := m.right.permit(ctx); err != nil {
 			return err
 		}
-		gone, err := target.CopyParts(ctx, o, source, batch)
+		gone, err := target.CopyParts(ctx, t.origin, source, batch)
 		if err == nil && len(gone) > 0 {
-			if err = m.stands(ctx, o); err == nil {
+			if err = m.stands(ctx, t.origin); err == nil {
 				err = target.RemoveCopies(ctx, gone)
 			}
 		}
@@ -684,7 +695,7 @@ func (m *Mover) copyParts(ctx context.Context, source, target *bucket.Store, o s
 		batch, bytes = batch[:0], 0
 		return nil
 	}
-	for doc, err := range source.Parts(ctx, done) {
+	for doc, err := range source.Parts(ctx, t.done) {
 		if err == nil {
 			err = m.spend(ctx, int64(len(doc)))
 		}
@@ -698,7 +709,7 @@ func (m *Mover) copyParts(ctx context.Context, source, target *bucket.Store, o s
 			}
 			// Those of the last sensor may follow.
 			if sensor != last {
-				if err := m.save(ctx, o, last); err != nil {
+				if err := m.save(ctx, t.origin, last); err != nil {
 					return err
 				}
 			}

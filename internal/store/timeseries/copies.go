@@ -99,7 +99,7 @@ func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (
 		if err != nil {
 			return false, fmt.Errorf("look for copies of sensor %q: %w", sensor, err)
 		}
-		if at, _ := doc.Lookup(timeField).DateTimeOK(); isCopy(doc, int64(at), of) {
+		if at, _ := doc.Lookup(timeField).DateTimeOK(); isCopy(doc, at, of) {
 			return true, nil
 		}
 	}

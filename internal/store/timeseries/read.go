@@ -105,7 +105,7 @@ func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.
 				return
 			}
 			at, _ := doc.Lookup(timeField).DateTimeOK()
-			if at < q.From || isCopy(doc, int64(at), hidden) {
+			if at < q.From || isCopy(doc, at, hidden) {
 				continue
 			}
 			if at >= q.To || !yield(doc, nil) {
