@@ -219,19 +219,6 @@ func TestLoadWithoutADaemonSaysWhatToStart(t *testing.T) {
 	assert.NoFileExists(t, page)
 }
 
-func TestAReplayWithABadLineReportsAndFails(t *testing.T) {
-	t.Parallel()
-	var f fakeTarget
-	path := filepath.Join(t.TempDir(), "readings")
-	require.NoError(t, os.WriteFile(path, []byte(`{"sensorId":"a","ts":1767225600000,"fields":{"t":1}}`+"\n{}\n"), 0o644))
-	got := runBrim(t, nil, "load", "--target", f.serve(t), "--from", path, "--output", "json")
-	assert.ErrorContains(t, got.err, path+" line 2: ")
-	assert.Equal(t, exitFailed, got.code)
-	var r load.Result
-	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
-	assert.EqualValues(t, 1, r.Acked)
-}
-
 func TestLoadProgressLine(t *testing.T) {
 	t.Parallel()
 	p := load.Progress{
