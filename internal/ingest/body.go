@@ -256,8 +256,8 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 }
 
 // inflate replaces the data with its inflated content. The error is errInflated if that
-// exceeds the limit. The lease covers the buffer twice, which is enough for the smaller ones
-// that it grew from.
+// exceeds the limit. Content too large for the largest buffer of the pool is inflated
+// twice, see inflateLarge.
 func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation) error {
 	wire, length := bytes.NewReader(p.data), int64(len(p.data))
 	window := windowCost(encoding)
@@ -275,6 +275,9 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 	out := p.server.rooms.get(size)
 	defer func() { p.server.rooms.put(out) }()
 	for {
+		if limit.out >= largestPooled {
+			return p.inflateLarge(ctx, encoding, src, wire, limit)
+		}
 		if limit.out == int64(len(*out)) { // the buffer is full, but the content may end here
 			size = max(min(2*limit.out, affordable), limit.out+1)
 			if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
@@ -333,6 +336,41 @@ func (p *payload) inflateSnappy(ctx context.Context, limit *inflation) error {
 }
 
 func len64(b []byte) int64 { return int64(len(b)) }
+
+// inflateLarge continues to inflate from src, but only counts, so that a bomb takes no
+// memory. Then it inflates all of the data again, into a buffer of the right size.
+func (p *payload) inflateLarge(ctx context.Context, encoding string, src io.Reader, wire *bytes.Reader, limit *inflation) error {
+	scratch := p.server.rooms.get(turnBytes)
+	defer p.server.rooms.put(scratch)
+	length := int64(len(p.data))
+	for more := true; more; runtime.Gosched() {
+		n, err := src.Read(*scratch)
+		if !limit.add(n, length-int64(wire.Len())) {
+			return errInflated
+		}
+		if more = err == nil; !more && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	if err := p.lease.reach(ctx, windowCost(encoding)+bodyCost(length, limit.out)); err != nil {
+		return err
+	}
+	src, done, err := p.server.inflaters.open(encoding, bytes.NewReader(p.data))
+	if err != nil {
+		return err
+	}
+	defer done(false)
+	room := make([]byte, limit.out)
+	for at := 0; at < len(room); at += turnBytes {
+		if _, err := io.ReadFull(src, room[at:min(at+turnBytes, len(room))]); err != nil {
+			return err
+		}
+		runtime.Gosched()
+	}
+	p.server.rooms.put(p.room)
+	p.data, p.room = room, &room
+	return nil
+}
 
 // turnBytes is how much is inflated before yielding the processor. Otherwise other
 // goroutines would wait 10 ms, until the scheduler preempts this one.

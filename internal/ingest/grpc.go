@@ -768,7 +768,7 @@ func percentEncoded(text string) string {
 // statusError returns err as a gRPC status.
 func statusError(r result, err *telemetry.Error) error {
 	details := []protoadapt.MessageV1{protoadapt.MessageV1Of(requestError(r, err))}
-	if wait := err.RetrySeconds(); wait > 0 {
+	if wait := retrySeconds(err); wait > 0 {
 		details = append(details, protoadapt.MessageV1Of(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(wait) * time.Second)}))
 	}
 	return withDetails(status.New(statuses[r].grpc, err.Code+": "+err.Message), details...)
@@ -778,7 +778,7 @@ func statusError(r result, err *telemetry.Error) error {
 func requestError(r result, err *telemetry.Error) *telemetrypb.RequestError {
 	return &telemetrypb.RequestError{
 		Status: int32(statuses[r].grpc), Code: err.Code, Message: err.Message,
-		RetryAfterMs: int64(err.RetrySeconds()) * 1000,
+		RetryAfterMs: int64(retrySeconds(err)) * 1000,
 	}
 }
 

@@ -517,9 +517,22 @@ func (srv *Server) WriteProblem(w http.ResponseWriter, err error) {
 
 // setRetryAfter sets the time after which the client may retry, if that makes sense.
 func setRetryAfter(w http.ResponseWriter, e *telemetry.Error) {
-	if seconds := e.RetrySeconds(); seconds > 0 {
+	if seconds := retrySeconds(e); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
+}
+
+// retrySeconds returns after how many seconds the client may retry; 0: retrying does not
+// help.
+func retrySeconds(e *telemetry.Error) int {
+	if e.Kind != telemetry.Unavailable && e.Kind != telemetry.Quota {
+		return 0
+	}
+	wait := e.RetryAfter
+	if wait <= 0 {
+		wait = retryAfter
+	}
+	return int(math.Ceil(wait.Seconds()))
 }
 
 // writeHead begins an answer in JSON. The names of the headers are written as

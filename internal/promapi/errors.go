@@ -3,8 +3,10 @@ package promapi
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/prometheus/promql"
 
@@ -118,8 +120,9 @@ func (a *API) answerProblem(w http.ResponseWriter, k kind, e *telemetry.Error) {
 	if k.status == http.StatusInternalServerError {
 		a.cfg.Logger.Error("a query failed", "err", e)
 	}
-	if seconds := e.RetrySeconds(); seconds > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	if e.Kind == telemetry.Unavailable || e.Kind == telemetry.Quota {
+		wait := max(e.RetryAfter, time.Second)
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	}
 	a.write(w, k.status, problem{Status: "error", Type: k.name, Error: e.Message})
 }

@@ -1,10 +1,8 @@
 package telemetry
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -54,15 +52,6 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
-
-// RetrySeconds returns after how many seconds the request may be repeated; 0: repeating it
-// does not help.
-func (e *Error) RetrySeconds() int {
-	if e.Kind != Unavailable && e.Kind != Quota {
-		return 0
-	}
-	return int(math.Ceil(cmp.Or(e.RetryAfter, time.Second).Seconds()))
-}
 
 // KindOf returns the kind of err, Internal where it has none.
 func KindOf(err error) ErrorKind {
