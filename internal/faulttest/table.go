@@ -245,6 +245,8 @@ func Names() []string {
 		"DROP-1",    // a collection is dropped while the daemon runs
 		"SEAL-1",    // windows are sealed while readings for them arrive, and a sealer is killed at each step
 		"GEN-2",     // the daemon is killed and started with another storage or compressor
+		"MOVE-1",    // readings are moved into another collection, and the mover, the daemons and answers are killed
+		"MOVE-2",    // the same with three members and elections
 		"MERGE-1",   // the daemon is killed while almost all readings wait to be merged
 		"WAVE-1",    // sensors that send all at once, very often, late, or with wrong clocks
 		"HOSTILE-1", // clients that are not authorized, or send too much
