@@ -277,7 +277,7 @@ func (r *compactReport) print(w io.Writer) error {
 		}
 	}
 	if r.Old != "" {
-		fmt.Fprintf(&text, "%s is what `brim recompress` or `brim migrate` of an earlier release has left behind; when it is needed no more, dropping it gives all of its space back (in mongosh: db.getCollection(%q).drop())\n", r.Old, r.Old)
+		fmt.Fprintf(&text, "%s is what `brim recompress` or `brim migrate` of an earlier release has left behind; once it is no longer needed, dropping it gives all of its space back (in mongosh: db.getCollection(%q).drop())\n", r.Old, r.Old)
 	}
 	if r.DryRun {
 		text.WriteString("nothing was done (--dry-run)\n")

@@ -31,7 +31,7 @@ type moveOptions struct {
 // SSD to the daemons.
 const defaultMoveRate = 32 << 20
 
-// newMove returns `brim move`, which leaves a stream one collection.
+// newMove returns `brim move`, which leaves a stream with one collection.
 func newMove(p *process) *cobra.Command {
 	o := moveOptions{rate: defaultMoveRate}
 	cmd := &cobra.Command{
@@ -39,7 +39,7 @@ func newMove(p *process) *cobra.Command {
 		Short: "Move a stream's readings from its former collections into the current one",
 		Long: "Move a stream's readings from its former collections into the one that daemons write, and drop the former ones.\n\n" +
 			"A stream gets another collection when its daemons are restarted with another --storage or --compressor. Readings are accepted,\n" +
-			"stored and queried as before while this command runs, and each is in every answer once. It needs space for a second copy of\n" +
+			"stored and queried as before while this command runs, and answers have each of them once. It needs space for a second copy of\n" +
 			"what it moves. It can be interrupted, and continues when it is run again.\n\n" +
 			"A collection is moved once no daemon has readings for it. If a daemon was killed or has stopped with readings in its journal, start\n" +
 			"it again, or give these readings up with --abandon: should the daemon come back, they become dead letters.",
@@ -51,8 +51,8 @@ func newMove(p *process) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	add := flagAdder(flags)
-	add("rate", config.FormatSize(o.rate), "SIZE", "bytes before compression that are read in a second; 0: no limit", config.Size(&o.rate, 4<<10, 1<<40, true))
-	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that does not run and whose journal is given up, as this command names it; repeat it for several")
+	add("rate", config.FormatSize(o.rate), "SIZE", "uncompressed bytes to read per second; 0: no limit", config.Size(&o.rate, 4<<10, 1<<40, true))
+	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that is not running and whose journal is to be given up, by the name that this command prints; repeat the flag for several")
 	o.output = outputFlag(cmd, "text", "json")
 	o.site = siteFlags(flags)
 	_ = flags.MarkHidden("stream") // it is an argument here; the flag exists

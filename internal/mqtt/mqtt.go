@@ -621,7 +621,7 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	})
 }
 
-// waitsFor returns for what messages wait that were not accepted; empty if waiting does not
+// waitsFor returns what messages that were not accepted wait for; empty if waiting does not
 // help.
 func (s *Subscriber) waitsFor(err error) string {
 	var known *telemetry.Error
@@ -642,7 +642,7 @@ func (s *Subscriber) waitsFor(err error) string {
 	return ""
 }
 
-// refusalOf returns why a message is refused that cannot be appended.
+// refusalOf returns why a message that cannot be appended is refused.
 func refusalOf(err error) *refusal {
 	var known *telemetry.Error
 	if errors.As(err, &known) && (known.Code == reasonPanic || known.Code == access.CodeActiveSensors) {

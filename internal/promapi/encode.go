@@ -23,7 +23,7 @@ type answer struct {
 	close    func() // releases the data; may be nil
 }
 
-// An outcome is what a request is answered.
+// An outcome is the answer to a request.
 type outcome struct {
 	answer
 

@@ -31,7 +31,7 @@ type flight struct {
 	joined sync.WaitGroup // the other requests
 }
 
-// answer answers an exchange, or takes what an equal one is answered.
+// answer answers an exchange, or takes the answer to an equal one.
 func (f *flights) answer(x *exchange, e *endpoint) (code string) {
 	r := request{x.visit.client, e.name, x.label, x.r.Form.Encode(), x.evaluation.start}
 	for {

@@ -45,7 +45,7 @@ func (c Collection) Fence(ctx context.Context) error {
 	}}})
 }
 
-// MayFence returns an error if the collection has a validator of someone else.
+// MayFence returns an error if the collection has someone else's validator.
 func (c Collection) MayFence(info *Info) error {
 	if !info.HasValidator() || info.fenced() {
 		return nil

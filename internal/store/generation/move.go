@@ -57,7 +57,7 @@ type Mover struct {
 
 // MoveConfig configures a Mover.
 type MoveConfig struct {
-	// Config has what bucket documents are made like if a time series is moved into buckets.
+	// Config says how bucket documents are made if a time series is moved into buckets.
 	store.Config
 
 	Abandon  []string // IDs of daemons that do not run, whose journals are given up
@@ -87,7 +87,7 @@ type MovedCollection struct {
 	Readings   int64  `json:"readings"` // copied by this process
 }
 
-// A BusyError says why a stream cannot be moved yet. Nothing was changed.
+// A BusyError says why a stream cannot be moved yet. Copies made so far stay hidden from queries.
 type BusyError struct {
 	Stream, Collection string
 	Reasons            []string
@@ -226,7 +226,7 @@ func (m *Mover) abandon(ctx context.Context) error {
 			m.cfg.Logger.Warn("a daemon's journal is given up; if the daemon is started again, readings that it had not stored become dead letters", "daemon", id, "session", u.Session)
 		}
 		if !found {
-			return fmt.Errorf("no daemon %q has readings for stream %q; the message without --abandon names those that have", id, m.cfg.Stream)
+			return fmt.Errorf("no daemon %q has readings for stream %q; run the command without --abandon to see which daemons have", id, m.cfg.Stream)
 		}
 	}
 	return nil

@@ -440,7 +440,7 @@ func merged[T any](of []iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2
 	}
 }
 
-// first yields as many items; 0: all.
+// first yields at most limit items; 0: all.
 func first[T any](of iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for item, err := range of {

@@ -91,7 +91,7 @@ func (s *Store) TakeCopies(ctx context.Context, o store.Origin, sensor string, r
 	return n, s.takeChunk(ctx, sensor, chunk)
 }
 
-// DropCopies reports whether there are copies of a sensor: a time series cannot remove some
+// DropCopies reports whether there are copies of a sensor: a time series cannot remove only some
 // readings of a sensor, not before MongoDB 7.0.
 func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (left bool, err error) {
 	of := []origin{originOf(o.Collection)}
