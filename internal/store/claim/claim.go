@@ -57,7 +57,7 @@ const (
 	changes      = 2                   // of a beat that show that its holder runs: one may be its last
 	mostDrawn    = 1 << 16             // beats that are remembered
 	forgotten    = 30 * 24 * time.Hour // after which claims of holders without a journal are removed
-	tidyEvery    = 10                  // renewals after which claims that nobody needs are removed
+	tidyAgain    = 10                  // renewals after which those of a process that was killed just before are old enough to be removed
 )
 
 // Config says who claims, and what.
@@ -286,7 +286,7 @@ func (c *Claims) Run(ctx context.Context) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for round := 0; ; round++ {
-		if round%tidyEvery == 0 {
+		if round == 0 || round == tidyAgain {
 			c.tidy(ctx)
 		}
 		select {
