@@ -236,7 +236,7 @@ func (t *trial) curve(ctx context.Context, b bend) {
 func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round string) {
 	t.lab.Step("curve %s: insertMany, a document per reading", round)
 	bench.Check(m.Settle(ctx))
-	in := inserts{shape: shape.Plain, source: t.percentages(b.fields), sensors: rawSensors, interval: bendInterval, perSensor: 1, perCall: perCall}
+	in := inserts{source: t.percentages(b.fields), interval: bendInterval}
 	documents, raw := in.measure(ctx, m, time.Now(), b.length)
 	for _, perUpdate := range b.perUpdate {
 		row := strconv.Itoa(perUpdate)

@@ -36,7 +36,6 @@ var tagNames = [...]string{
 	"hostname", "region", "datacenter", "rack", "os", "arch", "team", "service", "service_version", "service_environment",
 }
 
-// hosts are a shape.Source.
 type hosts []host
 
 type host struct {
@@ -88,31 +87,11 @@ func seriesKey(tags []telemetry.Tag) string {
 	return measurementOf + strings.Join(pairs, "")
 }
 
-// ID implements shape.Source.
-func (h hosts) ID(sensor int) string { return h[sensor].id }
-
-// Tags implements shape.Source.
-func (h hosts) Tags(sensor int) []telemetry.Tag { return h[sensor].tags }
-
-// AppendFields implements shape.Source.
-func (h hosts) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ time.Time) []telemetry.Field {
-	return append(dst, h[sensor].fields[k%variants]...)
-}
-
-// named hosts have short names and no tags, as a program has them that inserts documents.
-type named struct{ hosts }
-
-// ID implements shape.Source.
-func (h named) ID(sensor int) string { return h.hosts[sensor].tags[0].Value }
-
-// Tags implements shape.Source.
-func (named) Tags(int) []telemetry.Tag { return nil }
-
 // step returns a reading of each host, all at one time.
 func (h hosts) step(k uint64, at time.Time) []telemetry.Reading {
 	readings := make([]telemetry.Reading, len(h))
 	for i := range h {
-		readings[i] = telemetry.Reading{Sensor: h[i].id, Time: at, Fields: h.AppendFields(nil, i, k, at), Tags: h[i].tags}
+		readings[i] = telemetry.Reading{Sensor: h[i].id, Time: at, Fields: slices.Clone(h[i].fields[k%variants]), Tags: h[i].tags}
 	}
 	return readings
 }

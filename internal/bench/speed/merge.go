@@ -132,7 +132,7 @@ const rawPrefix = "load-mi8dk3f2-"
 func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) {
 	sensors := shape.Untagged{Source: bench.Must(load.NewSensors(load.SensorsConfig{Count: rawSensors, Seed: t.lab.Seed, Prefix: rawPrefix}))}
 	bench.Check(m.Settle(ctx))
-	in := inserts{shape: shape.Plain, source: sensors, sensors: rawSensors, interval: c.interval, perSensor: 1, perCall: perCall, rate: c.rate(), checkpointed: true}
+	in := inserts{source: sensors, interval: c.interval, rate: c.rate(), checkpointed: true}
 	documents, spent := in.measure(ctx, m, time.Now(), min(c.length(), mostRaw))
 	n := float64(documents)
 	row := c.row(insertedRaw)

@@ -349,7 +349,7 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 }
 
 // raw measures inserts.
-func (r *rig) raw(ctx context.Context, in inserts, length time.Duration, table, row string) {
+func (r *rig) raw(ctx context.Context, in raw, length time.Duration, table, row string) {
 	documents, spent := in.measure(ctx, r.m, r.begin(), length)
 	n := float64(documents)
 	r.lab.Row(table, row, n/spent.Seconds, math.NaN(), math.NaN(), spent.CPU/n, spent.Own/n)
