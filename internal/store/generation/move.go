@@ -53,6 +53,7 @@ type Mover struct {
 	right    *lease
 	progress MoveProgress
 	saved    time.Time
+	advanced time.Time // when something was read last
 }
 
 // MoveConfig configures a Mover.
@@ -125,31 +126,21 @@ func (m *Mover) Run(ctx context.Context) (moved []MovedCollection, err error) {
 	if err := m.abandon(ctx); err != nil {
 		return nil, err
 	}
-	var failed time.Time // since when MongoDB is away
 	for {
+		m.advanced = time.Now()
 		one, err := m.step(ctx)
-		switch {
-		case err == nil && one == nil:
-			return moved, nil
-		case err == nil:
-			moved, failed = append(moved, *one), time.Time{}
-		case ctx.Err() != nil || !store.Transient(err):
-			return moved, err
-		case failed.IsZero():
-			failed = time.Now()
-		case time.Since(failed) > patience:
-			return moved, err
-		}
-		if err != nil {
+		for err != nil && store.Transient(err) && time.Since(m.advanced) < patience && machine.Pause(ctx, leaseRetry) == nil {
 			m.cfg.Logger.Warn("MongoDB did not answer; trying again", "err", err)
-			if machine.Pause(ctx, leaseRetry) != nil {
-				return moved, err
-			}
+			one, err = m.step(ctx)
 		}
+		if err != nil || one == nil {
+			return moved, err
+		}
+		moved = append(moved, *one)
 	}
 }
 
-// patience is for how long a step is tried again while MongoDB is away.
+// patience is for how long a step is tried again while MongoDB is away and nothing is copied.
 const patience = 5 * time.Minute
 
 // step moves one generation; nil: there is only one, and nothing is left to drop.
@@ -724,7 +715,7 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 
 // spend waits until n more bytes may be read, and reports progress.
 func (m *Mover) spend(ctx context.Context, n int64) error {
-	m.progress.Bytes += n
+	m.progress.Bytes, m.advanced = m.progress.Bytes+n, time.Now()
 	m.cfg.Progress(m.progress)
 	for n > 0 && m.rate.Limit() != rate.Inf {
 		part := min(n, int64(m.rate.Burst()))

@@ -73,9 +73,9 @@ func errMoved(stream string, err error) error {
 	}
 }
 
-// check ends an answer. A collection is dropped some time after it
-// left the list, so an answer that took longer may have missed its readings: then check returns
-// an error in place of err, which may be nil.
+// check ends an answer. A collection is dropped some time after it left the list, so an answer
+// that took longer may have missed its readings: then check returns an error in place of err,
+// which may be nil.
 func (s *Store) check(ctx context.Context, n *seen, err error) error {
 	now := time.Now() // a machine that was suspended shows it by the wall clock alone
 	if max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < settle {
@@ -305,29 +305,26 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 }
 
 // Delete implements read.Source. Readings that are being moved are deleted in their
-// former collection first, so that a copy is either deleted here, or made after that and
-// removed by the mover, see Mover.
+// former collection first, and those of the one that this process writes last, so that a copy
+// is either deleted here, or made after that and removed by the mover, see Mover.
 func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 	n, err := s.forSensor(ctx, sensor)
 	if err != nil {
 		return 0, err
 	}
-	order := make([]int, len(n.ones))
-	for i := range order {
-		order[i] = i
-	}
-	moving := func(i int) int {
-		if n.list.Generations[i].Moving != nil {
-			return 0
+	var moving, others, own []one
+	for i, of := range n.ones {
+		switch {
+		case n.list.Generations[i].Moving != nil:
+			moving = append(moving, of)
+		case of == s.own:
+			own = append(own, of)
+		default:
+			others = append(others, of)
 		}
-		return 1
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(moving(a), moving(b)), cmp.Compare(s.written(n.ones[a]), s.written(n.ones[b])))
-	})
-	sum, unknown := int64(0), slices.ContainsFunc(order, func(i int) bool { return moving(i) == 0 }) // copies are counted, too
-	for i, at := range order {
-		of := n.ones[at]
+	sum, unknown := int64(0), len(moving) > 0 // copies are counted, too
+	for i, of := range slices.Concat(moving, others, own) {
 		deleted, err := of.Delete(ctx, sensor)
 		if err != nil {
 			return 0, deletedInPart(err, i)
@@ -365,14 +362,6 @@ func (s *Store) deleted(ctx context.Context, n *seen, sensor string) (bool, erro
 	}
 	_, found, err := s.last(ctx, n, sensor)
 	return !found, err
-}
-
-// written is 1 for the generation that this process writes, and 0 for others.
-func (s *Store) written(of one) int {
-	if of == s.own {
-		return 1
-	}
-	return 0
 }
 
 // deletedInPart returns err, with a message that is right if some generations are emptied.
