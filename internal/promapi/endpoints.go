@@ -140,26 +140,34 @@ func (x *exchange) answer(e *endpoint, begin func()) *outcome {
 		return x.failure(x.r.Context(), err)
 	}
 	x.session = session
+	toClose := []func(){session.End}
+	end := func() {
+		for _, one := range slices.Backward(toClose) {
+			one()
+		}
+	}
+	worked := false
+	defer func() {
+		if !worked {
+			end() // it panicked
+		}
+	}()
 	out := &outcome{}
 	ctx, cancel, err := x.within(ctx)
+	if err == nil {
+		toClose = append(toClose, cancel)
+		out.answer, err = e.answer(x, ctx)
+		if out.close != nil {
+			toClose = append(toClose, out.close)
+		}
+	} else {
+		ctx = x.r.Context()
+	}
 	if err != nil {
-		out = x.failure(x.r.Context(), err)
-	} else if out.answer, err = e.answer(x, ctx); err != nil {
-		failed := x.failure(ctx, err)
-		failed.close = out.close
-		out = failed
+		out = x.failure(ctx, err)
 	}
 	out.warnings = append(out.warnings, x.missing()...)
-	release := out.close
-	out.close = func() {
-		if release != nil {
-			release()
-		}
-		if cancel != nil {
-			cancel()
-		}
-		session.End()
-	}
+	out.close, worked = end, true
 	return out
 }
 

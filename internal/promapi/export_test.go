@@ -2,6 +2,7 @@ package promapi
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/brim-telemetry/brim/internal/read"
 )
@@ -19,6 +20,15 @@ func NewShares(most, readers int) *Shares {
 
 // Shares returns what queries of the API share.
 func (a *API) Shares() *Shares { return a.shares }
+
+// Panic answers a request whose answer panics, and returns what it panicked with.
+func (a *API) Panic(w http.ResponseWriter, r *http.Request, with any) (recovered any) {
+	defer func() { recovered = recover() }()
+	x := &exchange{api: a, w: w, r: r, visit: a.shares.arrive(client{})}
+	defer a.shares.leave(x.visit)
+	a.flights.answer(x, &endpoint{answer: func(*exchange, context.Context) (answer, error) { panic(with) }})
+	return nil
+}
 
 // Arrive is arrive.
 func (s *shares) Arrive(stream string) *Visit { return s.arrive(client{stream: stream}) }

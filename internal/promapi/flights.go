@@ -27,7 +27,7 @@ type request struct {
 // A flight is the answer to equal requests.
 type flight struct {
 	done   chan struct{}  // closed when out is final
-	out    *outcome       // nil: the client that asked first has gone
+	out    *outcome       // nil: the client that asked first has gone, or there is none
 	joined sync.WaitGroup // the other requests
 }
 
@@ -37,17 +37,7 @@ func (f *flights) answer(x *exchange, e *endpoint) (code string) {
 	for {
 		one, first := f.join(r)
 		if first {
-			out := x.answer(e, func() { f.begin(r) })
-			if x.r.Context().Err() == nil {
-				one.out = out
-			}
-			close(one.done)
-			code = x.reply(out)
-			one.joined.Wait()
-			if out.close != nil {
-				out.close()
-			}
-			return code
+			return f.lead(x, e, r, one)
 		}
 		select {
 		case <-one.done:
@@ -62,6 +52,27 @@ func (f *flights) answer(x *exchange, e *endpoint) (code string) {
 			return code
 		}
 	}
+}
+
+// lead answers the first request of a flight, and keeps the answer until the others have sent it.
+func (f *flights) lead(x *exchange, e *endpoint, r request, one *flight) (code string) {
+	out := f.evaluate(x, e, r, one)
+	if out.close != nil {
+		defer out.close()
+	}
+	defer one.joined.Wait()
+	return x.reply(out)
+}
+
+// evaluate evaluates a flight. If that panics, those who joined evaluate theirs.
+func (f *flights) evaluate(x *exchange, e *endpoint, r request, one *flight) *outcome {
+	defer close(one.done)
+	defer f.begin(r, one)
+	out := x.answer(e, func() { f.begin(r, one) })
+	if x.r.Context().Err() == nil {
+		one.out = out
+	}
+	return out
 }
 
 // join returns the flight of a request, and whether that is its first.
@@ -80,9 +91,11 @@ func (f *flights) join(r request) (one *flight, first bool) {
 	return one, true
 }
 
-// begin lets no other request join.
-func (f *flights) begin(r request) {
+// begin lets no other request join. It may be called again.
+func (f *flights) begin(r request, one *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.waiting, r)
+	if f.waiting[r] == one {
+		delete(f.waiting, r)
+	}
 }

@@ -65,3 +65,18 @@ func TestEqualRequestsShareAnAnswer(t *testing.T) {
 	form.Set("query", "sum(b)")
 	assert.NotEqual(t, want, ask(t.Context(), form).Body.String())
 }
+
+// TestAPanicKeepsNothing: neither the slot, nor requests that ask the same.
+func TestAPanicKeepsNothing(t *testing.T) {
+	t.Parallel()
+	g := newGate(machines(1))
+	close(g.open)
+	_, a := sharing(t, g, 1)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	for range 2 { // the second would wait for the first
+		assert.Equal(t, "a defect", a.Panic(httptest.NewRecorder(), request, "a defect"))
+	}
+	w := httptest.NewRecorder()
+	a.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/prometheus/api/v1/query?query=a&time="+strconv.Itoa(epoch), http.NoBody))
+	assert.Equal(t, http.StatusOK, w.Code, w.Body)
+}
