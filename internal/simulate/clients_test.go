@@ -466,7 +466,7 @@ func (s *shown) mark() faulttest.Mark {
 func (w *world) check(r *request, s *shown) {
 	one := w.ledger.of[s.mark()]
 	switch {
-	case one == nil || one.stream != r.stream || !one.mayShow(r.began):
+	case one == nil || one.stream != r.stream || !one.mayShow(r, w.moods.copyFolder > 0):
 		w.violate("request %d shows reading %v, which was never sent, or was refused", r.number, s.mark())
 	case one.sensor != s.Sensor || !one.at.Truncate(time.Millisecond).Equal(s.Time):
 		w.violate("request %d shows reading %v as of %s at %v; it was sent as of %s at %v", r.number, one.mark, s.Sensor, s.Time, one.sensor, one.at)
@@ -589,7 +589,7 @@ func (w *world) gotSummary(r *request) {
 	}
 	most := 0
 	for _, one := range w.ledger.readings {
-		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.mayShow(r.began) && ms >= r.from && ms < r.to && (!one.gone() || r.number <= one.deleted) {
+		if ms := one.at.UnixMilli(); one.stream == r.stream && one.sensor == r.sensor && one.mayShow(r, w.moods.copyFolder > 0) && ms >= r.from && ms < r.to && (!one.gone() || r.number <= one.deleted) {
 			most++
 		}
 	}

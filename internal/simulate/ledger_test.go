@@ -60,10 +60,11 @@ func (r *reading) mayBeGone() {
 // stored again: the journal of a process that was killed since may still have it.
 func (r *reading) mayReturn() bool { return r.uncertain && r.home.starts > r.startsOf }
 
-// mayShow reports whether the answer to a query that began at some time may have the reading: it
-// may be stored, or the process that answered did not know yet that MongoDB refuses it.
-func (r *reading) mayShow(began int) bool {
-	return r.possible() || r.refusedBy != nil && (began < r.refusedAt || r.refusedBy != r.home.process)
+// mayShow reports whether an answer may have the reading: it may be stored, or the process
+// that answered did not know yet that MongoDB refuses it. A copy of its journal may belong to
+// another process.
+func (r *reading) mayShow(in *request, copied bool) bool {
+	return r.possible() || r.refusedBy != nil && (in.began < r.refusedAt || r.refusedBy != r.home.process || copied && r.refusedBy != in.process)
 }
 
 // A ledger has all readings of a run, and what clients know about them.

@@ -958,6 +958,10 @@ func (w *world) unrest(hosts []*host) string {
 			w.kill(h, false)
 			return h.name + " has a failed journal"
 		}
+		if p.claims.Err() != nil { // as its log tells the operator
+			w.kill(h, false)
+			return h.name + " has lost a session"
+		}
 	}
 	if len(w.open) > 0 {
 		return fmt.Sprintf("request %d is not answered", w.open[0].number)
