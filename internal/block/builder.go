@@ -316,13 +316,13 @@ func (c *column) addAll(b *Builder, values *Column) {
 	}
 	if c.kind == 0 {
 		for i := range values.Words {
-			c.kinds = append(c.kinds, values.kind(i))
+			c.kinds = append(c.kinds, values.KindOf(i))
 		}
 	}
 	from := len(c.words)
 	c.words = append(c.words, values.Words...)
 	for i := range values.Words {
-		if values.kind(i) == telemetry.Text {
+		if values.KindOf(i) == telemetry.Text {
 			c.words[from+i] = b.addText(values.Text(i))
 		}
 	}

@@ -28,7 +28,8 @@ type Column struct {
 	list   []uint64
 }
 
-func (c *Column) kind(i int) telemetry.Kind {
+// KindOf returns the kind of value i.
+func (c *Column) KindOf(i int) telemetry.Kind {
 	if c.Kind != 0 {
 		return c.Kind
 	}
@@ -43,7 +44,7 @@ func (c *Column) Text(i int) []byte {
 
 // Value returns value i.
 func (c *Column) Value(i int) telemetry.Value {
-	switch word := c.Words[i]; c.kind(i) {
+	switch word := c.Words[i]; c.KindOf(i) {
 	case telemetry.Int:
 		return telemetry.IntValue(int64(word))
 	case telemetry.Bool:
@@ -262,7 +263,11 @@ type rows struct {
 	next    []int    // of each column, the next value
 	sets    [][]telemetry.Tag
 	own     []uint64
+	room    []telemetry.Field // for fields of readings to come
 }
+
+// readingsTogether is for how many readings memory is allocated at once.
+const readingsTogether = 32
 
 func (b *Block) decode(wanted []string) (*rows, error) {
 	n := len(b.columns)
@@ -324,7 +329,10 @@ func (r *rows) read(i int, to *telemetry.Reading) {
 	if r.numbers != nil {
 		shape = r.all[r.numbers[i]]
 	}
-	to.Fields = make([]telemetry.Field, 0, len(shape))
+	if len(r.room) < len(shape) {
+		r.room = make([]telemetry.Field, min(readingsTogether, len(r.times)-i)*len(shape))
+	}
+	to.Fields, r.room = r.room[:0:len(shape)], r.room[len(shape):]
 	for _, at := range shape {
 		if r.names[at] == "" {
 			continue

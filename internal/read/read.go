@@ -135,6 +135,7 @@ type Reader struct {
 	slots   *slots // of the answers in progress
 	waiting *slots // likewise, of answers to unstored=only
 	stored  atomic.Pointer[Stored]
+	spare   atomic.Pointer[[]byte] // a buffer for an answer; nil: none, or in use
 
 	arrivals arrivals
 }

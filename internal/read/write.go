@@ -104,8 +104,21 @@ type writer struct {
 	held   int // bytes of body before what may be taken back; -1: nothing may
 }
 
+// mostSpare is the size of a buffer that is kept for a later answer: a day of readings takes
+// megabytes.
+const mostSpare = 4 << 20
+
+// newWriter returns a writer, whose buffer is used again after the session.
 func (q *question) newWriter(open string) *writer {
 	out := &writer{answer: q.w, lines: q.params.lines, held: -1}
+	if spare := q.reader.spare.Swap(nil); spare != nil {
+		out.body = (*spare)[:0]
+	}
+	q.end = append(q.end, func() {
+		if cap(out.body) <= mostSpare {
+			q.reader.spare.Store(&out.body)
+		}
+	})
 	if !out.lines {
 		out.body = append(out.body, open...)
 	}

@@ -87,6 +87,15 @@ func (s *Steps) Add(r telemetry.Reading) {
 	}
 }
 
+// AddTime adds a reading without its values.
+func (s *Steps) AddTime(ms int64) { s.at(ms).Count++ }
+
+// AddNumber adds a value of a reading; guess is where the field probably is among those of
+// its step.
+func (s *Steps) AddNumber(ms int64, guess int, name []byte, v telemetry.Value) {
+	s.at(ms).add(guess, name, v)
+}
+
 // AddDocument adds a stored reading {ts, fields…}, unless it lies outside of the
 // span.
 func (s *Steps) AddDocument(doc bson.Raw) error {
