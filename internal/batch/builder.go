@@ -345,6 +345,7 @@ func (b *Builder) Truncate(n int) {
 	if n < len(b.rows) {
 		b.values = b.values[:b.rows[n].offset]
 		b.rows = b.rows[:n]
+		b.last = nil // it was the shape of a reading that is gone
 	}
 }
 

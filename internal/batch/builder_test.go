@@ -227,6 +227,26 @@ func TestRefusedReadingsLeaveNoTrace(t *testing.T) {
 	})
 }
 
+// The reading after dropped ones has their fields, and the reading before has others.
+func TestDroppedReadingsLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	b := NewBuilder(received)
+	add := func(name string, v int64) {
+		b.Begin("readings", b.Len(), always)
+		b.Sensor([]byte("s-1"))
+		b.Int([]byte(name), v)
+		require.Nil(t, b.End())
+	}
+	add("t", 1)
+	add("h", 2)
+	b.Truncate(1)
+	add("h", 3)
+	made := b.Batch()
+	require.Equal(t, 2, made.Len())
+	assert.Equal(t, []telemetry.Field{{Name: "t", Value: telemetry.IntValue(1)}}, made.Reading(0).Fields)
+	assert.Equal(t, []telemetry.Field{{Name: "h", Value: telemetry.IntValue(3)}}, made.Reading(1).Fields)
+}
+
 func TestShapesAndSeriesAreKeptOnce(t *testing.T) {
 	t.Parallel()
 	b := NewBuilder(received)

@@ -206,6 +206,7 @@ type daemon struct {
 	version  Version
 	session  string
 	began    time.Time
+	memory   uint64 // the memory limit at the start; 0: none
 	registry *prometheus.Registry
 	guard    *access.Guard   // nil: no authentication and no quota
 	tls      *access.TLS     // nil: no TLS
@@ -247,6 +248,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		known: batch.NewInterner(0),
 	}
 	d.inlet = inlet{&d.journal}
+	d.memory = memoryLimit("/")
 	var err error
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.Collector())
 	if d.tls, err = d.openTLS(); err != nil {
@@ -287,7 +289,7 @@ func (d *daemon) ingestConfig() ingest.Config {
 	config := ingest.Config{
 		DefaultStream: c.Default.Name,
 		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxInflateRatio: int64(c.MaxInflateRatio), MaxReadings: c.MaxReadingsPerRequest,
-		MaxBytes: c.ingestBytes(memoryLimit("/")), Connections: d.limits.Open,
+		MaxBytes: c.ingestBytes(d.memory), Connections: d.limits.Open,
 		MinTime: c.MinTime, MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
 		Ack: c.Ack, Acks: c.acks(), Available: d.available,
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,

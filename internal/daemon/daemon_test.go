@@ -201,7 +201,7 @@ func TestStatusWhileRunning(t *testing.T) {
 		Name: "plant", Default: true, Storage: "memory", Granularity: "5m", GranularitySeconds: 300, RetentionSeconds: 30 * 86400, Ready: true,
 		FlushIntervalSeconds: 0.01, FlushMaxSeconds: 300, FlushBudgetPercent: 2, MergeReadings: 60,
 	}}, s.Streams)
-	_, lanes := d.cfg.queueParts()
+	_, lanes := d.cfg.queueParts(d.memory)
 	assert.Equal(t, lanes, s.Queue.MaxBytes)
 	assert.Nil(t, s.MongoDB)
 }

@@ -26,7 +26,7 @@ func (d *daemon) openJournal(retarget bool) (*journal.Journal, error) {
 	for _, one := range c.Streams {
 		streams[one.Name] = c.journaled(one)
 	}
-	tail, _ := c.queueParts()
+	tail, _ := c.queueParts(d.memory)
 	cfg := journal.Config{
 		Dir: c.JournalPath(), Session: d.session, Streams: streams,
 		MaxBytes: c.JournalMaxBytes, TailBytes: tail, StoredTimeout: c.StoredTimeout,

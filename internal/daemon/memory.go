@@ -38,18 +38,19 @@ const (
 	mostQueue  = 1 << 30
 )
 
-func (c *Settings) queueBytes() int64 {
+func (c *Settings) queueBytes(limit uint64) int64 {
 	if c.QueueMaxBytes > 0 {
 		return c.QueueMaxBytes
 	}
-	return queueBytes(memoryLimit("/"))
+	return queueBytes(limit)
 }
 
 // queueBytes returns how much of a memory limit waiting readings may take; 0: no limit.
 func queueBytes(limit uint64) int64 { return max(leastQueue, int64(min(limit/queuePart, mostQueue))) }
 
 // memoryLimit returns how much memory this process may use: the least of what its
-// control groups, GOMEMLIMIT and the machine allow; 0 if none of them has a limit.
+// control groups, GOMEMLIMIT and the machine allow; 0 if none of them has a limit. A
+// collectorLimit replaces GOMEMLIMIT, so this must be called before.
 func memoryLimit(root string) uint64 {
 	limit := uint64(debug.SetMemoryLimit(-1))
 	if fs, err := procfs.NewFS(path.Join(root, "proc")); err == nil {

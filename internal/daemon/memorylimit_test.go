@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -56,6 +57,19 @@ func TestCollectorLimitFollowsUse(t *testing.T) {
 	assert.EqualValues(t, budget+restBytes, l.next(-1, budget))
 	l.given = 100 << 20
 	assert.EqualValues(t, 100<<20, l.next(1<<30, budget))
+}
+
+// A running daemon lowers the limit at which the collector runs. That is not the memory that
+// the queue has a part of.
+func TestQueueHasAPartOfTheMemoryBeforeItIsLimited(t *testing.T) { //nolint:paralleltest // the limit is that of the process
+	_, want := new(Settings).queueParts(memoryLimit("/"))
+	d := newTestDaemon(t, memoryFlags(t))
+	defer limitCollector(d.ingest.Memory)()
+	startRunning(t, d)
+	_, body := d.get(t, "/status")
+	var s Status
+	require.NoError(t, json.Unmarshal([]byte(body), &s))
+	assert.Equal(t, want, s.Queue.MaxBytes)
 }
 
 func TestQueueHasAPartOfTheMemory(t *testing.T) {

@@ -42,7 +42,7 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 	logger := newLogger(o.Stderr, logLevel(c.LogLevel), c.LogFormat)
 	running, stopping, release := watchSignals(ctx, logger, stopSignals())
 	defer release()
-	d := &daemon{cfg: c, log: logger, stderr: o.Stderr, session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry()}
+	d := &daemon{cfg: c, log: logger, stderr: o.Stderr, session: batch.NewSession(), began: time.Now(), memory: memoryLimit("/"), registry: prometheus.NewRegistry()}
 	found, err := InspectJournal(c.JournalPath())
 	if err != nil {
 		return done, err

@@ -463,11 +463,11 @@ func (c *Settings) acks() []telemetry.Ack {
 	return []telemetry.Ack{telemetry.Stored}
 }
 
-// queueParts divides the memory for pending readings. Up to a third holds those that were
+// queueParts divides the memory for pending readings, given the memory limit. Up to a third holds those that were
 // just journaled, so that lanes which are writing need not read them from disk. The lanes
 // get the rest. Mostly both hold the same.
-func (c *Settings) queueParts() (tail, lanes int64) {
-	all := c.queueBytes()
+func (c *Settings) queueParts(limit uint64) (tail, lanes int64) {
+	all := c.queueBytes(limit)
 	tail = min(all/3, 16<<20)
 	return tail, all - tail
 }

@@ -127,7 +127,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 	for _, stream := range c.Streams {
 		streams[stream.Name] = s.queueStream(stream)
 	}
-	_, lanes := c.queueParts()
+	_, lanes := c.queueParts(d.memory)
 	s.queue, err = queue.New(queue.Config{
 		Journal: j, Streams: streams, Lanes: c.Lanes, MaxBytes: lanes, LimitAge: s.peers.LimitAge,
 		DeadLetters: &queue.DeadLetterFile{Path: filepath.Join(c.DataDir, queue.DeadLettersName)},

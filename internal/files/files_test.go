@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -211,6 +212,26 @@ func TestFilesOfOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Unsigned integers, which pandas writes, keep their values.
+func TestUnsignedIntegersOfParquet(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		Time   int64  `parquet:"ts"`
+		Sensor string `parquet:"sensorId"`
+		Small  uint32 `parquet:"small"`
+		Large  uint64 `parquet:"large"`
+	}
+	var out bytes.Buffer
+	w := parquet.NewGenericWriter[row](&out)
+	_, err := w.Write([]row{{0, "s", math.MaxUint32, math.MaxInt64}, {0, "s", 1, math.MaxUint64}})
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	rows := read(t, files.Parquet, out.Bytes(), files.Options{})
+	require.Len(t, rows, 2)
+	assert.JSONEq(t, `{"sensorId":"s","ts":"1970-01-01T00:00:00.000Z","fields":{"small":4294967295,"large":9223372036854775807}}`, string(rows[0].Reading.AppendJSON(nil)))
+	require.EqualError(t, rows[1].Err, `field "large" is 18446744073709551615, which does not fit a signed 64-bit integer`)
 }
 
 func gzipped(t *testing.T, s string) []byte {

@@ -170,8 +170,9 @@ func (p *parquetWriter) Close() error {
 type parquetColumn struct {
 	source
 
-	read func(parquet.Value) (telemetry.Value, bool) // of a field
-	time func(parquet.Value) time.Time
+	read     func(parquet.Value) (telemetry.Value, bool) // of a field
+	time     func(parquet.Value) time.Time
+	unsigned bool // its integers have no sign
 }
 
 func readParquet(r io.ReaderAt, size int64, o Options) Rows {
@@ -275,7 +276,7 @@ func parquetColumns(f *parquet.File, o Options) ([]parquetColumn, error) {
 		if c.kind == fromTime {
 			c.time = timeReader(field.Type())
 		} else {
-			c.read = valueReader(field.Type())
+			c.read, c.unsigned = valueReader(field.Type()), isUnsigned(field.Type())
 		}
 		text := field.Type().Kind() == parquet.ByteArray
 		if c.time == nil && c.read == nil || (c.kind == fromTag || c.kind == fromSensor) && !text {
@@ -324,6 +325,11 @@ func logicalType(t parquet.Type) format.LogicalTypeValue {
 	return nil
 }
 
+func isUnsigned(t parquet.Type) bool {
+	integer, ok := logicalType(t).(*format.IntType)
+	return ok && !integer.IsSigned
+}
+
 // valueReader reads numbers, booleans and strings, and omits NaN, which stands for no
 // value.
 func valueReader(t parquet.Type) func(parquet.Value) (telemetry.Value, bool) {
@@ -336,6 +342,9 @@ func valueReader(t parquet.Type) func(parquet.Value) (telemetry.Value, bool) {
 	case parquet.Boolean:
 		return func(v parquet.Value) (telemetry.Value, bool) { return telemetry.BoolValue(v.Boolean()), true }
 	case parquet.Int32:
+		if isUnsigned(t) {
+			return func(v parquet.Value) (telemetry.Value, bool) { return telemetry.IntValue(int64(v.Uint32())), true }
+		}
 		return func(v parquet.Value) (telemetry.Value, bool) { return telemetry.IntValue(int64(v.Int32())), true }
 	case parquet.Int64:
 		return func(v parquet.Value) (telemetry.Value, bool) { return telemetry.IntValue(v.Int64()), true }
@@ -366,6 +375,9 @@ func readRow(row parquet.Row, columns []parquetColumn, words interner, r *teleme
 		case fromTag:
 			r.Tags = append(r.Tags, telemetry.Tag{Name: c.name, Value: words.of(v.ByteArray())})
 		case fromField:
+			if c.unsigned && v.Kind() == parquet.Int64 && v.Int64() < 0 {
+				return fmt.Errorf("field %s is %d, which does not fit a signed 64-bit integer", telemetry.Quote([]byte(c.name)), v.Uint64())
+			}
 			if value, ok := c.read(v); ok {
 				c.give(r, value)
 			}

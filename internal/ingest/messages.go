@@ -160,7 +160,7 @@ func (in *intake) decodeMessage(m *Message) (refused *MessageError, err error) {
 	}
 	if err != nil {
 		in.builder.Truncate(rows)
-		in.count = count
+		in.count, in.answer.Rejected = count, rejected
 		return wholeRefused(err), nil
 	}
 	if in.answer.Rejected > rejected {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -139,6 +140,23 @@ func TestRefusedMessages(t *testing.T) {
 			assert.Len(t, journal.readings(), 6+test.taken)
 		})
 	}
+}
+
+// A message after a refused one has its own fields, and the metrics count what is taken.
+func TestMessagesAfterARefusedOne(t *testing.T) {
+	t.Parallel()
+	srv, journal := newTestServer(t, func(c *Config) { c.MaxReadings = 2 })
+	many := published(PayloadJSON, `[{"fields":{}},{"fields":{"h":2}},{"fields":{"h":2}}]`)
+	refused, err := srv.AppendMessages(t.Context(), "", []Message{published(PayloadNumber, "1"), many, published(PayloadJSON, `{"fields":{"h":3}}`)})
+	require.NoError(t, err)
+	require.Len(t, refused, 1)
+	assert.Equal(t, codeTooMany, refused[1].Code)
+	var fields [][]telemetry.Field
+	for _, r := range journal.readings() {
+		fields = append(fields, r.Fields)
+	}
+	assert.Equal(t, [][]telemetry.Field{{{Name: "t", Value: telemetry.IntValue(1)}}, {{Name: "h", Value: telemetry.IntValue(3)}}}, fields)
+	assert.EqualValues(t, 2, testutil.ToFloat64(srv.metrics.meters[protoMQTT].readings))
 }
 
 func TestMessagesWhileNoneAreTaken(t *testing.T) {

@@ -333,6 +333,8 @@ func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, pr
 			{Topic: filter, QoS: byte(s.config.QoS), RetainHandling: 2},
 		}})
 		switch {
+		case err == nil && len(answer.Reasons) != 1:
+			err = fmt.Errorf("its answer has %d reason codes; there must be one", len(answer.Reasons))
 		case err == nil:
 			if granted := answer.Reasons[0]; int(granted) < s.config.QoS {
 				s.log.Warn("the broker granted a lower QoS than mqtt-qos", "qos", granted)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -513,6 +514,42 @@ func TestOldBroker(t *testing.T) {
 			eventually(t, func() bool { return strings.Contains(s.Err().Error(), "MQTT 5") })
 		})
 	}
+}
+
+// A broker that answers to a subscription without a reason code does not end the daemon.
+func TestAnswerWithoutReasonCode(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		for {
+			got, err := packets.ReadPacket(conn)
+			if err != nil {
+				return
+			}
+			switch p := got.Content.(type) {
+			case *packets.Connect:
+				_, _ = conn.Write([]byte{0x20, 3, 0, 0, 0})
+			case *packets.Subscribe:
+				_, _ = conn.Write([]byte{0x90, 3, byte(p.PacketID >> 8), byte(p.PacketID), 0})
+			}
+		}
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serve(conn)
+		}
+	})
+	t.Cleanup(serving.Wait)
+	t.Cleanup(func() { _ = l.Close() })
+	s, _ := start(t, testConfig(t, &mqtttest.Broker{Address: l.Addr().String()}), new(fakeInlet))
+	eventually(t, func() bool { return strings.Contains(s.Err().Error(), "0 reason codes") })
 }
 
 // Births survive a restart, and a node whose births are unknown is asked for them.

@@ -131,8 +131,10 @@ func (s *Subscriber) noteBirth(t sparkplugTopic, p *pb.Payload) *refusal {
 		}
 	}
 	all := len(names)
-	for _, others := range s.births {
-		all += len(others)
+	for id, others := range s.births {
+		if id != t.sensor() { // its own are replaced
+			all += len(others)
+		}
 	}
 	if all > maxAliases {
 		return refuse(reasonSparkplug, "the births of all nodes have more than %d aliases", maxAliases)
@@ -193,8 +195,8 @@ func (s *Subscriber) readings(t sparkplugTopic, p *pb.Payload) ([]telemetry.Read
 		if !ok || len(out[i].Fields) == telemetry.MaxFields || of[at] > 0 {
 			i = len(out)
 			r := telemetry.Reading{}
-			if at > 0 && at <= math.MaxInt64/1_000_000 {
-				r.Time = time.UnixMilli(int64(at)).UTC()
+			if at > 0 {
+				r.Time = time.UnixMilli(int64(min(at, math.MaxInt64))).UTC()
 			}
 			out = append(out, r)
 			open[at] = i

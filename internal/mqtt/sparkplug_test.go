@@ -121,6 +121,35 @@ func TestSparkplug(t *testing.T) {
 	}
 }
 
+// A birth that comes again replaces the one before, and is counted once.
+func TestBirthsThatComeAgain(t *testing.T) {
+	t.Parallel()
+	s := decoder()
+	others := make(map[uint64]metricName)
+	for alias := range uint64(maxAliases - 1) {
+		others[alias] = metricName{}
+	}
+	s.births["plant/other"] = others
+	for range 2 {
+		_, r := s.takeSparkplug("spBv1.0/plant/DBIRTH/gw/motor", &pb.Payload{Metrics: []*pb.Metric{metric("level", 9, 0, typeInt32)}})
+		assert.Nil(t, r)
+	}
+}
+
+// A time in another unit than milliseconds is passed on, for ingest to refuse.
+func TestSparkplugTimeInAnotherUnit(t *testing.T) {
+	t.Parallel()
+	const micros, nanos = 1795251600000_000, 1795251600000_000000
+	for _, at := range []uint64{micros, nanos, math.MaxUint64} {
+		level := metric("level", 0, at, typeInt32)
+		level.Value = &pb.Metric_IntValue{IntValue: 1}
+		m, r := decoder().takeSparkplug("spBv1.0/plant/NDATA/gw", &pb.Payload{Metrics: []*pb.Metric{level}})
+		require.Nil(t, r)
+		require.Len(t, m.Readings, 1)
+		assert.EqualValues(t, min(at, math.MaxInt64), m.Readings[0].Time.UnixMilli())
+	}
+}
+
 // FuzzSparkplug checks that whatever is decoded, every reading has a field, and no field twice.
 func FuzzSparkplug(f *testing.F) {
 	m := metric("a.b", 1, 5, typeInt32)

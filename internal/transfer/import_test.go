@@ -161,6 +161,22 @@ func TestImportRemembersWithoutKeys(t *testing.T) {
 	assert.Len(t, d.counted(), 2*n, "--again is meant")
 }
 
+// A second import of a file that is interrupted before its first answer sends the same keys again.
+func TestImportAgainStoresNothingTwice(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	var h heard
+	d, c := &fakeTarget{lose: 2}, importConfig(t, &h, writeFile(t, "a.csv", lines(n)))
+	_, err := transfer.Import(t.Context(), d, c)
+	require.NoError(t, err)
+	c.Again = true
+	_, err = transfer.Import(t.Context(), d, c)
+	require.ErrorIs(t, err, errAway)
+	_, err = transfer.Import(t.Context(), d, c)
+	require.NoError(t, err)
+	assert.Len(t, d.counted(), 2*n)
+}
+
 func TestImportReportsBadRows(t *testing.T) {
 	t.Parallel()
 	var h heard

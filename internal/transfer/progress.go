@@ -60,7 +60,7 @@ func (c *ImportConfig) openProgress(file *os.File, size int64) (*progress, error
 	}
 	if known.Complete && c.Again {
 		fresh.Run = rand.Text()
-		return fresh, nil
+		return fresh, fresh.save() // so that a run that continues this one has the same keys
 	}
 	return &known, nil
 }
