@@ -270,7 +270,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, err
 	}
 	pages := adminPages{
-		gatherer: d.registry, page: d.console, sensors: d.reader.Answers(), parts: d.parts, status: d.status, flush: d.flush, seal: d.seal,
+		gatherer: d.registry, page: d.console, sensors: d.reader.UnguardedHandler(), parts: d.parts, status: d.status, flush: d.flush, seal: d.seal,
 		guard: d.guard, hosts: c.hosts(c.AdminAddr), log: log,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
