@@ -259,7 +259,7 @@ func (in *intake) decodeValue(m *Message) error {
 	if known != nil {
 		b.SameSeries(known)
 	} else {
-		in.giveTopic(true)
+		in.addTopic(true)
 	}
 	name, payload := []byte(m.Field), bytes.TrimSpace(m.Payload)
 	if m.Format == PayloadText {
@@ -299,9 +299,9 @@ func ParseNumber(s []byte) (telemetry.Value, bool) {
 	return telemetry.FloatValue(f), err == nil && !math.IsInf(f, 0)
 }
 
-// giveTopic adds the tags of the topic to the current reading, and also its sensor ID if
+// addTopic adds the tags of the topic to the current reading, and also its sensor ID if
 // sensor is true.
-func (in *intake) giveTopic(sensor bool) {
+func (in *intake) addTopic(sensor bool) {
 	m := in.message
 	if m == nil {
 		return
@@ -325,7 +325,7 @@ func (in *intake) addReadings(readings []telemetry.Reading) error {
 		if r.Sensor != "" {
 			b.Sensor([]byte(r.Sensor))
 		}
-		in.giveTopic(r.Sensor == "")
+		in.addTopic(r.Sensor == "")
 		for _, t := range r.Tags {
 			b.Tag([]byte(t.Name), []byte(t.Value))
 		}

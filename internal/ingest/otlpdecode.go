@@ -48,7 +48,7 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 		return otlpTally{}, brokenMessage(err)
 	}
 	size += int64(len(body))
-	if err := in.afford(size); err != nil {
+	if err := in.extendLease(size); err != nil {
 		return otlpTally{}, err
 	}
 	if err := decode(body); err != nil {
@@ -216,7 +216,7 @@ func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P
 			continue
 		}
 		m.add(p)
-		if err := in.afford(m.size); err != nil {
+		if err := in.extendLease(m.size); err != nil {
 			return err
 		}
 		if m.refusal != nil { // it counts as a reading

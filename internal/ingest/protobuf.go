@@ -420,7 +420,7 @@ func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, 
 		}
 		same = same && again
 		alike = alike && len(c.absent) == 0 && c.kind != telemetry.Text
-		if err := d.in.afford(8*int64(len(d.words)) + 24*int64(len(d.texts))); err != nil {
+		if err := d.in.extendLease(8*int64(len(d.words)) + 24*int64(len(d.texts))); err != nil {
 			return false, err
 		}
 	}

@@ -212,7 +212,7 @@ func (d *remoteDecoder) readSymbols(body []byte) error {
 	for m.next() {
 		if m.is(4, protowire.BytesType) {
 			d.symbols = append(d.symbols, m.bytes)
-			if err := d.afford(); err != nil {
+			if err := d.checkMemory(); err != nil {
 				return err
 			}
 		}
@@ -224,7 +224,7 @@ func (d *remoteDecoder) readSymbols(body []byte) error {
 }
 
 // afford checks the memory of the decoder from time to time, and yields the CPU.
-func (d *remoteDecoder) afford() error {
+func (d *remoteDecoder) checkMemory() error {
 	const sample, symbol, tag, set, metric = 2 * 24, 24, 48, 128, 32
 	need := int64(len(d.samples)*sample + len(d.symbols)*symbol + len(d.tags)*tag + len(d.labels)*set + len(d.metrics)*metric)
 	if need < d.paid+turnBytes {
@@ -232,7 +232,7 @@ func (d *remoteDecoder) afford() error {
 	}
 	runtime.Gosched()
 	d.paid = need
-	return d.in.afford(need)
+	return d.in.extendLease(need)
 }
 
 // samplesPerReading bounds the samples of a request: a small body inflates to millions, of which
@@ -465,12 +465,12 @@ func (d *remoteDecoder) addSamples(message []byte) error {
 		}
 		d.samples = append(d.samples, s)
 		if of.samples++; of.samples%1024 == 0 {
-			if err := d.afford(); err != nil {
+			if err := d.checkMemory(); err != nil {
 				return err
 			}
 		}
 	}
-	return d.afford()
+	return d.checkMemory()
 }
 
 // infinite has the bits that are set in all infinite and NaN values.

@@ -16,7 +16,7 @@ type result uint8
 
 const (
 	allTaken     result = iota // every reading has the requested ack
-	takenNotYet                // every reading is journaled, where stored was requested
+	notYetStored               // every reading is journaled, where stored was requested
 	partlyTaken                // some readings were refused
 	nothingTaken               // every reading was refused
 	noneAllowed                // every reading was refused, because the sender may not send for its sensor
@@ -48,7 +48,7 @@ type statusRow struct {
 // success whose response names the refused readings.
 var statuses = [...]statusRow{
 	{allTaken, http.StatusOK, http.StatusNoContent, codes.OK},
-	{takenNotYet, http.StatusAccepted, http.StatusAccepted, codes.OK},
+	{notYetStored, http.StatusAccepted, http.StatusAccepted, codes.OK},
 	{partlyTaken, http.StatusMultiStatus, http.StatusBadRequest, codes.OK},
 	{nothingTaken, http.StatusBadRequest, http.StatusBadRequest, codes.InvalidArgument},
 	{noneAllowed, http.StatusForbidden, http.StatusForbidden, codes.PermissionDenied},
