@@ -29,7 +29,7 @@ import (
 type otlpTally struct {
 	points, rejected, skipped int
 	first                     string // why the first point was rejected
-	readings                  int    // that were refused before the store had the others
+	readings                  int    // refused before the others were appended
 }
 
 // decodeOTLP decodes an ExportMetricsServiceRequest.
@@ -70,8 +70,8 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 	return m.tally, m.give()
 }
 
-// checkMembers refuses an object of something else: the decoder skips members that it does
-// not know, and would answer that all is accepted.
+// checkMembers refuses an object that is not OTLP. The decoder would skip its unknown members
+// and answer that everything is accepted.
 func checkMembers(body []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
