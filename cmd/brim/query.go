@@ -37,7 +37,7 @@ type queryOptions struct {
 	tags     []string
 	silent   string // age of the newest reading from which a sensor is printed; empty: all
 	fields   []string
-	unstored daemon.SwitchPosition
+	unstored daemon.OnOff
 	limit    int // 0: no limit
 	output   *string
 	flags    *pflag.FlagSet

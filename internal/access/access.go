@@ -28,7 +28,7 @@ type Scope string
 const (
 	Ingest Scope = "ingest" // send readings
 	Read   Scope = "read"   // read them back, and see metrics, status and the live page
-	Admin  Scope = "admin"  // delete, flush, hold, profile
+	Admin  Scope = "admin"  // delete, flush, seal, profile
 )
 
 var scopes = [...]Scope{Ingest, Read, Admin}
@@ -42,8 +42,8 @@ func joinScopes(scopes []Scope) string {
 }
 
 // An Identity is an authenticated client. Its methods may be called from several
-// goroutines. It stays the same while its name and its credentials do: a change of
-// its rights takes effect in place.
+// goroutines. A change of its rights takes effect in place; only a change of its name or
+// credentials makes another Identity.
 type Identity struct {
 	Name string // in the access file; empty without authentication
 
@@ -58,15 +58,15 @@ type rights struct {
 	scopes  []Scope
 	prefix  string    // of sensors; empty: all
 	expires time.Time // zero: never
-	own     Quota     // from the access file; other limits are Unset
+	own     Quota     // from the access file; limits that are not given there are Unset
 	quota   Quota     // own, completed by the defaults
 }
 
-// unrestricted is the identity of all clients where there is no Guard.
+// unrestricted is the identity of all clients if there is no Guard.
 var unrestricted = &Identity{} //nolint:gochecknoglobals // it never changes
 
 // Require returns a *telemetry.Error of kind Forbidden unless the identity has one of the
-// scopes, or none is asked for.
+// scopes, or no scope is required.
 func (i *Identity) Require(scopes ...Scope) error {
 	if i.guard == nil || !i.guard.Authenticates() || len(scopes) == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (i *Identity) Require(scopes ...Scope) error {
 	return i.guard.refuse(telemetry.Forbidden, codeScope, "this needs the scope %s, and %s has only %s", scopes[0], i.Name, joinScopes(r.scopes))
 }
 
-// Prefix is the prefix of the ids of sensors that the identity may access; empty: all.
+// Prefix is the prefix of the ids of the sensors that the identity may access; empty: all.
 func (i *Identity) Prefix() string {
 	if i.guard == nil {
 		return ""
@@ -88,7 +88,7 @@ func (i *Identity) Prefix() string {
 	return i.rights.Load().prefix
 }
 
-// Limited reports whether the identity may access some sensors only.
+// Limited reports whether the identity may access only some sensors.
 func (i *Identity) Limited() bool { return i.Prefix() != "" }
 
 // Allows reports whether the identity may access the sensor.
@@ -141,18 +141,18 @@ func From(ctx context.Context) *Identity {
 	return unrestricted
 }
 
-// WithShown is With for a long-lived stream: StillKnown checks the credentials again.
-func WithShown(ctx context.Context, i *Identity, c Credentials) context.Context {
+// WithCredentials is With for a long-lived stream: Recheck checks the credentials again.
+func WithCredentials(ctx context.Context, i *Identity, c Credentials) context.Context {
 	if c.Secret == "" && c.Certificate != nil {
 		ctx = context.WithValue(ctx, credentialsKey{}, &c)
 	}
 	return With(ctx, i)
 }
 
-// StillKnown is Identify for each message of a stream: it returns a *telemetry.Error
+// Recheck is Identify for each message of a stream: it returns a *telemetry.Error
 // of kind Unauthenticated if the identity in the context, or its certificate, is no
 // longer valid, and one of kind Quota if its requests are used up.
-func StillKnown(ctx context.Context) error {
+func Recheck(ctx context.Context) error {
 	i := From(ctx)
 	if c, ok := ctx.Value(credentialsKey{}).(*Credentials); ok && i.guard.Authenticates() {
 		if err := i.guard.checkClientCertificate(c, i.guard.now()); err != nil {
@@ -165,14 +165,14 @@ func StillKnown(ctx context.Context) error {
 	return i.countRequests(i.guard.now(), 1)
 }
 
-// Challenge adds to the header of an answer 401 how to authenticate. Browsers ask for
-// a name, which is ignored, and a password, which is the token.
+// Challenge adds to the header of a 401 answer how to authenticate. Browsers ask for a
+// name, which is ignored, and a password, which is the token.
 func Challenge(h http.Header) {
 	h["Www-Authenticate"] = []string{`Bearer realm="brim"`, `Basic realm="brim", charset="UTF-8"`}
 }
 
-// Require wraps a handler that needs the scope. The identity is in the context of the
-// requests that reach it. problem writes a refusal.
+// Require wraps a handler that requires the scope. The handler gets requests with the
+// identity in their context. problem writes a refusal.
 func Require(g *Guard, scope Scope, problem func(http.ResponseWriter, error), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i, err := g.Identify(OfRequest(r))
@@ -180,7 +180,7 @@ func Require(g *Guard, scope Scope, problem func(http.ResponseWriter, error), ne
 			err = i.Require(scope)
 		}
 		if err != nil {
-			g.Hold(r.Context(), err)
+			g.DelayRefusal(r.Context(), err)
 			if telemetry.KindOf(err) == telemetry.Unauthenticated {
 				Challenge(w.Header())
 			}

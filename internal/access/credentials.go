@@ -19,7 +19,7 @@ type Credentials struct {
 	Certificate *x509.Certificate // of the client, verified in the handshake; nil: none
 
 	chain   []*x509.Certificate // from the certificate to the authority, as verified
-	problem string              // what is malformed; empty: nothing
+	problem string              // what is malformed, if anything
 }
 
 // OfRequest returns the credentials of a request over HTTP or gRPC: its header Authorization in
@@ -141,7 +141,7 @@ func checkCertificate(value string) error {
 	return nil
 }
 
-// certificateKey is the form in which names are compared.
+// certificateKey returns the canonical form of a name, in which names are compared.
 func certificateKey(value string) string {
 	kind, name, ok := strings.Cut(value, ":")
 	switch {
@@ -153,7 +153,8 @@ func certificateKey(value string) string {
 	return value
 }
 
-// certificateNames returns the names of a certificate in that form and order.
+// certificateNames returns the names of a certificate in canonical form, in the order of
+// the kinds above.
 func certificateNames(c *x509.Certificate) []string {
 	var names []string
 	for _, u := range c.URIs {

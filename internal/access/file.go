@@ -85,8 +85,8 @@ func Load(path string) ([]Entry, error) {
 	return entries, err
 }
 
-// readFile refuses a file that others than its owner may write: they could grant
-// themselves everything.
+// readFile refuses a file that users other than its owner may write, since they could grant
+// themselves any rights.
 func readFile(path string) ([]byte, os.FileInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -116,11 +116,11 @@ func readFile(path string) ([]byte, os.FileInfo, error) {
 // hasModes is false on Windows, whose files have no permission bits.
 const hasModes = runtime.GOOS != "windows"
 
-// trusted reports whether a file of that owner may grant access.
+// trusted reports whether a file with this owner may grant access.
 func trusted(owner, self int) bool { return owner == 0 || owner == self }
 
-// warnOpen warns if others may read the file, or replace it. Both are common, and no
-// reason to refuse it.
+// warnOpen warns if other users may read or replace the file. Both are common, so the file is
+// not refused.
 func warnOpen(log *slog.Logger, path string, info os.FileInfo) {
 	if !hasModes {
 		return
@@ -158,8 +158,8 @@ type accessFile struct {
 //	    expires: 2027-11-21T10:00:00Z
 //	    quota: {requests_per_second: 50, readings_per_second: 1000, new_sensors_per_second: 10, active_sensors: 5000}
 //
-// Errors name the line and what is allowed; several are joined. They do not repeat
-// what may be a token. Emptied reports whether the list of identities is an explicit [].
+// Errors name the line and what is allowed; several are joined. They do not contain what may
+// be a token. emptied reports whether the list of identities is an explicit [].
 func Parse(path string, content []byte) (entries []Entry, emptied bool, err error) {
 	if !utf8.Valid(content) { // YAML allows UTF-16, but an edit would add UTF-8 to it
 		return nil, false, fmt.Errorf("%s:1: the access file is not UTF-8", path)
@@ -208,7 +208,7 @@ type member struct {
 	set func(e *Entry, text string) error
 }
 
-// members lists them in file order. The scopes and the quota follow them in the file.
+// members lists the string fields in file order. The scopes and the quota follow.
 func members() []member {
 	return []member{
 		{keyName, func(e *Entry) string { return e.Name }, func(e *Entry, s string) error { e.Name = s; return checkName(s) }},
@@ -355,7 +355,7 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// excerpt is a short part of a text for an error, without what may be a token.
+// excerpt shortens a text for an error, and cuts off what may be a token.
 func excerpt(s string) string {
 	const most = 100
 	if at := strings.Index(s, tokenPrefix); at >= 0 {
@@ -389,9 +389,9 @@ const heading = `# Who may access Brim. Edit this file, or use brim token create
 # a daemon applies a change within two seconds.
 `
 
-// Add writes an identity to an access file, and creates the file if necessary. hash is
-// that of its token; empty if the entry has a certificate. A change is atomic, and ctx
-// bounds the wait for others. Comments and order are preserved; blank lines are not.
+// Add writes an identity to an access file, and creates the file if necessary. hash is the
+// hash of its token; empty if the entry has a certificate. A change is atomic; ctx bounds
+// the wait for other changes. Comments and order are preserved; blank lines are not.
 func Add(ctx context.Context, path string, e Entry, hash string) error {
 	if err := e.check(); err != nil {
 		return err
@@ -437,7 +437,7 @@ func indexOf(list *yaml.Node, name string) int {
 	})
 }
 
-// check checks an entry that is to be written.
+// check checks an entry before it is written.
 func (e *Entry) check() error {
 	var problems []error
 	for _, m := range members() {
@@ -544,7 +544,7 @@ func text(s string) *yaml.Node {
 	return n
 }
 
-// node is the entry in the file.
+// node returns the entry as YAML.
 func (e *Entry) node() *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode}
 	for _, m := range members() {

@@ -45,8 +45,8 @@ type Config struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
 	Now        func() time.Time      // nil: time.Now
-	// TLS knows the authorities of client certificates that are trusted now; nil:
-	// those of the handshake.
+	// TLS has the currently trusted authorities of client certificates; nil: those of the
+	// handshake stay trusted.
 	TLS *TLS
 }
 
@@ -58,17 +58,17 @@ type Config struct {
 //
 // A partly written file neither locks clients out nor lets any in, see watched.
 type Guard struct {
-	path        string
-	defaults    Quota
-	logger      *slog.Logger
-	now         func() time.Time
-	tls         *TLS
-	anyone      *Identity // all clients together, without authentication
-	refusals    map[string]prometheus.Counter
-	holding     prometheus.Gauge
-	fileOK      prometheus.Gauge
-	identities  prometheus.Gauge
-	heldAnswers atomic.Int64 // see Hold
+	path       string
+	defaults   Quota
+	logger     *slog.Logger
+	now        func() time.Time
+	tls        *TLS
+	anyone     *Identity // all clients together, without authentication
+	refusals   map[string]prometheus.Counter
+	delaying   prometheus.Gauge
+	fileOK     prometheus.Gauge
+	identities prometheus.Gauge
+	delayed    atomic.Int64 // see DelayRefusal
 
 	table atomic.Pointer[table]
 	files watched // the access file; its lock guards the fields below, and defaults
@@ -78,7 +78,7 @@ type Guard struct {
 }
 
 // A table has the identities of one version of the file, by Entry.credential and by name.
-// The time of a lookup reveals nothing about a token, because it depends on the hash.
+// The time of a lookup depends on the hash of a token, so it reveals nothing about the token.
 type table struct{ credentials, names map[string]*Identity }
 
 // Open reads the access file. Its errors name lines of the file.
@@ -116,7 +116,7 @@ func (g *Guard) register(r prometheus.Registerer) {
 	} {
 		g.refusals[code] = refused.WithLabelValues(code)
 	}
-	g.holding = factory.NewGauge(prometheus.GaugeOpts{Name: "brim_access_refusals_held", Help: "Refusals whose answer is delayed at the moment."})
+	g.delaying = factory.NewGauge(prometheus.GaugeOpts{Name: "brim_access_refusals_held", Help: "Refusals whose answer is delayed at the moment."})
 	if g.path == "" {
 		factory = promauto.With(nil) // without a file, it is neither valid nor invalid
 	}
@@ -127,7 +127,8 @@ func (g *Guard) register(r prometheus.Registerer) {
 // Authenticates reports whether clients have to authenticate.
 func (g *Guard) Authenticates() bool { return g != nil && g.path != "" }
 
-// SetDefault changes Config.Default. What identities have used of their quotas stays.
+// SetDefault changes Config.Default. It does not reset what identities have used of their
+// quotas.
 func (g *Guard) SetDefault(q Quota) {
 	if g == nil {
 		return
@@ -189,10 +190,10 @@ func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
 	return nil, g.refuse(telemetry.Unauthenticated, codeCertificate, "the access file has no identity with one of this certificate's names: %s", excerpt(strings.Join(names, ", ")))
 }
 
-// Named returns the identity of a sender that the daemon's own configuration names, and
-// counts requests of its quota. Without authentication that is the identity of all clients
-// together. An empty name is that of a sender without an identity, which may send
-// everything where others authenticate. Its errors are those of Identify.
+// Named returns the identity with this name, for a sender in the daemon's own configuration,
+// and counts requests of its quota. Without authentication it returns the identity of all
+// clients together. With authentication, an empty name stands for an unrestricted sender.
+// Its errors are those of Identify.
 func (g *Guard) Named(name string, requests int) (*Identity, error) {
 	switch {
 	case g == nil || name == "" && g.Authenticates():
@@ -206,8 +207,8 @@ func (g *Guard) Named(name string, requests int) (*Identity, error) {
 	return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "the access file has no identity %s; it may have been revoked", excerpt(name))
 }
 
-// admitted returns the identity if it has not expired and its request quota is not
-// used up, of which it counts requests.
+// admitted counts requests. It returns the identity unless it has expired or its request
+// quota is used up.
 func (i *Identity) admitted(now time.Time, requests int) (*Identity, error) {
 	err := i.checkExpiry(now)
 	if err == nil {
@@ -219,8 +220,8 @@ func (i *Identity) admitted(now time.Time, requests int) (*Identity, error) {
 	return i, nil
 }
 
-// checkClientCertificate checks again what the handshake did: a connection may outlive
-// its certificate, and the trust in its authority.
+// checkClientCertificate repeats checks of the handshake: since then, the certificate may
+// have expired, or its authority may no longer be trusted.
 func (g *Guard) checkClientCertificate(c *Credentials, now time.Time) error {
 	if end := c.Certificate.NotAfter; !end.IsZero() && now.After(end) {
 		return g.refuse(telemetry.Unauthenticated, codeExpired, "the client certificate expired at %s; connect again with another", end.UTC().Format(time.RFC3339))
@@ -237,29 +238,28 @@ func (g *Guard) refuse(kind telemetry.ErrorKind, code, format string, args ...an
 	return telemetry.Errorf(kind, code, format, args...)
 }
 
-// A refusal is delayed by shortestHold, and by as much more, up to longestHold, as
-// limits refusals to holdRate a second. The limits on connections and calls bound how
-// many are delayed.
+// A refusal is delayed by minDelay, or longer, up to maxDelay, to limit refusals to
+// refusalRate a second. The limits on connections and calls bound how many are delayed.
 const (
-	shortestHold = 50 * time.Millisecond
-	longestHold  = 2 * time.Second
-	holdRate     = 500 // a second
+	minDelay    = 50 * time.Millisecond
+	maxDelay    = 2 * time.Second
+	refusalRate = 500 // a second
 )
 
-// Hold delays the answer to a refused request, or until ctx ends: otherwise a few
-// connections could send so many that the daemon is busy refusing them. For other
-// errors it returns at once.
-func (g *Guard) Hold(ctx context.Context, err error) {
+// DelayRefusal delays the answer to a refused request, at most until ctx ends. Otherwise a
+// few connections could keep the daemon busy with refusals. For other errors it returns
+// immediately.
+func (g *Guard) DelayRefusal(ctx context.Context, err error) {
 	kind := telemetry.KindOf(err)
 	if g == nil || kind != telemetry.Unauthenticated && kind != telemetry.Forbidden && kind != telemetry.Quota {
 		return
 	}
-	g.holding.Inc()
-	defer g.holding.Dec()
-	// n refusals that are each delayed by n/holdRate are holdRate a second.
-	delay := time.Duration(g.heldAnswers.Add(1)) * time.Second / holdRate
-	defer g.heldAnswers.Add(-1)
-	timer := time.NewTimer(min(max(shortestHold, delay), longestHold))
+	g.delaying.Inc()
+	defer g.delaying.Dec()
+	// If each of n refusals is delayed by n/refusalRate seconds, there are refusalRate a second.
+	delay := time.Duration(g.delayed.Add(1)) * time.Second / refusalRate
+	defer g.delayed.Add(-1)
+	timer := time.NewTimer(min(max(minDelay, delay), maxDelay))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -281,8 +281,8 @@ func (g *Guard) poll() {
 	}
 }
 
-// Reload applies the access file as it is now, or returns why it is invalid. Its
-// previous content then stays in force.
+// Reload applies the current access file. If it is invalid, Reload returns an error, and the
+// previous content stays in force.
 func (g *Guard) Reload() error {
 	if !g.Authenticates() {
 		return nil
@@ -314,7 +314,7 @@ func (g *Guard) invalid(err error) {
 	g.logger.Error("the access file is invalid, its previous content stays in force", "file", g.path, "err", err)
 }
 
-// parse refuses, beside what Parse does, what is probably an incomplete file.
+// parse is Parse, but also refuses what is probably an incomplete file.
 func (g *Guard) parse(content []byte) ([]Entry, error) {
 	if len(content) > 0 && content[len(content)-1] != '\n' {
 		return nil, fmt.Errorf("%s:%d: the last line of the access file has no line break, as if the file was not written completely; add one", g.path, 1+bytes.Count(content, []byte{'\n'}))

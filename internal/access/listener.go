@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Limits bound the connections of listeners, before anything is read from them: a
-// client without a token could otherwise hold thousands.
+// Limits bound the connections of listeners before anything is read from them. Otherwise a
+// client without a token could open thousands.
 type Limits struct {
 	logger *slog.Logger
 	open   *prometheus.GaugeVec
@@ -28,7 +28,7 @@ type Limits struct {
 // Open is the current number of connections.
 func (l *Limits) Open() int64 { return l.all.Load() }
 
-// Reasons why a connection was closed at once.
+// Reasons why a connection was closed immediately.
 const (
 	refusedTotal   = "total"   // the listener has the maximum
 	refusedAddress = "address" // the client's address has the maximum
@@ -56,27 +56,26 @@ func NewLimits(r prometheus.Registerer, logger *slog.Logger, listeners ...string
 	return l
 }
 
-// Listener returns a listener that accepts at most so many connections at once from
-// inner, and at most perAddress of one address. 0 is three quarters of all: no single
-// client can have them all, and a load balancer, from which all come, has enough.
-// IPv6 addresses count by their /64, because a machine has as many of those as it
-// likes.
-func (l *Limits) Listener(inner net.Listener, name string, most, perAddress int) net.Listener {
+// Listener returns a listener that accepts at most limit concurrent connections from inner,
+// and at most perAddress from one address. 0 means three quarters of limit: a single client
+// cannot use up all connections, and a load balancer in front of all clients has enough.
+// IPv6 addresses are counted by their /64, because a machine can use any address in it.
+func (l *Limits) Listener(inner net.Listener, name string, limit, perAddress int) net.Listener {
 	if perAddress == 0 {
-		perAddress = max(1, most-most/4)
+		perAddress = max(1, limit-limit/4)
 	}
 	return &limited{
-		Listener: inner, limits: l, name: name, most: most, perAddress: perAddress, of: make(map[netip.Prefix]int), open: l.open.WithLabelValues(name),
+		Listener: inner, limits: l, name: name, limit: limit, perAddress: perAddress, of: make(map[netip.Prefix]int), open: l.open.WithLabelValues(name),
 	}
 }
 
 type limited struct {
 	net.Listener
 
-	limits           *Limits
-	name             string
-	most, perAddress int
-	open             prometheus.Gauge
+	limits            *Limits
+	name              string
+	limit, perAddress int
+	open              prometheus.Gauge
 
 	mu     sync.Mutex
 	count  int
@@ -106,18 +105,18 @@ func (l *limited) Accept() (net.Conn, error) {
 func (l *limited) enter(from netip.Prefix) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	reason, most := "", l.most
+	reason, limit := "", l.limit
 	switch {
-	case l.count >= l.most:
+	case l.count >= l.limit:
 		reason = refusedTotal
 	case l.of[from] >= l.perAddress:
-		reason, most = refusedAddress, l.perAddress
+		reason, limit = refusedAddress, l.perAddress
 	}
 	if reason != "" {
 		l.limits.closed.WithLabelValues(l.name, reason).Inc()
 		if now := time.Now(); now.Sub(l.warned) >= time.Minute { // a flood of connections must not flood the log
 			l.warned = now
-			l.limits.logger.Warn("connections are refused: the maximum is reached", "listener", l.name, "of", reason, "max", most, "address", from.String())
+			l.limits.logger.Warn("connections are refused: the maximum is reached", "listener", l.name, "of", reason, "max", limit, "address", from.String())
 		}
 		return false
 	}
@@ -139,8 +138,8 @@ func (l *limited) leave(from netip.Prefix) {
 	l.limits.all.Add(-1)
 }
 
-// prefixOf returns the prefix by which an address counts; the zero prefix if it is not
-// an IP address.
+// prefixOf returns the prefix by which an address is counted; the zero prefix if it is not an
+// IP address.
 func prefixOf(a net.Addr) netip.Prefix {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -155,7 +154,7 @@ func prefixOf(a net.Addr) netip.Prefix {
 	return prefix
 }
 
-// A counted connection counts until it is closed.
+// A counted connection is counted until it is closed.
 type counted struct {
 	net.Conn
 
@@ -169,7 +168,7 @@ func (c *counted) Close() error {
 	return err
 }
 
-// Codes of requests that a page of another site makes a browser send.
+// Codes for requests that a page of another site may have made a browser send.
 const (
 	codeHost        = "host_forbidden"
 	codeCrossOrigin = "cross_origin"

@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Quota is how much an identity may request and send. Of each limit, Unset means the
+// A Quota is how much an identity may request and send. For each limit, Unset means the
 // daemon's setting, and 0 means no limit.
 type Quota struct {
 	RequestsPerSecond   float64 // of any kind, and messages of streams
@@ -81,9 +81,9 @@ func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 // usage is what an identity has used of its quota.
 type usage struct {
 	mu         sync.Mutex
-	requests   allowance
-	readings   allowance
-	newSensors allowance
+	requests   tokenBucket
+	readings   tokenBucket
+	newSensors tokenBucket
 	sensors    sensors
 	hashes     []uint64                 // of the sensors of a request; reused
 	addHash    func(sensor string) bool // to hashes; made once, because a closure allocates
@@ -101,21 +101,20 @@ func newUsage() *usage {
 	return u
 }
 
-// An allowance refills at a rate, up to what one second brings and at least to 1, and
-// may be overdrawn: a request that finds something left gets all it needs, and the
-// next ones wait until the debt is paid. So in t seconds no more than rate * (t+1) is
-// used, and one request.
-type allowance struct {
+// A tokenBucket holds the tokens of one second, at least 1, and may be overdrawn: a request
+// that finds any tokens gets all it needs, and the following ones wait until the debt is
+// paid. So in t seconds at most rate * (t+1) tokens are used, plus one request.
+type tokenBucket struct {
 	level float64
-	at    time.Time // of level; zero: it is full
+	at    time.Time // of level; zero: the bucket is full
 }
 
-func (a *allowance) refill(rate float64, now time.Time) {
+func (a *tokenBucket) refill(rate float64, now time.Time) {
 	burst := max(rate, 1)
 	if a.at.IsZero() {
 		a.level, a.at = burst, now
 	}
-	if passed := now.Sub(a.at); passed > 0 { // a faster request may have read the clock later
+	if passed := now.Sub(a.at); passed > 0 { // a concurrent request may have read the clock later
 		a.level, a.at = a.level+rate*passed.Seconds(), now
 	}
 	a.level = min(a.level, burst)
@@ -124,8 +123,8 @@ func (a *allowance) refill(rate float64, now time.Time) {
 // longestWait bounds Retry-After.
 const longestWait = time.Hour
 
-// wait refills, and returns the time until something is left; 0: something is.
-func (a *allowance) wait(rate float64, now time.Time) time.Duration {
+// wait refills the bucket, and returns the time until it has tokens; 0: it has some.
+func (a *tokenBucket) wait(rate float64, now time.Time) time.Duration {
 	if a.refill(rate, now); a.level > 0 {
 		return 0
 	}
@@ -233,15 +232,15 @@ func (i *Identity) exceeded(code string, wait time.Duration, format string, limi
 	return e
 }
 
-// activeMinutes is how long a sensor is active after its last reading.
+// activeMinutes is how long a sensor stays active after its last reading.
 const activeMinutes = 60
 
-// seed of the hashes of sensors. It differs in each process, so that clients cannot
-// choose ids that collide. Of a million sensors, two have the same hash with a chance
-// of one in 37 million, and then count as one.
+// seed of the hashes of sensors. It differs in each process, so that clients cannot choose
+// ids that collide. With a million sensors, the chance that two have the same hash and count
+// as one is 1 in 37 million.
 var seed = maphash.MakeSeed() //nolint:gochecknoglobals // it never changes
 
-// sensors are those that an identity has sent for in the last hour.
+// sensors are the active sensors of an identity.
 type sensors struct {
 	last   map[uint64]int64 // minute of the last reading, by the hash of the sensor
 	minute int64            // now; none in last is an hour older

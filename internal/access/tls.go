@@ -31,8 +31,9 @@ type TLSConfig struct {
 	Now        func() time.Time      // nil: time.Now
 }
 
-// A TLS reloads its files when they change. Open connections continue; a Guard with
-// this TLS checks whether the certificates of clients are still trusted.
+// A TLS has the certificates of listeners, and reloads their files when they change. Open
+// connections continue; a Guard with this TLS checks whether the certificates of clients are
+// still trusted.
 type TLS struct {
 	config TLSConfig
 	failed prometheus.Counter
@@ -70,8 +71,8 @@ func NewTLS(c TLSConfig) (*TLS, error) {
 // Config returns the configuration of a listener with these protocols, in order of
 // preference.
 func (t *TLS) Config(protocols ...string) *tls.Config {
-	// The configuration of a handshake is made once for each state of the files, so
-	// that sessions can be resumed.
+	// The configuration is made only once for each version of the files, so that sessions can
+	// be resumed.
 	var mu sync.Mutex
 	var of *keys
 	var made *tls.Config
@@ -99,9 +100,9 @@ func (t *TLS) Config(protocols ...string) *tls.Config {
 	}
 }
 
-// ClientCertificate is a tls.Config.GetClientCertificate for connections to other daemons.
-// It presents the listeners' certificate if the server accepts its authority, and if it
-// is also valid for clients.
+// ClientCertificate implements tls.Config.GetClientCertificate for connections to other
+// daemons. It presents the listeners' certificate if the server accepts its authority, and
+// if it is also valid for clients.
 func (t *TLS) ClientCertificate(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	own := t.using.Load()
 	usages := own.leaf.ExtKeyUsage
@@ -203,8 +204,8 @@ func (c *TLSConfig) parse(cert, key, clients []byte) (*keys, error) {
 	return k, nil
 }
 
-// decodePEM refuses a file with a broken block; the parsers would skip the block and use
-// the rest.
+// decodePEM returns an error for a file with a broken block; other parsers would skip the
+// block and use the rest.
 func decodePEM(content []byte) (blocks []*pem.Block, err error) {
 	rest := content
 	for block, after := pem.Decode(rest); block != nil; block, after = pem.Decode(rest) {

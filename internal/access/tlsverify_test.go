@@ -53,15 +53,15 @@ func TestOpenConnectionIsRefusedWhenItsCertificateExpires(t *testing.T) {
 	shown := access.OfRequest(ours)
 	who, err := guard.Identify(shown)
 	require.NoError(t, err)
-	stream := access.WithShown(t.Context(), who, shown)
-	require.NoError(t, access.StillKnown(stream))
+	stream := access.WithCredentials(t.Context(), who, shown)
+	require.NoError(t, access.Recheck(stream))
 
 	accesstest.File(t, dir, "clients.pem", others.PEM)
 	secure.Settle()
 	for range 2 {
 		_, err = guard.Identify(access.OfRequest(ours))
 		refused(err, "the authority that signed the client certificate is no longer trusted")
-		refused(access.StillKnown(stream), "is no longer trusted")
+		refused(access.Recheck(stream), "is no longer trusted")
 	}
 	theirs := connection(others)
 	_, err = guard.Identify(access.OfRequest(theirs))
@@ -73,11 +73,11 @@ func TestOpenConnectionIsRefusedWhenItsCertificateExpires(t *testing.T) {
 		_, err = guard.Identify(access.OfRequest(r))
 		require.NoError(t, err)
 	}
-	require.NoError(t, access.StillKnown(stream))
+	require.NoError(t, access.Recheck(stream))
 
 	late = true
 	_, err = guard.Identify(access.OfRequest(ours))
 	refused(err, "the client certificate expired at")
-	refused(access.StillKnown(stream), "the client certificate expired at")
-	require.NoError(t, access.StillKnown(access.With(t.Context(), who)), "who showed a token has no certificate that could end")
+	refused(access.Recheck(stream), "the client certificate expired at")
+	require.NoError(t, access.Recheck(access.With(t.Context(), who)), "who showed a token has no certificate that could end")
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// pollInterval is how often the files are read. A change takes effect at the second read
-// that finds it, so after a second at most.
+// pollInterval is how often the files are read. A change takes effect when two consecutive
+// reads have found it, so within a second.
 const pollInterval = 500 * time.Millisecond
 
 // Watch applies changes to the access file and the TLS files until ctx ends. The guard
@@ -34,7 +34,7 @@ func Watch(ctx context.Context, g *Guard, t *TLS) {
 type watched struct {
 	// read returns the contents. Unless all is set, it may return errUnchanged.
 	read   func(all bool) ([][]byte, error)
-	apply  func(contents [][]byte) error // puts them in force, or says what is invalid
+	apply  func(contents [][]byte) error // returns an error if they are invalid
 	refuse func(err error)               // reports a problem, once
 
 	mu      sync.Mutex
@@ -57,7 +57,7 @@ func (w *watched) open() error {
 	return err
 }
 
-// check applies the files if they have changed; atOnce, even if this is the first read
+// check applies the files if they have changed; with atOnce, even if this is the first read
 // that finds the change. It returns why they are not in force.
 func (w *watched) check(atOnce bool) error {
 	w.mu.Lock()

@@ -37,13 +37,13 @@ import (
 type adminPages struct {
 	gatherer prometheus.Gatherer
 	page     http.Handler // the live page
-	sensors  http.Handler // the reading API, without access control; only GET reaches it
+	sensors  http.Handler // package read without access control; only for GET
 	parts    func() []console.Part
 	status   func() any
 	// flush returns when all readings accepted before the call are stored, or ctx ends.
 	flush func(ctx context.Context) error
-	// seal begins to pack all buckets of the stream whose windows have ended. The progress of
-	// the pass that it names is in /status.
+	// seal begins to pack all buckets of the stream with ended windows. /status shows the
+	// progress of the pass in the answer.
 	seal  func(stream string) (answer any, err error)
 	guard *access.Guard // nil: no authentication
 	hosts *access.Hosts // host names that requests may use, except for /healthz and /readyz; nil: all
@@ -65,7 +65,7 @@ func ready(parts []console.Part) bool {
 func (a *adminPages) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		// Only a restart could help where this fails, so nothing that recovers by itself belongs here.
+		// A failure here restarts the daemon, so it must not depend on anything that recovers by itself.
 		a.write(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	mux.HandleFunc("GET /readyz", a.serveReady)
@@ -91,41 +91,41 @@ func (a *adminPages) handler() http.Handler {
 	for _, one := range a.actions() {
 		mux.Handle("POST /"+one.name, a.checkHost(a.require(access.Admin, a.serve(one))))
 	}
-	return protect(access.SameOrigin(a.refuse, a.known(mux)))
+	return protect(access.SameOrigin(a.refuse, a.withJSONErrors(mux)))
 }
 
-// known answers requests that match no handler with an error in JSON.
-func (a *adminPages) known(mux *http.ServeMux) http.Handler {
+// withJSONErrors answers requests that match no handler with an error in JSON.
+func (a *adminPages) withJSONErrors(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refusal, pattern := mux.Handler(r)
+		notFound, pattern := mux.Handler(r)
 		if pattern != "" {
 			mux.ServeHTTP(w, r)
 			return
 		}
-		said := refused{header: http.Header{}}
-		refusal.ServeHTTP(&said, r)
-		if allowed := said.header.Get("Allow"); said.status == http.StatusMethodNotAllowed {
+		recorder := errorRecorder{header: http.Header{}}
+		notFound.ServeHTTP(&recorder, r)
+		if allowed := recorder.header.Get("Allow"); recorder.status == http.StatusMethodNotAllowed {
 			w.Header().Set("Allow", allowed)
-			a.problem(w, said.status, "method_not_allowed", "this method is not allowed here; allowed: "+allowed)
+			a.problem(w, recorder.status, "method_not_allowed", "this method is not allowed here; allowed: "+allowed)
 			return
 		}
 		a.problem(w, http.StatusNotFound, "path_unknown", "there is no such path on the admin listener; readings and queries go to the HTTP listener (http-addr)")
 	})
 }
 
-// refused is what http.ServeMux answers to a request that no handler takes.
-type refused struct {
+// An errorRecorder records the error of http.ServeMux for a request without a handler.
+type errorRecorder struct {
 	header http.Header
 	status int
 }
 
-func (r *refused) Header() http.Header         { return r.header }
-func (r *refused) WriteHeader(status int)      { r.status = status }
-func (r *refused) Write(b []byte) (int, error) { return len(b), nil }
+func (r *errorRecorder) Header() http.Header         { return r.header }
+func (r *errorRecorder) WriteHeader(status int)      { r.status = status }
+func (r *errorRecorder) Write(b []byte) (int, error) { return len(b), nil }
 
-// require admits callers with the scope. Without authentication it admits all and
-// counts none: the quota of all senders together is not the operator's, who needs these
-// pages most when it is used up.
+// require admits callers with the scope. Without authentication it admits everyone, and does
+// not charge the quota of all senders together: operators need these pages most when that is
+// used up.
 func (a *adminPages) require(scope access.Scope, next http.Handler) http.Handler {
 	if !a.guard.Authenticates() {
 		return next
@@ -133,7 +133,7 @@ func (a *adminPages) require(scope access.Scope, next http.Handler) http.Handler
 	return access.Require(a.guard, scope, a.refuse, next)
 }
 
-// allSensors refuses an identity that is limited to some sensors: these pages are about
+// allSensors refuses an identity that is limited to some sensors, because these pages show
 // all of them.
 func (a *adminPages) allSensors(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,7 +167,7 @@ func protect(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers a caller that is not authenticated or not authorised.
+// refuse answers a caller that is not authenticated or not authorized.
 func (a *adminPages) refuse(w http.ResponseWriter, err error) {
 	var e *telemetry.Error
 	errors.As(err, &e) // access has no other errors
@@ -178,7 +178,7 @@ func (a *adminPages) refuse(w http.ResponseWriter, err error) {
 	case telemetry.Quota:
 		status = http.StatusTooManyRequests
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
-	default: // authenticated, but not authorised
+	default: // authenticated, but not authorized
 	}
 	a.problem(w, status, e.Code, e.Message)
 }
@@ -205,8 +205,8 @@ func (a *adminPages) problem(w http.ResponseWriter, status int, code, message st
 	}{code, message})
 }
 
-// serveReady answers whether readings can be accepted now: 200, or 503 with the reason
-// beside each part that is not ready. An optional part does not count.
+// serveReady answers whether readings can be accepted now: 200, or 503 with the reason for
+// each part that is not ready. Optional parts do not count.
 func (a *adminPages) serveReady(w http.ResponseWriter, _ *http.Request) {
 	answer := struct {
 		Ready bool           `json:"ready"`
@@ -220,8 +220,8 @@ func (a *adminPages) serveReady(w http.ResponseWriter, _ *http.Request) {
 	a.write(w, code, answer)
 }
 
-// serveCommand answers the program's name without its arguments: a URI among them may
-// hold a password.
+// serveCommand answers the program's name without its arguments, which may include a URI with
+// a password.
 func serveCommand(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write([]byte(filepath.Base(os.Args[0]))) // fails only if the client is gone

@@ -19,7 +19,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Where a setting's value can come from, the later ones first.
+// Where a setting's value can come from, in order of precedence.
 const (
 	fromFlag    = "flag"
 	FromEnv     = "environment"
@@ -35,15 +35,15 @@ const envConfig = envPrefix + "CONFIG"
 // EnvURL names the daemon that `brim query` asks, like --url.
 const EnvURL = envPrefix + "URL"
 
-// envPrometheus was read by `brim doctor --trend`, which is gone. It is ignored,
-// so that one that is still set stops no daemon.
+// envPrometheus was read by `brim doctor --trend`, which was removed. It is ignored, so that
+// a daemon starts where it is still set.
 const envPrometheus = envPrefix + "PROMETHEUS"
 
-// Sources is what a configuration is made from.
+// Sources are the sources of a configuration.
 type Sources struct {
 	Flags map[string]string // those that were given, by name
 	Env   []string          // NAME=value
-	Path  string            // of the file; empty: the one that the environment names, or none
+	Path  string            // of the file; empty: the file in the environment, or none
 }
 
 // file returns the path of the configuration file, empty if there is none.
@@ -70,19 +70,18 @@ type effective struct {
 	stream string // that sets it for itself; empty at the top level
 }
 
-// Config is the outcome: checked settings, and for people each value's
-// text with its origin.
+// Config has the checked settings, and the text and origin of each value.
 type Config struct {
 	Settings
-	from      Sources // it was loaded from
+	from      Sources
 	effective []effective
-	streams   map[string][]effective // what each stream sets for itself or inherits
+	streams   map[string][]effective // settings of each stream, its own and inherited ones
 
-	subscriptions map[string][]effective // likewise, of MQTT
+	subscriptions map[string][]effective // settings of each MQTT subscription, likewise
 }
 
-// Load reads and checks a whole configuration. The error has every problem that was
-// found, and is a config.UsageError.
+// Load reads and checks the configuration. The error is a config.UsageError with every problem
+// that was found.
 func (s Sources) Load() (*Config, error) {
 	c := &Config{from: s, streams: make(map[string][]effective), subscriptions: make(map[string][]effective)}
 	list := c.All()
@@ -105,12 +104,12 @@ func (s Sources) Load() (*Config, error) {
 			problems = append(problems, e.problem(setting.Name, err))
 		}
 	}
-	problems = append(problems, fitFormat(c.effective, c.Default.BucketFormat))
+	problems = append(problems, applyFormatDefaults(c.effective, c.Default.BucketFormat))
 	problems = append(problems, c.addStreams(f)...)
 	problems = append(problems, c.addSubscriptions(f)...)
 	if errors.Join(problems...) == nil {
-		c.fitAck()
-		problems = []error{c.fitURI(), c.checkTogether()}
+		c.defaultAck()
+		problems = []error{c.resolveURI(), c.checkTogether()}
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, config.Usage(err)
@@ -133,15 +132,15 @@ func (c *Config) values(stream string) ([]effective, bool) {
 	return list, ok
 }
 
-// fitAck makes stored the default level where there is no journal.
-func (c *Config) fitAck() {
+// defaultAck makes stored the default ack if there is no journal.
+func (c *Config) defaultAck() {
 	if e := named(c.effective, "ack"); e.origin.Source == FromDefault && !c.journaling() {
 		c.Ack, e.text = telemetry.Stored, string(telemetry.Stored)
 	}
 }
 
-// fitFormat gives settings of buckets that were not set the defaults of the format.
-func fitFormat(list []effective, format store.Format) error {
+// applyFormatDefaults sets the format's defaults for bucket settings that were not set.
+func applyFormatDefaults(list []effective, format store.Format) error {
 	var problems []error
 	for name, columns := range map[string]string{"bucket-max-readings": "20000", "bucket-max-bytes": "2MiB", "seal-after": "2h"} {
 		e := named(list, name)
@@ -156,7 +155,7 @@ func fitFormat(list []effective, format store.Format) error {
 	return errors.Join(problems...)
 }
 
-// problem says what is wrong with a value, and where it was set.
+// problem returns an error with the place where the value was set.
 func (e effective) problem(name string, err error) error {
 	switch e.origin.Source {
 	case FromFile:
@@ -177,7 +176,7 @@ func readEnv(env []string, list []Setting) (values map[string]string, path strin
 	for _, s := range list {
 		known, settings[s.Variable()] = append(known, s.Variable()), true
 	}
-	// Kubernetes adds these for a service that is called brim.
+	// Kubernetes adds these variables for a service named brim.
 	link := regexp.MustCompile(`^BRIM_(.+_)?(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP)(_.+)?)?)$`)
 	values = make(map[string]string)
 	var problems []error
@@ -206,7 +205,7 @@ func (c *Config) addStreams(f file) []error {
 		names = append(names, c.Default.Name)
 	}
 	slices.Sort(names)
-	top := c.Default // before the default stream's own settings are put into it
+	top := c.Default // a copy, since c.Default changes below
 	for _, name := range names {
 		s := top // by value: a stream inherits what it does not set
 		s.Name = name
@@ -222,7 +221,7 @@ func (c *Config) addStreams(f file) []error {
 			}
 			c.streams[name] = append(c.streams[name], e)
 		}
-		problems = append(problems, fitFormat(c.streams[name], s.BucketFormat))
+		problems = append(problems, applyFormatDefaults(c.streams[name], s.BucketFormat))
 		c.Streams = append(c.Streams, s)
 		if name == c.Default.Name {
 			c.Default = s
@@ -231,8 +230,8 @@ func (c *Config) addStreams(f file) []error {
 	return problems
 }
 
-// Variables by which a command authenticates to a daemon. A token is never given on a
-// command line, which every process of the machine can read.
+// Variables with which a command authenticates to a daemon. There is no flag for a token,
+// because every process of the machine can read command lines.
 const (
 	EnvToken     = envPrefix + "TOKEN"
 	EnvTokenFile = envPrefix + "TOKEN_FILE" // like --token-file
@@ -258,12 +257,13 @@ type fileValue struct {
 	line int
 }
 
-// origin says where a value is, as editors understand it.
+// origin returns the place of a value as FILE:LINE.
 func (f *file) origin(v fileValue) Origin {
 	return Origin{FromFile, fmt.Sprintf("%s:%d", f.path, v.line)}
 }
 
-// readFile reads a configuration file with these settings; an empty path stands for none.
+// readFile reads a configuration file; an empty path stands for none. list has the known
+// settings.
 func readFile(path string, list []Setting) (file, error) {
 	f := file{path: path, values: make(map[string]fileValue)}
 	if path == "" {
@@ -284,10 +284,10 @@ func readFile(path string, list []Setting) (file, error) {
 	return f, y.Err()
 }
 
-// read reads a mapping whose keys have this prefix: settings, groups of settings, and the
-// streams. known has the settings allowed in it, by path.
+// read reads a mapping: settings, groups of settings, streams and subscriptions. prefix is the
+// path of the mapping; known has the settings allowed in it, by path.
 func (f *file) read(y *config.YAML, mapping *yaml.Node, prefix string, known map[string]Setting) {
-	var allowed []string // in the order of their names
+	var allowed []string // sorted
 	for _, path := range slices.Sorted(maps.Keys(known)) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(path, prefix), ".")
 		if !slices.Contains(allowed, name) {
@@ -328,8 +328,8 @@ func (f *file) readStream(y *config.YAML, name, settings *yaml.Node) {
 	f.read(y, settings, prefix, own)
 }
 
-// readValue reads the text of a setting, whatever type YAML has for it; a list becomes
-// the text that a flag has, with commas.
+// readValue reads the text of a setting, regardless of its YAML type. A list becomes a text
+// with commas, as in a flag.
 func (f *file) readValue(y *config.YAML, path string, key, value *yaml.Node, list bool) {
 	single := func(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag != "!!null" }
 	switch {
@@ -350,15 +350,15 @@ func (f *file) readValue(y *config.YAML, path string, key, value *yaml.Node, lis
 	}
 }
 
-// A MongoDB URI is given directly, or in a file, as secrets are given to containers. The
-// stronger source wins.
+// A MongoDB URI is given directly, or in a file, as containers get secrets. The source with
+// higher precedence wins.
 const (
 	UriSetting     = "mongo-uri"
 	UriFileSetting = "mongo-uri-file"
 )
 
-// fitURI decides which of the two counts, and reads the file.
-func (c *Config) fitURI() error {
+// resolveURI decides which of the two is used, and reads the file.
+func (c *Config) resolveURI() error {
 	rank := func(e *effective) int {
 		return slices.Index([]string{fromFlag, FromEnv, FromFile, FromDefault}, e.origin.Source)
 	}
@@ -425,9 +425,8 @@ func (e effective) shown() Shown {
 	return s
 }
 
-// Text is a file that makes the same settings, each with its origin in a
-// comment. A value with a masked secret is commented out, since the file would
-// not work with it.
+// Text returns a configuration file with the same settings, each with its origin in a comment.
+// A value with a masked secret is commented out, since it would not work.
 func (c *Config) Text() string {
 	var b strings.Builder
 	for _, e := range c.effective {
@@ -462,11 +461,10 @@ func (c *Config) printSetting(b *strings.Builder, e effective) {
 	fmt.Fprintf(b, "%-34s # %s%s\n", indent+name+": "+quoteYAML(value), e.origin, secret)
 }
 
-// quoteYAML writes text so that YAML reads it back as the same text: bare
-// where that is safe, quoted otherwise.
+// quoteYAML returns text as YAML that is read back as the same text, quoted only if necessary.
 func quoteYAML(text string) string {
 	if n, err := strconv.Atoi(text); err == nil && strconv.Itoa(n) == text {
-		return text // every setting is read as text, whatever YAML takes it for
+		return text // settings are read as text, regardless of their YAML type
 	}
 	out, err := yaml.Marshal(text)
 	if bare := strings.TrimSuffix(string(out), "\n"); err == nil && !strings.Contains(bare, "\n") {
@@ -475,7 +473,7 @@ func quoteYAML(text string) string {
 	return strconv.Quote(text)
 }
 
-// SplitErrors takes joined errors apart; there is one on each line.
+// SplitErrors splits joined errors, which are separated by newlines.
 func SplitErrors(err error) []string {
 	if err == nil {
 		return []string{}

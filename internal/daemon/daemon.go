@@ -1,16 +1,16 @@
 // Package daemon is what `brim serve` runs: its configuration, the wiring of the
 // packages on the write path, and the life cycle from start to stop.
 //
-//	--http-addr ─┬─▶ ingest.Server ─▶ inlet ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
-//	--grpc-addr ─┤      (refuses while         │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
-//	             │       inlet is shut)    --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
-//	             └─▶ read.Reader ◀──────────────────────────┼─────────── what is stored ◀─────────────────────┘   mongod.Server
-//	--admin-addr ─▶ adminPages ────────────────────────────┴─▶ flush, status, readiness, metrics
+//	--http-addr ─┬─▶ ingest.Server ─▶ lazyJournal ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
+//	--grpc-addr ─┤                    (refuses until   │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
+//	             │                     it is open) --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
+//	             └─▶ read.Reader ◀──────────────────────────────────┼─────────── stored readings ◀────────────────────┘   mongod.Server
+//	--admin-addr ─▶ adminPages ─────────────────────────────────────┴─▶ flush, status, readiness, metrics
 //
-// The listeners start first and answer at once, so that the start fails if a port is in
-// use, and probes see a daemon that is starting. The inlet opens with the journal; the
-// queue starts when there is a MongoDB to connect to. Stopping goes the same way: ingest
-// and the journal refuse, the queue stores what it can, then what is right of it ends.
+// The listeners start first, so that the start fails if a port is in use, and probes see a
+// daemon that is starting. Readings are accepted when the journal is open; the queue starts
+// when there is a MongoDB to connect to. A stop goes from left to right: ingest and the
+// journal refuse requests, the queue stores what it can, and then the rest ends.
 //
 // Settings are in settings.go, their sources in config.go, reloading in reload.go, the
 // admin listener in admin.go, /status in status.go.
@@ -49,7 +49,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/read"
 )
 
-// Options are what a daemon gets from the process that it runs in.
+// Options are what a daemon gets from its process.
 type Options struct {
 	Env     []string  // NAME=value
 	Stderr  io.Writer // gets the log, and on a terminal a summary for people
@@ -102,12 +102,12 @@ func background(ctx context.Context, run func(context.Context)) (end func()) {
 	}
 }
 
-// ErrTwice says that the daemon was signalled again while it was stopping.
+// ErrTwice means that the daemon got another signal while it was stopping.
 var ErrTwice = errors.New("a second signal ended the daemon at once")
 
-// oneSignal is the time within which the same signal again counts as one: a person does
-// not press a key twice that fast.
-const oneSignal = 100 * time.Millisecond
+// repeatWindow is the time within which a repeated signal counts as one. Nobody presses a key
+// twice that fast.
+const repeatWindow = 100 * time.Millisecond
 
 // stopSignals end a command. A hangup ends a daemon only if it has no configuration file to
 // reread.
@@ -120,11 +120,11 @@ func watchSignals(ctx context.Context, log *slog.Logger, stops []os.Signal) (run
 		func(s os.Signal) { log.Warn("stopping at once", "signal", s.String()) })
 }
 
-// OnSignals returns two contexts: running ends with ctx or at the first signal to stop,
-// for which soft is called; stopping ends at the second, for which hard is called. A
-// third ends the process. The same signal repeated at once counts as one: timeout(1) and
-// some supervisors signal both the process and its group. A closed output pipe ends
-// nothing, so that the process can shut down in order.
+// OnSignals returns two contexts: running ends with ctx or at the first signal, for which soft
+// is called; stopping ends at the second, for which hard is called. A third ends the process.
+// The same signal repeated immediately counts as one: timeout(1) and some supervisors signal
+// both the process and its group. A closed output pipe does not end the process, so that it
+// can shut down in order.
 func OnSignals(ctx context.Context, soft, hard func(os.Signal)) (running, stopping context.Context, release func()) {
 	return onSignals(ctx, stopSignals(), soft, hard)
 }
@@ -158,26 +158,26 @@ func onSignals(ctx context.Context, stops []os.Signal, soft, hard func(os.Signal
 	}
 }
 
-// handleSignals calls one act for each signal, until all were called or done is closed.
-func handleSignals(signals <-chan os.Signal, done <-chan struct{}, acts ...func(os.Signal)) {
+// handleSignals calls the next action for each signal, until all were called or done is closed.
+func handleSignals(signals <-chan os.Signal, done <-chan struct{}, actions ...func(os.Signal)) {
 	var last os.Signal
 	var at time.Time // of last
-	for len(acts) > 0 {
+	for len(actions) > 0 {
 		select {
 		case s := <-signals:
-			if s == last && (s == syscall.SIGHUP || time.Since(at) < oneSignal) { // a closed terminal hangs up twice
+			if s == last && (s == syscall.SIGHUP || time.Since(at) < repeatWindow) { // a closed terminal hangs up twice
 				continue
 			}
 			last, at = s, time.Now()
-			acts[0](s)
-			acts = acts[1:]
+			actions[0](s)
+			actions = actions[1:]
 		case <-done:
 			return
 		}
 	}
 }
 
-// newLogger returns a logger whose output is the same on a terminal and in a file.
+// newLogger returns a logger. Its output is the same on a terminal and in a file.
 func newLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == "json" {
@@ -215,19 +215,19 @@ type daemon struct {
 
 	supervisor *supervisor // nil without a service manager
 
-	listeners  listeners
-	ingest     *ingest.Server
-	inlet      inlet
-	reader     *read.Reader
-	promapi    *promapi.API
-	http       *http.Server
-	grpc       *http.Server
-	admin      *http.Server
-	console    *console.Console
-	endConsole func()             // nil before it samples
-	endWatch   func()             // of the access file and the certificates; nil before run
-	hangUp     context.CancelFunc // cancels the requests in flight
-	serving    *errgroup.Group    // the servers; nil before they are started
+	listeners      listeners
+	ingest         *ingest.Server
+	lazyJournal    lazyJournal
+	reader         *read.Reader
+	promapi        *promapi.API
+	http           *http.Server
+	grpc           *http.Server
+	admin          *http.Server
+	console        *console.Console
+	endConsole     func()             // nil before it samples
+	endWatch       func()             // of the access file and the certificates; nil before run
+	cancelRequests context.CancelFunc // cancels the requests in flight
+	serving        *errgroup.Group    // the servers; nil before they are started
 
 	journal atomic.Pointer[journal.Journal] // nil before it is open
 	mongod  atomic.Pointer[mongod.Server]   // nil without an embedded one, and before it runs
@@ -235,19 +235,19 @@ type daemon struct {
 	monitor atomic.Pointer[doctor.Monitor]  // nil without a MongoDB, and before storage
 
 	subscribers atomic.Pointer[[]*mqtt.Subscriber] // nil before they are started
-	// following is closed when storage is open, so that its lanes follow the journal.
-	following chan struct{}
-	draining  atomic.Bool
+	// storageOpen is closed when storage is open and its lanes follow the journal.
+	storageOpen chan struct{}
+	draining    atomic.Bool
 }
 
 // newDaemon builds what needs no I/O.
 func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	d := &daemon{
-		cfg: c, log: log, stderr: o.Stderr, version: o.Version, following: make(chan struct{}),
+		cfg: c, log: log, stderr: o.Stderr, version: o.Version, storageOpen: make(chan struct{}),
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
 		known: batch.NewInterner(0),
 	}
-	d.inlet = inlet{&d.journal}
+	d.lazyJournal = lazyJournal{&d.journal}
 	d.memory = memoryLimit("/")
 	var err error
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.Collector())
@@ -258,7 +258,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, config.Usage(err)
 	}
 	d.limits = access.NewLimits(d.registry, d.log, listenerHTTP, listenerGRPC, listenerAdmin)
-	if d.ingest, err = ingest.New(d.ingestConfig(), &d.inlet); err != nil {
+	if d.ingest, err = ingest.New(d.ingestConfig(), &d.lazyJournal); err != nil {
 		return nil, fmt.Errorf("set up ingest: %w", err)
 	}
 	d.ingest.SetReady(false) // until there is storage
@@ -272,11 +272,11 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, err
 	}
 	pages := adminPages{
-		gatherer: d.registry, page: d.console, sensors: d.reader.Answers(), parts: d.parts, status: d.status, flush: d.flush, seal: d.seal,
+		gatherer: d.registry, page: d.console, sensors: d.reader.UnguardedHandler(), parts: d.parts, status: d.status, flush: d.flush, seal: d.seal,
 		guard: d.guard, hosts: c.hosts(c.AdminAddr), log: log,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d.hangUp = cancel
+	d.cancelRequests = cancel
 	d.http = newHTTPServer(ctx, d.sameSite(d.dataHandler()), log)
 	d.http.WriteTimeout = answerTimeout
 	d.admin = newHTTPServer(ctx, pages.handler(), log)
@@ -346,7 +346,7 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 	return ctx, nil
 }
 
-// served returns why a server ended, nil if it was closed.
+// served returns why a server ended; nil: it was closed.
 func served(what string, err error) error {
 	if err == nil || errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -354,15 +354,15 @@ func served(what string, err error) error {
 	return fmt.Errorf("serve %s: %w", what, err)
 }
 
-// run opens the journal and the storage; it returns when ctx ends, or with an error that
-// does not go away by itself. With a journal on disk readings are accepted once it is
-// open, even if MongoDB is away.
+// run opens the journal and the storage. It returns when ctx ends, or with an error that does
+// not go away by itself. With a journal on disk, readings are accepted once it is open, even
+// if MongoDB is unavailable.
 func (d *daemon) run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	// Until the listeners are closed: a token may be revoked while requests still come.
+	// Until the listeners are closed, because a token may be revoked while they accept requests.
 	d.endWatch = background(context.WithoutCancel(ctx), func(ctx context.Context) { access.Watch(ctx, d.guard, d.tls) })
 	if err := d.cfg.checkForgotten(); err != nil {
 		return err
@@ -374,7 +374,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.journal.Store(j)
 	if d.cfg.journaling() && ctx.Err() == nil {
 		d.ingest.SetReady(true)
-		d.supervisor.acceptsReadings()
+		d.supervisor.reportReady()
 		d.log.Info("journal is open", "dir", d.cfg.JournalPath(), "session", d.session)
 	}
 	if err := d.subscribe(); err != nil {
@@ -409,21 +409,21 @@ func (d *daemon) run(ctx context.Context) error {
 		d.monitor.Store(monitor)
 		watching.Go(func() { monitor.Run(watched) })
 	}
-	close(d.following)
+	close(d.storageOpen)
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
 	if ctx.Err() == nil {
 		d.ingest.SetReady(true)
-		d.supervisor.acceptsReadings()
+		d.supervisor.reportReady()
 		d.announce(uri)
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// findMongoDB returns the MongoDB URI, empty if no stream needs one. It starts the
-// embedded mongod if the operator has not named another.
+// findMongoDB returns the MongoDB URI; empty if no stream needs one. It starts the embedded
+// mongod if no URI is configured.
 func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
 	c := &d.cfg.Settings
 	if !c.needsMongoDB() || c.MongoURI != "" {
@@ -473,15 +473,15 @@ func (d *daemon) flush(ctx context.Context) error {
 		return errNotReady
 	}
 	select {
-	case <-d.following:
+	case <-d.storageOpen:
 		return d.storage.Load().queue.Flush(ctx)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the storage to be opened: %w", ctx.Err())
 	}
 }
 
-// announce says that the daemon is ready: in a log line, and on a terminal with commands
-// to try.
+// announce reports that the daemon is ready: in a log line, and on a terminal with commands to
+// try.
 func (d *daemon) announce(uri string) {
 	scheme := d.scheme() + "://"
 	http, page := scheme+reachable(d.listeners.http), scheme+reachable(d.listeners.admin)+"/"
@@ -516,7 +516,7 @@ func (d *daemon) announce(uri string) {
 `, d.version.Version, page, http, reachable(d.listeners.grpc), d.authentication(), where, send, os.Args[0], http)
 }
 
-// progress is where long preparations report: on a terminal directly, else in the log.
+// progress returns the writer for the progress of long preparations: a terminal, or the log.
 func (d *daemon) progress() io.Writer {
 	if config.IsTerminal(d.stderr) {
 		return d.stderr
@@ -536,30 +536,29 @@ func (l lineLogger) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A stop has --stop-timeout, 15 s by default. The flush gets six tenths of it, so that
-// while MongoDB is away there is time for the rest: one tenth for requests to get their
-// answers, three for a clean end of mongod, which takes one to three seconds after heavy
-// writing.
+// The parts of --stop-timeout, 15 s by default. If MongoDB is unavailable, the flush uses up
+// its part; the other three tenths are for mongod, which takes one to three seconds to stop
+// after heavy writing.
 const (
 	flushPart    = 0.6
 	requestsPart = 0.1
 )
 
-// stop refuses requests, stores what was accepted, and ends everything that the daemon
-// has started, even if the start failed. Once ctx has ended it stores no more.
+// stop refuses requests, stores accepted readings, and ends everything that the daemon has
+// started, even if the start failed. When ctx ends, it stops storing.
 func (d *daemon) stop(ctx context.Context) error {
 	begin := time.Now()
 	left, cancel := context.WithTimeout(ctx, d.current().StopTimeout)
 	defer cancel()
 	d.draining.Store(true)
-	d.supervisor.stops(d.current().StopTimeout)
+	d.supervisor.reportStopping(d.current().StopTimeout)
 	d.unsubscribe(left)
 	d.ingest.Stop()
 	errs := []error{d.drain(left)}
 	d.endRequests(left)
 	d.disconnect(left)
 	if d.endConsole != nil {
-		d.endConsole() // only now: mongod's metrics end with it
+		d.endConsole() // not before, since it shows metrics of mongod
 	}
 	if server := d.mongod.Load(); server != nil {
 		if err := server.Close(left); err != nil {
@@ -573,7 +572,7 @@ func (d *daemon) stop(ctx context.Context) error {
 	if d.endWatch != nil {
 		d.endWatch()
 	}
-	d.hangUp()
+	d.cancelRequests()
 	if err := context.Cause(ctx); err != nil {
 		errs = append([]error{err}, errs...)
 	}
@@ -585,7 +584,7 @@ func (d *daemon) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drain stores what was accepted, as far as there is time, and closes the journal, which
+// drain stores accepted readings, as far as there is time, and closes the journal, which
 // answers the requests that still wait.
 func (d *daemon) drain(ctx context.Context) error {
 	j, s := d.journal.Load(), d.storage.Load()
@@ -619,8 +618,8 @@ func (d *daemon) drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// disconnect closes the connections to MongoDB before an embedded one ends. If the
-// server is gone the driver would wait for as long as it is allowed to.
+// disconnect closes the connections to MongoDB before an embedded mongod ends. If the server
+// is gone, the driver waits until the timeout.
 func (d *daemon) disconnect(ctx context.Context) {
 	s := d.storage.Load()
 	if s == nil {
@@ -643,7 +642,7 @@ func (d *daemon) endRequests(ctx context.Context) {
 		servers.Go(func() {
 			if err := server.Shutdown(ctx); err != nil {
 				d.log.Warn("requests were cut off", "requests", what, "err", err)
-				_ = server.Close() // what is left of the connections says nothing new
+				_ = server.Close() // its error adds nothing
 			}
 		})
 	}

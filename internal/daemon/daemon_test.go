@@ -129,7 +129,7 @@ func TestStoppingDaemonIsNotReady(t *testing.T) {
 	t.Parallel()
 	d := newTestDaemon(t, memoryFlags(t))
 	startRunning(t, d)
-	<-d.following // a stop comes after run, which would else open the storage behind it
+	<-d.storageOpen // a stop comes after run, which would else open the storage behind it
 	d.draining.Store(true)
 	d.ingest.Stop()
 	code, body := d.get(t, "/readyz")

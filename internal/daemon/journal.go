@@ -18,8 +18,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// openJournal opens the journal, on disk or in memory. With retarget, readings that were
-// accepted for another target are replayed.
+// openJournal opens the journal, on disk or in memory. With retarget, it replays readings that
+// were accepted for another target.
 func (d *daemon) openJournal(retarget bool) (*journal.Journal, error) {
 	c := &d.cfg.Settings
 	streams := make(map[string]journal.Stream, len(c.Streams))
@@ -47,9 +47,9 @@ func (d *daemon) openJournal(retarget bool) (*journal.Journal, error) {
 	return j, nil
 }
 
-// checkForgotten refuses to run while a journal that is no longer used holds acknowledged
+// checkForgotten returns an error if a journal that is no longer used has acknowledged
 // readings: the one of --journal-dir if the journal is off, and the one in --data-dir if
-// --journal-dir names another.
+// --journal-dir is another directory.
 func (c *Settings) checkForgotten() error {
 	if !c.journaling() {
 		if err := checkStored(c.JournalPath(), "journal is off", "with the journal on", "--journal on"); err != nil {
@@ -63,8 +63,8 @@ func (c *Settings) checkForgotten() error {
 	return checkStored(inData, "the journal is now in "+c.JournalPath(), "with --journal-dir "+inData, "--journal-dir "+inData)
 }
 
-// checkStored returns an error unless everything in the journal of a folder is stored. It
-// says why the journal is not used, and how it could be.
+// checkStored returns an error unless everything in the journal in dir is stored. why, how and
+// flag are for the error: why the journal is not used, and how it could be.
 func checkStored(dir, why, how, flag string) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -84,15 +84,15 @@ func checkStored(dir, why, how, flag string) error {
 		"start once more %s, or run `brim journal replay` with the current settings and %s", why, dir, readings, dir, how, flag)
 }
 
-// sameFolder reports whether two paths name one folder.
+// sameFolder reports whether two paths lead to the same folder.
 func sameFolder(a, b string) bool {
 	atA, errA := os.Stat(a)
 	atB, errB := os.Stat(b)
 	return filepath.Clean(a) == filepath.Clean(b) || errA == nil && errB == nil && os.SameFile(atA, atB)
 }
 
-// journaled is what the journal records of a stream's settings, for a later process that
-// stores its readings.
+// journaled returns the settings of a stream that are recorded in the journal, for a later
+// process that stores its readings.
 func (c *Settings) journaled(s Stream) journal.Stream {
 	out := journal.Stream{Storage: string(s.Storage), Compressor: string(s.Compressor), Granularity: s.Granularity}
 	switch {
@@ -111,9 +111,9 @@ func (c *Settings) journaled(s Stream) journal.Stream {
 	return out
 }
 
-// checkUnapplied refuses to store readings elsewhere than they were accepted for, unless
-// retarget is set: those that are stored there already would be stored twice. Readings of
-// a stream that is not configured would not be stored at all.
+// checkUnapplied returns an error if the journal has readings that were accepted for another
+// target, unless retarget is set: some may be stored there already, and would be stored twice.
+// It also returns an error for readings of a stream that is not configured any more.
 func (c *Settings) checkUnapplied(left []journal.Unapplied, retarget bool) error {
 	var problems []error
 	for _, u := range left {
@@ -138,7 +138,7 @@ func (c *Settings) checkUnapplied(left []journal.Unapplied, retarget bool) error
 	return errors.Join(problems...)
 }
 
-// placeOf says where readings are stored.
+// placeOf describes where readings are stored.
 func placeOf(s journal.Stream) string {
 	if s.Storage == string(store.Memory) {
 		return "in memory"
@@ -146,8 +146,8 @@ func placeOf(s journal.Stream) string {
 	return "as " + s.Storage + " at " + s.Target
 }
 
-// InspectJournal inspects a journal that must exist: a folder without one is a mistyped
-// name, and would look as if everything were stored.
+// InspectJournal inspects a journal, which must exist: for a mistyped path it would seem as if
+// everything were stored.
 func InspectJournal(dir string) (report journal.Report, err error) {
 	if _, err := os.Stat(dir); err != nil {
 		return report, fmt.Errorf("find a journal: %w", err)
@@ -168,8 +168,8 @@ func InspectJournal(dir string) (report journal.Report, err error) {
 // replayReport is how often the progress of a replay is logged.
 const replayReport = 5 * time.Second
 
-// watchReplay logs how an earlier process's readings are being stored, until all are or
-// ctx ends.
+// watchReplay logs the progress of storing an earlier process's readings, until all are stored
+// or ctx ends.
 func watchReplay(ctx context.Context, j *journal.Journal, q *queue.Queue, logger *slog.Logger) {
 	oldest, end := j.Oldest(), j.End()
 	if oldest >= end {

@@ -79,8 +79,8 @@ func reachable(l net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
-// answerTimeout is how long a client may take from the headers of its request to the end
-// of the answer: the slowest body that is still accepted takes 5.5 minutes.
+// answerTimeout is the time from the headers of a request to the end of its answer. The
+// slowest body that is accepted takes 5.5 minutes.
 const answerTimeout = 6 * time.Minute
 
 // newHTTPServer returns a server whose requests end with ctx.
@@ -92,7 +92,7 @@ func newHTTPServer(ctx context.Context, handler http.Handler, log *slog.Logger) 
 		MaxHeaderBytes:    maxHeaderBytes,
 		// 8 MiB at 64 KiB/s take two minutes.
 		ReadTimeout: 5 * time.Minute,
-		// Longer than the pause between two requests of common agents.
+		// Longer than the interval at which common agents send.
 		IdleTimeout: 2 * time.Minute,
 		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that hang up, mostly
 	}
@@ -117,15 +117,15 @@ func openError(address, what string) error {
 		"use an address of this machine like 127.0.0.1:%s, or accept everyone with --allow-unauthenticated on", address, what, portOf(address))
 }
 
-// CheckOpen returns what serve would refuse to open, judged by the addresses alone: host
-// names are not resolved.
+// CheckOpen returns an error for each listener that serve would refuse to open. It does not
+// resolve host names.
 func (c *Config) CheckOpen() []error {
 	if c.AccessFile != "" || c.AllowUnauthenticated == On {
 		return nil
 	}
 	var problems []error
 	for _, p := range new(listeners).bindings(&c.Settings) {
-		if !plainlyOpen(p.address) {
+		if !isPublic(p.address) {
 			continue
 		}
 		e := named(c.effective, strings.TrimPrefix(p.flag, "--"))
@@ -134,9 +134,9 @@ func (c *Config) CheckOpen() []error {
 	return problems
 }
 
-// plainlyOpen reports whether an address can be reached from other machines; false for a
-// host name.
-func plainlyOpen(address string) bool {
+// isPublic reports whether an address can be reached from other machines; false for a host
+// name.
+func isPublic(address string) bool {
 	host, _, _ := net.SplitHostPort(address) // it was checked when it was set
 	ip, err := netip.ParseAddr(host)
 	return host == "" || err == nil && !ip.Unmap().IsLoopback()
@@ -155,7 +155,7 @@ const (
 	// handshakeTimeout is how long a new connection may take to agree on TLS; over
 	// HTTP it is the ReadHeaderTimeout.
 	handshakeTimeout = 10 * time.Second
-	// maxHeaderBytes is eight times what a usual request of a browser has.
+	// maxHeaderBytes is eight times the headers of a usual browser request.
 	maxHeaderBytes = 32 << 10
 )
 
@@ -202,12 +202,12 @@ func (d *daemon) serve(serving *errgroup.Group, most, perAddress int) {
 	serve("the admin pages", d.admin, l.admin)
 }
 
-// otherFiles are those that a daemon has open beside connections for readings: of the
-// journal, the connections to MongoDB, logs and the admin listener.
+// otherFiles is the number of open files other than connections for readings: the journal,
+// connections to MongoDB, logs and the admin listener.
 const otherFiles = adminConnections + 512
 
-// connectionLimits returns the limits of each listener for readings. They are lowered if
-// the system allows fewer open files; it is an error if that leaves too few.
+// connectionLimits returns the limits of each listener for readings. It reduces them if the
+// system allows fewer open files, and returns an error if that leaves too few.
 func (c *listenerSettings) connectionLimits(files uint64, log *slog.Logger) (most, perAddress int, err error) {
 	const listeners, fewest = 2, 8
 	most, perAddress = c.MaxConnections, c.MaxConnectionsPerAddress
@@ -258,7 +258,7 @@ func portOf(address string) string {
 	return cmp.Or(port, "0")
 }
 
-// authentication is what clients must present, for people.
+// authentication describes what clients must present.
 func (d *daemon) authentication() string {
 	switch {
 	case !d.guard.Authenticates():
@@ -286,8 +286,8 @@ func (d *daemon) scheme() string {
 	return "http"
 }
 
-// hosts are the host names that requests to the address may use; nil, which stands for
-// all, with authentication, or if everyone is accepted.
+// hosts returns the host names that requests to the address may use. It is nil, which stands
+// for all, with authentication, or if everyone is accepted.
 func (c *Settings) hosts(address string) *access.Hosts {
 	if c.AccessFile != "" || c.AllowUnauthenticated == On {
 		return nil
@@ -295,9 +295,8 @@ func (c *Settings) hosts(address string) *access.Hosts {
 	return access.NewHosts(address)
 }
 
-// sameSite protects the data listener from pages of other sites, whose scripts a browser
-// on this machine runs: they change nothing, and pages whose host name resolves to this
-// machine (DNS rebinding) read nothing.
+// sameSite protects the data listener from pages of other sites in a browser on this machine:
+// they cannot change anything, and pages that use DNS rebinding cannot read anything.
 func (d *daemon) sameSite(next http.Handler) http.Handler {
 	hosts := d.cfg.hosts(d.cfg.HTTPAddr)
 	return access.SameOrigin(d.ingest.WriteProblem, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,11 +18,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/ingest"
 )
 
-// ingestPart is the part of the memory limit that requests may hold by default.
+// ingestPart: by default, requests may use an eighth of the memory limit.
 const ingestPart = 8
 
-// ingestBytes is the budget of requests: what was set, or an eighth of the memory
-// limit, and never less than a body of the greatest length needs.
+// ingestBytes returns the budget of requests: the setting, or a part of the memory limit that
+// is enough for a body of the maximum length.
 func (c *Settings) ingestBytes(limit uint64) int64 {
 	if c.IngestMaxBytes > 0 {
 		return c.IngestMaxBytes
@@ -30,8 +30,8 @@ func (c *Settings) ingestBytes(limit uint64) int64 {
 	return max(ingest.LeastBudget(c.MaxBodyBytes), int64(min(limit/ingestPart, math.MaxInt64)))
 }
 
-// By default, waiting readings may take this part of the memory limit, within these bounds.
-// The garbage collector needs as much again.
+// By default, waiting readings may use a sixteenth of the memory limit, within these bounds.
+// The garbage collector needs the same again.
 const (
 	queuePart  = 16
 	leastQueue = 128 << 20
@@ -45,12 +45,12 @@ func (c *Settings) queueBytes(limit uint64) int64 {
 	return queueBytes(limit)
 }
 
-// queueBytes returns how much of a memory limit waiting readings may take; 0: no limit.
+// queueBytes returns the memory for waiting readings with this memory limit.
 func queueBytes(limit uint64) int64 { return max(leastQueue, int64(min(limit/queuePart, mostQueue))) }
 
-// memoryLimit returns how much memory this process may use: the least of what its
-// control groups, GOMEMLIMIT and the machine allow; 0 if none of them has a limit. A
-// collectorLimit replaces GOMEMLIMIT, so this must be called before.
+// memoryLimit returns how much memory this process may use: the minimum of its control groups,
+// GOMEMLIMIT and the machine's memory; 0 if there is no limit. Since a collectorLimit replaces
+// GOMEMLIMIT, it must be called before.
 func memoryLimit(root string) uint64 {
 	limit := uint64(debug.SetMemoryLimit(-1))
 	if fs, err := procfs.NewFS(path.Join(root, "proc")); err == nil {
@@ -67,8 +67,8 @@ func memoryLimit(root string) uint64 {
 	return limit
 }
 
-// groupLimit returns the least limit of the groups in /proc/self/cgroup and of
-// those above them, of either version.
+// groupLimit returns the lowest limit of the groups in /proc/self/cgroup and their parents, of
+// cgroups v1 or v2.
 func groupLimit(root, own string) uint64 {
 	limit := uint64(math.MaxInt64)
 	for line := range strings.Lines(own) {
@@ -97,24 +97,23 @@ func groupLimit(root, own string) uint64 {
 	return limit
 }
 
-// restBytes is what the Go runtime may use beside the budget of requests before the
-// collector runs: 150 MiB less the pages of the program itself, which the runtime does
-// not count.
+// restBytes is the memory of the Go runtime, in addition to the budget of requests, at which
+// the collector runs: 150 MiB less the pages of the program itself, which the runtime does not
+// count.
 const restBytes = 64 << 20
 
 // A collectorLimit makes the garbage collector run before the process uses more than the
-// budget of requests and restBytes. GOGC=100 alone lets the heap grow to twice what was
-// in use, so that what requests hold could be there twice.
+// budget of requests plus restBytes. GOGC=100 alone would let the heap grow to twice the
+// memory in use, including twice the memory of requests.
 //
-// If the rest of the process needs more than restBytes, for many sensors and keys, the
-// limit is higher and leaves as much room as GOGC=100 would, so that the collector does
-// not run all the time:
+// If the rest of the process needs more than restBytes, for example for many sensors and keys,
+// the limit is higher, as with GOGC=100, so that the collector does not run all the time:
 //
 //	limit = budget + max(restBytes, rest, 2 × (rest - restBytes))
 //	rest  = in use after a collection - held by requests and connections then
 //
-// The least rest of the last collections counts, since requests hold more or less than
-// they reserved.
+// The minimum of the last collections counts, since requests use more or less than they
+// reserved.
 type collectorLimit struct {
 	given   int64                     // GOMEMLIMIT, which is never exceeded
 	budget  func() (held, most int64) // of requests
@@ -124,7 +123,7 @@ type collectorLimit struct {
 	ended   atomic.Bool
 }
 
-// limitCollector starts a collectorLimit; end ends it.
+// limitCollector starts a collectorLimit; end stops it.
 func limitCollector(budget func() (held, most int64)) (end func()) {
 	l := &collectorLimit{given: debug.SetMemoryLimit(-1), budget: budget}
 	_, most := budget()
@@ -151,7 +150,7 @@ func (l *collectorLimit) collected() {
 	l.await()
 }
 
-// next returns the limit after a collection that left the rest with so much.
+// next returns the limit after a collection that left the rest of the process this large.
 func (l *collectorLimit) next(rest, budget int64) int64 {
 	l.rest[l.runs%len(l.rest)] = rest
 	l.runs++
@@ -167,8 +166,8 @@ func (l *collectorLimit) apply(limit int64) {
 	}
 }
 
-// memoryInUse is the memory that the runtime has from the system, without what the last
-// collection freed and what has become garbage since.
+// memoryInUse returns the memory of the runtime without what the last collection freed, and
+// without garbage since then.
 func memoryInUse() int64 {
 	samples := []metrics.Sample{
 		{Name: "/memory/classes/total:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},

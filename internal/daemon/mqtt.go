@@ -18,14 +18,14 @@ import (
 	"github.com/brim-telemetry/brim/internal/mqtt"
 )
 
-// mqttKey is the key of the subscriptions in a configuration file. Their settings are named
-// like the flags, without mqttPrefix.
+// mqttKey is the key of the subscriptions in a configuration file. Their settings have the
+// names of the flags without mqttPrefix.
 const (
 	mqttKey    = "mqtt"
 	mqttPrefix = mqttKey + "-"
 )
 
-// topSubscription is the name of the subscription that flags describe.
+// topSubscription is the name of the subscription that is configured by flags.
 const topSubscription = "default"
 
 // Subscription has the settings of one subscription to an MQTT broker.
@@ -45,7 +45,7 @@ type Subscription struct {
 	ReceiveMaximum int
 }
 
-// all lists the settings of a subscription; the top level has them as defaults.
+// all lists the settings of a subscription. At the top level they are the defaults.
 func (s *Subscription) all() []Setting {
 	return []Setting{
 		{
@@ -78,7 +78,7 @@ func (s *Subscription) all() []Setting {
 			Usage: "how long the broker keeps the session and its messages while the daemon is disconnected",
 		},
 		{
-			// The client's search for an unacknowledged message is linear in their number.
+			// The MQTT client's search for an unacknowledged message takes linear time.
 			Name: "mqtt-receive-maximum", Kind: "N", Initial: "1000", set: config.Count(&s.ReceiveMaximum, 1, 10_000),
 			Usage: "how many QoS 1 and 2 messages the broker sends before it waits for an acknowledgement, 1 to 10000",
 		},
@@ -109,8 +109,8 @@ func (f *file) readSubscription(y *config.YAML, name, settings *yaml.Node) {
 	f.read(y, settings, prefix, own)
 }
 
-// addSubscriptions adds the subscriptions of the file, or the one of the top level. Those of
-// the file inherit what they do not set from the top level.
+// addSubscriptions adds the subscriptions of the file, which inherit settings from the top
+// level, or if there are none, the one of the top level.
 func (c *Config) addSubscriptions(f file) []error {
 	names := slices.Clone(f.subscriptions)
 	if len(names) == 0 && c.MQTT.URL+c.MQTT.Topic != "" {
@@ -168,7 +168,8 @@ func (c *Settings) checkSubscriptions() error {
 	return nil
 }
 
-// problem names a setting as errors of single values do: --mqtt-topic, or mqtt.NAME.topic.
+// problem returns an error that names the setting like other errors: --mqtt-topic, or
+// mqtt.NAME.topic.
 func (s *Subscription) problem(where string, err error) error {
 	name, rest, found := strings.Cut(err.Error(), ": ")
 	switch {
@@ -188,8 +189,8 @@ func (s *Subscription) config() mqtt.Config {
 	}
 }
 
-// subscriptionDifferences lists how the wanted subscriptions differ from the current ones,
-// which only a restart changes.
+// subscriptionDifferences lists how the wanted subscriptions differ from the current ones.
+// Only a restart changes them.
 func subscriptionDifferences(now, wanted *Config) []Difference {
 	var out []Difference
 	both := maps.Clone(now.subscriptions)
@@ -234,7 +235,7 @@ func (c *Config) printSubscriptions(b *strings.Builder) {
 	}
 }
 
-// heldBytes bounds the memory of messages that a subscription has received.
+// heldBytes bounds the memory of received messages of a subscription.
 const heldBytes = 512 << 20
 
 // subscribe starts the subscriptions.
@@ -248,7 +249,7 @@ func (d *daemon) subscribe() error {
 	for _, s := range d.cfg.Subscriptions {
 		c := s.config()
 		c.Folder, c.Letters, c.Registerer, c.Logger = d.cfg.DataDir, letters, d.registry, d.log
-		// The client holds so many messages before it hands them over.
+		// The MQTT client may hold ReceiveMaximum messages in memory.
 		c.MaxBytes = min(d.cfg.MaxBodyBytes, heldBytes/int64(s.ReceiveMaximum))
 		one, err := mqtt.Start(c, d.ingest)
 		if err != nil {
@@ -277,7 +278,7 @@ func (d *daemon) unsubscribe(ctx context.Context) {
 }
 
 // mqttParts returns the subscriptions as parts of the daemon. They are optional, because the
-// daemon accepts other readings without them.
+// daemon accepts readings over HTTP and gRPC without them.
 func (d *daemon) mqttParts() []console.Part {
 	all := d.subscribers.Load()
 	if all == nil {

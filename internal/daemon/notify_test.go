@@ -79,7 +79,7 @@ func TestStatusLineMatchesReadiness(t *testing.T) {
 		"accepts readings; not ready behind the journal: mongodb: away":      {{Name: "daemon", Ready: true}, {Name: "mongodb", Reason: "away", Optional: true}},
 		"accepts no readings; daemon: the daemon is stopping; journal: full": {{Name: "daemon", Reason: "the daemon is stopping"}, {Name: "journal", Reason: "full"}, {Name: "mongodb", Reason: "away", Optional: true}},
 	} {
-		assert.Equal(t, want, inWords(parts))
+		assert.Equal(t, want, summary(parts))
 	}
 	s := newToldSupervisor(func() []console.Part { return []console.Part{{Name: "daemon", Reason: "first\nREADY=1"}} })
 	assert.NotContains(t, s.status(), "\n", "a reason of several lines is one, and assigns nothing")
@@ -89,8 +89,8 @@ func TestNoSupervisor(t *testing.T) {
 	t.Parallel()
 	s := newSupervisor(&daemon{}, []string{"PATH=/bin"})
 	require.Nil(t, s)
-	s.acceptsReadings()
-	s.reloads()()
-	s.stops(time.Second)
+	s.reportReady()
+	s.reportReloading()()
+	s.reportStopping(time.Second)
 	s.start()()
 }

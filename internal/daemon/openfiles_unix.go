@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// openFiles is how many files this process may have open; 0: not known.
-// Go has raised it to the most that the system allows.
+// openFiles returns how many files this process may have open; 0: unknown. Go raises the limit
+// to the maximum at the start.
 func openFiles() uint64 {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

@@ -41,7 +41,7 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 	return monitor, nil
 }
 
-// newConsole returns the live page, which answers from the start.
+// newConsole returns the live page.
 func (d *daemon) newConsole() (*console.Console, error) {
 	return console.New(console.Config{
 		Version: d.version.Version, Gatherer: d.registry, Logger: d.log,
@@ -87,13 +87,14 @@ func (d *daemon) pageDiagnosis() console.Diagnosis {
 	return console.Diagnosis{Findings: slow, Note: seen.Excused()}
 }
 
-// CheckThresholds refuses an invalid file.
+// CheckThresholds returns an error for an invalid file.
 func CheckThresholds(path string) error {
 	_, err := LoadThresholds(path)
 	return err
 }
 
-// LoadThresholds returns nil, which stands for the built-in ones, if path is empty.
+// LoadThresholds reads a file of thresholds. If path is empty, it returns nil, which stands for
+// the built-in ones.
 func LoadThresholds(path string) (*doctor.Thresholds, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // nil is the built-in ones

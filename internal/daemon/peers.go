@@ -22,8 +22,8 @@ func advertised(place *string) func(string) error {
 	}
 }
 
-// advertised returns the address at which other daemons reach this one; empty: none.
-// Without listeners, as when a journal is replayed, there is none.
+// advertised returns the address at which other daemons reach this one; empty if there is none,
+// or no listener, as when a journal is replayed.
 func (d *daemon) advertised() string {
 	host, port, err := net.SplitHostPort(d.cfg.AdvertiseAddr)
 	if err != nil || d.listeners.http == nil {

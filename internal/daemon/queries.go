@@ -19,7 +19,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// queries are the settings of reading back.
+// queries are the settings of queries.
 func (c *Settings) queries() []Setting {
 	return []Setting{
 		{Name: "query-timeout", Kind: "DURATION", Initial: "30s", set: config.Duration(&c.QueryTimeout, time.Millisecond, time.Hour, false), Usage: "how long one answer to a query may take"},
@@ -33,7 +33,7 @@ func (c *Settings) queries() []Setting {
 	}
 }
 
-// newReader returns the reader of queries, closed until there is storage.
+// newReader returns the reader, which refuses queries until openReader is called.
 func (d *daemon) newReader() (*read.Reader, error) {
 	c := &d.cfg.Settings
 	r, err := read.New(read.Config{
@@ -78,8 +78,8 @@ func (d *daemon) newPromAPI() (*promapi.API, error) {
 	return api, nil
 }
 
-// openReader opens queries over the storage, and over what of the journal is not stored
-// yet.
+// openReader lets the reader answer queries from the storage and the unstored part of the
+// journal.
 func (d *daemon) openReader(j *journal.Journal, s *storage) {
 	granularities := make(map[string]time.Duration)
 	for _, stream := range d.cfg.Streams {
@@ -116,8 +116,8 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 	d.reader.Open(stored)
 }
 
-// dataHandler serves the data listener: queries, the description, and for other paths
-// ingest. A path that is not clean is unknown; http.ServeMux would redirect it.
+// dataHandler serves the data listener: queries, the OpenAPI description, and ingest for other
+// paths. A path that is not clean is unknown; http.ServeMux would redirect it.
 func (d *daemon) dataHandler() http.Handler {
 	in, out, prom, description, links := d.ingest.Handler(), d.reader.Handler(), d.promapi.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
 	seal := d.sealHandler()

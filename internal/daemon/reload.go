@@ -26,22 +26,21 @@ import (
 //	                        └─ valid ──▶ differences ─┬─ live settings ──▶ ingest, stores, log; then the collections
 //	                                                  └─ others ─────────▶ pending: named in the log and in /status
 //
-// The flags and the environment are those of the start. What is pending takes a restart,
-// or another command.
+// Flags and environment do not change. Pending settings need a restart, or another command.
 
 // Outcomes of a reload.
 const (
-	reloadApplied = "applied" // what the file says is in force
-	reloadPartly  = "partly"  // some of it is pending
+	reloadApplied = "applied" // all settings are in force
+	reloadPartly  = "partly"  // some are pending
 	reloadRefused = "refused" // the file is invalid, and nothing was changed
 )
 
-// A Difference is a setting whose value in the file is not the one in force.
+// A Difference is a setting with another value in the file than in force.
 type Difference struct {
 	Setting string `json:"setting"` // a stream's: streams.NAME.SETTING
 	Now     string `json:"now"`
 	Wanted  string `json:"wanted"`
-	Why     string `json:"why,omitempty"` // it is not in force
+	Why     string `json:"why,omitempty"` // why it is not in force
 
 	stream string // empty: a setting of the daemon
 	name   string // of the setting; empty: the stream as a whole
@@ -49,13 +48,13 @@ type Difference struct {
 
 const takesRestart = "takes a restart"
 
-// ConfigStatus is what /status says of the configuration.
+// ConfigStatus is the state of the configuration in /status.
 type ConfigStatus struct {
 	File     string       `json:"file,omitempty"`
-	LoadedAt time.Time    `json:"loaded_at"` // what is in force
+	LoadedAt time.Time    `json:"loaded_at"` // the settings in force
 	Outcome  string       `json:"outcome"`   // of the last reload: applied, partly or refused
 	Reason   string       `json:"reason,omitempty"`
-	Pending  []Difference `json:"pending"` // wanted by the file and not in force
+	Pending  []Difference `json:"pending"` // in the file and not in force
 }
 
 // A reloader reads the configuration again and applies what can be changed.
@@ -75,7 +74,7 @@ type reloader struct {
 // unapplied are settings that a collection does not have yet.
 type unapplied struct {
 	retention time.Duration // applied by ingest until then
-	unable    string        // why retrying does not help; empty: it may
+	unable    string        // why retrying does not help; empty: it may help
 }
 
 func newReloader(d *daemon, from Sources, asked <-chan os.Signal) *reloader {
@@ -115,11 +114,10 @@ func (r *reloader) status() ConfigStatus {
 	return out
 }
 
-// run reloads on request, and retries changes of collections that failed. It returns when
-// ctx ends.
+// run reloads on request, and retries failed changes of collections, until ctx ends.
 func (r *reloader) run(ctx context.Context) {
 	select {
-	case <-r.daemon.following: // there are stores to change
+	case <-r.daemon.storageOpen: // there are stores to change
 	case <-ctx.Done():
 		return
 	}
@@ -130,7 +128,7 @@ func (r *reloader) run(ctx context.Context) {
 		case <-r.asked:
 			r.reload(ctx)
 		case <-again.C:
-			r.follow(ctx)
+			r.applyToCollections(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -140,13 +138,13 @@ func (r *reloader) run(ctx context.Context) {
 // reload reads the file and applies what can be changed.
 func (r *reloader) reload(ctx context.Context) {
 	log := r.daemon.log
-	defer r.daemon.supervisor.reloads()()
+	defer r.daemon.supervisor.reportReloading()()
 	wanted, err := r.from.Load()
 	var merged *Config
 	var all []Difference
 	if err == nil {
 		all = differences(r.current(), wanted)
-		r.judge(ctx, all, wanted)
+		r.checkChanges(ctx, all, wanted)
 		merged, err = r.current().merge(all)
 	}
 	if err != nil {
@@ -185,7 +183,7 @@ func (r *reloader) refused(err error) {
 	r.outcome[reloadRefused].Inc()
 }
 
-// apply puts a configuration into force. It reports whether a collection cannot have its
+// apply puts a configuration into force. unable reports whether a collection cannot have its
 // settings.
 func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, changed []string) (unable bool) {
 	before := r.current()
@@ -219,12 +217,12 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
 	}
 	r.updateIngest()
-	return r.follow(ctx)
+	return r.applyToCollections(ctx)
 }
 
-// follow applies the settings of changed streams to their collections, as far as MongoDB
-// allows. It reports whether a collection cannot have its settings.
-func (r *reloader) follow(ctx context.Context) (unable bool) {
+// applyToCollections applies the settings of changed streams to their collections. unable
+// reports whether a collection cannot have its settings.
+func (r *reloader) applyToCollections(ctx context.Context) (unable bool) {
 	r.mu.Lock()
 	names := slices.Sorted(maps.Keys(r.unapplied))
 	r.mu.Unlock()
@@ -240,15 +238,15 @@ func (r *reloader) follow(ctx context.Context) (unable bool) {
 			return unable
 		}
 		unable = unable || final(err)
-		r.followed(name, err)
+		r.recordResult(name, err)
 	}
 	r.updateIngest()
 	return unable
 }
 
-// followed records the result for a stream's collection. It is retried even if that does
-// not help by itself: an operator may fix the cause. That is logged once.
-func (r *reloader) followed(name string, err error) {
+// recordResult records the result for a stream's collection. Even a final error is retried,
+// because an operator may fix its cause; it is logged once.
+func (r *reloader) recordResult(name string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	u := r.unapplied[name]
@@ -264,8 +262,8 @@ func (r *reloader) followed(name string, err error) {
 	}
 }
 
-// updateIngest passes the streams to ingest. A longer retention counts once MongoDB has it:
-// readings that were accepted before would be removed at once.
+// updateIngest passes the streams to ingest. A longer retention takes effect when MongoDB has
+// it; until then MongoDB would remove the additional readings immediately.
 func (r *reloader) updateIngest() {
 	r.mu.Lock()
 	streams := make([]ingest.Stream, len(r.now.Streams))
@@ -287,7 +285,7 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// reloadFiles reads the other files now, which are checked regularly anyway.
+// reloadFiles reloads the access file, the TLS files and the thresholds.
 func (r *reloader) reloadFiles(log *slog.Logger) {
 	if err := r.daemon.guard.Reload(); err != nil {
 		log.Error("the access file is invalid; the previous one stays in force", "err", err)
@@ -323,7 +321,7 @@ func (c *Settings) stream(name string) Stream {
 	return c.Streams[at]
 }
 
-// differences lists how wanted differs from now, with the reason for what cannot be
+// differences lists how wanted differs from now, with reasons for changes that cannot be
 // applied. The same value written differently is no difference.
 func differences(now, wanted *Config) []Difference {
 	var out []Difference
@@ -343,7 +341,7 @@ func differences(now, wanted *Config) []Difference {
 		before, _ := now.values(stream)
 		for i, e := range before {
 			if stream == "" && slices.ContainsFunc(inherited, func(s Setting) bool { return s.Name == e.Name }) {
-				continue // a default for streams, whose own settings are compared
+				continue // a default; the settings of each stream are compared instead
 			}
 			if e.text == list[i].text {
 				continue
@@ -373,8 +371,8 @@ func (s Setting) why() string {
 	return takesRestart
 }
 
-// with returns the settings with one of them changed; stream is empty for the daemon's
-// own settings.
+// with returns a copy of the settings with one of them changed; stream is empty for settings
+// of the daemon.
 func (c Settings) with(stream, name, text string) (Settings, error) {
 	c.Streams = slices.Clone(c.Streams)
 	list, at := c.All(), slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == stream })
@@ -388,7 +386,7 @@ func (c Settings) with(stream, name, text string) (Settings, error) {
 	return c, err
 }
 
-// merge returns the configuration with those of the differences that can be applied.
+// merge returns the configuration with the changes that can be applied.
 func (c *Config) merge(changes []Difference) (*Config, error) {
 	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), streams: maps.Clone(c.streams), subscriptions: c.subscriptions}
 	for name, list := range out.streams {
@@ -408,12 +406,12 @@ func (c *Config) merge(changes []Difference) (*Config, error) {
 	return out, errors.Join(append(problems, out.checkTogether())...)
 }
 
-// concernPatience is how long MongoDB may take to list its members.
-const concernPatience = 5 * time.Second
+// concernTimeout is how long MongoDB may take to list its members.
+const concernTimeout = 5 * time.Second
 
-// judge gives a reason to changes that only this daemon or MongoDB can tell to be
+// checkChanges sets Why of changes that the state of this daemon or of MongoDB makes
 // impossible.
-func (r *reloader) judge(ctx context.Context, all []Difference, wanted *Config) {
+func (r *reloader) checkChanges(ctx context.Context, all []Difference, wanted *Config) {
 	for i, d := range all {
 		if strings.HasPrefix(d.name, "quota-") && r.daemon.guard == nil {
 			all[i].Why = takesRestart + ": it began without an access file and without a quota, and counts nothing"
@@ -421,9 +419,9 @@ func (r *reloader) judge(ctx context.Context, all []Difference, wanted *Config) 
 	}
 	storage := r.daemon.storage.Load()
 	if storage.conn == nil || storage.available() != nil {
-		return // it is found out when MongoDB is back
+		return // it is checked when MongoDB is available again
 	}
-	ctx, cancel := context.WithTimeout(ctx, concernPatience)
+	ctx, cancel := context.WithTimeout(ctx, concernTimeout)
 	defer cancel()
 	for i, d := range all {
 		if d.name != "write-concern" || d.stream == "" {
@@ -443,8 +441,8 @@ func (s Stream) change(of streamStore) error {
 	return nil
 }
 
-// inStore returns the settings of the stream that can change while it is written. Those of
-// buckets matter for time series too: an earlier collection of the stream may have buckets.
+// inStore returns the settings of the store that can change at run time. Bucket settings
+// matter for time series too, because an earlier collection of the stream may have buckets.
 func (s Stream) inStore() store.Settings {
 	return store.Settings{
 		Format: s.BucketFormat, MaxReadings: s.BucketMaxReadings, MaxBytes: s.BucketMaxBytes, MaxReadingsPerUpdate: s.MaxReadingsPerUpdate,

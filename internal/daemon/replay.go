@@ -14,16 +14,16 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// Replayed is what `brim journal replay` did.
+// Replayed is the result of `brim journal replay`.
 type Replayed struct {
 	Journal string             `json:"journal"` // its folder
-	Taken   []ReplayedReadings `json:"taken"`   // not known to be stored when it began
-	Keys    int                `json:"keys"`    // idempotency keys that only the journal remembers
+	Taken   []ReplayedReadings `json:"taken"`   // not known to be stored at the start
+	Keys    int                `json:"keys"`    // idempotency keys that only the journal has
 
 	Stored  uint64  `json:"stored"`       // or found to be stored already
 	Found   uint64  `json:"found"`        // of Stored: stored already when they were about to be sent, or to be sent again
 	Letters uint64  `json:"dead_letters"` // of Stored: refused by MongoDB, and kept in the dead-letter file
-	Left    int     `json:"left"`         // in the journal still
+	Left    int     `json:"left"`         // still in the journal
 	Seconds float64 `json:"seconds"`
 }
 
@@ -105,7 +105,7 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 	return done, err
 }
 
-// cancelledContext is for a Close that is not to wait.
+// cancelledContext makes a Close not wait.
 func cancelledContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

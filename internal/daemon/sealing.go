@@ -46,8 +46,8 @@ func (d *daemon) sealProgress(stream string) (answer any, err error) {
 	})
 }
 
-// sealing asks the sealer, which reports whether it has the stream.
-func (d *daemon) sealing(stream string, ask func(*seal.Sealer) (any, bool)) (answer any, err error) {
+// sealing calls the sealer; call returns false if the sealer does not have the stream.
+func (d *daemon) sealing(stream string, call func(*seal.Sealer) (any, bool)) (answer any, err error) {
 	s := d.storage.Load()
 	switch {
 	case !d.cfg.hasStream(stream):
@@ -55,7 +55,7 @@ func (d *daemon) sealing(stream string, ask func(*seal.Sealer) (any, bool)) (ans
 	case s == nil:
 		return nil, errNotReady
 	}
-	answer, ok := ask(s.sealer)
+	answer, ok := call(s.sealer)
 	if !ok {
 		return nil, fmt.Errorf("%w: stream %q has storage %s, and only buckets can be packed", errNoBuckets, stream, d.cfg.stream(stream).Storage)
 	}

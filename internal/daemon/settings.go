@@ -20,7 +20,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Settings are all settings of `brim serve`, checked.
+// Settings are the checked settings of `brim serve`.
 type Settings struct {
 	MongoURI     string // given directly or in a file
 	MongoURIFile string // empty: not given in a file
@@ -31,7 +31,7 @@ type Settings struct {
 	MongodCache     string
 	MongodPort      int
 	MongodCacheSize int64 // bytes; 0: mongod's choice
-	MongodAuth      SwitchPosition
+	MongodAuth      OnOff
 
 	HTTPAddr, GRPCAddr, AdminAddr string
 	AdvertiseAddr                 string // empty: other daemons cannot ask this one
@@ -39,15 +39,15 @@ type Settings struct {
 	accessSettings
 
 	Default Stream   // its Name is --stream
-	Streams []Stream // all of them, the default one among them, by name
+	Streams []Stream // including the default one, sorted by name
 
 	MQTT          Subscription   // the defaults of subscriptions
-	Subscriptions []Subscription // by name
+	Subscriptions []Subscription // sorted by name
 
-	Journal           SwitchPosition
+	Journal           OnOff
 	JournalDir        string // empty: in DataDir
 	JournalMaxBytes   int64
-	JournalCorruption corruptionAnswer
+	JournalCorruption corruptionPolicy
 	IdempotencyWindow time.Duration
 	IdempotencyKeys   int
 
@@ -76,23 +76,23 @@ type Settings struct {
 	StopTimeout         time.Duration
 }
 
-// SwitchPosition is the value of a setting that is on or off.
-type SwitchPosition string
+// OnOff is the value of a setting that is on or off.
+type OnOff string
 
 const (
-	On  SwitchPosition = "on"
-	Off SwitchPosition = "off"
+	On  OnOff = "on"
+	Off OnOff = "off"
 )
 
-// corruptionAnswer is what to do with a damaged journal.
-type corruptionAnswer string
+// corruptionPolicy is what to do with a damaged journal.
+type corruptionPolicy string
 
 const (
-	refuse     corruptionAnswer = "refuse"     // do not start
-	quarantine corruptionAnswer = "quarantine" // set the damaged segment aside, save what can be read of it
+	refuse     corruptionPolicy = "refuse"     // do not start
+	quarantine corruptionPolicy = "quarantine" // keep a copy of the damaged segment, and store what can be read
 )
 
-// Stream is what can be set of one stream.
+// Stream has the settings of one stream.
 type Stream struct {
 	Name                 string
 	Storage              store.Storage
@@ -108,23 +108,22 @@ type Stream struct {
 	Compressor           store.Compressor
 	Retention            time.Duration
 	WriteConcern         store.WriteConcern
-	Fields               []string // that readings may have; none: any
-	OtherFields          fieldAnswer
+	Fields               []string // that readings may have; empty: any
+	OtherFields          fieldPolicy
 	SealAfter            time.Duration // 0: only on request
 	Duplicates           store.Duplicates
 	Rollup               time.Duration // 0: none
 	RollupRetention      time.Duration
-	View                 SwitchPosition
+	View                 OnOff
 	SilentAfter          time.Duration
 	Lookback             time.Duration
 }
 
-// A Setting is a flag, a variable and a key of the file, with a function that sets its
-// value.
+// A Setting is a flag, an environment variable and a key in the file.
 type Setting struct {
 	Name    string // of the flag; the variable is BRIM_ and the same in capitals
-	key     string // in the file, where it is not the name
-	Kind    string // what help shows in place of a value
+	key     string // in the file, if it is not the name
+	Kind    string // placeholder of the value in the help
 	Initial string // the default
 	Usage   string
 	secret  bool // never shown in full
@@ -133,7 +132,7 @@ type Setting struct {
 	set     func(text string) error
 }
 
-// Common reports whether it is among the settings that the short help shows.
+// Common reports whether the short help shows the setting.
 func (s Setting) Common() bool {
 	return slices.Contains([]string{
 		"mongo-uri", "database", "data-dir", "http-addr", "grpc-addr", "admin-addr", "access-file", "tls-cert", "tls-key",
@@ -157,7 +156,7 @@ func (s Setting) Variable() string {
 
 // All lists the settings in the order in which help and print show them.
 func (c *Settings) All() []Setting {
-	return slices.Concat(c.places(), c.listenerSettings.all(), c.accessSettings.all(), c.mongod(), c.Default.all(), c.journal(), c.promise(), c.limits(), c.MQTT.all(), c.queries(), c.process())
+	return slices.Concat(c.places(), c.listenerSettings.all(), c.accessSettings.all(), c.mongod(), c.Default.all(), c.journal(), c.acknowledgements(), c.limits(), c.MQTT.all(), c.queries(), c.process())
 }
 
 func (c *Settings) places() []Setting {
@@ -209,8 +208,7 @@ func (c *Settings) mongod() []Setting {
 	}
 }
 
-// all lists what a stream may set for itself; the top level has the same settings as
-// defaults of the streams.
+// all lists the settings of a stream. At the top level they are the defaults.
 func (s *Stream) all() []Setting {
 	return []Setting{
 		{
@@ -247,7 +245,7 @@ func (s *Stream) all() []Setting {
 			set: config.Choice(&s.Compressor, store.Snappy, store.Zstd, store.NoneCompressor),
 		},
 		{
-			// Up to what fits a TTL index, 68 years.
+			// A TTL index allows up to 68 years.
 			Name: "retention", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.Retention, time.Minute, 24_000*config.Day, true),
 			Usage: "age at which MongoDB removes readings; 0: never",
 		},
@@ -297,7 +295,7 @@ func (c *Settings) journal() []Setting {
 		{Name: "journal", Kind: "on|off", Initial: "on", set: config.Choice(&c.Journal, On, Off), Usage: "keep readings on disk until they are stored; off: accept only what MongoDB confirms at once"},
 		{Name: "journal-dir", Kind: "DIR", set: config.Text(&c.JournalDir, nil), Usage: "folder of the journal; empty: journal in --data-dir"},
 		{
-			// Below a mebibyte not even one request of the default size fits.
+			// One request of the default size needs more than 1 MiB.
 			Name: "journal-max-bytes", Kind: "SIZE", Initial: "4GiB", set: config.Size(&c.JournalMaxBytes, 1<<20, 1<<50, false),
 			Usage: "size of the journal; when it is full because MongoDB was away for long, requests get 503",
 		},
@@ -313,7 +311,7 @@ func (c *Settings) journal() []Setting {
 	}
 }
 
-func (c *Settings) promise() []Setting {
+func (c *Settings) acknowledgements() []Setting {
 	return []Setting{
 		{
 			Name: "ack", Kind: "LEVEL", Initial: string(telemetry.Journaled), Usage: "what an acknowledgement promises by default: journaled or stored; without a journal stored",
@@ -463,16 +461,16 @@ func (c *Settings) acks() []telemetry.Ack {
 	return []telemetry.Ack{telemetry.Stored}
 }
 
-// queueParts divides the memory for pending readings, given the memory limit. Up to a third holds those that were
-// just journaled, so that lanes which are writing need not read them from disk. The lanes
-// get the rest. Mostly both hold the same.
+// queueParts divides the memory for pending readings, given the memory limit. Up to a third
+// is for readings that were just journaled, so that busy lanes need not read them from disk
+// later. The lanes get the rest. Usually both parts refer to the same readings.
 func (c *Settings) queueParts(limit uint64) (tail, lanes int64) {
 	all := c.queueBytes(limit)
 	tail = min(all/3, 16<<20)
 	return tail, all - tail
 }
 
-// policy says when updates of the stream are sent.
+// policy returns when updates of the stream are sent.
 func (s Stream) policy() queue.Policy {
 	p := queue.Policy{Interval: s.FlushInterval, Readings: s.MergeReadings, Max: s.FlushMax, Budget: s.FlushBudget}
 	if s.FlushBudget == 0 {
@@ -489,20 +487,19 @@ func (c *Settings) needsMongoDB() bool {
 	return slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Storage != store.Memory })
 }
 
-// listenerSettings are those of the three listeners beside their addresses.
+// listenerSettings are settings of the three listeners other than their addresses.
 type listenerSettings struct {
 	TLSCert, TLSKey, TLSClientCA string // files; empty: without
 	TLSPeerCA                    string // file; empty: the system's authorities
-	TLSRequireClientCert         SwitchPosition
-	AllowUnauthenticated         SwitchPosition
+	TLSRequireClientCert         OnOff
+	AllowUnauthenticated         OnOff
 
 	MaxConnections           int // of each listener for readings
 	MaxConnectionsPerAddress int // 0: most of them
 }
 
-// An idle connection takes 7 KiB of memory without TLS and 50 KiB with it, so 4096 of a
-// listener take 28 to 200 MiB; with both listeners full that is 8192 open files, where
-// systemd and most shells allow 524,288.
+// An idle connection takes 7 KiB of memory without TLS and 50 KiB with TLS, so 4096 take 28 to
+// 200 MiB. Two full listeners have 8192 open files; systemd and most shells allow 524,288.
 const defaultMaxConnections = "4096"
 
 func (c *listenerSettings) all() []Setting {
@@ -539,7 +536,7 @@ func (c *listenerSettings) all() []Setting {
 	}
 }
 
-// checkListeners checks what no setting can check alone.
+// checkListeners checks the settings of listeners against each other.
 func (c *listenerSettings) checkListeners() error {
 	switch {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
@@ -594,15 +591,15 @@ func (d *daemon) openGuard() (*access.Guard, error) {
 	return access.Open(access.Config{Path: c.AccessFile, Default: c.Quota, Logger: d.log, Registerer: d.registry, TLS: d.tls})
 }
 
-// fieldAnswer is what to do with a reading with fields that its stream does not allow.
-type fieldAnswer string
+// fieldPolicy is what to do with a reading that has fields which its stream does not allow.
+type fieldPolicy string
 
 const (
-	refuseReading fieldAnswer = "refuse" // the reading is refused
-	dropField     fieldAnswer = "drop"   // it is accepted without them
+	refuseReading fieldPolicy = "refuse" // the reading is refused
+	dropField     fieldPolicy = "drop"   // it is accepted without them
 )
 
-// writeConcern takes majority, or a number of members.
+// writeConcern parses majority, or a number of members.
 func writeConcern(place *store.WriteConcern) func(string) error {
 	return func(s string) error {
 		if s == store.MajorityName {
@@ -618,17 +615,17 @@ func writeConcern(place *store.WriteConcern) func(string) error {
 	}
 }
 
-// writeJournal takes on and off.
+// writeJournal parses on and off.
 func writeJournal(place *store.WriteConcern) func(string) error {
 	return func(s string) error {
-		var position SwitchPosition
+		var position OnOff
 		err := config.Choice(&position, On, Off)(s)
 		place.Unjournaled = position == Off
 		return err
 	}
 }
 
-// fieldNames takes names with commas between them.
+// fieldNames parses comma-separated names.
 func fieldNames(place *[]string) func(string) error {
 	return func(s string) error {
 		*place = nil
@@ -662,11 +659,11 @@ func NotEmpty(s string) error {
 	return nil
 }
 
-// maxStreamName leaves room for the database in MongoDB's 255 bytes of a namespace.
+// maxStreamName leaves space for the database in a namespace of MongoDB, which has 255 bytes.
 const maxStreamName = 64
 
-// checkStreamName checks a name that is a URL path segment, a label of metrics and a
-// collection, and needs no quoting anywhere.
+// checkStreamName checks a name that is used without quoting as a URL path segment, a metric
+// label and a collection.
 func checkStreamName(name string) error {
 	safe := func(c rune) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '-' }
 	switch {
@@ -689,7 +686,8 @@ func checkDatabase(name string) error {
 	return nil
 }
 
-// checkMongodCache refuses a size: the setting for that has a similar name.
+// checkMongodCache returns an error for a size, because the setting for that has a similar
+// name.
 func checkMongodCache(s string) error {
 	if _, err := humanize.ParseBytes(s); err == nil {
 		return fmt.Errorf("%q is a size, and this is the folder where an installed mongod is kept; the size of mongod's cache is mongod-cache-size (a folder of this name is ./%s)", s, s)

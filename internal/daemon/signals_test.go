@@ -20,8 +20,8 @@ func TestRepeatedSignalCountsOnce(t *testing.T) {
 		hard   bool
 	}{
 		"the same at once":    {syscall.SIGTERM, 0, false},
-		"the same soon":       {syscall.SIGTERM, oneSignal - time.Millisecond, false},
-		"the same later":      {syscall.SIGTERM, oneSignal, true},
+		"the same soon":       {syscall.SIGTERM, repeatWindow - time.Millisecond, false},
+		"the same later":      {syscall.SIGTERM, repeatWindow, true},
 		"another one at once": {syscall.SIGINT, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/generation"
 )
 
-// parts returns which parts of the daemon are ready. With a journal on disk, MongoDB and
-// what depends on it are optional.
+// parts returns which parts of the daemon are ready. With a journal on disk, MongoDB and the
+// parts that depend on it are optional.
 func (d *daemon) parts() []console.Part {
 	j, s := d.journal.Load(), d.storage.Load()
 	parts := []console.Part{part("daemon", d.phase(j != nil))}
@@ -68,7 +68,7 @@ func (d *daemon) phase(opened bool) error {
 
 var errDraining = errors.New("the daemon is stopping")
 
-// Status is what GET /status shows.
+// Status is the answer to GET /status.
 type Status struct {
 	Version       string          `json:"version"`
 	Revision      string          `json:"revision,omitempty"`
@@ -91,7 +91,7 @@ type Addresses struct {
 	HTTP  string `json:"http"`
 	GRPC  string `json:"grpc"`
 	Admin string `json:"admin"`
-	TLS   bool   `json:"tls,omitempty"` // which all of them speak
+	TLS   bool   `json:"tls,omitempty"` // on all of them
 }
 
 type availability struct {
@@ -104,12 +104,12 @@ type EmbeddedStatus struct {
 	Running  bool   `json:"running"`
 	Version  string `json:"version"`
 	URI      string `json:"uri"`            // secrets masked
-	URIFile  string `json:"uri_file"`       // path of the file with the whole one, of this user alone
-	Auth     bool   `json:"authentication"` // it asks for passwords
+	URIFile  string `json:"uri_file"`       // path of the file with the complete URI, which only this user can read
+	Auth     bool   `json:"authentication"` // it requires a password
 	Pid      int    `json:"pid"`            // 0 while it is down
 	Restarts int    `json:"restarts"`
 
-	OtherUsers []string `json:"other_users,omitempty"` // that are not the daemon's, at most 20
+	OtherUsers []string `json:"other_users,omitempty"` // MongoDB users that the daemon did not create, at most 20
 }
 
 // StreamStatus is the state of one stream.

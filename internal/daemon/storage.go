@@ -29,29 +29,30 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A streamStore stores one stream.
+// A streamStore is the store of one stream.
 type streamStore interface {
 	queue.Store
 	read.Source
 	// Prepare creates the collection, or checks that the existing one fits the stream. A
 	// *store.MismatchError or *store.ConcernError is final; other errors may pass.
 	Prepare(ctx context.Context) error
-	// Stands returns nil while the collection that was prepared has the stream's name,
-	// and else store.ErrNotPrepared. Without one nothing is written.
+	// Stands returns nil if the prepared collection still exists under the stream's name, and
+	// store.ErrNotPrepared if it was dropped or replaced. Then nothing is written until
+	// Prepare.
 	Stands(ctx context.Context) error
 }
 
 // storage is the queue with the stores behind it.
 type storage struct {
-	conn   *store.Connection // nil where no stream needs MongoDB
+	conn   *store.Connection // nil if no stream needs MongoDB
 	stores map[string]streamStore
 	queue  *queue.Queue
 	log    *slog.Logger
-	// unapplied is what the journal held at the start.
+	// unapplied describes the readings in the journal at the start.
 	unapplied []journal.Unapplied
 	sessions  func() []string // see claim.Config
 
-	claims *claim.Claims // likewise
+	claims *claim.Claims // nil if no stream needs MongoDB
 	peers  *peers.Peers  // likewise
 
 	catalog   *catalog.Catalog // likewise
@@ -68,10 +69,9 @@ type storage struct {
 
 var errUnprepared = errors.New("its collection has not been checked yet")
 
-// openStorage connects the stores and the queue, whose lanes start when their stream is
-// prepared. MongoDB may be away; uri is empty where no stream needs it.
-//
-// With retarget, readings that an earlier process accepted are stored as those of this one.
+// openStorage creates the stores and the queue. The lanes of a stream start when it is
+// prepared. MongoDB may be unavailable; uri is empty if no stream needs it. With retarget,
+// readings that an earlier process accepted are stored like those of this one.
 func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *storage, err error) {
 	c := &d.cfg.Settings
 	s := &storage{
@@ -141,7 +141,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 	return s, nil
 }
 
-// queueStream returns a stream as the queue has it.
+// queueStream returns the queue's configuration of a stream.
 func (s *storage) queueStream(stream Stream) queue.Stream {
 	h := s.stores[stream.Name]
 	out := queue.Stream{
@@ -155,10 +155,10 @@ func (s *storage) queueStream(stream Stream) queue.Stream {
 	return out
 }
 
-// ingestLag is how late updates are when sealing slows down.
+// ingestLag is how late updates must be for sealing to slow down.
 const ingestLag = 10 // seconds
 
-// newSealer returns what seals the bucket streams.
+// newSealer returns the sealer of the bucket streams.
 func (d *daemon) newSealer(s *storage) *seal.Sealer {
 	streams := make(map[string]seal.Stream)
 	for _, stream := range d.cfg.Streams {
@@ -246,7 +246,8 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 	}
 }
 
-// earlier returns how earlier processes meant to store what the journal holds, by session.
+// earlier returns, by session, how earlier processes would have stored the stream's readings in
+// the journal.
 func (s *storage) earlier(stream string) map[string]generation.Target {
 	out := make(map[string]generation.Target)
 	for _, u := range s.unapplied {
@@ -276,15 +277,15 @@ func (s *storage) targetOf(stream, session string) string {
 	return ""
 }
 
-// Between two attempts to prepare a stream, and for one.
+// The pause between two attempts to prepare a stream, and the timeout of one.
 const (
 	firstPause     = 200 * time.Millisecond
 	lastPause      = 5 * time.Second
 	prepareTimeout = 10 * time.Second
 )
 
-// prepare prepares all streams, retrying while MongoDB is away. It returns nil when they
-// are prepared or ctx ends, and an error if a stream can never be.
+// prepare prepares all streams, and retries while MongoDB is unavailable. It returns nil when
+// they are prepared or ctx ends, and an error if a stream can never be prepared.
 func (s *storage) prepare(ctx context.Context) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		waits, err := s.prepareOnce(ctx)
@@ -294,10 +295,10 @@ func (s *storage) prepare(ctx context.Context) error {
 	}
 }
 
-// prepareOnce tries every stream that was never ready.
+// prepareOnce makes one attempt for every stream that was not prepared yet.
 func (s *storage) prepareOnce(ctx context.Context) (waits bool, err error) {
 	for name := range s.stores {
-		if s.begun(name) {
+		if s.preparedOnce(name) {
 			continue
 		}
 		err := s.prepareStream(ctx, name)
@@ -329,12 +330,12 @@ func (s *storage) prepareClaimed(ctx context.Context, h streamStore) error {
 	return h.Prepare(ctx)
 }
 
-// standsEvery is how often the streams' collections are checked to be those that were
-// prepared. They are also checked as soon as MongoDB refuses a write to another
-// collection, and when MongoDB comes back.
+// standsEvery is how often watch checks that the streams' collections were not dropped or
+// replaced. It also does so as soon as MongoDB refuses a write for that reason, and when
+// MongoDB becomes available again.
 const standsEvery = 2 * time.Second
 
-// watch prepares streams again whose collections were dropped or replaced, until ctx ends.
+// watch prepares streams again if their collections were dropped or replaced, until ctx ends.
 func (s *storage) watch(ctx context.Context) {
 	timer := time.NewTimer(standsEvery)
 	defer timer.Stop()
@@ -355,13 +356,13 @@ func (s *storage) watch(ctx context.Context) {
 	}
 }
 
-// stands checks every stream that was prepared once, and prepares it again if its
-// collection is gone. It reports whether all are prepared; a stream whose server does
-// not answer counts as such.
+// stands checks every stream that was prepared before, and prepares it again if its collection
+// is gone. It reports whether all are prepared; streams are skipped while MongoDB is
+// unavailable.
 func (s *storage) stands(ctx context.Context) bool {
 	all := true
 	for name, st := range s.stores {
-		if !s.begun(name) || s.readable(name) != nil {
+		if !s.preparedOnce(name) || s.readable(name) != nil {
 			continue
 		}
 		asked, cancel := context.WithTimeout(ctx, prepareTimeout)
@@ -376,7 +377,7 @@ func (s *storage) stands(ctx context.Context) bool {
 	return all
 }
 
-// recheckAll makes watch check the collections at once.
+// recheckAll makes watch check the collections immediately.
 func (s *storage) recheckAll() {
 	select {
 	case s.recheck <- struct{}{}:
@@ -384,8 +385,8 @@ func (s *storage) recheckAll() {
 	}
 }
 
-// begun reports whether the stream was prepared once.
-func (s *storage) begun(stream string) bool {
+// preparedOnce reports whether the stream was ever prepared.
+func (s *storage) preparedOnce(stream string) bool {
 	select {
 	case <-s.ready[stream]:
 		return true
@@ -399,21 +400,21 @@ func (s *storage) note(stream string, err error) {
 	s.mu.Lock()
 	before := s.prepared[stream]
 	if before != nil && errors.Is(err, store.ErrNotPrepared) {
-		err = before // which says why
+		err = before // it has the reason
 	}
 	s.prepared[stream] = err
 	s.mu.Unlock()
 	switch {
 	case err == nil && before == nil:
 	case err == nil:
-		if !s.begun(stream) {
+		if !s.preparedOnce(stream) {
 			close(s.ready[stream])
 		}
 		s.log.Info("stream is ready", "stream", stream)
 	case before == nil:
 		s.log.Warn("the stream's collection was dropped or replaced; its readings wait until one is prepared", "stream", stream)
 	case final(err):
-		if s.begun(stream) && err.Error() != before.Error() { // otherwise the start fails with it, or it was logged before
+		if s.preparedOnce(stream) && err.Error() != before.Error() { // otherwise the start fails with it, or it was logged before
 			s.log.Error("the stream's collection cannot take its readings; they wait", "stream", stream, "err", err)
 		}
 	case errors.Is(before, errUnprepared), errors.Is(before, store.ErrNotPrepared):
@@ -421,7 +422,7 @@ func (s *storage) note(stream string, err error) {
 	}
 }
 
-// reason returns why a stream cannot store readings, nil if it can.
+// reason returns why a stream cannot store readings; nil: it can.
 func (s *storage) reason(stream string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -442,7 +443,7 @@ func (s *storage) admit(stream string) error {
 	return nil
 }
 
-// available returns why MongoDB cannot be used now, nil if it can be or is not needed.
+// available returns why MongoDB cannot be used now; nil: it can, or is not needed.
 func (s *storage) available() error {
 	if s.conn == nil {
 		return nil
@@ -465,7 +466,7 @@ func (s *storage) readable(stream string) error {
 	return s.available()
 }
 
-// up returns a context that ends if the stream's database goes away.
+// up returns a context that ends when the stream's database becomes unavailable.
 func (s *storage) up(stream string) context.Context {
 	if inMemory(s.stores[stream]) || s.conn == nil {
 		return context.Background()
@@ -488,7 +489,7 @@ func (s *storage) keepClaims(ctx context.Context) {
 	}
 }
 
-// disconnect also releases the claims, since nothing is written any more.
+// disconnect releases the claims and closes the connection. Nothing is written any more.
 func (s *storage) disconnect(ctx context.Context) error {
 	if s.conn == nil {
 		return nil
@@ -499,7 +500,8 @@ func (s *storage) disconnect(ctx context.Context) error {
 	return s.conn.Close(ctx)
 }
 
-// watchStaleness recalls the sensors of each stream once it is prepared.
+// watchStaleness runs the detection of silent sensors. It loads the sensors of a stream when
+// the stream is prepared.
 func (s *storage) watchStaleness(ctx context.Context) {
 	s.staleness.Run(ctx, func(ctx context.Context, stream string) iter.Seq2[telemetry.SensorSeen, error] {
 		return func(yield func(telemetry.SensorSeen, error) bool) {
@@ -521,7 +523,8 @@ func (s *storage) duplicatesOf(stream string) store.Duplicates {
 	return known
 }
 
-// A watchedSource is a stream's store; deleted sensors are no longer expected.
+// A watchedSource is a stream's store. It removes deleted sensors from the detection of silent
+// ones.
 type watchedSource struct {
 	read.Source
 

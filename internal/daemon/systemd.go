@@ -15,40 +15,41 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon/console"
 )
 
-// A supervisor is the service manager that has started the daemon and expects
-// notifications, as systemd does of a unit with Type=notify:
+// A supervisor notifies the service manager that started the daemon, as systemd expects of a
+// unit with Type=notify:
 //
 //	start ─▶ EXTEND_TIMEOUT_USEC … ─▶ accepts readings: READY=1 ─▶ WATCHDOG=1 … ─▶ stop: STOPPING=1
 //	                                      SIGHUP: RELOADING=1 ─▶ READY=1
 //
-// With each beat goes a STATUS, the line that `systemctl status` shows. The methods of a
-// nil supervisor do nothing.
+// Each beat includes a STATUS, the line that `systemctl status` shows. The methods of a nil
+// supervisor do nothing.
 type supervisor struct {
 	parts    func() []console.Part // as /readyz shows them
 	config   func() ConfigStatus
 	notify   func(state string) error
 	log      *slog.Logger
-	every    time.Duration // from one beat to the next
+	every    time.Duration // between two beats
 	watchdog bool          // the daemon is killed if its beats stop
 
-	order    sync.Mutex  // no beat of the start is sent after READY
-	ready    atomic.Bool // READY was sent
-	stopping atomic.Bool
-	deaf     atomic.Bool // sending failed, which is logged once
+	order        sync.Mutex  // no beat of the start is sent after READY
+	ready        atomic.Bool // READY was sent
+	stopping     atomic.Bool
+	notifyFailed atomic.Bool // sending failed, which is logged once
 }
 
 const (
-	// beatEvery is how old a status may become.
+	// beatEvery is the maximum age of a status.
 	beatEvery = 5 * time.Second
-	// startsLonger is how much time each beat of a start asks for: on a busy
-	// machine some beats come late.
-	startsLonger = 6 * beatEvery
-	// stopsLonger is how long a stop may go on after --stop-timeout before the process is
-	// killed.
-	stopsLonger = 10 * time.Second
+	// startExtension is the timeout that each beat of a start requests. It is longer than
+	// beatEvery, because beats may be late on a busy machine.
+	startExtension = 6 * beatEvery
+	// stopExtension is the time after --stop-timeout until the service manager kills the
+	// process.
+	stopExtension = 10 * time.Second
 )
 
-// newSupervisor returns the supervisor named by the environment, nil if there is none.
+// newSupervisor returns a supervisor for the service manager in the environment; nil if there is
+// none.
 func newSupervisor(d *daemon, env []string) *supervisor {
 	if config.LookupEnv(env, "NOTIFY_SOCKET") == "" {
 		return nil
@@ -67,8 +68,8 @@ func newSupervisor(d *daemon, env []string) *supervisor {
 	return s
 }
 
-// start sends beats until ended is called, which waits for the last one.
-func (s *supervisor) start() (ended func()) {
+// start sends beats until end is called, which waits for the last one.
+func (s *supervisor) start() (end func()) {
 	if s == nil {
 		return func() {}
 	}
@@ -88,25 +89,25 @@ func (s *supervisor) run(ctx context.Context) {
 	}
 }
 
-// beat reports that the daemon is alive. It is if it can list its parts: that takes the
-// locks of the journal and of every store, so if one of them is never released the beats
-// stop. It waits neither for MongoDB nor for the disk, since a restart would fix neither;
-// but a file system that hangs when asked for its free space holds the journal's lock.
+// beat reports that the daemon is alive. Listing the parts takes the locks of the journal and
+// of every store, so the beats stop if one of them is never released. It waits neither for
+// MongoDB nor for the disk, since a restart would fix neither, with one exception: a file
+// system that hangs when it is asked for its free space blocks the journal's lock.
 func (s *supervisor) beat() {
 	states := []string{s.status()}
 	if s.watchdog {
 		states = append(states, sdnotify.SdNotifyWatchdog)
 	}
-	s.order.Lock() // only now: listing the parts may hang
+	s.order.Lock() // not before, since listing the parts may hang
 	defer s.order.Unlock()
 	if !s.ready.Load() && !s.stopping.Load() {
-		states = append(states, longer(startsLonger))
+		states = append(states, extendTimeout(startExtension))
 	}
 	s.send(states...)
 }
 
-// acceptsReadings reports that the daemon is ready.
-func (s *supervisor) acceptsReadings() {
+// reportReady reports that the daemon is ready.
+func (s *supervisor) reportReady() {
 	if s == nil || s.ready.Load() {
 		return
 	}
@@ -117,9 +118,9 @@ func (s *supervisor) acceptsReadings() {
 	s.send(sdnotify.SdNotifyReady, status)
 }
 
-// reloads reports that the daemon reloads its configuration; done reports the end. A
-// daemon that was not ready before does not become ready by it.
-func (s *supervisor) reloads() (done func()) {
+// reportReloading reports that the daemon reloads its configuration, and done that it has. It
+// reports nothing if the daemon is not ready.
+func (s *supervisor) reportReloading() (done func()) {
 	if s == nil || !s.ready.Load() || s.stopping.Load() {
 		return func() {}
 	}
@@ -127,29 +128,31 @@ func (s *supervisor) reloads() (done func()) {
 	return func() { s.send(sdnotify.SdNotifyReady, s.status()) }
 }
 
-// stops reports that the daemon stops, and that it may take this long and a little more.
-func (s *supervisor) stops(within time.Duration) {
+// reportStopping reports that the daemon is stopping, and how long that may take.
+func (s *supervisor) reportStopping(within time.Duration) {
 	if s == nil {
 		return
 	}
 	s.stopping.Store(true)
-	s.send(sdnotify.SdNotifyStopping, longer(within+stopsLonger), s.status())
+	s.send(sdnotify.SdNotifyStopping, extendTimeout(within+stopExtension), s.status())
 }
 
-// longer requests more time than the supervisor allows by default.
-func longer(d time.Duration) string { return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds()) }
+// extendTimeout returns a request for more time than the service manager's default.
+func extendTimeout(d time.Duration) string {
+	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())
+}
 
-// status is the line for people.
+// status returns the STATUS line.
 func (s *supervisor) status() string {
-	text := inWords(s.parts())
+	text := summary(s.parts())
 	if c := s.config(); c.Outcome == reloadRefused {
 		text += "; the reloaded configuration is invalid, the previous one stays in force"
 	}
 	return "STATUS=" + strings.ReplaceAll(text, "\n", " ")
 }
 
-// inWords is what /readyz answers, in one line.
-func inWords(parts []console.Part) string {
+// summary returns the answer of /readyz as one line.
+func summary(parts []console.Part) string {
 	var wrong, waits []string
 	for _, p := range parts {
 		switch {
@@ -170,11 +173,11 @@ func inWords(parts []console.Part) string {
 	}
 }
 
-// send sends several states at once. A failure is no reason to end: the supervisor ends
-// the daemon itself if it misses the beats.
+// send sends several states at once. An error is only logged: if beats are missing, the service
+// manager ends the daemon.
 func (s *supervisor) send(states ...string) {
 	err := s.notify(strings.Join(states, "\n"))
-	if err != nil && !s.deaf.Swap(true) {
+	if err != nil && !s.notifyFailed.Swap(true) {
 		s.log.Warn("cannot notify the service manager", "err", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Version says what was built, as far as it is known.
+// Version describes the build.
 type Version struct {
 	Version  string `json:"version"`        // of the release or the module, "(devel)" outside a checkout
 	Revision string `json:"revision"`       // of the checkout, with "+dirty" if it had changes; may be empty
@@ -18,8 +18,8 @@ type Version struct {
 	Platform string `json:"platform"`
 }
 
-// VersionOf reads the stamp that the linker put in; without one the Go toolchain
-// tells what it has noted of the checkout.
+// VersionOf parses the stamp that the linker sets. Without a stamp it uses the build information
+// of the Go toolchain.
 func VersionOf(stamp string) Version {
 	v := Version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if parts := strings.Fields(stamp); len(parts) == 3 {
@@ -61,7 +61,7 @@ func (v Version) Collector() prometheus.Collector {
 	return info
 }
 
-// Line is the version for people; what is not known is left out.
+// Line returns the version as one line. It omits what is unknown.
 func (v Version) Line() string {
 	parts := []string{"brim", v.Version}
 	for _, known := range []string{v.Revision, v.Date} {

@@ -9,7 +9,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Codes that InfluxDB clients know. Our own codes are more precise.
+// Error codes that InfluxDB clients know. Brim's own codes are more precise.
 const (
 	codeInfluxUnauthorized = "unauthorized"
 	codeInfluxForbidden    = "forbidden"
@@ -27,18 +27,18 @@ func (srv *Server) identify(c access.Credentials, scopes ...access.Scope) (*acce
 
 // identifyRequest is identify for a request over HTTP.
 func (srv *Server) identifyRequest(r *http.Request, scopes ...access.Scope) (*access.Identity, error) {
-	var shown access.Credentials
+	var credentials access.Credentials
 	if srv.config.Guard != nil {
-		shown = access.OfRequest(r)
+		credentials = access.OfRequest(r)
 	}
-	return srv.identify(shown, scopes...)
+	return srv.identify(credentials, scopes...)
 }
 
-// guarded wraps a handler for clients that have one of the scopes.
+// guarded wraps a handler that requires one of the scopes.
 func (srv *Server) guarded(next http.Handler, scopes ...access.Scope) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := srv.identifyRequest(r, scopes...); err != nil {
-			srv.config.Guard.Hold(r.Context(), err)
+			srv.config.Guard.DelayRefusal(r.Context(), err)
 			srv.WriteProblem(w, err)
 			return
 		}
@@ -46,7 +46,7 @@ func (srv *Server) guarded(next http.Handler, scopes ...access.Scope) http.Handl
 	})
 }
 
-// allowSensor refuses a sensor that the sender may not send for.
+// allowSensor refuses a sensor that the sender has no access to.
 func (in *intake) allowSensor(sensor string) *telemetry.Refusal {
 	if in.who.Allows(sensor) {
 		return nil
@@ -55,8 +55,8 @@ func (in *intake) allowSensor(sensor string) *telemetry.Refusal {
 		in.who.Name, telemetry.Quote([]byte(sensor)), telemetry.Quote([]byte(in.who.Prefix())))
 }
 
-// admit subtracts the readings from their sender's quota. Only the journal knows whether
-// a request is a repetition, so a repetition is charged too, and refunded later.
+// admit charges the readings to the sender's quota. Only the journal knows whether a request
+// is a repetition, so a repetition is charged too, and refunded later.
 func (in *intake) admit(b *batch.Batch) error {
 	return in.who.Admit(b.Len(), func(yield func(string) bool) {
 		for i := range b.SeriesLen() {
@@ -67,16 +67,16 @@ func (in *intake) admit(b *batch.Batch) error {
 	})
 }
 
-// challenge says how to authenticate, in an answer to an unauthenticated client.
+// challenge adds how to authenticate to an answer to an unauthenticated client.
 func challenge(h http.Header, e *telemetry.Error) {
 	if e.Kind == telemetry.Unauthenticated {
 		access.Challenge(h)
 	}
 }
 
-// influxWords returns the code of an error as InfluxDB clients expect it, and the
-// message, which begins with our own code if the two differ.
-func influxWords(e *telemetry.Error) (code, message string) {
+// influxError returns the code of an error as InfluxDB clients expect it, and the message,
+// which begins with Brim's own code if the two differ.
+func influxError(e *telemetry.Error) (code, message string) {
 	switch e.Kind {
 	case telemetry.Unauthenticated:
 		return codeInfluxUnauthorized, e.Code + ": " + e.Message
@@ -87,10 +87,10 @@ func influxWords(e *telemetry.Error) (code, message string) {
 	}
 }
 
-// stillMay returns an error if the client of a call may no longer write: a stream may
-// last longer than the client's access.
-func (srv *Server) stillMay(ctx context.Context) error {
-	if err := access.StillKnown(ctx); err != nil {
+// recheckAccess returns an error if the client of a call may no longer write. A WriteStream
+// may outlive the client's access.
+func (srv *Server) recheckAccess(ctx context.Context) error {
+	if err := access.Recheck(ctx); err != nil {
 		return err
 	}
 	return access.From(ctx).Require(access.Ingest)

@@ -27,20 +27,20 @@ import (
 //
 //	reserve ─▶ read ─▶ inflate ─▶ decode ─▶ free
 type payload struct {
-	server *Server
-	pacer  *pacer
-	lease  lease
-	coming *incoming // nil unless the payload is being read and holds a lease
-	data   []byte
-	room   *[]byte // from the pool; holds data
+	server   *Server
+	pacer    *pacer
+	lease    lease
+	transfer *transfer // nil unless the payload is being read and holds a lease
+	data     []byte
+	buffer   *[]byte // from the pool; holds data
 }
 
 const (
-	// firstBytes of a body are read before memory is reserved for it, because every
-	// connection may have just started a body.
+	// firstBytes of a body are read before memory is reserved for it. Otherwise every
+	// connection that has only begun a request would hold a lease.
 	firstBytes = 4 << 10
-	// chunkBytes is what a body of unknown length reserves first, and how much is read
-	// before the pace is checked.
+	// chunkBytes is how much a body of unknown length reserves first, and how much is read
+	// between two checks of the pace.
 	chunkBytes = 64 << 10
 	// freeInflation is the size to which a body may inflate at any ratio.
 	freeInflation = 1 << 20
@@ -49,9 +49,9 @@ const (
 	maxWindow = 8 << 20
 )
 
-// reserve waits for a lease of this cost.
+// reserve waits until the lease has this size.
 func (p *payload) reserve(ctx context.Context, cost int64) error {
-	p.arrived() // its pace does not matter while it waits here
+	p.endTransfer() // the sender is not slow while the daemon waits for memory
 	if p.lease.tryReach(cost) {
 		return nil
 	}
@@ -60,45 +60,45 @@ func (p *payload) reserve(ctx context.Context, cost int64) error {
 	return p.lease.reach(ctx, cost)
 }
 
-// comes notes that the payload is being read. Requests that wait for its memory may end
-// the read if it is slow.
-func (p *payload) comes() {
-	p.coming = &incoming{size: p.lease.size, since: time.Now(), end: p.pacer.giveUp}
-	p.server.budget.comes(p.coming)
+// beginTransfer notes that the payload is being read. Requests that wait for its memory may
+// abort the read if it is slow.
+func (p *payload) beginTransfer() {
+	p.transfer = &transfer{size: p.lease.size, since: time.Now(), abort: p.pacer.abort}
+	p.server.budget.addTransfer(p.transfer)
 }
 
-// arrived notes that the payload is complete, or no longer expected.
-func (p *payload) arrived() {
-	if p.coming != nil {
-		p.server.budget.gone(p.coming)
-		p.coming = nil
+// endTransfer notes that the payload is complete, or not being read any more.
+func (p *payload) endTransfer() {
+	if p.transfer != nil {
+		p.server.budget.removeTransfer(p.transfer)
+		p.transfer = nil
 	}
 }
 
-// grow makes room for this many bytes.
+// grow makes the buffer at least this large.
 func (p *payload) grow(size int64) {
-	if p.room != nil && int64(cap(*p.room)) >= size {
+	if p.buffer != nil && int64(cap(*p.buffer)) >= size {
 		return
 	}
-	room := p.server.rooms.get(size)
-	p.data = (*room)[:copy(*room, p.data)]
-	p.server.rooms.put(p.room)
-	p.room = room
+	buffer := p.server.buffers.get(size)
+	p.data = (*buffer)[:copy(*buffer, p.data)]
+	p.server.buffers.put(p.buffer)
+	p.buffer = buffer
 }
 
-// read reads until the data has this length, for which there is room, or src ends.
+// read reads until the data has this length, which the buffer must have, or src ends.
 func (p *payload) read(src io.Reader, length int64) error {
 	for have := int64(len(p.data)); have < length; {
-		n, err := src.Read((*p.room)[have:min(length, have+chunkBytes)])
+		n, err := src.Read((*p.buffer)[have:min(length, have+chunkBytes)])
 		have += int64(n)
-		p.data = (*p.room)[:have]
+		p.data = (*p.buffer)[:have]
 		if have == length && (err == nil || errors.Is(err, io.EOF)) || err != nil {
 			return err
 		}
-		p.pacer.came(have)
-		if p.coming != nil {
-			p.coming.came.Store(have)
-			if p.pacer.awaited.Load() { // after came, which may have moved the deadline of giveUp
+		p.pacer.received(have)
+		if p.transfer != nil {
+			p.transfer.received.Store(have)
+			if p.pacer.awaited.Load() { // checked last, because pacer.received may have moved the deadline that abort set
 				return os.ErrDeadlineExceeded
 			}
 		}
@@ -109,8 +109,8 @@ func (p *payload) read(src io.Reader, length int64) error {
 // free returns the memory of the data to the pool, but keeps the lease. It may be called
 // again.
 func (p *payload) free() {
-	p.server.rooms.put(p.room)
-	p.data, p.room = nil, nil
+	p.server.buffers.put(p.buffer)
+	p.data, p.buffer = nil, nil
 }
 
 // receive reads and inflates the body of the request.
@@ -129,12 +129,12 @@ func (x *exchange) receive() error {
 	}
 	x.pacer.begin()
 	err = p.readBody(x.r, encoding)
-	p.arrived()
+	p.endTransfer()
 	if err != nil {
 		return err
 	}
 	x.pacer.end()
-	p.lease.keep(srv.foreseen(encoding, int64(len(p.data))))
+	p.lease.keep(srv.estimateCost(encoding, int64(len(p.data))))
 	if encoding == "" {
 		return nil
 	}
@@ -173,18 +173,18 @@ func (p *payload) readBody(r *http.Request, encoding string) error {
 		default:
 			size, length = 2*have, limit
 		}
-		if err := p.reserve(r.Context(), p.server.foreseen(encoding, length)); err != nil {
+		if err := p.reserve(r.Context(), p.server.estimateCost(encoding, length)); err != nil {
 			p.pacer.end()
 			return err
 		}
 		if p.lease.size > 0 {
-			p.comes()
+			p.beginTransfer()
 		}
 	}
 }
 
-// foreseen estimates how much memory a body of this length will take.
-func (srv *Server) foreseen(encoding string, length int64) int64 {
+// estimateCost estimates how much memory a body of this length will take.
+func (srv *Server) estimateCost(encoding string, length int64) int64 {
 	inflated := min(srv.config.MaxInflatedBytes, usualRatio*length)
 	if encoding == "" {
 		return bodyCost(length, length)
@@ -192,7 +192,7 @@ func (srv *Server) foreseen(encoding string, length int64) int64 {
 	return min(srv.budget.most(), windowCost(encoding)+bodyCost(length, inflated))
 }
 
-// encoding returns the encoding of the body; empty: none.
+// encoding returns the content encoding of the body; empty: none.
 func (x *exchange) encoding() (string, error) {
 	name := strings.ToLower(strings.TrimSpace(strings.Join(x.r.Header["Content-Encoding"], ",")))
 	allowed := "gzip, zstd, identity"
@@ -212,7 +212,7 @@ func (x *exchange) encoding() (string, error) {
 		"Content-Encoding %s cannot be read; allowed: %s", telemetry.Quote([]byte(name)), allowed)
 }
 
-// windowCost is what a decompressor takes beside its input and output.
+// windowCost is the memory of a decompressor without its input and output.
 func windowCost(encoding string) int64 {
 	if encoding == "zstd" {
 		return zstdCost
@@ -263,7 +263,7 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 	window := windowCost(encoding)
 	// The largest buffer within the budget.
 	affordable := min(limit.most+1, (p.server.budget.most()-window-wireCost*length)/decodedCost)
-	size := min(roomSize(usualRatio/2*length), affordable, largestPooled)
+	size := min(bufferSize(usualRatio/2*length), affordable, largestPooled)
 	if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
 		return err
 	}
@@ -272,8 +272,8 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 		return err
 	}
 	defer func() { done(limit.out <= freeInflation) }()
-	out := p.server.rooms.get(size)
-	defer func() { p.server.rooms.put(out) }()
+	out := p.server.buffers.get(size)
+	defer func() { p.server.buffers.put(out) }()
 	for {
 		if limit.out >= largestPooled {
 			return p.inflateLarge(ctx, encoding, src, wire, limit)
@@ -283,9 +283,9 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 			if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
 				return err
 			}
-			grown := p.server.rooms.get(size)
+			grown := p.server.buffers.get(size)
 			copy(*grown, *out)
-			p.server.rooms.put(out)
+			p.server.buffers.put(out)
 			out = grown
 		}
 		n, err := src.Read((*out)[limit.out:])
@@ -296,7 +296,7 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 			return errInflated
 		case errors.Is(err, io.EOF):
 			p.data = (*out)[:limit.out]
-			p.room, out = out, p.room
+			p.buffer, out = out, p.buffer
 			return nil
 		case err != nil:
 			return err
@@ -324,14 +324,14 @@ func (p *payload) inflateSnappy(ctx context.Context, limit *inflation) error {
 	if err := p.lease.reach(ctx, bodyCost(len64(p.data), limit.out)); err != nil {
 		return err
 	}
-	out := p.server.rooms.get(limit.out)
-	defer func() { p.server.rooms.put(out) }()
+	out := p.server.buffers.get(limit.out)
+	defer func() { p.server.buffers.put(out) }()
 	content, err := snappy.Decode(*out, p.data)
 	if err != nil {
 		return err
 	}
 	p.data = content
-	p.room, out = out, p.room
+	p.buffer, out = out, p.buffer
 	return nil
 }
 
@@ -340,8 +340,8 @@ func len64(b []byte) int64 { return int64(len(b)) }
 // inflateLarge continues to inflate from src, but only counts, so that a bomb takes no
 // memory. Then it inflates all of the data again, into a buffer of the right size.
 func (p *payload) inflateLarge(ctx context.Context, encoding string, src io.Reader, wire *bytes.Reader, limit *inflation) error {
-	scratch := p.server.rooms.get(turnBytes)
-	defer p.server.rooms.put(scratch)
+	scratch := p.server.buffers.get(turnBytes)
+	defer p.server.buffers.put(scratch)
 	length := int64(len(p.data))
 	for more := true; more; runtime.Gosched() {
 		n, err := src.Read(*scratch)
@@ -360,20 +360,20 @@ func (p *payload) inflateLarge(ctx context.Context, encoding string, src io.Read
 		return err
 	}
 	defer done(false)
-	room := make([]byte, limit.out)
-	for at := 0; at < len(room); at += turnBytes {
-		if _, err := io.ReadFull(src, room[at:min(at+turnBytes, len(room))]); err != nil {
+	buffer := make([]byte, limit.out)
+	for at := 0; at < len(buffer); at += turnBytes {
+		if _, err := io.ReadFull(src, buffer[at:min(at+turnBytes, len(buffer))]); err != nil {
 			return err
 		}
 		runtime.Gosched()
 	}
-	p.server.rooms.put(p.room)
-	p.data, p.room = room, &room
+	p.server.buffers.put(p.buffer)
+	p.data, p.buffer = buffer, &buffer
 	return nil
 }
 
-// turnBytes is how much is inflated before yielding the processor. Otherwise other
-// goroutines would wait 10 ms, until the scheduler preempts this one.
+// turnBytes is how much is inflated before the goroutine yields the CPU. Otherwise others
+// would wait 10 ms, until the scheduler preempts it.
 const turnBytes = 64 << 10
 
 var errInflated = errors.New("inflated beyond the limit")
@@ -383,21 +383,20 @@ func errBodyTooLarge(limit int64) error {
 		"the body is larger than %d bytes (--max-body-bytes); nothing was accepted, send smaller requests or compress them", limit)
 }
 
-// A pace is how fast a body must come. Nothing is asked of it for a while; from
-// then on as much as the rate must have come for every second. Beyond a chunk it
-// holds room that others wait for, and must be heavyRate times as fast.
+// A pace is how fast a body must arrive: after the grace period, rate bytes must have arrived
+// for every second. After the first chunk the body holds memory that others may wait for,
+// and must arrive heavyRate times as fast.
 type pace struct {
 	grace time.Duration
 	rate  int64 // bytes a second; 0: any
 }
 
-// heavyRate is how many times faster the part of a body must come for which room
-// is reserved: 32 KiB/s with the default rate, so that 8 MiB take 6 minutes at
-// most, grace and first chunk included.
+// heavyRate is how many times faster a body must arrive after its first chunk: 32 KiB/s with
+// the default rate, so that 8 MiB take at most 6 minutes, including grace and first chunk.
 const heavyRate = 32
 
-// until returns when more must have come of a body that began to be read at
-// start, and of which length bytes have come.
+// until returns the deadline for more bytes of a body that is being read since start, when
+// length bytes have arrived.
 func (p pace) until(start time.Time, length int64) time.Time {
 	light, heavy := min(length, chunkBytes), max(0, length-chunkBytes)
 	return start.Add(p.grace + seconds(light, p.rate) + seconds(heavy, p.rate*heavyRate))
@@ -407,16 +406,16 @@ func seconds(bytes, rate int64) time.Duration {
 	return time.Duration(float64(bytes) / float64(rate) * float64(time.Second))
 }
 
-// A readDeadline is that of a connection, or of one call on it.
+// A readDeadline is a connection, or one call on it.
 type readDeadline interface{ SetReadDeadline(t time.Time) error }
 
-// A pacer holds one body to its pace, by the deadline of its connection.
+// A pacer enforces the pace of one body by the read deadline of its connection.
 type pacer struct {
 	pace    pace
 	control readDeadline // nil: the connection has no deadline
 	start   time.Time
-	set     time.Time   // deadline; zero: none
-	awaited atomic.Bool // others wait for the memory
+	set     time.Time   // current deadline; zero: none
+	awaited atomic.Bool // abort was called: others wait for the memory
 }
 
 // begin sets the first deadline.
@@ -429,9 +428,9 @@ func (p *pacer) begin() {
 	p.move(0)
 }
 
-// came moves the deadline, if that is worth it.
-func (p *pacer) came(length int64) {
-	const step = time.Second // of deadlines; to move one costs as much as to decode a reading
+// received moves the deadline, unless that would change little.
+func (p *pacer) received(length int64) {
+	const step = time.Second // moving a deadline costs as much as decoding a reading
 	if p.control != nil && p.pace.until(p.start, length).Sub(p.set) > min(step, p.pace.grace) {
 		p.move(length)
 	}
@@ -444,24 +443,24 @@ func (p *pacer) move(length int64) {
 	}
 }
 
-// end takes the deadline away: what comes behind the body is watched for as long
-// as its answer takes.
+// end removes the deadline, because net/http keeps reading from the connection while the
+// request is answered.
 func (p *pacer) end() {
 	if p.control != nil {
 		_ = p.control.SetReadDeadline(time.Time{}) // it could be set before
 	}
 }
 
-// giveUp aborts the body, because others wait for its memory. Any goroutine may
-// call it while the body is being received.
-func (p *pacer) giveUp() {
+// abort aborts reading the body, because others wait for its memory. Any goroutine may call
+// it while the body is being read.
+func (p *pacer) abort() {
 	p.awaited.Store(true)
 	if p.control != nil {
 		_ = p.control.SetReadDeadline(time.Unix(1, 0)) // it could be set before
 	}
 }
 
-// explain turns an error of reading a body into one for its sender.
+// explain turns an error of reading a body into one for the client.
 func (p *pacer) explain(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		if p.awaited.Load() {
@@ -541,14 +540,14 @@ func (p *inflaters) open(encoding string, src io.Reader) (inflated io.Reader, do
 	return r, done, nil
 }
 
-// A roomPool keeps buffers for payloads, in powers of two from firstBytes to
+// A bufferPool keeps buffers for payloads, in powers of two from firstBytes to
 // largestPooled.
-type roomPool struct{ pools [12]sync.Pool }
+type bufferPool struct{ pools [12]sync.Pool }
 
 const largestPooled = firstBytes << 11
 
-// roomSize returns the size of a buffer for n bytes.
-func roomSize(n int64) int64 {
+// bufferSize returns the size of a buffer for n bytes.
+func bufferSize(n int64) int64 {
 	if n > largestPooled {
 		return n
 	}
@@ -556,25 +555,25 @@ func roomSize(n int64) int64 {
 }
 
 // of returns the pool for buffers of this size.
-func (p *roomPool) of(size int64) *sync.Pool {
+func (p *bufferPool) of(size int64) *sync.Pool {
 	return &p.pools[bits.TrailingZeros64(uint64(size/firstBytes))]
 }
 
 // get returns a buffer of at least n bytes.
-func (p *roomPool) get(n int64) *[]byte {
-	size := roomSize(n)
+func (p *bufferPool) get(n int64) *[]byte {
+	size := bufferSize(n)
 	if size <= largestPooled {
-		if room, ok := p.of(size).Get().(*[]byte); ok {
-			return room
+		if buffer, ok := p.of(size).Get().(*[]byte); ok {
+			return buffer
 		}
 	}
-	room := make([]byte, size)
-	return &room
+	buffer := make([]byte, size)
+	return &buffer
 }
 
 // put returns a buffer, which may be nil.
-func (p *roomPool) put(room *[]byte) {
-	if room != nil && len(*room) <= largestPooled {
-		p.of(int64(len(*room))).Put(room)
+func (p *bufferPool) put(buffer *[]byte) {
+	if buffer != nil && len(*buffer) <= largestPooled {
+		p.of(int64(len(*buffer))).Put(buffer)
 	}
 }

@@ -20,24 +20,23 @@ import (
 //
 //	first bytes ─ lease ─ receive ─ inflate ─ decode ─ journal ─ release
 //
-// A request takes its lease before its body is read: for as much as it may come
-// to where its length is told, and for the longest body there may be where it is
-// not. Leases that small requests take have a share of their own, so that none of
-// them waits behind large ones; within a share the order is that of arrival.
+// A request takes its lease before its body is read. The size of the lease is estimated from
+// the length of the body, or from the longest allowed body if the length is unknown. Small
+// leases have their own share of the budget, so that they never wait behind large ones;
+// within a share, requests wait in the order of their arrival.
 //
-// A request may need more than was foreseen, as a body does that inflates far.
-// Requests that hold a part and wait for another could wait for each other for
-// ever, hence:
+// A request may need more than was estimated, for example if its body has a high compression
+// ratio. Requests that hold a lease while they wait for more could deadlock. Therefore:
 //
-//   - one lease at a time waits for more, in front of those that hold nothing;
-//   - the next one that would have to wait is refused at once, and gives back
-//     what it holds;
-//   - none may have more than the share.
+//   - one lease at a time waits for more, ahead of requests that hold nothing;
+//   - the next one that would have to wait is refused immediately, and releases its lease;
+//   - no lease may be larger than the share.
 //
-// So whatever the one waits for is held by requests that do not wait, and comes.
+// So all memory that the one waits for is held by requests that do not wait, and will be
+// released.
 //
-// Connections take their part before large requests do. They wait for nothing, and
-// thousands of them leave a small budget to one large request at a time.
+// The memory of connections is subtracted before large requests are served. Connections
+// never wait; thousands of them leave a small budget for only one large request at a time.
 type budget struct {
 	small, large share
 	wait         time.Duration
@@ -45,49 +44,48 @@ type budget struct {
 	moving       *semaphore.Weighted // bytes of small leases that wait to become large ones
 	refused      func(busyReason)
 
-	mu     sync.Mutex
-	coming map[*incoming]struct{}
+	mu        sync.Mutex
+	transfers map[*transfer]struct{}
 }
 
 const (
-	// smallLease is the greatest lease of the share for small requests: what a body
-	// of a chunk costs.
+	// smallLease is the largest lease in the share for small requests: the cost of a body of
+	// one chunk.
 	smallLease = (wireCost + decodedCost) * chunkBytes
-	// smallShare is the part of the budget that is theirs.
+	// smallShare: small requests have one eighth of the budget.
 	smallShare = 8
-	// MinBudget is the least budget: two of the greatest bodies by default.
+	// MinBudget is the smallest budget: two bodies of the default maximum size.
 	MinBudget = 64 << 20
 
-	// connectionBytes is what a connection takes on which a body is begun and does not
-	// come: buffers of net/http and its goroutine's stack.
+	// connectionBytes is the memory of a connection whose body does not arrive: buffers of
+	// net/http and the stack of its goroutine.
 	connectionBytes = 24 << 10
 
 	longestWait = 10 * time.Second
 )
 
-// A body costs what came of it, and twice what it inflates to: first it is there
-// beside its readings, which take about as much as the text, then the readings
-// beside their record in the journal and the commit that holds it.
+// A body costs its received length, plus twice its inflated length: at first the text and its
+// readings, which take about as much, then the readings, their journal record, and the commit
+// that holds the record.
 const (
 	wireCost    = 1
 	decodedCost = 2
-	batchCost   = 3 // of readings that are decoded
-	// zstdCost is a window of the greatest size, and what it is made from. gzip has
-	// 32 KiB.
+	batchCost   = 3 // of decoded readings
+	// zstdCost is the largest window and its input. gzip takes 32 KiB.
 	zstdCost = 2 * maxWindow
-	// usualRatio is what bodies inflate to, as far as can be foreseen: readings in
-	// JSON inflate 6 to 30 times. What goes beyond is taken when it comes.
+	// usualRatio is the estimated compression ratio: readings in JSON inflate 6 to 30 times.
+	// The lease is extended for bodies that inflate more.
 	usualRatio = 16
 )
 
-// LeastBudget is the smallest budget with which bodies of this length are taken.
+// LeastBudget is the smallest budget that accepts bodies of this length.
 func LeastBudget(maxBodyBytes int64) int64 {
 	return max(MinBudget, bodyCost(maxBodyBytes, maxBodyBytes)/(smallShare-1)*smallShare+smallShare)
 }
 
-// bodyCost is what a body takes of which so much came, and which inflates to so
-// much. The smallest cost nothing until their readings go to the journal: a connection
-// over HTTP/1 has one at a time, over HTTP/2 250.
+// bodyCost is the memory of a body with this length on the wire and inflated. The smallest
+// bodies cost nothing until their readings go to the journal: an HTTP/1 connection has one
+// at a time, and an HTTP/2 connection at most 250.
 func bodyCost(wire, inflated int64) int64 {
 	if wire <= firstBytes && inflated <= firstBytes {
 		return 0
@@ -97,14 +95,14 @@ func bodyCost(wire, inflated int64) int64 {
 
 var errBusy = errors.New("another request waits for more memory than was foreseen")
 
-// busyReason is why a request found no memory.
+// busyReason is why a request got no memory.
 type busyReason string
 
 const (
-	busyWait  busyReason = "wait"      // it waited in vain
-	busyGrow  busyReason = "grow"      // it needed more than was foreseen, while another one waited for that
+	busyWait  busyReason = "wait"      // it waited too long
+	busyGrow  busyReason = "grow"      // it needed more than was estimated, and another request was waiting for more
 	busyShare busyReason = "too_large" // it needs more than one request may have
-	busySlow  busyReason = "slow"      // its body came slowly while others waited
+	busySlow  busyReason = "slow"      // its body arrived slowly while others waited
 )
 
 func busyReasons() []busyReason { return []busyReason{busyWait, busyGrow, busyShare, busySlow} }
@@ -112,7 +110,7 @@ func busyReasons() []busyReason { return []busyReason{busyWait, busyGrow, busySh
 func newBudget(bytes int64, wait time.Duration, refused func(busyReason)) *budget {
 	small := bytes / smallShare
 	b := &budget{
-		wait: wait, refused: refused, coming: make(map[*incoming]struct{}),
+		wait: wait, refused: refused, transfers: make(map[*transfer]struct{}),
 		growing: semaphore.NewWeighted(1), moving: semaphore.NewWeighted(small / 2),
 	}
 	b.small.size, b.large.size = small, bytes-small
@@ -120,10 +118,10 @@ func newBudget(bytes int64, wait time.Duration, refused func(busyReason)) *budge
 	return b
 }
 
-// most is the greatest lease.
+// most returns the largest possible lease.
 func (b *budget) most() int64 { return b.large.size }
 
-// share returns the share that a lease of this size is part of.
+// share returns the share for a lease of this size.
 func (b *budget) share(n int64) *share {
 	if n <= smallLease {
 		return &b.small
@@ -134,14 +132,14 @@ func (b *budget) share(n int64) *share {
 // held returns how much is leased.
 func (b *budget) held() int64 { return b.small.held() + b.large.held() }
 
-// A lease is what one request holds of a budget, at first nothing. It is for one
-// goroutine at a time.
+// A lease is the part of a budget that one request holds, initially nothing. Only one
+// goroutine may use it at a time.
 type lease struct {
 	of   *budget
 	size int64
 }
 
-// reach waits until the lease has at least this size. An error is the request's.
+// reach waits until the lease has at least this size. The error is for the client.
 func (l *lease) reach(ctx context.Context, size int64) error {
 	if size <= l.size {
 		return nil
@@ -171,7 +169,7 @@ func (l *lease) reach(ctx context.Context, size int64) error {
 	return nil
 }
 
-// tryReach is reach without waiting. It does not extend a lease.
+// tryReach is reach without waiting. It does not extend an existing lease.
 func (l *lease) tryReach(size int64) bool {
 	if l.size >= size {
 		return true
@@ -186,7 +184,8 @@ func (l *lease) tryReach(size int64) bool {
 	return true
 }
 
-// take takes n bytes of a share for a lease that has some already, or none.
+// take takes n bytes of a share. has is how many bytes the lease has already; grows is true
+// if they are in the same share.
 func (b *budget) take(ctx context.Context, p *share, n, has int64, grows bool) (busyReason, error) {
 	if p.try(n, grows) {
 		return "", nil
@@ -204,8 +203,8 @@ func (b *budget) take(ctx context.Context, p *share, n, has int64, grows bool) (
 	return busyWait, b.await(ctx, p, n, grows)
 }
 
-// await waits in the queue of the share. Those that come slowly and hold what it waits
-// for do so for a second at most.
+// await waits in the queue of the share. When it is first in the queue, it aborts slow
+// transfers that hold the memory.
 func (b *budget) await(ctx context.Context, p *share, n int64, grows bool) error {
 	ctx, cancel := context.WithTimeout(ctx, b.wait)
 	defer cancel()
@@ -218,7 +217,7 @@ func (b *budget) await(ctx context.Context, p *share, n int64, grows bool) error
 			return nil
 		case <-tick.C:
 			if p.next(w) {
-				b.endSlow(p, n)
+				b.abortSlow(p, n)
 			}
 		case <-ctx.Done():
 			if p.leave(w) {
@@ -229,7 +228,7 @@ func (b *budget) await(ctx context.Context, p *share, n int64, grows bool) error
 	}
 }
 
-// keep gives back what the lease has beyond this size.
+// keep reduces the lease to this size.
 func (l *lease) keep(size int64) {
 	if size >= l.size {
 		return
@@ -243,7 +242,7 @@ func (l *lease) keep(size int64) {
 	}
 }
 
-// Release gives back all.
+// Release releases the whole lease.
 func (l *lease) Release() {
 	if l.size > 0 {
 		l.of.share(l.size).give(l.size)
@@ -251,7 +250,8 @@ func (l *lease) Release() {
 	}
 }
 
-// ReleaseAfter gives back all when done is closed; the lease itself is free at once.
+// ReleaseAfter releases the memory when done is closed. The lease itself is empty, and can be
+// reused, when ReleaseAfter returns.
 func (l *lease) ReleaseAfter(done <-chan struct{}) {
 	left := *l
 	l.size = 0
@@ -261,15 +261,15 @@ func (l *lease) ReleaseAfter(done <-chan struct{}) {
 	}()
 }
 
-// A share is memory that leases share, and those who wait for it. What is given
-// back is there until the garbage collector has run, which the process's memory
-// limit makes it do in time.
+// A share is a part of the budget, with the queue of requests that wait for it. Released
+// memory is in use until the garbage collector has run; the memory limit of the process
+// makes it run in time.
 type share struct {
 	mu      sync.Mutex
 	size    int64
 	free    int64
-	beside  func() int64 // held by others than leases, which cannot wait; nil: none
-	waiting list.List    // of *waiter, in the order in which they came, but for the one that grows, which is first
+	beside  func() int64 // bytes held by connections, which cannot wait; nil: none
+	waiting list.List    // of *waiter, in the order of arrival, except that one that grows is first
 }
 
 type waiter struct {
@@ -279,8 +279,7 @@ type waiter struct {
 	place   *list.Element
 }
 
-// try takes n bytes if that needs no wait: no other lease waits for them, except in
-// front of those that hold nothing.
+// try takes n bytes if they are free and, unless the lease grows, no other request waits.
 func (p *share) try(n int64, grows bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -291,8 +290,8 @@ func (p *share) try(n int64, grows bool) bool {
 	return true
 }
 
-// fits reports whether n bytes can be leased. What is held beside leases is not
-// waited for by the only lease, nor by one that grows: it may never come.
+// fits reports whether n bytes can be leased. The only lease, and one that grows, ignore the
+// memory of connections, which may never be released.
 func (p *share) fits(n int64, grows bool) bool {
 	if grows || p.free == p.size || p.beside == nil {
 		return p.free >= n
@@ -307,7 +306,7 @@ func (p *share) give(n int64) {
 	p.serve()
 }
 
-// serve grants what can be granted. It is called under the mutex.
+// serve grants leases to waiters as far as there is memory. The mutex must be held.
 func (p *share) serve() {
 	for w := p.first(); w != nil && p.fits(w.n, w.grows); w = p.first() {
 		p.waiting.Remove(w.place)
@@ -316,10 +315,10 @@ func (p *share) serve() {
 	}
 }
 
-// first returns who is served next, nil if none waits.
+// first returns the waiter that is served next; nil: none.
 func (p *share) first() *waiter {
 	if front := p.waiting.Front(); front != nil {
-		return front.Value.(*waiter) //nolint:forcetypeassert // there is nothing else
+		return front.Value.(*waiter) //nolint:forcetypeassert // the list has no other type
 	}
 	return nil
 }
@@ -337,7 +336,7 @@ func (p *share) enqueue(n int64, grows bool) *waiter {
 	return w
 }
 
-// leave ends a wait; false if it was granted.
+// leave ends a wait. It returns false if the lease was granted.
 func (p *share) leave(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -347,12 +346,12 @@ func (p *share) leave(w *waiter) bool {
 	default:
 	}
 	p.waiting.Remove(w.place)
-	p.serve() // those behind it
+	p.serve() // waiters behind it
 	return true
 }
 
-// next reports whether a waiter is the next to be served, after serving what can be:
-// connections may have ended.
+// next reports whether a waiter is the next to be served. It serves waiters first, because
+// connections may have been closed.
 func (p *share) next(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -370,50 +369,50 @@ func (p *share) held() int64 {
 	return held
 }
 
-// Bodies that come slowly keep their lease for minutes. While others wait they
-// must come slowRate fast, once they have had slowGrace: the slowest of those that
-// do not are ended, as many as it takes.
+// Bodies that arrive slowly keep their lease for minutes. While others wait, they must arrive
+// at slowRate after slowGrace. Of those that do not, the slowest are aborted, as many as
+// necessary.
 const (
 	slowRate  = 256 << 10 // bytes a second
 	slowGrace = time.Second
 	slowTick  = 250 * time.Millisecond
 )
 
-// An incoming is a body, or a message, that holds a lease and has not come whole.
-type incoming struct {
-	size  int64 // of its lease
-	since time.Time
-	came  atomic.Int64 // bytes until now
-	end   func()       // ends its coming; it must not call the budget
+// A transfer is a body, or a message, that is being received and holds a lease.
+type transfer struct {
+	size     int64 // of its lease
+	since    time.Time
+	received atomic.Int64 // bytes
+	abort    func()       // must not call the budget
 }
 
-// comes notes that a body comes; gone, that it has come, or never will: then its
-// end is not called any more.
-func (b *budget) comes(a *incoming) {
+// addTransfer notes that a body is being received.
+func (b *budget) addTransfer(a *transfer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.coming[a] = struct{}{}
+	b.transfers[a] = struct{}{}
 }
 
-func (b *budget) gone(a *incoming) {
+// removeTransfer notes that it is not any more. Its abort is not called from now on.
+func (b *budget) removeTransfer(a *transfer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.coming, a)
+	delete(b.transfers, a)
 }
 
-// endSlow ends the slowest bodies that hold n bytes of a share between them.
-func (b *budget) endSlow(p *share, n int64) {
+// abortSlow aborts the slowest bodies that together hold n bytes of a share.
+func (b *budget) abortSlow(p *share, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	type slow struct {
-		*incoming
+		*transfer
 
 		rate float64
 	}
 	var all []slow
-	for a := range b.coming {
+	for a := range b.transfers {
 		if age := time.Since(a.since); b.share(a.size) == p && age >= slowGrace {
-			if rate := float64(a.came.Load()) / age.Seconds(); rate < slowRate {
+			if rate := float64(a.received.Load()) / age.Seconds(); rate < slowRate {
 				all = append(all, slow{a, rate})
 			}
 		}
@@ -424,8 +423,8 @@ func (b *budget) endSlow(p *share, n int64) {
 			return
 		}
 		n -= s.size
-		delete(b.coming, s.incoming)
+		delete(b.transfers, s.transfer)
 		b.refused(busySlow)
-		s.end()
+		s.abort()
 	}
 }

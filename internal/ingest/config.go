@@ -49,42 +49,43 @@ type Config struct {
 
 	MaxBodyBytes     int64 // on the wire
 	MaxInflatedBytes int64
-	// MaxInflateRatio is how many times what was read of it on the wire a body may
-	// have inflated to, once that is more than 1 MiB.
+	// MaxInflateRatio is the maximum ratio of inflated to received bytes, at any point of a
+	// body after the first inflated MiB.
 	MaxInflateRatio int64
 	MaxReadings     int // in one request
 	// MaxBytes bounds the memory of all requests that are not in the journal yet;
 	// at least LeastBudget, which is also the default.
 	MaxBytes int64
-	// Connections is how many there are, which take a part of MaxBytes; nil: none.
+	// Connections returns the number of open connections, which take a part of MaxBytes; nil:
+	// none.
 	Connections func() int64
-	// BodyGrace is how long a body may take without a look at its pace; 10 s. From
-	// then on MinBodyRate bytes must have come for every second, 1 KiB: a modem of
-	// 20 kbit/s sends twice as many. Long bodies must come faster, see heavyRate.
+	// BodyGrace is how long a body may take before its pace is checked; 0: 10 s. After that,
+	// MinBodyRate bytes must have arrived for every second; 0: 1 KiB, half of what a modem of
+	// 20 kbit/s sends. Long bodies must arrive faster, see heavyRate.
 	BodyGrace   time.Duration
 	MinBodyRate int64
-	MinTime     time.Time     // readings before that are refused; 2000-01-01 UTC
+	MinTime     time.Time     // earlier readings are refused; zero: 2000-01-01 UTC
 	MaxFuture   time.Duration // how far ahead of the clock a timestamp may be
 
-	MapDots   byte   // replaces dots in names of fields and tags; 0 refuses such names
+	MapDots   byte   // replaces dots in names of fields and tags; 0: such names are refused
 	SensorTag string // line protocol: the tag that holds the sensor id; empty: the series key
 
-	Ack  telemetry.Ack   // where the client does not say; the first of Acks if empty
-	Acks []telemetry.Ack // that can be had, at least one
+	Ack  telemetry.Ack   // the default level; empty: the first of Acks
+	Acks []telemetry.Ack // the possible levels, at least one
 
-	// Guard knows who may send; nil lets all send.
+	// Guard authenticates clients; nil: everyone may send.
 	Guard *access.Guard
 
-	// Interner remembers series and shapes between requests; nil: one of its own.
+	// Interner remembers series and shapes between requests; nil: a new one.
 	Interner *batch.Interner
 
-	// Available tells why no readings can be taken at present, for /health alone;
-	// nil: they always can.
+	// Available returns why no readings can be accepted now, for /health only; nil: they
+	// always can.
 	Available func() error
 
-	Version    string // told by /health and /ping
+	Version    string // shown by /health and /ping
 	Logger     *slog.Logger
-	Registerer prometheus.Registerer // nil: a registry of its own
+	Registerer prometheus.Registerer // nil: a new registry
 	Now        func() time.Time      // nil: time.Now
 }
 
@@ -121,7 +122,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check checks what the daemon's settings do not.
+// check checks what the daemon's settings do not check.
 func (c Config) check() error {
 	switch {
 	case !slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Name == c.DefaultStream }):
@@ -142,7 +143,7 @@ func listAcks(acks []telemetry.Ack) string {
 	return strings.Join(names, ", ")
 }
 
-// listStreams names the streams as a message can bear.
+// listStreams lists the streams for an error message, at most 20 of them.
 func listStreams(streams []Stream) string {
 	const most = 20
 	var names []string

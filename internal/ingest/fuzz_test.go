@@ -93,7 +93,7 @@ func decodeAny(d *Server, content []byte, decode func(*intake, []byte) error) (*
 // withBody receives the content and passes it to do.
 func withBody(d *Server, content []byte, do func([]byte) error) error {
 	x := d.newExchange(protoHTTP, nil, httptest.NewRequest("POST", "/", bytes.NewReader(content)))
-	defer x.over()
+	defer x.finish()
 	defer x.payload.free()
 	if err := x.receive(); err != nil {
 		return err

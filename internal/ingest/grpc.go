@@ -35,53 +35,53 @@ import (
 
 // Write, WriteStream and OpenTelemetry's Export are served by handlers of net/http's HTTP/2
 // server, and the health and reflection services by grpc-go on the same server. grpc-go
-// itself reads a message into memory before any code of ours sees its length. Here a message
-// is received like a body over HTTP: its memory is reserved before it is read.
+// would read a message into memory before any of our code sees its length. Here a message is
+// received like a body over HTTP: its memory is reserved before it is read.
 //
 //	call ─ identify ─▶ receive ─ inflate ─ decode ─▶ journal ─▶ send
 //	                     ▲                                        │
 //	                     └──────────── WriteStream ◀──────────────┘
 //
-// What net/http holds for a client beyond that has fixed limits: see GRPCServer.
+// The additional memory that net/http uses for a client has fixed limits, see GRPCServer.
 
 const (
-	serviceName     = "brim.v1.IngestService" // also of the health service's entry
+	serviceName     = "brim.v1.IngestService" // also in the health service
 	writePath       = "/" + serviceName + "/Write"
 	writeStreamPath = "/" + serviceName + "/WriteStream"
 )
 
 const (
-	// maxCalls is the maximum of concurrent calls of all clients. One that is open and
-	// idle takes some 20 KiB. It is twice the default maximum of connections.
+	// maxCalls is the maximum number of concurrent calls of all clients, twice the default
+	// maximum of connections. An idle call takes some 20 KiB.
 	maxCalls = 8192
-	// maxWatches is how many of them may wait for changes of the health.
+	// maxWatches is the maximum number of calls of the health service's Watch among them.
 	maxWatches = 512
-	// maxInFlight is the maximum of concurrent requests in one WriteStream. More of them
-	// wait in the client, by the flow control of HTTP/2.
+	// maxInFlight is the maximum number of concurrent requests in one WriteStream. HTTP/2 flow
+	// control makes the client wait with more.
 	maxInFlight = 16
-	// answerTime is how long a client may leave its answers unread. Some 64 KiB of them
-	// are in buffers before a call waits.
+	// answerTime is how long a client may leave its answers unread. Buffers hold some 64 KiB
+	// of them before a call blocks.
 	answerTime = time.Minute
-	// messagePrefix is what precedes each message: a flag that it is compressed, and its
-	// length.
+	// messagePrefix is the length of the prefix of each message: a flag that says whether it
+	// is compressed, and its length.
 	messagePrefix = 5
-	// callBytes is what a message takes besides its own bytes.
+	// callBytes is the memory of a message in addition to its own bytes.
 	callBytes = 512
-	// tooLargeFactor: a message of at most so many times --max-body-bytes is read before
-	// it is refused, so that a WriteStream can answer it by its id and continue.
+	// tooLargeFactor: a message of up to this many times --max-body-bytes is read before it is
+	// refused, so that a WriteStream can answer it by its id and continue.
 	tooLargeFactor = 2
-	// freeCallInflation is how much a message may inflate to, whatever its ratio. It is
-	// less than for a body over HTTP, because a connection may send several at once.
+	// freeCallInflation is the size to which a message may inflate at any ratio. It is less than
+	// for a body over HTTP, because a connection may send several messages at once.
 	freeCallInflation = 64 << 10
-	// questionBytes limits all that a client sends in one call of health or reflection.
-	questionBytes = 64 << 10
+	// otherCallBytes limits what a client sends in one call of health or reflection.
+	otherCallBytes = 64 << 10
 )
 
 // GRPCServer returns a server with the ingest, health and reflection services; with a nil
-// config it speaks HTTP/2 without TLS. Calls may be of any age: a WriteStream lasts as
-// long as its client wants, and its access is checked with every message.
+// config it speaks HTTP/2 without TLS. A WriteStream has no time limit; the access of its
+// client is checked for every message.
 func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
-	others := grpc.NewServer(grpc.MaxRecvMsgSize(questionBytes))
+	others := grpc.NewServer(grpc.MaxRecvMsgSize(otherCallBytes))
 	healthpb.RegisterHealthServer(others, srv.health)
 	telemetrypb.RegisterIngestServiceServer(others, telemetrypb.UnimplementedIngestServiceServer{}) // for reflection
 	reflection.Register(others)
@@ -98,8 +98,9 @@ func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
 		MaxHeaderBytes:    32 << 10,        // as over HTTP
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 256, MaxReadFrameSize: 16 << 10,
-			// Sent by a client and not yet read by a call. A call that waits for memory
-			// leaves room for the others on its connection.
+			// Bytes that a client has sent and a call has not read yet. The limit of the
+			// connection is higher, so that a call that waits for memory does not block the
+			// others.
 			MaxReceiveBufferPerStream: 128 << 10, MaxReceiveBufferPerConnection: 256 << 10,
 			SendPingTimeout: 2 * time.Minute, PingTimeout: 20 * time.Second,
 		},
@@ -109,8 +110,8 @@ func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
 	return s
 }
 
-// GRPCListener returns a listener for the GRPCServer, whose connections end when a client
-// does not read for answerTime. WriteByteTimeout of net/http does the same by two
+// GRPCListener returns a listener for the GRPCServer. It closes a connection when the client
+// does not read for answerTime. WriteByteTimeout of net/http does the same, but sets two
 // deadlines for each write, which is a fifth of the cost of a small Write.
 func GRPCListener(l net.Listener) net.Listener { return writeLimiter{Listener: l, limit: answerTime} }
 
@@ -129,24 +130,24 @@ func (l writeLimiter) Accept() (net.Conn, error) {
 	return &limitedConn{Conn: conn, limit: l.limit}, nil
 }
 
-// A limitedConn has a deadline for writing, which is moved when a tenth of it is over.
-// A deadline that net/http or TLS sets is in force instead until they clear it, as for
-// the handshake and for closing.
+// A limitedConn has a write deadline, which is moved when a tenth of it has passed. A
+// deadline that net/http or TLS sets, for example for the handshake, replaces it until they
+// clear it.
 type limitedConn struct {
 	net.Conn
 
 	limit time.Duration
 
-	mu     sync.Mutex
-	moved  time.Time // zero: there is no deadline
-	theirs bool      // the deadline is one that SetWriteDeadline set
+	mu       sync.Mutex
+	moved    time.Time // zero: there is no deadline
+	external bool      // net/http or TLS set the deadline
 }
 
 // SetWriteDeadline implements net.Conn.
 func (c *limitedConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.moved, c.theirs = time.Time{}, !t.IsZero()
+	c.moved, c.external = time.Time{}, !t.IsZero()
 	return c.Conn.SetWriteDeadline(t)
 }
 
@@ -162,7 +163,7 @@ func (c *limitedConn) moveDeadline() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if c.theirs || now.Sub(c.moved) <= c.limit/10 {
+	if c.external || now.Sub(c.moved) <= c.limit/10 {
 		return nil
 	}
 	c.moved = now
@@ -174,20 +175,20 @@ type call struct {
 	server     *Server
 	w          http.ResponseWriter
 	r          *http.Request
-	ctx        context.Context // carries who calls
-	lasts      bool            // several messages may come
-	compressed bool            // with gzip, where their flag says so
+	ctx        context.Context // with the identity of the client
+	streaming  bool            // WriteStream, with any number of messages
+	compressed bool            // messages with the flag are compressed with gzip
 	control    *http.ResponseController
 	in         *bufio.Reader
 	pacer      pacer
 	deadline   lazyDeadline
 
-	mu   sync.Mutex // held while a timer ends reading or writing
-	over bool       // the handler returns; w must not be used any more
+	mu   sync.Mutex // held while a timer aborts reading or writing
+	over bool       // the handler has returned; w must not be used any more
 }
 
-// serveCall serves calls of one write method. An error of serve becomes
-// the status of the call.
+// serveCall serves calls of one write method. An error of serve becomes the status of the
+// call.
 func (srv *Server) serveCall(serve func(*call) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isCall(w, r) {
@@ -219,13 +220,13 @@ func (srv *Server) serveCall(serve func(*call) error) http.Handler {
 
 // newCall identifies the client and prepares to receive messages.
 func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error) {
-	c := &call{server: srv, w: w, r: r, lasts: r.URL.Path == writeStreamPath, control: http.NewResponseController(w)}
-	shown := access.OfRequest(r)
-	who, err := srv.identify(shown, access.Ingest)
+	c := &call{server: srv, w: w, r: r, streaming: r.URL.Path == writeStreamPath, control: http.NewResponseController(w)}
+	credentials := access.OfRequest(r)
+	who, err := srv.identify(credentials, access.Ingest)
 	if err != nil {
 		return nil, err
 	}
-	c.ctx = access.WithShown(r.Context(), who, shown)
+	c.ctx = access.WithCredentials(r.Context(), who, credentials)
 	switch encoding := r.Header.Get("Grpc-Encoding"); encoding {
 	case "", "identity":
 	case "gzip":
@@ -241,7 +242,7 @@ func (srv *Server) newCall(w http.ResponseWriter, r *http.Request) (*call, error
 	return c, nil
 }
 
-// expire ends reading or writing, from another goroutine.
+// expire aborts reading or writing, from another goroutine.
 func (c *call) expire(set func(time.Time) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,7 +260,7 @@ func (c *call) close() {
 	c.server.callReaders.put(c.in)
 }
 
-// isCall answers requests that are not calls of gRPC.
+// isCall reports whether a request is a gRPC call, and answers it if it is not.
 func isCall(w http.ResponseWriter, r *http.Request) bool {
 	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	switch {
@@ -275,7 +276,7 @@ func isCall(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// withTimeout applies the header Grpc-Timeout: up to 8 digits and a unit.
+// withTimeout applies the header Grpc-Timeout, which has up to 8 digits and a unit.
 func withTimeout(ctx context.Context, r *http.Request) (context.Context, context.CancelFunc, error) {
 	given := r.Header.Get("Grpc-Timeout")
 	if given == "" {
@@ -295,8 +296,8 @@ func withTimeout(ctx context.Context, r *http.Request) (context.Context, context
 	return ctx, cancel, nil
 }
 
-// A lazyDeadline is the read deadline of a call. net/http takes longer to set one than a
-// small message takes to decode, so this sets it when it has passed.
+// A lazyDeadline is the read deadline of a call. Setting one in net/http takes longer than
+// decoding a small message, so a timer sets it only when it has passed.
 type lazyDeadline struct {
 	expire func()
 	timer  *time.Timer
@@ -316,7 +317,7 @@ func (l *lazyDeadline) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// A message is an encoded WriteRequest. end must be called.
+// A message is an encoded WriteRequest. Its end must be called.
 type message struct {
 	payload
 
@@ -330,10 +331,10 @@ func (m *message) end() {
 	m.lease.Release()
 }
 
-// receive returns the next message; io.EOF if there are no more. All other errors refuse
-// the call: the rest of the message has not been read.
+// receive returns the next message, or io.EOF if there are no more. Any other error ends the
+// call, because the rest of the message was not read.
 func (c *call) receive() (*message, error) {
-	if c.lasts { // it may be idle for any time
+	if c.streaming { // it may be idle for any time
 		if _, err := c.in.Peek(1); err != nil {
 			return nil, c.explain(err)
 		}
@@ -350,7 +351,7 @@ func (c *call) receive() (*message, error) {
 		return nil, c.explain(err)
 	}
 	flag, length := prefix[0], int64(binary.BigEndian.Uint32(prefix[1:]))
-	_, _ = c.in.Discard(messagePrefix) // they are in the buffer
+	_, _ = c.in.Discard(messagePrefix) // it is in the buffer
 	most := c.server.config.MaxBodyBytes
 	switch {
 	case length > tooLargeFactor*most:
@@ -364,8 +365,8 @@ func (c *call) receive() (*message, error) {
 	}
 	m.grow(length)
 	if length > int64(c.in.Buffered()) {
-		m.comes()
-		defer m.arrived()
+		m.beginTransfer()
+		defer m.endTransfer()
 	}
 	if err := m.read(c.in, length); err != nil && int64(len(m.data)) < length {
 		m.end()
@@ -397,7 +398,7 @@ func (c *call) explain(err error) error {
 	return known
 }
 
-// inflateMessage replaces the message by what it inflates to.
+// inflateMessage decompresses the message.
 func (m *message) inflateMessage(ctx context.Context) error {
 	c := &m.server.config
 	limit := inflation{free: freeCallInflation, ratio: c.MaxInflateRatio, most: tooLargeFactor * c.MaxBodyBytes}
@@ -421,7 +422,8 @@ func errMessageTooLarge(length, most int64) error {
 		"the message has %d bytes; at most %d are allowed (--max-body-bytes); nothing was accepted, send smaller requests", length, most)
 }
 
-// receiveOnly returns the message of a call that has one. Its errors are those of the call.
+// receiveOnly returns the message of a call that has exactly one. Its errors are statuses of
+// the call.
 func (c *call) receiveOnly() (*message, error) {
 	start := time.Now()
 	m, err := c.receive()
@@ -461,7 +463,7 @@ func protocolOf(r *http.Request) protocol {
 	return protoGRPC
 }
 
-// refuseCall counts a call that is refused, and returns its status.
+// refuseCall counts a refused call, and returns its status.
 func (srv *Server) refuseCall(ctx context.Context, p protocol, err error, start time.Time) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return status.FromContextError(err).Err()
@@ -469,13 +471,13 @@ func (srv *Server) refuseCall(ctx context.Context, p protocol, err error, start 
 	known := srv.knownError(p, err)
 	result := resultOf(known.Kind)
 	srv.metrics.answered(p, result, time.Since(start), &answer{})
-	srv.config.Guard.Hold(ctx, known)
+	srv.config.Guard.DelayRefusal(ctx, known)
 	return statusError(result, known)
 }
 
 // refusal returns the status of a call whose message was refused as a whole.
 func (c *call) refusal(r result, refused *telemetry.Error) error {
-	c.server.config.Guard.Hold(c.ctx, refused)
+	c.server.config.Guard.DelayRefusal(c.ctx, refused)
 	return statusError(r, refused)
 }
 
@@ -498,8 +500,8 @@ func (m *message) take(ctx context.Context, in *intake, decode func([]byte) erro
 	return id, r, refused
 }
 
-// open opens an intake for the readings of the message. The head of an export is in the
-// headers of its call.
+// open opens an intake for the readings of the message. For an export, the stream and the ack
+// are in the headers of its call.
 func (m *message) open(ctx context.Context, in *intake) (id string, err error) {
 	srv, c := m.server, m.call
 	if m.compressed {
@@ -539,7 +541,7 @@ func (m *message) open(ctx context.Context, in *intake) (id string, err error) {
 	}
 	in.open(srv, stream, want)
 	in.who, in.key, in.lease, in.ctx = access.From(ctx), key, &m.lease, ctx
-	if key != "" && c.lasts {
+	if key != "" && c.streaming {
 		if in.part = head.id; head.id == "" {
 			return "", telemetry.Errorf(telemetry.Invalid, codeKey,
 				"the call has an idempotency key, which identifies a message only together with a request_id; nothing was accepted")
@@ -552,7 +554,7 @@ func (m *message) open(ctx context.Context, in *intake) (id string, err error) {
 type messageAnswer struct {
 	response *telemetrypb.WriteResponse // never nil
 	result   result
-	repeated bool             // it is that of an earlier message
+	repeated bool             // it is the answer to an earlier message with the same key
 	err      *telemetry.Error // why the message was refused as a whole
 }
 
@@ -574,7 +576,7 @@ var acksOf = map[telemetry.Ack]telemetrypb.Ack{
 	telemetry.Journaled: telemetrypb.Ack_ACK_JOURNALED, telemetry.Stored: telemetrypb.Ack_ACK_STORED,
 }
 
-// ackWanted returns the level that a request asks for.
+// ackWanted returns the ack that a request asks for.
 func (srv *Server) ackWanted(a telemetrypb.Ack) (telemetry.Ack, error) {
 	if a == telemetrypb.Ack_ACK_UNSPECIFIED {
 		return srv.config.Ack, nil
@@ -596,19 +598,19 @@ func (c *call) send(response *telemetrypb.WriteResponse) error {
 	return c.write(framed)
 }
 
-// write sends an answer that is encoded behind the room for its prefix. A client that does
-// not read its answers is given up.
+// write sends an encoded answer; framed begins with space for its prefix. The call ends if
+// the client does not read its answers.
 func (c *call) write(framed []byte) error {
 	binary.BigEndian.PutUint32(framed[1:], uint32(len(framed)-messagePrefix))
-	if !c.lasts {
+	if !c.streaming {
 		_, err := c.w.Write(framed)
 		return err
 	}
-	patience := time.AfterFunc(c.server.answerTime, func() {
+	timer := time.AfterFunc(c.server.answerTime, func() {
 		c.server.metrics.ended[endUnread].Inc()
 		c.expire(c.control.SetWriteDeadline)
 	})
-	defer patience.Stop()
+	defer timer.Stop()
 	_, err := c.w.Write(framed)
 	if err == nil {
 		err = c.control.Flush()
@@ -616,8 +618,8 @@ func (c *call) write(framed []byte) error {
 	return err
 }
 
-// serveWriteStream serves WriteStream: one goroutine receives requests, one works on
-// each, and this one sends the answers in the order of the requests.
+// serveWriteStream serves WriteStream: one goroutine receives requests, one goroutine per
+// request processes it, and this one sends the answers in the order of the requests.
 func (srv *Server) serveWriteStream(c *call) error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.ctx = ctx
@@ -626,9 +628,9 @@ func (srv *Server) serveWriteStream(c *call) error {
 	defer c.r.Body.Close() // ends the receiver
 	defer cancel()
 	defer context.AfterFunc(srv.stopped, c.deadline.expire)()
-	// One more is in flight, whose answer is waited for.
+	// One more is in flight: the one whose answer this goroutine is waiting for.
 	answers := make(chan chan *telemetrypb.WriteResponse, maxInFlight-1)
-	var last error // ends the call, when all is answered
+	var last error // ends the call after all answers
 	workers.Go(func() {
 		defer close(answers)
 		last = c.receiveAll(ctx, answers, &workers)
@@ -654,7 +656,7 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 		case err != nil:
 			err = d.refuseCall(ctx, protoGRPC, err, time.Now())
 		default:
-			if err = d.stillMay(ctx); err != nil {
+			if err = d.recheckAccess(ctx); err != nil {
 				err = d.refuseCall(ctx, protoGRPC, err, m.at)
 			}
 		}
@@ -683,8 +685,8 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 	}
 }
 
-// serveOthers serves the health and reflection services. Check of the health is open to
-// all, because probes have no token. Its Watch lasts, and needs a known client.
+// serveOthers serves the health and reflection services. The health service's Check needs no
+// authentication, because probes have no token.
 func (srv *Server) serveOthers(others http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isCall(w, r) {
@@ -701,22 +703,22 @@ func (srv *Server) serveOthers(others http.Handler) http.Handler {
 		}
 		if err != nil {
 			known := srv.knownError(protoGRPC, err)
-			srv.config.Guard.Hold(r.Context(), known)
+			srv.config.Guard.DelayRefusal(r.Context(), known)
 			endCall(w, statusError(resultOf(known.Kind), known))
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, questionBytes)
+		r.Body = http.MaxBytesReader(w, r.Body, otherCallBytes)
 		others.ServeHTTP(w, r)
 	})
 }
 
-// codeStreams is that of a call beyond maxCalls or maxWatches.
+// codeStreams is the code for calls beyond maxCalls or maxWatches.
 const codeStreams = "streams_too_many"
 
-// openCalls counts the calls under way.
+// openCalls counts the open calls.
 type openCalls struct{ all, watches atomic.Int64 }
 
-// enter counts a call until leave is called, and refuses it where there are too many.
+// enter counts a call until leave is called. It returns an error if there are too many.
 func (srv *Server) enter(r *http.Request) (leave func(), err error) {
 	leave = func() { srv.open.all.Add(-1) }
 	what, most := "calls", maxCalls
@@ -752,7 +754,7 @@ func endCall(w http.ResponseWriter, err error) {
 	}
 }
 
-// percentEncoded is a text as the trailer Grpc-Message has it.
+// percentEncoded encodes a text for the trailer Grpc-Message.
 func percentEncoded(text string) string {
 	var b strings.Builder
 	for _, c := range []byte(text) {
@@ -788,8 +790,7 @@ func allRefused(response *telemetrypb.WriteResponse) string {
 		response.GetRejected(), first.GetIndex(), first.GetCode(), first.GetMessage())
 }
 
-// withDetails adds details where they can be encoded: texts are UTF-8 by then,
-// so that they always can.
+// withDetails adds details, which can always be encoded because their texts are UTF-8.
 func withDetails(s *status.Status, details ...protoadapt.MessageV1) error {
 	if detailed, err := s.WithDetails(details...); err == nil {
 		return detailed.Err()
@@ -797,14 +798,14 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) error {
 	return s.Err()
 }
 
-// An ending is why a call of gRPC was ended early.
+// An ending is why a gRPC call was ended early.
 type ending string
 
 const (
-	endHalfOpen ending = "half_open" // the rest of a message did not come
+	endHalfOpen ending = "half_open" // the rest of a message did not arrive
 	endUnread   ending = "unread"    // answers were not read
-	endNoRoom   ending = "no_room"   // other requests hold all the memory there is for them
-	endSlow     ending = "slow"      // a message came slowly while others waited for its memory
+	endNoRoom   ending = "no_room"   // other requests hold all the memory
+	endSlow     ending = "slow"      // a message arrived slowly while others waited for its memory
 )
 
 func endings() []ending { return []ending{endHalfOpen, endUnread, endNoRoom, endSlow} }

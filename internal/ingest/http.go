@@ -21,7 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Handler serves everything over HTTP. Unknown paths are answered with 404.
+// Handler serves all HTTP paths of the package, and answers unknown paths with 404.
 func (srv *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	readings, lines := srv.writes(protoHTTP, srv.serveReadings), srv.writes(protoLine, srv.serveLines)
@@ -41,23 +41,23 @@ func (srv *Server) Handler() http.Handler {
 	return mux
 }
 
-// An exchange is one request to write and its answer.
+// An exchange is one write request over HTTP with its answer.
 type exchange struct {
-	server   *Server
-	protocol protocol
-	w        http.ResponseWriter
-	r        *http.Request
-	start    time.Time
-	who      *access.Identity // the sender
-	began    bool             // some of the body was read
-	stuck    bool             // the body came too slowly; the rest is not read
-	unheard  bool             // the sender is not authorized, so little of the rest is read
+	server       *Server
+	protocol     protocol
+	w            http.ResponseWriter
+	r            *http.Request
+	start        time.Time
+	who          *access.Identity // the sender
+	began        bool             // some of the body was read
+	tooSlow      bool             // the body arrived too slowly; the rest is not read
+	unauthorized bool             // the sender is not authorized, so little of the rest is read
 
-	// State of one request, reused because requests are frequent.
+	// State of one request, reused by later ones.
 	in      intake
 	pacer   pacer
 	payload payload
-	text    []byte // of an answer
+	text    []byte // of the answer
 }
 
 // newExchange begins an exchange.
@@ -68,8 +68,8 @@ func (srv *Server) newExchange(p protocol, w http.ResponseWriter, r *http.Reques
 	return x
 }
 
-// over ends the exchange after its answer, and releases what it holds.
-func (x *exchange) over() {
+// finish ends the exchange after its answer, and releases its memory.
+func (x *exchange) finish() {
 	x.in.close()
 	x.payload.lease.Release()
 	exchanges := &x.server.exchanges
@@ -81,14 +81,14 @@ func (x *exchange) over() {
 func (srv *Server) writes(p protocol, serve func(*exchange) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := srv.newExchange(p, w, r)
-		defer x.over()
+		defer x.finish()
 		if srv.stopping() {
 			x.refuse(r.Context(), errStopping())
 			return
 		}
 		if r.Method != http.MethodPost {
 			allowed := http.MethodPost
-			if r.URL.Path == "/v1/readings" { // the reader serves the others
+			if r.URL.Path == "/v1/readings" { // package read serves GET and HEAD
 				allowed = "GET, HEAD, POST"
 			}
 			w.Header().Set("Allow", allowed)
@@ -97,7 +97,7 @@ func (srv *Server) writes(p protocol, serve func(*exchange) error) http.Handler 
 		}
 		var err error
 		if x.who, err = srv.identifyRequest(r, access.Ingest); err != nil {
-			x.unheard = true
+			x.unauthorized = true
 			x.refuse(r.Context(), err)
 		} else if err := serve(x); err != nil {
 			x.refuse(r.Context(), err)
@@ -105,7 +105,7 @@ func (srv *Server) writes(p protocol, serve func(*exchange) error) http.Handler 
 	})
 }
 
-// reads wraps a handler of GET and HEAD.
+// reads wraps a handler that serves GET and HEAD.
 func (srv *Server) reads(serve http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -124,7 +124,7 @@ func (srv *Server) serveUnknown(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// pathHint says where to go instead of a path that does not exist.
+// pathHint says what to use instead of a path that does not exist.
 func pathHint(path string) string {
 	for _, h := range []struct{ prefix, hint string }{
 		{"/v1/traces", "of OpenTelemetry's signals, Brim accepts metrics: POST /v1/metrics. Do not export traces to it"},
@@ -185,7 +185,7 @@ func parseQuery(r *http.Request, allowed ...string) (url.Values, error) {
 	return values, nil
 }
 
-// first returns the first value of a header, empty if there is none.
+// first returns the first value of a header; empty if there is none.
 func first(values []string) string {
 	if len(values) == 0 {
 		return ""
@@ -193,7 +193,7 @@ func first(values []string) string {
 	return values[0]
 }
 
-// intake returns an intake for readings of the stream of that name.
+// intake returns an intake for readings of the named stream.
 func (x *exchange) intake(name string, query url.Values) (*intake, error) {
 	stream, err := x.server.stream(name)
 	if err != nil {
@@ -249,13 +249,13 @@ func (x *exchange) answer(r result, in *intake) {
 	}
 }
 
-// refuse answers a request that was not accepted, or whose outcome is unknown.
+// refuse answers a request that failed, or has an unknown outcome.
 func (x *exchange) refuse(ctx context.Context, err error) {
 	known := x.server.knownError(x.protocol, err)
-	x.in.close() // which holds what was decoded
+	x.in.close() // it has the decoded readings
 	x.payload.free()
 	x.payload.lease.Release()
-	x.stuck = known.Kind == telemetry.TooSlow
+	x.tooSlow = known.Kind == telemetry.TooSlow
 	setRetryAfter(x.w, known)
 	challenge(x.w.Header(), known)
 	x.problem(ctx, resultOf(known.Kind), known)
@@ -267,10 +267,10 @@ func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 	x.server.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
 	p := problem{Code: e.Code, Message: e.Message}
 	if x.protocol == protoLine {
-		p.Code, p.Message = influxWords(e)
+		p.Code, p.Message = influxError(e)
 		p.Error = p.Message
 	}
-	x.server.config.Guard.Hold(ctx, e)
+	x.server.config.Guard.DelayRefusal(ctx, e)
 	if x.protocol == protoOTLPHTTP {
 		x.writeOTLPProblem(r, e)
 		return
@@ -281,7 +281,7 @@ func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 const (
 	// drainTime is how long the rest of a refused body is read.
 	drainTime = time.Second
-	// drainBytes is how much of it is read of a client that may not send.
+	// drainBytes is how much of it is read from an unauthorized client.
 	drainBytes = 64 << 10
 )
 
@@ -292,28 +292,28 @@ func (x *exchange) drain() {
 	if x.r.Header.Get("Expect") != "" && !x.began {
 		return
 	}
-	if x.stuck {
+	if x.tooSlow {
 		x.w.Header().Set("Connection", "close")
-		return // the deadline of the connection is over
+		return // the deadline of the connection has passed
 	}
 	control := http.NewResponseController(x.w)
 	if err := control.SetReadDeadline(time.Now().Add(drainTime)); err != nil {
-		return // not a connection that could be reset
+		return // not a connection with deadlines
 	}
-	most := int64(math.MaxInt64)
-	if x.unheard {
-		most = drainBytes
+	limit := int64(math.MaxInt64)
+	if x.unauthorized {
+		limit = drainBytes
 	}
-	if n, err := io.CopyN(io.Discard, x.r.Body, most); n == most || !errors.Is(err, io.EOF) {
+	if n, err := io.CopyN(io.Discard, x.r.Body, limit); n == limit || !errors.Is(err, io.EOF) {
 		x.w.Header().Set("Connection", "close")
 		return
 	}
-	// Without this the deadline would end the next request. It cannot fail where
-	// setting it did not.
+	// Otherwise the deadline would abort the next request. It cannot fail, since setting the
+	// deadline did not.
 	_ = control.SetReadDeadline(time.Time{})
 }
 
-// stream returns the stream of that name; an empty one is the default stream.
+// stream returns the named stream; an empty name stands for the default stream.
 func (srv *Server) stream(name string) (*inputStream, error) {
 	if name == "" {
 		name = srv.config.DefaultStream
@@ -351,14 +351,14 @@ func (srv *Server) ackOrError(want telemetry.Ack) (telemetry.Ack, error) {
 	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s is not available from this daemon; allowed: %s", want, srv.acks)
 }
 
-// aboutStreams is the answer to GET /v1/streams.
-type aboutStreams struct {
+// streamsAnswer is the answer to GET /v1/streams.
+type streamsAnswer struct {
 	Default string          `json:"default"`
 	Acks    []telemetry.Ack `json:"acks"` // that can be had
-	Streams []aboutStream   `json:"streams"`
+	Streams []streamAnswer  `json:"streams"`
 }
 
-type aboutStream struct {
+type streamAnswer struct {
 	Name               string  `json:"name"`
 	Storage            string  `json:"storage"`
 	GranularitySeconds int64   `json:"granularity_seconds"`
@@ -372,14 +372,14 @@ type aboutStream struct {
 }
 
 func (srv *Server) serveStreams(w http.ResponseWriter, _ *http.Request) {
-	about := aboutStreams{Default: srv.config.DefaultStream, Acks: srv.config.Acks, Streams: []aboutStream{}}
+	about := streamsAnswer{Default: srv.config.DefaultStream, Acks: srv.config.Acks, Streams: []streamAnswer{}}
 	for i := range srv.order {
 		s := srv.order[i].live.Load()
 		others := ""
 		if len(s.Fields) > 0 {
 			others = cmp.Or(s.OtherFields, refuseOthers)
 		}
-		about.Streams = append(about.Streams, aboutStream{
+		about.Streams = append(about.Streams, streamAnswer{
 			Name: s.Name, Storage: s.Storage,
 			GranularitySeconds: int64(s.Granularity / time.Second), Granularity: config.FormatDuration(s.Granularity),
 			MaxReadings: s.MaxReadings, MaxBytes: s.MaxBytes, RetentionSeconds: s.Retention.Seconds(),
@@ -389,8 +389,8 @@ func (srv *Server) serveStreams(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, about)
 }
 
-// servePing answers what clients of InfluxDB ask before they write; some of
-// them look for the header.
+// servePing answers the request that InfluxDB clients send before they write. Some of them
+// check the header.
 func (srv *Server) servePing(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("X-Influxdb-Version", "brim-"+srv.config.Version)
 	w.Header().Set("X-Influxdb-Build", "Brim")
@@ -401,8 +401,8 @@ func (srv *Server) servePing(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(status)
 }
 
-// aboutHealth has the shape that InfluxDB 2 answers in.
-type aboutHealth struct {
+// healthAnswer is the answer to GET /health, in the format of InfluxDB 2.
+type healthAnswer struct {
 	Name    string   `json:"name"`
 	Message string   `json:"message"`
 	Status  string   `json:"status"` // pass or fail
@@ -411,7 +411,7 @@ type aboutHealth struct {
 }
 
 func (srv *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	about := aboutHealth{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: srv.config.Version}
+	about := healthAnswer{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: srv.config.Version}
 	status := http.StatusOK
 	switch available := srv.config.Available; {
 	case srv.stopping():
@@ -470,9 +470,9 @@ func precisionOf(name string) (precision, error) {
 		"precision %s is unknown; allowed: n, u, ns, us, ms, s, m, h", telemetry.Quote([]byte(name)))
 }
 
-// answerLines writes the answer to line protocol. It has the words by which InfluxDB
-// makes Telegraf drop the refused lines: "partial write" if the others were accepted,
-// "unable to parse" if none was.
+// answerLines writes the answer to line protocol. Telegraf drops the refused lines if the
+// answer has the same phrases as InfluxDB's: "partial write" if the other lines were
+// accepted, "unable to parse" if none was.
 func (x *exchange) answerLines(r result, in *intake) {
 	status, a := x.protocol.status(r), &in.answer
 	if a.Rejected == 0 {
@@ -500,14 +500,14 @@ type problem struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Line    uint32 `json:"line,omitempty"`  // line protocol: the first refused line, from 1
-	Error   string `json:"error,omitempty"` // line protocol: the message, where clients of InfluxDB 1 look for it
+	Error   string `json:"error,omitempty"` // line protocol: the message again, for InfluxDB 1 clients
 
-	Data []refusedLine `json:"data,omitempty"` // where InfluxDB 3 clients look
+	Data []refusedLine `json:"data,omitempty"` // for InfluxDB 3 clients
 }
 
-// WriteProblem answers an HTTP request that failed with err, in the form that all paths
-// have: the status of the error's kind and an object {"code", "message"}. The text of an
-// error that is not a *telemetry.Error is logged and not sent.
+// WriteProblem answers an HTTP request that failed with err: with the status of the error's
+// kind and an object {"code", "message"}. The text of an error that is not a
+// *telemetry.Error is logged and not sent.
 func (srv *Server) WriteProblem(w http.ResponseWriter, err error) {
 	known := srv.knownError(protoHTTP, err)
 	setRetryAfter(w, known)
@@ -515,7 +515,7 @@ func (srv *Server) WriteProblem(w http.ResponseWriter, err error) {
 	writeJSON(w, statuses[resultOf(known.Kind)].http, problem{Code: known.Code, Message: known.Message})
 }
 
-// setRetryAfter sets the time after which the client may retry, if that makes sense.
+// setRetryAfter sets the header Retry-After, if retrying can help.
 func setRetryAfter(w http.ResponseWriter, e *telemetry.Error) {
 	if seconds := retrySeconds(e); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
@@ -535,8 +535,8 @@ func retrySeconds(e *telemetry.Error) int {
 	return int(math.Ceil(wait.Seconds()))
 }
 
-// writeHead begins an answer in JSON. The names of the headers are written as
-// net/http keeps them, and their values share one array: an answer comes often.
+// writeHead begins an answer in JSON. It uses canonical header names and one array for their
+// values to save allocations.
 func writeHead(w http.ResponseWriter, status int) {
 	h, values := w.Header(), []string{"application/json", "nosniff"}
 	h["Content-Type"], h["X-Content-Type-Options"] = values[:1:1], values[1:]
@@ -551,9 +551,9 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_ = e.Encode(v)
 }
 
-// formOf returns the form of a body of this Content-Type.
+// formOf returns the form of a body with this Content-Type.
 func formOf(contentType string) (form, error) {
-	switch contentType { // as nearly all write it
+	switch contentType { // the usual spellings
 	case "":
 		return formGuess, nil
 	case "application/json":

@@ -14,22 +14,21 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A request with an Idempotency-Key is taken once, however often it is sent. The
-// journal keeps the key with the readings; the Server says what the key stands for
-// (its scope, and a hash that tells another body) and what a repetition is
-// answered with.
+// A request with an Idempotency-Key is accepted once, however often it is sent. The journal
+// stores the key with the readings. The Server determines the scope of the key, the hash of
+// the body, and the answer to a repetition.
 
 const (
 	headerAck      = "Brim-Ack"
 	headerKey      = "Idempotency-Key"
-	headerReplayed = "Idempotent-Replayed" // of an answer that was given before
-	metadataKey    = "idempotency-key"     // of a gRPC call
+	headerReplayed = "Idempotent-Replayed" // in the answer to a repetition
+	metadataKey    = "idempotency-key"     // in a gRPC call
 
 	maxKeyBytes = 128
 )
 
-// idempotencyKey returns the key of a request from all values of its header; an
-// empty one where there is none.
+// idempotencyKey returns the key of a request from all values of its header; empty if there
+// is none.
 func idempotencyKey(values []string) (string, error) {
 	switch len(values) {
 	case 0:
@@ -53,12 +52,11 @@ func isKey(key string) bool {
 	return key != "" && len(key) <= maxKeyBytes && utf8.ValidString(key)
 }
 
-// scopedKey is a key as the journal knows it: the same key sent to another
-// stream is another one. part is the id of one message of many under a key,
-// otherwise empty. Where senders are known, each has keys of its own, behind a
-// NUL and the sender's name; keys from before the daemon had an access file stay
-// what they are. No key and no name of a stream or a sender holds a NUL, and none of
-// these names is empty, so that different requests never meet.
+// scopedKey returns the key for the journal, which includes the stream and, if senders
+// authenticate, the sender. part is the id of a message if several are sent under one key.
+// Keys without a sender have no prefix, so that they stay valid when an access file is added.
+// Neither keys nor the names of streams and senders contain NUL, and these names are not
+// empty, so different requests never have the same scoped key.
 func scopedKey(sender, stream, key, part string) string {
 	if key == "" {
 		return ""
@@ -73,14 +71,13 @@ func scopedKey(sender, stream, key, part string) string {
 	return scoped
 }
 
-// A meaning is what makes the same bytes another body.
+// A meaning distinguishes bodies with the same bytes that are decoded differently.
 type meaning struct {
 	form  byte
 	ratio int64 // of line protocol: the unit of its timestamps
 }
 
-// The forms of a body. They are part of hashes that are kept, so the numbers
-// must not change.
+// The forms of a body. They are part of stored hashes, so the numbers must not change.
 const (
 	meansJSON byte = iota + 1
 	meansLines
@@ -94,7 +91,7 @@ const (
 
 // bodyHash returns the hash of a body.
 func bodyHash(body []byte, m meaning) uint64 {
-	var tail [9]byte // of a fixed length, so that it is not taken for a part of the body
+	var tail [9]byte // its length is fixed, so that it is never ambiguous
 	tail[0] = m.form
 	binary.LittleEndian.PutUint64(tail[1:], uint64(m.ratio))
 	hash := xxhash.New()
@@ -103,23 +100,22 @@ func bodyHash(body []byte, m meaning) uint64 {
 	return hash.Sum64()
 }
 
-// The answer to a request with an Idempotency-Key is kept with its readings, as
-// far as the Server can know it before the journal has them:
+// The answer to a request with an Idempotency-Key is stored with its readings, as far as it
+// is known before they are journaled:
 //
-//	version, accepted, rejected            three bytes where all of up to 127 were accepted
-//	number of reasons, each: code, count   only where some were rejected; reasons sorted
-//	number of listed errors, each: index less the one before, number of the reason, message
+//	version, accepted, rejected            three bytes if all of up to 127 were accepted
+//	number of reasons, each: code, count   only if some were rejected; reasons sorted
+//	number of listed errors, each: difference of the index to the previous one, number of the reason, message
 //
-// Numbers are unsigned varints, and texts have their length in front. Numbers of
-// lines are not in it: a repetition has the same lines, or it would be none.
-const keptVersion = 1
+// Numbers are unsigned varints, and texts are preceded by their length. Line numbers are not
+// stored, because a repetition has the same lines.
+const answerVersion = 1
 
-var errKept = errors.New("the answer that was kept is broken")
+var errBadAnswer = errors.New("the answer that was kept is broken")
 
-// keep encodes the answer of a request of which accepted readings go to the
-// journal.
-func (a *answer) keep(accepted int) []byte {
-	dst := []byte{keptVersion}
+// encode encodes the answer to a request with this number of accepted readings.
+func (a *answer) encode(accepted int) []byte {
+	dst := []byte{answerVersion}
 	dst = binary.AppendUvarint(dst, uint64(accepted))
 	dst = binary.AppendUvarint(dst, uint64(a.Rejected))
 	if a.Rejected == 0 {
@@ -147,11 +143,11 @@ func appendText(dst []byte, text string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 }
 
-// decodeKept decodes what keep made; any other bytes are an error.
-func decodeKept(kept []byte) (answer, error) {
-	r := keptReader{rest: kept}
-	if r.number(keptVersion) != keptVersion {
-		return answer{}, errKept
+// decodeAnswer is the inverse of encode.
+func decodeAnswer(kept []byte) (answer, error) {
+	r := answerReader{rest: kept}
+	if r.number(answerVersion) != answerVersion {
+		return answer{}, errBadAnswer
 	}
 	a := answer{Accepted: r.number(MostReadings), Rejected: r.number(MostReadings), Errors: []refusedReading{}}
 	if a.Rejected > 0 {
@@ -159,20 +155,20 @@ func decodeKept(kept []byte) (answer, error) {
 		r.errors(&a, reasons)
 	}
 	if r.broken || len(r.rest) > 0 {
-		return answer{}, errKept
+		return answer{}, errBadAnswer
 	}
 	return a, nil
 }
 
-// A keptReader reads numbers and texts; once something is wrong it stays broken
-// and reads only zeros.
-type keptReader struct {
+// An answerReader reads numbers and texts. After an error it stays broken and reads only
+// zeros.
+type answerReader struct {
 	rest   []byte
 	broken bool
 }
 
-// reasons reads the reasons and their counts, which make up all rejected.
-func (r *keptReader) reasons(a *answer) []telemetry.Code {
+// reasons reads the reasons and their counts, whose sum must be a.Rejected.
+func (r *answerReader) reasons(a *answer) []telemetry.Code {
 	a.reasons = make(map[telemetry.Code]int)
 	var reasons []telemetry.Code
 	total := 0
@@ -191,7 +187,7 @@ func (r *keptReader) reasons(a *answer) []telemetry.Code {
 }
 
 // errors reads the listed errors; every reading is listed at most once.
-func (r *keptReader) errors(a *answer, reasons []telemetry.Code) {
+func (r *answerReader) errors(a *answer, reasons []telemetry.Code) {
 	listed := r.number(min(maxListed, a.Rejected))
 	index := 0
 	for i := range listed {
@@ -203,11 +199,11 @@ func (r *keptReader) errors(a *answer, reasons []telemetry.Code) {
 		}
 		a.Errors = append(a.Errors, refusedReading{Index: index, Code: reasons[reason], Message: message})
 	}
-	r.broken = r.broken || listed == 0 // answers name the first one
+	r.broken = r.broken || listed == 0 // answers use the first one
 }
 
 // number reads a number that is not greater than most.
-func (r *keptReader) number(most int) int {
+func (r *answerReader) number(most int) int {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 || most < 0 || v > uint64(most) {
 		r.rest, r.broken = nil, true
@@ -217,7 +213,7 @@ func (r *keptReader) number(most int) int {
 	return int(v)
 }
 
-func (r *keptReader) text() string {
+func (r *answerReader) text() string {
 	n := r.number(math.MaxInt32)
 	if n > len(r.rest) {
 		r.rest, r.broken = nil, true

@@ -11,8 +11,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Requests of InfluxDB clients other than writing lines. Brim has no databases or buckets, so it
-// reports all of them as existing.
+// Requests of InfluxDB clients other than writes. Brim has no databases or InfluxDB buckets,
+// so it reports all of them as existing.
 
 const pathWriteV3 = "/api/v3/write_lp"
 
@@ -74,7 +74,7 @@ func (p precision) guess(n int64) precision {
 	return p
 }
 
-// A refusedLine describes a refused line in the way of InfluxDB 3.
+// A refusedLine describes a refused line in the format of InfluxDB 3.
 type refusedLine struct {
 	Line    uint32 `json:"line_number"`
 	Message string `json:"error_message"`
@@ -150,7 +150,7 @@ func (srv *Server) serveInfluxQL(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"results": results})
 }
 
-// refuseInflux sends an error in the members that clients of each version read.
+// refuseInflux sends an error with the members for clients of all versions.
 func refuseInflux(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, problem{Code: "invalid", Message: message, Error: message})
 }

@@ -1,6 +1,6 @@
 // Package ingest receives readings: JSON, InfluxDB line protocol and Prometheus' remote write
 // over HTTP, protobuf over gRPC, and OpenTelemetry's metrics over both. It decodes a request,
-// refuses the readings that break a rule, gives the others to the journal as one batch, and
+// refuses the readings that break a rule, appends the others to the journal as one batch, and
 // answers when that batch has reached the ack that the client asked for.
 //
 //	HTTP  /v1/readings  ─ body ─ JSON, NDJSON ─┐
@@ -25,39 +25,37 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Journal takes the readings that a Server has accepted.
+// A Journal stores the readings that a Server has accepted.
 //
-// Append takes all readings of the batch or none. It blocks until they have
-// reached r.Want, or as much of it as could be had in time, and the receipt says
-// what they reached; Journaled is a good answer to a wish for Stored. Readings
-// that the database refused for their content are named in the receipt, the
-// others are acknowledged.
+// Append appends all readings of the batch or none. It blocks until they have reached r.Want,
+// or a timeout has passed; the receipt says what they reached, which may be Journaled if
+// Stored was wanted. The receipt lists readings that the database refused for their content;
+// all others are acknowledged.
 //
-// An error means that nothing is promised. It is a *telemetry.Error: of kind
-// Unavailable if nothing was taken and nothing will be stored, UnknownOutcome if
-// the readings may or may not be stored in the end. Any other error counts as a
-// defect, with an unknown outcome. When ctx ends first, Append returns, and what
-// it took may still be stored.
+// An error acknowledges nothing. It is a *telemetry.Error: of kind Unavailable if nothing was
+// appended and nothing will be stored, UnknownOutcome if the readings may or may not be
+// stored. Any other error counts as a defect with an unknown outcome. If ctx ends first,
+// Append returns, and the readings may still be stored.
 //
-// A request whose key was taken before is not taken again: the receipt is
-// Repeated and holds the first one's answer, after waiting for it where it is
-// not there yet. The same key with another body is an error of kind Conflict.
+// If the key of a request is known, nothing is appended: the receipt is Repeated and has the
+// answer to the first request, after waiting for it if necessary. The same key with another
+// body is an error of kind Conflict.
 //
-// Append is called by any number of goroutines at once. The batch is never
-// empty; it belongs to the journal from the call on, which sets Session and
-// FirstSeq and bounds the memory that waiting batches hold.
+// Append is called by any number of goroutines concurrently. The batch is never empty. It
+// belongs to the journal as soon as Append is called; the journal sets Session and FirstSeq,
+// and bounds the memory of waiting batches.
 //
-// Repeat is for a request none of whose readings can be accepted now: if its key
-// is known, it answers as Append would; if not, the receipt is not Repeated.
+// Repeat is for a request with no readings that could be accepted now. If its key is known,
+// it answers as Append would; otherwise the receipt is not Repeated.
 type Journal interface {
 	Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error)
 	Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error)
 }
 
-// A pool keeps values that requests need, between them.
+// A pool keeps values that requests can reuse.
 type pool[T any] struct{ values sync.Pool }
 
-// get returns a value that was used before, or a zero one.
+// get returns a value that was used before, or a zero value.
 func (p *pool[T]) get() *T {
 	if v, ok := p.values.Get().(*T); ok {
 		return v
@@ -72,15 +70,15 @@ type Server struct {
 	journal Journal
 	config  Config
 	streams map[string]*inputStream
-	order   []*inputStream // the same, as they are configured
+	order   []*inputStream // the same, in the order of the configuration
 	ahead   atomic.Int64   // Config.MaxFuture, which may change
-	acks    string         // as messages name them
-	names   string         // of the streams, likewise
+	acks    string         // list of possible acks, for error messages
+	names   string         // list of streams, likewise
 	logger  *slog.Logger
 	metrics *metrics
 	budget  *budget
 	pace    pace
-	rooms   roomPool
+	buffers bufferPool
 	json    pool[jsonDecoder]
 	wires   pool[wireDecoder]
 	remotes pool[remoteDecoder]
@@ -131,8 +129,8 @@ func New(config Config, journal Journal) (*Server, error) {
 	return srv, nil
 }
 
-// SetReady tells gRPC's health service whether readings can be taken. A new
-// Server is ready; after Stop it never is again.
+// SetReady tells gRPC's health service whether readings can be accepted. A new Server is
+// ready; after Stop it is never ready again.
 func (srv *Server) SetReady(ready bool) {
 	status := healthpb.HealthCheckResponse_NOT_SERVING
 	if ready {
@@ -142,9 +140,9 @@ func (srv *Server) SetReady(ready bool) {
 	srv.health.SetServingStatus(serviceName, status)
 }
 
-// Stop refuses every request from now on: over HTTP with 503, over gRPC with
-// UNAVAILABLE, and health turns to NOT_SERVING. Requests that came before are
-// not touched. Stop may be called more than once.
+// Stop refuses all further requests, with 503 over HTTP and UNAVAILABLE over gRPC, and sets
+// the health to NOT_SERVING. It does not affect requests in progress. It may be called more
+// than once.
 func (srv *Server) Stop() {
 	srv.stop()
 	srv.health.Shutdown()
@@ -152,15 +150,13 @@ func (srv *Server) Stop() {
 
 func (srv *Server) stopping() bool { return srv.stopped.Err() != nil }
 
-// Memory is how much requests and connections hold now, and may hold together.
+// Memory returns how much memory requests and connections hold now, and may hold.
 func (srv *Server) Memory() (held, most int64) { return srv.budget.held(), srv.config.MaxBytes }
 
-// Wait returns when all gRPC calls have ended, which they do soon after their server was
-// closed.
+// Wait returns when all gRPC calls have ended, soon after their server is closed.
 func (srv *Server) Wait() { srv.callers.Wait() }
 
-// retryAfter is how long a refused client is told to wait where the refusal
-// itself does not say.
+// retryAfter is the default of Retry-After.
 const retryAfter = time.Second
 
 func errStopping() *telemetry.Error {

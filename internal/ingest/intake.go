@@ -17,19 +17,19 @@ import (
 // maxListed is how many refused readings an answer names; all are counted.
 const maxListed = 100
 
-// An answer says what became of a request's readings.
+// An answer is the result of a request with readings.
 type answer struct {
 	Accepted int              `json:"accepted"`
 	Rejected int              `json:"rejected"`
-	Ack      telemetry.Ack    `json:"ack,omitempty"` // what was reached; none where nothing was taken
+	Ack      telemetry.Ack    `json:"ack,omitempty"` // that was reached; empty if no reading was accepted
 	Errors   []refusedReading `json:"errors"`
 
 	reasons  map[telemetry.Code]int
-	repeated bool // it was given before, to the first request with this key
+	repeated bool // it is the answer to the first request with this key
 }
 
-// appendTaken appends what encoding/json would write of an answer without
-// errors, and an end of line.
+// appendTaken appends an answer without errors as encoding/json would encode it, and a
+// newline.
 func (a *answer) appendTaken(dst []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"accepted":`...), int64(a.Accepted), 10)
 	dst = strconv.AppendInt(append(dst, `,"rejected":`...), int64(a.Rejected), 10)
@@ -49,23 +49,23 @@ type intake struct {
 	server  *Server
 	want    telemetry.Ack
 	key     string         // as the client sent it; empty: none
-	part    string         // of what was sent under the key, see scopedKey
+	part    string         // of several messages under the key, see scopedKey
 	meaning meaning        // of the body
-	hash    uint64         // of the body, only where there is a key
-	builder *batch.Builder // nil once its batch was handed on, or close was called
+	hash    uint64         // of the body, only if there is a key
+	builder *batch.Builder // nil after submit or close
 	now     time.Time
-	who     *access.Identity        // that sent it
+	who     *access.Identity        // the sender
 	target  *inputStream            // of the request
 	stream  *inputStream            // of the current reading
-	bounds  map[*inputStream]bounds // of the streams that occurred, where several did
+	bounds  map[*inputStream]bounds // by stream, if the request has several
 	times   telemetry.TimeRange     // of stream
 	fields  *batch.FieldList        // of target
-	lease   *lease                  // of the request; nil: not limited, as in parse
+	lease   *lease                  // of the request; nil: unlimited
 	ctx     context.Context         // of the request, for the lease
 	count   int                     // readings begun
-	dropped int                     // fields that were left out
-	lines   []uint32                // of line protocol: the number of each reading's line, from 1
-	most    int                     // limit of count
+	dropped int                     // fields that were dropped
+	lines   []uint32                // line protocol: the line number of each reading, from 1
+	most    int                     // maximum of count
 	message *Message                // source of the readings; nil: a request
 	scope   []byte                  // series of the message's topic; part of alias keys
 	alias   []byte
@@ -76,13 +76,13 @@ type intake struct {
 	otlp       otlpTally
 }
 
-// bounds are what a stream asked of readings when the request came.
+// bounds are a stream's rules for readings at the time of the request.
 type bounds struct {
 	times  telemetry.TimeRange
 	fields *batch.FieldList
 }
 
-// open makes the intake that of a request to a stream.
+// open initializes the intake for a request to a stream.
 func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	now := d.config.Now()
 	live := stream.live.Load()
@@ -93,8 +93,8 @@ func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	in.answer.Errors = []refusedReading{}
 }
 
-// build readies the intake for readings, when the body has come: a builder may
-// keep more memory than a connection may hold.
+// build creates the builder. It is called when the body has arrived, because a builder may
+// use more memory than a connection without a lease may hold.
 func (in *intake) build() {
 	in.builder = in.server.known.Builder(in.now)
 	in.builder.MapDots, in.builder.Fields = in.server.config.MapDots, in.fields
@@ -103,8 +103,7 @@ func (in *intake) build() {
 	}
 }
 
-// close gives back the builder, unless its batch was handed on: then it may be
-// another request's already.
+// close releases the builder, unless submit did: then another request may be using it.
 func (in *intake) close() {
 	if in.builder != nil {
 		in.builder.Release()
@@ -112,7 +111,7 @@ func (in *intake) close() {
 	}
 }
 
-// toStream makes the next readings belong to stream.
+// toStream sets the stream of the next readings.
 func (in *intake) toStream(stream *inputStream) {
 	if stream == in.stream {
 		return
@@ -135,8 +134,8 @@ func (in *intake) begin() error {
 	if in.count >= in.most {
 		return in.tooMany()
 	}
-	if in.count%affordEvery == affordEvery-1 {
-		if err := in.afford(0); err != nil {
+	if in.count%extendEvery == extendEvery-1 {
+		if err := in.extendLease(0); err != nil {
 			return err
 		}
 	}
@@ -148,34 +147,34 @@ func (in *intake) begin() error {
 	return nil
 }
 
-// affordEvery is after how many readings their memory is checked. Each has
-// 256 values at most.
-const affordEvery = 64
+// extendEvery is how often, in readings, the lease is extended. A reading has at most 256
+// values.
+const extendEvery = 64
 
-// yieldEvery is after how many readings others get their turn at the processor, for the
-// same reason as turnBytes.
-const yieldEvery = 4 * affordEvery
+// yieldEvery is how often, in readings, the goroutine yields the CPU, for the same reason as
+// turnBytes.
+const yieldEvery = 4 * extendEvery
 
-// afford extends the lease if the decoded readings, and this many bytes of scratch
-// memory, need more than was foreseen: columns of small numbers take many times
-// their length.
-func (in *intake) afford(scratch int64) error {
+// extendLease extends the lease if the decoded readings and this many bytes of scratch
+// memory need more than was estimated. Columns of small numbers take many times their
+// encoded length.
+func (in *intake) extendLease(scratch int64) error {
 	if in.lease == nil {
 		return nil
 	}
 	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch)
 }
 
-// takeBack undoes the begin of the reading at hand, and what was given of it.
-func (in *intake) takeBack() {
+// undo discards the current reading.
+func (in *intake) undo() {
 	in.builder.Undo()
 	in.count--
 }
 
-// again begins the reading at hand once more, and forgets what was given of it.
-func (in *intake) again() {
-	in.takeBack()
-	_ = in.begin() // there was room for it before
+// restart discards what was decoded of the current reading and begins it again.
+func (in *intake) restart() {
+	in.undo()
+	_ = in.begin() // it did not fail before
 }
 
 func (in *intake) tooMany() error {
@@ -183,7 +182,7 @@ func (in *intake) tooMany() error {
 		"the request contains more than %d readings (--max-readings-per-request); nothing was accepted, send smaller requests", in.most)
 }
 
-// end finishes the reading and reports whether it was taken.
+// end finishes the reading and reports whether it was accepted.
 func (in *intake) end() bool { return in.ended(in.builder.End()) }
 
 // ended records the result of a reading.
@@ -209,7 +208,7 @@ func (in *intake) tally(code telemetry.Code) {
 	in.answer.Rejected++
 }
 
-// take decodes a payload, whose own memory is free then, and appends its readings.
+// take decodes a payload, frees its buffer, and appends its readings.
 func (in *intake) take(p *payload, decode func([]byte) error) (result, error) {
 	in.build()
 	err := decode(p.data)
@@ -223,10 +222,9 @@ func (in *intake) take(p *payload, decode func([]byte) error) (result, error) {
 	return in.append(in.ctx)
 }
 
-// append hands the accepted readings to the journal and waits. A request whose key
-// is known is answered as it was the first time, even if its readings would be
-// refused now. On an error the answer is that of a request of which nothing was
-// taken.
+// append submits the accepted readings and waits for the journal. If the key of the request
+// is known, the answer is that of the first request, even if the readings would be refused
+// now. After an error, the answer is empty.
 func (in *intake) append(ctx context.Context) (result, error) {
 	if in.count == 0 && in.mayBeEmpty {
 		return allTaken, nil
@@ -234,13 +232,13 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	if in.count == 0 {
 		return invalid, telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the request contains no readings")
 	}
-	taken, receipt, err := in.hand(ctx)
+	taken, receipt, err := in.submit(ctx)
 	switch {
 	case err == nil && receipt.Repeated:
 		in.who.Refund(taken)
 		err = in.repeat(receipt.Answer)
 	case err == nil && taken == 0:
-		return in.nothing(), nil
+		return in.noneTaken(), nil
 	}
 	if err != nil {
 		in.answer = answer{}
@@ -264,14 +262,14 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	case in.answer.Rejected > 0:
 		return partlyTaken, nil
 	case in.want == telemetry.Stored && receipt.Ack != telemetry.Stored:
-		return takenNotYet, nil
+		return notYetStored, nil
 	}
 	return allTaken, nil
 }
 
-// hand passes the accepted readings to the journal, or looks the key up there if
-// there are none. taken is how many were charged to the sender's quota.
-func (in *intake) hand(ctx context.Context) (taken int, receipt batch.Receipt, err error) {
+// submit passes the accepted readings to the journal, or looks up the key there if there are
+// none. taken is how many were charged to the sender's quota.
+func (in *intake) submit(ctx context.Context) (taken int, receipt batch.Receipt, err error) {
 	request := in.request()
 	if in.builder.Len() == 0 {
 		if in.key != "" {
@@ -283,7 +281,7 @@ func (in *intake) hand(ctx context.Context) (taken int, receipt batch.Receipt, e
 	made := in.builder.Batch()
 	in.builder = nil
 	taken = made.Len() // now, since after Append the batch is the journal's
-	if err := in.hold(ctx, made, &request); err != nil {
+	if err := in.shrinkLease(ctx, made, &request); err != nil {
 		return 0, receipt, err
 	}
 	if err := in.admit(made); err != nil {
@@ -293,10 +291,10 @@ func (in *intake) hand(ctx context.Context) (taken int, receipt batch.Receipt, e
 	return taken, receipt, err
 }
 
-// hold reduces the lease to what the batch takes, until the journal has it. A request
-// whose body cost nothing takes its lease here: while the journal hangs there may be any
-// number of them.
-func (in *intake) hold(ctx context.Context, made *batch.Batch, r *batch.Request) error {
+// shrinkLease reduces the lease to the memory of the batch, until the journal has it. A
+// request without a lease gets one, since any number of such requests may wait while the
+// journal hangs.
+func (in *intake) shrinkLease(ctx context.Context, made *batch.Batch, r *batch.Request) error {
 	if in.lease == nil {
 		return nil
 	}
@@ -309,30 +307,30 @@ func (in *intake) hold(ctx context.Context, made *batch.Batch, r *batch.Request)
 	return nil
 }
 
-// nothing returns the result of a request whose readings were all refused.
-func (in *intake) nothing() result {
+// noneTaken returns the result of a request if all readings were refused.
+func (in *intake) noneTaken() result {
 	if in.answer.reasons[telemetry.SensorForbidden] == in.answer.Rejected {
 		return noneAllowed
 	}
 	return nothingTaken
 }
 
-// request returns what the journal is asked for.
+// request returns the request to the journal.
 func (in *intake) request() batch.Request {
 	r := batch.Request{Want: in.want}
 	if in.key != "" {
 		r.Key, r.BodyHash = scopedKey(in.who.Name, in.target.Name, in.key, in.part), in.hash
-		r.Answer = in.answer.keep(in.builder.Len())
+		r.Answer = in.answer.encode(in.builder.Len())
 	}
 	return r
 }
 
-// repeat makes the answer that of the first request with this key. Its own may
-// differ, for rules look at the clock.
+// repeat sets the answer to that of the first request with this key. The two may differ,
+// because some rules depend on the time.
 func (in *intake) repeat(kept []byte) error {
-	a, err := decodeKept(kept)
+	a, err := decodeAnswer(kept)
 	if err == nil && a.Accepted+a.Rejected != in.count {
-		err = errKept
+		err = errBadAnswer
 	}
 	if err != nil {
 		return fmt.Errorf("repeat answer: %w", err)
@@ -342,7 +340,7 @@ func (in *intake) repeat(kept []byte) error {
 	return nil
 }
 
-// appendError gives an error without a kind the one that it must have.
+// appendError returns an error with a kind.
 func (in *intake) appendError(ctx context.Context, err error) error {
 	var known *telemetry.Error
 	if errors.As(err, &known) || ctx.Err() == nil {
@@ -354,7 +352,7 @@ func (in *intake) appendError(ctx context.Context, err error) error {
 	}
 }
 
-// refusedByStore puts readings that were refused late among the others.
+// refusedByStore adds readings that the database refused to the other refused ones.
 func (in *intake) refusedByStore(late []batch.Refused) {
 	if len(late) == 0 {
 		return
@@ -371,6 +369,6 @@ func (in *intake) refusedByStore(late []batch.Refused) {
 	in.answer.Errors = all[:min(len(all), maxListed)]
 }
 
-// maxAlias is how long the part of a request may be that is the key of an alias.
-// What is longer is decoded each time.
+// maxAlias is the maximum length of an alias key, a part of a request. Longer parts are
+// decoded each time.
 const maxAlias = 4 << 10

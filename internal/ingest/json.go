@@ -13,7 +13,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// form is what a body is taken to be.
+// form is the syntax of a JSON body.
 type form uint8
 
 const (
@@ -22,10 +22,8 @@ const (
 	formGuess             // one of the two
 )
 
-// decodeJSON decodes a body of JSON. An error refuses the whole request; a refused
-// reading is only noted.
-//
-// In JSON, wrong syntax anywhere refuses all. In NDJSON it refuses its line.
+// decodeJSON decodes a body of JSON. An error refuses the whole request; refused readings are
+// recorded in the answer. A syntax error refuses the whole body, or in NDJSON its line.
 func (in *intake) decodeJSON(body []byte, f form) error {
 	d := in.jsonDecoder()
 	defer d.release()
@@ -40,23 +38,23 @@ func (in *intake) decodeJSON(body []byte, f form) error {
 	return d.decodeValues(body)
 }
 
-// A jsonDecoder decodes readings in JSON where they lie. What encoding/json makes of
-// them is what fuzzing compares it with, but for two things: members that are
-// unknown or given twice are refused, and integers keep all of their 64 bits.
+// A jsonDecoder decodes readings in JSON in place. Fuzz tests compare it with encoding/json,
+// with two differences: unknown and duplicate members are refused, and integers keep all of
+// their 64 bits.
 type jsonDecoder struct {
 	in *intake
 
 	src     []byte
-	i       int    // how much of src is decoded
-	err     error  // what is wrong with the syntax
-	members uint8  // of the reading, that were seen
+	i       int    // current position in src
+	err     error  // of the syntax
+	members uint8  // members of the reading that were seen
 	name    []byte // of a member, without its escapes
 	text    []byte // a string, without its escapes
 
-	// Most requests hold several readings of a series. So the sensor id and the tags
-	// are cut out, and looked up by their text, before they are decoded.
-	late         bool   // sensor and tags are cut out only
-	sensor, tags []byte // as they stand in src; nil: none
+	// Most requests have several readings of a series. So the text of the sensor id and the
+	// tags is looked up before it is decoded.
+	late         bool   // sensor and tags are not decoded yet
+	sensor, tags []byte // their text in src; nil: none
 	alias        []byte // key of both
 }
 
@@ -68,8 +66,8 @@ const (
 	memberTags
 )
 
-// aliasJSON begins the keys of aliases that are parts of JSON: the sensor id in its
-// quotes, and the object of tags.
+// aliasJSON is the first byte of alias keys made from JSON: the quoted sensor id, and the
+// object of tags.
 const aliasJSON = 'j'
 
 var (
@@ -77,8 +75,8 @@ var (
 	errTooLong = fmt.Errorf("it is longer than %d bytes", maxReadingBytes)
 )
 
-// guess tells what a body is from its first line: lines of objects, unless it is an
-// array, or the first line is the start of an object that continues on the next.
+// guess guesses the form of a body from its first line: NDJSON, unless it is an array, or an
+// object that continues on the next line.
 func (d *jsonDecoder) guess(body []byte) form {
 	first, _, more := bytes.Cut(bytes.TrimLeft(body, " \t\r\n"), []byte{'\n'})
 	if len(first) > 0 && first[0] == '[' {
@@ -190,14 +188,13 @@ func (d *jsonDecoder) malformed(err error) error {
 	}
 }
 
-// begin makes src what is decoded next.
+// begin sets the text to decode.
 func (d *jsonDecoder) begin(src []byte) { d.src, d.i, d.err = src, 0, nil }
 
-// reading decodes a value, which is to be a reading. It returns false if the syntax
-// is wrong.
+// reading decodes a value, which should be a reading. It returns false after a syntax error.
 //
-// With sensor and tags cut out, a reading with several faults is not refused for
-// the first of them. So what is refused is decoded again in its order.
+// If sensor and tags are decoded late, a reading with several errors may not be refused for
+// the first one. So a refused reading is decoded again in order.
 func (d *jsonDecoder) reading() bool {
 	d.space()
 	if d.i < len(d.src) && d.src[d.i] != '{' {
@@ -209,17 +206,17 @@ func (d *jsonDecoder) reading() bool {
 	if ok && !d.in.builder.Refused() && d.series() {
 		return true
 	}
-	d.in.again()
+	d.in.restart()
 	d.i, d.err, d.late, d.members = at, nil, false, 0
 	d.alias = d.alias[:0]
 	if ok = d.object(d.member); ok {
-		d.in.giveTopic(d.members&memberSensor == 0)
+		d.in.addTopic(d.members&memberSensor == 0)
 	}
 	return ok
 }
 
-// series gives the builder the sensor and the tags that were cut out. It returns
-// false if it does not take them.
+// series passes the sensor and the tags to the builder. It returns false if the builder
+// refuses them.
 func (d *jsonDecoder) series() bool {
 	b := d.in.builder
 	d.alias = append(append(append(append(d.alias[:0], aliasJSON), d.in.stream.Name...), 0), d.in.scope...)
@@ -232,7 +229,7 @@ func (d *jsonDecoder) series() bool {
 	if len(d.sensor)+len(d.tags) > maxAlias {
 		d.alias = d.alias[:0]
 	}
-	// Both are known to be whole.
+	// The syntax of both was checked before.
 	end := d.i
 	src := d.src
 	if d.sensor != nil {
@@ -246,11 +243,11 @@ func (d *jsonDecoder) series() bool {
 		d.object(d.tag)
 	}
 	d.src, d.i = src, end
-	d.in.giveTopic(d.sensor == nil)
+	d.in.addTopic(d.sensor == nil)
 	return !b.Refused()
 }
 
-// end ends the reading, and remembers its series.
+// end finishes the reading, and remembers its series.
 func (d *jsonDecoder) end() {
 	if d.in.end() && len(d.alias) > 0 {
 		d.in.server.known.SetAlias(d.alias, d.in.builder.LastSeries())
@@ -261,7 +258,7 @@ func (d *jsonDecoder) end() {
 // maxDepth is how deep objects and arrays may be nested.
 const maxDepth = 10_000
 
-// object decodes the object at i, with member for the value of each name.
+// object decodes the object at i, and calls member at the value of each name.
 func (d *jsonDecoder) object(member func(name []byte) bool) bool {
 	if d.peek() != '{' {
 		return d.fail("an object was expected")
@@ -408,11 +405,11 @@ func (d *jsonDecoder) field(name []byte) bool {
 	return d.refuse(telemetry.ValueType, "field %s must be a number, a boolean or a string, not %s", telemetry.Quote(name))
 }
 
-// fieldNumber takes a number without fraction and exponent as an integer, any other
-// as a double. So -0 is the integer 0 and -0.0 a negative zero.
+// fieldNumber decodes a number without fraction and exponent as an integer, any other as a
+// double. So -0 is the integer 0 and -0.0 is negative zero.
 func (d *jsonDecoder) fieldNumber(name []byte) bool {
 	b := d.in.builder
-	// Small integers and short decimals are what most fields hold.
+	// Most fields have small integers or short decimals.
 	s := d.src[d.i:]
 	sign := 0
 	if s[0] == '-' {
@@ -498,9 +495,9 @@ func (d *jsonDecoder) number() (raw []byte, ok bool) {
 	return d.src[from:d.i], true
 }
 
-// string returns the contents of the string at i, without escapes, valid until the
-// next call with the same scratch memory. Half a surrogate pair becomes a byte that
-// is not UTF-8, for the builder to refuse.
+// string returns the unescaped contents of the string at i, valid until the next call with
+// the same scratch memory. Half a surrogate pair becomes a byte that is not UTF-8, so that
+// the builder refuses it.
 func (d *jsonDecoder) string(scratch *[]byte) (text []byte, ok bool) {
 	if d.peek() != '"' {
 		return nil, d.fail("a string was expected")
@@ -535,7 +532,7 @@ func (d *jsonDecoder) string(scratch *[]byte) (text []byte, ok bool) {
 	}
 }
 
-// escape appends what the escape sequence at i stands for.
+// escape appends the character for the escape sequence at i.
 func (d *jsonDecoder) escape(dst *[]byte) bool {
 	d.i++
 	c := d.peek()
@@ -583,7 +580,7 @@ func (d *jsonDecoder) escape(dst *[]byte) bool {
 	return true
 }
 
-// unit decodes the four hexadecimal digits behind the u at i.
+// unit decodes the four hexadecimal digits after the u at i.
 func (d *jsonDecoder) unit() (rune, bool) {
 	d.i++
 	var r rune
@@ -601,7 +598,7 @@ func (d *jsonDecoder) unit() (rune, bool) {
 	return r, true
 }
 
-// skip passes over the value at i.
+// skip skips the value at i.
 func (d *jsonDecoder) skip(depth int) bool {
 	if depth > maxDepth {
 		return d.fail("it is nested more than %d deep", maxDepth)
@@ -649,7 +646,7 @@ func (d *jsonDecoder) skip(depth int) bool {
 	return d.fail("a value was expected")
 }
 
-// space passes over white space.
+// space skips white space.
 func (d *jsonDecoder) space() {
 	for d.i < len(d.src) && isJSONSpace(d.src[d.i]) {
 		d.i++
@@ -658,7 +655,7 @@ func (d *jsonDecoder) space() {
 
 func isJSONSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }
 
-// peek returns the byte at i, 0 at the end.
+// peek returns the byte at i; 0 at the end.
 func (d *jsonDecoder) peek() byte {
 	if d.i == len(d.src) {
 		return 0
@@ -666,7 +663,7 @@ func (d *jsonDecoder) peek() byte {
 	return d.src[d.i]
 }
 
-// fail notes that the syntax is wrong at i. It returns false.
+// fail records a syntax error at i. It returns false.
 func (d *jsonDecoder) fail(format string, args ...any) bool {
 	if d.i == len(d.src) {
 		d.err = errMore
@@ -676,8 +673,8 @@ func (d *jsonDecoder) fail(format string, args ...any) bool {
 	return false
 }
 
-// refuse refuses the reading for the value at i, which it passes over, and whose
-// kind is put into the message.
+// refuse refuses the reading because of the value at i, and skips the value. The last verb of
+// format is for the kind of the value.
 func (d *jsonDecoder) refuse(code telemetry.Code, format string, args ...any) bool {
 	kind := "a number"
 	switch d.peek() {
@@ -706,9 +703,9 @@ func (d *jsonDecoder) note(code telemetry.Code, format string, args ...any) {
 	}
 }
 
-// specialByte returns where the first quote, backslash or control character in
-// src[i:] is, or the length of src. It looks at eight bytes at once: of the bits that
-// are set in special, the lowest is right, and higher ones mean nothing.
+// specialByte returns the index of the first quote, backslash or control character in src[i:],
+// or the length of src. It examines eight bytes at once: only the lowest bit of special is
+// reliable.
 func specialByte(src []byte, i int) int {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(src); i += 8 {
@@ -724,14 +721,14 @@ func specialByte(src []byte, i int) int {
 	return i
 }
 
-// jsonDecoder returns a decoder, which release gives back.
+// jsonDecoder returns a decoder. The caller calls its release.
 func (in *intake) jsonDecoder() *jsonDecoder {
 	d := in.server.json.get()
 	d.in = in
 	return d
 }
 
-// release keeps the decoder for another request, unless it has grown large.
+// release returns the decoder to the pool, unless it has grown large.
 func (d *jsonDecoder) release() {
 	if server := d.in.server; cap(d.text)+cap(d.name)+cap(d.alias) <= 64<<10 {
 		*d = jsonDecoder{text: d.text[:0], name: d.name[:0], alias: d.alias[:0]}

@@ -24,14 +24,14 @@ func someRejected() answer {
 func TestKeptAnswersComeBack(t *testing.T) {
 	t.Parallel()
 	all := answer{Accepted: 100, Errors: []refusedReading{}}
-	kept := all.keep(100)
+	kept := all.encode(100)
 	assert.Equal(t, []byte{1, 100, 0}, kept, "the common case is short")
-	back, err := decodeKept(kept)
+	back, err := decodeAnswer(kept)
 	require.NoError(t, err)
 	assert.Equal(t, all, back)
 
 	some := someRejected()
-	back, err = decodeKept(some.keep(2))
+	back, err = decodeAnswer(some.encode(2))
 	require.NoError(t, err)
 	assert.Equal(t, some, back)
 }
@@ -39,15 +39,15 @@ func TestKeptAnswersComeBack(t *testing.T) {
 func TestABrokenKeptAnswerIsAnError(t *testing.T) {
 	t.Parallel()
 	some := someRejected()
-	kept := some.keep(2)
+	kept := some.encode(2)
 	for n := range kept {
-		_, err := decodeKept(kept[:n])
+		_, err := decodeAnswer(kept[:n])
 		require.Error(t, err, "cut at %d of %d bytes", n, len(kept))
 	}
-	_, err := decodeKept(append(slices.Clone(kept), 0))
+	_, err := decodeAnswer(append(slices.Clone(kept), 0))
 	require.Error(t, err, "something behind it")
 	kept[0] = 2
-	_, err = decodeKept(kept)
+	_, err = decodeAnswer(kept)
 	require.Error(t, err, "a version that is not known")
 	for name, change := range map[string]func(*answer){
 		"a count that is not the sum": func(a *answer) { a.reasons[telemetry.FieldName] = 2 },
@@ -58,7 +58,7 @@ func TestABrokenKeptAnswerIsAnError(t *testing.T) {
 	} {
 		a := someRejected()
 		change(&a)
-		_, err := decodeKept(a.keep(2))
+		_, err := decodeAnswer(a.encode(2))
 		assert.Error(t, err, name)
 	}
 }
@@ -66,11 +66,11 @@ func TestABrokenKeptAnswerIsAnError(t *testing.T) {
 func FuzzKeptAnswer(f *testing.F) {
 	some := someRejected()
 	all := answer{}
-	f.Add(some.keep(2))
-	f.Add(all.keep(1))
+	f.Add(some.encode(2))
+	f.Add(all.encode(1))
 	f.Add([]byte{1, 0, 1, 1, 0, 1, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, kept []byte) {
-		a, err := decodeKept(kept)
+		a, err := decodeAnswer(kept)
 		if err != nil {
 			return
 		}
@@ -84,7 +84,7 @@ func FuzzKeptAnswer(f *testing.F) {
 			require.Less(t, e.Index, a.Accepted+a.Rejected)
 			require.Contains(t, a.reasons, e.Code)
 		}
-		again, err := decodeKept(a.keep(a.Accepted))
+		again, err := decodeAnswer(a.encode(a.Accepted))
 		require.NoError(t, err)
 		require.Equal(t, a, again)
 	})

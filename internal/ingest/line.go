@@ -13,14 +13,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// The line protocol of InfluxDB, as the package lineprotocol of influxdata reads it,
-// which is what fuzzing compares this decoder with:
+// The line protocol of InfluxDB. Fuzz tests compare this decoder with influxdata's package
+// lineprotocol:
 //
 //	measurement,tag=value,tag=value field=1.5,field=2i,field="text" 1767225600000000000
 //
 // A backslash escapes a comma, a space or an equals sign in a word, and a quote or a
-// backslash in a string; in front of anything else it stands for itself. A string
-// may hold line ends.
+// backslash in a string; before anything else it stands for itself. A string may contain
+// line breaks.
 
 // A precision is the unit of timestamps.
 type precision struct {
@@ -50,15 +50,15 @@ type lineDecoder struct {
 	precision precision
 	sensorTag string
 
-	s []byte // the entry, without the end of its last line
-	i int    // how much of it is decoded
+	s []byte // the entry, without its last line break
+	i int    // current position in it
 
-	// The series of the entry, where it is not known by its text.
+	// The series of the entry, if its text is not a known alias.
 	measurement []byte
 	tags        []lineTag
 	sensor      []byte
-	alias       []byte // key of that text; empty: it is not worth remembering
-	unescaped   []byte // words that held escapes
+	alias       []byte // key of that text; empty: it is too long or has escapes
+	unescaped   []byte // words that had escapes
 
 	// See likeLast.
 	shape *batch.Shape
@@ -104,8 +104,8 @@ func isBlank(line []byte) bool {
 	return len(line) == 0 || line[0] == '#'
 }
 
-// entry decodes the current line, and those behind it that a string reaches into. If
-// that makes no sense, a quote is missing, and only the first line is refused.
+// entry decodes the current line, and the following lines if a string extends over them. If
+// there is an error, a quote is probably missing, and only the first line is refused.
 func (d *lineDecoder) entry(line []byte, long bool) error {
 	length, number := d.lines.end-d.lines.start, d.lines.number
 	d.s, d.i = line, 0
@@ -132,12 +132,12 @@ func (d *lineDecoder) entry(line []byte, long bool) error {
 	return nil
 }
 
-// aliasLine begins the keys of aliases that are parts of lines.
+// aliasLine is the first byte of alias keys made from lines.
 const aliasLine = 'l'
 
-// series decodes measurement and tags and begins a reading of that series. Most
-// requests hold several lines of a series, and tags are the longest part of a line,
-// so the text up to the first space is looked up before it is decoded.
+// series decodes measurement and tags and begins a reading of that series. Most requests have
+// several lines of a series, and tags are the longest part of a line, so the text up to the
+// first space is looked up before it is decoded.
 func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 	d.alias = d.alias[:0]
 	if n := bytes.IndexByte(d.s, ' '); n > 0 && n <= maxAlias && bytes.IndexByte(d.s[:n], '\\') < 0 {
@@ -187,12 +187,13 @@ func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 		}
 		return nil, d.wrong("a comma or a space was expected"), nil
 	}
-	d.giveTopic()
-	d.giveSensor()
+	d.addTopic()
+	d.addSensor()
 	return nil, nil, nil
 }
 
-// begin begins a reading of the stream that the measurement is the name of.
+// begin begins a reading of the stream with the name of the measurement, or of the request's
+// stream if there is none.
 func (d *lineDecoder) begin() error {
 	stream, ok := d.in.server.streams[string(d.measurement)]
 	if !ok {
@@ -202,9 +203,9 @@ func (d *lineDecoder) begin() error {
 	return d.in.begin()
 }
 
-// giveTopic adds the tags of a message's topic, as if they were in the line.
-func (d *lineDecoder) giveTopic() {
-	d.in.giveTopic(false)
+// addTopic adds the tags of a message's topic, as if they were in the line.
+func (d *lineDecoder) addTopic() {
+	d.in.addTopic(false)
 	if d.in.message == nil {
 		return
 	}
@@ -213,9 +214,9 @@ func (d *lineDecoder) giveTopic() {
 	}
 }
 
-// giveSensor gives the builder the sensor id: the value of the tag that is
-// configured, that of a message's topic, or the series key.
-func (d *lineDecoder) giveSensor() {
+// addSensor passes the sensor id to the builder: the value of the configured tag, the one of
+// a message's topic, or the series key.
+func (d *lineDecoder) addSensor() {
 	topic := d.in.message != nil && d.in.message.Sensor != ""
 	if d.sensorTag == "" && !topic {
 		d.in.builder.Sensor(d.seriesKey())
@@ -235,9 +236,9 @@ func (d *lineDecoder) giveSensor() {
 		"the line has no tag %s, which holds the sensor id (line_protocol.sensor_tag)", telemetry.Quote([]byte(d.sensorTag))))
 }
 
-// seriesKey returns the measurement and the tags sorted by name, with a backslash
-// before each comma, space, backslash and, in tags, equals sign, so that different
-// series never have the same key.
+// seriesKey returns the measurement and the tags sorted by name, with a backslash before each
+// comma, space, backslash and, in tags, equals sign, so that different series never have the
+// same key.
 func (d *lineDecoder) seriesKey() []byte {
 	byName := func(x, y lineTag) int { return bytes.Compare(x.name, y.name) }
 	if !slices.IsSortedFunc(d.tags, byName) {
@@ -251,7 +252,7 @@ func (d *lineDecoder) seriesKey() []byte {
 	return d.sensor
 }
 
-// fields decodes the fields and what separates them from the timestamp.
+// fields decodes the fields.
 func (d *lineDecoder) fields() *telemetry.Refusal {
 	d.spaces()
 	if d.likeLast() {
@@ -282,9 +283,9 @@ func (d *lineDecoder) fields() *telemetry.Refusal {
 	}
 }
 
-// likeLast decodes fields with the same names, kinds and order as those of the last
-// reading, which is the usual case: names are compared, not decoded. If anything differs,
-// it returns false and has passed nothing to the builder.
+// likeLast decodes fields with the same names, kinds and order as those of the last reading,
+// which is the usual case: names are compared, not decoded. If anything differs, it returns
+// false and passes nothing to the builder.
 func (d *lineDecoder) likeLast() bool {
 	shape := d.in.builder.Expected()
 	if shape == nil {
@@ -338,8 +339,8 @@ func isPlain(shape *batch.Shape) bool {
 	return true
 }
 
-// numberWord reads a short number of this kind, as a batch keeps it, and returns the
-// length of its text; 0 if s does not begin with one.
+// numberWord parses a short number of this kind into the representation of a batch. It returns
+// the length of its text; 0 if s does not begin with one.
 func numberWord(kind telemetry.Kind, s []byte) (word uint64, length int) {
 	if kind == telemetry.Float {
 		v, length := shortDecimal(s)
@@ -362,7 +363,7 @@ func numberWord(kind telemetry.Kind, s []byte) (word uint64, length int) {
 func (d *lineDecoder) value(name []byte) *telemetry.Refusal {
 	b := d.in.builder
 	s := d.s[d.i:]
-	// Small integers and short decimals are what most fields hold.
+	// Most fields have small integers or short decimals.
 	if n, digits := readDigits(0, s); digits > 0 && digits < maxDigits && digits < len(s) && s[digits] == 'i' && endsValue(s[digits+1:]) {
 		b.Int(name, int64(n))
 		d.i += digits + 1
@@ -421,15 +422,15 @@ func (d *lineDecoder) value(name []byte) *telemetry.Refusal {
 	return nil
 }
 
-// endsValue reports whether a value ends in front of s.
+// endsValue reports whether a value ends before s.
 func endsValue(s []byte) bool {
 	return len(s) == 0 || s[0] == ',' || s[0] == ' ' || s[0] == '\r' || s[0] == '\n'
 }
 
-// text decodes a string, which the quote at i begins.
+// text decodes a string; the quote at i begins it.
 func (d *lineDecoder) text(name []byte) *telemetry.Refusal {
 	d.i++
-	from, begin := d.i, len(d.unescaped) // of what is not in unescaped yet; of the string in there
+	from, begin := d.i, len(d.unescaped) // where the rest begins in s, and the string in unescaped
 	for {
 		n := bytes.IndexAny(d.s[d.i:], `"\`)
 		if n < 0 || d.s[d.i+n] == '\\' && d.i+n+1 == len(d.s) {
@@ -484,7 +485,7 @@ func textEscape(c byte) byte {
 	return 0
 }
 
-// time decodes the timestamp, if there is one, with which the line must end.
+// time decodes the timestamp, if there is one. The line must end with it.
 func (d *lineDecoder) time() *telemetry.Refusal {
 	if d.i == len(d.s) {
 		return nil
@@ -514,12 +515,12 @@ func (d *lineDecoder) time() *telemetry.Refusal {
 	return nil
 }
 
-// wrong says which syntax was expected at the current place.
+// wrong returns a refusal for a syntax error at the current position.
 func (d *lineDecoder) wrong(format string, args ...any) *telemetry.Refusal {
 	return telemetry.Refuse(telemetry.Malformed, "the line is not line protocol: "+format+" at column %d", append(args, d.i+1)...)
 }
 
-// at returns the current byte, 0 at the end.
+// at returns the current byte; 0 at the end.
 func (d *lineDecoder) at() byte {
 	if d.i == len(d.s) {
 		return 0
@@ -533,8 +534,8 @@ func (d *lineDecoder) spaces() {
 	}
 }
 
-// Which words a byte may be part of without a backslash. A measurement may hold
-// equals signs, in which it differs from names and values of tags and names of fields.
+// Which words a byte may be part of without a backslash. A measurement may contain equals
+// signs, unlike the names and values of tags and the names of fields.
 const (
 	inMeasurement = 1 << iota
 	inName
@@ -554,7 +555,7 @@ var wordBytes = func() (set [256]uint8) { //nolint:gochecknoglobals // a table t
 
 // word decodes a word, which may be empty. It returns false if it is not UTF-8.
 func (d *lineDecoder) word(kind uint8) (word []byte, ok bool) {
-	from, begin := d.i, len(d.unescaped) // of what is not in unescaped yet; of the word in there
+	from, begin := d.i, len(d.unescaped) // where the rest begins in s, and the word in unescaped
 	high := byte(0)
 	for ; d.i < len(d.s); d.i++ {
 		c := d.s[d.i]
@@ -598,8 +599,8 @@ func parseLineInt(s []byte) (n int64, fits, ok bool) {
 	return n, form == numberInt, true
 }
 
-// shortDecimal reads a double of so few digits that it is exact without strconv,
-// and returns the length of its text; 0 if s does not begin with one.
+// shortDecimal parses a double with so few digits that it is exact without strconv. It returns
+// the length of its text; 0 if s does not begin with one.
 func shortDecimal(s []byte) (v float64, length int) {
 	i := 0
 	if len(s) > 0 && s[0] == '-' {
@@ -607,7 +608,7 @@ func shortDecimal(s []byte) (v float64, length int) {
 	}
 	n, digits := readDigits(0, s[i:])
 	i += digits
-	point := 0 // digits behind it
+	point := 0 // digits after it
 	if i < len(s) && s[i] == '.' {
 		n, point = readDigits(n, s[i+1:])
 		i += 1 + point

@@ -7,15 +7,15 @@ import "bytes"
 // of 1 KiB, every byte escaped as \u0000.
 const maxReadingBytes = 4 << 20
 
-// lines cuts a body into its lines.
+// lines iterates over the lines of a body.
 type lines struct {
 	body       []byte
-	start, end int // of the current line, including its end of line
+	start, end int // of the current line, including its line break
 	number     int // of the line, from 1
 }
 
-// next returns the next line without its end of line, and whether it is too long. The
-// last result is false if there is no next line.
+// next returns the next line without its line break, and whether it is too long. ok is false
+// if there is no next line.
 func (l *lines) next() (line []byte, long, ok bool) {
 	l.start = l.end
 	if !l.extend() && l.end == l.start {
@@ -42,7 +42,7 @@ func (l *lines) extend() bool {
 // cut undoes extensions: the current line has n bytes again, and this number.
 func (l *lines) cut(n, number int) { l.end, l.number = l.start+n, number }
 
-// line returns the current line without its end of line.
+// line returns the current line without its line break.
 func (l *lines) line() []byte {
 	line := l.body[l.start:l.end]
 	if n := len(line); n > 0 && line[n-1] == '\n' {

@@ -50,8 +50,8 @@ type MessageError struct {
 	Refused int // readings; 0: the message as a whole
 }
 
-// MessageCodes returns the codes of messages that are refused as a whole, beside the codes of
-// readings.
+// MessageCodes returns the codes for messages that are refused as a whole. The codes of
+// readings are not among them.
 func MessageCodes() []string {
 	return []string{codeTooMany, codeNoReadings, codeStreamUnknown, codeInternal}
 }
@@ -60,12 +60,12 @@ func MessageCodes() []string {
 func (e *MessageError) Error() string { return e.Code + ": " + e.Message }
 
 // AppendMessages decodes messages and appends their readings to the journal as one batch.
-// They are sent by the identity with this name, which needs the scope ingest, and each counts
-// as a request. refused has an error for each message that was refused in whole or in part;
-// all other readings are journaled when it returns. Readings that the database refuses later
-// become dead letters. If err is not nil, the readings may or may not be journaled: the caller
-// must retry if it is of kind Unavailable, Quota or UnknownOutcome, or if the identity may not
-// send now (Unauthenticated and Forbidden).
+// identity is the name of the sender, which needs the scope ingest; each message counts as a
+// request. refused has an error for each message that was refused in whole or in part; all
+// other readings are journaled when AppendMessages returns. Readings that the database refuses
+// later become dead letters. If err is not nil, the readings may or may not be journaled: the
+// caller must retry if it is of kind Unavailable, Quota or UnknownOutcome, or if the identity
+// may not send now (Unauthenticated and Forbidden).
 func (srv *Server) AppendMessages(ctx context.Context, identity string, messages []Message) (refused map[int]*MessageError, err error) {
 	begin := time.Now()
 	if srv.stopping() {
@@ -82,7 +82,7 @@ func (srv *Server) AppendMessages(ctx context.Context, identity string, messages
 	}
 	defer func() {
 		if err != nil {
-			who.RefundRequests(len(messages)) // they will come again
+			who.RefundRequests(len(messages)) // they will be repeated
 		}
 	}()
 	defer l.Release()
@@ -117,7 +117,7 @@ func (srv *Server) AppendMessages(ctx context.Context, identity string, messages
 	return refused, nil
 }
 
-// messagesFailed counts messages of which no reading is known to be journaled, and returns why.
+// messagesFailed counts messages that failed, and returns the error for the caller.
 func (in *intake) messagesFailed(ctx context.Context, err error, begin time.Time) error {
 	known := in.server.knownError(protoMQTT, in.appendError(ctx, err))
 	in.server.metrics.answered(protoMQTT, resultOf(known.Kind), time.Since(begin), &answer{})
@@ -125,8 +125,8 @@ func (in *intake) messagesFailed(ctx context.Context, err error, begin time.Time
 }
 
 // decodeMessage decodes one message. refused says why the message, or some of its readings,
-// are refused; a message that is refused as a whole adds nothing to the batch. err is not about
-// the message: there is no memory for it now, for instance.
+// are refused; a message that is refused as a whole adds nothing to the batch. err is an error
+// that is not caused by the message, such as a lack of memory.
 func (in *intake) decodeMessage(m *Message) (refused *MessageError, err error) {
 	stream, err := in.server.stream(m.Stream)
 	if err != nil {
@@ -170,8 +170,8 @@ func (in *intake) decodeMessage(m *Message) (refused *MessageError, err error) {
 	return nil, nil
 }
 
-// isRefusal reports whether an error says that a message is wrong. Other errors say that it
-// cannot be taken now, or not in one batch with so many others.
+// isRefusal reports whether an error is caused by the message. After other errors it may be
+// accepted later, or in a smaller batch.
 func isRefusal(err error) bool {
 	var known *telemetry.Error
 	if !errors.As(err, &known) {
@@ -259,7 +259,7 @@ func (in *intake) decodeValue(m *Message) error {
 	if known != nil {
 		b.SameSeries(known)
 	} else {
-		in.giveTopic(true)
+		in.addTopic(true)
 	}
 	name, payload := []byte(m.Field), bytes.TrimSpace(m.Payload)
 	if m.Format == PayloadText {
@@ -299,9 +299,9 @@ func ParseNumber(s []byte) (telemetry.Value, bool) {
 	return telemetry.FloatValue(f), err == nil && !math.IsInf(f, 0)
 }
 
-// giveTopic adds the tags of the topic to the current reading, and also its sensor ID if
+// addTopic adds the tags of the topic to the current reading, and also its sensor ID if
 // sensor is true.
-func (in *intake) giveTopic(sensor bool) {
+func (in *intake) addTopic(sensor bool) {
 	m := in.message
 	if m == nil {
 		return
@@ -325,7 +325,7 @@ func (in *intake) addReadings(readings []telemetry.Reading) error {
 		if r.Sensor != "" {
 			b.Sensor([]byte(r.Sensor))
 		}
-		in.giveTopic(r.Sensor == "")
+		in.addTopic(r.Sensor == "")
 		for _, t := range r.Tags {
 			b.Tag([]byte(t.Name), []byte(t.Value))
 		}

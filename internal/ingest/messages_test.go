@@ -178,7 +178,7 @@ func TestMessagesWhileNoneAreTaken(t *testing.T) {
 func TestMessagesWhileMemoryIsShort(t *testing.T) {
 	t.Parallel()
 	srv, journal := newTestServer(t)
-	messages := make([]Message, 2*affordEvery)
+	messages := make([]Message, 2*extendEvery)
 	for i := range messages {
 		messages[i] = published(PayloadNumber, "1")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// protocol is a value of the label of that name.
+// protocol is a value of the label protocol.
 type protocol string
 
 const (
@@ -26,7 +26,7 @@ const (
 	protoOTLPGRPC protocol = "otlp_grpc"
 )
 
-// code returns the label of that name: an HTTP status, or the name of a gRPC code.
+// code returns the value of the label code: an HTTP status, or the name of a gRPC code.
 func (p protocol) code(r result) string {
 	switch p {
 	case protoGRPC:
@@ -64,8 +64,8 @@ type metrics struct {
 	meters map[protocol]*meter
 }
 
-// A meter is what the requests of one protocol are noted in. Its parts are
-// looked up once, for that takes longer than to count.
+// A meter has the metrics of one protocol. They are looked up only once, because a lookup
+// takes longer than counting.
 type meter struct {
 	requests [len(statuses)]prometheus.Counter // by result
 	seconds  prometheus.Observer
@@ -143,7 +143,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 
 func (m *metrics) isBusy(why busyReason) { m.busy.WithLabelValues(string(why)).Inc() }
 
-// watchBudget registers a gauge of how much of the budget is held.
+// watchBudget registers a gauge for the used part of the budget.
 func (m *metrics) watchBudget(registerer prometheus.Registerer, b *budget) {
 	promauto.With(registerer).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "brim_ingest_memory_bytes",
@@ -151,8 +151,8 @@ func (m *metrics) watchBudget(registerer prometheus.Registerer, b *budget) {
 	}, func() float64 { return float64(b.held()) })
 }
 
-// answered notes one request, whose answer may be empty. The readings of a
-// repeated one were noted the first time.
+// answered counts one request and the readings of its answer. The readings of a repeated
+// request were counted the first time.
 func (m *metrics) answered(p protocol, r result, took time.Duration, a *answer) {
 	of := m.meters[p]
 	of.requests[r].Inc()

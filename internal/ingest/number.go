@@ -11,7 +11,7 @@ const (
 	numberHuge             // an integer that does not fit 64 bits
 )
 
-// parseInt reads a valid JSON number.
+// parseInt parses a valid JSON number.
 func parseInt(raw []byte) (int64, numberForm) {
 	digits, negative := raw, false
 	if digits[0] == '-' {
@@ -41,8 +41,8 @@ func isDigit(c byte) bool { return c-'0' <= 9 }
 // maxDigits is how many digits always fit an unsigned 64-bit integer.
 const maxDigits = 19
 
-// readDigits appends the digits that s begins with to those of n. If these are more
-// than maxDigits then, the number is wrong.
+// readDigits appends the leading digits of s to those of n. The number is wrong if it has more
+// than maxDigits digits.
 func readDigits(n uint64, s []byte) (number uint64, digits int) {
 	for i, c := range s {
 		if c -= '0'; c > 9 {
@@ -53,9 +53,9 @@ func readDigits(n uint64, s []byte) (number uint64, digits int) {
 	return n, len(s)
 }
 
-// decimal returns the double whose digits make n, the last of them behind the
-// point. It is exact where a double holds both the digits and the power of ten, so
-// that the quotient is rounded once: to the nearest double, as strconv does.
+// decimal returns the double n / 10^point; digits is the number of digits of n. exact is true
+// if a double can represent both n and the power of ten: then the quotient is rounded only
+// once, to the nearest double, as strconv does.
 func decimal(n uint64, digits, point int) (v float64, exact bool) {
 	if digits > maxDigits || n >= 1<<53 || point >= len(powersOfTen) {
 		return 0, false
@@ -63,7 +63,7 @@ func decimal(n uint64, digits, point int) (v float64, exact bool) {
 	return float64(n) / powersOfTen[point], true
 }
 
-// powersOfTen are those that a double holds exactly.
+// powersOfTen are the ones that a double represents exactly.
 var powersOfTen = [23]float64{
 	1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
 	1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,

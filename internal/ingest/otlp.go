@@ -21,7 +21,7 @@ const (
 	mediaJSON = "application/json"
 )
 
-// otlpStatus returns the status of a result. It is a success if points were refused: the
+// otlpStatus returns the status of a result. Refused points do not change a success: the
 // response counts them, and the client must not retry.
 func otlpStatus(r result) *statusRow {
 	if r <= noneAllowed {
@@ -83,7 +83,7 @@ func (x *exchange) writeOTLPProblem(r result, e *telemetry.Error) {
 	x.writeOTLP(row.http, body)
 }
 
-// export decodes a request, which may have no readings.
+// export decodes a request. It may have no readings.
 func (in *intake) export(body []byte, inJSON bool) (err error) {
 	in.mayBeEmpty = true
 	in.otlp, err = in.decodeOTLP(body, inJSON)
@@ -92,8 +92,8 @@ func (in *intake) export(body []byte, inJSON bool) (err error) {
 	return err
 }
 
-// appendExported appends an ExportMetricsServiceResponse. It has a partial success only if
-// points were rejected.
+// appendExported appends an ExportMetricsServiceResponse, with a partial success if points
+// were rejected.
 func (in *intake) appendExported(dst []byte, inJSON bool) []byte {
 	t := &in.otlp
 	late := max(0, in.answer.Rejected-t.readings) // by the store

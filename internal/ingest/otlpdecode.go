@@ -29,7 +29,7 @@ import (
 type otlpTally struct {
 	points, rejected, skipped int
 	first                     string // why the first point was rejected
-	readings                  int    // that were refused before the store had the others
+	readings                  int    // refused before the others were appended
 }
 
 // decodeOTLP decodes an ExportMetricsServiceRequest.
@@ -48,7 +48,7 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 		return otlpTally{}, brokenMessage(err)
 	}
 	size += int64(len(body))
-	if err := in.afford(size); err != nil {
+	if err := in.extendLease(size); err != nil {
 		return otlpTally{}, err
 	}
 	if err := decode(body); err != nil {
@@ -70,8 +70,8 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 	return m.tally, m.give()
 }
 
-// checkMembers refuses an object of something else: the decoder skips members that it does
-// not know, and would answer that all is accepted.
+// checkMembers refuses an object that is not OTLP. The decoder would skip its unknown members
+// and answer that everything is accepted.
 func checkMembers(body []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
@@ -216,7 +216,7 @@ func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P
 			continue
 		}
 		m.add(p)
-		if err := in.afford(m.size); err != nil {
+		if err := in.extendLease(m.size); err != nil {
 			return err
 		}
 		if m.refusal != nil { // it counts as a reading

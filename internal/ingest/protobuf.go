@@ -19,15 +19,15 @@ import (
 // maxRequestID is how long the id of a request may be, since it is sent back.
 const maxRequestID = 1 << 10
 
-// A wireHead is what a WriteRequest says beside its readings.
+// A wireHead has the fields of a WriteRequest other than its readings.
 type wireHead struct {
 	id     string
 	stream string
 	ack    telemetrypb.Ack
 }
 
-// decodeHead reads the head of an encoded WriteRequest, which may stand
-// anywhere in it, and checks the syntax around its readings.
+// decodeHead decodes the head of an encoded WriteRequest, whose fields may be anywhere in the
+// message, and checks the syntax around its readings.
 func decodeHead(message []byte) (wireHead, error) {
 	var h wireHead
 	m := wireMessage{rest: message}
@@ -48,8 +48,8 @@ func decodeHead(message []byte) (wireHead, error) {
 	return h, brokenMessage(m.err)
 }
 
-// decodeProtobuf decodes the readings of an encoded WriteRequest. Anything that
-// is wrong with the message and not with one reading refuses all.
+// decodeProtobuf decodes the readings of an encoded WriteRequest. An error in the message,
+// other than in a single reading, refuses all of it.
 func (in *intake) decodeProtobuf(message []byte) error {
 	in.meaning = meaning{form: meansProtobuf}
 	d := in.server.wires.get()
@@ -58,7 +58,7 @@ func (in *intake) decodeProtobuf(message []byte) error {
 	return d.message(message)
 }
 
-// brokenMessage makes an error of decoding one that refuses the request.
+// brokenMessage turns a decoding error into one that refuses the request.
 func brokenMessage(err error) error {
 	var known *telemetry.Error
 	if err == nil || errors.As(err, &known) {
@@ -116,7 +116,7 @@ func (d *wireDecoder) reading(message []byte) error {
 	b := d.in.builder
 	m := wireMessage{rest: message}
 	var sensor []byte
-	tail := 0 // bytes of what begins with the first tag; -1 if more than tags is in there
+	tail := 0 // bytes from the first tag to the end; -1 if they are not all tags
 	for left := len(message); m.next(); left = len(m.rest) {
 		if tail > 0 && m.num != 4 {
 			tail = -1
@@ -159,7 +159,7 @@ func (d *wireDecoder) reading(message []byte) error {
 	return nil
 }
 
-// These begin the keys of aliases that are parts of messages.
+// The first bytes of alias keys made from messages.
 const (
 	aliasReading = 'q' // the length of the sensor id, the id, and the encoded tags
 	aliasSeries  = 'p' // the encoded sensor id and tags
@@ -182,7 +182,7 @@ func (d *wireDecoder) beginAlias(kind byte) {
 	d.alias = append(append(append(d.alias[:0], kind), d.in.stream.Name...), 0)
 }
 
-// field decodes one Field; the last of its values counts.
+// field decodes one Field. If it has several values, the last one counts.
 func (d *wireDecoder) field(message []byte) error {
 	var (
 		name, text []byte
@@ -235,8 +235,8 @@ func decodeTag(message []byte) (wireTag, error) {
 	return t, m.err
 }
 
-// A column is one field of the rows of a series. Its values, without those of absent
-// rows, are words of the decoder.
+// A column is one field of the rows of a series. Its values, except for absent rows, are in
+// the words of the decoder.
 type column struct {
 	// encoded is the start of the column at this position of an earlier series: its name and
 	// the tag of its values. Empty: the column began with something else.
@@ -244,16 +244,16 @@ type column struct {
 
 	name   []byte
 	kind   telemetry.Kind
-	kinds  int // of values that it has; one is allowed
-	begin  int // of its words
-	count  int // of its words
+	kinds  int // how many kinds of values it has; one is allowed
+	begin  int // index of its first word
+	count  int // number of its words
 	absent []uint64
 
-	used, passed int // values used up and absent rows passed, while rows are read
+	used, passed int // values and absent rows before the current row
 }
 
-// series decodes one Series. Rows are readings like any others, but columns that do
-// not fit the rows leave none of them certain and refuse all.
+// series decodes one Series. Rows are readings like any others, but columns whose length does
+// not fit the rows refuse the whole request.
 func (d *wireDecoder) series(message []byte) error {
 	head, columns, err := d.seriesHead(message, false)
 	if err != nil {
@@ -317,7 +317,7 @@ func (d *wireDecoder) series(message []byte) error {
 	return nil
 }
 
-// give gives the builder the column's value in this row, if there is one.
+// give passes the column's value in this row to the builder, if there is one.
 func (d *wireDecoder) give(c *column, row uint32) {
 	if c.passed < len(c.absent) && c.absent[c.passed] == uint64(row) {
 		c.passed++
@@ -393,9 +393,9 @@ func (d *wireDecoder) seriesTags(message []byte) (sensor []byte, err error) {
 	return sensor, nil
 }
 
-// seriesColumns decodes the columns. alike says that every row has a value in every
-// column, and none of them is a string. It forgets the shape of the last row unless
-// the columns begin like those of its series.
+// seriesColumns decodes the columns. alike reports whether every row has a value in every
+// column, and none of them is a string. The shape of the last row is kept only if the columns
+// begin like those of its series.
 func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, err error) {
 	d.columns, d.words, d.texts = d.columns[:0], d.words[:0], d.texts[:0]
 	alike = len(d.times) > 0
@@ -409,7 +409,7 @@ func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, 
 			continue
 		}
 		if len(d.columns) > telemetry.MaxFields {
-			continue // one too many, which every row will be refused for
+			continue // one too many, so every row will be refused
 		}
 		d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
 		c := &d.columns[len(d.columns)-1]
@@ -420,7 +420,7 @@ func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, 
 		}
 		same = same && again
 		alike = alike && len(c.absent) == 0 && c.kind != telemetry.Text
-		if err := d.in.afford(8*int64(len(d.words)) + 24*int64(len(d.texts))); err != nil {
+		if err := d.in.extendLease(8*int64(len(d.words)) + 24*int64(len(d.texts))); err != nil {
 			return false, err
 		}
 	}
@@ -466,7 +466,7 @@ func (d *wireDecoder) column(c *column, message []byte) (again bool, err error) 
 	return false, c.check(len(d.times))
 }
 
-// values decodes values, or the numbers of absent rows, of a column.
+// values decodes values, or numbers of absent rows, of a column.
 func (d *wireDecoder) values(c *column, m *wireMessage) (err error) {
 	rows := len(d.times)
 	most := c.begin + rows
@@ -512,7 +512,7 @@ func (d *wireDecoder) values(c *column, m *wireMessage) (err error) {
 	return nil
 }
 
-// check reports whether every row can tell its value.
+// check returns an error unless the values can be assigned to rows.
 func (c *column) check(rows int) error {
 	if c.kinds > 1 {
 		return fmt.Errorf("column %s has values of different types; one type is allowed", telemetry.Quote(c.name))
@@ -533,23 +533,22 @@ var (
 	errTooManyValues = errors.New("more values than rows")
 )
 
-// A wireMessage walks over the fields of an encoded protobuf message, so that
-// readings are decoded without a Go value for each part of them. Like every protobuf
-// decoder its users skip fields that they do not know, or that have another wire type
-// than they expect.
+// A wireMessage iterates over the fields of an encoded protobuf message, so that readings are
+// decoded without a Go value for each part. Like every protobuf decoder, its users skip
+// fields that are unknown or have an unexpected wire type.
 type wireMessage struct {
 	rest  []byte
 	num   protowire.Number
 	kind  protowire.Type
-	bytes []byte // of a field of bytes
-	word  uint64 // of any other
+	bytes []byte // value of a length-delimited field
+	word  uint64 // value of any other field
 	err   error
 }
 
-// next moves to the next field; it returns false at the end and on an error.
+// next moves to the next field. It returns false at the end and after an error.
 //
-// Nearly all fields have a number below 16, and a length or an integer below
-// 128, so that one byte each tells them.
+// Nearly all fields have a number below 16, and a length or an integer below 128, which take
+// one byte each.
 func (m *wireMessage) next() bool {
 	rest := m.rest
 	if len(rest) < 2 || rest[0]-8 >= 0x80-8 || rest[1] >= 0x80 {
@@ -603,13 +602,13 @@ func (m *wireMessage) fail() bool {
 	return false
 }
 
-// is reports whether the field is the one with this number and type.
+// is reports whether the field has this number and type.
 func (m *wireMessage) is(num protowire.Number, kind protowire.Type) bool {
 	return m.num == num && m.kind == kind
 }
 
-// appendVarints appends the elements of a repeated integer, which may be packed or
-// not, to dst, which is to have this many elements at most.
+// appendVarints appends the elements of a repeated integer, packed or not, to dst. It returns
+// an error if dst would get more than most elements.
 func (m *wireMessage) appendVarints(dst []uint64, most int) ([]uint64, error) {
 	if m.kind == protowire.VarintType {
 		if len(dst) >= most {
@@ -650,7 +649,7 @@ func (m *wireMessage) appendDoubles(dst []uint64, most int) ([]uint64, error) {
 	return dst, nil
 }
 
-// release keeps the decoder for another request, unless it has grown large.
+// release returns the decoder to the pool, unless it has grown large.
 func (d *wireDecoder) release() {
 	server := d.in.server
 	const most = 1 << 14

@@ -38,7 +38,7 @@ func received(d *Server, body io.Reader, change ...func(*http.Request)) (*exchan
 // end releases what the exchange holds.
 func (x *exchange) end() {
 	x.payload.free()
-	x.over()
+	x.finish()
 }
 
 func TestABodyIsReceivedAsItWasSent(t *testing.T) {
@@ -60,7 +60,7 @@ func TestABodyIsReceivedAsItWasSent(t *testing.T) {
 		}
 	}
 	assert.Zero(t, d.budget.held(), "everything was released")
-	assert.Empty(t, d.budget.coming)
+	assert.Empty(t, d.budget.transfers)
 }
 
 func TestRefusedBodyReleasesItsMemory(t *testing.T) {
@@ -72,7 +72,7 @@ func TestRefusedBodyReleasesItsMemory(t *testing.T) {
 		x.end()
 	}
 	assert.Zero(t, d.budget.held())
-	assert.Empty(t, d.budget.coming)
+	assert.Empty(t, d.budget.transfers)
 }
 
 func TestSlowSenderDoesNotDelayOthers(t *testing.T) {

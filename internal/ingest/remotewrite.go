@@ -29,7 +29,7 @@ import (
 // telemetry.AppendTagsKey.
 //
 // Messages are not decoded into the structs of prompb, because a series of two bytes would
-// need a hundred.
+// take a hundred bytes of memory.
 
 const (
 	streamHeader = "Brim-Stream" // as in queries
@@ -140,14 +140,14 @@ type remoteDecoder struct {
 	pairs      []wireTag // labels other than the metric name
 	key        []byte    // of its set: the encoded pairs
 	name       []byte
-	names      int // how many times the name is given
+	names      int // how many labels have the metric name
 	histograms int
 	exemplars  int
 	invalid    string // what is wrong with the encoding; empty: nothing
 
 	alias []byte
 	plain []telemetry.Tag
-	paid  int64 // bytes of scratch memory already checked
+	paid  int64 // scratch memory at the last check, in bytes
 }
 
 // A labelSet is a set of labels without the metric name.
@@ -171,8 +171,8 @@ type remoteSample struct {
 	metric uint32
 }
 
-// decodeRemoteWrite decodes a request. Series that break a rule are refused. Of a malformed
-// message nothing is accepted.
+// decodeRemoteWrite decodes a request. Series that break a rule are refused; a malformed
+// message is refused as a whole.
 func (in *intake) decodeRemoteWrite(body []byte, version int) error {
 	in.meaning = meaning{form: meansRemoteWrite, ratio: int64(version)}
 	in.remote.version = version
@@ -212,7 +212,7 @@ func (d *remoteDecoder) readSymbols(body []byte) error {
 	for m.next() {
 		if m.is(4, protowire.BytesType) {
 			d.symbols = append(d.symbols, m.bytes)
-			if err := d.afford(); err != nil {
+			if err := d.checkMemory(); err != nil {
 				return err
 			}
 		}
@@ -223,8 +223,9 @@ func (d *remoteDecoder) readSymbols(body []byte) error {
 	return m.err
 }
 
-// afford checks the memory of the decoder from time to time, and yields the CPU.
-func (d *remoteDecoder) afford() error {
+// checkMemory extends the lease from time to time for the memory of the decoder, and yields
+// the CPU.
+func (d *remoteDecoder) checkMemory() error {
 	const sample, symbol, tag, set, metric = 2 * 24, 24, 48, 128, 32
 	need := int64(len(d.samples)*sample + len(d.symbols)*symbol + len(d.tags)*tag + len(d.labels)*set + len(d.metrics)*metric)
 	if need < d.paid+turnBytes {
@@ -232,11 +233,11 @@ func (d *remoteDecoder) afford() error {
 	}
 	runtime.Gosched()
 	d.paid = need
-	return d.in.afford(need)
+	return d.in.extendLease(need)
 }
 
-// samplesPerReading bounds the samples of a request: a small body inflates to millions, of which
-// each takes ten times its length.
+// samplesPerReading bounds the samples of a request: a small body can inflate to millions of
+// samples, and each takes ten times its encoded length.
 const samplesPerReading = 100
 
 // series decodes one series: its labels first, then its samples.
@@ -270,7 +271,7 @@ func (d *remoteDecoder) series(message []byte) error {
 	case err != nil || d.exemplars == 0:
 	case d.in.remote.version == 2:
 		err = d.refuse(telemetry.Refuse(telemetry.NotSupported, "series %s has exemplars, which are not stored; set send_exemplars: false", d.quoted()))
-	default: // version 1.0 cannot tell the sender which part was not accepted
+	default: // version 1.0 has no way to tell the sender what was not accepted
 		d.in.remote.skipped[skipExemplar] += d.exemplars
 	}
 	return err
@@ -323,10 +324,10 @@ func (d *remoteDecoder) scanV1(message []byte) (samples int, err error) {
 	return samples, m.err
 }
 
-// scanV2 does the same for version 2.0.
+// scanV2 is scanV1 for version 2.0.
 func (d *remoteDecoder) scanV2(message []byte) (samples int, err error) {
 	refs := 0
-	var name []byte // of the label whose value comes next
+	var name []byte // of the label; its value is the next reference
 	var nameRef uint64
 	m := wireMessage{rest: message}
 	for m.next() {
@@ -465,12 +466,12 @@ func (d *remoteDecoder) addSamples(message []byte) error {
 		}
 		d.samples = append(d.samples, s)
 		if of.samples++; of.samples%1024 == 0 {
-			if err := d.afford(); err != nil {
+			if err := d.checkMemory(); err != nil {
 				return err
 			}
 		}
 	}
-	return d.afford()
+	return d.checkMemory()
 }
 
 // infinite has the bits that are set in all infinite and NaN values.
@@ -512,7 +513,7 @@ func (d *remoteDecoder) setOf() (uint32, error) {
 	}
 	n := uint32(len(d.labels))
 	if int(n) >= d.in.server.config.MaxReadings {
-		return 0, d.in.tooMany() // each has a reading, unless all its values are skipped
+		return 0, d.in.tooMany() // each set has at least one reading, unless all its values are skipped
 	}
 	set := labelSet{from: uint32(len(d.tags))}
 	if d.beginAlias(d.pairs); len(d.alias) <= maxAlias {
@@ -531,7 +532,7 @@ func (d *remoteDecoder) setOf() (uint32, error) {
 	return n, nil
 }
 
-// beginAlias sets the alias to that of a set of labels.
+// beginAlias sets the alias key for a set of labels.
 func (d *remoteDecoder) beginAlias(labels []wireTag) {
 	d.alias = append(append(append(d.alias[:0], aliasRemote), d.in.stream.Name...), 0)
 	for _, l := range labels {
@@ -572,13 +573,13 @@ func (d *remoteDecoder) give() error {
 	end := uint32(0)
 	for i := range d.labels {
 		end += d.labels[i].samples
-		d.labels[i].samples = end - d.labels[i].samples // where its samples begin
+		d.labels[i].samples = end - d.labels[i].samples // now the index of its first sample
 	}
 	d.order = slices.Grow(d.order[:0], len(d.samples))[:len(d.samples)]
 	for _, s := range d.samples {
 		set := &d.labels[d.metrics[s.metric].set]
 		d.order[set.samples] = s
-		set.samples++ // ends up where the next set begins
+		set.samples++ // at the end, the index where the next set begins
 	}
 	from := uint32(0)
 	for i := range d.labels {
@@ -653,7 +654,7 @@ func (d *remoteDecoder) sensor(labels []wireTag) {
 	}
 }
 
-// release keeps the decoder for another request, unless it has grown large.
+// release returns the decoder to the pool, unless it has grown large.
 func (d *remoteDecoder) release() {
 	server := d.in.server
 	const most = 1 << 14

@@ -16,7 +16,7 @@ type result uint8
 
 const (
 	allTaken     result = iota // every reading has the requested ack
-	takenNotYet                // every reading is journaled, where stored was requested
+	notYetStored               // every reading is journaled, but stored was requested
 	partlyTaken                // some readings were refused
 	nothingTaken               // every reading was refused
 	noneAllowed                // every reading was refused, because the sender may not send for its sensor
@@ -48,7 +48,7 @@ type statusRow struct {
 // success whose response names the refused readings.
 var statuses = [...]statusRow{
 	{allTaken, http.StatusOK, http.StatusNoContent, codes.OK},
-	{takenNotYet, http.StatusAccepted, http.StatusAccepted, codes.OK},
+	{notYetStored, http.StatusAccepted, http.StatusAccepted, codes.OK},
 	{partlyTaken, http.StatusMultiStatus, http.StatusBadRequest, codes.OK},
 	{nothingTaken, http.StatusBadRequest, http.StatusBadRequest, codes.InvalidArgument},
 	{noneAllowed, http.StatusForbidden, http.StatusForbidden, codes.PermissionDenied},
@@ -68,8 +68,8 @@ var statuses = [...]statusRow{
 	{internal, http.StatusInternalServerError, http.StatusInternalServerError, codes.Internal},
 }
 
-// resultOf returns the result that an error of this kind is. Kinds and their results have
-// the same order; Internal is the zero kind.
+// resultOf returns the result for an error of this kind. Kinds and results have the same
+// order, except that Internal is the zero kind.
 func resultOf(kind telemetry.ErrorKind) result {
 	if kind < telemetry.Invalid || kind > telemetry.UnknownOutcome {
 		return internal
@@ -77,8 +77,8 @@ func resultOf(kind telemetry.ErrorKind) result {
 	return invalid + result(kind-telemetry.Invalid)
 }
 
-// Codes of whole requests that were refused, beside those that the journal
-// gives. Like the codes of readings they do not change.
+// Codes for requests that are refused as a whole, in addition to those of the journal. Like
+// the codes of readings, they do not change.
 const (
 	codeMalformed       = "malformed"
 	codeNoReadings      = "no_readings"
@@ -107,13 +107,13 @@ const (
 	codePartialWrite    = "partial_write" // line protocol: some lines were refused
 )
 
-// knownError returns err as a *telemetry.Error, which clients may see, and logs it.
+// knownError returns err as a *telemetry.Error for the client, and logs it.
 func (srv *Server) knownError(p protocol, err error) *telemetry.Error {
 	var known *telemetry.Error
 	if !errors.As(err, &known) {
 		known = &telemetry.Error{Kind: telemetry.Internal, Code: codeInternal, Message: "an internal error occurred; see the daemon's log", Err: err}
 	}
-	// The operator must see our own faults. Those of clients are for debugging.
+	// Operators must see internal errors. Errors of clients are only for debugging.
 	level := slog.LevelDebug
 	if known.Kind == telemetry.Internal {
 		level = slog.LevelError

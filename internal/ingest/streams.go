@@ -8,24 +8,23 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// What to do with fields that a stream does not name.
+// What to do with fields that a stream does not list.
 const (
-	refuseOthers = "refuse" // the reading is refused; also where nothing is said
-	dropOthers   = "drop"   // they are left out of it
+	refuseOthers = "refuse" // refuse the reading; the default
+	dropOthers   = "drop"   // drop the fields
 )
 
-// A inputStream is a stream that readings come in for. Its name stays; what else
-// there is of it may be replaced at any time, and a request keeps what it began
-// with.
+// An inputStream is a stream that receives readings. Its settings other than the name may be
+// replaced at any time; a request uses the settings that it began with.
 type inputStream struct {
 	Name string
 	live atomic.Pointer[liveStream]
 }
 
-// A liveStream is how a stream is now.
+// A liveStream has the current settings of a stream.
 type liveStream struct {
 	Stream
-	fields *batch.FieldList // nil: all may be had
+	fields *batch.FieldList // nil: all are allowed
 }
 
 func newInputStream(s Stream) *inputStream {
@@ -42,7 +41,7 @@ func (s *inputStream) set(to Stream) {
 	s.live.Store(live)
 }
 
-// times returns the timestamps that the stream accepts at the instant now.
+// times returns the range of timestamps that the stream accepts at the time now.
 func (srv *Server) times(now time.Time, s *liveStream) telemetry.TimeRange {
 	r := telemetry.TimeRange{Earliest: srv.config.MinTime.UnixMilli(), Newest: now.Add(time.Duration(srv.ahead.Load())).UnixMilli()}
 	if s.Retention > 0 {
@@ -51,16 +50,15 @@ func (srv *Server) times(now time.Time, s *liveStream) telemetry.TimeRange {
 	return r
 }
 
-// SetMaxFuture changes Config.MaxFuture, which must be above 0, for the requests
-// that come from now on.
+// SetMaxFuture changes Config.MaxFuture for further requests. It must be above 0.
 func (srv *Server) SetMaxFuture(ahead time.Duration) {
 	if ahead > 0 {
 		srv.ahead.Store(int64(ahead))
 	}
 }
 
-// SetStreams changes the retention, caps and fields of streams, for requests that arrive
-// from now on. Their names, storage and granularity do not change.
+// SetStreams changes the retention, caps and fields of streams for further requests. Their
+// names, storage and granularity do not change.
 func (srv *Server) SetStreams(streams []Stream) {
 	for _, s := range streams {
 		srv.streams[s.Name].set(s)

@@ -1,9 +1,9 @@
 package ingest
 
-// parseTime reads an RFC 3339 timestamp as milliseconds since the epoch, what
-// is finer cut off towards the past. "T" and "Z" may be small and the fraction
-// may have any number of digits. A leap second, which only the last minute of a
-// UTC day can have, is the first second of the next day, as in POSIX time.
+// parseTime parses an RFC 3339 timestamp as milliseconds since the epoch, rounding down. "T"
+// and "Z" may be lower case, and the fraction may have any number of digits. A leap second,
+// allowed only at the end of a UTC day, becomes the first second of the next day, as in POSIX
+// time.
 func parseTime(s []byte) (ms int64, ok bool) {
 	if len(s) < len("2006-01-02T15:04:05Z") ||
 		s[4] != '-' || s[7] != '-' || s[10]|0x20 != 't' || s[13] != ':' || s[16] != ':' {
@@ -30,7 +30,7 @@ func parseTime(s []byte) (ms int64, ok bool) {
 	return t*1000 + fraction, true
 }
 
-// parseFraction reads an optional ".123" as whole milliseconds.
+// parseFraction parses an optional ".123" as whole milliseconds.
 func parseFraction(s []byte) (ms int64, rest []byte, ok bool) {
 	if s[0] != '.' {
 		return 0, s, true
@@ -43,7 +43,7 @@ func parseFraction(s []byte) (ms int64, rest []byte, ok bool) {
 	return ms, s[n:], n > 1
 }
 
-// parseOffset reads "Z" or "+hh:mm" as minutes east of UTC.
+// parseOffset parses "Z" or "+hh:mm" as minutes east of UTC.
 func parseOffset(s []byte) (minutes int64, ok bool) {
 	if len(s) == 1 && s[0]|0x20 == 'z' {
 		return 0, true
@@ -65,7 +65,7 @@ func parseOffset(s []byte) (minutes int64, ok bool) {
 	return 0, false
 }
 
-// digits returns the number that s is, or -1.
+// digits parses s as a decimal number; -1: it is not one.
 func digits(s []byte) int {
 	n := 0
 	for _, c := range s {
@@ -90,8 +90,8 @@ func daysIn(year, month int) int {
 	return 31
 }
 
-// daysBefore returns the days from 1970-01-01 to a date. Its years begin in
-// March, so that the day that not all of them have is the last one.
+// daysBefore returns the days from 1970-01-01 to a date. It counts years from March, so that
+// the leap day is the last day of a year.
 func daysBefore(year, month, day int) int64 {
 	if month -= 3; month < 0 {
 		month += 12

@@ -12,11 +12,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Append accepts all readings of b or none, as ingest.Journal says. It returns when
-// they are durable in the journal, or, if r.Want is Stored, when they are stored or
-// StoredTimeout has passed; the receipt says which. In memory only stored readings
-// are acknowledged: there the timeout is an error of kind UnknownOutcome, and the
-// readings are still written.
+// Append implements ingest.Journal: it accepts all readings of b or none. It returns when they
+// are durable in the journal, or, if r.Want is Stored, when they are stored or StoredTimeout
+// has passed; the receipt says which. A journal in memory acknowledges only stored readings:
+// there the timeout is an error of kind UnknownOutcome, and the readings are still written.
 func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
 	receipt, err := j.appendOnce(ctx, b, &r)
 	if err != nil {
@@ -47,8 +46,8 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 	return j.take(ctx, b, r, f)
 }
 
-// Repeat implements ingest.Journal: it answers a request whose key is known as
-// Append does, and never appends anything.
+// Repeat implements ingest.Journal: if the key of the request is known, it answers like Append,
+// but it never appends anything.
 func (j *Journal) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
 	known, _, err := j.keys.begin(ctx, &r, false)
 	if known == nil || err != nil {
@@ -57,11 +56,11 @@ func (j *Journal) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, e
 	return j.repeated(ctx, known, &r)
 }
 
-// repeated answers a request that was accepted before.
+// repeated returns the receipt of a request that was accepted before.
 func (j *Journal) repeated(ctx context.Context, known *keyEntry, r *batch.Request) (batch.Receipt, error) {
 	receipt := batch.Receipt{Ack: telemetry.Journaled, Repeated: true, Answer: []byte(known.answer)}
 	gone := j.gone.Load()
-	if r.Want != telemetry.Stored && !j.cfg.Memory && !gone { // the latter keep nothing that is not stored
+	if r.Want != telemetry.Stored && !j.cfg.Memory && !gone { // in memory or without the folder, readings are only safe when stored
 		return receipt, nil
 	}
 	stored := known.stored || j.awaitStored(ctx, known.waiter, known.end)
@@ -79,9 +78,9 @@ func (j *Journal) repeated(ctx context.Context, known *keyEntry, r *batch.Reques
 	return receipt, nil
 }
 
-// take writes b. f is the flight of its key, or nil.
+// take appends b, and waits as the request wants. f is the flight of its key, or nil.
 func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f *flight) (batch.Receipt, error) {
-	var w *waiter // its batch is not referenced: requests wait for seconds until their readings are stored
+	var w *waiter // has no reference to the batch, since a request may wait for seconds
 	if r.Want == telemetry.Stored {
 		w = newWaiter(b.Len())
 		b.Tracker = w
@@ -95,7 +94,7 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 	}
 	if w != nil {
 		defer func() {
-			j.waiters.CompareAndDelete(position, w) // after a failed write the position may be another's
+			j.waiters.CompareAndDelete(position, w) // after a failed write, another record may have the position
 			if f != nil {
 				j.keys.leave(f)
 			}
@@ -106,7 +105,7 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 	case <-ctx.Done():
 		select {
 		case <-c.done:
-		default: // what waits cannot be called back
+		default: // the pending record cannot be withdrawn
 			if r.Memory != nil {
 				r.Memory.ReleaseAfter(c.done)
 			}
@@ -132,8 +131,8 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 	return batch.Receipt{Ack: ack, Refused: w.result()}, nil
 }
 
-// errUnstored tells a client what to do whose readings are in memory and not known
-// to be stored.
+// errUnstored is the error for a client whose readings are in memory and not known to be
+// stored.
 func (j *Journal) errUnstored(ctx context.Context, keyed bool) error {
 	advice := "repeating it may store them twice; an Idempotency-Key prevents that"
 	if keyed {
@@ -145,8 +144,8 @@ func (j *Journal) errUnstored(ctx context.Context, keyed bool) error {
 	return errUnknownOutcome(fmt.Sprintf("MongoDB did not confirm the request's readings within %v, they may be stored; %s", j.cfg.StoredTimeout, advice), nil)
 }
 
-// A commit is what one fsync makes durable: the records that gathered during the
-// fsync before. All of them are in one segment.
+// A commit has the records that one fsync makes durable: those that arrived during the previous
+// fsync. All of them are in one segment.
 type commit struct {
 	buf     []byte
 	entries []entry
@@ -163,9 +162,8 @@ type entry struct {
 	waiter         *waiter
 }
 
-// enter encodes b and adds it to the pending commit. What waits there is bounded by the
-// memory that the server allows its requests: each holds Request.Memory until it is
-// journaled, even if its client has gone.
+// enter encodes b and adds it to the pending commit. The memory of pending records is bounded,
+// because each request holds Request.Memory until it is journaled, even if its client is gone.
 func (j *Journal) enter(b *batch.Batch, f *flight, w *waiter) (c *commit, position uint64, err error) {
 	if err := j.admit(b); err != nil {
 		return nil, 0, err
@@ -183,9 +181,9 @@ func (j *Journal) enter(b *batch.Batch, f *flight, w *waiter) (c *commit, positi
 		h.flags, key = flagKey, &f.keyed
 		f.waiter = w
 	}
-	// A large record gets its buffer at once, since growing one leaves garbage.
-	if most := headerSize + int(b.MemorySize()); most > maxRecycled && cap(*buf) < most {
-		*buf = make([]byte, 0, most)
+	// The buffer of a large record is allocated at once, since growing it creates garbage.
+	if size := headerSize + int(b.MemorySize()); size > maxRecycled && cap(*buf) < size {
+		*buf = make([]byte, 0, size)
 	}
 	var head [headerSize]byte
 	record := appendPayload(append((*buf)[:0], head[:]...), b, key)
@@ -228,8 +226,8 @@ func (j *Journal) admit(b *batch.Batch) error {
 	return nil
 }
 
-// place is the critical section: the record gets its sequences and its position,
-// and stands in the pending commit when it ends.
+// place is the critical section: it assigns the sequences and the position of the record, and
+// adds the record to the pending commit.
 func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -250,7 +248,7 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
 	e.batch.Session, e.batch.FirstSeq = j.writing.Session, h.firstSeq
 	e.position, e.next = h.position, h.next()
 	j.nextPos = e.next
-	j.wanted.Store(0) // requests of this size are accepted again
+	j.wanted.Store(0)
 	j.bytes.Add(size)
 	if e.waiter != nil {
 		j.waiters.Store(e.position, e.waiter)
@@ -268,7 +266,7 @@ func (j *Journal) place(e *entry, h *header, record []byte) (*commit, error) {
 	return c, nil
 }
 
-// full reports whether n more bytes are too many.
+// full reports whether the journal has no space for n more bytes.
 func (j *Journal) full(n int64) bool {
 	held := j.bytes.Load() + n
 	return held > j.cfg.MaxBytes || held == j.cfg.MaxBytes && n == 0
@@ -295,8 +293,8 @@ func (j *Journal) commitLoop() {
 	}
 }
 
-// nextCommit takes the oldest commit; nil if nothing is pending. When ending is
-// true nothing more will come.
+// nextCommit removes the oldest commit from the queue; nil if nothing is pending. If ending is
+// true, there will be no further ones.
 func (j *Journal) nextCommit() (c *commit, ending bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -310,7 +308,7 @@ func (j *Journal) nextCommit() (c *commit, ending bool) {
 	return c, j.ending
 }
 
-// closePending ends the pending commit, if it has records, and begins another one.
+// closePending queues the pending commit, if it has records, and begins another one.
 func (j *Journal) closePending() {
 	if len(j.pending.entries) == 0 {
 		return
@@ -320,7 +318,7 @@ func (j *Journal) closePending() {
 	j.spare = commit{}
 }
 
-// recycle keeps the buffers of a commit for the next one.
+// recycle keeps the buffers of a commit for a later one.
 func (j *Journal) recycle(c *commit) {
 	clear(c.entries)
 	spare := commit{buf: c.buf[:0], entries: c.entries[:0]}
@@ -336,7 +334,7 @@ func (j *Journal) recycle(c *commit) {
 // commit makes c durable and answers its requests.
 func (j *Journal) commit(c *commit) {
 	if err := j.space.take(j.cfg.Now(), int64(len(c.buf))); err != nil {
-		j.giveBack(c, err)
+		j.rollBack(c, err)
 		return
 	}
 	if err := j.write(c); err != nil {
@@ -345,7 +343,7 @@ func (j *Journal) commit(c *commit) {
 	}
 	begin := time.Now()
 	if err := j.active.file.Sync(); err != nil {
-		// It is unknown what the file holds now, and another fsync would not tell.
+		// The contents of the file are unknown now, and another fsync would not tell.
 		err = fmt.Errorf("sync journal segment %s: %w", j.active.name, err)
 		j.fail(codeFailed, err)
 		j.refuse(c, errUnknownOutcome("the journal's disk did not confirm the readings; they may be stored after a restart", err))
@@ -364,7 +362,7 @@ func (j *Journal) commit(c *commit) {
 	j.endFullSegment()
 }
 
-// write writes c behind the last record, in a new segment if necessary.
+// write writes c after the last record, in a new segment if necessary.
 func (j *Journal) write(c *commit) error {
 	from, to := c.entries[0].position, c.entries[len(c.entries)-1].next
 	a := j.active
@@ -375,7 +373,7 @@ func (j *Journal) write(c *commit) error {
 		if a != nil {
 			j.endSegment()
 		}
-		// Everything in earlier segments is durable by now; a start relies on that.
+		// Everything in earlier segments is durable by now. Recovery relies on that.
 		var err error
 		if a, err = createSegment(j.cfg.Files, j.cfg.Dir, from, c.writing.settings); err != nil {
 			return fmt.Errorf("create a journal segment: %w", err)
@@ -398,8 +396,8 @@ func (j *Journal) write(c *commit) error {
 	return nil
 }
 
-// countUnstored has the keeper delete the segment when all its readings are stored,
-// whatever comes before it: one bucket that cannot be written must not fill memory.
+// countUnstored lets maintain delete the segment when all its readings are stored, even if
+// earlier ones are not: a bucket that cannot be written must not fill the memory.
 func (j *Journal) countUnstored(c *commit) {
 	a := j.active
 	a.unstored.Add(int64(len(c.entries)))
@@ -412,8 +410,8 @@ func (j *Journal) countUnstored(c *commit) {
 	}
 }
 
-// endSegment ends the active segment, so that the keeper may delete it. One without
-// records is removed from the list: the next one has its name.
+// endSegment ends the active segment, so that maintain may delete it. A segment without records
+// is removed from the list, because the next one has the same name.
 func (j *Journal) endSegment() {
 	a := j.active
 	j.segMu.Lock()
@@ -428,20 +426,20 @@ func (j *Journal) endSegment() {
 	}
 }
 
-// endFullSegment ends the active segment once it has its size, so that it can be
-// deleted without waiting for the next request. Hence what is left when everything
-// is stored is less than half of MaxBytes, and any request has room beside it.
+// endFullSegment ends the active segment when it is full, so that it can be deleted without
+// waiting for the next request. So when everything is stored, the journal has less than half of
+// MaxBytes, which leaves space for any request.
 func (j *Journal) endFullSegment() {
 	if a := j.active; a != nil && a.end > a.base && a.size >= j.cfg.SegmentBytes {
 		j.endSegment()
 	}
 }
 
-// publish lets the records of a commit be followed, and answers its requests.
+// publish makes the records of a commit visible to cursors, and answers its requests.
 func (j *Journal) publish(c *commit) {
 	for i := range c.entries {
 		if e := &c.entries[i]; e.flight != nil {
-			j.keys.landed(e.flight, e.next)
+			j.keys.succeeded(e.flight, e.next)
 		}
 	}
 	j.published.add(c.entries)
@@ -474,17 +472,17 @@ func (j *Journal) writeFailed(c *commit, cause error) {
 		j.refuse(c, errUnknownOutcome("the journal could not be written; the readings may be stored after a restart", errors.Join(cause, err)))
 		return
 	}
-	j.giveBack(c, cause)
+	j.rollBack(c, cause)
 }
 
-// giveBack refuses a commit of which nothing is written, and those behind it.
-func (j *Journal) giveBack(c *commit, cause error) {
+// rollBack refuses an unwritten commit and those after it, and releases their positions.
+func (j *Journal) rollBack(c *commit, cause error) {
 	j.mu.Lock()
 	j.closePending()
-	behind := j.filled
+	later := j.filled
 	j.filled, j.nextPos = nil, c.entries[0].position
 	j.mu.Unlock()
-	for _, one := range append([]*commit{c}, behind...) {
+	for _, one := range append([]*commit{c}, later...) {
 		j.bytes.Add(-int64(len(one.buf)))
 		j.refuse(one, j.refusal(codeDiskFull, cause))
 	}
@@ -493,7 +491,7 @@ func (j *Journal) giveBack(c *commit, cause error) {
 func (j *Journal) undo(c *commit) error {
 	a := j.active
 	if a == nil || a.end != c.entries[0].position {
-		return nil // not even the segment was made
+		return nil // the segment was not created
 	}
 	if err := a.file.Truncate(a.offset(a.end)); err != nil {
 		return fmt.Errorf("truncate journal segment %s: %w", a.name, err)
@@ -504,45 +502,44 @@ func (j *Journal) undo(c *commit) error {
 	return nil
 }
 
-// fail stops the journal for good. Waiting and later requests get the refusal.
+// fail stops the journal permanently. Pending and later requests get the refusal.
 func (j *Journal) fail(code string, cause error) {
 	refusal := j.refusal(code, cause)
 	j.mu.Lock()
 	j.ended = refusal
 	j.closePending()
-	behind := j.filled
+	pending := j.filled
 	j.filled = nil
 	j.mu.Unlock()
 	j.cfg.Logger.Error("the journal failed; no readings are accepted until the daemon is restarted", "dir", j.cfg.Dir, "err", refusal)
-	for _, one := range behind {
+	for _, one := range pending {
 		j.refuse(one, refusal)
 	}
 }
 
-// diskReserve stays free, so that keys and marks can be written and segments deleted.
+// diskReserve is kept free, so that keys and marks can be written and segments deleted.
 const diskReserve = 80 << 20
 
-// space knows how much may be written to the disk. It asks now and then, and counts
-// in between.
+// space tracks how much may be written to the disk. It asks the file system from time to time,
+// and counts what is written in between.
 type space struct {
-	files Files
-	dir   string
-	most  uint64 // of the reserve
+	files      Files
+	dir        string
+	maxReserve uint64
 
 	mu      sync.Mutex
 	asked   time.Time
-	limited bool   // the last answer is known
-	room    int64  // beside the reserve, less what was written since the last answer
-	step    int64  // that may be written before it asks again
-	spent   int64  // written since the last answer
-	full    bool   // nothing may be written until there is room for a step
+	limited bool   // the file system has answered
+	room    int64  // free bytes without the reserve and without what was written since the last answer
+	step    int64  // bytes that may be written before it asks again
+	spent   int64  // bytes written since the last answer
+	full    bool   // nothing may be written until room is at least step
 	free    uint64 // the last answer
-	kept    uint64 // the reserve, of that
+	reserve uint64 // of the free bytes
 }
 
-// take counts n bytes that are about to be written, or says why they should not be.
-// A disk that was full must have room for a step, so that it does not change its
-// mind all the time.
+// take counts n bytes before they are written, or returns an error if the disk is full. A disk
+// that was full must have room for a step, so that the state does not alternate.
 func (s *space) take(now time.Time, n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -552,7 +549,7 @@ func (s *space) take(now time.Time, n int64) error {
 	}
 	if short() {
 		s.full = s.full || s.room < s.step
-		return fmt.Errorf("%s has %d bytes free and needs %d, including a reserve of %d", s.dir, s.free, int64(s.kept)+n, s.kept)
+		return fmt.Errorf("%s has %d bytes free and needs %d, including a reserve of %d", s.dir, s.free, int64(s.reserve)+n, s.reserve)
 	}
 	s.full = false
 	s.room -= n
@@ -563,9 +560,9 @@ func (s *space) take(now time.Time, n int64) error {
 func (s *space) ask(now time.Time) {
 	s.asked, s.spent = now, 0
 	free, total, err := s.files.Space(s.dir)
-	s.limited = err == nil && total > 0 // otherwise the write will tell
-	// A sixteenth of a small disk is reserve enough.
-	s.free, s.kept = free, min(s.most, total/16)
-	s.room = int64(min(free, 1<<62)) - int64(s.kept)
-	s.step = int64(s.kept / 4)
+	s.limited = err == nil && total > 0 // otherwise writes will fail when it is full
+	// A sixteenth of a small disk is enough.
+	s.free, s.reserve = free, min(s.maxReserve, total/16)
+	s.room = int64(min(free, 1<<62)) - int64(s.reserve)
+	s.step = int64(s.reserve / 4)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// The reasons for which requests are refused, also values of the label reason.
+// Codes of refused requests, also values of the label reason.
 const (
 	codeFull     = "journal_full"
 	codeDiskFull = "journal_disk_full"
@@ -24,7 +24,7 @@ func refusals() []string {
 	return []string{codeFull, codeDiskFull, codeFailed, codeGone, codeStopping, codeQueue, codeAway}
 }
 
-// refusal returns why a whole request is refused.
+// refusal returns the error for a refused request.
 func (j *Journal) refusal(code string, cause error) *telemetry.Error {
 	e := &telemetry.Error{Kind: telemetry.Unavailable, Code: code, RetryAfter: time.Second, Err: cause}
 	switch code {
@@ -51,7 +51,7 @@ func (j *Journal) refusal(code string, cause error) *telemetry.Error {
 	return e
 }
 
-// errFull is the refusal of a journal that has reached MaxBytes.
+// errFull is the error when the journal has reached MaxBytes.
 func (j *Journal) errFull() *telemetry.Error {
 	if j.cfg.Memory {
 		return j.refusal(codeQueue, nil)
@@ -59,12 +59,12 @@ func (j *Journal) errFull() *telemetry.Error {
 	return j.refusal(codeFull, nil)
 }
 
-// quietFor is how long no request must have been refused before the log says that requests
-// are accepted again: small ones may be accepted between larger ones that are refused.
+// quietFor is the time without refusals after which the log says that requests are accepted
+// again: small ones may be accepted between larger ones that are refused.
 const quietFor = 5 * time.Second
 
-// noteRefusal counts a request that was refused as a whole, and logs the first that
-// was refused for lack of space.
+// noteRefusal counts a refused request, and logs the first one that was refused for lack of
+// space.
 func (j *Journal) noteRefusal(err error) {
 	var e *telemetry.Error
 	if !errors.As(err, &e) || e.Kind != telemetry.Unavailable {
@@ -80,7 +80,7 @@ func (j *Journal) noteRefusal(err error) {
 	}
 }
 
-// noteAccepted logs when requests are accepted again.
+// noteAccepted logs that requests are accepted again.
 func (j *Journal) noteAccepted() {
 	if !j.refusing.Load() || j.cfg.Elapsed()-time.Duration(j.refusedAt.Load()) < quietFor {
 		return
@@ -100,8 +100,8 @@ func noSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// A CorruptionError says where the journal is damaged: bytes that were durable once
-// cannot be read as what was written.
+// A CorruptionError says where the journal is damaged: bytes that were durable cannot be read as
+// they were written.
 type CorruptionError struct {
 	Problem
 	Missing bool   // no damaged file is left

@@ -30,5 +30,5 @@ func Arrivals(j *Journal) int {
 func Redraw(j *Journal) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.redraw()
+	j.replaceSession()
 }

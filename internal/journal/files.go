@@ -16,24 +16,22 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Files is where a journal keeps its files: a disk or memory. What a method has
-// done survives a power failure only after the Sync of that file, and for names
-// after SyncDir.
+// Files is the file system of a journal: a disk or memory. The effect of a method survives a
+// power failure only after Sync of the file, and for names after SyncDir.
 type Files interface {
 	// MakeDir creates a directory and its missing parents, durably.
 	MakeDir(dir string) error
-	// Create makes a file that must not exist. Open opens one that must, for reading
-	// only or also for writing.
+	// Create creates a file that must not exist. Open opens an existing file, for reading only
+	// or also for writing.
 	Create(name string) (File, error)
 	Open(name string, write bool) (File, error)
 	Remove(name string) error
-	// Rename replaces any file with the new name.
+	// Rename replaces an existing file with the new name.
 	Rename(from, to string) error
 	// List returns the sorted names of the files in a directory.
 	List(dir string) ([]string, error)
 	SyncDir(dir string) error
-	// Space returns the free bytes and the size of the disk; both are 0 if they are
-	// unknown.
+	// Space returns the free bytes and the size of the disk, or 0 if they are unknown.
 	Space(dir string) (free, total uint64, err error)
 	// Lock takes a lock that only one process can hold; ErrLocked if it is taken.
 	Lock(name string) (Lock, error)
@@ -52,8 +50,8 @@ type File interface {
 	io.ReaderAt
 	io.WriterAt
 	Truncate(size int64) error
-	// Sync returns when everything written survives a power failure. After an error
-	// it is unknown what does, and a later success does not change that.
+	// Sync returns when everything written survives a power failure. After an error it is
+	// unknown what survives, and a later success does not change that.
 	Sync() error
 	Size() (int64, error)
 	io.Closer
@@ -140,7 +138,7 @@ func (osFiles) List(dir string) ([]string, error) {
 
 func (osFiles) SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
-		return nil // NTFS journals names and has no such call
+		return nil // NTFS journals names; directories cannot be synced
 	}
 	d, err := os.Open(dir)
 	if err != nil {
@@ -155,7 +153,7 @@ func (osFiles) SyncDir(dir string) error {
 
 func (osFiles) Space(dir string) (free, total uint64, err error) { return diskSpace(dir) }
 
-// osLock remembers which files were at its paths when it was acquired.
+// osLock remembers the files at its paths at the time of locking.
 type osLock struct {
 	*flock.Flock
 	was map[string]os.FileInfo
@@ -198,7 +196,7 @@ func (l *osLock) Held() error {
 	return nil
 }
 
-// memoryFiles are files in memory, for a journal that does not outlive its process.
+// memoryFiles implements Files in memory, for a journal that does not outlive its process.
 type memoryFiles struct {
 	mu    sync.Mutex
 	files map[string]*memoryFile
@@ -318,7 +316,7 @@ func replaceFile(files Files, name string, fill func(File) error) error {
 		err = files.Rename(temp, name)
 	}
 	if err != nil {
-		return errors.Join(err, files.Remove(temp)) // a full disk needs its space
+		return errors.Join(err, files.Remove(temp)) // the disk may be full
 	}
 	return files.SyncDir(filepath.Dir(name))
 }
@@ -386,7 +384,7 @@ func writeJSON(files Files, path string, value any) error {
 	return writeFile(files, path, append(content, '\n'))
 }
 
-// A window reads a file in large pieces.
+// A window buffers reads of a file.
 type window struct {
 	file  File
 	limit int64 // end of what may be read
@@ -419,7 +417,7 @@ func (w *window) peek(offset int64, n int) ([]byte, error) {
 	return w.buf[:min(n, got)], nil
 }
 
-// shrink frees the buffer of a huge record: the next one may be a long time away.
+// shrink frees a large buffer.
 func (w *window) shrink() {
 	if cap(w.buf) > 4*w.ahead {
 		w.buf = nil

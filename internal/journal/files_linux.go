@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// syncData leaves out what a file needs not to be read again, such as its time.
+// syncData is fsync without metadata that is not needed to read the file, such as its time.
 func syncData(f *os.File) error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))

@@ -15,28 +15,28 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// published is what can be followed because it is durable: how far it reaches, the
-// newest batches, and the arrival times.
+// published is what cursors can follow: the end of the durable records, the newest batches, and
+// arrival times.
 type published struct {
 	mu        sync.Mutex
 	end       uint64
 	taken     uint64 // readings
 	grown     chan struct{}
-	tail      deque[tailed]
+	tail      deque[tailEntry]
 	tailBytes int64
 	maxTail   int64
 	now       func() time.Time
 	times     deque[arrival]
 }
 
-// tailed is a batch that is kept in memory for cursors.
-type tailed struct {
+// tailEntry is a recent batch in memory.
+type tailEntry struct {
 	record batch.Record
 	size   int64
 }
 
-// An arrival says when the record at a position arrived. One stands for everything
-// within arrivalStep, so hours of readings that cannot be stored cost little memory.
+// An arrival is when the record at a position arrived. It also stands for the records within
+// arrivalStep after it, so hours of unstored readings take little memory.
 type arrival struct {
 	position uint64
 	at       time.Time // by the monotonic clock
@@ -51,13 +51,13 @@ func (p *published) add(entries []entry) {
 	for i := range entries {
 		e := &entries[i]
 		size := e.batch.MemorySize()
-		p.tail.push(tailed{batch.Record{Batch: e.batch, Position: e.position, Next: e.next}, size})
+		p.tail.push(tailEntry{batch.Record{Batch: e.batch, Position: e.position, Next: e.next}, size})
 		p.tailBytes += size
 		p.taken += uint64(e.batch.Len())
 		p.arrived(e.position, e.batch.Received)
 		p.end = e.next
 	}
-	// The newest batch stays, whatever its size: all lanes are about to read it.
+	// The newest batch stays regardless of its size, since all lanes are about to read it.
 	for p.tailBytes > p.maxTail && p.tail.n > 1 {
 		p.tailBytes -= p.tail.first().size
 		p.tail.drop()
@@ -68,10 +68,9 @@ func (p *published) add(entries []entry) {
 	}
 }
 
-// arrived notes when the record at a position arrived. The wall clock only tells
-// how long ago that was, at least 0 because clocks may be set back; from then on the
-// age grows by the monotonic clock. Times rise with positions, or clocks that
-// disagree would add an entry for every record.
+// arrived notes when the record at a position arrived. The wall clock tells how long ago that
+// was, at least 0 because clocks may be set back; then the age grows by the monotonic clock. It
+// adds an entry only if the time is at least arrivalStep after that of the last entry.
 func (p *published) arrived(position uint64, received time.Time) {
 	now := p.now()
 	at := now.Add(-max(0, now.Sub(received)))
@@ -90,8 +89,7 @@ func (p *published) forget(position uint64) {
 	}
 }
 
-// age returns how long ago the record at a position arrived, 0 if there is none
-// yet.
+// age returns how long ago the record at a position arrived; 0 if there is none yet.
 func (p *published) age(position uint64) time.Duration {
 	p.forget(position)
 	p.mu.Lock()
@@ -102,8 +100,8 @@ func (p *published) age(position uint64) time.Duration {
 	return max(0, p.now().Sub(p.times.first().at))
 }
 
-// find returns the record at a position if it is in memory, and the end of what is
-// published. hint is the number of the record in the tail, if the caller knows it.
+// find returns the record at a position if it is in memory, its number in the tail, and the
+// published end. hint is the expected number in the tail.
 func (p *published) find(position, hint uint64) (r batch.Record, number, end uint64, found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,8 +125,7 @@ func (p *published) reach() (end, taken uint64) {
 	return p.end, p.taken
 }
 
-// Grown returns a channel that is closed when a record at or behind the position can
-// be followed.
+// Grown returns a channel that is closed when a record at or after the position can be followed.
 func (j *Journal) Grown(position uint64) <-chan struct{} {
 	p := &j.published
 	p.mu.Lock()
@@ -144,25 +141,24 @@ func (j *Journal) Grown(position uint64) <-chan struct{} {
 	return p.grown
 }
 
-// Follow returns a cursor at a position: that of a record that was not trimmed, or
-// End. What it reads from files is the part's rows only.
+// Follow returns a cursor at the position of a record that was not trimmed, or at End. From
+// files it decodes only the rows of the part.
 func (j *Journal) Follow(position uint64, part batch.Part) batch.Cursor {
 	return &cursor{journal: j, part: part, position: position}
 }
 
-// A cursor walks along the journal: in memory where it keeps up, otherwise in the
-// files.
+// A cursor iterates over the journal: in memory if it keeps up, otherwise in the files.
 type cursor struct {
 	journal  *Journal
 	part     batch.Part
 	position uint64
 	hint     uint64   // number of the next record in the tail
-	segment  *segment // that it reads; nil: none
-	end      uint64   // of the segment when it was looked up
+	segment  *segment // current segment; nil: none
+	end      uint64   // of the segment when it was entered
 	window   window
 }
 
-// readAhead is what a cursor reads from a file at once.
+// readAhead is how much a cursor reads from a file at a time.
 const readAhead = 256 << 10
 
 // Next implements batch.Cursor.
@@ -204,8 +200,8 @@ func (c *cursor) Next() (batch.Record, bool, error) {
 // Position implements batch.Cursor.
 func (c *cursor) Position() uint64 { return c.position }
 
-// enterSegment finds the segment at the cursor. In memory, segments are deleted as
-// soon as all their readings are stored; then it returns the position to go on at.
+// enterSegment finds the segment at the cursor. In memory, segments are deleted as soon as all
+// their readings are stored; then it returns the position at which to continue.
 func (c *cursor) enterSegment(end uint64) (skip uint64, err error) {
 	if c.segment != nil && c.position >= c.segment.base && c.position < c.end {
 		return 0, nil
@@ -240,7 +236,7 @@ func (c *cursor) enterSegment(end uint64) (skip uint64, err error) {
 	return 0, nil
 }
 
-// decode returns the record at the cursor, in the segment at hand.
+// decode decodes the record at the cursor in the current segment.
 func (c *cursor) decode() (batch.Record, error) {
 	j, s := c.journal, c.segment
 	r, err := readRecord(&c.window, s, s.offset(c.position))
@@ -262,12 +258,11 @@ func (c *cursor) decode() (batch.Record, error) {
 	return batch.Record{Batch: b, Position: r.position, Next: r.next()}, nil
 }
 
-// A waiter follows the rows of one batch until all are stored. It implements
-// batch.Tracker.
+// A waiter counts the rows of one batch that are not stored yet. It implements batch.Tracker.
 type waiter struct {
 	left  atomic.Int64
 	done  chan struct{}
-	calls []func() // before done is closed
+	calls []func() // called before done is closed
 
 	mu      sync.Mutex
 	refused []batch.Refused
@@ -279,8 +274,8 @@ func newWaiter(rows int) *waiter {
 	return w
 }
 
-// whenStored adds a call before done is closed. It may be used until the batch can
-// be followed.
+// whenStored adds a function to call before done is closed. It must be called before the batch
+// is published.
 func (w *waiter) whenStored(call func()) { w.calls = append(w.calls, call) }
 
 // Released implements batch.Tracker.
@@ -308,22 +303,22 @@ func (w *waiter) result() []batch.Refused {
 	return w.refused
 }
 
-// never is a position that is not stored in time.
+// never is a position that is never reached.
 const never = math.MaxUint64
 
-// storedPoll is how often a repeated request checks whether everything before the
-// end of the first one is stored.
+// storedPoll is how often a repeated request checks whether everything up to the first request
+// is stored.
 const storedPoll = 10 * time.Millisecond
 
-// awaitStored reports whether, within StoredTimeout, the rows of w were stored, or
-// everything before a position was. w may be nil.
+// awaitStored waits until the rows of w are stored, or everything before the position is, or
+// StoredTimeout has passed. It reports whether they are stored. w may be nil.
 func (j *Journal) awaitStored(ctx context.Context, w *waiter, before uint64) bool {
 	var done chan struct{}
 	if w != nil {
 		done = w.done
 	} else if before != never {
-		for hurried := j.hurried.Load(); hurried < before && !j.hurried.CompareAndSwap(hurried, before); {
-			hurried = j.hurried.Load()
+		for to := j.flushTo.Load(); to < before && !j.flushTo.CompareAndSwap(to, before); {
+			to = j.flushTo.Load()
 		}
 	}
 	var poll <-chan time.Time

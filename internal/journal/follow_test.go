@@ -482,7 +482,7 @@ func TestRepeatedRequestWaitsForTrim(t *testing.T) {
 		assertTaken(t, j, keyed("a", 1))
 		again := appendStored(t.Context(), j, makeBatch("readings", 0, 1), keyed("a", 1))
 		assert.Empty(t, again)
-		assert.Equal(t, j.End(), j.Hurried())
+		assert.Equal(t, j.End(), j.FlushTo())
 		j.Trim(j.End())
 		assert.Equal(t, telemetry.Stored, (<-again).receipt.Ack)
 		began := time.Now()

@@ -26,10 +26,10 @@ import (
 //	mark                         how far the journal is durable and stored
 //	trimmed-sensors              sensors with more readings stored than the mark says (JSON)
 //	lost                         ranges that were given up because they were damaged (JSON)
-//	lost-sessions                sessions that another process uses, too (JSON)
+//	lost-sessions                sessions that another process also uses (JSON)
 //	lock                         held by the process that has the journal open
 
-// formatError says what is wrong with bytes that were read without an error.
+// formatError describes invalid content that was read without an error.
 type formatError string
 
 func (e formatError) Error() string { return string(e) }
@@ -43,13 +43,13 @@ func checksum(seed uint32, b []byte) uint32 {
 // It begins with
 //
 //	0 magic · 4 version · 8 position of the first record
-//	16 length of the settings · 20 CRC32C of all else · 24 settings, as JSON
+//	16 length of the settings · 20 CRC32C of the rest · 24 settings, as JSON
 //
-// and the record at position p stands p - base bytes behind that.
+// and the record at position p is p - base bytes after that.
 type segment struct {
 	name     string // of the file, without the directory
 	base     uint64
-	end      uint64 // behind the last record
+	end      uint64 // after the last record
 	start    int64  // offset of the first record
 	size     int64  // of the file
 	settings settings
@@ -58,7 +58,7 @@ type segment struct {
 	unstored atomic.Int64 // requests that are not stored; counted in memory only
 
 	mu   sync.Mutex
-	file File // which all cursors read, until the segment is deleted; nil: not open
+	file File // shared by all cursors until the segment is deleted; nil: not open
 }
 
 // open returns the segment's file.
@@ -83,7 +83,7 @@ func (s *segment) close() error {
 	return err
 }
 
-// settings are those under which the records of a segment were journaled.
+// settings are the settings at the time when the records of a segment were journaled.
 type settings struct {
 	Session string            `json:"session"`
 	Started time.Time         `json:"started"`
@@ -148,8 +148,8 @@ func encodeSegmentHead(base uint64, s *settings) ([]byte, error) {
 	return b, nil
 }
 
-// createSegment makes a segment whose header is durable before any record is
-// written. So a broken header with records behind it is never a torn write.
+// createSegment creates a segment with a durable header. So a broken header before a record is
+// never a torn write.
 func createSegment(files Files, dir string, base uint64, s settings) (*segment, error) {
 	head, err := encodeSegmentHead(base, &s)
 	if err != nil {
@@ -182,8 +182,8 @@ func createSegment(files Files, dir string, base uint64, s settings) (*segment, 
 	return seg, nil
 }
 
-// readSegmentHead reads what stands before the first record. The error is a
-// formatError if the header is broken.
+// readSegmentHead reads the header of a segment. The error is a formatError if the header is
+// invalid.
 func readSegmentHead(f File, base uint64) (*segment, error) {
 	name := segmentName(base)
 	size, err := f.Size()
@@ -230,7 +230,7 @@ func readSegmentHead(f File, base uint64) (*segment, error) {
 //	 0 magic · 4 length of the payload · 8 CRC32C of the payload · 12 readings
 //	16 first sequence · 24 position
 //	32 the position before which everything was durable when this was written
-//	40 flags · 44 CRC32C of the header, seeded with that of the session's name
+//	40 flags · 44 CRC32C of the header, seeded with the CRC32C of the session's name
 //
 //	payload: [key: id 16, body hash 8, length of the answer 4, answer] batch
 //
@@ -256,10 +256,10 @@ type header struct {
 	durable  uint64
 }
 
-// next is the position behind the record.
+// next is the position after the record.
 func (h *header) next() uint64 { return h.position + headerSize + uint64(h.length) }
 
-// put writes the header to the front of b.
+// put writes the header to the beginning of b.
 func (h *header) put(b []byte, seed uint32) {
 	binary.LittleEndian.PutUint32(b, recordMagic)
 	binary.LittleEndian.PutUint32(b[4:], h.length)
@@ -272,7 +272,7 @@ func (h *header) put(b []byte, seed uint32) {
 	binary.LittleEndian.PutUint32(b[headerCRCPos:], checksum(seed, b[:headerCRCPos]))
 }
 
-// parseHeader reads the header at the front of b, which has headerSize bytes.
+// parseHeader parses the header at the beginning of b, which has at least headerSize bytes.
 func parseHeader(b []byte, seed uint32, position uint64) (header, error) {
 	if binary.LittleEndian.Uint32(b) != recordMagic {
 		return header{}, formatError("there is no record")
@@ -370,7 +370,7 @@ func readRecord(w *window, s *segment, offset int64) (record, error) {
 // The keys of a deleted segment are kept in a file until all of them have expired:
 //
 //	0 magic · 4 version · 8 number of keys · 12 CRC32C of what follows
-//	key: id 16, body hash 8, position behind its record 8, time 8, answer (4, …)
+//	key: id 16, body hash 8, position after its record 8, time 8, answer (4, …)
 const (
 	keysSuffix  = ".keys"
 	keysMagic   = 0x4b4a5242 // "BRJK"
@@ -429,12 +429,11 @@ func decodeKeys(b []byte) ([]keyEntry, error) {
 	return out, nil
 }
 
-// A mark says how far the journal is durable and how far it is stored. An old mark
-// is always safe: it only makes a start read more. The file has two places, each in
-// a block of its own; the one that was synced last is not overwritten, so a torn
-// write leaves it intact.
+// A mark says how far the journal is durable and how far it is stored. An old mark is always
+// safe: recovery only reads more. The file has two places for marks, each in its own block. The
+// one that was synced last is not overwritten, so a torn write leaves it intact.
 type mark struct {
-	number  uint64 // counts writes; the greater one is valid
+	number  uint64 // counts writes; the mark with the greater number is valid
 	durable uint64
 	applied uint64 // everything before is stored
 	place   int64  // in the file, 0 or 1

@@ -13,13 +13,13 @@ import (
 type Report struct {
 	Dir string `json:"dir"`
 
-	// Everything before Applied is stored. That is from the mark, which may lag by the
-	// last few milliseconds, or by more after a power failure. Marked is false if there
-	// is no mark; then nothing is known to be stored.
+	// Everything before Applied is stored. Applied is from the mark, which may lag by a few
+	// milliseconds, or by more after a power failure. Marked is false if there is no mark; then
+	// nothing is known to be stored.
 	Marked  bool   `json:"marked"`
 	Applied uint64 `json:"applied"`
 	Durable uint64 `json:"durable"` // position before which everything is known to be durable
-	End     uint64 `json:"end"`     // position behind the last good record
+	End     uint64 `json:"end"`     // position after the last good record
 
 	Bytes     int64           `json:"bytes"`
 	Segments  []SegmentReport `json:"segments"`
@@ -27,7 +27,7 @@ type Report struct {
 	Oldest    time.Time       `json:"oldest"`    // arrival of the first of those; zero if there is none
 	Keys      int             `json:"keys"`      // idempotency keys in segments and files of keys, including expired ones
 
-	Problems []Problem `json:"problems"` // places where there is no good record and should be one
+	Problems []Problem `json:"problems"` // places where a good record is missing
 	GivenUp  []GivenUp `json:"given_up"` // at earlier starts
 }
 
@@ -38,7 +38,7 @@ type SegmentReport struct {
 	Started  time.Time `json:"started"` // the session
 	Bytes    int64     `json:"bytes"`
 	Base     uint64    `json:"base"` // position of the first record
-	End      uint64    `json:"end"`  // position behind the last good one
+	End      uint64    `json:"end"`  // position after the last good record
 	Records  int       `json:"records"`
 	Readings uint64    `json:"readings"`
 	FirstSeq uint64    `json:"first_seq"` // of the first and the last reading; 0 if there is none

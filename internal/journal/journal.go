@@ -1,6 +1,6 @@
-// Package journal makes readings safe between the servers that accept them and the
-// queue that writes them to MongoDB. What Append acknowledges is durable, and can
-// then be followed, in one order, until it is stored.
+// Package journal is a durable log of readings between the servers that accept them and the queue
+// that writes them to MongoDB. What Append acknowledges is durable, and can be followed in a
+// single order until it is stored.
 //
 //	Append ─▶ encode ─▶ sequence + position (one critical section) ─▶ pending commit
 //	                                                                    │ write, one fsync for all
@@ -9,20 +9,20 @@
 //	            Follow, Grown ◀── tail in memory, or segments
 //	            Trim ──▶ what is stored; segments that are not needed are deleted
 //
-// The journal keeps its files on a disk, or in memory. In memory it outlives
-// nothing, so it acknowledges only what is stored.
+// The journal has its files on a disk, or in memory. In memory it is not durable, so it
+// acknowledges only stored readings.
 //
-//	journal.go  configuration, opening, status, closing
-//	append.go   Append: commits, segments, a full disk
-//	follow.go   reading it back; waiting until readings are stored
-//	trimmed.go  sensors that are stored ahead of others
-//	keeper.go   marks, deleting what is stored, watching the folder
-//	keys.go     idempotency keys
-//	session.go  the sessions that records are written under
-//	recover.go  reading what earlier processes left; damage
-//	inspect.go  a report on a journal
-//	format.go   the bytes on disk
-//	files.go    the disk, or memory
+//	journal.go      configuration, opening, status, closing
+//	append.go       Append: commits, segments, a full disk
+//	follow.go       reading it back; waiting until readings are stored
+//	trimmed.go      sensors that are stored ahead of others
+//	maintenance.go  marks, deleting stored segments, watching the folder
+//	keys.go         idempotency keys
+//	session.go      the sessions that records are written under
+//	recover.go      reading what earlier processes left; damage
+//	inspect.go      a report on a journal
+//	format.go       the bytes on disk
+//	files.go        the disk, or memory
 package journal
 
 import (
@@ -47,7 +47,7 @@ import (
 type Config struct {
 	Dir     string            // used by one process at a time
 	Memory  bool              // keep it in memory; Dir and Files are not used
-	Session string            // that new records are written under, see batch.NewSession
+	Session string            // of new records, see batch.NewSession
 	Streams map[string]Stream // that may be written to, by name
 
 	MaxBytes     int64 // of all segments, at least 1 MiB; 0: 4 GiB, in memory 64 MiB
@@ -56,24 +56,24 @@ type Config struct {
 
 	StoredTimeout time.Duration // how long Append waits until readings are stored; 0: 10 s
 	KeyWindow     time.Duration // how long idempotency keys are known; 0: 15 min
-	MaxKeys       int           // known at most, the newest; 0: 1,000,000, about 100 MiB and at most 32 MiB of answers
+	MaxKeys       int           // maximum number of known keys; 0: 1,000,000, about 100 MiB and at most 32 MiB of answers
 
 	// Admit may be nil. It is called for each stream of a request; an error refuses the
-	// request. A journal in memory uses it to refuse what could only wait for a
-	// database that is away.
+	// request. A journal in memory uses it to refuse readings while the database is
+	// unavailable.
 	Admit func(stream string) error
 
-	// Interner knows series and shapes that are read again; nil: one of its own.
+	// Interner has the series and shapes of decoded records; nil: a new one.
 	Interner *batch.Interner
 
-	// AcceptLoss opens a damaged journal and gives up what cannot be read.
+	// AcceptLoss opens a damaged journal and gives up its unreadable parts.
 	AcceptLoss bool
 
 	Files      Files                 // nil: the file system
 	Logger     *slog.Logger          // nil: none
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 	Now        func() time.Time      // nil: time.Now
-	Elapsed    func() time.Duration  // monotonic time since some moment; nil: by Now
+	Elapsed    func() time.Duration  // monotonic time since an arbitrary moment; nil: by Now
 }
 
 // Stream is how and where the readings of a stream were stored when they were
@@ -81,7 +81,7 @@ type Config struct {
 type Stream struct {
 	Storage     string        `json:"storage"`
 	Compressor  string        `json:"compressor,omitempty"` // of the collection; earlier releases did not record it
-	Target      string        `json:"target"`               // where they are stored, without secrets
+	Target      string        `json:"target"`               // place where they are stored, without secrets
 	Granularity time.Duration `json:"granularity"`
 }
 
@@ -139,7 +139,7 @@ type Journal struct {
 	waiters     sync.Map // *waiter by position, of requests that wait until their readings are stored
 	published   published
 	applied     atomic.Uint64 // everything before is stored
-	hurried     atomic.Uint64 // see Hurried
+	flushTo     atomic.Uint64 // see FlushTo
 	space       space
 	buffers     sync.Pool
 
@@ -148,9 +148,9 @@ type Journal struct {
 	lost      []span
 	trimmed   trimmed
 
-	bytes    atomic.Int64 // of all segments, and of what is about to be written
+	bytes    atomic.Int64 // of all segments and pending records
 	keyBytes atomic.Int64 // of the files of keys, which MaxBytes does not limit
-	wanted   atomic.Int64 // the size of the last record, if there was no room for it
+	wanted   atomic.Int64 // the size of the last record if there was no space for it, else 0
 
 	refusing     atomic.Bool  // requests are being refused for lack of space
 	refusedAt    atomic.Int64 // when the last request was refused, by Elapsed
@@ -163,10 +163,10 @@ type Journal struct {
 	nextSeq      uint64
 	nextPos      uint64
 	writing      *writing      // the session and settings of the next record
-	own          []drawn       // the last one belongs to writing
-	lostSessions []string      // that another process uses, too
-	offset       time.Duration // between the clocks, from Open on: an idle machine can be resumed too
-	filled       []*commit     // complete ones before the pending one
+	own          []ownSession  // the last one belongs to writing
+	lostSessions []string      // that another process also uses
+	offset       time.Duration // between the clocks, see watchClock
+	filled       []*commit     // complete commits before the pending one
 	pending      *commit
 	spare        commit           // its buffers are reused by the next one
 	ending       bool             // Close was called
@@ -176,38 +176,38 @@ type Journal struct {
 
 	segMu    sync.RWMutex
 	segments []*segment // in order
-	active   *segment   // the last one while it is written to; changed by the committer alone
+	active   *segment   // the last one while it is written to; only commitLoop changes it
 
-	// Used by the keeper alone.
+	// Only used by maintain.
 	keyFiles []keyFile
 	deleted  uint64 // end of the last deleted segment
-	saved    uint64 // position before which keys are in files, or forgotten
+	saved    uint64 // position before which keys are in files, or have expired
 
 	marker *marker
 	wake   chan struct{} // there is something to commit
 	tidy   chan struct{} // there may be something to delete, or a mark to write
-	closed chan struct{} // ends the keeper and everything that waits for the store
+	closed chan struct{} // ends maintain and everything that waits for the store
 
 	running   sync.WaitGroup
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// Unapplied is what a journal held at Open that is not known to be stored.
+// Unapplied describes readings that were not known to be stored at Open.
 type Unapplied struct {
 	Session  string `json:"session"`
 	Stream   string `json:"stream"`
-	Settings Stream `json:"settings"` // that the readings were journaled under
+	Settings Stream `json:"settings"` // when the readings were journaled
 	Readings uint64 `json:"readings"`
 }
 
-// LockFile returns the path of the lock file of the journal in dir, which is held
-// by the process that has the journal open.
+// LockFile returns the path of the lock file of the journal in dir. The process that has the
+// journal open holds the lock.
 func LockFile(dir string) string { return filepath.Join(dir, "lock") }
 
-// Open opens the journal in cfg.Dir, or creates it. A torn write at
-// its end is cut off. A damaged journal is refused with a *CorruptionError, unless
-// cfg.AcceptLoss is set; one that another process has open, with ErrLocked.
+// Open opens the journal in cfg.Dir, or creates it. It truncates a torn write at the end. It
+// returns a *CorruptionError if the journal is damaged, unless cfg.AcceptLoss is set, and
+// ErrLocked if another process has it open.
 func Open(cfg Config) (*Journal, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
@@ -217,10 +217,10 @@ func Open(cfg Config) (*Journal, error) {
 		granularity: granularityOf(cfg.Streams),
 		keys:        newKeys(&cfg),
 		published:   published{maxTail: cfg.TailBytes, now: cfg.Now},
-		space:       space{files: cfg.Files, dir: cfg.Dir, most: diskReserve},
+		space:       space{files: cfg.Files, dir: cfg.Dir, maxReserve: diskReserve},
 		nextSeq:     1,
 		writing:     newWriting(settings{Session: cfg.Session, Started: cfg.Now().UTC(), Streams: cfg.Streams}),
-		own:         []drawn{{session: cfg.Session, end: never}},
+		own:         []ownSession{{session: cfg.Session, end: never}},
 		offset:      cfg.clockOffset(),
 		pending:     &commit{done: make(chan struct{})},
 		wake:        make(chan struct{}, 1),
@@ -247,11 +247,11 @@ func Open(cfg Config) (*Journal, error) {
 		return nil, errors.Join(err, j.unlock())
 	}
 	j.running.Go(j.commitLoop)
-	j.running.Go(j.keep)
+	j.running.Go(j.maintain)
 	if j.lock != nil {
 		j.running.Go(j.watchFolder)
 	}
-	signal(j.tidy) // on a full disk nothing is accepted before something is deleted
+	signal(j.tidy) // on a full disk, nothing is accepted before a segment is deleted
 	return j, nil
 }
 
@@ -262,11 +262,10 @@ func (j *Journal) unlock() error {
 	return j.lock.Close()
 }
 
-// Oldest is the position of the first record that was not known to be stored at
-// Open.
+// Oldest is the position of the first record that was not known to be stored at Open.
 func (j *Journal) Oldest() uint64 { return j.oldest }
 
-// End is the position behind the last record that can be followed.
+// End is the position after the last record that can be followed.
 func (j *Journal) End() uint64 {
 	end, _ := j.published.reach()
 	return end
@@ -275,19 +274,18 @@ func (j *Journal) End() uint64 {
 // Short reports whether the journal is three quarters full.
 func (j *Journal) Short() bool { return j.bytes.Load() > j.cfg.MaxBytes/4*3 }
 
-// Hurried returns a position; a client waits until everything before it is stored. The
-// client repeated a request whose readings are not tracked.
-func (j *Journal) Hurried() uint64 { return j.hurried.Load() }
+// FlushTo returns a position. A client waits until everything before it is stored: it repeated a
+// request with readings that are not tracked.
+func (j *Journal) FlushTo() uint64 { return j.flushTo.Load() }
 
-// Taken counts the readings that were not known to be stored at Open, and those
-// accepted since.
+// Taken counts the readings that were not known to be stored at Open, and those accepted since.
 func (j *Journal) Taken() uint64 {
 	_, taken := j.published.reach()
 	return taken
 }
 
-// Unapplied returns what was not known to be stored at Open, by session and stream in
-// the order of the journal.
+// Unapplied describes the readings that were not known to be stored at Open, by session and
+// stream in the order of the journal.
 func (j *Journal) Unapplied() []Unapplied { return j.unapplied }
 
 // Err returns why requests are refused; nil if they are accepted.
@@ -298,7 +296,7 @@ func (j *Journal) Err() error {
 	switch {
 	case ended != nil:
 		return ended
-	case j.full(j.wanted.Load()) && !j.cfg.Memory: // memory is full for moments only
+	case j.full(j.wanted.Load()) && !j.cfg.Memory: // memory is full only for moments
 		return j.errFull()
 	}
 	if err := j.space.take(j.cfg.Now(), 0); err != nil {
@@ -314,7 +312,7 @@ func (j *Journal) Err() error {
 	return nil
 }
 
-// Status is what a journal holds.
+// Status is the state of a journal.
 type Status struct {
 	Volatile         bool    `json:"volatile"` // in memory
 	Session          string  `json:"session"`
@@ -322,14 +320,14 @@ type Status struct {
 	MaxBytes         int64   `json:"max_bytes"`
 	Segments         int     `json:"segments"`
 	Applied          uint64  `json:"applied"` // position before which everything is stored
-	End              uint64  `json:"end"`     // position behind the last record
+	End              uint64  `json:"end"`     // position after the last record
 	OldestUnappliedS float64 `json:"oldest_unapplied_seconds"`
 	Keys             int     `json:"keys"`
 	GivenUpBytes     uint64  `json:"given_up_bytes"`  // could not be read, at this start and earlier ones
 	Error            string  `json:"error,omitempty"` // why requests are refused
 }
 
-// Status returns what the journal holds now.
+// Status returns the current state.
 func (j *Journal) Status() Status {
 	j.segMu.RLock()
 	segments := len(j.segments)
@@ -350,15 +348,15 @@ func (j *Journal) size() int64 { return j.bytes.Load() + j.keyBytes.Load() }
 // in seconds.
 func (j *Journal) oldestUnapplied() float64 { return j.published.age(j.applied.Load()).Seconds() }
 
-// Stop refuses all requests from now on.
+// Stop refuses all further requests.
 func (j *Journal) Stop() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.ended = cmp.Or(j.ended, j.refusal(codeStopping, nil))
 }
 
-// Close makes durable what was accepted, answers the requests that wait for the store,
-// and unlocks the directory. Cursors must not be used afterwards.
+// Close makes accepted readings durable, answers requests that wait for the store, and unlocks
+// the directory. Cursors must not be used afterwards.
 func (j *Journal) Close() error {
 	j.closeOnce.Do(func() {
 		j.Stop()

@@ -15,9 +15,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// keys knows the idempotency keys of the last minutes, in the order of their
-// records. Each key is in the record of its request, so there is no moment between
-// the two; before a segment is deleted, its keys are saved in a file.
+// keys has the idempotency keys of the last minutes, in the order of their records. Each key is in
+// the record of its request, so both become durable together; before a segment is deleted, its
+// keys are saved in a file.
 //
 //	request ──▶ in flight ──record is durable──▶ known ──expires──▶ forgotten
 //	               └──nothing was written──▶ forgotten
@@ -30,7 +30,7 @@ type keys struct {
 	flights map[keyID]*flight
 	index   map[keyID]uint64 // number of the entry
 	entries deque[keyEntry]
-	waiting int   // entries that have a waiter and are not stored
+	waiting int   // number of entries that have a waiter and are not stored
 	bytes   int64 // of answers and refusals
 }
 
@@ -42,12 +42,13 @@ func newKeyID(key string) keyID {
 	return keyID(sum[:16])
 }
 
-// A keyEntry is a known key. There may be a million. Equal neighbors share an answer.
+// A keyEntry is a known key. There may be a million. Consecutive entries with equal answers share
+// the string.
 type keyEntry struct {
 	id       keyID
 	bodyHash uint64
-	end      uint64 // position behind the request's record
-	taken    int64  // ns
+	end      uint64 // position after the request's record
+	taken    int64  // time of acceptance, in ns
 	answer   string
 	stored   bool    // all its readings are known to be stored or refused
 	waiter   *waiter // of a request that is not stored, or has refused readings
@@ -57,18 +58,18 @@ type keyEntry struct {
 type flight struct {
 	keyed
 	waiter *waiter // nil: the request does not wait until its readings are stored
-	left   bool    // the request waits no more; guarded by keys.mu
+	left   bool    // the request does not wait any more; guarded by keys.mu
 	done   chan struct{}
-	entry  keyEntry // once done
-	err    error    // why nothing was written, or it is unknown
+	entry  keyEntry // set when done
+	err    error    // set when done, if it failed or has an unknown outcome
 }
 
 const (
 	// maxAnswers limits the bytes of answers and refusals; beyond it the oldest keys
 	// are forgotten.
 	maxAnswers = 32 << 20
-	// maxLeft is how many waiters are kept after their requests gave up waiting, so
-	// that a repeated request need not wait for everything journaled before it.
+	// maxLeft is how many waiters are kept after their requests stopped waiting, so that a
+	// repeated request need not wait for everything that was journaled before it.
 	maxLeft = 4096
 )
 
@@ -79,10 +80,10 @@ func newKeys(c *Config) *keys {
 	}
 }
 
-// begin looks up the key of a request. It returns the entry of a known key. For an
-// unknown one it returns a flight if take is set, and the caller must call landed or
-// failed; otherwise nothing. A request whose key is in flight waits for the outcome,
-// and begins itself if the first one failed.
+// begin looks up the key of a request. It returns the entry of a known key. For an unknown key it
+// returns a flight if take is set, and the caller must call succeeded or failed. If the key is
+// already in flight, begin waits for the outcome, and looks it up again if the first request
+// failed.
 func (k *keys) begin(ctx context.Context, r *batch.Request, take bool) (*keyEntry, *flight, error) {
 	id := newKeyID(r.Key)
 	for {
@@ -124,8 +125,9 @@ func (k *keys) lookup(id keyID, r *batch.Request, take bool) (known *keyEntry, f
 	return nil, f, true
 }
 
-// landed makes a flight known: its record is durable. It cannot be followed yet.
-func (k *keys) landed(f *flight, end uint64) {
+// succeeded makes the key of a flight known after its record became durable. It is called before
+// the record is published.
+func (k *keys) succeeded(f *flight, end uint64) {
 	answer, taken := string(f.answer), k.now().UnixNano()
 	k.mu.Lock()
 	f.entry = keyEntry{id: f.id, bodyHash: f.bodyHash, end: end, taken: taken, answer: answer}
@@ -142,9 +144,9 @@ func (k *keys) landed(f *flight, end uint64) {
 	close(f.done)
 }
 
-// failed ends a flight. One with an unknown outcome is kept, since its record may
-// be in the journal: repeated requests get the same error until a restart. These are
-// few, because the journal accepts nothing afterwards.
+// failed ends a flight. If the outcome is unknown, the flight is kept, since its record may be in
+// the journal: repeated requests get the same error until a restart. There are few of them,
+// because the journal accepts nothing afterwards.
 func (k *keys) failed(f *flight, err error) {
 	f.err = err
 	if telemetry.KindOf(err) != telemetry.UnknownOutcome {
@@ -192,7 +194,7 @@ func (k *keys) entry(id keyID, end uint64) *keyEntry {
 	return nil
 }
 
-// load adds a key that was read from the disk, in the order of positions.
+// load adds a key that was read from the disk. It is called in the order of positions.
 func (k *keys) load(e keyEntry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -212,8 +214,8 @@ func (k *keys) add(e keyEntry) {
 	k.index[e.id] = k.entries.push(e)
 }
 
-// expire forgets the oldest keys beyond the window, the number, and the bytes of
-// answers.
+// expire forgets the oldest keys, until the window, the number and the bytes of answers are
+// within their limits.
 func (k *keys) expire() {
 	oldest := k.now().Add(-k.window).UnixNano()
 	for k.entries.n > 0 {
@@ -254,7 +256,7 @@ func (k *keys) count() int {
 	return len(k.index)
 }
 
-// between returns the keys whose records end behind from and not behind to.
+// between returns the keys of records that end after from, and at or before to.
 func (k *keys) between(from, to uint64) (out []keyEntry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -271,8 +273,7 @@ func (k *keys) between(from, to uint64) (out []keyEntry) {
 	return out
 }
 
-// oldest returns the end of the record of the oldest key; ok is false if there is
-// no key.
+// oldest returns the end of the record of the oldest key; ok is false if there is none.
 func (k *keys) oldest() (end uint64, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -283,8 +284,8 @@ func (k *keys) oldest() (end uint64, ok bool) {
 	return k.entries.first().end, true
 }
 
-// A deque is a queue whose items have numbers that never change. It grows by
-// chunks, so that a million items are never copied while the journal waits.
+// A deque is a queue of numbered items; the numbers do not change. It grows in chunks, so that a
+// million items are never copied while the journal waits.
 type deque[T any] struct {
 	chunks [][]T
 	skip   int    // dropped items of the first chunk
@@ -324,19 +325,19 @@ func (d *deque[T]) drop() {
 	d.chunks[0] = nil
 	d.chunks, d.skip = d.chunks[1:], 0
 	if len(d.chunks)*chunkItems-d.n < chunkItems {
-		d.chunks = append(d.chunks, empty) // one to spare
+		d.chunks = append(d.chunks, empty) // keep one spare chunk
 	}
 }
 
 // A keyFile holds the keys of deleted segments.
 type keyFile struct {
 	name string
-	end  uint64 // position behind the last of their records
+	end  uint64 // position after the last of their records
 	size int64
 }
 
-// saveKeys writes the keys of the records before a position to a file, unless an
-// earlier one has them.
+// saveKeys writes the keys of the records before a position to a file, except those that are in
+// earlier files.
 func (j *Journal) saveKeys(before uint64) error {
 	if before <= j.saved || j.cfg.Memory {
 		return nil
@@ -376,8 +377,8 @@ func keyFileNames(files Files, dir string) ([]string, error) {
 	}), err
 }
 
-// loadKeys reads the keys of deleted segments. A broken file costs its keys, but
-// never a reading, so it is logged and ignored.
+// loadKeys reads the keys of deleted segments. A broken file is logged and ignored, since it has
+// only keys and no readings.
 func (j *Journal) loadKeys() error {
 	names, err := keyFileNames(j.cfg.Files, j.cfg.Dir)
 	if err != nil {
@@ -403,7 +404,7 @@ func (j *Journal) loadKeys() error {
 	return j.dropKeys()
 }
 
-// dropKeys deletes the files of which every key has expired.
+// dropKeys deletes the files in which every key has expired.
 func (j *Journal) dropKeys() error {
 	oldest, ok := j.keys.oldest()
 	for len(j.keyFiles) > 0 && (!ok || oldest > j.keyFiles[0].end) {

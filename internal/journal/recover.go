@@ -16,8 +16,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 )
 
-// recover reads what earlier processes left, repairs its end, and makes the journal
-// ready for new records.
+// recover reads the files of earlier processes, repairs the end of the journal, and prepares it
+// for new records.
 func (j *Journal) recover() error {
 	cfg := &j.cfg
 	if err := removeTemporary(cfg.Files, cfg.Dir); err != nil {
@@ -57,7 +57,7 @@ func (j *Journal) recover() error {
 	return j.adopt(segments, s, last)
 }
 
-// load takes over one good record.
+// load notes the arrival and the key of a good record.
 func (j *Journal) load(r *record, received time.Time, unapplied bool) {
 	if unapplied {
 		j.published.arrived(r.position, received)
@@ -67,8 +67,8 @@ func (j *Journal) load(r *record, received time.Time, unapplied bool) {
 	}
 }
 
-// removeTemporary deletes the files that a killed process had not completed. Other
-// files in the directory are not the journal's to delete.
+// removeTemporary deletes incomplete files of a killed process. It does not touch files that do
+// not belong to the journal.
 func removeTemporary(files Files, dir string) error {
 	names, err := files.List(dir)
 	if err != nil {
@@ -90,12 +90,11 @@ func removeTemporary(files Files, dir string) error {
 	return nil
 }
 
-// rewriteLast copies the last segment to a new file of the same name before any of
-// its records is trusted. An earlier process may have written data there that it did
-// not sync, or could not: after a failed fsync the page cache shows data that the
-// disk does not have, and a later fsync of the same file succeeds without writing
-// it. What is read from the new file is durable. Earlier segments were synced before
-// the last one was created, and stored records are not needed any more.
+// rewriteLast copies the last segment to a new file of the same name before any of its records is
+// trusted. An earlier process may have written data there without syncing it, or fsync may have
+// failed: then the page cache has data that the disk does not have, and a later fsync of the
+// same file succeeds without writing it. Records in the new file are durable. Earlier segments
+// were synced before the last one was created, and stored records are not needed any more.
 func (j *Journal) rewriteLast(applied uint64) error {
 	files := j.cfg.Files
 	bases, err := segmentBases(files, j.cfg.Dir)
@@ -119,8 +118,8 @@ func (j *Journal) rewriteLast(applied uint64) error {
 	if !noSpace(err) {
 		return err
 	}
-	// It must be possible to drain a journal on a full disk: there the same bytes are
-	// rewritten in place, so that the next fsync has something to write.
+	// On a full disk the same bytes are rewritten in place, so that the next fsync writes them.
+	// Otherwise a journal on a full disk could never be drained.
 	j.cfg.Logger.Warn("the journal's disk is full; its last segment is rewritten in place", "segment", segmentName(base))
 	if f, err = files.Open(name, true); err != nil {
 		return err
@@ -131,8 +130,8 @@ func (j *Journal) rewriteLast(applied uint64) error {
 	return errors.Join(err, f.Close())
 }
 
-// acceptDamage refuses a damaged journal, or gives up what cannot be read and
-// remembers it.
+// acceptDamage returns an error for a damaged journal, or with AcceptLoss gives up the damaged
+// ranges and records that.
 func (j *Journal) acceptDamage(s *scan, bad []badRange) error {
 	bad = slices.DeleteFunc(bad, func(b badRange) bool { return b.verdict != damaged })
 	if len(bad) == 0 {
@@ -161,8 +160,8 @@ func (j *Journal) acceptDamage(s *scan, bad []badRange) error {
 	return nil
 }
 
-// repair cuts off a torn end and removes the files that hold nothing. What is left
-// is durable when it returns.
+// repair truncates a torn write at the end and removes files without needed records. The rest is
+// durable when it returns.
 func (j *Journal) repair(segments []*scannedSegment) (left []*scannedSegment, err error) {
 	for i, f := range segments {
 		last := i == len(segments)-1
@@ -183,7 +182,7 @@ func (j *Journal) repair(segments []*scannedSegment) (left []*scannedSegment, er
 	return left, j.cfg.Files.SyncDir(j.cfg.Dir)
 }
 
-// truncate cuts off the torn write at the end of the last segment.
+// truncate removes the torn write at the end of the last segment.
 func (j *Journal) truncate(f *scannedSegment) error {
 	file, err := j.cfg.Files.Open(j.path(f.name), true)
 	if err != nil {
@@ -203,8 +202,7 @@ func (j *Journal) truncate(f *scannedSegment) error {
 	return nil
 }
 
-// adopt makes the segments that are left the journal's own, and writes the first
-// mark.
+// adopt takes over the remaining segments, and writes the first mark.
 func (j *Journal) adopt(segments []*scannedSegment, s *scan, last mark) error {
 	j.published.taken, j.unapplied = s.readings, s.unapplied
 	end := max(s.durable, last.applied)
@@ -308,7 +306,7 @@ type scan struct {
 	files   Files
 	dir     string
 	applied uint64 // everything before is stored, and may be unreadable
-	durable uint64 // everything before is known to have been durable
+	durable uint64 // everything before was durable
 	lost    []span // given up at an earlier start
 	visit   func(r *record, received time.Time, unapplied bool)
 
@@ -329,20 +327,20 @@ type scannedSegment struct {
 	bad        []badRange
 }
 
-// scanAhead is what a scan reads at once.
+// scanAhead is how much a scan reads at a time.
 const scanAhead = 1 << 20
 
 func newScan(files Files, dir string, last mark) *scan {
 	return &scan{files: files, dir: dir, applied: last.applied, durable: last.durable, at: make(map[[2]string]int)}
 }
 
-// run reads every segment; an error is one of reading.
+// run reads every segment. It returns only errors of reading files, not damage.
 func (c *scan) run() error {
 	bases, err := segmentBases(c.files, c.dir)
 	if err != nil || len(bases) == 0 {
 		return err
 	}
-	// A segment is made when everything before it is durable, so its name says so.
+	// A segment is created when everything before it is durable.
 	c.durable = max(c.durable, bases[len(bases)-1])
 	for i, base := range bases {
 		f := &scannedSegment{segment: &segment{name: segmentName(base), base: base, end: base}}
@@ -358,8 +356,7 @@ func (c *scan) run() error {
 	return nil
 }
 
-// readSegment reads one segment; next is the base of the one behind it, 0 for the
-// last one.
+// readSegment reads one segment; next is the base of the following one, 0 for the last one.
 func (c *scan) readSegment(f *scannedSegment, next uint64) error {
 	file, err := c.files.Open(filepath.Join(c.dir, f.name), false)
 	if errors.Is(err, os.ErrNotExist) {
@@ -413,13 +410,13 @@ func (c *scan) unreadable(f *scannedSegment, next uint64, file File, wrong strin
 			c.durable = max(c.durable, f.base+1) // the header was durable before any record was written
 			break
 		}
-		b.to = max(c.durable, f.base+uint64(size)+1) // only the header would tell where it ends
+		b.to = max(c.durable, f.base+uint64(size)+1) // an upper bound, since the size of the header is unknown
 	}
 	c.note(f, b)
 	return nil
 }
 
-// readRecords goes through the records of a segment.
+// readRecords reads the records of a segment.
 func (c *scan) readRecords(f *scannedSegment, w *window, last bool) error {
 	s := f.segment
 	for offset := s.start; offset < w.limit; {
@@ -431,7 +428,7 @@ func (c *scan) readRecords(f *scannedSegment, w *window, last bool) error {
 		err := c.readRecord(f, w, offset)
 		var wrong formatError
 		if errors.As(err, &wrong) {
-			resume, verdict, err := c.passOver(f, w, offset, last, string(wrong))
+			resume, verdict, err := c.skipBad(f, w, offset, last, string(wrong))
 			if err != nil || verdict == torn {
 				return err
 			}
@@ -458,7 +455,7 @@ func (c *scan) readRecord(f *scannedSegment, w *window, offset int64) error {
 	}
 	received, streams, err := batch.Summarize(r.encoded)
 	if err != nil {
-		c.durable = max(c.durable, r.next()) // its checksum is good, so it is no torn write
+		c.durable = max(c.durable, r.next()) // its checksum is correct, so it is not a torn write
 		return formatError("the record holds no batch: " + err.Error())
 	}
 	unapplied := r.position >= c.applied
@@ -492,11 +489,11 @@ func (c *scan) count(s *segment, one batch.StreamCount) {
 	c.unapplied[i].Readings += one.Readings
 }
 
-// passOver notes a bad range. It returns the offset at which records continue.
-func (c *scan) passOver(f *scannedSegment, w *window, offset int64, last bool, wrong string) (resume int64, v verdict, err error) {
+// skipBad notes a bad range that begins at offset. It returns the offset of the next good record.
+func (c *scan) skipBad(f *scannedSegment, w *window, offset int64, last bool, wrong string) (resume int64, v verdict, err error) {
 	s := f.segment
 	resume = w.limit
-	// Good headers behind it say how far the journal was durable.
+	// Later good headers say how far the journal was durable.
 	for at, err := range magics(w, offset+1) {
 		if err != nil {
 			return 0, 0, err
@@ -527,7 +524,7 @@ func (c *scan) passOver(f *scannedSegment, w *window, offset int64, last bool, w
 	return resume, c.note(f, b), nil
 }
 
-// magics yields every offset from at on where a record may begin.
+// magics yields every offset, from at on, where a record may begin.
 func magics(w *window, at int64) iter.Seq2[int64, error] {
 	var magic [4]byte
 	binary.LittleEndian.PutUint32(magic[:], recordMagic)
@@ -552,7 +549,7 @@ func magics(w *window, at int64) iter.Seq2[int64, error] {
 
 // A badRange is a range of positions that should have readable records and has none:
 //
-//	what is bad                            its range
+//	problem                                range
 //	a record                               from it to the next good one, or to the end of the segment
 //	the header of a segment                the whole segment
 //	a segment that overlaps the next       everything after the start of the next
@@ -561,7 +558,7 @@ type badRange struct {
 	Problem // where the range begins; the file is the directory if none is left
 
 	to      uint64
-	missing bool // no file is left
+	missing bool // no file exists
 	end     bool // the journal ends in it
 	verdict verdict
 }
@@ -571,17 +568,16 @@ func (c *scan) bad(f *scannedSegment, offset int64, from uint64, wrong string) b
 	return badRange{Problem: Problem{File: filepath.Join(c.dir, f.name), Offset: offset, Position: from, Wrong: wrong}}
 }
 
-// A verdict is what a bad range means. It follows from the range and from what is
-// known of the journal: how far it is stored (applied), how far it is durable, and
-// what was given up.
+// A verdict classifies a bad range by how far the journal is stored (applied) and durable, and by
+// what was given up:
 //
-//	range                                 verdict   what the start does
-//	all of it is stored                   stored    leaves it: it is never read again
-//	the part not stored was given up      skipped   leaves it: it was reported before, and is skipped
-//	the end, after all that is durable    torn      cuts it off: it was never acknowledged
-//	any other                             damaged   refuses; with AcceptLoss keeps a copy of the file and gives the range up
+//	range                                 verdict   what recovery does
+//	everything in it is stored            stored    ignores it: it is never read again
+//	its unstored part was given up        skipped   ignores it: it was reported before
+//	the end, after everything durable     torn      truncates it: it was never acknowledged
+//	any other                             damaged   fails; with AcceptLoss it keeps a copy of the file and gives the range up
 //
-// A record that can be read is durable, see rewriteLast.
+// Every readable record is durable, see rewriteLast.
 type verdict int
 
 const (
@@ -641,7 +637,7 @@ func (c *scan) badRanges(marked bool) []badRange {
 		all = append(all, b)
 	}
 	left := all[:0]
-	for _, b := range all { // again, since durable may have grown
+	for _, b := range all { // classify again, since durable may have grown
 		b.verdict = c.classify(&b)
 		b.Torn, b.Stored = b.verdict == torn, b.verdict == stored
 		if b.verdict != skipped {
@@ -651,8 +647,8 @@ func (c *scan) badRanges(marked bool) []badRange {
 	return left
 }
 
-// missingEnd returns the range that should follow the last record and is missing;
-// it is empty if everything that is known to be durable is there.
+// missingEnd returns the range of durable records that is missing after the last record; it is
+// empty if none is missing.
 func (c *scan) missingEnd() badRange {
 	b := badRange{Problem: Problem{File: c.dir}, to: c.durable, missing: true}
 	if n := len(c.segments); n > 0 {

@@ -8,29 +8,28 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 )
 
-// writing is what new records are written under. The session is replaced while the
-// process runs if another process may use it, too: a machine that is resumed from a
-// snapshot does not know that the original kept running, and would give its next
-// readings sequences that the original has used.
+// writing has the session and settings of new records. The session is replaced while the process
+// runs if another process may use it: a machine that is resumed from a snapshot does not know
+// that the original kept running, and would assign sequences that the original has used.
 type writing struct {
 	settings
 	seed uint32 // of the session
 }
 
-// drawn is a session that this process drew.
-type drawn struct {
+// ownSession is a session that this process created.
+type ownSession struct {
 	session string
 	begin   uint64 // position of its first record
-	end     uint64 // position behind its records; never: it is in use
+	end     uint64 // position after its last record; never: it is in use
 }
 
 func newWriting(s settings) *writing { return &writing{settings: s, seed: sessionSeed(s.Session)} }
 
-// maxStep is more than clocks are stepped by in normal operation.
+// maxStep is more than the steps of clocks in normal operation.
 const maxStep = 5 * time.Second
 
-// clockOffset is how far the wall clock is ahead of the monotonic clock of the
-// process. It jumps when a machine is resumed.
+// clockOffset is how far the wall clock is ahead of the process's monotonic clock. It jumps when a
+// machine is resumed.
 func (c *Config) clockOffset() time.Duration {
 	return time.Duration(c.Now().UnixNano()) - c.Elapsed()
 }
@@ -39,25 +38,24 @@ func (c *Config) clockOffset() time.Duration {
 func (j *Journal) watchClock() {
 	former, before := j.writing.Session, j.offset
 	if j.offset = j.cfg.clockOffset(); j.offset-before > maxStep {
-		j.redraw()
+		j.replaceSession()
 		j.cfg.Logger.Warn("the clock jumped ahead, as on a machine that was resumed; further readings are written under a new session",
 			"former", former, "session", j.writing.Session)
 	}
 }
 
-// redraw replaces the session of new records.
-func (j *Journal) redraw() {
-	j.closePending() // the records of a commit have the same session
+// replaceSession replaces the session of new records.
+func (j *Journal) replaceSession() {
+	j.closePending() // all records of a commit have the same session
 	s := j.writing.settings
 	s.Session, s.Started = batch.NewSession(), j.cfg.Now().UTC()
 	j.own[len(j.own)-1].end = j.nextPos
-	j.writing, j.own = newWriting(s), append(j.own, drawn{s.Session, j.nextPos, never})
+	j.writing, j.own = newWriting(s), append(j.own, ownSession{s.Session, j.nextPos, never})
 }
 
-// Lose ends the use of a session that another process uses, too, and remembers that
-// durably: no later process replays what this journal holds of it, because the other's
-// readings are stored under the same sequences. New records get another session, even
-// if an error says that it could not be remembered.
+// Lose gives up a session that another process also uses, and records that durably: no later
+// process may replay its readings in this journal, because the other process stores readings
+// with the same sequences. New records get another session, even if Lose returns an error.
 func (j *Journal) Lose(session string) error {
 	j.losing.Lock()
 	defer j.losing.Unlock()
@@ -72,7 +70,7 @@ func (j *Journal) Lose(session string) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.writing.Session == session {
-		j.redraw()
+		j.replaceSession()
 	}
 	if err != nil {
 		return fmt.Errorf("remember that session %s is lost: %w", session, err)
@@ -83,7 +81,7 @@ func (j *Journal) Lose(session string) error {
 
 const lostSessionsName = "lost-sessions"
 
-// LostSessions are those whose readings may not be stored, see Lose.
+// LostSessions returns the sessions whose readings must not be stored, see Lose.
 func (j *Journal) LostSessions() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -97,19 +95,19 @@ func (j *Journal) session() string {
 	return j.writing.Session
 }
 
-// isOwn reports whether this process drew the session.
+// isOwn reports whether this process created the session.
 func (j *Journal) isOwn(session string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return slices.ContainsFunc(j.own, func(d drawn) bool { return d.session == session })
+	return slices.ContainsFunc(j.own, func(s ownSession) bool { return s.session == session })
 }
 
-// Sessions returns the sessions whose readings may still have to be stored, that of
-// new records first.
+// Sessions returns the sessions with readings that may not be stored yet; the session of new
+// records is the first one.
 func (j *Journal) Sessions() []string { return j.sessionsWith(never) }
 
-// Unstored returns the sessions with records that a later process has to store; none if the
-// journal is in memory.
+// Unstored returns the sessions with records that a later process would have to store; none if
+// the journal is in memory.
 func (j *Journal) Unstored() []string {
 	if j.cfg.Memory {
 		return nil
@@ -117,8 +115,8 @@ func (j *Journal) Unstored() []string {
 	return j.sessionsWith(j.End())
 }
 
-// sessionsWith returns the sessions that are not lost and have records that are not applied, if
-// those of the session in use end there.
+// sessionsWith returns the sessions with unapplied records, except lost ones. end is the end of
+// the current session.
 func (j *Journal) sessionsWith(end uint64) (sessions []string) {
 	applied := j.applied.Load()
 	j.mu.Lock()

@@ -18,7 +18,7 @@ const trimmedName = "trimmed-sensors"
 // maxTrimmed bounds the file, which each call of TrimSensor rewrites.
 const maxTrimmed = 1000
 
-// trimmed has the sensors that were trimmed individually.
+// trimmed has the sensors that were trimmed by TrimSensor.
 type trimmed struct {
 	writing sync.Mutex
 	before  atomic.Pointer[map[sensorID]uint64] // maps are replaced, not changed; nil: none
@@ -48,7 +48,7 @@ func (j *Journal) TrimSensor(stream, sensor string, before uint64) (bool, error)
 	defer t.writing.Unlock()
 	next := map[sensorID]uint64{{stream, sensor}: before}
 	if now := t.before.Load(); now != nil {
-		// An entry may go once a mark that says as much is durable.
+		// An entry is not needed any more when a durable mark includes it.
 		applied := j.applied.Load()
 		if err := j.writeMark(true); err != nil {
 			return false, err
@@ -97,7 +97,8 @@ func (j *Journal) loadTrimmed() error {
 	return nil
 }
 
-// forgetTrimmed drops what cannot belong to this journal, whose other files were removed.
+// forgetTrimmed drops entries after the end of the journal, which can only exist if its other
+// files were removed.
 func (j *Journal) forgetTrimmed(end uint64) {
 	if before := j.trimmed.before.Load(); before != nil {
 		maps.DeleteFunc(*before, func(_ sensorID, at uint64) bool { return at > end })

@@ -9,7 +9,7 @@ import (
 const (
 	stateReachable    = "reachable"
 	stateUnreachable  = "unreachable"
-	stateUnregistered = "unregistered" // it has no address
+	stateUnregistered = "unregistered" // without an address
 )
 
 func (p *Peers) register(factory promauto.Factory) {

@@ -1,19 +1,19 @@
 // Package peers asks the other daemons of a database for readings that they have not
 // stored yet, so that a query to one daemon returns what another has acknowledged:
 //
-//	query ─▶ read ─┬─▶ its own journal
+//	query ─▶ read ─┬─▶ this daemon's journal
 //	               ├─▶ Peers.Ask ─▶ GET …?unstored=only ─▶ each live peer, at the same time
 //	               └─▶ then MongoDB, to see which of those are stored by now
 //
-// Peers find each other by their claims in MongoDB (internal/store/claim): those carry an
-// address, and a heartbeat that says who is alive. A peer answers only for itself. It is
-// sent the credentials of the client that asked, and applies the same access rules.
+// Peers find each other by their claims in MongoDB (internal/store/claim), which have an
+// address and a heartbeat. A peer answers only for itself. It gets the credentials of the
+// client that asked, and applies the same access rules.
 //
-//	reachable ── no answer in time, or none ──▶ unreachable: not asked, named in answers
+//	reachable ── timeout, or no connection ───▶ unreachable: not asked, named in answers
 //	    ▲                                            │
 //	    └────── a probe finds the right daemon ──────┘
 //
-// A daemon that another one cannot reach reads that in the other's claims, and then
+// A daemon that another one cannot reach learns of that from the other's claims, and then
 // writes its readings early, see LimitAge.
 package peers
 
@@ -38,23 +38,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// DaemonHeader is in the answers to peers and says which daemon answers. An address may
-// lead to a different daemon, for example if it is that of a load balancer.
+// DaemonHeader names the daemon in its answers to peers. An address may lead to a different
+// daemon, for example if it belongs to a load balancer.
 const DaemonHeader = "Brim-Daemon"
 
 // ProbePath is requested to check that a daemon can be reached. It needs no credentials.
 const ProbePath = "/ping"
 
 const (
-	refreshEvery = 2 * time.Second // reading the list of peers, and probing them
-	logEvery     = 5 * time.Second // logging failures
-	remembered   = time.Minute     // how long a failure counts, see Unreachable
-	settling     = 10 * time.Second
-	// heldAge is how long readings may wait in a daemon that others cannot ask.
-	heldAge = 4 * time.Second
-	// deletePatience is how many times longer a DELETE may take than a GET: the peer writes to
-	// MongoDB.
-	deletePatience = 10
+	refreshEvery  = 2 * time.Second  // reading the list of peers, and probing them
+	logEvery      = 5 * time.Second  // logging failures
+	failureWindow = time.Minute      // how long a failure counts, see Unreachable
+	startupPeriod = 10 * time.Second // in which peers may not know this daemon yet
+	// unreachableAge is how long readings may wait in a daemon that others cannot ask.
+	unreachableAge = 4 * time.Second
+	// deleteTimeoutFactor is how many times longer a DELETE may take than a GET, because the
+	// peer writes to MongoDB.
+	deleteTimeoutFactor = 10
 	// maxAnswers bounds the total size of all peers' answers to one query.
 	maxAnswers = 16 << 20
 )
@@ -250,15 +250,15 @@ func (p *Peers) LimitAge() time.Duration {
 		if !slices.ContainsFunc(p.cfg.Streams, one.stores) {
 			continue
 		}
-		if p.cfg.Address == "" || slices.Contains(one.Unreachable, p.cfg.Address) || time.Since(p.began) < settling {
-			return heldAge
+		if p.cfg.Address == "" || slices.Contains(one.Unreachable, p.cfg.Address) || time.Since(p.began) < startupPeriod {
+			return unreachableAge
 		}
 	}
 	return 0
 }
 
 // Unreachable returns the addresses of peers that could not be asked within the last
-// minute, sorted. This daemon's claims tell them.
+// minute, sorted. They are part of this daemon's claims.
 func (p *Peers) Unreachable() (out []string) {
 	if p == nil {
 		return nil
@@ -266,7 +266,7 @@ func (p *Peers) Unreachable() (out []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, one := range p.known {
-		if !one.failed.IsZero() && time.Since(one.failed) < remembered {
+		if !one.failed.IsZero() && time.Since(one.failed) < failureWindow {
 			out = append(out, one.Address)
 		}
 	}
@@ -293,7 +293,7 @@ func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials str
 	}
 	timeout := p.cfg.Timeout
 	if method == http.MethodDelete {
-		timeout *= deletePatience
+		timeout *= deleteTimeoutFactor
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	answers := make(chan answer, len(of))
@@ -374,7 +374,7 @@ func (p *Peers) get(ctx context.Context, one peer, what request, left *atomic.In
 	default:
 		return nil, &failure{refused, fmt.Errorf("it answered %s", resp.Status)}
 	}
-	body, err := io.ReadAll(&bounded{resp.Body, left})
+	body, err := io.ReadAll(&limitedReader{resp.Body, left})
 	if errors.Is(err, errTooLong) {
 		return nil, &failure{malformed, err}
 	}
@@ -427,15 +427,15 @@ func (p *Peers) unanswered(ctx context.Context, err error) error {
 
 var errTooLong = fmt.Errorf("the answers are longer than %d MiB", maxAnswers>>20)
 
-// A bounded reader fails once all readers of one query have read too much.
-type bounded struct {
+// A limitedReader fails once all readers of one query together have read too much.
+type limitedReader struct {
 	io.Reader
 
 	left *atomic.Int64
 }
 
 // Read implements io.Reader.
-func (b *bounded) Read(to []byte) (int, error) {
+func (b *limitedReader) Read(to []byte) (int, error) {
 	n, err := b.Reader.Read(to)
 	if b.left.Add(int64(-n)) < 0 {
 		return n, errTooLong
@@ -470,7 +470,7 @@ func (p *Peers) probe(ctx context.Context, one peer) {
 // note counts the outcome of a request.
 func (p *Peers) note(ctx context.Context, one peer, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return // the client went away
+		return // the client disconnected
 	}
 	var f *failure
 	if !errors.As(err, &f) {

@@ -317,7 +317,7 @@ func TestAgeIsLimitedWhereOthersCannotAsk(t *testing.T) {
 		assert.Zero(t, mute.LimitAge())
 		p.update([]Peer{other})
 		assert.Equal(t, 4*time.Second, p.LimitAge(), "others may not know it yet")
-		time.Sleep(settling) //nolint:forbidigo // fake time
+		time.Sleep(startupPeriod) //nolint:forbidigo // fake time
 		assert.Zero(t, p.LimitAge())
 		mute.update([]Peer{other})
 		assert.Equal(t, 4*time.Second, mute.LimitAge())
@@ -330,7 +330,7 @@ func TestAgeIsLimitedWhereOthersCannotAsk(t *testing.T) {
 		assert.Equal(t, 4*time.Second, p.LimitAge(), "one of them could not reach it")
 
 		p.known[0].failed = time.Now()
-		time.Sleep(remembered - time.Second) //nolint:forbidigo // likewise
+		time.Sleep(failureWindow - time.Second) //nolint:forbidigo // likewise
 		assert.Equal(t, []string{"one:8430"}, p.Unreachable())
 		time.Sleep(time.Second) //nolint:forbidigo // likewise
 		assert.Empty(t, p.Unreachable())

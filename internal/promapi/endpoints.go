@@ -135,7 +135,7 @@ func (x *exchange) refuse(err error) string { return x.reply(x.failure(x.r.Conte
 // answer works out the answer to a request, with a session, which lasts until the outcome is
 // closed. It calls begin before anything is read.
 func (x *exchange) answer(e *endpoint, begin func()) *outcome {
-	ctx, session, err := x.api.cfg.Reader.Begin(x.r.Context(), read.Ask{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait})
+	ctx, session, err := x.api.cfg.Reader.Begin(x.r.Context(), read.SessionConfig{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait})
 	if begin(); err != nil {
 		return x.failure(x.r.Context(), err)
 	}

@@ -235,13 +235,13 @@ func take[T any](ctx context.Context, s *shares, session *read.Session, v *visit
 	s.part(r)
 	switch {
 	case ctx.Err() != nil:
-		_ = session.TakeOver(r.session, 1) // whether MongoDB was asked, and answered
+		_ = session.Charge(r.session, 1) // whether MongoDB was asked, and answered
 		return none, joined, ctx.Err()
 	case errors.Is(r.err, errNoRoom), r.err != nil && (joined || !w.covers(&r.want)):
 		return none, joined, errNoRoom // what failed was more than is wanted
 	}
 	result, _ := r.result.(T)
-	return result, joined, errors.Join(r.err, session.TakeOver(r.session, w.share(&r.want)))
+	return result, joined, errors.Join(r.err, session.Charge(r.session, w.share(&r.want)))
 }
 
 // share estimates which part of a larger read, of, w accounts for; of covers w. Timestamps
@@ -274,7 +274,7 @@ func (s *shares) join(ctx context.Context, session *read.Session, v *visit, own 
 	own.joined, own.done = 1, make(chan struct{})
 	// It belongs to all who join it, so it does not end with the first of them.
 	ctx, own.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	ctx, own.session = session.Apart(ctx)
+	ctx, own.session = session.Detached(ctx)
 	s.reads[own.place] = append(s.reads[own.place], own)
 	go s.run(ctx, own)
 	return own, false

@@ -149,7 +149,7 @@ func TestAReadOutlivesTheQueryThatBeganIt(t *testing.T) {
 	g := newGate(machines(2))
 	reader, _ := sharing(t, g, 4)
 	s := promapi.NewShares(1000, 1)
-	ctx, session, err := reader.Begin(t.Context(), read.Ask{})
+	ctx, session, err := reader.Begin(t.Context(), read.SessionConfig{})
 	require.NoError(t, err)
 	defer session.End()
 	type outcome struct {

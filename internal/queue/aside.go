@@ -9,54 +9,54 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 )
 
-// A bucket whose writes fail while others succeed is stuck: its document is refused,
-// or locked. Rows for it would fill the lane and block the others. So it is set
-// aside: its rows are dropped from memory, since they are in the journal, and it
-// gets no newer ones. Now and then a probe reads its oldest record and tries to
-// write it, alongside the lane's other work. Once that is stored, the bucket catches
-// up, together with others, in one walk along the journal from the oldest row that
-// they lack to the lane's position.
+// A bucket is stuck if its writes fail while those of others succeed, for example because its
+// document is refused or locked. Its rows would fill the lane and block other buckets. So it
+// is set aside: its rows are dropped from memory, since they are in the journal, and it gets
+// no newer ones. From time to time a probe reads its oldest record and tries to write it,
+// concurrently with the lane's other work. When that is stored, the bucket catches up,
+// together with others, in one walk along the journal from the oldest row that they lack to
+// the lane's position.
 type asides struct {
-	low     uint64    // before which no bucket lacks anything, except those of the walk
+	low     uint64    // no bucket lacks anything before this position, except those of the walk
 	stale   bool      // low must be computed again
-	waiting []*bucket // in state aside, the longest first
+	waiting []*bucket // in state aside, in the order in which they are probed
 	probe   *probe    // nil: none is running
 	probeAt time.Time // of the next one
 	joining []*bucket // in state joining
-	walkers []*bucket // that the current walk began with; some may be aside again
+	walkers []*bucket // buckets of the current walk; some may be aside again
 	cursor  batch.Cursor
 }
 
 // A probe is one write of the oldest records of some buckets.
 type probe struct {
 	flights []*flight
-	parcels []*parcel     // one for each of them
-	done    chan struct{} // closed when the verdicts are there
+	parcels []*parcel     // of each flight
+	done    chan struct{} // closed when all flights have verdicts
 }
 
 const (
-	// There may be very many such buckets, and each probe reads the journal. So a lane
-	// makes a few at a time and pauses, unless one of them was stored.
+	// There may be many such buckets, and probing one reads the journal. So a lane probes a
+	// few at a time and pauses, unless one of them was stored.
 	probesAtOnce = 16
 	probePause   = 200 * time.Millisecond
-	// stuckAfter is how often in a row a write fails before the bucket is set aside, so
-	// that races and failovers do not do it.
+	// stuckAfter is how many writes in a row fail before the bucket is set aside. A race or a
+	// failover causes fewer failures.
 	stuckAfter = 4
-	// stepRecords bounds what a walk reads before the lane turns to its other work.
+	// stepRecords bounds how many records a walk reads before the lane does other work.
 	stepRecords = 64
 )
 
-// beginsToLack notes that a bucket is set aside: its rows are in the journal from
+// startLacking notes that a bucket is set aside: its rows are in the journal from
 // b.from on.
-func (l *lane) beginsToLack(b *bucket) {
-	b.inTrouble()
+func (l *lane) startLacking(b *bucket) {
+	b.initFailureState()
 	l.lacking[b] = struct{}{}
 	l.stuck.Add(1)
 	b.lacks = b.from
 }
 
-// lacksNothing notes that all the rows of a bucket are stored again.
-func (l *lane) lacksNothing(b *bucket) {
+// stopLacking notes that all the rows of a bucket are stored again.
+func (l *lane) stopLacking(b *bucket) {
 	delete(l.lacking, b)
 	l.stuck.Add(-1)
 }
@@ -79,9 +79,9 @@ func (l *lane) oldestLacked() uint64 {
 	return low
 }
 
-// isStuck decides whether a bucket whose write failed is at fault rather than the
-// database: it keeps failing while others are written. In a full lane, where it
-// blocks them, one such failure is enough.
+// isStuck decides whether the bucket is the cause of a failed write, rather than the database:
+// it keeps failing while others are written. One such failure is enough if the lane is full,
+// because then the bucket blocks others.
 func (l *lane) isStuck(b *bucket, verdict batch.Verdict, full bool) bool {
 	switch verdict {
 	case batch.Hangs:
@@ -94,7 +94,7 @@ func (l *lane) isStuck(b *bucket, verdict batch.Verdict, full bool) bool {
 
 // drop removes the bucket's rows from memory; the journal has them.
 func (l *lane) drop(b *bucket) {
-	b.inTrouble()
+	b.initFailureState()
 	b.from = math.MaxUint64
 	drop := func(position uint64, r batch.Ref) {
 		b.from = min(b.from, position)
@@ -110,7 +110,7 @@ func (l *lane) drop(b *bucket) {
 	b.rows = nil
 }
 
-// probeSome tries the buckets that have waited longest.
+// probeSome probes the buckets that have waited longest.
 func (l *lane) probeSome(ctx context.Context, now time.Time) {
 	a := &l.aside
 	if a.probe != nil {
@@ -138,8 +138,8 @@ func (l *lane) probeSome(ctx context.Context, now time.Time) {
 			l.move(b, stored)
 		default:
 			rows := parcelOf(b.rows[0])
-			rows.away = true
-			f := l.depart(b)
+			rows.inProbe = true
+			f := l.beginWrite(b)
 			p.flights, p.parcels, writes = append(p.flights, &f), append(p.parcels, rows), append(writes, &f.pending)
 		}
 	}
@@ -154,12 +154,12 @@ func (l *lane) probeSome(ctx context.Context, now time.Time) {
 	})
 }
 
-// endProbe settles the outcome of a probe.
+// endProbe processes the verdicts of a probe.
 func (l *lane) endProbe(now time.Time) {
 	p := l.aside.probe
 	l.aside.probe = nil
 	for i, f := range p.flights {
-		p.parcels[i].back()
+		p.parcels[i].probeEnded()
 		l.settle(f, now, false, false)
 	}
 }
@@ -179,8 +179,7 @@ func (l *lane) readOldest(b *bucket, now time.Time) bool {
 	return true
 }
 
-// serve takes a record's rows for buckets that lack them. Some may have been sent
-// before.
+// serve adds a record's rows to buckets that lack them. Some may have been sent before.
 func (l *lane) serve(r batch.Record, wanted func(*bucket) bool) {
 	l.take(r, &l.reread, func(p *parcel, r batch.Ref) bool {
 		b := l.bucketOf(p, r.Row(), false)
@@ -193,8 +192,8 @@ func (l *lane) serve(r batch.Record, wanted func(*bucket) bool) {
 	})
 }
 
-// catchUp continues the walk along the journal, and reports whether there is more to
-// do at once.
+// catchUp continues the walk along the journal, and reports whether there is more to do
+// immediately.
 func (l *lane) catchUp(now time.Time) (busy bool) {
 	a := &l.aside
 	switch {
@@ -205,7 +204,7 @@ func (l *lane) catchUp(now time.Time) (busy bool) {
 	}
 	for range stepRecords {
 		if l.walkIsDone() {
-			// Buckets with rows of the walk to be written follow once these are.
+			// Buckets with rows of the walk follow when those are written.
 			for _, b := range a.walkers {
 				if b.state == catchingUp {
 					l.caughtUp(b)
@@ -224,7 +223,7 @@ func (l *lane) catchUp(now time.Time) (busy bool) {
 		if err != nil || !found {
 			return false
 		}
-		if r.Position >= l.cursor.Position() { // the cursor skipped what is stored; this record is for the lane's cursor
+		if r.Position >= l.cursor.Position() { // a.cursor skipped stored records; this one is for the lane's cursor
 			a.cursor = l.queue.cfg.Journal.Follow(l.cursor.Position(), l.part)
 			continue
 		}
@@ -253,7 +252,7 @@ func (l *lane) walkIsDone() bool {
 	return l.aside.cursor != nil && l.aside.cursor.Position() >= l.cursor.Position()
 }
 
-// endWalk ends a walk that serves no bucket any more.
+// endWalk ends the walk if no bucket needs it any more.
 func (l *lane) endWalk() (ended bool) {
 	a := &l.aside
 	a.walkers = slices.DeleteFunc(a.walkers, func(b *bucket) bool { return b.state != catchingUp && b.state != catchUpPending })
@@ -264,60 +263,60 @@ func (l *lane) endWalk() (ended bool) {
 	return true
 }
 
-// caughtUp takes a bucket back. The walk has served everything that was dropped.
+// caughtUp makes a bucket idle. The walk has delivered all dropped rows.
 func (l *lane) caughtUp(b *bucket) {
 	if len(b.dropped) > 0 {
 		l.queue.metrics.impossible.Inc()
 		l.queue.cfg.Logger.Error("a defect in Brim: the journal did not have rows that were left to it", "stream", l.stream, "rows", len(b.dropped), "first", b.dropped[0])
 	}
 	l.move(b, caughtUp)
-	b.trouble = nil
+	b.failureState = nil
 }
 
-// A lane that is full and writes nothing cannot tell whether MongoDB is down or its
-// buckets are stuck: the rows of other buckets, which would show it, come later in
-// the journal, and there is no room for them. So it looks ahead: it sends the oldest
-// rows of a few other buckets without keeping them. If one is written, MongoDB is
-// up, and buckets that then fail once more are set aside; otherwise none is, and all
-// rows are written from memory when MongoDB is back. The lane's cursor delivers the
-// rows sent ahead again, as rows that may have been sent before.
+// A lane that is full and writes nothing cannot tell whether MongoDB is down or its buckets
+// are stuck: rows of other buckets would show that, but they are later in the journal, and the
+// lane has no memory for them. So it looks ahead: it sends the oldest rows of a few other
+// buckets without keeping them. If one is written, MongoDB is up, and buckets that then fail
+// once more are set aside. Otherwise none is set aside, and all rows are written from memory
+// when MongoDB is back. The lane's cursor later delivers these rows again, as rows that may
+// have been sent before.
 type ahead struct {
-	cursor  batch.Cursor           // nil: nothing was read ahead since the lane last had room
-	seen    map[bucketKey]struct{} // since the cursor began; only the first rows of a bucket may be sent
-	at      time.Time              // of the next step
-	pause   time.Duration          // before it
-	reached uint64                 // rows before this position may have been sent
-	anew    time.Time              // when the journal is read once more from the lane's position; zero: its end is not reached
-	round   time.Duration          // how long after the end was reached
+	cursor       batch.Cursor           // nil: nothing was read ahead since the lane last had room
+	seen         map[bucketKey]struct{} // since the cursor began; only the first rows of a bucket may be sent
+	at           time.Time              // of the next step
+	pause        time.Duration          // before it
+	reached      uint64                 // rows before this position may have been sent
+	restartAt    time.Time              // when to read the journal again from the lane's position; zero: its end was not reached
+	restartPause time.Duration          // from reaching the end to restartAt
 }
 
 const (
-	// stalledAfter is how long a lane is full and writes nothing before it looks ahead.
-	// Every bucket is retried a few times meanwhile.
+	// stalledAfter is how long a lane is full and writes nothing before it looks ahead. In
+	// that time every bucket is retried a few times.
 	stalledAfter = time.Second
 	// readPause is the pause after a step that found nothing to try.
 	readPause = 10 * time.Millisecond
-	// maxSeen bounds the buckets that one look ahead remembers; it ends there.
+	// maxSeen is how many buckets one look ahead may remember; after that it ends.
 	maxSeen = 10_000
-	// longestRound bounds how rarely a journal is read again whose end was reached.
-	longestRound = 30 * time.Second
+	// maxRestartPause is the maximum of ahead.restartPause.
+	maxRestartPause = 30 * time.Second
 )
 
 func (a *ahead) close() {
-	a.cursor, a.seen, a.pause, a.anew = nil, nil, 0, time.Time{}
+	a.cursor, a.seen, a.pause, a.restartAt = nil, nil, 0, time.Time{}
 }
 
-// end notes that the end of the journal was reached. New records are tried as they
-// arrive; those tried before, when the journal is read again, each time twice as late.
+// end notes that the end of the journal was reached. New records are tried as they arrive.
+// Those that were tried before are tried again when the journal is read again, with twice the
+// pause each time.
 func (a *ahead) end(now time.Time) {
-	if a.anew.IsZero() {
-		a.round = min(max(2*a.round, maxBackoff), longestRound)
-		a.anew = now.Add(a.round)
+	if a.restartAt.IsZero() {
+		a.restartPause = min(max(2*a.restartPause, maxBackoff), maxRestartPause)
+		a.restartAt = now.Add(a.restartPause)
 	}
 }
 
-// looksAheadAt returns when a full lane looks ahead unless something is written
-// before.
+// looksAheadAt returns when a full lane looks ahead, unless it writes something before.
 func (l *lane) looksAheadAt() time.Time {
 	stalled := l.full.Add(stalledAfter)
 	for _, at := range []time.Time{l.wrote.Add(stalledAfter), l.ahead.at} {
@@ -328,12 +327,12 @@ func (l *lane) looksAheadAt() time.Time {
 	return stalled
 }
 
-// lookAhead tries some buckets that the lane has no room for.
+// lookAhead tries to write some buckets for which the lane has no memory.
 func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 	a := &l.ahead
 	switch {
 	case l.hasRoom():
-		l.full, a.round = time.Time{}, 0
+		l.full, a.restartPause = time.Time{}, 0
 		a.close()
 		return
 	case l.full.IsZero():
@@ -364,12 +363,12 @@ func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 	now = time.Now()
 	switch {
 	case written > 0:
-		a.pause, a.round = 0, 0
+		a.pause, a.restartPause = 0, 0
 		l.lastWrite.set(now)
-		for _, b := range l.waiting { // those that fail again are at fault
+		for _, b := range l.waiting { // if they fail again, they are stuck
 			b.notBefore = now
 		}
-	case found > 0: // an earlier look ahead stored them: go on to rows that are not stored
+	case found > 0: // an earlier look ahead stored them: continue with later rows
 		a.at = now.Add(readPause)
 		return
 	}
@@ -377,12 +376,12 @@ func (l *lane) lookAhead(ctx context.Context, now time.Time) {
 	a.at = now.Add(a.pause)
 }
 
-// others reads ahead for idle buckets, which have no rows in memory and lack none. It
-// returns the first rows of each, which the lane does not keep, and whether there is more
-// to read.
+// others reads ahead, and returns the first rows of idle buckets, which have no rows in memory
+// and lack none. The lane does not keep these rows. more reports whether there is more to
+// read.
 func (l *lane) others(now time.Time) (writes []*batch.Pending, more bool) {
 	a := &l.ahead
-	if a.cursor == nil || a.cursor.Position() < l.cursor.Position() || !a.anew.IsZero() && !now.Before(a.anew) {
+	if a.cursor == nil || a.cursor.Position() < l.cursor.Position() || !a.restartAt.IsZero() && !now.Before(a.restartAt) {
 		a.close()
 		a.cursor, a.seen = l.queue.cfg.Journal.Follow(l.cursor.Position(), l.part), make(map[bucketKey]struct{})
 	}
@@ -410,7 +409,7 @@ func (l *lane) others(now time.Time) (writes []*batch.Pending, more bool) {
 	return writes, true
 }
 
-// othersOf returns a record's rows for such buckets.
+// othersOf returns a record's rows of idle buckets.
 func (l *lane) othersOf(r batch.Record) []*batch.Pending {
 	if !l.own(r.Batch) {
 		return nil

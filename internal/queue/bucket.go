@@ -10,8 +10,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A bucket is in one state at a time, and only lane.move changes it. The lists
-// of a lane are indexes by state.
+// A bucket is in one state at a time, and only lane.move changes it. A lane has lists of the
+// buckets in some of the states.
 //
 //	         rows come from the lane's cursor
 //	┌────────────────────────────────────────────────────┐
@@ -34,17 +34,17 @@ import (
 type state uint8
 
 const (
-	impossible      state = iota // no bucket is ever in it
+	impossible      state = iota // no bucket is in it
 	idle                         // has no rows, lacks none
 	pending                      // has rows, in lane.schedule
-	inFlight                     // the lane's write has its rows
+	inFlight                     // has rows in the lane's write
 	backingOff                   // has rows, in lane.waiting until the next attempt
 	aside                        // has no rows; in aside.waiting until it is probed
 	probing                      // a probe has the rows of its oldest record
 	joining                      // has no rows; in aside.joining until the next walk begins
 	catchingUp                   // has no rows, is served by the walk
 	catchUpPending               // has rows of the walk, in lane.schedule
-	catchUpInFlight              // the lane's write has its rows, which are the walk's
+	catchUpInFlight              // has rows of the walk in the lane's write
 	states
 )
 
@@ -55,8 +55,8 @@ var stateNames = [states]string{
 // String returns the name that the tables use.
 func (s state) String() string { return stateNames[s] }
 
-// lacks reports whether rows of the bucket are in the journal only, so that the
-// lane's cursor must not give it newer ones.
+// lacks reports whether rows of the bucket are only in the journal. Then newer rows must not be
+// added from the lane's cursor.
 func (s state) lacks() bool { return s >= aside }
 
 // event is what moves a bucket from one state to the next.
@@ -65,11 +65,11 @@ type event uint8
 const (
 	row      event = iota // it got a row
 	send                  // its rows go to the store
-	probed                // its oldest record was read, to be tried
-	stored                // all of them are stored
-	partly                // some are stored, or something was learned; the rest can be sent at once
+	probed                // its oldest record was read for a probe
+	stored                // all its rows are stored
+	partly                // some are stored, or the store learned something; the rest can be sent immediately
 	fails                 // nothing is known to be stored: try again later
-	stuck                 // the same, and the bucket is at fault, not the database
+	stuck                 // likewise, because of the bucket, not the database
 	due                   // its back-off is over
 	walk                  // a walk begins to serve it
 	caughtUp              // the walk has reached the lane's cursor
@@ -81,7 +81,7 @@ var eventNames = [events]string{"row", "send", "probe", "stored", "partly", "fai
 // String returns the name that the tables use.
 func (e event) String() string { return eventNames[e] }
 
-// transitions lists every transition; the test has the same table in words.
+// transitions lists every transition. The test has the same table as text.
 var transitions = [states][events]state{
 	idle:            {row: pending},
 	pending:         {row: pending, send: inFlight},
@@ -112,7 +112,7 @@ func (l *lane) move(b *bucket, e event) {
 	case pending:
 		l.schedule.add(b)
 	case catchUpPending:
-		l.schedule.hurry(b, byRetry, time.Now())
+		l.schedule.makeUrgent(b, byRetry, time.Now())
 	case backingOff:
 		heap.Push(&l.waiting, b)
 	case aside:
@@ -122,18 +122,18 @@ func (l *lane) move(b *bucket, e event) {
 	}
 	switch {
 	case to.lacks() && !was.lacks():
-		l.beginsToLack(b)
+		l.startLacking(b)
 	case was.lacks() && !to.lacks():
-		l.lacksNothing(b)
+		l.stopLacking(b)
 	}
 	if was.lacks() || to.lacks() {
 		l.aside.stale = true
 	}
 }
 
-// bucketKey separates what must not be merged: the guard of a session covers only
-// its own sequences, and readings of an earlier process stay in the windows that
-// they were journaled for.
+// bucketKey identifies rows that may be merged. The guard of a session covers only its own
+// sequences, and readings of an earlier process stay in the windows for which they were
+// journaled.
 type bucketKey struct {
 	sensor      string
 	start       int64 // of the window, milliseconds since the epoch
@@ -141,62 +141,61 @@ type bucketKey struct {
 	session     string
 }
 
-// bucket is what a lane remembers of a bucket. There are very many, so it is small: what
-// matters only while its rows are written is in flight, and what matters only while its
-// writes fail is in trouble.
+// bucket is the state of a bucket in a lane. There are very many, so it is small: the state of
+// a write is in flight, and the state after failed writes is in failureState.
 type bucket struct {
 	key bucketKey
 
 	// The pending rows are, in this order: unpacked ones, packed ones, and those in rows.
 	// A write takes the first of them. Unpacked rows are also in rows.
-	unpacked *parcel // nil: none
-	packed   chunk
-	more     []chunk // in a bucket with very many rows
-	rows     []batch.Ref
-	packs    int     // number of packed rows
-	before   *bucket // in lane.packed
-	behind   *bucket // likewise
+	unpacked   *parcel // nil: none
+	packed     chunk
+	more       []chunk // in a bucket with very many rows
+	rows       []batch.Ref
+	packedRows int     // number of packed rows
+	packedPrev *bucket // in lane.packed
+	packedNext *bucket // likewise
 
-	store     any   // the store's State
-	recovered bool  // as the rows came
-	maySent   bool  // the rows may have been sent before
-	state     state // changed by lane.move
-	why       trigger
-	since     time.Time     // when it began to gather; if it is idle, when it became idle
-	due       int64         // when it was due to be stored, in ns since the epoch; 0: it is not due
-	newest    int64         // time of its newest row that is not stored
-	noted     time.Duration // arrival that was last reported, since the queue began
-	series    *batch.Series // that Catalog saw last; nil if rows were packed since
-	shape     *batch.Shape  // likewise
-	lastSeq   uint64        // of the newest row ever added
-	*trouble                // nil: its last write did not fail
+	store         any   // the store's State
+	recovered     bool  // see batch.Batch
+	maySent       bool  // the rows may have been sent before
+	state         state // changed by lane.move
+	why           trigger
+	since         time.Time     // when it began to gather; if it is idle, when it became idle
+	due           int64         // when it was or will be due to be stored, in ns since the epoch; 0: it is not due
+	newest        int64         // time of its newest row that is not stored
+	noted         time.Duration // the last reported arrival, since the queue began
+	series        *batch.Series // last one reported to Catalog; nil if rows were packed since
+	shape         *batch.Shape  // likewise
+	lastSeq       uint64        // of the newest row ever added
+	*failureState               // nil: its last write did not fail
 
 	in           *fifo // of the schedule
 	prev, next   *bucket
 	newer, older *bucket // of the same sensor, see bucketOf
 }
 
-// trouble is what a lane remembers of a bucket whose writes fail.
-type trouble struct {
+// failureState is the state of a bucket after failed writes.
+type failureState struct {
 	attempts  int       // failed writes in a row
 	unsent    int       // writes in a row that never took place; they only count for the back-off
 	hung      int       // writes in a row with the verdict batch.Hangs
 	alone     int       // how many of attempts failed while other buckets were written
-	failed    time.Time // when the last one did
+	failed    time.Time // time of the last failure
 	notBefore time.Time // of the next write
 
-	// The rows that a bucket lacks are in the journal only, from this position on:
-	// those whose sequences were dropped, in ascending order, and all after lastSeq.
-	// Those in between are stored; a store may leave gaps.
+	// The rows that the bucket lacks are only in the journal, from this position on: those
+	// with sequences in dropped, in ascending order, and all after lastSeq. Others are stored;
+	// a store may leave gaps.
 	from    uint64
 	lacks   uint64 // the lowest value of from since the bucket was set aside
 	dropped []uint64
 }
 
-// inTrouble sets trouble if it is nil.
-func (b *bucket) inTrouble() {
-	if b.trouble == nil {
-		b.trouble = &trouble{}
+// initFailureState sets failureState if it is nil.
+func (b *bucket) initFailureState() {
+	if b.failureState == nil {
+		b.failureState = &failureState{}
 	}
 }
 
@@ -204,15 +203,15 @@ func (b *bucket) inTrouble() {
 // in maps.
 const bucketBytes = 512
 
-// waits returns the number of pending rows.
-func (b *bucket) waits() int { return b.packs + len(b.rows) }
+// pendingCount returns the number of pending rows.
+func (b *bucket) pendingCount() int { return b.packedRows + len(b.rows) }
 
 // ready returns how many of them a write takes.
 func (b *bucket) ready() int {
 	if len(b.more) > 0 {
 		return b.packed.Len()
 	}
-	return b.waits()
+	return b.pendingCount()
 }
 
 // contains reports whether a time lies in the bucket's window.
@@ -220,12 +219,12 @@ func (b *bucket) contains(ms int64) bool {
 	return ms >= b.key.start && ms-b.key.start < b.key.granularity.Milliseconds()
 }
 
-// mayHaveSent notes that the next row may have been sent before. If there are rows,
-// the store keeps its state: it has looked those up, or will, and may be searching
-// for one that MongoDB refuses.
+// mayHaveSent notes that the next row may have been sent before. It resets the store's state,
+// unless there are rows: the store has looked those up, or will, and may be searching for one
+// that MongoDB refuses.
 func (b *bucket) mayHaveSent() {
 	b.maySent = true
-	if b.waits() == 0 {
+	if b.pendingCount() == 0 {
 		b.store = nil
 	}
 }
@@ -243,7 +242,7 @@ func (b *bucket) isMissing(seq uint64) bool {
 	return true
 }
 
-// waiting is a heap of buckets, the soonest first.
+// waiting is a heap of buckets by notBefore.
 type waiting []*bucket
 
 func (w waiting) Len() int           { return len(w) }
@@ -266,33 +265,32 @@ func (w *waiting) Pop() any {
 	return b
 }
 
-// A parcel is what a lane holds of one record: the rows of its sensors, until the
-// last of them is stored or packed. Rows that were unpacked for a write have one, too. It
-// belongs to its lane's goroutine.
+// A parcel has the rows of one record that are in a lane's memory, until the last of them is
+// stored or packed. Rows that were unpacked for a write have a parcel, too. Only the lane's
+// goroutine uses it.
 type parcel struct {
 	lane        *lane
-	view        batch.Batch   // what the rows refer to, with the parcel as tracker
-	waits       batch.Tracker // of a request that waits for the rows; nil: none does
+	view        batch.Batch   // the batch of the rows, with the parcel as tracker
+	waiter      batch.Tracker // of a request that waits for the rows; nil: none
 	position    uint64        // of the record
 	arrived     time.Time     // when the record did, by the monotonic clock
 	since       time.Time     // when its rows began to gather
 	granularity time.Duration // of the windows that its rows belong to
-	size        int64         // that the rows cost the lane's budget
-	pins        int64         // bytes of the batch, which stays in memory as long as one row does
+	size        int64         // cost of the rows in the lane's budget
+	pins        int64         // size of the batch, which stays in memory as long as one row does
 	left        int           // rows that are not stored
 
-	// While a probe has the rows, those it stores are counted here, since the lane
-	// keeps running meanwhile.
-	away bool
-	gone int
+	// During a probe, the rows that it stores are counted here, since the lane keeps running.
+	inProbe       bool
+	probeReleased int
 
-	list    *parcels // that it is in; nil: unpacked
+	list    *parcels // nil: the rows were unpacked
 	element *list.Element
-	bucket  *bucket // whose rows were unpacked
+	bucket  *bucket // of unpacked rows
 }
 
-// What a parcel costs besides its rows, and a row besides its batch: a reference in
-// its bucket, with the spare capacity of a growing slice.
+// The memory of a parcel without its rows, and of a row without its batch: a reference in its
+// bucket, with the spare capacity of a growing slice.
 const (
 	parcelBytes = 320
 	refBytes    = 24
@@ -313,36 +311,36 @@ func (l *lane) pendingOf(key bucketKey) batch.Pending {
 
 // Released implements batch.Tracker.
 func (p *parcel) Released(n int) {
-	if p.away {
-		p.gone += n
+	if p.inProbe {
+		p.probeReleased += n
 		return
 	}
 	p.lane.queue.released.Add(uint64(n))
 	if p.drop(n) {
 		p.lane.queue.metrics.lag.Observe(time.Since(p.arrived).Seconds())
 	}
-	if p.waits != nil {
-		p.waits.Released(n)
+	if p.waiter != nil {
+		p.waiter.Released(n)
 	}
 }
 
 // Refused implements batch.Tracker.
 func (p *parcel) Refused(row *batch.Row, why *telemetry.Refusal) {
-	if p.waits != nil {
-		p.waits.Refused(row, why)
+	if p.waiter != nil {
+		p.waiter.Refused(row, why)
 	}
 }
 
-// back notes that the probe that had the rows has ended.
-func (p *parcel) back() {
-	gone := p.gone
-	p.away, p.gone = false, 0
-	if gone > 0 {
-		p.Released(gone)
+// probeEnded notes that the probe has ended.
+func (p *parcel) probeEnded() {
+	released := p.probeReleased
+	p.inProbe, p.probeReleased = false, 0
+	if released > 0 {
+		p.Released(released)
 	}
 }
 
-// drop takes n rows out; it reports whether they were the last.
+// drop removes n rows, and reports whether they were the last.
 func (p *parcel) drop(n int) bool {
 	if p.left -= n; p.left > 0 {
 		return false
@@ -361,14 +359,14 @@ func parcelOf(r batch.Ref) *parcel {
 	return p
 }
 
-// parcels is a list in the order of positions, with the sums of what they cost.
+// parcels is a list in the order of positions, with the sums of sizes and pins.
 type parcels struct {
 	list.List
 	bytes  int64
 	pinned int64
 }
 
-// charge sets what a listed parcel costs.
+// charge sets the cost of a listed parcel.
 func (l *parcels) charge(p *parcel, size, pins int64) {
 	p.size, p.pins = size, pins
 	l.bytes += size
@@ -383,7 +381,7 @@ func (l *parcels) oldest() uint64 {
 	return math.MaxUint64
 }
 
-// insert puts p where its position belongs, searching from the end.
+// insert inserts p in the order of positions, searching from the end.
 func (l *parcels) insert(p *parcel) {
 	p.list = l
 	at := l.Back()

@@ -24,21 +24,20 @@ const DeadLettersName = "dead-letters.ndjson"
 
 // A DeadLetter is a reading that the database refuses for its content.
 type DeadLetter struct {
-	// ID names the reading for good. One that is put twice, because the process ended
-	// before the first time was noted, is the same letter.
+	// ID identifies the reading permanently. A reading may be put twice, if the process ended
+	// before it noted the first time; both have the same ID.
 	ID      string
 	Stream  string
 	Reading telemetry.Reading
 	Reason  error
 }
 
-// DeadLetterFile keeps dead letters as lines of JSON in one file. Its methods may be
-// called by several goroutines, and by several processes for one path: a lock file
-// beside it keeps them apart.
+// DeadLetterFile stores dead letters as lines of JSON in one file. Its methods may be called by
+// several goroutines, and by several processes with the same path, which use a lock file.
 type DeadLetterFile struct {
 	Path string // created with its folder when the first letter comes
 
-	mu    sync.Mutex // within the process, so that waiting costs no thread
+	mu    sync.Mutex // waiting for it blocks no thread, unlike waiting for the lock file
 	named bool       // the file's name is durable
 }
 
@@ -66,8 +65,7 @@ func (f *DeadLetterFile) Put(letter DeadLetter) error {
 	return f.locked(func() error { return f.append(append(line, '\n')) })
 }
 
-// append adds one line. It first ends an incomplete line that a crash left, so that
-// it spoils no other.
+// append adds one line. If a crash has left an incomplete line, it ends that line first.
 func (f *DeadLetterFile) append(line []byte) (err error) {
 	file, err := os.OpenFile(f.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
@@ -97,14 +95,13 @@ func (f *DeadLetterFile) append(line []byte) (err error) {
 	if err = file.Sync(); err != nil || f.named {
 		return err
 	}
-	// Even if the file existed: an earlier process may have ended before this.
+	// Even if the file existed, since an earlier process may have crashed before this.
 	err = machine.SyncFolder(filepath.Dir(f.Path))
 	f.named = err == nil
 	return err
 }
 
-// locked calls do while no other goroutine or process reads or writes the file. It
-// waits for them, which takes no longer than writing the file.
+// locked calls do under the lock, when no other goroutine or process uses the file.
 func (f *DeadLetterFile) locked(do func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,9 +122,9 @@ type BrokenLine struct {
 	Err    error
 }
 
-// Read returns the letters in the order in which they came, each id once with its
-// last reason, and the broken lines. A file that does not exist holds none. It sees
-// every letter whose Put returned before.
+// Read returns the letters in the order of Put, each id once with its last reason, and the
+// broken lines. A missing file has no letters. Read returns every letter for which Put has
+// returned before.
 func (f *DeadLetterFile) Read() (letters []KeptLetter, broken []BrokenLine, err error) {
 	index := make(map[string]int)
 	err = f.eachLine(func(number int, line []byte) error {
@@ -147,15 +144,14 @@ func (f *DeadLetterFile) Read() (letters []KeptLetter, broken []BrokenLine, err 
 	return letters, broken, err
 }
 
-// An Outcome is what became of a letter that was tried again.
+// An Outcome is the result of trying a letter again.
 type Outcome struct {
-	Gone   bool   // it is removed
-	Reason string // it stays, with this reason
+	Gone   bool   // remove it
+	Reason string // keep it, with this reason
 }
 
-// Settle notes outcomes by id. Other letters and broken lines stay as they are,
-// including those that were added since they were read. The file is replaced as a
-// whole, so that a crash leaves the old one or the new one.
+// Settle applies outcomes by id. Other letters and broken lines do not change, including those
+// that were added since Read. The file is replaced atomically.
 func (f *DeadLetterFile) Settle(outcomes map[string]Outcome) error {
 	var left bytes.Buffer
 	return f.eachLine(func(_ int, line []byte) error {
@@ -211,8 +207,8 @@ func (f *DeadLetterFile) eachLine(visit func(number int, line []byte) error, fin
 	})
 }
 
-// parseLetter reads one line. A letter without an id, as the first version of the
-// file had them, gets one from its content.
+// parseLetter parses one line. Letters in the first version of the file have no id; they get
+// one from their content.
 func parseLetter(line []byte) (KeptLetter, error) {
 	var letter KeptLetter
 	if err := json.Unmarshal(line, &letter); err != nil {

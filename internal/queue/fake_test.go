@@ -217,7 +217,7 @@ type fakeJournal struct {
 	follows int   // cursors that were made
 	reads   int   // of records, by all of them
 	short   bool
-	hurried uint64
+	flushTo uint64
 	of      map[string]uint64 // sensors that were trimmed individually, up to this position
 }
 
@@ -269,10 +269,10 @@ func (j *fakeJournal) Append(ctx context.Context, b *batch.Batch) ([]batch.Refus
 
 func (j *fakeJournal) Oldest() uint64 { return 0 }
 
-func (j *fakeJournal) Hurried() uint64 {
+func (j *fakeJournal) FlushTo() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.hurried
+	return j.flushTo
 }
 
 func (j *fakeJournal) TrimSensor(_, sensor string, before uint64) (bool, error) {

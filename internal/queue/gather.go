@@ -7,15 +7,15 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 )
 
-// Rows refer to the batch of their request, which stays in memory as long as one of its
-// rows does. That is cheapest if readings are written soon. Rows that wait longer are
-// packed, bucket by bucket, and unpacked for a write or a query.
+// Rows refer to the batch of their request, which stays in memory as long as one of its rows
+// does. That is efficient if readings are written soon. Rows that wait longer are packed,
+// bucket by bucket, and unpacked for a write or a query.
 const (
 	gatherAfter = 5 * time.Second
 	gatherAgain = 250 * time.Millisecond
 )
 
-// gather packs the rows of records that arrived long ago.
+// gather packs rows that have waited for gatherAfter.
 func (l *lane) gather(now time.Time) {
 	if now.Sub(l.gatheredAt) < gatherAgain && l.hasRoom() {
 		return
@@ -27,7 +27,7 @@ func (l *lane) gather(now time.Time) {
 			return
 		}
 		e = e.Next() // the parcel may be removed
-		if p.waits == nil && l.own(&p.view) {
+		if p.waiter == nil && l.own(&p.view) {
 			l.gatherFrom(p)
 		}
 	}
@@ -43,8 +43,7 @@ func (l *lane) gatherFrom(p *parcel) {
 		if b == nil || b.state != pending && b.state != backingOff {
 			continue
 		}
-		// Rows are packed in order. If the store has changed the order of a bucket's rows,
-		// they are not packed.
+		// Rows are packed in order. They are not packed if the store has changed their order.
 		r := batch.Ref{Batch: &p.view, Index: i}
 		if len(b.rows) == 0 || b.rows[0] != r || b.unpacked != nil {
 			continue
@@ -56,16 +55,16 @@ func (l *lane) gatherFrom(p *parcel) {
 	}
 }
 
-// A chunk is rows that a write unpacks together.
+// A chunk has packed rows that a write unpacks together.
 type chunk struct {
 	batch.Packed
 
 	position uint64        // of the record of the first row
-	arrived  time.Duration // when that record did, since the queue began
-	unpacked int           // bytes of the rows' values, unpacked
+	arrived  time.Duration // when that record arrived, since the queue began
+	unpacked int           // size of the rows' values when unpacked
 }
 
-// What a chunk has at most, since unpacked rows take much more memory.
+// The maximum size of a chunk, since unpacked rows take much more memory.
 const (
 	chunkRows  = 1024
 	chunkBytes = 256 << 10
@@ -87,21 +86,21 @@ func (l *lane) pack(b *bucket, p *parcel, r batch.Ref) bool {
 	}
 	l.packed.bytes += to.MemorySize() - before
 	to.unpacked += int(r.Row().Size)
-	b.packs++
+	b.packedRows++
 	b.series, b.shape = nil, nil // packed rows take less memory
 	if to.Len() > 1 {
 		return true
 	}
 	to.position, to.arrived = p.position, l.sinceBegin(p.arrived)
-	if b.packs == 1 {
-		b.key.sensor = p.view.Series(b.rows[0].Row()).Sensor // an equal text, which the packed rows keep in memory
-		l.buckets[b.key] = b                                 // it replaces the text of the key, too
+	if b.packedRows == 1 {
+		b.key.sensor = p.view.Series(b.rows[0].Row()).Sensor // an equal string, which the packed rows keep in memory anyway
+		l.buckets[b.key] = b                                 // replaces the string in the key, too
 		l.packed.insert(b)
 	}
 	return true
 }
 
-// dropFirst removes rows that are now packed, so that nothing refers to their batches.
+// dropFirst removes the first n rows, so that nothing refers to their batches.
 func (b *bucket) dropFirst(n int) {
 	if n == len(b.rows) {
 		b.rows = nil
@@ -112,7 +111,7 @@ func (b *bucket) dropFirst(n int) {
 }
 
 // unpack unpacks the first chunk of a bucket for a write. It returns how many of b.rows the
-// write may take: those after another chunk have to wait.
+// write may include; if there are more chunks, the rows after them have to wait.
 func (l *lane) unpack(b *bucket) int {
 	if n := b.packed.Len(); n > 0 {
 		p := &parcel{
@@ -123,7 +122,7 @@ func (l *lane) unpack(b *bucket) int {
 		rows := appendAll(make([]batch.Ref, 0, n+len(b.rows)), &p.view)
 		b.rows, b.unpacked = append(rows, b.rows...), p
 		b.packed.Packed, b.packed.unpacked = batch.Packed{}, 0
-		b.packs -= n
+		b.packedRows -= n
 	}
 	if len(b.more) > 0 {
 		return b.unpacked.left
@@ -131,7 +130,7 @@ func (l *lane) unpack(b *bucket) int {
 	return len(b.rows)
 }
 
-// repack packs again the rows that a write has left, unless the store has changed their
+// repack packs the rows again that a write did not store, unless the store has changed their
 // order.
 func (l *lane) repack(b *bucket) {
 	p := b.unpacked
@@ -149,11 +148,11 @@ func (l *lane) repack(b *bucket) {
 	}
 	b.dropFirst(p.left)
 	b.packed.Packed, b.unpacked = packed, nil
-	b.packs += packed.Len()
+	b.packedRows += packed.Len()
 	l.packed.bytes += packed.MemorySize() - p.size
 }
 
-// unpackedAreGone notes that all unpacked rows are stored. A query may be reading the bucket.
+// unpackedAreGone notes that all unpacked rows are stored.
 func (l *lane) unpackedAreGone(b *bucket) {
 	l.packed.bytes -= b.unpacked.size
 	l.packed.remove(b)
@@ -171,7 +170,7 @@ func (l *lane) nextChunk(b *bucket) {
 
 // dropPacked drops the packed rows, and calls drop for each.
 func (l *lane) dropPacked(b *bucket, drop func(position uint64, r batch.Ref)) {
-	if b.packs == 0 {
+	if b.packedRows == 0 {
 		return
 	}
 	for _, c := range append([]chunk{b.packed}, b.more...) {
@@ -182,7 +181,7 @@ func (l *lane) dropPacked(b *bucket, drop func(position uint64, r batch.Ref)) {
 		l.packed.bytes -= c.MemorySize()
 	}
 	l.packed.remove(b)
-	b.packed, b.more, b.packs = chunk{}, nil, 0
+	b.packed, b.more, b.packedRows = chunk{}, nil, 0
 }
 
 // unpackedRows returns the rows of a chunk.
@@ -200,56 +199,56 @@ func appendAll(to []batch.Ref, rows *batch.Batch) []batch.Ref {
 	return to
 }
 
-// packs lists the buckets with packed or unpacked rows, ordered by position.
-type packs struct {
+// packedList lists the buckets with packed or unpacked rows in the order of positions.
+type packedList struct {
 	first, last *bucket
 	n           int
-	bytes       int64 // that the rows take when they are packed
+	bytes       int64 // size of the packed rows
 }
 
 // oldest returns the position of the first bucket.
-func (l *packs) oldest() uint64 {
+func (l *packedList) oldest() uint64 {
 	if l.first != nil {
 		return l.first.packed.position
 	}
 	return math.MaxUint64
 }
 
-// insert puts b where its position belongs, searching from the end.
-func (l *packs) insert(b *bucket) {
+// insert inserts b in the order of positions, searching from the end.
+func (l *packedList) insert(b *bucket) {
 	at := l.last
 	for at != nil && at.packed.position > b.packed.position {
-		at = at.before
+		at = at.packedPrev
 	}
-	b.before = at
+	b.packedPrev = at
 	if at == nil {
-		b.behind, l.first = l.first, b
+		b.packedNext, l.first = l.first, b
 	} else {
-		b.behind, at.behind = at.behind, b
+		b.packedNext, at.packedNext = at.packedNext, b
 	}
-	if b.behind == nil {
+	if b.packedNext == nil {
 		l.last = b
 	} else {
-		b.behind.before = b
+		b.packedNext.packedPrev = b
 	}
 	l.n++
 }
 
 // remove removes a bucket if it is listed.
-func (l *packs) remove(b *bucket) {
-	if b.before == nil && l.first != b {
+func (l *packedList) remove(b *bucket) {
+	if b.packedPrev == nil && l.first != b {
 		return
 	}
-	if b.before == nil {
-		l.first = b.behind
+	if b.packedPrev == nil {
+		l.first = b.packedNext
 	} else {
-		b.before.behind = b.behind
+		b.packedPrev.packedNext = b.packedNext
 	}
-	if b.behind == nil {
-		l.last = b.before
+	if b.packedNext == nil {
+		l.last = b.packedPrev
 	} else {
-		b.behind.before = b.before
+		b.packedNext.packedPrev = b.packedPrev
 	}
-	b.before, b.behind = nil, nil
+	b.packedPrev, b.packedNext = nil, nil
 	l.n--
 }

@@ -17,74 +17,73 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A lane merges the readings of some of a stream's sensors per bucket, and is the
-// only one that writes these buckets.
+// A lane merges the readings of some of a stream's sensors per bucket. No other lane writes
+// these buckets.
 type lane struct {
 	queue  *Queue
 	stream string
 	part   batch.Part // of the stream's sensors
 	cfg    Stream
 	budget int64         // bytes of rows that it may hold
-	wake   chan struct{} // holds at most one wake-up
-	phase  time.Duration // differs for each lane, so that no two wake at the same instant
+	wake   chan struct{} // has capacity 1
+	phase  time.Duration // differs for each lane, so that no two wake at the same time
 
 	applied atomic.Uint64          // everything of this lane before this position is stored
 	flushTo atomic.Uint64          // a flush waits for everything before this position
-	active  atomic.Int64           // buckets remembered
-	stuck   atomic.Int64           // of those, the ones that lack rows
+	active  atomic.Int64           // number of remembered buckets
+	stuck   atomic.Int64           // number of those that lack rows
 	held    atomic.Int64           // bytes of rows
 	overdue atomic.Int64           // when the most overdue update was due, in ns; 0: none is late
 	oldest  atomic.Int64           // when the oldest row in memory arrived, likewise
-	wanted  atomic.Pointer[Policy] // the policy to use from the next turn on; nil: no change
-	// knownUntil is the time until which Arrivals knows all arrivals, in ns, see KnownUntil.
+	wanted  atomic.Pointer[Policy] // the policy to change to; nil: no change
+	// knownUntil is the time up to which Arrivals knows all arrivals, in ns, see KnownUntil.
 	knownUntil atomic.Int64
 
-	// The rest belongs to run, which holds mu except while it sleeps, writes or lets
-	// queries in. So queries see a consistent state, see Waiting.
+	// The rest belongs to run, which holds mu except while it sleeps, writes or lets queries
+	// in, so that queries see a consistent state, see Waiting.
 	mu         sync.Mutex
 	cursor     batch.Cursor
 	readAgain  time.Time             // after a failed read of the journal
 	owned      []bool                // scratch: which series of a batch are this lane's
 	parcels    parcels               // of records that the cursor read
-	packed     packs                 // buckets with packed rows
+	packed     packedList            // buckets with packed rows
 	reread     parcels               // of records read again for buckets that lack them
 	buckets    map[bucketKey]*bucket // remembered, by key
-	remembered int                   // buckets at most
+	remembered int                   // maximum of len(buckets), except those with rows
 	sensors    map[uint64]*bucket    // the latest bucket, by batch.SeriesHash; bucket.older links to the others
 	lacking    map[*bucket]struct{}  // of buckets, those that lack rows
 	schedule   schedule              // of buckets that are pending or catch-up pending
 	waiting    waiting               // buckets that back off
 	wrote      time.Time             // when rows of some bucket were last stored
 	lastWrite  *lastWrite            // the last write of any lane of the stream
-	full       time.Time             // since when it has no room for more; zero: it has
-	flushedTo  uint64                // flushes up to here have been served
+	full       time.Time             // since when it has no memory for more rows; zero: it has
+	flushedTo  uint64                // flushes up to this position were served
 	swept      time.Time
 	assessed   time.Time // when overdue was computed
-	gatheredAt time.Time // when rows were last copied
+	gatheredAt time.Time // last call of gather
 	aside      asides
 	ahead      ahead
 }
 
 const (
-	// The back-off between attempts of one bucket is short, since most causes (a race,
-	// a lagging majority) pass in milliseconds, and bounded, so that a database that
-	// is back is used at once.
+	// The back-off between attempts of one bucket is short, since most causes (a race, a
+	// lagging majority) pass in milliseconds, and bounded, so that writing resumes soon after
+	// an outage.
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
-	// A bucket is forgotten when it was idle for this long, or at once if all lanes
-	// remember very many: 50,000 of them, with their series, take some 75 MB. The
-	// store finds out again what it knew.
+	// A bucket is forgotten when it was idle for this long, or immediately if all lanes together
+	// remember too many: 50,000 of them, with their series, take some 75 MB. The store can
+	// restore its state.
 	forgetAfter   = 2 * time.Minute
 	maxRemembered = 50_000
 	// keptRows is how much capacity for rows an idle bucket keeps.
 	keptRows = 64
 
-	// What is due within this fraction of the flush interval is written together.
+	// Buckets that are due within this fraction of the flush interval are written together.
 	dueTogether = 8
 
-	// A flush ends when its buckets or their rows reach these numbers, so that one
-	// write of the store stays within a second of the server's work.
+	// The maximum size of one write, so that it takes MongoDB less than a second.
 	maxFlushBuckets = 1000
 	maxFlushRows    = 20_000
 	maxFlushBytes   = 16 << 20 // of values that were packed
@@ -126,22 +125,22 @@ func (l *lane) awake() {
 	}
 }
 
-// startFlush makes the lane write its rows while it still has to read records that a flush
-// waits for, and once more when it has read them all. Rows left in a bucket that cannot be
-// written cause no flush.
+// startFlush makes all buckets urgent while the lane still has to read records that a flush
+// waits for, and once more when it has read them. Buckets that cannot be written do not cause
+// further flushes.
 func (l *lane) startFlush() {
-	to := max(l.flushTo.Load(), l.queue.cfg.Journal.Hurried())
+	to := max(l.flushTo.Load(), l.queue.cfg.Journal.FlushTo())
 	if to <= l.flushedTo {
 		return
 	}
-	l.schedule.hurryAll(byFlush, time.Now())
+	l.schedule.makeAllUrgent(byFlush, time.Now())
 	if l.cursor.Position() >= to {
 		l.flushedTo = to
 	}
 }
 
-// flushSensor makes the lane write a sensor's rows, and reports whether those of records
-// before the position are stored.
+// flushSensor makes the lane write a sensor's rows, and reports whether the rows before the
+// position are stored.
 func (l *lane) flushSensor(sensor string, hash, before uint64) (stored bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +151,7 @@ func (l *lane) flushSensor(sensor string, hash, before uint64) (stored bool) {
 		}
 		stored = stored && !b.holds(before)
 		if b.state == pending {
-			l.schedule.hurry(b, byFlush, time.Now())
+			l.schedule.makeUrgent(b, byFlush, time.Now())
 			l.awake()
 		}
 	}
@@ -169,13 +168,13 @@ func (b *bucket) holds(before uint64) bool {
 		slices.ContainsFunc(b.rows, func(r batch.Ref) bool { return parcelOf(r).position < before })
 }
 
-// isStored reports whether the journal knows that the sensor's rows in the parcel's record
-// are stored, although older records are not.
+// isStored reports whether the journal knows that the sensor's rows in the parcel's record are
+// stored, even if older records are not.
 func (l *lane) isStored(p *parcel, series *batch.Series) bool {
 	return p.view.Recovered && l.queue.cfg.Journal.Trimmed(l.stream, series.Sensor, p.position)
 }
 
-// run is the lane's goroutine; ctx ends it, whatever it holds.
+// run is the lane's goroutine. It returns when ctx ends, even if it has rows.
 func (l *lane) run(ctx context.Context) {
 	defer l.close()
 	if l.cfg.Prepared != nil && !l.awaitStore(ctx) {
@@ -234,14 +233,14 @@ func (l *lane) awaitStore(ctx context.Context) bool {
 	}
 }
 
-// sleep waits for a record to read, if there is room for it, at most for d.
+// sleep waits for a record to read, if there is memory for it, at most for d.
 func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	var grown <-chan struct{}
 	if l.hasRoom() && l.readAgain.IsZero() {
 		grown = l.queue.cfg.Journal.Grown(l.cursor.Position())
 	}
 	timer.Reset(d + l.phase)
-	// Without room for more the lane does not know what comes meanwhile.
+	// Without memory for more rows, the lane does not learn of new arrivals.
 	if l.hasRoom() && l.readAgain.IsZero() {
 		l.knownUntil.Store(asleep)
 	}
@@ -258,7 +257,8 @@ func (l *lane) sleep(ctx context.Context, timer *time.Timer, d time.Duration) {
 	}
 }
 
-// asleep stands for now: until the lane wakes, Arrivals knows all arrivals.
+// asleep is a value of knownUntil that stands for the current time: until the lane wakes,
+// Arrivals knows all arrivals.
 const asleep = 0
 
 func (l *lane) close() {
@@ -271,16 +271,16 @@ func (l *lane) close() {
 	}
 }
 
-// resume takes back the buckets whose back-off is over.
+// resume makes buckets pending after their back-off.
 func (l *lane) resume(now time.Time) {
 	for len(l.waiting) > 0 && !l.waiting[0].notBefore.After(now) {
 		b, _ := heap.Pop(&l.waiting).(*bucket)
 		l.move(b, due)
-		l.schedule.hurry(b, byRetry, now)
+		l.schedule.makeUrgent(b, byRetry, now)
 	}
 }
 
-// untilDue returns how long the lane may sleep, 0 or less if it is to write.
+// untilDue returns how long the lane may sleep; 0 or less: it must write now.
 func (l *lane) untilDue(now time.Time) time.Duration {
 	wait := forgetAfter
 	if len(l.waiting) > 0 {
@@ -298,8 +298,8 @@ func (l *lane) untilDue(now time.Time) time.Duration {
 	return min(max(wait, time.Millisecond), l.schedule.untilDue(now, l.short()))
 }
 
-// short returns byMemory or byJournal if all buckets must be sent, however few readings
-// they have; else byNothing.
+// short returns byMemory or byJournal if all buckets must be sent, regardless of how many
+// readings they have, and byNothing otherwise.
 func (l *lane) short() trigger {
 	switch {
 	case !l.hasRoom():
@@ -324,20 +324,20 @@ func (l *lane) longest() time.Duration {
 	return most
 }
 
-// hasRoom reports whether the lane may hold more. If all lanes hold the same
-// batches, each is charged its part; a lane with few rows of many batches
-// that the others are done with is the one that keeps them in memory. A record is
-// taken as a whole, so the last one may exceed the budget.
+// hasRoom reports whether the lane may take more rows. Usually all lanes have rows of the same
+// batches, and each is charged for its part. But a lane with few rows of many batches may be
+// the only one that keeps these batches in memory, so their total size is limited too. A
+// record is taken as a whole, so the last one may exceed the budget.
 func (l *lane) hasRoom() bool {
 	return l.memory() < l.budget && l.parcels.pinned+l.reread.pinned < l.queue.cfg.MaxBytes
 }
 
-// memory returns the bytes of the rows that the lane holds.
+// memory returns the memory of the lane's rows.
 func (l *lane) memory() int64 {
 	return l.parcels.bytes + l.packed.bytes + l.reread.bytes + int64(l.schedule.waiting()+len(l.waiting))*bucketBytes
 }
 
-// read takes the records that have come, as many as there is room for.
+// read reads new records while there is memory for them.
 func (l *lane) read(now time.Time) {
 	if now.Before(l.readAgain) {
 		return
@@ -365,22 +365,22 @@ func (l *lane) readFailed(now time.Time, err error) {
 	l.queue.cfg.Logger.Error("read the journal", "stream", l.stream, "position", l.cursor.Position(), "err", err)
 }
 
-// take calls give with the record's rows of this lane's sensors, and adds a parcel of
-// those that it keeps to the list.
-func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.Ref) (keep bool)) {
+// take calls visit with the record's rows of this lane's sensors, and adds a parcel with those
+// that visit keeps to the list.
+func (l *lane) take(r batch.Record, list *parcels, visit func(p *parcel, r batch.Ref) (keep bool)) {
 	b := r.Batch
 	if !l.own(b) {
 		return
 	}
-	p := &parcel{lane: l, position: r.Position, waits: b.Tracker, left: 1} // one more, until it is complete
+	p := &parcel{lane: l, position: r.Position, waiter: b.Tracker, left: 1} // one more, until it is complete
 	p.view = b.View(p)
-	// By the monotonic clock. For a batch of an earlier process the wall clock tells
-	// how long ago it arrived; if the clock was set back since, that counts as now.
+	// The time by the monotonic clock. For a batch of an earlier process, the wall clock tells
+	// its age, which is 0 if the clock was set back since.
 	now := time.Now()
 	p.arrived = now.Add(-max(0, now.Sub(b.Received)))
 	p.since = p.arrived
-	if b.Recovered { // otherwise a restart would write everything old at once
-		p.since = latest(p.arrived, now.Add(-beforeLast(l.longest())))
+	if b.Recovered { // otherwise all old rows would be written at once after a restart
+		p.since = latest(p.arrived, now.Add(-spreadAfter(l.longest())))
 	}
 	p.granularity = l.granularityOf(b)
 	list.insert(p)
@@ -388,7 +388,7 @@ func (l *lane) take(r batch.Record, list *parcels, give func(p *parcel, r batch.
 		if !l.owned[p.view.SeriesNumber(p.view.Row(i))] {
 			continue
 		}
-		if give(p, batch.Ref{Batch: &p.view, Index: i}) {
+		if visit(p, batch.Ref{Batch: &p.view, Index: i}) {
 			p.left++
 		}
 	}
@@ -410,8 +410,8 @@ func (l *lane) granularityOf(b *batch.Batch) time.Duration {
 	return cmp.Or(b.Granularity(l.stream), l.cfg.Granularity)
 }
 
-// own notes which series of the batch belong to this lane, and reports whether any
-// does.
+// own sets l.owned, which says which series of the batch belong to this lane. It reports
+// whether any does.
 func (l *lane) own(b *batch.Batch) bool {
 	l.owned = l.owned[:0]
 	some := false
@@ -423,7 +423,7 @@ func (l *lane) own(b *batch.Batch) bool {
 	return some
 }
 
-// takeNew gives a row that comes for the first time to its bucket.
+// takeNew adds a row from the lane's cursor to its bucket, and reports whether it did.
 func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 	if l.isStored(p, p.view.Series(r.Row())) {
 		p.left++ // until it is released
@@ -449,7 +449,7 @@ func (l *lane) takeNew(p *parcel, r batch.Ref) bool {
 }
 
 func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
-	if b.waits() == 0 {
+	if b.pendingCount() == 0 {
 		if b.since = p.since; !b.state.lacks() {
 			b.newest = r.Row().Time
 		}
@@ -462,14 +462,14 @@ func (l *lane) add(b *bucket, p *parcel, r batch.Ref) {
 	} else {
 		l.move(b, row)
 	}
-	if p.waits != nil && b.state == pending {
-		l.schedule.hurry(b, byRequest, p.arrived)
+	if p.waiter != nil && b.state == pending {
+		l.schedule.makeUrgent(b, byRequest, p.arrived)
 	}
 }
 
-// outOfOrder refuses a reading that the guard would take for one that is stored. It
-// cannot happen while sequence and position are drawn together. A reading that was
-// acknowledged becomes a dead letter.
+// outOfOrder refuses a reading that the guard would consider stored. It cannot happen as long as
+// sequence and position are assigned together. The reading becomes a dead letter, since it may
+// have been acknowledged.
 func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 	l.queue.metrics.outOfOrder.Inc()
 	l.queue.cfg.Logger.Error("refuse a reading whose sequence does not rise", "stream", l.stream, "sequence", r.Seq(), "last", b.lastSeq)
@@ -479,16 +479,16 @@ func (l *lane) outOfOrder(b *bucket, r batch.Ref) {
 	}
 	p := parcelOf(r)
 	p.Refused(r.Row(), telemetry.Refuse(telemetry.StoreRefused, "the reading was not stored because of a defect in Brim; send it again"))
-	// The parcel stays until it is complete, since it counts one row more.
+	// This does not remove the parcel, since it counts one more row until it is complete.
 	p.left++
 	p.Released(1)
 }
 
 // bucketOf returns the bucket of a row. If there is none, it returns nil or creates one.
 //
-// Usually a sensor is in the same window as before, so its latest bucket is compared
-// first: hashing a sensor id of hundreds of bytes would cost more than the rest of the
-// lane's work.
+// Usually a sensor is in the same window as before, so its latest bucket is compared first.
+// Hashing a sensor id of hundreds of bytes would take longer than the rest of the lane's
+// work.
 func (l *lane) bucketOf(p *parcel, row *batch.Row, create bool) *bucket {
 	series := p.view.Series(row)
 	latest := l.sensors[series.Hash]
@@ -531,8 +531,8 @@ func (l *lane) unlink(b *bucket, hash uint64) {
 	b.newer, b.older = nil, nil
 }
 
-// makeRoom forgets an idle bucket if the lane remembers too many: of a few that the map
-// yields at random, the one that has been idle for longest.
+// makeRoom forgets an idle bucket if the lane remembers too many: the one that has been idle
+// for longest among a few that the map yields in random order.
 func (l *lane) makeRoom() {
 	if len(l.buckets) < l.remembered {
 		return
@@ -552,12 +552,12 @@ func (l *lane) makeRoom() {
 	}
 }
 
-// isOlder reports whether the bucket came into its state before another did.
+// isOlder reports whether the bucket has been idle for longer than another.
 func (b *bucket) isOlder(other *bucket) bool {
 	return cmp.Or(b.since.Compare(other.since), cmp.Compare(b.key.sensor, other.key.sensor), cmp.Compare(b.key.start, other.key.start)) < 0
 }
 
-// sweep forgets buckets that were idle for long.
+// sweep forgets buckets that were idle for forgetAfter.
 func (l *lane) sweep(now time.Time) {
 	if now.Sub(l.swept) < forgetAfter/2 {
 		return
@@ -595,8 +595,8 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 	flights, writes := make([]flight, len(flushed)), make([]*batch.Pending, len(flushed))
 	for i, b := range flushed {
 		waited = waited || b.why == byRequest || b.why == byFlush || b.why == byMemory
-		b.isDue(now)
-		flights[i] = l.depart(b)
+		b.setDue(now)
+		flights[i] = l.beginWrite(b)
 		writes[i] = &flights[i].pending
 		sent[b.why].updates++
 		sent[b.why].readings += flights[i].sent
@@ -624,7 +624,7 @@ func (l *lane) flush(ctx context.Context, now time.Time) {
 	}
 	l.mu.Lock()
 	now = time.Now()
-	lastStored := 0 // a store that gives up stores none behind the one that failed
+	lastStored := 0 // a failure after this one may be the store giving up, not the bucket
 	updates, rows := 0, 0
 	for i := range flights {
 		f := &flights[i]
@@ -651,32 +651,32 @@ type flight struct {
 	unpacked bool
 }
 
-// depart begins a write of a bucket's rows: all, or the first chunk.
-func (l *lane) depart(b *bucket) flight {
-	f := flight{bucket: b, pending: l.pendingOf(b.key), unpacked: b.packs > 0}
+// beginWrite begins a write of a bucket's rows: all, or the first chunk.
+func (l *lane) beginWrite(b *bucket) flight {
+	f := flight{bucket: b, pending: l.pendingOf(b.key), unpacked: b.packedRows > 0}
 	f.sent = l.unpack(b)
 	f.pending.Rows, f.pending.State, f.pending.Recovered = b.rows[:f.sent:f.sent], b.store, b.maySent
-	if b.trouble != nil {
+	if b.failureState != nil {
 		f.pending.Hung = b.hung
 	}
 	return f
 }
 
-// land ends a write: the bucket keeps the rows that the write left, and those after them.
-func (f *flight) land() {
-	b, flown := f.bucket, f.bucket.rows
+// endWrite ends a write: the bucket keeps the rows that were not stored, and those after them.
+func (f *flight) endWrite() {
+	b, all := f.bucket, f.bucket.rows
 	b.store = f.pending.State
-	b.rows = append(append([]batch.Ref(nil), f.pending.Rows...), flown[f.sent:]...) // they may be in the same array
-	clear(flown)
-	if len(b.rows) == 0 && cap(flown) <= keptRows && !f.unpacked {
-		b.rows = flown[:0]
+	b.rows = append(append([]batch.Ref(nil), f.pending.Rows...), all[f.sent:]...) // they may be in the same array
+	clear(all)
+	if len(b.rows) == 0 && cap(all) <= keptRows && !f.unpacked {
+		b.rows = all[:0]
 	}
 }
 
-// stored reports whether rows of the write are stored now.
+// stored reports whether some rows of the write are stored now.
 func (f *flight) stored() bool { return f.sent > len(f.pending.Rows) }
 
-// wrote reports whether the write stored rows, not counting those that it found stored.
+// wrote reports whether the write stored rows that were not stored before.
 func (f *flight) wrote() bool { return f.sent-len(f.pending.Rows) > f.pending.Found }
 
 // noteArrival reports a row to the stream's Arrivals, unless a row of the same bucket that
@@ -688,36 +688,37 @@ func (l *lane) noteArrival(b *bucket, p *parcel) {
 	}
 }
 
-// noteSeries reports a row to the stream's Catalog, unless it is like the one before.
+// noteSeries reports a row to the stream's Catalog, unless it has the same series and shape as
+// the previous one.
 func (l *lane) noteSeries(b *bucket, p *parcel, row *batch.Row) {
 	if l.cfg.Catalog == nil {
 		return
 	}
 	series, shape := p.view.Series(row), p.view.Shape(row)
-	if b.series == series && b.shape == shape || b.packs > 0 && b.packed.BeginsWith(series, shape) {
+	if b.series == series && b.shape == shape || b.packedRows > 0 && b.packed.BeginsWith(series, shape) {
 		return
 	}
 	b.series, b.shape = series, shape
 	l.cfg.Catalog.Saw(series, shape, row.Time)
 }
 
-// noteAgain is the least time between two reported arrivals of a bucket. There may be
-// hundreds of thousands of readings a second, and arrivals are counted in seconds.
+// noteAgain is the minimum time between two reported arrivals of a bucket. There may be hundreds
+// of thousands of readings a second, and Arrivals has a resolution of seconds.
 const noteAgain = time.Second
 
-// settle acts on the verdict of a write. others means that the same write stored a later
-// bucket, full that the lane had no room for more when the write began.
+// settle processes the verdict of a write. others means that the same call stored a later
+// bucket, and full that the lane had no memory for more rows when the write began.
 func (l *lane) settle(f *flight, now time.Time, others, full bool) {
 	b, w, wrote := f.bucket, &f.pending, f.wrote()
 	if w.Verdict == batch.Poison && len(w.Rows) > 0 {
-		if err := l.bury(w); err != nil {
+		if err := l.writeDeadLetter(w); err != nil {
 			w.Err, w.Verdict = err, batch.Wait
 		}
 	}
-	f.land()
+	f.endWrite()
 	l.nextChunk(b)
 	switch verdict := w.Verdict; {
-	case b.waits() == 0:
+	case b.pendingCount() == 0:
 		l.succeeded(b, now, wrote)
 		b.since, b.due = now, 0
 		l.move(b, stored)
@@ -725,19 +726,19 @@ func (l *lane) settle(f *flight, now time.Time, others, full bool) {
 			l.caughtUp(b)
 		}
 		if b.state == idle {
-			b.maySent, b.trouble = b.recovered, nil
-			b.series, b.shape = nil, nil // the catalog may have lost them since
+			b.maySent, b.failureState = b.recovered, nil
+			b.series, b.shape = nil, nil // the catalog may forget them
 			l.forgetSurplus(b)
 		}
 	case verdict == batch.Wait || verdict == batch.Hangs:
 		l.failed(f, now, others)
 		l.backOff(f, now, full)
 	case verdict == batch.Unsent:
-		b.inTrouble()
+		b.initFailureState()
 		b.unsent++
 		l.backOff(f, now, full)
 	default:
-		if f.stored() { // otherwise the store only learned how to go on
+		if f.stored() { // otherwise the store only learned how to continue
 			l.succeeded(b, now, wrote)
 		}
 		if b.state == probing { // the walk will deliver the rest
@@ -747,7 +748,7 @@ func (l *lane) settle(f *flight, now time.Time, others, full bool) {
 		}
 		l.move(b, partly)
 		if b.state == pending {
-			l.schedule.hurry(b, byRetry, now)
+			l.schedule.makeUrgent(b, byRetry, now)
 		}
 	}
 	l.repack(b)
@@ -755,7 +756,7 @@ func (l *lane) settle(f *flight, now time.Time, others, full bool) {
 
 // firstArrived returns when the first row of a bucket began to gather, after a write.
 func (l *lane) firstArrived(b *bucket) time.Time {
-	if b.packs > 0 && b.unpacked == nil {
+	if b.packedRows > 0 && b.unpacked == nil {
 		return l.lastWrite.began.Add(b.packed.arrived)
 	}
 	return parcelOf(b.rows[0]).since
@@ -766,9 +767,9 @@ func (l *lane) sinceBegin(at time.Time) time.Duration { return at.Sub(l.lastWrit
 
 func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {
 	if b.state.lacks() {
-		l.aside.probeAt = time.Time{} // what blocked the others may be gone, too
+		l.aside.probeAt = time.Time{} // what blocked this bucket may have blocked others
 	}
-	if b.trouble != nil {
+	if b.failureState != nil {
 		b.attempts, b.unsent, b.alone, b.hung = 0, 0, 0, 0
 	}
 	l.wrote = now
@@ -781,13 +782,12 @@ func (l *lane) succeeded(b *bucket, now time.Time, wrote bool) {
 func (l *lane) failed(f *flight, now time.Time, others bool) {
 	b := f.bucket
 	l.queue.metrics.retries.Inc()
-	b.inTrouble()
+	b.initFailureState()
 	b.attempts++
 	if f.pending.Verdict == batch.Hangs {
 		b.hung++
 	}
-	// If everything fails the buckets fail together, and nothing is written between
-	// two failures of one.
+	// In an outage all buckets fail, and nothing is written between two failures of one.
 	if others || !b.failed.IsZero() && l.lastWrite.after(b.failed) {
 		b.alone++
 	}
@@ -797,8 +797,8 @@ func (l *lane) failed(f *flight, now time.Time, others bool) {
 	}
 }
 
-// backOff makes a bucket whose write failed wait, in memory or aside. The jitter
-// keeps buckets that failed together from being retried together.
+// backOff makes a bucket wait after a failed write, in memory or set aside. Jitter prevents
+// buckets that failed together from being retried together.
 func (l *lane) backOff(f *flight, now time.Time, full bool) {
 	b, e := f.bucket, fails
 	if l.isStuck(b, f.pending.Verdict, full) {
@@ -817,14 +817,14 @@ func (l *lane) backOff(f *flight, now time.Time, full bool) {
 	l.move(b, e)
 }
 
-// jitter returns less than d, different for each bucket and attempt, and the same each time.
+// jitter returns a duration less than d that depends only on the bucket and the attempt.
 func (b *bucket) jitter(d time.Duration) time.Duration {
 	seed := rand.NewPCG(batch.SeriesHash(b.key.session, b.key.sensor), uint64(b.key.start)+uint64(b.attempts+b.unsent))
 	return time.Duration(rand.New(seed).Int64N(int64(d)))
 }
 
-// bury turns the first pending reading into a dead letter.
-func (l *lane) bury(pending *batch.Pending) error {
+// writeDeadLetter turns the first pending reading into a dead letter.
+func (l *lane) writeDeadLetter(pending *batch.Pending) error {
 	r := pending.Rows[0]
 	if err := l.queue.cfg.DeadLetters.Put(l.letter(r, pending.Err)); err != nil {
 		return err
@@ -842,10 +842,10 @@ func (l *lane) letter(r batch.Ref, reason error) DeadLetter {
 	}
 }
 
-// report publishes how far everything in this lane is stored, and what is late.
+// report publishes how far the lane has stored everything, and what is late.
 func (l *lane) report(now time.Time) {
 	l.held.Store(l.memory())
-	// Everything before is stored, except what buckets lack.
+	// Everything before this position is stored, except rows that buckets lack.
 	settled := min(l.cursor.Position(), l.parcels.oldest(), l.packed.oldest())
 	l.assess(now)
 	if applied := min(settled, l.oldestLacked()); applied > l.applied.Load() {
@@ -854,8 +854,8 @@ func (l *lane) report(now time.Time) {
 	}
 }
 
-// assessAgain is how often a lane computes what is late, which takes long if very many
-// buckets fail.
+// assessAgain is how often a lane computes what is late, which takes long if many buckets
+// fail.
 const assessAgain = 250 * time.Millisecond
 
 // assess publishes when the most overdue update was due, and when the oldest row arrived.
@@ -908,8 +908,8 @@ func timeOf(ns int64) (t time.Time) {
 
 // lastWrite is when any lane of a stream last wrote rows.
 type lastWrite struct {
-	began time.Time    // of the queue
-	at    atomic.Int64 // ns since; 0: never
+	began time.Time    // when the queue began
+	at    atomic.Int64 // of the last write, in ns since began; 0: never
 }
 
 func (w *lastWrite) set(now time.Time)         { w.at.Store(int64(now.Sub(w.began))) }

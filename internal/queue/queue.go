@@ -1,16 +1,15 @@
-// Package queue sits between the journal and the stores. It merges readings of
-// one bucket, so that one update carries many, and it keeps at most one operation of
-// a bucket in flight:
+// Package queue writes readings from the journal to the stores. It merges readings of one
+// bucket, so that one update has many, and has at most one update of a bucket in flight:
 //
 //	Journal ─┬─ cursor ─▶ lane 0: parcels ─▶ pending rows per bucket ─▶ flush ─▶ Store.Write ─▶ settle
 //	         ├─ cursor ─▶ lane 1: …             ▲                                                │
 //	         └─ cursor ─▶ lane n: …             └────────── what is left, after a back-off ──────┘
 //
-// A sensor always belongs to the same lane of its stream. Each lane follows the
-// journal by itself and takes the rows of its sensors, as many as its memory may
-// hold; the rest stays in the journal until there is room. A Policy says how long
-// rows gather; acknowledged readings are safe meanwhile. A lane writes one flush at a
-// time; what arrives meanwhile gathers for the next.
+// A sensor always belongs to the same lane of its stream. Each lane follows the journal with
+// its own cursor and takes the rows of its sensors, up to its memory limit; the rest stays in
+// the journal until there is memory. A Policy says how long rows gather; until then they are
+// safe in the journal. A lane makes one write at a time; rows that arrive during it gather for
+// the next one.
 //
 //	queue.go       configuration, starting, flushing, how far everything is stored
 //	schedule.go    when a bucket is sent
@@ -40,51 +39,49 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 )
 
-// Journal is what the lanes follow. Its methods are called by several goroutines at
-// once and do not wait.
+// Journal is the journal that the lanes follow. Its methods are called by several goroutines
+// concurrently and do not block.
 type Journal interface {
 	// Oldest is the position of the first record that is not known to be stored.
 	Oldest() uint64
-	// End is the position behind the last record that can be followed.
+	// End is the position after the last record that can be followed.
 	End() uint64
-	// Follow returns a cursor at a position, which must not lie before what was
-	// trimmed. It may leave out rows that are not of the part. Cursors are closed by
-	// their lanes.
+	// Follow returns a cursor at a position, which must not have been trimmed. The cursor may
+	// omit rows that do not belong to the part.
 	Follow(position uint64, part batch.Part) batch.Cursor
-	// Grown returns a channel that is closed once a record at or behind the position
-	// can be followed.
+	// Grown returns a channel that is closed when a record at or after the position can be
+	// followed.
 	Grown(position uint64) <-chan struct{}
-	// Trim says that everything before the position is stored: it is never asked for
-	// again.
+	// Trim says that everything before the position is stored, and will not be read again.
 	Trim(position uint64)
-	// TrimSensor says the same of one sensor's readings, durably. It returns false if the
-	// journal can record no more sensors now.
+	// TrimSensor records durably that one sensor's readings before the position are stored. It
+	// returns false if the journal can record no more sensors now.
 	TrimSensor(stream, sensor string, before uint64) (bool, error)
-	// Trimmed reports whether TrimSensor said so, perhaps in an earlier process, of the
+	// Trimmed reports whether TrimSensor was called, perhaps in an earlier process, for the
 	// sensor's readings in the record at the position.
 	Trimmed(stream, sensor string, position uint64) bool
-	// Short reports whether the journal is nearly full, so that what it holds should be
-	// stored soon.
+	// Short reports whether the journal is nearly full, so that its readings should be stored
+	// soon.
 	Short() bool
-	// Hurried returns a position; a client waits until everything before it is stored.
-	Hurried() uint64
+	// FlushTo returns a position. A client waits until everything before it is stored.
+	FlushTo() uint64
 	// Taken counts the readings that were not known to be stored when the journal was
 	// opened, and those accepted since.
 	Taken() uint64
 }
 
-// Store is where a stream's lanes write.
+// Store is the store of a stream.
 //
-// Write is called by several lanes at once, never with the same bucket twice. It
-// blocks until every bucket has a verdict, or ctx ends. It removes the rows that are
-// durably stored, and only those; the verdict tells what happened to the others. It
-// keeps no reference to the rows, and removes them on the calling goroutine.
+// Write is called by several lanes concurrently, but never with the same bucket twice. It
+// blocks until every bucket has a verdict, or ctx ends. It removes the rows that are durably
+// stored, and only those, on the calling goroutine; the verdict says what happened to the
+// others. It keeps no reference to the rows.
 type Store interface {
 	Write(ctx context.Context, writes []*batch.Pending)
 }
 
-// DeadLetters is where readings go that the database refuses for their content. Put
-// returns when the reading is durable there.
+// DeadLetters stores readings that the database refuses for their content. Put returns when the
+// reading is durable.
 type DeadLetters interface {
 	Put(letter DeadLetter) error
 }
@@ -95,14 +92,14 @@ type Arrivals interface {
 	Came(sensor string, at time.Time)
 }
 
-// Catalog records which series there are, and their fields. Saw is called by several lanes
-// at once, and must not block: for each bucket when it gets its first row, and when the
-// series or the shape of its rows changes.
+// Catalog records all series and their fields. Saw is called by several lanes concurrently, and
+// must not block. It is called for each bucket when it gets its first row, and when the series
+// or the shape of its rows changes.
 type Catalog interface {
 	Saw(series *batch.Series, shape *batch.Shape, ms int64)
 }
 
-// Stream is one stream's place in the queue.
+// Stream configures one stream.
 type Stream struct {
 	Store       Store
 	Granularity time.Duration
@@ -117,7 +114,7 @@ type Stream struct {
 type Config struct {
 	Journal     Journal
 	Streams     map[string]Stream
-	Lanes       int   // of each stream, 1 to 256; 0: 4, as many writers as one mongod gains from
+	Lanes       int   // of each stream, 1 to 256; 0: 4, since more writers do not make one mongod faster
 	MaxBytes    int64 // of readings that lanes hold; 0: 32 MiB, some 200,000 readings of ten fields that are not packed yet
 	Remembered  int   // buckets that lanes remember at most, except those with readings; 0: 50,000
 	DeadLetters DeadLetters
@@ -158,13 +155,13 @@ type Queue struct {
 	cfg     Config
 	metrics *metrics
 	lanes   []*lane
-	cancel  context.CancelFunc // ends the lanes, whatever they hold
-	turn    chan struct{}      // held by a write that nothing waits for
+	cancel  context.CancelFunc // ends the lanes
+	turn    chan struct{}      // semaphore for writes that nothing waits for
 	running sync.WaitGroup
 
 	released      atomic.Uint64 // readings that are stored or refused
 	failureLogged atomic.Int64  // when a failed write was last logged, in ns
-	asideLogged   atomic.Int64  // when a bucket that was set aside was
+	asideLogged   atomic.Int64  // when a bucket that was set aside was last logged, in ns
 
 	mu      sync.Mutex
 	applied uint64        // everything before this position is stored
@@ -287,8 +284,8 @@ func (q *Queue) Wait(ctx context.Context, before uint64) error {
 	}
 }
 
-// advance works out how far everything is stored, trims the journal, and then wakes
-// Wait, whose caller may ask the journal next.
+// advance computes how far everything is stored, and trims the journal before it wakes Wait, so
+// that the callers of Wait see the trimmed journal.
 func (q *Queue) advance() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -305,9 +302,9 @@ func (q *Queue) advance() {
 	q.moved = make(chan struct{})
 }
 
-// Close writes what the journal holds until ctx ends, and then ends the lanes.
-// Nothing may be appended to the journal any more. It returns how many readings are
-// not stored; a journal on disk still has them.
+// Close stores the readings in the journal until ctx ends, and then ends the lanes. Nothing may
+// be appended to the journal any more. It returns how many readings are not stored; a journal
+// on disk still has them.
 func (q *Queue) Close(ctx context.Context) (left int) {
 	_ = q.Flush(ctx) // the number left is returned, and the caller knows what happens to them
 	q.cancel()
@@ -315,13 +312,12 @@ func (q *Queue) Close(ctx context.Context) (left int) {
 	return q.waiting()
 }
 
-// longestTurn is how long a write waits for another lane's. One that hangs must not
-// hold up the others.
+// longestTurn is how long a write waits for that of another lane, which may hang.
 const longestTurn = 100 * time.Millisecond
 
-// inTurn does a write that nothing waits for, after those of other lanes: four at
-// once would keep MongoDB, on a small machine, from leaving a processor to requests
-// that wait for an acknowledgement.
+// inTurn makes a write that nothing waits for, after those of other lanes. On a small machine,
+// four concurrent writes would use all CPUs, and delay requests that wait for an
+// acknowledgement.
 func (q *Queue) inTurn(ctx context.Context, write func()) {
 	timer := time.NewTimer(longestTurn)
 	defer timer.Stop()
@@ -334,8 +330,8 @@ func (q *Queue) inTurn(ctx context.Context, write func()) {
 	write()
 }
 
-// KnownUntil returns the time up to which a stream's Arrivals has seen all arrivals. It
-// lags while readings wait in the journal.
+// KnownUntil returns the time up to which a stream's Arrivals knows all arrivals. It lags while
+// readings wait in the journal.
 func (q *Queue) KnownUntil(stream string) time.Time {
 	until := time.Now()
 	for _, l := range q.lanes {
@@ -348,7 +344,7 @@ func (q *Queue) KnownUntil(stream string) time.Time {
 
 // waiting counts the readings that are not stored.
 func (q *Queue) waiting() int {
-	// In this order, so that what comes meanwhile does not make it negative.
+	// In this order, so that the difference is not negative.
 	released := q.released.Load()
 	return max(0, int(q.cfg.Journal.Taken())-int(released))
 }
@@ -357,8 +353,8 @@ func (q *Queue) waiting() int {
 type Status struct {
 	Readings int    `json:"readings"`  // accepted and not stored, in memory or not
 	Released uint64 `json:"released"`  // stored or refused since the start
-	Bytes    int64  `json:"bytes"`     // of those in memory
-	MaxBytes int64  `json:"max_bytes"` // that those may be
+	Bytes    int64  `json:"bytes"`     // memory of waiting readings
+	MaxBytes int64  `json:"max_bytes"` // the maximum of Bytes
 	Buckets  int    `json:"buckets"`   // that lanes remember
 	SetAside int    `json:"set_aside"` // buckets that cannot be written, while others can
 	Rest     uint64 `json:"-"`         // everything before this position of the journal is stored
@@ -393,23 +389,24 @@ func secondsSince(nanos int64) float64 {
 	return max(0, time.Since(time.Unix(0, nanos)).Seconds())
 }
 
-// logEvery is the least time between two logs of one kind: all buckets fail together
-// when MongoDB is away, and very many may be set aside; the metrics count them.
+// logEvery is the minimum time between two log lines of one kind: all buckets fail together when
+// MongoDB is unavailable, and many may be set aside. The metrics count all of them.
 const logEvery = 5 * time.Second
 
-func isDue(last *atomic.Int64) bool {
+// mayLog reports whether logEvery has passed since the last time, and if so sets it to now.
+func mayLog(last *atomic.Int64) bool {
 	now, before := time.Now().UnixNano(), last.Load()
 	return now-before >= int64(logEvery) && last.CompareAndSwap(before, now)
 }
 
 func (q *Queue) logFailure(stream string, attempt int, err error) {
-	if isDue(&q.failureLogged) {
+	if mayLog(&q.failureLogged) {
 		q.cfg.Logger.Warn("write failed, will retry", "stream", stream, "attempt", attempt, "readings_waiting", q.waiting(), "err", err)
 	}
 }
 
 func (q *Queue) logAside(stream string, b *bucket, err error) {
-	if isDue(&q.asideLogged) {
+	if mayLog(&q.asideLogged) {
 		q.cfg.Logger.Warn("set a bucket aside: its writes fail while others succeed; its readings wait in the journal", "stream", stream,
 			"sensor", b.key.sensor, "bucket", time.UnixMilli(b.key.start).UTC(), "set_aside", q.Status().SetAside, "err", err)
 	}

@@ -16,14 +16,13 @@ import (
 //	                ├─ Max is near ─▶ sent before it, evenly spread
 //	                └─ Budget allows it ─▶ sent, some every Interval
 type Policy struct {
-	// Interval is the shortest time that readings gather, unless a client waits for
-	// them; 0: 1 s. It grows up to fourfold while writing takes much of a lane's time,
-	// see pace.
+	// Interval is the minimum time that readings gather, unless a client waits for them; 0:
+	// 1 s. It grows up to fourfold while a lane is busy writing, see pace.
 	Interval time.Duration
 	// Readings is how many readings of a bucket make an update worth sending; 0: 60.
 	Readings int
-	// Max is the longest time that a reading gathers; 0: 5 min. It is never longer than
-	// the bucket's window.
+	// Max is the maximum time that a reading gathers; 0: 5 min. The bucket's window also limits
+	// it.
 	Max time.Duration
 	// Budget is what updates with no other trigger may cost MongoDB, in CPU seconds per
 	// second; 0: 0.02; negative: none are sent.
@@ -68,10 +67,9 @@ const (
 	// savedFor is how long unused budget accumulates, and how long an exceeded budget
 	// takes to recover.
 	savedFor = 10 * time.Second
-	// evenlyFor is the part of Max, at its end, over which updates are spread. Otherwise
-	// buckets that began together, because their sensors send at the same time, would all
-	// be sent together.
-	evenlyFor = 4
+	// spreadPart: updates are spread over the last quarter of Max. Otherwise buckets of sensors
+	// that send at the same time would all be sent together.
+	spreadPart = 4
 )
 
 // A trigger is why an update is sent.
@@ -155,7 +153,7 @@ func newSchedule(p Policy, lanes int) schedule {
 	return s
 }
 
-// change sets the policy, which also applies to buckets that wait already.
+// change sets the policy, also for buckets that already wait.
 func (s *schedule) change(p Policy, lanes int) {
 	s.policy, s.pace, s.rate, s.tick = p, newPace(p.Interval), max(0, p.Budget)/float64(lanes), time.Time{}
 	for b := s.gathering.first; b != nil; {
@@ -170,52 +168,52 @@ func (s *schedule) mostSaved() time.Duration { return time.Duration(s.rate * flo
 // waiting returns how many buckets wait to be sent.
 func (s *schedule) waiting() int { return s.gathering.n + s.full.n + s.urgent.n }
 
-// add schedules a bucket that got its first row.
+// add schedules a bucket after its first row.
 func (s *schedule) add(b *bucket) {
 	b.why = byNothing
 	s.gathering.push(b)
 	s.grew(b)
 }
 
-// grew is called when a bucket got another row. A full one is due from now on, unless it
-// has not gathered for long enough.
+// grew is called after another row. A full bucket is due as soon as it has gathered for the
+// interval.
 func (s *schedule) grew(b *bucket) {
-	if b.in == &s.gathering && b.waits() >= s.policy.Readings {
+	if b.in == &s.gathering && b.pendingCount() >= s.policy.Readings {
 		b.leave()
-		b.isDue(latest(time.Now(), b.since.Add(s.pace.interval)))
+		b.setDue(latest(time.Now(), b.since.Add(s.pace.interval)))
 		s.full.push(b)
 	}
 }
 
-// hurry schedules a bucket to be sent at once.
-func (s *schedule) hurry(b *bucket, why trigger, now time.Time) {
+// makeUrgent schedules a bucket to be sent immediately.
+func (s *schedule) makeUrgent(b *bucket, why trigger, now time.Time) {
 	if b.in == &s.urgent {
 		return
 	}
 	b.leave()
 	b.why = why
-	b.isDue(now)
+	b.setDue(now)
 	s.urgent.push(b)
 }
 
-// hurryAll does so for all buckets that wait.
-func (s *schedule) hurryAll(why trigger, now time.Time) {
+// makeAllUrgent is makeUrgent for all buckets.
+func (s *schedule) makeAllUrgent(why trigger, now time.Time) {
 	for _, l := range []*fifo{&s.full, &s.gathering} {
 		for l.first != nil {
-			s.hurry(l.first, why, now)
+			s.makeUrgent(l.first, why, now)
 		}
 	}
 }
 
-// isDue notes the time from which on the bucket is late.
-func (b *bucket) isDue(at time.Time) {
+// setDue sets the time after which the bucket is late, unless an earlier one is set.
+func (b *bucket) setDue(at time.Time) {
 	if ns := at.UnixNano(); b.due == 0 || ns < b.due {
 		b.due = ns
 	}
 }
 
-// untilDue returns how long it is until something must be sent; short is why everything
-// must be.
+// untilDue returns the time until something must be sent. short is why everything must be sent,
+// or byNothing.
 func (s *schedule) untilDue(now time.Time, short trigger) time.Duration {
 	wait := forgetAfter
 	switch {
@@ -237,8 +235,9 @@ func (s *schedule) untilDue(now time.Time, short trigger) time.Duration {
 	return wait
 }
 
-// choose takes from the lists the buckets for one write, at most maxFlushBuckets with
-// maxFlushRows, and not much more than maxFlushBytes to unpack. most is how long readings of the stream may gather.
+// choose removes the buckets for one write from the lists, at most maxFlushBuckets, and not many
+// more rows than maxFlushRows and bytes to unpack than maxFlushBytes. most is how long readings
+// of the stream may gather.
 func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*bucket {
 	var chosen []*bucket
 	rows, bytes := 0, 0
@@ -251,7 +250,7 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 			b.why = why
 		}
 		if why == byAge {
-			b.isDue(b.since.Add(most))
+			b.setDue(b.since.Add(most))
 		}
 		rows += b.ready()
 		chosen = append(chosen, b)
@@ -267,7 +266,7 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	olderThan := func(age time.Duration) func(*bucket) bool {
 		return func(b *bucket) bool { return now.Sub(b.since) >= age }
 	}
-	// There may always be urgent ones; those that have waited too long go first.
+	// There may always be urgent buckets, so those that have waited too long go first.
 	take(&s.gathering, 4, byAge, olderThan(most+s.pace.interval))
 	take(&s.full, 2, byReadings, olderThan(2*s.pace.interval))
 	take(&s.urgent, 1, byRequest, func(*bucket) bool { return true })
@@ -286,7 +285,7 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	saved := s.saved
 	for b := s.gathering.first; b != nil && room(1) && isReady(b); b = s.gathering.first {
 		switch {
-		case s.share > 0 && now.Sub(b.since) >= beforeLast(most):
+		case s.share > 0 && now.Sub(b.since) >= spreadAfter(most):
 			s.share--
 			pick(b, byAge)
 		case saved > 0:
@@ -303,17 +302,17 @@ func (s *schedule) choose(now time.Time, short trigger, most time.Duration) []*b
 	return chosen
 }
 
-// beforeLast returns the age from which on updates are spread evenly.
-func beforeLast(most time.Duration) time.Duration { return most - most/evenlyFor }
+// spreadAfter returns the age after which updates are spread evenly.
+func spreadAfter(most time.Duration) time.Duration { return most - most/spreadPart }
 
-// evenly returns how many buckets to send now, so that each is sent in time and never many
-// at once: the smallest number that, if sent in every interval from now on, meets the
-// deadlines of all buckets that are in the last part of Max.
+// evenly returns how many buckets to send now, so that each is sent in time and never many at
+// once: the smallest number that, if sent in every interval, meets the deadlines of all buckets
+// in the last part of Max.
 func (s *schedule) evenly(now time.Time, most time.Duration) int {
 	share, before := 0.0, 0
 	for b := s.gathering.first; b != nil; b = b.next {
 		left := most - now.Sub(b.since)
-		if left > most/evenlyFor {
+		if left > most/spreadPart {
 			break
 		}
 		before++
@@ -359,22 +358,22 @@ func (s *schedule) overdue(most time.Duration) (at time.Time) {
 	return at
 }
 
-// A pace decides how long a lane lets readings gather at least: for the flush interval,
-// and longer while writing takes much of its time. More readings then share the fixed
-// cost of an update (the round trip, the guard, rewriting the document). This delays no
-// request: one that waits until its readings are stored triggers an update at once.
+// A pace decides the minimum time that readings gather in a lane: the flush interval, and longer
+// while the lane is busy writing. More readings then share the fixed cost of an update (round
+// trip, guard, rewriting the document). This delays no request, since a request that waits
+// until its readings are stored triggers an update immediately.
 type pace struct {
 	least, most, interval time.Duration
 
-	began time.Time     // of the present measurement
-	busy  time.Duration // spent in writes since
+	began time.Time     // of the current measurement
+	busy  time.Duration // time spent in writes since then
 	last  time.Time     // end of the last write
 }
 
 const (
-	// A lane that writes for more than a quarter of its time gathers longer, one that
-	// writes for less than a tenth gathers less long. With four lanes that is one
-	// writer at work, on average.
+	// A lane that writes for more than a quarter of its time gathers longer, and one that
+	// writes for less than a tenth gathers for a shorter time. With four lanes, one of them
+	// is writing on average.
 	busyShare = 4
 	idleShare = 10
 	// The most is four times the flush interval, and no more than longestGather unless
@@ -409,8 +408,8 @@ func (p *pace) wrote(begin, end time.Time) {
 	p.began, p.busy = end, 0
 }
 
-// rest resets a long interval after the lane had nothing to write for as long, so
-// that what comes next does not wait because of a load that is over.
+// rest resets a long interval after the lane had nothing to write for that long, so that the
+// next readings do not wait because of a load that is over.
 func (p *pace) rest(now time.Time) {
 	if p.interval > p.least && now.Sub(p.last) > p.interval {
 		*p = newPace(p.least)

@@ -350,7 +350,7 @@ func TestUnpackedReadingsAreBounded(t *testing.T) {
 		l := q.lanes[0]
 		l.mu.Lock()
 		for _, b := range l.buckets {
-			assert.Equal(t, n, b.packs)
+			assert.Equal(t, n, b.packedRows)
 			assert.Len(t, b.more, n*telemetry.MaxTextBytes/chunkBytes)
 			for _, c := range append([]chunk{b.packed}, b.more...) {
 				assert.LessOrEqual(t, c.unpacked, chunkBytes+2*telemetry.MaxTextBytes)
@@ -529,7 +529,7 @@ func TestWhatARepeatedRequestWaitsForIsWritten(t *testing.T) {
 			pass(time.Second)
 		}
 		q.fakeJournal.mu.Lock()
-		q.hurried = 2
+		q.flushTo = 2
 		q.fakeJournal.mu.Unlock()
 		pass(3 * time.Second)
 		assert.GreaterOrEqual(t, q.Status().Rest, uint64(2))

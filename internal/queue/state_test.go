@@ -53,7 +53,7 @@ func TestStates(t *testing.T) {
 			l.schedule, l.waiting, l.aside.waiting, l.aside.joining = newSchedule(Policy{}, 1), nil, nil, nil
 			b := &bucket{state: was}
 			if was.lacks() {
-				l.beginsToLack(b)
+				l.startLacking(b)
 			}
 			defects := testutil.ToFloat64(q.metrics.impossible)
 			l.move(b, e)
@@ -78,7 +78,7 @@ func TestStates(t *testing.T) {
 			_, lacks := l.lacking[b]
 			assert.Equal(t, b.state.lacks(), lacks)
 			if lacks {
-				l.lacksNothing(b)
+				l.stopLacking(b)
 			}
 		}
 	}

@@ -7,11 +7,11 @@ import (
 
 // A Snapshot is the readings of a sensor that were not stored at one moment.
 type Snapshot struct {
-	// Rows are those in memory, of any bucket and session, in no particular order. They
+	// Rows are the readings in memory, of any bucket and session, in no particular order. They
 	// never change.
 	Rows []batch.Ref
-	// From is the position in the journal from which on there may be others. Some there
-	// may also be in Rows, or stored.
+	// From is the journal position after which there may be others. Readings after it may also
+	// be in Rows, or stored.
 	From uint64
 }
 
@@ -58,8 +58,8 @@ func (b *bucket) appendRows(to []batch.Ref) []batch.Ref {
 	return append(to, b.rows...)
 }
 
-// WaitingNewest returns the time of the newest reading in memory of a sensor that is not
-// stored, in milliseconds since the epoch; false if there is none.
+// WaitingNewest returns the time of a sensor's newest unstored reading in memory, in
+// milliseconds since the epoch; false if there is none.
 func (q *Queue) WaitingNewest(stream, sensor string) (newest int64, found bool) {
 	hash := batch.SeriesHash(stream, sensor)
 	l := q.laneOf(stream, hash)
@@ -76,11 +76,11 @@ func (q *Queue) WaitingNewest(stream, sensor string) (newest int64, found bool) 
 	return newest, found
 }
 
-// WaitingSensors calls visit, unless it is nil, for each sensor of a stream with readings
-// that are not stored, once for each of its buckets, with the time of the newest one in
-// it; tags returns the sets of tags of those in memory. It returns
-// from where on to look in the journal for more: from for all sensors, and
-// unread for a sensor by its batch.SeriesHash.
+// WaitingSensors calls visit, unless it is nil, for each sensor of a stream with unstored
+// readings, once for each of its buckets: newest is the time of the newest reading in the
+// bucket, and tags returns the sets of tags of those in memory. The results are journal
+// positions after which there may be more readings: from for all sensors, unread for one
+// sensor by its batch.SeriesHash.
 func (q *Queue) WaitingSensors(stream string, visit func(sensor string, newest int64, tags func() [][]telemetry.Tag)) (from uint64, unread func(hash uint64) uint64) {
 	from = q.cfg.Journal.End()
 	positions := make([]uint64, len(q.lanes))

@@ -7,18 +7,18 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Bounds of how many readings one page holds.
+// How many readings one page has, by default and at most.
 const (
 	DefaultLimit = 1000
 	MaxLimit     = 100_000
 )
 
-// maxPageBytes ends a page of JSON early; the rest comes with the next. With eight
-// queries at once that is at most 64 MiB. NDJSON is not held in memory.
+// maxPageBytes ends a page of JSON early; the rest is on the next page. Eight concurrent
+// queries hold at most 64 MiB. NDJSON is not held in memory.
 const maxPageBytes = 8 << 20
 
 // readings answers GET …/readings.
-func (q *question) readings(ctx context.Context) error {
+func (q *query) readings(ctx context.Context) error {
 	list := &list{page: q.newPage(), limit: q.params.query.Limit}
 	next, err := q.fill(ctx, list, q.params.query, q.params.after)
 	if err != nil {
@@ -28,7 +28,7 @@ func (q *question) readings(ctx context.Context) error {
 }
 
 // summary answers GET …/summary.
-func (q *question) summary(ctx context.Context) error {
+func (q *query) summary(ctx context.Context) error {
 	out, steps := q.newWriter(`{"summary":[`), 0
 	for s, err := range q.Summary(ctx, telemetry.SummaryQuery{Query: q.params.query, Every: q.params.every}) {
 		q.showMissing()
@@ -53,7 +53,7 @@ func (q *question) summary(ctx context.Context) error {
 }
 
 // latest answers GET …/latest.
-func (q *question) latest(ctx context.Context) error {
+func (q *query) latest(ctx context.Context) error {
 	sensor := q.params.query.Sensor
 	r, found, err := q.Session.latest(ctx, sensor)
 	q.showMissing()
@@ -68,7 +68,8 @@ func (q *question) latest(ctx context.Context) error {
 	return err
 }
 
-// newest returns the newest of the readings, the last one of those.
+// newest returns the reading with the latest time, the last one if there are several; nil
+// if there are none.
 func newest(unstored []telemetry.Unstored) []telemetry.Unstored {
 	at := 0
 	for i := range unstored {
@@ -82,8 +83,8 @@ func newest(unstored []telemetry.Unstored) []telemetry.Unstored {
 	return unstored[at : at+1]
 }
 
-// by names who asks, for the log.
-func (q *question) by() string {
+// clientName names the client in the log.
+func (q *query) clientName() string {
 	if name := access.From(q.r.Context()).Name; name != "" {
 		return name
 	}

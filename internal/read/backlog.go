@@ -25,21 +25,20 @@ type Journal interface {
 	// to the part.
 	Follow(position uint64, part batch.Part) batch.Cursor
 	// Trimmed reports whether a sensor's readings in the record at the position are known
-	// to be stored, although that of other sensors is not.
+	// to be stored, even if those of other sensors in it are not.
 	Trimmed(stream, sensor string, position uint64) bool
 }
 
-// A Backlog is what was acknowledged and may not be stored yet.
+// A Backlog has the readings that were acknowledged and may not be stored yet.
 type Backlog struct {
 	Journal Journal
-	// Waiting returns a sensor's readings in memory, and the journal position from which on
-	// there may be more. Readings from there on may also be in memory, or stored.
+	// Waiting returns a sensor's readings in memory, and the journal position after which
+	// there may be more. Readings after it may also be in memory, or stored.
 	Waiting func(stream, sensor string) (rows []batch.Ref, from uint64)
 	// WaitingSensors calls visit, perhaps several times, for each sensor with readings in
-	// memory, with the time of the newest. It returns the journal position from which on
-	// there may be more: from for all sensors, unread for a sensor by its
-	// batch.SeriesHash.
-	// tags returns their sets of tags. If visit is nil, nothing is visited.
+	// memory; newest is the time of the newest one, and tags returns their sets of tags. A nil
+	// visit is not called. The results are journal positions after which there may be more
+	// readings: from for all sensors, unread for one sensor by its batch.SeriesHash.
 	WaitingSensors func(stream string, visit func(sensor string, newest int64, tags func() [][]telemetry.Tag)) (from uint64, unread func(hash uint64) uint64)
 	// WaitingNewest returns the time of a sensor's newest reading in memory, in
 	// milliseconds since the epoch, and whether there is one.
@@ -47,30 +46,31 @@ type Backlog struct {
 	// Target returns how the readings of a session of this journal are stored, for
 	// telemetry.Unstored. It may be nil.
 	Target func(stream, session string) string
-	// Granularity returns that of a stream, for readings that were journaled without
+	// Granularity returns a stream's granularity, for readings that were journaled without
 	// one.
 	Granularity func(stream string) time.Duration
 }
 
-// maxUnstoredBytes bounds the memory of what one answer takes from the journal:
-// some 30,000 readings of a sensor, which with eight queries at once are 64 MiB.
+// maxUnstoredBytes bounds the memory of what one answer takes from the journal: some
+// 30,000 readings of a sensor. Eight concurrent queries take 64 MiB.
 const maxUnstoredBytes = 8 << 20
 
-// hashes is the number of parts of which each has hardly more than one sensor.
-const hashes = 1 << 62
+// sensorParts divides a stream into so many parts that two sensors are hardly ever in the
+// same one.
+const sensorParts = 1 << 62
 
 // A search gathers the readings of one sensor from the backlog.
 type search struct {
 	stream, sensor string
 	hash           uint64
-	from, to       int64 // of the readings' times
+	from, to       int64 // times of the readings
 	latest         bool  // find only the newest one
-	most           int   // find only so many of the oldest ones; 0: all
+	limit          int   // find only this many of the oldest ones; 0: all
 	backlog        *Backlog
 
-	held  map[identity]struct{} // readings that were found in memory
-	found []telemetry.Unstored
-	bytes int
+	inMemory map[identity]struct{} // readings that were found in memory
+	found    []telemetry.Unstored
+	bytes    int
 }
 
 // identity identifies a reading.
@@ -106,14 +106,14 @@ func (s *Session) unstored(ctx context.Context, find search) ([]telemetry.Unstor
 }
 
 // run searches memory, then the part of the journal that is not in memory.
-func (s *search) run(ctx context.Context, most uint64) error {
-	part := batch.Part{Stream: s.stream, Number: s.hash % hashes, Of: hashes}
+func (s *search) run(ctx context.Context, maxBytes uint64) error {
+	part := batch.Part{Stream: s.stream, Number: s.hash % sensorParts, Of: sensorParts}
 	end := s.backlog.Journal.End()
-	from, err := s.takeHeld()
+	from, err := s.searchMemory()
 	if err != nil {
 		return err
 	}
-	for record, err := range s.backlog.records(ctx, part, span{from, end, most, s.takeHeld}) {
+	for record, err := range s.backlog.records(ctx, part, span{from, end, maxBytes, s.searchMemory}) {
 		if err == nil {
 			err = s.take(record)
 		}
@@ -124,8 +124,8 @@ func (s *search) run(ctx context.Context, most uint64) error {
 	return nil
 }
 
-// takeHeld adds the readings in memory, and returns where to continue in the journal.
-func (s *search) takeHeld() (from uint64, err error) {
+// searchMemory adds the readings in memory, and returns where to continue in the journal.
+func (s *search) searchMemory() (from uint64, err error) {
 	rows, from := s.backlog.Waiting(s.stream, s.sensor)
 	// Among readings with the same time, the last one is the newest.
 	slices.SortStableFunc(rows, func(a, b batch.Ref) int {
@@ -137,8 +137,8 @@ func (s *search) takeHeld() (from uint64, err error) {
 		}
 		return cmp.Compare(a.Seq(), b.Seq())
 	})
-	if s.held == nil {
-		s.held = make(map[identity]struct{}, len(rows))
+	if s.inMemory == nil {
+		s.inMemory = make(map[identity]struct{}, len(rows))
 	}
 	for _, r := range rows {
 		if err := s.takeRow(r); err != nil {
@@ -146,7 +146,7 @@ func (s *search) takeHeld() (from uint64, err error) {
 		}
 	}
 	for _, r := range rows {
-		s.held[identity{r.Batch.Session, r.Seq()}] = struct{}{}
+		s.inMemory[identity{r.Batch.Session, r.Seq()}] = struct{}{}
 	}
 	return from, nil
 }
@@ -154,18 +154,18 @@ func (s *search) takeHeld() (from uint64, err error) {
 // A span is the part of the journal to search.
 type span struct {
 	from, end uint64 // positions
-	most      uint64 // longest that may be searched, in bytes
-	// again returns where to continue if a part of the span was trimmed meanwhile. That part
-	// is stored, and MongoDB is asked later.
-	again func() (from uint64, err error)
+	maxBytes  uint64 // the maximum length
+	// resume returns where to continue if part of the span was trimmed during the search. The
+	// readings in that part are stored, so the query to MongoDB, which follows, finds them.
+	resume func() (from uint64, err error)
 }
 
 // records yields the records of a part of the journal in a span.
 func (b *Backlog) records(ctx context.Context, part batch.Part, s span) iter.Seq2[*batch.Record, error] {
 	return func(yield func(*batch.Record, error) bool) {
-		if s.end > s.from && s.end-s.from > s.most {
+		if s.end > s.from && s.end-s.from > s.maxBytes {
 			yield(nil, tooLong("%d MiB of the journal are not stored yet, and at most %d MiB are searched for one answer (--query-max-backlog); "+
-				"try again later, or use unstored=off for stored readings only", (s.end-s.from)>>20, s.most>>20))
+				"try again later, or use unstored=off for stored readings only", (s.end-s.from)>>20, s.maxBytes>>20))
 			return
 		}
 		cursor := b.Journal.Follow(s.from, part)
@@ -176,7 +176,7 @@ func (b *Backlog) records(ctx context.Context, part batch.Part, s span) iter.Seq
 			}
 			record, found, err := cursor.Next()
 			if err != nil {
-				if at, failed := s.again(); failed != nil {
+				if at, failed := s.resume(); failed != nil {
 					err = failed
 				} else if at > cursor.Position() {
 					cursor = b.Journal.Follow(at, part)
@@ -196,7 +196,8 @@ func tooLong(format string, args ...any) error {
 	return &telemetry.Error{Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second, Message: fmt.Sprintf(format, args...)}
 }
 
-// unreadable is the answer while the journal cannot be read, as when its folder was removed.
+// unreadable is the error while the journal cannot be read, for example because its folder
+// was removed.
 func unreadable(err error) error {
 	return &telemetry.Error{
 		Kind: telemetry.Unavailable, Code: "journal_unreadable", RetryAfter: 10 * time.Second, Err: fmt.Errorf("search the journal: %w", err),
@@ -204,7 +205,7 @@ func unreadable(err error) error {
 	}
 }
 
-// take keeps the readings of a record that are asked for.
+// take keeps the readings of a record that the query asks for.
 func (s *search) take(record *batch.Record) error {
 	b, in := record.Batch, false
 	for i := range b.SeriesLen() {
@@ -231,7 +232,7 @@ func (s *search) takeRow(r batch.Ref) error {
 	if row.Time < s.from || row.Time >= s.to || s.latest && len(s.found) > 0 && row.Time < s.found[0].Reading.Time.UnixMilli() {
 		return nil
 	}
-	if _, known := s.held[identity{r.Batch.Session, r.Seq()}]; known {
+	if _, known := s.inMemory[identity{r.Batch.Session, r.Seq()}]; known {
 		return nil
 	}
 	granularity := r.Batch.Granularity(s.stream)
@@ -247,35 +248,34 @@ func (s *search) takeRow(r batch.Ref) error {
 	})
 }
 
-// keep adds a reading to those found. If only the newest is wanted, it keeps the last of
-// them.
+// keep adds a reading to those found, or replaces them if only the newest is wanted.
 func (s *search) keep(one telemetry.Unstored) error {
 	if s.latest {
 		s.found = append(s.found[:0], one)
 		return nil
 	}
 	s.found = append(s.found, one)
-	if s.bytes += weight(&one.Reading); s.bytes > maxUnstoredBytes && !s.leaveOldest() {
+	if s.bytes += weight(&one.Reading); s.bytes > maxUnstoredBytes && !s.trimToPage() {
 		return tooLong("more than %d readings of the sensor are not stored yet, which is the maximum for one answer; "+
 			"try again later, use a shorter span, or use unstored=off for stored readings only", len(s.found)-1)
 	}
 	return nil
 }
 
-// leaveOldest drops what certainly comes after the page that is asked for, and
-// reports whether that made room. It keeps half of the room free, so that it is not
-// called for each reading.
-func (s *search) leaveOldest() bool {
-	if s.most == 0 || len(s.found) <= s.most {
+// trimToPage drops readings that cannot be on the page that was asked for, and reports
+// whether at least half of maxUnstoredBytes is free then. With less, it would be called for
+// almost every reading.
+func (s *search) trimToPage() bool {
+	if s.limit == 0 || len(s.found) <= s.limit {
 		return false
 	}
 	slices.SortStableFunc(s.found, func(a, b telemetry.Unstored) int { return a.Reading.Time.Compare(b.Reading.Time) })
-	clear(s.found[s.most:])
-	s.found, s.bytes = s.found[:s.most], 0
+	clear(s.found[s.limit:])
+	s.found, s.bytes = s.found[:s.limit], 0
 	for i := range s.found {
 		s.bytes += weight(&s.found[i].Reading)
 	}
-	s.to = s.found[s.most-1].Reading.Time.UnixMilli() + 1
+	s.to = s.found[s.limit-1].Reading.Time.UnixMilli() + 1
 	return s.bytes <= maxUnstoredBytes/2
 }
 
@@ -292,31 +292,31 @@ func weight(r *telemetry.Reading) int {
 type Listed struct {
 	telemetry.Sensor
 
-	Newest int64 // time of its newest reading, in milliseconds since the epoch; unknown: no reading
+	Newest int64 // time of its newest reading, in milliseconds since the epoch, or unknown
 }
 
+// unknown is the time of the newest reading of a sensor with no known reading.
 const unknown = math.MinInt64
 
-// pending gathers the sensors of a page from the backlog: the first of those asked
-// for in the order of their ids, as many as the page may hold.
+// pending gathers the sensors of a page from the backlog, in the order of their ids.
 type pending struct {
 	ask   telemetry.SensorQuery
 	found map[string]*Listed
-	last  string // ids after it are not in the page; empty: any may be
+	last  string // the greatest id that may be on the page; empty: any may be
 }
 
 func newPending(ask telemetry.SensorQuery) *pending {
 	return &pending{ask: ask, found: make(map[string]*Listed)}
 }
 
-// wants reports whether a sensor may be in the page.
+// wants reports whether a sensor may be on the page.
 func (p *pending) wants(sensor string) bool {
 	return (p.last == "" || sensor <= p.last) && p.ask.Wants(sensor)
 }
 
 // add notes the time of a reading, which may be unknown, and what it says about its sensor.
-// It keeps at most twice the page; an id that was left out stays out, since the page can
-// only end earlier.
+// It keeps at most twice as many sensors as the page has. A sensor that was dropped cannot
+// return, because last only gets smaller.
 func (p *pending) add(sensor string, at int64, about func() telemetry.Sensor) {
 	before := p.found[sensor]
 	if before == nil && !p.wants(sensor) {
@@ -324,7 +324,7 @@ func (p *pending) add(sensor string, at int64, about func() telemetry.Sensor) {
 	}
 	more := about()
 	if len(p.ask.Tags) > 0 && !more.Matches(&p.ask) {
-		return // if another reading matches, both tell
+		return
 	}
 	if before != nil {
 		before.Newest = max(before.Newest, at)
@@ -338,7 +338,7 @@ func (p *pending) add(sensor string, at int64, about func() telemetry.Sensor) {
 	}
 }
 
-// cut drops the sensors after the page.
+// cut drops the sensors that are not on the page.
 func (p *pending) cut() {
 	ids := slices.Sorted(maps.Keys(p.found))
 	for _, id := range ids[p.ask.Limit:] {
@@ -360,8 +360,8 @@ func (p *pending) sorted() []Listed {
 	return out
 }
 
-// pendingSensors returns the sensors of a page that have readings in the backlog; with a
-// catalog only those that it does not have.
+// pendingSensors returns the sensors of a page that have readings in the backlog. With a
+// catalog, it returns only those that the catalog may not have yet.
 func (s *Session) pendingSensors(ctx context.Context, ask telemetry.SensorQuery, catalog Catalog) ([]Listed, error) {
 	b, stream := &s.stored.Backlog, s.stream
 	if b.Journal == nil || s.storedOnly {
@@ -386,11 +386,11 @@ func (s *Session) pendingSensors(ctx context.Context, ask telemetry.SensorQuery,
 	trimmed := func(sensor string, r *batch.Record) bool {
 		return r.Batch.Recovered && b.Journal.Trimmed(stream, sensor, r.Position)
 	}
-	again := func() (at uint64, err error) {
+	resume := func() (at uint64, err error) {
 		at, unread = b.WaitingSensors(stream, visit)
 		return at, nil
 	}
-	for record, err := range b.records(ctx, batch.Part{Stream: stream}, span{from, end, uint64(s.reader.cfg.MaxBacklog), again}) {
+	for record, err := range b.records(ctx, batch.Part{Stream: stream}, span{from, end, uint64(s.reader.cfg.MaxBacklog), resume}) {
 		if err != nil {
 			return nil, err
 		}

@@ -15,27 +15,27 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Sensors are deleted in this order. Readings that were acknowledged before, here and by
-// other daemons, are stored first, or they would be stored after the deletion. Then the
-// sensors leave the catalog, and all daemons forget that they were in it, so that a
-// sensor that sends again enters again. The readings are deleted last:
+// Sensors are deleted in this order. Readings that were acknowledged before, by this daemon
+// and others, are stored first; otherwise they would be stored after the deletion. Then the
+// sensors are removed from the catalog, and all daemons forget that they were in it, so that
+// a sensor that sends again is added again. The readings are deleted last:
 //
-//	store what waits ─▶ remove from the catalog ─▶ forget ─▶ delete readings
+//	store waiting readings ─▶ remove from the catalog ─▶ forget ─▶ delete readings
 
 // delete answers DELETE /v1/sensors/{sensorId}.
-func (q *question) delete(ctx context.Context) error {
+func (q *query) delete(ctx context.Context) error {
 	sensor := q.params.query.Sensor
 	n, _, err := q.deleteSensors(ctx, deleteTarget(q.stream, sensor), sensor)
 	if err != nil {
 		return err
 	}
-	q.reader.cfg.Logger.Info("deleted a sensor", "stream", q.stream, "sensor", sensor, "readings", n, "by", q.by())
+	q.reader.cfg.Logger.Info("deleted a sensor", "stream", q.stream, "sensor", sensor, "readings", n, "by", q.clientName())
 	return q.writeDeleted(`{"deleted":` + strconv.FormatInt(n, 10) + "}\n")
 }
 
-// deleteMany answers DELETE /v1/sensors: it deletes a page of sensors, or with dry-run
-// counts them.
-func (q *question) deleteMany(ctx context.Context) error {
+// deleteMany answers DELETE /v1/sensors: it deletes one page of sensors, or only counts them
+// for a dry run.
+func (q *query) deleteMany(ctx context.Context) error {
 	ask := q.params.list
 	limit := ask.Limit
 	ask.Limit++
@@ -72,7 +72,7 @@ func (q *question) deleteMany(ctx context.Context) error {
 		if n, sensors, err = q.deleteSensors(ctx, deleteManyTarget(q.stream, &ask), ids...); err != nil {
 			return err
 		}
-		q.reader.cfg.Logger.Info("deleted sensors", "stream", q.stream, "prefix", ask.Prefix, "tags", ask.Tags, "sensors", sensors, "readings", n, "by", q.by())
+		q.reader.cfg.Logger.Info("deleted sensors", "stream", q.stream, "prefix", ask.Prefix, "tags", ask.Tags, "sensors", sensors, "readings", n, "by", q.clientName())
 	}
 	return q.writeDeleted(fmt.Sprintf(`{"deleted":%d,"sensors":%d%s}`+"\n", n, sensors, afterJSON(next)))
 }
@@ -84,9 +84,9 @@ func afterJSON(after string) string {
 	return `,"after":` + string(quoted(after))
 }
 
-// hasTags reports whether the sensor's newest reading has the tags that are asked for: a
-// sensor that had them in the past is not deleted.
-func (q *question) hasTags(ctx context.Context, one *Listed) (bool, error) {
+// hasTags reports whether the sensor's newest reading has the requested tags. A sensor that
+// had them only in the past is not deleted.
+func (q *query) hasTags(ctx context.Context, one *Listed) (bool, error) {
 	if len(q.params.list.Tags) == 0 {
 		return true, nil
 	}
@@ -94,12 +94,12 @@ func (q *question) hasTags(ctx context.Context, one *Listed) (bool, error) {
 	return found && telemetry.MatchTags(r.Tags, q.params.list.Tags), err
 }
 
-// deleteAtOnce is how many sensors are deleted at the same time.
-const deleteAtOnce = 4
+// deleteConcurrency is how many sensors are deleted concurrently.
+const deleteConcurrency = 4
 
-// deleteSensors deletes sensors. It returns how many readings there were, -1 if unknown,
-// and how many sensors had any. Target is what to ask other daemons for.
-func (q *question) deleteSensors(ctx context.Context, target string, sensors ...string) (readings, had int64, err error) {
+// deleteSensors deletes sensors. It returns how many readings were deleted, or -1 if that is
+// unknown, and how many sensors had any. target is the request to other daemons.
+func (q *query) deleteSensors(ctx context.Context, target string, sensors ...string) (readings, had int64, err error) {
 	others := q.askOthers(ctx, http.MethodDelete, target)
 	err = q.flush(ctx, sensors)
 	failed := others(func([]byte) error { return nil })
@@ -120,16 +120,16 @@ func (q *question) deleteSensors(ctx context.Context, target string, sensors ...
 		}
 	}
 	var total, deleted atomic.Int64
-	var vague atomic.Bool
+	var uncounted atomic.Bool
 	deleting, ctx := errgroup.WithContext(ctx)
-	deleting.SetLimit(deleteAtOnce)
+	deleting.SetLimit(deleteConcurrency)
 	for _, sensor := range sensors {
 		deleting.Go(func() error {
 			n, err := q.source.Delete(ctx, sensor)
 			if err != nil {
 				return q.deletionFailed(sensor, deleted.Load(), err)
 			}
-			vague.Store(vague.Load() || n < 0)
+			uncounted.Store(uncounted.Load() || n < 0)
 			total.Add(n)
 			if n != 0 {
 				deleted.Add(1)
@@ -139,41 +139,42 @@ func (q *question) deleteSensors(ctx context.Context, target string, sensors ...
 	}
 	if err := deleting.Wait(); err != nil {
 		if catalog != nil {
-			catalog.Rebuild() // it lacks sensors that still have readings
+			catalog.Rebuild() // sensors that still have readings are missing from it
 		}
 		return 0, 0, err
 	}
-	if vague.Load() {
+	if uncounted.Load() {
 		return -1, deleted.Load(), nil
 	}
 	return total.Load(), deleted.Load(), nil
 }
 
-// deletionFailed explains why the deletion of a sensor failed, after that of some others.
-func (q *question) deletionFailed(sensor string, others int64, err error) error {
+// deletionFailed returns the error for the client. others is how many sensors were deleted
+// before.
+func (q *query) deletionFailed(sensor string, others int64, err error) error {
 	var known *telemetry.Error
 	if errors.As(err, &known) && (known.Kind == telemetry.Forbidden || known.Kind == telemetry.Unavailable && others == 0) { // nothing was deleted
 		if known.Kind == telemetry.Forbidden {
-			q.reader.cfg.Logger.Warn("a sensor may not be deleted", "stream", q.stream, "sensor", sensor, "by", q.by(), "err", err)
+			q.reader.cfg.Logger.Warn("a sensor may not be deleted", "stream", q.stream, "sensor", sensor, "by", q.clientName(), "err", err)
 		}
 		return err
 	}
-	q.reader.cfg.Logger.Warn("delete a sensor", "stream", q.stream, "sensor", sensor, "by", q.by(), "err", err)
+	q.reader.cfg.Logger.Warn("delete a sensor", "stream", q.stream, "sensor", sensor, "by", q.clientName(), "err", err)
 	return &telemetry.Error{
 		Kind: telemetry.UnknownOutcome, Code: "outcome_unknown", Err: err,
 		Message: "it is not known whether all readings were deleted; repeat the request, which is harmless",
 	}
 }
 
-func (q *question) writeDeleted(body string) error {
+func (q *query) writeDeleted(body string) error {
 	q.w.Header().Set("Content-Type", typeJSON)
 	_, err := q.w.Write([]byte(body))
 	return err
 }
 
-// flush stores the sensors' readings that were acknowledged before. For several sensors,
-// one flush of all is less work than one of each.
-func (q *question) flush(ctx context.Context, sensors []string) error {
+// flush stores the readings of the sensors that were acknowledged before. For several
+// sensors it flushes the whole queue, which is less work than a flush for each.
+func (q *query) flush(ctx context.Context, sensors []string) error {
 	var err error
 	if len(sensors) == 1 {
 		err = q.stored.FlushSensor(ctx, q.stream, sensors[0])
@@ -189,10 +190,10 @@ func (q *question) flush(ctx context.Context, sensors []string) error {
 	}
 }
 
-// prepareDelete does for another daemon, which is about to delete sensors, what this one
-// has to do: store what waits, and forget that the sensors are in the catalog. Without
-// sensors it forgets all.
-func (q *question) prepareDelete(ctx context.Context, sensors ...string) error {
+// prepareDelete prepares this daemon for the deletion of sensors by another one: it stores
+// waiting readings, and forgets that the sensors are in the catalog. Without arguments it
+// forgets all sensors.
+func (q *query) prepareDelete(ctx context.Context, sensors ...string) error {
 	if err := q.flush(ctx, sensors); err != nil {
 		return err
 	}
@@ -202,7 +203,7 @@ func (q *question) prepareDelete(ctx context.Context, sensors ...string) error {
 	return q.writeDeleted(`{"deleted":0}` + "\n")
 }
 
-// deleteTarget is what to ask other daemons for before a sensor is deleted.
+// deleteTarget is the request to other daemons before a sensor is deleted.
 func deleteTarget(stream, sensor string) string {
 	return root + "/" + url.PathEscape(sensor) + "?" + url.Values{"unstored": {"only"}, "stream": {stream}}.Encode()
 }

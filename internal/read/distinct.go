@@ -8,8 +8,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A distinctSource leaves out readings that are identical to an earlier one. Latest still
-// returns the one that arrived last.
+// A distinctSource omits readings that are identical to an earlier one. Latest still returns
+// the one that arrived last.
 type distinctSource struct{ Source }
 
 // Readings implements Source.

@@ -9,21 +9,21 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// readingsPath is where readings of several sensors are read. Ingest serves POST there.
+// readingsPath is the path of readings of several sensors. Package ingest serves its POST.
 const readingsPath = "/v1/readings"
 
-// maxAtOnce is how many sensors one request may name.
-const maxAtOnce = 100
+// maxManySensors is how many sensors one request may name.
+const maxManySensors = 100
 
-// parseMany reads which sensors' readings are asked for. The cursor ends with the sensor
-// that it belongs to.
+// parseMany parses the parameters of callMany. Its cursor ends with the id of the sensor at
+// which the next page begins.
 func (p *params) parseMany(values url.Values) error {
 	p.sensors = slices.Compact(slices.Sorted(slices.Values(values["sensor"])))
 	switch {
 	case len(p.sensors) == 0:
-		return invalid("parameter sensor is missing; it is the id of a sensor, and may be given up to %d times", maxAtOnce)
-	case len(values["sensor"]) > maxAtOnce:
-		return invalid("parameter sensor is given %d times; at most %d are allowed", len(values["sensor"]), maxAtOnce)
+		return invalid("parameter sensor is missing; it is the id of a sensor, and may be given up to %d times", maxManySensors)
+	case len(values["sensor"]) > maxManySensors:
+		return invalid("parameter sensor is given %d times; at most %d are allowed", len(values["sensor"]), maxManySensors)
 	}
 	for _, id := range p.sensors {
 		if refusal := telemetry.CheckSensor([]byte(id)); refusal != nil {
@@ -41,8 +41,8 @@ func (p *params) parseMany(values url.Values) error {
 	return p.parseReadings(values)
 }
 
-// many answers GET /v1/readings: the readings of one sensor after the other.
-func (q *question) many(ctx context.Context) error {
+// many answers GET /v1/readings with the readings of one sensor after the other.
+func (q *query) many(ctx context.Context) error {
 	for _, sensor := range q.params.sensors {
 		if err := q.who.RequireSensor(sensor); err != nil {
 			return err
@@ -56,7 +56,7 @@ func (q *question) many(ctx context.Context) error {
 		}
 		ask := q.params.query
 		ask.Sensor = sensor
-		own := telemetry.NewBudget(q.budget.Limit()) // each may cost as much as on its own
+		own := telemetry.NewBudget(q.budget.Limit()) // each sensor may cost as much as a single one
 		next, err := q.fill(telemetry.WithBudget(ctx, own), list, ask, after)
 		q.budget.Add(own.Spent())
 		if err != nil {
@@ -77,9 +77,9 @@ type list struct {
 	n, limit int // readings
 }
 
-// fill adds the readings of a sensor behind a cursor, and returns where the next page
-// begins; not set: there are no more.
-func (q *question) fill(ctx context.Context, to *list, ask telemetry.Query, after cursor) (next cursor, err error) {
+// fill adds the readings of a sensor after a cursor. It returns where the next page begins,
+// or an unset cursor if there are no more readings.
+func (q *query) fill(ctx context.Context, to *list, ask telemetry.Query, after cursor) (next cursor, err error) {
 	skip := 0
 	if after.set {
 		if after.ms >= ask.From {
@@ -109,7 +109,7 @@ func (q *question) fill(ctx context.Context, to *list, ask telemetry.Query, afte
 			return cut(to, last, ms), nil
 		}
 		if to.n > 0 && (!last.set || ms != last.ms) {
-			to.hold()
+			to.mark()
 		}
 		last = last.past(ms)
 		if err := to.add(&r); err != nil {

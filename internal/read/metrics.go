@@ -8,14 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Values of the label code that are no status of HTTP.
+// Values of the label code that are not HTTP status codes.
 const (
-	codeCut   = "cut"   // the answer broke off after it had begun
-	codeGone  = "gone"  // the client went away before it had one
-	codeOther = "other" // a status that is not listed; of every API
+	codeCut   = "cut"   // the answer was aborted after it had begun
+	codeGone  = "gone"  // the client disconnected before the end of the answer
+	codeOther = "other" // a status that is not listed
 )
 
-// codes are the values of the label, calls those of the label of that name.
+// The values of the labels code and call.
 var (
 	codes = []string{"200", "400", "403", "404", "415", "500", "503", "504", codeCut, codeGone, codeOther}
 	calls = [...]call{callSensors, callLatest, callReadings, callMany, callSummary, callDelete, callDeleteMany, callWaiting}
@@ -28,14 +28,14 @@ type Calls struct {
 	seconds  *prometheus.HistogramVec
 }
 
-// CallsOpts describes an API: the beginning of its metrics' names, their texts, and the
+// CallsOpts describes an API: the prefix of its metrics' names, their help texts, and the
 // values of their labels.
 type CallsOpts struct {
 	Name, Requests, Seconds string
 	Calls, Codes            []string
 }
 
-// NewCalls registers the metrics, and sets all counters to 0.
+// NewCalls registers the metrics and initializes all counters to 0.
 func NewCalls(registerer prometheus.Registerer, o CallsOpts) *Calls {
 	factory := promauto.With(registerer)
 	c := &Calls{
@@ -56,7 +56,7 @@ func NewCalls(registerer prometheus.Registerer, o CallsOpts) *Calls {
 	return c
 }
 
-// Answered counts a request that began at a time.
+// Answered counts a request that began at begin.
 func (c *Calls) Answered(call, code string, begin time.Time) {
 	if !slices.Contains(c.codes, code) {
 		code = codeOther

@@ -22,7 +22,7 @@ import (
 
 // Others are the other daemons that store streams of this one in the same database. A
 // query asks them for readings that they have not stored yet, on the paths that clients
-// use, with unstored=only. They do not pass such a request on.
+// use, with unstored=only. They do not forward such a request.
 type Others interface {
 	// Ask sends a request, GET or DELETE, for the target to those that store the stream,
 	// with the value of the header Authorization, and returns at once. collect waits for
@@ -35,10 +35,11 @@ type Others interface {
 const (
 	// incompleteHeader names the daemons that could not be asked.
 	incompleteHeader = "Brim-Incomplete"
-	// daemonHeader says which daemon answers unstored=only.
+	// daemonHeader names the daemon in an answer to unstored=only.
 	daemonHeader = "Brim-Daemon"
-	// waitingSlots is the number of such answers for each slot of --max-queries. They
-	// have separate slots, or two daemons that ask each other might deadlock.
+	// waitingSlots is how many slots there are for such answers, for each slot of
+	// --max-queries. They are separate, because two daemons that ask each other could
+	// otherwise deadlock.
 	waitingSlots = 4
 )
 
@@ -51,14 +52,14 @@ func (s *Session) askOthers(ctx context.Context, method, target string) (collect
 	return s.stored.Others.Ask(ctx, method, s.stream, target, s.credentials)
 }
 
-// showMissing says in the answer which daemons could not be asked.
-func (q *question) showMissing() {
+// showMissing names the daemons that could not be asked in a header of the answer.
+func (q *query) showMissing() {
 	if q.w.missing = q.Missing(); len(q.w.missing) > 0 {
 		q.w.Header().Set(incompleteHeader, strings.Join(q.w.missing, ", "))
 	}
 }
 
-// target is what to ask other daemons for; empty: nothing.
+// target is the request to other daemons; empty: none is needed.
 func (s *search) target() string {
 	if s.from >= s.to {
 		return ""
@@ -69,7 +70,7 @@ func (s *search) target() string {
 		query.Set("from", strconv.FormatInt(s.from, 10))
 		query.Set("to", strconv.FormatInt(s.to, 10))
 		// maxUnstoredBytes is reached before this limit.
-		query.Set("limit", strconv.Itoa(min(cmp.Or(s.most, MaxLimit), MaxLimit)))
+		query.Set("limit", strconv.Itoa(min(cmp.Or(s.limit, MaxLimit), MaxLimit)))
 	}
 	return root + "/" + url.PathEscape(s.sensor) + "/" + what + "?" + query.Encode()
 }
@@ -77,11 +78,11 @@ func (s *search) target() string {
 // withOthers returns what was found here and in other daemons.
 func (s *search) withOthers(of *Session, collect func(func([]byte) error) []string) ([]telemetry.Unstored, error) {
 	var tooMuch error
-	known := make(map[identity]struct{}, len(s.found)) // a copied journal has the same readings
+	known := make(map[identity]struct{}, len(s.found)) // a copy of this journal has the same readings
 	for i := range s.found {
 		known[identity{s.found[i].Session, s.found[i].Sequence}] = struct{}{}
 	}
-	of.lack(collect(func(body []byte) error {
+	of.addMissing(collect(func(body []byte) error {
 		waiting, err := s.parse(body)
 		for i := 0; i < len(waiting) && err == nil && tooMuch == nil; i++ {
 			ms, id := waiting[i].Reading.Time.UnixMilli(), identity{waiting[i].Session, waiting[i].Sequence}
@@ -99,7 +100,7 @@ func (s *search) withOthers(of *Session, collect func(func([]byte) error) []stri
 	return s.found, tooMuch
 }
 
-// origin is what an answer to unstored=only adds to each reading.
+// origin has the members that an answer to unstored=only adds to each reading.
 type origin struct {
 	Session     string `json:"session"`
 	Sequence    uint64 `json:"sequence"`
@@ -144,7 +145,7 @@ func (s *search) parse(body []byte) (out []telemetry.Unstored, err error) {
 	return out, nil
 }
 
-// check refuses what a correct daemon never answers.
+// check rejects a reading that a correct daemon would not send.
 func (s *search) check(u *telemetry.Unstored) error {
 	const longest = 24 * time.Hour // window
 	switch {
@@ -181,7 +182,7 @@ func lines(body []byte) iter.Seq2[[]byte, error] {
 	}
 }
 
-// sensorsTarget is what to ask other daemons for a list of sensors.
+// sensorsTarget is the request to other daemons for a list of sensors.
 func sensorsTarget(stream string, ask telemetry.SensorQuery) string {
 	query := url.Values{
 		"unstored": {"only"}, "stream": {stream}, "prefix": {ask.Prefix}, "after": {ask.After}, "limit": {strconv.Itoa(cmp.Or(ask.Limit, MaxSensors))},
@@ -195,7 +196,7 @@ func sensorsTarget(stream string, ask telemetry.SensorQuery) string {
 	return root + "?" + query.Encode()
 }
 
-// sensor returns the sensor of a line, whose newest reading has the time ms.
+// sensor returns the sensor of a line; ms is the time of its newest reading.
 func (l *listedLine) sensor(ms int64) telemetry.Sensor {
 	s := telemetry.Sensor{ID: l.Sensor, Fields: l.Fields, Texts: l.Texts}
 	for _, tags := range append(l.Other, l.Tags) {
@@ -210,7 +211,7 @@ func (l *listedLine) sensor(ms int64) telemetry.Sensor {
 
 // addOthers adds the sensors that have unstored readings in other daemons.
 func (p *pending) addOthers(of *Session, collect func(func([]byte) error) []string) {
-	of.lack(collect(func(body []byte) error {
+	of.addMissing(collect(func(body []byte) error {
 		var seen []func()
 		for line, err := range lines(body) {
 			var one listedLine
@@ -237,8 +238,8 @@ func (p *pending) addOthers(of *Session, collect func(func([]byte) error) []stri
 	}))
 }
 
-// answerWaiting answers unstored=only, which needs no MongoDB.
-func (r *Reader) answerWaiting(q *question) error {
+// answerWaiting answers unstored=only. It does not need MongoDB.
+func (r *Reader) answerWaiting(q *query) error {
 	leave, err := r.waiting.enter(q.r.Context(), access.From(q.r.Context()), slotWait)
 	if err != nil {
 		return err
@@ -246,7 +247,7 @@ func (r *Reader) answerWaiting(q *question) error {
 	defer leave()
 	ctx, cancel := context.WithTimeoutCause(q.r.Context(), r.cfg.Timeout, errTimeout)
 	defer cancel()
-	defer q.w.hurry(r.cfg.Timeout + slowClient)()
+	defer q.w.setDeadline(r.cfg.Timeout + deadlineGrace)()
 	switch q.params.call {
 	case callSensors:
 		return q.finish(q.sensors(ctx))
@@ -259,11 +260,11 @@ func (r *Reader) answerWaiting(q *question) error {
 }
 
 // ownReadings answers …/readings and …/latest with unstored=only.
-func (q *question) ownReadings(ctx context.Context) error {
+func (q *query) ownReadings(ctx context.Context) error {
 	find := q.newestSearch(q.params.query.Sensor)
 	if q.params.call == callReadings {
 		find = q.newSearch(q.params.query)
-		find.most = q.params.query.Limit + 1
+		find.limit = q.params.query.Limit + 1
 	}
 	found, err := q.unstored(ctx, find)
 	if err != nil {

@@ -158,7 +158,7 @@ func TestOthersFindSensorsBehindAPage(t *testing.T) {
 	for pattern, want := range map[string][]string{"w-1990": {"w-1990"}, "w-0007|w-1999": {"w-0007", "w-1999"}, "w-1(5|6)10": {"w-1510", "w-1610"}} {
 		m, err := telemetry.NewMatcher("", telemetry.MatchRegexp, pattern)
 		require.NoError(t, err)
-		ctx, session, err := here.Begin(t.Context(), Ask{})
+		ctx, session, err := here.Begin(t.Context(), SessionConfig{})
 		require.NoError(t, err)
 		var found []string
 		for one, err := range session.Find(ctx, telemetry.SensorQuery{Sensor: []telemetry.Matcher{m}}) {

@@ -1,17 +1,25 @@
 // Package read answers queries for readings, over every kind of storage, including
 // readings that are acknowledged and not stored yet:
 //
-//	GET ─▶ route ─▶ access ─▶ parse ─▶ a slot of --max-queries ─┬─▶ Backlog: what waits in memory, and the rest of the journal
-//	                                                            └─▶ Source: MongoDB, which shows what of that is stored by now
+//	GET ─▶ route ─▶ access ─▶ parse ─▶ a slot of --max-queries ─┬─▶ Backlog: readings that wait in memory or in the journal
+//	                                                            └─▶ Source: MongoDB, which tells which of those are stored by now
 //
 // The backlogs of this daemon and of others are searched before MongoDB is queried. So a
 // reading that leaves a backlog in between is found in MongoDB, and one that is in both is
 // recognized by its session and sequence. Each is returned once.
 //
-// session.go answers callers in this process. request.go reads what a request asks for,
-// serve.go carries it out within its limits, slots.go bounds how many at once, answers.go has the answer to each kind of
-// request, many.go that for several sensors, backlog.go the journal, others.go the other daemons, write.go the output, and
-// table.go that as CSV or Parquet.
+//	session.go   queries by callers in this process
+//	request.go   routing and parameters
+//	serve.go     answering a request within its limits
+//	slots.go     how many queries run concurrently
+//	answers.go   the answer to each kind of request
+//	many.go      readings of several sensors
+//	sensors.go   lists of sensors
+//	delete.go    deletion of sensors
+//	backlog.go   readings that are not stored yet
+//	others.go    other daemons
+//	write.go     output as JSON and NDJSON
+//	table.go     output as CSV and Parquet
 package read
 
 import (
@@ -67,16 +75,17 @@ type Catalog interface {
 	List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error]
 	// Unwritten returns what List knows from this daemon alone, sorted by id.
 	Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor
-	// Complete returns nil if List has all sensors whose readings are stored, or were
-	// read from the journal, and otherwise a *telemetry.Error.
+	// Complete returns nil if List has all sensors with readings that are stored, or were
+	// read from the journal. Otherwise it returns a *telemetry.Error.
 	Complete() error
-	// Overflowed reports whether those read from the journal may be missing.
+	// Overflowed reports whether sensors that were read from the journal may be missing.
 	Overflowed() bool
-	// Forget makes sensors, or all if there are none, enter again with their next reading.
-	// Delete removes sensors.
+	// Forget makes the next reading of the sensors, or of all sensors if none is given, add
+	// them to the catalog again. Delete removes sensors.
 	Forget(sensors ...string)
 	Delete(ctx context.Context, sensors ...string) error
-	// Rebuild makes the catalog incomplete until it was compared with all stored readings.
+	// Rebuild marks the catalog as incomplete until it has been compared with all stored
+	// readings.
 	Rebuild()
 }
 
@@ -89,23 +98,23 @@ type Config struct {
 	Problem func(w http.ResponseWriter, err error)
 
 	Timeout time.Duration // of one answer; 0: 30 s
-	// MaxQueries is how many are answered at once; 0: DefaultQueries. Others wait up to
-	// a second for a slot, and then get 503.
+	// MaxQueries is how many queries are answered concurrently; 0: DefaultQueries. Further
+	// ones wait for a slot for a second, and then get 503.
 	MaxQueries int
 	// MaxBytes is how many bytes of documents one answer may read; 0: 256 MiB. A
 	// reading of ten fields has some 150 bytes: that is a month of a sensor that sends
 	// every second or two, and some two seconds of MongoDB's work.
 	MaxBytes int64
 	// MaxBacklog is how much of the journal is searched for readings that are not
-	// stored yet; 0: 64 MiB. Usually those are of a second or two; after MongoDB was
-	// away they may be gigabytes.
+	// stored yet; 0: 64 MiB. Usually it has a second or two of them; after MongoDB was
+	// unavailable, it may have gigabytes.
 	MaxBacklog int64
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 }
 
-// Stored is where the answers come from, once it is open.
+// Stored is where the answers come from, see Reader.Open.
 type Stored struct {
 	Sources map[string]Source // by stream
 	// Duplicates returns a stream's rule on duplicates. Nil: store.Keep for all.
@@ -113,11 +122,11 @@ type Stored struct {
 	// Catalogs are the streams' catalogs; without one, the sensors are those of the
 	// source, and their tags and fields those of their newest readings.
 	Catalogs map[string]Catalog
-	// Available returns nil while a stream's database answers, or if it has none;
-	// otherwise requests end with 503.
+	// Available returns nil while a stream's database answers, or if it has none. With an
+	// error, requests are answered with 503.
 	Available func(stream string) error
-	// Up returns a context that ends when the database of the stream goes away, to end
-	// its queries. Nil: there is no database.
+	// Up returns a context for queries of the stream, which ends when its database becomes
+	// unavailable. Nil: there is no database.
 	Up      func(stream string) context.Context
 	Backlog Backlog
 	Others  Others // nil: there are none
@@ -132,17 +141,16 @@ type Stored struct {
 type Reader struct {
 	cfg     Config
 	metrics *Calls
-	slots   *slots // of the answers in progress
-	waiting *slots // likewise, of answers to unstored=only
+	slots   *slots // of queries
+	waiting *slots // of answers to unstored=only
 	stored  atomic.Pointer[Stored]
 	spare   atomic.Pointer[[]byte] // a buffer for an answer; nil: none, or in use
 
 	arrivals arrivals
 }
 
-// DefaultQueries is how many queries are answered at once unless Config says
-// otherwise: two for each processor, at least four. More would only slow each other
-// and the writes down, until none is answered in time.
+// DefaultQueries is the default of Config.MaxQueries: two for each CPU, at least four. More
+// queries would only slow down each other and the writes.
 func DefaultQueries() int { return max(4, 2*runtime.GOMAXPROCS(0)) }
 
 // New returns a reader that answers 503 until Open.
@@ -155,7 +163,7 @@ func New(cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// Stream returns the name of a stream; that of an empty name is the default stream's.
+// Stream returns name, or the name of the default stream if it is empty.
 func (r *Reader) Stream(name string) string { return cmp.Or(name, r.cfg.DefaultStream) }
 
 // Arriving reports whether readings were journaled within the last second, as far as calls
@@ -165,7 +173,7 @@ func (r *Reader) Arriving() bool {
 	return stored != nil && stored.Backlog.Journal != nil && r.arrivals.seen(stored.Backlog.Journal.End(), time.Now())
 }
 
-// arrivals is what is known about readings that arrive.
+// arrivals detects whether readings arrive.
 type arrivals struct {
 	mu             sync.Mutex
 	end            uint64 // of the journal

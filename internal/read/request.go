@@ -35,34 +35,34 @@ const (
 	callWaiting call = "waiting" // any call with unstored=only
 )
 
-// An endpoint describes the parameters of a call and how it is answered.
+// An endpoint describes the parameters and the answer of a call.
 type endpoint struct {
 	path    string
 	method  string
 	allowed []string                        // names of its parameters
 	parse   func(*params, url.Values) error // parses its own parameters; nil: it has none
 	lines   bool                            // the answer can be NDJSON
-	answer  func(*question, context.Context) error
+	answer  func(*query, context.Context) error
 }
 
 const (
-	// root is the path that all others begin with, except readingsPath.
+	// root is the prefix of all paths except readingsPath.
 	root     = "/v1/sensors"
 	ofSensor = root + "/{sensorId}"
 )
 
 var endpoints = map[call]endpoint{
-	callSensors:    {root, http.MethodGet, []string{"after", "limit", "prefix", "sensor", "stream", "tag", "unstored"}, (*params).parseList, true, (*question).sensors},
-	callDelete:     {ofSensor, http.MethodDelete, []string{"stream", "unstored"}, nil, false, (*question).delete},
-	callDeleteMany: {root, http.MethodDelete, []string{"after", "dry-run", "limit", "prefix", "stream", "tag", "unstored"}, (*params).parseDelete, false, (*question).deleteMany},
-	callLatest:     {ofSensor + "/latest", http.MethodGet, []string{"stream", "unstored"}, nil, false, (*question).latest},
-	callReadings:   {ofSensor + "/readings", http.MethodGet, []string{"after", "from", "limit", "stream", "to", "unstored"}, (*params).parseReadings, true, (*question).readings},
-	callMany:       {readingsPath, http.MethodGet, []string{"after", "from", "limit", "sensor", "stream", "to", "unstored"}, (*params).parseMany, true, (*question).many},
-	callSummary:    {ofSensor + "/summary", http.MethodGet, []string{"every", "from", "stream", "to", "unstored"}, (*params).parseSummary, true, (*question).summary},
+	callSensors:    {root, http.MethodGet, []string{"after", "limit", "prefix", "sensor", "stream", "tag", "unstored"}, (*params).parseList, true, (*query).sensors},
+	callDelete:     {ofSensor, http.MethodDelete, []string{"stream", "unstored"}, nil, false, (*query).delete},
+	callDeleteMany: {root, http.MethodDelete, []string{"after", "dry-run", "limit", "prefix", "stream", "tag", "unstored"}, (*params).parseDelete, false, (*query).deleteMany},
+	callLatest:     {ofSensor + "/latest", http.MethodGet, []string{"stream", "unstored"}, nil, false, (*query).latest},
+	callReadings:   {ofSensor + "/readings", http.MethodGet, []string{"after", "from", "limit", "stream", "to", "unstored"}, (*params).parseReadings, true, (*query).readings},
+	callMany:       {readingsPath, http.MethodGet, []string{"after", "from", "limit", "sensor", "stream", "to", "unstored"}, (*params).parseMany, true, (*query).many},
+	callSummary:    {ofSensor + "/summary", http.MethodGet, []string{"every", "from", "stream", "to", "unstored"}, (*params).parseSummary, true, (*query).summary},
 }
 
-// parsePath returns what an escaped path asks for, and of which sensor. It does not use
-// an http.ServeMux, which redirects if a sensor id contains "//" or "..".
+// parsePath returns the call and the sensor of an escaped path. It does not use an
+// http.ServeMux, which redirects if a sensor id contains "//" or "..".
 func parsePath(escaped string) (c call, sensor string, ok bool) {
 	switch escaped {
 	case root:
@@ -86,7 +86,7 @@ func Serves(r *http.Request) bool {
 	return p == root || strings.HasPrefix(p, root+"/") || p == readingsPath && (r.Method == http.MethodGet || r.Method == http.MethodHead)
 }
 
-// Paths are the paths that a reader serves, as the description of the API has them.
+// Paths returns the methods of each path that a reader serves, in the notation of OpenAPI.
 func Paths() map[string][]string {
 	paths := make(map[string][]string)
 	for _, e := range endpoints {
@@ -108,11 +108,11 @@ func (r *Reader) Handler() http.Handler {
 	})
 }
 
-// Answers is Handler without access control, for a listener that has its own: the identity,
-// if any, is in the request's context.
-func (r *Reader) Answers() http.Handler { return http.HandlerFunc(r.route) }
+// UnguardedHandler is Handler without access control, for a listener that has its own: the
+// identity, if any, is in the request's context.
+func (r *Reader) UnguardedHandler() http.Handler { return http.HandlerFunc(r.route) }
 
-// route answers a request that is allowed.
+// route answers a request after access control.
 func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	c, sensor, ok := parsePath(req.URL.EscapedPath())
@@ -146,7 +146,7 @@ func (r *Reader) route(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed: ` + allowed + hint + `"}` + "\n"))
 }
 
-// params are what a request asks for.
+// params are the parsed parameters of a request.
 type params struct {
 	call    call
 	stream  string
@@ -160,7 +160,7 @@ type params struct {
 	table   files.Format // CSV or Parquet; empty: neither
 
 	storedOnly  bool // unstored=off
-	waitingOnly bool // unstored=only: another daemon asks, for what this one has not stored yet
+	waitingOnly bool // unstored=only: another daemon asks for readings that this one has not stored yet
 }
 
 // neverEmpty are the parameters that need a value.
@@ -170,7 +170,7 @@ func invalid(format string, args ...any) error {
 	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
 }
 
-// parse reads what a request asks for.
+// parse parses the parameters of a request.
 func parse(c call, sensor string, r *http.Request) (params, error) {
 	p, e := params{call: c, query: telemetry.Query{Sensor: sensor}}, endpoints[c]
 	if sensor != "" {
@@ -230,7 +230,7 @@ func (p *params) parseUnstored(s string) error {
 	return nil
 }
 
-// parseQuery returns the parameters, each of which may be given once.
+// parseQuery returns the parameters. Each may be given once, except tag and sensor.
 func parseQuery(raw string, allowed []string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -330,15 +330,15 @@ func (p *params) parseList(values url.Values) error {
 	if len(p.list.Sensor) > 0 && !p.waitingOnly {
 		return invalid("sensor is only allowed with unstored=only; use prefix to list certain sensors")
 	}
-	most := MaxSensors
+	limit := MaxSensors
 	if p.waitingOnly {
-		most++ // another daemon that lists so many also checks whether there are more
+		limit++ // another daemon asks for one more, to see whether there is another page
 	}
-	p.list.Limit, err = parseLimit(values, DefaultLimit, most)
+	p.list.Limit, err = parseLimit(values, DefaultLimit, limit)
 	return err
 }
 
-// parseDelete reads which sensors to delete. It refuses to delete all.
+// parseDelete parses which sensors to delete. It refuses to delete all.
 func (p *params) parseDelete(values url.Values) error {
 	if err := p.parseList(values); err != nil {
 		return err
@@ -359,8 +359,8 @@ func (p *params) parseDelete(values url.Values) error {
 // maxMatchers bounds the matchers of one parameter.
 const maxMatchers = 32
 
-// parseMatchers reads the values of a parameter. They begin with the name of a tag, unless
-// all match the same thing, which is named.
+// parseMatchers parses the values of a parameter. They begin with the name of a tag, unless
+// named says what all of them match.
 func parseMatchers(values url.Values, parameter, named string) ([]telemetry.Matcher, error) {
 	given := values[parameter]
 	if len(given) > maxMatchers {
@@ -377,20 +377,19 @@ func parseMatchers(values url.Values, parameter, named string) ([]telemetry.Matc
 	return out, nil
 }
 
-func parseLimit(values url.Values, absent, most int) (int, error) {
+func parseLimit(values url.Values, absent, largest int) (int, error) {
 	s := values.Get("limit")
 	if s == "" {
 		return absent, nil
 	}
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > most {
-		return 0, invalid("limit %s is not a number from 1 to %d", telemetry.Quote([]byte(s)), most)
+	if err != nil || n < 1 || n > largest {
+		return 0, invalid("limit %s is not a number from 1 to %d", telemetry.Quote([]byte(s)), largest)
 	}
 	return n, nil
 }
 
-// parseEvery reads the length of a step, like 90s, 5m, 1h or 7d, and returns it
-// in milliseconds.
+// parseEvery parses the length of a step, like 90s, 5m, 1h or 7d, in milliseconds.
 func parseEvery(s string) (int64, error) {
 	wrong := fmt.Errorf("%s is not a duration of whole milliseconds up to 3000000d, written as %s", telemetry.Quote([]byte(s)), config.DurationForms)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
@@ -410,7 +409,7 @@ func parseEvery(s string) (int64, error) {
 // maxTime is the end of the year 9999, in milliseconds since the epoch.
 const maxTime = 253_402_300_800_000
 
-// parseTime reads a time in milliseconds since the epoch.
+// parseTime returns a time in milliseconds since the epoch.
 func parseTime(values url.Values, key string, absent int64) (int64, error) {
 	s := values.Get(key)
 	if s == "" {
@@ -428,8 +427,8 @@ const (
 	typeLines = "application/x-ndjson"
 )
 
-// wantedForm chooses one of the media types that are possible: the first that is
-// accepted, and JSON if it does not matter.
+// wantedForm chooses one of the possible media types: the first one in Accept, or JSON if
+// any is accepted.
 func wantedForm(accept, possible []string) (string, error) {
 	if len(accept) == 0 || len(accept) == 1 && accept[0] == "" {
 		return typeJSON, nil
@@ -453,17 +452,18 @@ func wantedForm(accept, possible []string) (string, error) {
 		telemetry.Quote([]byte(strings.Join(accept, ", "))), strings.Join(possible, ", "))
 }
 
-// cursor says where a page begins: a time, and how many readings of that time were
-// on earlier pages, usually none. Readings of one millisecond have no lasting order:
-// it changes when they are stored, and another daemon adds some in between. So a page
-// ends before a millisecond that it cannot hold, unless that is longer than a page.
+// cursor says where a page begins: a time, and how many readings of that time were on
+// earlier pages, usually none. The order of readings of one millisecond is not stable: it
+// changes when they are stored, and readings of another daemon may come in between. So a
+// page ends before a millisecond whose readings do not all fit, unless they are more than a
+// page.
 type cursor struct {
 	set  bool
 	ms   int64
 	seen int
 }
 
-// past returns the cursor moved over one more reading.
+// past returns the cursor after one more reading.
 func (c cursor) past(ms int64) cursor {
 	if c.set && c.ms == ms {
 		c.seen++
@@ -472,8 +472,8 @@ func (c cursor) past(ms int64) cursor {
 	return cursor{set: true, ms: ms, seen: 1}
 }
 
-// String returns the form that clients pass from page to page, empty if there is no
-// next one.
+// String returns the form that clients pass from page to page; empty if there is no next
+// page.
 func (c cursor) String() string {
 	if !c.set {
 		return ""
@@ -481,13 +481,13 @@ func (c cursor) String() string {
 	return fmt.Sprintf("%d.%d", c.ms, c.seen)
 }
 
-// cut ends a page that has no room for a reading of the time ms, and returns where
-// the next one begins; last points after the readings on this one.
+// cut ends a page on which a reading of the time ms does not fit, and returns where the next
+// one begins. last is the cursor after the readings on this page.
 func cut(p page, last cursor, ms int64) cursor {
 	switch {
 	case ms != last.ms:
 		return cursor{set: true, ms: last.ms + 1}
-	case p.takeBack():
+	case p.rollback():
 		return cursor{set: true, ms: ms}
 	default:
 		return last

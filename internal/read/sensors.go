@@ -14,17 +14,16 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// HasCatalog reports whether the stream's sensors are in a catalog. Otherwise Find knows
-// the tags and fields of their newest readings only.
+// HasCatalog reports whether the stream has a catalog. Otherwise Find returns only the tags
+// and fields of the sensors' newest readings.
 func (s *Session) HasCatalog() bool { return s.stored.Catalogs[s.stream] != nil }
 
-// sensorPage is how many sensors are listed at once: a page is searched for in memory and
-// in the journal, and is then held.
+// sensorPage is how many sensors Find gathers from memory and the journal at a time.
 const sensorPage = 1000
 
-// Find yields the sensors of q that the identity may access, with their tags and fields,
-// in the order of their ids' bytes. Those with no stored reading are among them. A sensor
-// may be among them whose readings have expired.
+// Find yields the sensors of q that the identity may access, with their tags and fields, in
+// the order of their ids' bytes. It includes sensors with no stored reading, and may include
+// sensors whose readings have expired.
 func (s *Session) Find(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
 	return func(yield func(telemetry.Sensor, error) bool) {
 		if !narrow(s.who, &q) {
@@ -65,9 +64,9 @@ func (s *Session) Find(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[t
 	}
 }
 
-// found yields a page of sensors with their tags and fields, perhaps more than its limit.
-// The newest reading is known only of those that have none stored. The journal is searched
-// before MongoDB is queried, as for readings: what leaves it in between is stored.
+// found yields a page of sensors with their tags and fields, perhaps more than the limit.
+// With a catalog, Listed.Newest may be unknown. The journal is searched before MongoDB is queried, as for readings: what is
+// trimmed from it in between is stored.
 func (s *Session) found(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
 		catalog := s.stored.Catalogs[s.stream]
@@ -91,7 +90,7 @@ func (s *Session) found(ctx context.Context, ask telemetry.SensorQuery) iter.Seq
 	}
 }
 
-// describe adds what the newest reading of a sensor tells, which is more than its tags.
+// describe adds the tags and fields of a sensor's newest reading.
 func (s *Session) describe(ctx context.Context, one *telemetry.Sensor) error {
 	r, found, err := s.latest(ctx, one.ID)
 	if err == nil && found {
@@ -138,7 +137,7 @@ func (s *Session) described(ctx context.Context, ask telemetry.SensorQuery) iter
 	}
 }
 
-// sensorOf returns what a reading says about its sensor.
+// sensorOf returns the sensor of a reading, with its tags and fields.
 func sensorOf(r *telemetry.Reading) telemetry.Sensor {
 	ms := r.Time.UnixMilli()
 	s := telemetry.Sensor{ID: r.Sensor, Sets: []telemetry.TagSet{{Tags: r.Tags, From: ms, To: ms + 1}}}
@@ -187,8 +186,8 @@ func (s *Session) seen(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2
 	}
 }
 
-// waitingSensors yields what another daemon asks for: the sensors of which readings wait in
-// this one, and those that only this one knows.
+// waitingSensors answers another daemon: it yields the sensors with readings that wait in
+// this daemon, and those that only this daemon knows.
 func (s *Session) waitingSensors(ctx context.Context, ask telemetry.SensorQuery, catalog Catalog) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
 		var unwritten []telemetry.Sensor
@@ -223,16 +222,16 @@ func (s *Session) waitingNewest(sensor string) (int64, bool) {
 }
 
 const (
-	newestTogether = 256 // sensors
-	newestAtOnce   = 4   // queries
+	newestBatch       = 256 // sensors
+	newestConcurrency = 4   // queries
 )
 
-// withNewest yields what found does with the times of the newest readings, and leaves out
-// sensors that have none.
+// withNewest yields the sensors of found with the times of their newest readings. It omits
+// sensors without readings.
 func (s *Session) withNewest(ctx context.Context, ask telemetry.SensorQuery) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
-		page := make([]Listed, 0, max(1, min(ask.Limit, newestTogether)))
-		give := func() bool {
+		page := make([]Listed, 0, max(1, min(ask.Limit, newestBatch)))
+		flush := func() bool {
 			if err := s.addNewest(ctx, page); err != nil {
 				yield(Listed{}, err)
 				return false
@@ -250,18 +249,18 @@ func (s *Session) withNewest(ctx context.Context, ask telemetry.SensorQuery) ite
 				yield(Listed{}, err)
 				return
 			}
-			if page = append(page, one); len(page) == cap(page) && !give() {
+			if page = append(page, one); len(page) == cap(page) && !flush() {
 				return
 			}
 		}
-		give()
+		flush()
 	}
 }
 
-// addNewest adds the times of the newest readings, in memory and then in MongoDB.
+// addNewest adds the times of the newest readings in memory and in MongoDB.
 func (s *Session) addNewest(ctx context.Context, page []Listed) error {
 	asking, ctx := errgroup.WithContext(ctx)
-	asking.SetLimit(newestAtOnce)
+	asking.SetLimit(newestConcurrency)
 	for i := range page {
 		one := &page[i]
 		if at, found := s.waitingNewest(one.ID); found {
@@ -278,7 +277,7 @@ func (s *Session) addNewest(ctx context.Context, page []Listed) error {
 	return asking.Wait()
 }
 
-// withPending merges two lists of sensors that are in the order of their ids.
+// withPending merges two lists of sensors in the order of their ids.
 func withPending(stored iter.Seq2[Listed, error], pending []Listed) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
 		for s, err := range stored {
@@ -309,8 +308,8 @@ func withPending(stored iter.Seq2[Listed, error], pending []Listed) iter.Seq2[Li
 	}
 }
 
-// narrow restricts the query to the sensors of the identity; false if none of those
-// asked for belong to it.
+// narrow restricts the query to sensors that the identity may access. It returns false if
+// there are none.
 func narrow(id *access.Identity, ask *telemetry.SensorQuery) bool {
 	own := id.Prefix()
 	switch {
@@ -327,7 +326,7 @@ func narrow(id *access.Identity, ask *telemetry.SensorQuery) bool {
 const MaxSensors = 10_000
 
 // sensors answers GET /v1/sensors.
-func (q *question) sensors(ctx context.Context) error {
+func (q *query) sensors(ctx context.Context) error {
 	ask := q.params.list
 	limit := ask.Limit
 	ask.Limit++
@@ -362,8 +361,8 @@ func (q *question) sensors(ctx context.Context) error {
 	return out.end(next)
 }
 
-// listedLine is a sensor as it is listed, to clients and to other daemons. Those of earlier
-// releases tell no tags and fields.
+// listedLine is a sensor in an answer to a client or another daemon. Daemons of earlier
+// releases send no tags and fields.
 type listedLine struct {
 	Sensor string              `json:"sensorId"`
 	Newest string              `json:"newest"`
@@ -373,7 +372,7 @@ type listedLine struct {
 	Texts  []string            `json:"textFields,omitempty"`
 }
 
-// line returns the sensor as it is listed.
+// line returns the sensor as it is in an answer.
 func (l *Listed) line() listedLine {
 	out := listedLine{Sensor: l.ID, Newest: telemetry.FormatMillis(l.Newest), Fields: l.Fields, Texts: l.Texts}
 	for i, set := range l.Sets {

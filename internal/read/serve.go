@@ -14,8 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A question is one request that is being answered.
-type question struct {
+// A query is one request that is being answered: to read, or to delete.
+type query struct {
 	*Session
 
 	params params
@@ -26,15 +26,15 @@ type question struct {
 // errTimeout is the cause of a context that ended because an answer took too long.
 var errTimeout = errors.New("the answer took too long")
 
-// errAway is the cause of a context that ended because the stream's database went
-// away.
-var errAway = errors.New("the stream's database went away")
+// errDatabaseDown is the cause of a context that ended because the stream's database
+// became unavailable.
+var errDatabaseDown = errors.New("the stream's database became unavailable")
 
-// errGone says that the client stopped reading the answer.
-var errGone = errors.New("the client stopped reading the answer")
+// errClientGone says that the client stopped reading the answer.
+var errClientGone = errors.New("the client stopped reading the answer")
 
-// errCut says that an answer was aborted after it had begun; its last line says why.
-var errCut = errors.New("the answer was aborted")
+// errAborted says that an answer was aborted after it had begun; its last line says why.
+var errAborted = errors.New("the answer was aborted")
 
 // serve answers a request, and counts the outcome.
 func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor string) {
@@ -47,11 +47,11 @@ func (r *Reader) serve(w http.ResponseWriter, req *http.Request, c call, sensor 
 	switch {
 	case err == nil:
 		r.metrics.Answered(string(c), strconv.Itoa(a.status()), begin)
-	case errors.Is(err, errCut):
+	case errors.Is(err, errAborted):
 		r.metrics.Answered(string(c), codeCut, begin)
 		// Without a last chunk the client's HTTP library reports that the answer is incomplete.
 		panic(http.ErrAbortHandler) //nolint:forbidigo // how net/http aborts a connection
-	case req.Context().Err() != nil, errors.Is(err, errGone):
+	case req.Context().Err() != nil, errors.Is(err, errClientGone):
 		r.metrics.Answered(string(c), codeGone, begin)
 	default:
 		r.cfg.Problem(a, err)
@@ -69,7 +69,8 @@ func (r *Reader) opened() (*Stored, error) {
 	return nil, e
 }
 
-// answer answers, or returns an error and has written nothing.
+// answer answers a request. If it returns an error, nothing was written, unless the answer
+// was aborted or the client is gone.
 func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) error {
 	stored, err := r.opened()
 	if err != nil {
@@ -79,7 +80,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	if w.waiting = p.waitingOnly; w.waiting {
 		w.Header().Set(daemonHeader, r.cfg.Daemon)
 	}
-	q := &question{params: p, w: w, r: req, Session: &Session{
+	q := &query{params: p, w: w, r: req, Session: &Session{
 		reader: r, stored: stored, who: access.From(req.Context()),
 		credentials: req.Header.Get("Authorization"), storedOnly: p.storedOnly, waitingOnly: p.waitingOnly,
 	}}
@@ -103,7 +104,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	}
 	defer q.End()
 	q.asking.Add(1)
-	defer w.hurry(r.cfg.Timeout + slowClient)()
+	defer w.setDeadline(r.cfg.Timeout + deadlineGrace)()
 	err = endpoints[c].answer(q, ctx)
 	if err != nil {
 		err = q.explain(ctx, err)
@@ -115,16 +116,16 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	return q.finish(err)
 }
 
-// finish breaks an answer off that has begun and failed, unless the client is gone.
-func (q *question) finish(err error) error {
-	if err == nil || !q.w.begun || q.r.Context().Err() != nil || errors.Is(err, errGone) {
+// finish aborts an answer that failed after it had begun, unless the client is gone.
+func (q *query) finish(err error) error {
+	if err == nil || !q.w.begun || q.r.Context().Err() != nil || errors.Is(err, errClientGone) {
 		return err
 	}
-	q.reader.breakOff(q.w, err)
-	return errCut
+	q.reader.abort(q.w, err)
+	return errAborted
 }
 
-// sourceOf returns a stream to query; an empty name is the default's.
+// sourceOf returns the name and the source of a stream; an empty name is the default's.
 func (r *Reader) sourceOf(stored *Stored, stream string) (string, Source, error) {
 	stream = cmp.Or(stream, r.cfg.DefaultStream)
 	source := stored.Sources[stream]
@@ -142,14 +143,14 @@ func (r *Reader) sourceOf(stored *Stored, stream string) (string, Source, error)
 	return stream, source, nil
 }
 
-// explain turns an error of a source, or of the context, into what the client should know.
+// explain turns an error of a source, or of the context, into one for the client.
 func (s *Session) explain(ctx context.Context, err error) error {
 	var known *telemetry.Error
 	if errors.As(err, &known) {
 		return err
 	}
 	if cause := s.stored.Available(s.stream); cause != nil {
-		return away(errors.Join(cause, err))
+		return unavailable(errors.Join(cause, err))
 	}
 	timeout, nothing := s.reader.cfg.Timeout, s.asking.Load() > 0 && s.budget.Spent() == 0 // MongoDB sent no document
 	switch {
@@ -166,8 +167,8 @@ func (s *Session) explain(ctx context.Context, err error) error {
 			Message: fmt.Sprintf("the answer took longer than %v (--query-timeout), since MongoDB or this machine is busy; "+
 				"ask again later, or %s", timeout, askForLess),
 		}
-	case store.Away(err), errors.Is(context.Cause(ctx), errAway):
-		return away(err)
+	case store.Away(err), errors.Is(context.Cause(ctx), errDatabaseDown):
+		return unavailable(err)
 	case store.Transient(err):
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "query_interrupted", RetryAfter: time.Second, Err: err,
@@ -179,7 +180,7 @@ func (s *Session) explain(ctx context.Context, err error) error {
 
 const askForLess = "ask for less at once: a narrower span with from and to, a smaller limit with after from page to page, or a shorter span of a summary"
 
-func away(err error) error {
+func unavailable(err error) error {
 	return &telemetry.Error{
 		Kind: telemetry.Unavailable, Code: "mongodb_away", Message: "MongoDB does not answer; nothing can be read until it is back",
 		RetryAfter: time.Second, Err: err,

@@ -13,22 +13,21 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An Ask says what a Session reads, and for whom.
-type Ask struct {
+// A SessionConfig says what a Session reads, and for whom.
+type SessionConfig struct {
 	Stream string // empty: the default stream
-	// Credentials are the client's, the value of its header Authorization. Other
-	// daemons get them.
+	// Credentials is the value of the client's header Authorization, which is sent to
+	// other daemons.
 	Credentials string
 	StoredOnly  bool // leave out what is not stored yet
 	// Wait is how long to wait for a slot; 0: a second.
 	Wait time.Duration
 }
 
-// A Session reads a stream for one answer, as the requests over HTTP do: readings that
-// are acknowledged and not stored yet are included, and only sensors that the identity
-// of the context may access can be read. It holds a slot of --max-queries and has one
-// budget of bytes, however much it is asked for. Its methods may be called by several
-// goroutines.
+// A Session reads a stream for one answer, as requests over HTTP do: readings that are
+// acknowledged and not stored yet are included, and only sensors that the identity of the
+// context may access can be read. All its queries together use one slot of --max-queries
+// and one budget of bytes. Its methods may be called by several goroutines.
 type Session struct {
 	reader *Reader
 	stored *Stored
@@ -48,49 +47,49 @@ type Session struct {
 	missing []string
 }
 
-// Begin begins a session. It ends by itself after Config.Timeout, or when the stream's
-// database goes away, and so does the context that it returns, which is to be used for
-// all its methods. The caller calls End.
+// Begin begins a session, and returns the context for all its methods. The context ends
+// after Config.Timeout, or when the stream's database becomes unavailable. The caller calls
+// End.
 //
 // Errors are *telemetry.Error: NotFound for an unknown stream, Unavailable if there is
-// no free slot, if the database is away or if the daemon is starting.
-func (r *Reader) Begin(ctx context.Context, ask Ask) (context.Context, *Session, error) {
+// no free slot, if the database is unavailable or if the daemon is starting.
+func (r *Reader) Begin(ctx context.Context, cfg SessionConfig) (context.Context, *Session, error) {
 	stored, err := r.opened()
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &Session{reader: r, stored: stored, stream: ask.Stream, who: access.From(ctx), credentials: ask.Credentials, storedOnly: ask.StoredOnly}
-	if s.stream, s.source, err = r.sourceOf(stored, ask.Stream); err != nil {
+	s := &Session{reader: r, stored: stored, stream: cfg.Stream, who: access.From(ctx), credentials: cfg.Credentials, storedOnly: cfg.StoredOnly}
+	if s.stream, s.source, err = r.sourceOf(stored, cfg.Stream); err != nil {
 		return nil, nil, err
 	}
-	if ctx, err = s.enter(ctx, cmp.Or(ask.Wait, slotWait)); err != nil {
+	if ctx, err = s.enter(ctx, cmp.Or(cfg.Wait, slotWait)); err != nil {
 		return nil, nil, err
 	}
 	return ctx, s, nil
 }
 
-// enter takes a slot, and begins the time and the budget of the session.
+// enter takes a slot, and starts the timeout and the budget of the session.
 func (s *Session) enter(ctx context.Context, wait time.Duration) (context.Context, error) {
 	r := s.reader
 	if err := s.stored.Available(s.stream); err != nil {
-		return nil, away(err)
+		return nil, unavailable(err)
 	}
-	present, goAway := context.WithCancelCause(ctx)
-	s.end = append(s.end, func() { goAway(nil) })
+	up, goDown := context.WithCancelCause(ctx)
+	s.end = append(s.end, func() { goDown(nil) })
 	if s.stored.Up != nil {
-		stop := context.AfterFunc(s.stored.Up(s.stream), func() { goAway(errAway) })
+		stop := context.AfterFunc(s.stored.Up(s.stream), func() { goDown(errDatabaseDown) })
 		s.end = append(s.end, func() { stop() })
 	}
-	leave, err := r.slots.enter(present, s.who, wait)
+	leave, err := r.slots.enter(up, s.who, wait)
 	if err != nil {
 		s.End()
 		if cause := s.stored.Available(s.stream); cause != nil {
-			err = away(cause)
+			err = unavailable(cause)
 		}
 		return nil, err
 	}
 	s.end = append(s.end, leave)
-	limited, cancel := context.WithTimeoutCause(present, r.cfg.Timeout, errTimeout)
+	limited, cancel := context.WithTimeoutCause(up, r.cfg.Timeout, errTimeout)
 	s.end = append(s.end, cancel)
 	s.budget = telemetry.NewBudget(r.cfg.MaxBytes)
 	return telemetry.WithBudget(limited, s.budget), nil
@@ -104,20 +103,21 @@ func (s *Session) End() {
 	s.end = nil
 }
 
-// Apart returns a session for the same client that holds no slot and has a budget of its
-// own, and its context. It lasts as long as that, which has no other end than ctx.
-func (s *Session) Apart(ctx context.Context) (context.Context, *Session) {
-	apart := &Session{
+// Detached returns a session for the same client without a slot and with a budget of its own,
+// and its context. Neither Config.Timeout nor the state of the database ends that context.
+func (s *Session) Detached(ctx context.Context) (context.Context, *Session) {
+	detached := &Session{
 		reader: s.reader, stored: s.stored, stream: s.stream, source: s.source, who: s.who,
 		credentials: s.credentials, storedOnly: s.storedOnly, budget: telemetry.NewBudget(s.reader.cfg.MaxBytes),
 	}
-	return telemetry.WithBudget(ctx, apart.budget), apart
+	return telemetry.WithBudget(ctx, detached.budget), detached
 }
 
-// TakeOver charges the session for its share, from 0 to 1, of what another one has read, and
-// notes what the other session lacks. It returns the error of a budget that is exceeded.
-func (s *Session) TakeOver(from *Session, share float64) error {
-	s.lack(from.Missing())
+// Charge charges the session for its share, from 0 to 1, of what another session has read,
+// and adds the other session's missing daemons. It returns an error if the budget is
+// exceeded.
+func (s *Session) Charge(from *Session, share float64) error {
+	s.addMissing(from.Missing())
 	s.asking.Add(from.asking.Load())
 	return telemetry.Spend(telemetry.WithBudget(context.Background(), s.budget), int(share*float64(from.budget.Spent())))
 }
@@ -125,19 +125,19 @@ func (s *Session) TakeOver(from *Session, share float64) error {
 // Stream is the name of the stream that is read.
 func (s *Session) Stream() string { return s.stream }
 
-// Explain returns what the client should know about the end of a context of the session.
+// Explain returns the error for the client after a context of the session has ended.
 func (s *Session) Explain(ctx context.Context) error { return s.explain(ctx, ctx.Err()) }
 
-// Missing returns the addresses of the daemons that did not say what they have not
-// stored yet. Their stored readings are included.
+// Missing returns the addresses of the daemons that could not be asked for their unstored
+// readings. Their stored readings are included.
 func (s *Session) Missing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.missing)
 }
 
-// lack notes which daemons could not be asked.
-func (s *Session) lack(daemons []string) {
+// addMissing notes which daemons could not be asked.
+func (s *Session) addMissing(daemons []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range daemons {
@@ -179,7 +179,7 @@ func (s *Session) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Se
 	}
 }
 
-// passOn yields what a source has, with explained errors.
+// passOn yields the items of a source, and passes errors through explain.
 func passOn[T any](s *Session, ctx context.Context, from iter.Seq2[T, error], yield func(T, error) bool) { //nolint:revive // the session is like a receiver
 	s.asking.Add(1)
 	for item, err := range from {
@@ -200,9 +200,9 @@ func (s *Session) waiting(ctx context.Context, q telemetry.Query) ([]telemetry.U
 		return nil, err
 	}
 	find := s.newSearch(q)
-	// The oldest readings of a backlog may all be repeats, so that the page needs later ones.
+	// The oldest readings of a backlog may all be duplicates, so the page may need later ones.
 	if !dropsReadings(s.source) {
-		find.most = q.Limit
+		find.limit = q.Limit
 	}
 	return s.unstored(ctx, find)
 }

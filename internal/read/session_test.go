@@ -21,7 +21,7 @@ func TestSessionsReadStoredAndWaitingReadings(t *testing.T) {
 	j := openJournal(t)
 	journaled(t, j, readingsOf("readings", 1, "b", "c"))
 	r := newReader(t, fakeSource{readings: []telemetry.Reading{reading("a", 0, 7), reading("b", 0, 8)}}, func(_ *Config, s *Stored) { s.Backlog = backlogOf(j, new(atomic.Uint64)) })
-	ctx, s, err := r.Begin(t.Context(), Ask{})
+	ctx, s, err := r.Begin(t.Context(), SessionConfig{})
 	require.NoError(t, err)
 	defer s.End()
 	assert.Equal(t, "readings", s.Stream())
@@ -57,7 +57,7 @@ func TestSessionsListAllSensorsInPages(t *testing.T) {
 		all = append(all, reading(fmt.Sprintf("s-%05d", i), time.Duration(i)*time.Millisecond, 1))
 	}
 	r := newReader(t, fakeSource{readings: all})
-	ctx, s, err := r.Begin(t.Context(), Ask{})
+	ctx, s, err := r.Begin(t.Context(), SessionConfig{})
 	require.NoError(t, err)
 	defer s.End()
 	for limit, want := range map[int]int{0: len(all), 3: 3, sensorPage + 1: sensorPage + 1} {
@@ -78,7 +78,7 @@ func TestSessionsApplyLimitsAndAccess(t *testing.T) {
 	guard, token := guardFor(t, "read", "a-")
 	who, err := guard.Identify(access.Credentials{Secret: token})
 	require.NoError(t, err)
-	ctx, s, err := r.Begin(access.With(t.Context(), who), Ask{})
+	ctx, s, err := r.Begin(access.With(t.Context(), who), SessionConfig{})
 	require.NoError(t, err)
 
 	for one, err := range s.Find(ctx, telemetry.SensorQuery{}) {
@@ -91,12 +91,12 @@ func TestSessionsApplyLimitsAndAccess(t *testing.T) {
 	for _, err := range s.Readings(ctx, telemetry.Query{Sensor: "a-1", To: maxTime}) {
 		assert.ErrorContains(t, err, telemetry.CodeTooCostly)
 	}
-	_, _, err = r.Begin(t.Context(), Ask{})
+	_, _, err = r.Begin(t.Context(), SessionConfig{})
 	require.ErrorContains(t, err, "queries_too_many")
 	s.End()
 	require.Error(t, ctx.Err())
 	assert.Zero(t, r.slots.used())
-	_, _, err = r.Begin(t.Context(), Ask{Stream: "other"})
+	_, _, err = r.Begin(t.Context(), SessionConfig{Stream: "other"})
 	assert.Equal(t, telemetry.NotFound, telemetry.KindOf(err))
 }
 
@@ -105,7 +105,7 @@ func TestASessionThatAskedNothingDoesNotBlameMongoDB(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newReader(t, fakeSource{asked: func(ctx context.Context) { <-ctx.Done() }})
-		ctx, s, err := r.Begin(t.Context(), Ask{})
+		ctx, s, err := r.Begin(t.Context(), SessionConfig{})
 		require.NoError(t, err)
 		defer s.End()
 		<-ctx.Done()

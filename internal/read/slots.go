@@ -11,12 +11,12 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// slots are those of --max-queries. One identity has at most half of them, so that
-// it cannot block all other readers. Unauthenticated clients have no such limit: a
-// dashboard and a proxy have one address.
+// slots are the slots of --max-queries. One identity has at most half of them, so that it
+// cannot block all others. Unauthenticated clients have no such limit, because all clients
+// behind a proxy or a dashboard have one address.
 //
-// Waiters get slots in the order of their deadlines. Of two that wait equally long the
-// earlier one goes first; one that waits a second usually goes before one that waits longer.
+// Waiters get slots in the order of their deadlines, and those with equal deadlines in the
+// order of their arrival.
 type slots struct {
 	all, half int
 
@@ -33,8 +33,8 @@ type waiter struct {
 	has   chan struct{} // closed when it has a slot
 }
 
-// slotWait is how long a request waits for a slot: a dashboard asks for everything
-// it shows at once, and most answers take less. At most waitersPerSlot wait for each.
+// slotWait is how long a request waits for a slot: a dashboard sends all its queries at
+// once, and most answers take less time. At most waitersPerSlot requests wait for each slot.
 const (
 	slotWait       = time.Second
 	waitersPerSlot = 16
@@ -44,14 +44,14 @@ func newSlots(all int) *slots {
 	return &slots{all: all, half: (all + 1) / 2, of: make(map[string]int)}
 }
 
-// used is how many are taken.
+// used returns how many slots are taken.
 func (p *slots) used() float64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return float64(p.taken)
 }
 
-// enter takes one of the slots for an identity, and waits a while for one.
+// enter takes a slot for an identity, and waits for one if necessary.
 func (p *slots) enter(ctx context.Context, who *access.Identity, wait time.Duration) (leave func(), err error) {
 	w := &waiter{name: who.Name, until: time.Now().Add(wait), has: make(chan struct{})}
 	leave = func() { p.leave(w.name) }
@@ -90,7 +90,7 @@ func (p *slots) enter(ctx context.Context, who *access.Identity, wait time.Durat
 	return leave, nil // it got one at the last moment
 }
 
-// refusal says why there is no slot for an identity, nil if there is one; p is locked.
+// refusal returns why there is no slot for an identity; nil: there is one. p is locked.
 func (p *slots) refusal(name string) error {
 	switch {
 	case p.taken == p.all:
@@ -108,7 +108,7 @@ func (p *slots) take(name string) {
 	}
 }
 
-// leave gives a slot back, and those that are free to who waits.
+// leave returns a slot, and gives free slots to waiters.
 func (p *slots) leave(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

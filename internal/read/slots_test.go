@@ -131,7 +131,7 @@ func TestClientThatReadsNothingLosesItsSlot(t *testing.T) {
 			r := newReader(t, fakeSource{readings: many()})
 			began := time.Now()
 			askAs(r, &stuckClient{ResponseRecorder: httptest.NewRecorder()}, "", accept)
-			assert.Equal(t, unreadClient, time.Since(began), "and not after --query-timeout")
+			assert.Equal(t, pieceTimeout, time.Since(began), "and not after --query-timeout")
 			assert.Zero(t, r.slots.used())
 		})
 	}
@@ -158,7 +158,7 @@ func TestSlowClientGetsTheWholeAnswerInTime(t *testing.T) {
 		began := time.Now()
 		askAs(r, c, "", asJSON)
 		assert.Greater(t, time.Since(began), 5*time.Second, "it took more pieces than one")
-		assert.Equal(t, unreadClient, c.longest)
+		assert.Equal(t, pieceTimeout, c.longest)
 		assert.True(t, c.until.IsZero(), "the connection's next answer has its own time")
 	})
 }

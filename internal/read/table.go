@@ -8,16 +8,16 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A page is a list of readings in the form that the client wants: a writer, or a table.
+// A page is a list of readings in the format that the client wants: a writer, or a table.
 type page interface {
 	add(r *telemetry.Reading) error
-	full() bool             // the rest should come with the next page
-	hold()                  // what comes from here on may be taken back
-	takeBack() bool         // takes it back, and reports whether it could
-	end(after string) error // of which the next page begins, empty if there is none
+	full() bool             // the rest should be on the next page
+	mark()                  // sets where rollback returns to
+	rollback() bool         // removes what was added since mark, and reports whether it could
+	end(after string) error // after is the cursor of the next page; empty: there is none
 }
 
-func (q *question) newPage() page {
+func (q *query) newPage() page {
 	if q.params.table != "" {
 		return &table{answer: q.w, format: q.params.table}
 	}
@@ -31,15 +31,15 @@ func (o *writer) add(r *telemetry.Reading) error {
 	return o.flush()
 }
 
-// A table is a page as CSV or Parquet. Its columns are known when it has all readings,
-// so that they are kept until then, up to as many bytes as those of a page of JSON.
+// A table is a page as CSV or Parquet. Its columns are known only when it has all readings,
+// so the readings are kept in memory until then, up to maxPageBytes.
 type table struct {
 	answer  *answer
 	format  files.Format
 	columns files.Columns
 	rows    []telemetry.Reading
 	bytes   int
-	held    int // rows before those that may be taken back
+	marked  int // rows at mark
 }
 
 func (t *table) add(r *telemetry.Reading) error {
@@ -50,13 +50,13 @@ func (t *table) add(r *telemetry.Reading) error {
 
 func (t *table) full() bool { return t.bytes > maxPageBytes }
 
-func (t *table) hold() { t.held = len(t.rows) }
+func (t *table) mark() { t.marked = len(t.rows) }
 
-func (t *table) takeBack() bool {
-	if t.held == 0 {
+func (t *table) rollback() bool {
+	if t.marked == 0 {
 		return false // the page would be empty
 	}
-	t.rows = t.rows[:t.held]
+	t.rows = t.rows[:t.marked]
 	return true
 }
 

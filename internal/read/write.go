@@ -14,16 +14,16 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An answer is a ResponseWriter that knows how far it is.
+// An answer is a ResponseWriter that records its state.
 type answer struct {
 	http.ResponseWriter
 
-	head    bool     // nothing but the head is sent
-	waiting bool     // the answer is to unstored=only
-	missing []string // daemons that could not be asked; only their stored readings are included
-	code    int
-	begun   bool      // the head is written
-	until   time.Time // by when all must be written; zero: whenever
+	head     bool     // of a HEAD request: no body is sent
+	waiting  bool     // the answer is to unstored=only
+	missing  []string // daemons that could not be asked; only their stored readings are included
+	code     int
+	begun    bool      // the header was written
+	deadline time.Time // for the whole answer; zero: none
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -35,11 +35,11 @@ func (a *answer) WriteHeader(code int) {
 // Write implements http.ResponseWriter.
 func (a *answer) Write(b []byte) (int, error) {
 	a.begun = true
-	defer a.press()()
-	for n := 0; ; a.press() {
+	defer a.startPiece()()
+	for n := 0; ; a.startPiece() {
 		m, err := a.ResponseWriter.Write(b[n:min(len(b), n+nextPiece)])
 		if n += m; err != nil {
-			return n, errors.Join(errGone, err)
+			return n, errors.Join(errClientGone, err)
 		}
 		if n == len(b) {
 			return n, nil
@@ -47,35 +47,35 @@ func (a *answer) Write(b []byte) (int, error) {
 	}
 }
 
-// A client that does not read loses its slot: when it takes nothing of an answer for
-// a while, and when it is not done soon after the answer's timeout.
+// A client that reads slowly loses its slot: when it does not read a piece in time, and
+// when it has not read the answer soon after the query's timeout.
 const (
-	unreadClient = 5 * time.Second // for a piece
-	slowClient   = 5 * time.Second // beyond the timeout
+	pieceTimeout  = 5 * time.Second // for a piece
+	deadlineGrace = 5 * time.Second // beyond the timeout
 )
 
-// hurry sets the time within which all must be written; restore removes that, for
-// the connection's next answer.
-func (a *answer) hurry(within time.Duration) (restore func()) {
-	control, until := http.NewResponseController(a.ResponseWriter), time.Now().Add(within)
-	if control.SetWriteDeadline(until) != nil {
+// setDeadline sets the deadline of the whole answer. reset removes it, for the next answer
+// on the connection.
+func (a *answer) setDeadline(within time.Duration) (reset func()) {
+	control, deadline := http.NewResponseController(a.ResponseWriter), time.Now().Add(within)
+	if control.SetWriteDeadline(deadline) != nil {
 		return func() {} // not a connection with deadlines
 	}
-	a.until = until
+	a.deadline = deadline
 	return func() { _ = control.SetWriteDeadline(time.Time{}) } // it could be set before
 }
 
-// press gives the client its time for a piece; ease is called when that is written,
-// since over HTTP/2 a deadline also ends an answer that has nothing to write.
-func (a *answer) press() (ease func()) {
-	if a.until.IsZero() {
+// startPiece sets the deadline for one piece. end must be called when the piece is written,
+// because over HTTP/2 a deadline also aborts an answer that has nothing to write.
+func (a *answer) startPiece() (end func()) {
+	if a.deadline.IsZero() {
 		return func() {}
 	}
 	control := http.NewResponseController(a.ResponseWriter)
-	if first := time.Now().Add(unreadClient); first.Before(a.until) {
-		_ = control.SetWriteDeadline(first) // as in hurry
+	if first := time.Now().Add(pieceTimeout); first.Before(a.deadline) {
+		_ = control.SetWriteDeadline(first) // as in setDeadline
 	}
-	return func() { _ = control.SetWriteDeadline(a.until) } // likewise
+	return func() { _ = control.SetWriteDeadline(a.deadline) } // likewise
 }
 
 // Unwrap is for http.ResponseController.
@@ -83,25 +83,25 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *answer) status() int { return cmp.Or(a.code, http.StatusOK) }
 
-// afterHeader tells where the next page of an NDJSON answer begins: in a trailer,
-// and in a header if that was known before the first byte was sent.
+// afterHeader has the cursor of the next page of an NDJSON answer: in a trailer, and in a
+// header if it was known before the first byte was sent.
 const afterHeader = "Brim-After"
 
-// This much NDJSON is buffered before the head is sent, so that most failures can
-// still be answered with a status of their own, and then before each piece.
+// How much NDJSON is buffered before the header is sent, so that most errors can still
+// have their own status, and then before each piece.
 const (
 	firstPiece = 256 << 10
 	nextPiece  = 64 << 10
 )
 
-// A writer writes a list of items: as one JSON object, which is complete or not sent
-// at all, or each as a line.
+// A writer writes a list of items: as one JSON object, which is sent completely or not at
+// all, or as NDJSON.
 type writer struct {
 	answer *answer
 	lines  bool
 	body   []byte
-	opened int // bytes of what stands before the list
-	held   int // bytes of body before what may be taken back; -1: nothing may
+	opened int // length of the text before the list
+	marked int // length of body at mark; -1: rollback is impossible
 }
 
 // mostSpare is the size of a buffer that is kept for a later answer: a day of readings takes
@@ -109,8 +109,8 @@ type writer struct {
 const mostSpare = 4 << 20
 
 // newWriter returns a writer, whose buffer is used again after the session.
-func (q *question) newWriter(open string) *writer {
-	out := &writer{answer: q.w, lines: q.params.lines, held: -1}
+func (q *query) newWriter(open string) *writer {
+	out := &writer{answer: q.w, lines: q.params.lines, marked: -1}
 	if spare := q.reader.spare.Swap(nil); spare != nil {
 		out.body = (*spare)[:0]
 	}
@@ -133,18 +133,18 @@ func (o *writer) next() {
 	}
 }
 
-// full reports whether the rest should come with the next page.
+// full reports whether the rest should be on the next page.
 func (o *writer) full() bool { return !o.lines && len(o.body) > maxPageBytes }
 
-// hold makes it possible to take back what comes from here on.
-func (o *writer) hold() { o.held = len(o.body) }
+// mark implements page.
+func (o *writer) mark() { o.marked = len(o.body) }
 
-// takeBack takes back what came since hold, and reports whether it could.
-func (o *writer) takeBack() bool {
-	if o.held < 0 {
+// rollback implements page.
+func (o *writer) rollback() bool {
+	if o.marked < 0 {
 		return false
 	}
-	o.body = o.body[:o.held]
+	o.body = o.body[:o.marked]
 	return true
 }
 
@@ -154,8 +154,8 @@ func (o *writer) flush() error {
 		return nil
 	}
 	o.body = append(o.body, '\n')
-	if len(o.body)-o.held > maxPageBytes {
-		o.held = -1 // too much to keep
+	if len(o.body)-o.marked > maxPageBytes {
+		o.marked = -1 // too much to keep
 	}
 	ready := o.ready()
 	if ready < nextPiece || !o.answer.begun && ready < firstPiece {
@@ -168,19 +168,19 @@ func (o *writer) flush() error {
 	return o.send()
 }
 
-// ready is how many bytes can be sent.
+// ready returns how many bytes can be sent.
 func (o *writer) ready() int {
-	if o.held < 0 {
+	if o.marked < 0 {
 		return len(o.body)
 	}
-	return o.held
+	return o.marked
 }
 
 // send sends what is ready.
 func (o *writer) send() error {
 	sent := o.body[:o.ready()]
 	rest := o.body[len(sent):]
-	o.held = min(o.held, 0)
+	o.marked = min(o.marked, 0)
 	if o.answer.head {
 		o.body = append(o.body[:0], rest...)
 		return nil // HEAD has no body
@@ -189,14 +189,14 @@ func (o *writer) send() error {
 		return err
 	}
 	o.body = append(o.body[:0], rest...)
-	defer o.answer.press()()
+	defer o.answer.startPiece()()
 	if err := http.NewResponseController(o.answer).Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return errors.Join(errGone, err)
+		return errors.Join(errClientGone, err)
 	}
 	return nil
 }
 
-// end ends the list; after is where the next page begins, empty if there is none.
+// end ends the list. after is the cursor of the next page; empty: there is none.
 func (o *writer) end(after string) error {
 	h := o.answer.Header()
 	if !o.lines {
@@ -227,8 +227,8 @@ func (o *writer) end(after string) error {
 	return err
 }
 
-// breakOff ends an answer that has begun with a line that says why it is incomplete.
-func (r *Reader) breakOff(w *answer, err error) {
+// abort ends an incomplete answer with a line that says why.
+func (r *Reader) abort(w *answer, err error) {
 	code, message := "internal", "an internal error occurred; see the daemon's log"
 	var known *telemetry.Error
 	if errors.As(err, &known) {
@@ -240,8 +240,8 @@ func (r *Reader) breakOff(w *answer, err error) {
 	}
 }
 
-// headerText is a cursor as a header can carry it: sensor ids may contain anything
-// printable, so they are percent-encoded beyond ASCII.
+// headerText percent-encodes a cursor for a header, because sensor ids may contain any
+// printable character.
 func headerText(s string) string {
 	var out []byte
 	for i := range len(s) {
@@ -255,7 +255,7 @@ func headerText(s string) string {
 }
 
 func quoted(s string) []byte {
-	b, _ := json.Marshal(s) // a string always can be
+	b, _ := json.Marshal(s) // strings can always be encoded
 	return b
 }
 

@@ -10,14 +10,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An inlet stands before the journal, so that ingest can answer before it is open.
-type inlet struct {
+// A lazyJournal passes requests to the journal, and refuses them until it is open.
+type lazyJournal struct {
 	journal *atomic.Pointer[journal.Journal] // the daemon's
 }
 
 // Append implements ingest.Journal.
-func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
-	j := i.journal.Load()
+func (l *lazyJournal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
+	j := l.journal.Load()
 	if j == nil {
 		return batch.Receipt{}, errStarting()
 	}
@@ -25,8 +25,8 @@ func (i *inlet) Append(ctx context.Context, b *batch.Batch, r batch.Request) (ba
 }
 
 // Repeat implements ingest.Journal.
-func (i *inlet) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
-	j := i.journal.Load()
+func (l *lazyJournal) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
+	j := l.journal.Load()
 	if j == nil {
 		return batch.Receipt{}, errStarting()
 	}

@@ -20,9 +20,9 @@ func TestRefusalsAreDelayed(t *testing.T) {
 		err  error
 		want time.Duration
 	}{
-		"unknown":                {telemetry.Errorf(telemetry.Unauthenticated, "c", "m"), shortestHold},
-		"who may not":            {telemetry.Errorf(telemetry.Forbidden, "c", "m"), shortestHold},
-		"who is beyond":          {telemetry.Errorf(telemetry.Quota, "c", "m"), shortestHold},
+		"unknown":                {telemetry.Errorf(telemetry.Unauthenticated, "c", "m"), minDelay},
+		"who may not":            {telemetry.Errorf(telemetry.Forbidden, "c", "m"), minDelay},
+		"who is beyond":          {telemetry.Errorf(telemetry.Quota, "c", "m"), minDelay},
 		"a mistake in a request": {telemetry.Errorf(telemetry.Invalid, "c", "m"), 0},
 		"a defect":               {errors.New("x"), 0},
 	} {
@@ -32,7 +32,7 @@ func TestRefusalsAreDelayed(t *testing.T) {
 				g, err := Open(Config{})
 				require.NoError(t, err)
 				start := time.Now()
-				g.Hold(t.Context(), c.err)
+				g.DelayRefusal(t.Context(), c.err)
 				assert.Equal(t, c.want, time.Since(start))
 			})
 		})
@@ -52,7 +52,7 @@ func TestRefusalRateIsLimited(t *testing.T) {
 		for range 300 { // that ask again at once
 			clients.Go(func() {
 				for ctx.Err() == nil {
-					g.Hold(ctx, refused)
+					g.DelayRefusal(ctx, refused)
 					mu.Lock()
 					given++
 					mu.Unlock()
@@ -62,9 +62,9 @@ func TestRefusalRateIsLimited(t *testing.T) {
 		<-time.After(20 * time.Second)
 		cancel()
 		clients.Wait()
-		assert.InDelta(t, holdRate*20, given, holdRate*20/10)
+		assert.InDelta(t, refusalRate*20, given, refusalRate*20/10)
 		assert.Equal(t, 20*time.Second, time.Since(start), "none waits when its client has gone")
-		assert.Zero(t, g.heldAnswers.Load())
+		assert.Zero(t, g.delayed.Load())
 	})
 }
 
@@ -72,7 +72,7 @@ func TestNoDelayWithoutRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		(*Guard)(nil).Hold(t.Context(), telemetry.Errorf(telemetry.Quota, "c", "m"))
+		(*Guard)(nil).DelayRefusal(t.Context(), telemetry.Errorf(telemetry.Quota, "c", "m"))
 		assert.Zero(t, time.Since(start))
 	})
 }

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	markPause = 5 * time.Millisecond // between two writes of the mark
-	tidyPause = time.Second          // before a failed attempt to tidy up is repeated
+	markPause = 5 * time.Millisecond // minimum time between two writes of the mark
+	tidyPause = time.Second          // until a failed tidyUp is retried
 )
 
 // Trim says that everything before the position is stored. It returns at once;
@@ -25,8 +25,8 @@ func (j *Journal) Trim(position uint64) {
 	}
 }
 
-// Secure makes durable how far everything is stored, so that no later process
-// takes it for unapplied, not even after a power failure.
+// Secure makes it durable how far everything is stored, so that no later process stores it
+// again, even after a power failure.
 func (j *Journal) Secure() error {
 	if !j.hasFolder() {
 		return ErrGone
@@ -34,8 +34,8 @@ func (j *Journal) Secure() error {
 	return j.writeMark(true)
 }
 
-// keep writes marks and deletes segments until the journal is closed.
-func (j *Journal) keep() {
+// maintain writes marks and deletes segments until the journal is closed.
+func (j *Journal) maintain() {
 	pause := time.NewTimer(markPause)
 	defer pause.Stop()
 	var again <-chan time.Time
@@ -55,7 +55,7 @@ func (j *Journal) keep() {
 		}
 		again = nil
 		if err != nil {
-			// On a full disk no request would come and cause another attempt.
+			// On a full disk no requests are accepted, which would cause another attempt.
 			again = time.After(tidyPause)
 		}
 		pause.Reset(markPause)
@@ -67,12 +67,12 @@ func (j *Journal) keep() {
 	}
 }
 
-// tidyUp writes the mark and deletes the segments that are not needed.
+// tidyUp writes the mark and deletes segments that are not needed any more.
 func (j *Journal) tidyUp() error {
 	applied := j.applied.Load()
 	j.published.forget(applied)
 	if !j.hasFolder() {
-		return nil // the files in the folder may be another journal's
+		return nil // the files in the folder may belong to another journal
 	}
 	if err := j.writeMark(false); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (j *Journal) tidyUp() error {
 	if len(done) == 0 {
 		return j.saveKeys(j.deleted)
 	}
-	// A segment that is gone and that the durable mark needs would count as damage.
+	// Recovery treats a missing segment as damage, unless the durable mark says that it was stored.
 	if err := j.writeMark(true); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (j *Journal) tidyUp() error {
 	return j.dropKeys()
 }
 
-// notNeeded returns the complete segments that are stored.
+// notNeeded returns the ended segments that are stored.
 func (j *Journal) notNeeded(applied uint64) (done []*segment) {
 	j.segMu.RLock()
 	defer j.segMu.RUnlock()
@@ -114,8 +114,8 @@ func (j *Journal) notNeeded(applied uint64) (done []*segment) {
 	return done
 }
 
-// delete removes a segment after its keys are saved. On a full disk the keys are
-// saved later, since nothing else would give them room.
+// delete removes a segment after its keys are saved. On a full disk the keys are saved later,
+// since only the deletion makes space for them.
 func (j *Journal) delete(s *segment) error {
 	if err := j.saveKeys(s.end); err != nil && !noSpace(err) {
 		return err
@@ -133,7 +133,7 @@ func (j *Journal) delete(s *segment) error {
 
 // writeMark writes how far the journal has come, and makes it durable if asked to.
 func (j *Journal) writeMark(durably bool) error {
-	applied := j.applied.Load() // first, so that it is not behind the end
+	applied := j.applied.Load() // first, so that it is not after the end
 	if err := j.marker.write(j.End(), applied, durably); err != nil {
 		j.markFailures.Add(1)
 		return fmt.Errorf("write the mark: %w", err)
@@ -141,7 +141,7 @@ func (j *Journal) writeMark(durably bool) error {
 	return nil
 }
 
-// lastTidy saves what only this process knows before the journal is closed.
+// lastTidy saves keys and the mark before the journal is closed.
 func (j *Journal) lastTidy() error {
 	if !j.hasFolder() {
 		return nil
@@ -150,7 +150,7 @@ func (j *Journal) lastTidy() error {
 		j.cfg.Logger.Error("idempotency keys are lost: a repeated request may be stored twice", "dir", j.cfg.Dir, "err", err)
 	}
 	err := j.writeMark(true)
-	if noSpace(err) { // the mark before is good enough
+	if noSpace(err) { // the previous mark is good enough
 		j.cfg.Logger.Warn("the journal's disk is full; it is closed with an older mark", "dir", j.cfg.Dir, "err", err)
 		return nil
 	}
@@ -166,12 +166,11 @@ type marker struct {
 	closed bool
 	file   File // nil: the next mark goes to a new file
 	last   mark
-	synced int64 // place of the last mark that was synced; the next one goes to the other
+	synced int64 // place of the last synced mark; the next one goes to the other place
 }
 
-// write notes how far the journal has come, if that is news. After a failed sync the
-// next mark goes to another file, since a failed fsync is never repeated on the same
-// one.
+// write writes a mark if it differs from the last one. After a failed sync, the next mark goes to
+// a new file, since fsync must not be retried on the same file.
 func (m *marker) write(durable, applied uint64, durably bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,8 +198,8 @@ func (m *marker) write(durable, applied uint64, durably bool) error {
 	return nil
 }
 
-// replace replaces the file by a durable one with this mark. Both places are
-// allocated at once: nothing can be deleted from a full disk before the mark says so.
+// replace replaces the file with a durable one with this mark. It allocates both places, so that
+// the mark can be written on a full disk: segments are deleted only after that.
 func (m *marker) replace(next mark) error {
 	next.place = 0
 	content := make([]byte, markPlace+markSize)
@@ -225,14 +224,12 @@ func (m *marker) close() error {
 	return m.file.Close()
 }
 
-// ErrGone means that the journal's folder was removed or replaced while the journal
-// was open. No later process finds the files written so far, unless the folder was
-// moved.
+// ErrGone means that the journal's folder was removed or replaced while the journal was open. No
+// later process will find its files, unless the folder was moved.
 var ErrGone = errors.New("the journal's folder is gone")
 
-// folderInterval is how often the folder is checked. An operator who replaces it
-// must wait that long before starting another daemon there; until then both
-// acknowledge readings.
+// folderInterval is how often the folder is checked. If an operator replaces it and starts
+// another daemon there, both acknowledge readings for that long.
 const folderInterval = time.Second
 
 // watchFolder checks the folder until the journal is closed.
@@ -248,10 +245,9 @@ func (j *Journal) watchFolder() {
 	}
 }
 
-// hasFolder reports whether the folder is still the one that was locked. Once it is
-// not, the journal acknowledges nothing, and creates and deletes nothing there,
-// since the folder may be another daemon's. Readings in memory or in open files are
-// still stored.
+// hasFolder reports whether the folder is still the one that was locked. If it is not, the journal
+// acknowledges nothing, and creates and deletes nothing there, since the folder may belong to
+// another daemon. Readings in memory or in open files are still stored.
 func (j *Journal) hasFolder() bool {
 	if j.lock == nil {
 		return true
