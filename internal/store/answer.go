@@ -19,17 +19,16 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// This file holds what the stores' answers have in common: the steps of a summary,
-// the list of sensors, what is not stored yet, the removal of a sensor.
+// This file has the code for queries and deletions that all stores share: the steps of a summary,
+// the list of sensors, readings that are not stored yet, and deleting a sensor.
 
-// Steps gathers readings, and statistics of readings, into summaries of the
-// steps that they lie in. The caller closes a step when nothing more comes for it.
-// It is for one goroutine.
+// Steps aggregates readings, and statistics of readings, into summaries, one for each step of
+// time. The caller closes a step once it is complete. Steps is not safe for concurrent use.
 type Steps struct {
 	query telemetry.SummaryQuery
 	open  map[int64]*Sums // by start of the step
 
-	last      *Sums // that was added to last
+	last      *Sums // added to most recently
 	lastStart int64
 }
 
@@ -97,8 +96,8 @@ func (s *Steps) AddDocument(doc bson.Raw) error {
 	return s.at(at).AddDocument(doc)
 }
 
-// EachElement calls do for the elements of a document or an array, in order, with
-// their places. An element is valid for as long as the document.
+// EachElement calls do for the elements of a document or an array, in order, with their indexes.
+// An element is valid for as long as the document is.
 func EachElement(doc bson.Raw, do func(i int, e bsoncore.Element) error) error {
 	if len(doc) < 5 {
 		return fmt.Errorf("read stored document: %d bytes are too short for one", len(doc))
@@ -160,13 +159,13 @@ func (s *Steps) Close(before int64, yield func(telemetry.Summary, error) bool) b
 	return true
 }
 
-// CloseAll is Close of all that is open.
+// CloseAll closes all open steps.
 func (s *Steps) CloseAll(yield func(telemetry.Summary, error) bool) bool {
 	return s.Close(math.MaxInt64, yield)
 }
 
-// Sums are the number of some readings, and the statistics of their numeric fields.
-// The zero value is that of no readings.
+// Sums has the number of some readings and the statistics of their numeric fields. The zero value
+// is empty.
 type Sums struct {
 	Count  int64
 	Fields []telemetry.FieldSummary
@@ -225,7 +224,7 @@ func number(v telemetry.Value) float64 {
 	return v.Float()
 }
 
-// NumberOf returns a stored number, false if the value is none.
+// NumberOf returns a stored number; false if the value is not a number.
 func NumberOf(v bsoncore.Value) (telemetry.Value, bool) {
 	switch v.Type {
 	case bsoncore.TypeDouble:
@@ -241,18 +240,17 @@ func NumberOf(v bsoncore.Value) (telemetry.Value, bool) {
 
 // A SensorIndex finds sensors in the order of their ids' bytes.
 type SensorIndex struct {
-	// Next returns the first sensor from an id on, or only behind that, "" if there is
-	// none.
+	// Next returns the first sensor whose id is at least from, or greater than from if exclusive
+	// is true; "" if there is none.
 	Next func(ctx context.Context, from string, behind bool) (string, error)
 	// Newest returns the time of a sensor's newest reading, in milliseconds since
 	// 1970, and whether it has one: it may have been removed in between.
 	Newest func(ctx context.Context, sensor string) (ms int64, found bool, err error)
 }
 
-// Sensors yields the sensors that a query asks for, in the order of their ids'
-// bytes, each with the time of its newest reading. It skips from sensor to
-// sensor, so that one costs the same however many readings it has. It ends with
-// an error if one occurs.
+// Sensors yields the sensors that a query asks for, in the order of their ids' bytes, each with
+// the time of its newest reading. It skips from sensor to sensor, so the cost does not depend on
+// the number of readings. It ends with an error if one occurs.
 func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
 		from, _, _ := strings.Cut(strings.ToValidUTF8(q.Prefix, "\xff"), "\xff") // it may end within a character
@@ -291,10 +289,10 @@ func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.
 	}
 }
 
-// Latest returns the newest reading of a sensor, and whether there is one: of the stored
-// readings, of which find returns the newest, and the unstored ones. Among readings of the
-// same time, the last unstored one wins. Readings stored since the unstored ones were
-// gathered are not newer than what find returns.
+// Latest returns the newest reading of a sensor, and whether there is one. It compares the
+// unstored readings with the newest stored one, which find returns. Among readings with the same
+// time, the last unstored one wins. A reading that was stored after unstored was collected cannot
+// be newer than the result of find.
 func Latest(sensor string, unstored []telemetry.Unstored, find func() (telemetry.Reading, bool, error)) (telemetry.Reading, bool, error) {
 	r, found, err := find()
 	if err != nil {
@@ -308,14 +306,14 @@ func Latest(sensor string, unstored []telemetry.Unstored, find func() (telemetry
 	return r, found, nil
 }
 
-// An Overlay finds the readings of q.Unstored that are not among the stored ones,
-// which come in time order and have a batch.ReadingID.
+// An Overlay finds the readings of q.Unstored that are not among the stored ones. Stored readings
+// are passed in time order, each with its batch.ReadingID.
 type Overlay struct {
 	waiting []telemetry.Unstored // in time order
-	stored  map[[12]byte]bool    // of waiting, by ID: whether it was among the stored ones
+	stored  map[[12]byte]bool    // whether a waiting reading is stored, by its ID
 }
 
-// NewOverlay takes those of q.Unstored that lie in the span.
+// NewOverlay returns an Overlay of the readings in q.Unstored that lie in the query's time range.
 func NewOverlay(q telemetry.Query) *Overlay {
 	o := &Overlay{stored: make(map[[12]byte]bool)}
 	for _, u := range q.Unstored {
@@ -328,7 +326,7 @@ func NewOverlay(q telemetry.Query) *Overlay {
 	return o
 }
 
-// Saw notes that the reading of that id is stored.
+// Saw notes that the reading with this id is stored.
 func (o *Overlay) Saw(id [12]byte) {
 	if _, ok := o.stored[id]; ok {
 		o.stored[id] = true
@@ -352,9 +350,9 @@ type Stored struct {
 	Reading telemetry.Reading
 }
 
-// Merge yields the stored readings of a query, which come in time order, and those of
-// q.Unstored that are not among them: of one time, behind the stored ones. It ends
-// with the first error, and after q.Limit readings.
+// Merge yields the stored readings of a query, which must be in time order, merged with the
+// readings of q.Unstored that are not among them. Stored readings come first among those with the
+// same time. It ends with the first error, and after q.Limit readings.
 func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		overlay, left := NewOverlay(q), q.Limit
@@ -380,10 +378,10 @@ func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemet
 	}
 }
 
-// Delete removes the documents of a sensor that match, and returns how many
-// readings they held just before; each is how many one document holds, in the
-// language of aggregations. Readings that are not stored yet may come afterwards:
-// the caller has them stored before.
+// Delete removes the documents of a sensor that match, and returns how many readings they held
+// just before. each is the aggregation expression for the number of readings in one document.
+// Readings that are not stored yet may be written afterwards, so the caller must have them stored
+// first.
 func (b *Base) Delete(ctx context.Context, sensor string, match bson.D, each any) (int64, error) {
 	var counts []struct {
 		Readings int64 `bson:"readings"`

@@ -28,8 +28,8 @@ const (
 	LastWins Duplicates = "last-wins"
 )
 
-// A Distinct recognizes identical readings of a sensor, which come in time order. The zero
-// value has seen none. It is for one goroutine.
+// A Distinct recognizes identical readings of a sensor, which must be passed in time order. The
+// zero value is ready to use. It is not safe for concurrent use.
 type Distinct struct {
 	ms    int64
 	some  bool
@@ -39,7 +39,8 @@ type Distinct struct {
 	order []int
 }
 
-// Repeats reports whether a reading is identical to an earlier one. The reading is not kept.
+// Repeats reports whether a reading is identical to an earlier one. It does not retain the
+// reading.
 func (d *Distinct) Repeats(r *telemetry.Reading) bool {
 	d.makeKey(r)
 	if ms := r.Time.UnixMilli(); !d.some || ms != d.ms {
@@ -61,7 +62,7 @@ func (d *Distinct) Repeats(r *telemetry.Reading) bool {
 	return false
 }
 
-// makeKey writes what makes a reading different from others of its time.
+// makeKey encodes everything in a reading except its time.
 func (d *Distinct) makeKey(r *telemetry.Reading) {
 	d.key = d.key[:0]
 	text := func(s string) { d.key = append(binary.AppendUvarint(d.key, uint64(len(s))), s...) }
@@ -96,8 +97,8 @@ func (d *Distinct) sort(n int, name func(int) string) {
 	slices.SortStableFunc(d.order, func(a, b int) int { return strings.Compare(name(a), name(b)) })
 }
 
-// DistinctReadings answers a query without identical readings, from a function that answers
-// it with them. Readings have only the fields that the query names.
+// DistinctReadings yields the readings that all returns for a query, without identical ones. They
+// have only the fields that the query names.
 func DistinctReadings(ctx context.Context, q telemetry.Query, all func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Reading, error] {
 	wanted := q.Fields
 	q.Expected, q.Limit, q.Fields = q.Limit, 0, nil // readings that differ in other fields are not identical
@@ -115,8 +116,8 @@ func DistinctReadings(ctx context.Context, q telemetry.Query, all func(context.C
 	}
 }
 
-// fieldsOf returns the fields that have one of some names; nil: all. The list given stays as
-// it is, since an unstored reading has it, too.
+// fieldsOf returns the fields with the given names; nil: all. It does not change its argument,
+// which an unstored reading may share.
 func fieldsOf(all []telemetry.Field, names []string) (out []telemetry.Field) {
 	if names == nil {
 		return all

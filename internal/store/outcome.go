@@ -6,8 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// An outcome is what one of MongoDB's error codes says about a command, or about
-// one of its operations:
+// An outcome is the class of a MongoDB error code of a command, or of one of its operations:
 //
 //	outcome    of a write                              of a read
 //	away       send it again after a while             503 mongodb_away
@@ -16,16 +15,15 @@ import (
 //	content    halve, until one reading stands alone   500: the query is Brim's own
 //	not named  send it again after a while             500
 //
-// A reading is given up only for content and tooLarge, and only when it was written
-// alone.
+// A reading is given up only for content and tooLarge errors, and only if it was written alone.
 type outcome uint8
 
 const (
 	_        outcome = iota
 	away             // no usable server was reached: it is starting, stopping, hanging, or not the primary
-	passing          // the server ended this command, and may execute the next
+	passing          // the server ended this command, but may execute the next one
 	tooLarge         // a document outgrew MongoDB's limit
-	content          // the update's content is to blame, or the part that it was sent to
+	content          // caused by the update's content, or by the part that it was sent to
 )
 
 var outcomes = map[int]outcome{
@@ -88,8 +86,7 @@ var outcomes = map[int]outcome{
 // limit.
 func TooLarge(code int) bool { return outcomes[code] == tooLarge }
 
-// ContentError reports whether the code blames what was written. Only then may
-// a reading ever be given up, and only when it was written alone.
+// ContentError reports whether the code says that the written content caused the error.
 func ContentError(code int) bool { return outcomes[code] == content }
 
 // Away reports whether err says that no server could be used: none was reached, or

@@ -19,8 +19,8 @@ import (
 // Sealing removes only values that a later reading replaces, so the remaining readings give the
 // same result, even if readings with earlier keys are stored afterwards.
 
-// winners sorts readings with the same time by key, and removes fields that a later reading also
-// has. Readings without a key come first, in their order.
+// winners sorts readings with the same time by key, and removes fields that a later reading has,
+// too. Readings without a key come first, in their original order.
 func winners(of []due) []due {
 	slices.SortStableFunc(of, func(a, b due) int { return a.key.Compare(b.key) })
 	later := make(map[string]struct{}, len(of[len(of)-1].Fields))

@@ -18,9 +18,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Answers take a step of a rollup in place of the readings that it counts if these belong to one
-// step of the answer. If a part has readings that are not counted yet, it depends on whether
-// what the step counts has expired:
+// A summary uses a step of a rollup in place of the readings that it counts, if all of them belong
+// to one step of the summary. If some readings are not counted yet, it depends on whether the
+// counted ones have expired:
 //
 //	            all is counted   │ something is not, the rest is there │ something is not, the rest has expired
 //	rollup   ███████████████████ │                                     │ ███████████████
@@ -28,20 +28,20 @@ import (
 type shadow struct {
 	sensor string
 	every  int64
-	left   []*rolled         // steps that are not in the answer yet, in order
+	left   []*rolled         // steps that were not added to the summary yet, in order
 	steps  map[int64]*shaded // by start
 }
 
-// shaded is a step that is taken from a rollup.
+// shaded is a step that is used from a rollup.
 type shaded struct {
 	*rolled
 
 	day   int64
-	mixed bool // parts that it does not count are read
+	mixed bool // parts that it does not count are read in addition
 }
 
-// hides reports whether the readings of a part, or of any if key is empty, that lie in a step are
-// not to be read.
+// hides reports whether readings at ms are replaced by a step. key is that of their part; empty:
+// any part.
 func (s *shadow) hides(key string, ms int64) bool {
 	if len(s.steps) == 0 {
 		return false
@@ -54,7 +54,7 @@ func (s *shadow) hides(key string, ms int64) bool {
 	return !step.mixed || counts || key == ""
 }
 
-// among returns whether some, and whether all, of a part's readings are hidden.
+// among returns whether some, and whether all, readings of a part are replaced.
 func (s *shadow) among(key string, first, last int64) (some, all bool) {
 	if len(s.steps) == 0 {
 		return false, false
@@ -67,7 +67,7 @@ func (s *shadow) among(key string, first, last int64) (some, all bool) {
 	return some, all
 }
 
-// add adds the steps with readings before a time to an answer.
+// add adds the steps that have readings before a time to a summary.
 func (s *shadow) add(to *store.Steps, before int64) {
 	for len(s.left) > 0 && s.left[0].first < before {
 		to.AddStatistics(s.left[0].first, s.left[0].sums())
@@ -75,7 +75,7 @@ func (s *shadow) add(to *store.Steps, before int64) {
 	}
 }
 
-// sumUp is store.SumUp of the readings that are not hidden, and of the steps.
+// sumUp is like store.SumUp, for the readings that are not replaced, and the steps.
 func (s *shadow) sumUp(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, last := store.NewSteps(q), int64(math.MinInt64)
@@ -99,7 +99,7 @@ func (s *shadow) sumUp(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Re
 	}
 }
 
-// shadowOf finds the steps of rollups for an answer.
+// shadowOf finds the steps of rollups that a summary can use.
 func (s *Store) shadowOf(ctx context.Context, q telemetry.SummaryQuery) (*shadow, error) {
 	out := &shadow{sensor: q.Sensor, every: s.Rollup.Milliseconds(), steps: make(map[int64]*shaded)}
 	if s.Rollup == 0 || q.From >= q.To {
@@ -130,7 +130,8 @@ func (s *Store) shadowOf(ctx context.Context, q telemetry.SummaryQuery) (*shadow
 	return out, nil
 }
 
-// compare finds the steps that do not count all readings.
+// compare drops steps that do not count all readings and can be computed from the readings
+// instead.
 func (s *Store) compare(ctx context.Context, of *shadow, q telemetry.SummaryQuery) error {
 	open := make(map[int64]bool)
 	for _, u := range q.Unstored {
@@ -148,7 +149,7 @@ func (s *Store) compare(ctx context.Context, of *shadow, q telemetry.SummaryQuer
 		asked[at], there[at] = of.steps[at], make(map[string]bool)
 	}
 	err = s.overlapping(ctx, q.Sensor, asked, bson.E{}, func(doc bson.Raw, at int64) {
-		there[at][sourceKey(doc)] = sealedSince(doc) <= asked[at].at // else it was written again
+		there[at][sourceKey(doc)] = sealedSince(doc) <= asked[at].at // otherwise it was written again
 	})
 	if err != nil {
 		return err
@@ -164,8 +165,8 @@ func (s *Store) compare(ctx context.Context, of *shadow, q telemetry.SummaryQuer
 	return nil
 }
 
-// overlapping calls do for each of some steps that a part overlaps. Only parts with a property
-// count, if one is given.
+// overlapping calls do for each pair of a part and a step that overlap. If property is given, only
+// parts that match it are considered.
 func (s *Store) overlapping(ctx context.Context, sensor string, steps map[int64]*shaded, property bson.E, do func(doc bson.Raw, at int64)) error {
 	q := telemetry.Query{Sensor: sensor}
 	for at := range steps {
@@ -195,7 +196,7 @@ func (s *Store) overlapping(ctx context.Context, sensor string, steps map[int64]
 	return nil
 }
 
-// gone yields the steps of a span that count readings which have expired.
+// gone yields the steps in a time range that count expired readings.
 func (s *Store) gone(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		if s.Rollup == 0 || q.From >= q.To {
@@ -224,8 +225,8 @@ func (s *Store) gone(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry
 	}
 }
 
-// lacks reports whether a part that the step counts is not there, given when those that are
-// there were sealed for the first time.
+// lacks reports whether a part that the step counts no longer exists. there has the existing
+// parts, with the time when each was first sealed.
 func (r *rolled) lacks(there map[string]int64) bool {
 	for key := range r.sources {
 		if since, ok := there[key]; !ok || since > r.at {
@@ -235,7 +236,7 @@ func (r *rolled) lacks(there map[string]int64) bool {
 	return false
 }
 
-// summary is the step with all that it has.
+// summary returns the complete step, with first and last values.
 func (r *rolled) summary() telemetry.Summary {
 	out := telemetry.Summary{Start: r.start, Count: r.count, First: r.first, Last: r.last}
 	for _, f := range r.fields {
@@ -245,7 +246,7 @@ func (r *rolled) summary() telemetry.Summary {
 	return out
 }
 
-// partsThere returns when a sensor's parts were sealed for the first time, by day and key.
+// partsThere returns when each of a sensor's parts was first sealed, by day and key.
 func (s *Store) partsThere(ctx context.Context, sensor string, from, to int64) (map[int64]map[string]int64, error) {
 	there := make(map[int64]map[string]int64)
 	find := options.Find().SetProjection(bson.D{{Key: "sealed", Value: 1}})
@@ -266,7 +267,7 @@ func (s *Store) partsThere(ctx context.Context, sensor string, from, to int64) (
 	return there, nil
 }
 
-// nextOfBoth is nextSensor of readings and rollups.
+// nextOfBoth is nextSensor for sensors with readings or rollups.
 func (s *Store) nextOfBoth(ctx context.Context, from string, behind bool) (string, error) {
 	id, err := s.nextSensor(ctx, from, behind)
 	if err != nil {

@@ -31,18 +31,18 @@ import (
 //	   "36000": {n: 720, first, last, fields: {t: {n, min, max, sum, first, last}},
 //	             src: {"36000.300.0": 60, …}, at, r: 1}, …}}
 //
-// A step is made when it has ended and its parts are sealed:
+// A step is computed once it has ended and its parts are sealed:
 //
 //	read the rollup ─▶ read the parts ─▶ write the step, if its r is still the same ─▶ mark the parts: sealed.rolled
 //
 // Only marked parts expire. An update that appends readings removes the mark. src has the number
-// of readings of each part that the step counts. A step is made anew only if all these parts are
-// there and have as many readings or more. Otherwise some of them have expired, and what is left
-// of them, or was written again by a replay, must not replace the step: only parts that it does
+// of readings of each part that the step counts. A step is recomputed only if all these parts
+// exist and have at least as many readings. Otherwise some of them have expired, and the remaining
+// readings, or those that a replay wrote again, must not replace the step: only parts that it does
 // not count are added.
 //
-// A sensor's deletion is counted in {_id: {s, d: null}, deletions}. A day belongs to the
-// deletions that it was made after, so what was read before a deletion and is written after it
+// A sensor's deletion is counted in {_id: {s, d: null}, deletions}. A day stores the number of
+// deletions when it was computed, so a rollup that was read before a deletion and written after it
 // has no effect.
 
 const (
@@ -62,7 +62,7 @@ func (s *Store) rollups() *mongo.Collection {
 	return s.Database.Collection(store.RollupName(s.Stream))
 }
 
-// ensureRollups makes that collection.
+// ensureRollups creates that collection.
 func (s *Store) ensureRollups(ctx context.Context, now *store.Live) error {
 	c := store.Collection{Database: s.Database, Name: store.RollupName(s.Stream), Compressor: s.Compressor}
 	if _, err := c.Ensure(ctx, options.CreateCollection()); err != nil {
@@ -98,7 +98,7 @@ type rolled struct {
 	first, last int64 // times of its readings
 	fields      []block.FieldStatistics
 	sources     map[string]int64 // readings by part, see source.key
-	at          int64            // when it was made; not before any of its parts was sealed
+	at          int64            // when it was computed; not before any of its parts was sealed
 	revision    int32
 }
 
@@ -106,7 +106,7 @@ type rolled struct {
 type rolledDay struct {
 	start     int64
 	stored    bool  // it exists
-	deletions int64 // after which it was made
+	deletions int64 // number of deletions when it was computed
 	steps     map[int64]*rolled
 }
 
@@ -114,12 +114,12 @@ func dayKey(sensor string, day int64) bson.D {
 	return bson.D{{Key: "s", Value: sensor}, {Key: "d", Value: bson.DateTime(day)}}
 }
 
-// deletionKey precedes the keys of all days of a sensor.
+// deletionKey sorts before the keys of all days of a sensor.
 func deletionKey(sensor string) bson.D {
 	return bson.D{{Key: "s", Value: sensor}, {Key: "d", Value: nil}}
 }
 
-// rolledDays returns the days of a sensor that overlap a span, in order, and the number of its
+// rolledDays returns the days of a sensor that overlap [from, to), in order, and the number of its
 // deletions. Days from before the last deletion have no steps.
 func (s *Store) rolledDays(ctx context.Context, sensor string, from, to int64) (days []*rolledDay, deletions int64, err error) {
 	cursor, err := s.rollups().Find(ctx, bson.D{{Key: "$or", Value: bson.A{
@@ -216,7 +216,7 @@ func (r *rolled) read(doc bsoncore.Document) error {
 	})
 }
 
-// document is what is stored of the step.
+// document returns the step as it is stored.
 func (r *rolled) document() bson.D {
 	fields, sources := make(bson.D, 0, len(r.fields)), make(bson.D, 0, len(r.sources))
 	for _, f := range r.fields {
@@ -234,7 +234,7 @@ func (r *rolled) document() bson.D {
 	}
 }
 
-// sums is what a summary takes from the step.
+// sums returns the step's statistics for a summary.
 func (r *rolled) sums() (out store.Sums) {
 	out.Count = r.count
 	for _, f := range r.fields {
@@ -243,7 +243,7 @@ func (r *rolled) sums() (out store.Sums) {
 	return out
 }
 
-// add counts a reading, which is not older than those before.
+// add counts a reading, which must not be older than the previous ones.
 func (r *rolled) add(reading *telemetry.Reading) {
 	at := reading.Time.UnixMilli()
 	if r.count == 0 {
@@ -260,7 +260,7 @@ func (r *rolled) add(reading *telemetry.Reading) {
 	}
 }
 
-// merge adds statistics of other readings, which are newer or not.
+// merge adds the statistics of other readings; newer says whether they are newer.
 func (r *rolled) merge(f block.FieldStatistics, newer bool) {
 	at := slices.IndexFunc(r.fields, func(have block.FieldStatistics) bool { return have.Name == f.Name })
 	if at < 0 {
@@ -283,7 +283,7 @@ func (r *rolled) merge(f block.FieldStatistics, newer bool) {
 	}
 }
 
-// with returns the step with the readings of other parts.
+// with returns the step merged with the readings of other parts.
 func (r *rolled) with(more *rolled) *rolled {
 	out := *r
 	out.fields, out.sources = slices.Clone(r.fields), maps.Clone(r.sources)
@@ -298,7 +298,7 @@ func (r *rolled) with(more *rolled) *rolled {
 	return &out
 }
 
-// same reports whether two steps say the same.
+// same reports whether two steps are equal, apart from their time and revision.
 func (r *rolled) same(other *rolled) bool {
 	a, b := *r, *other
 	a.at, a.revision, b.at, b.revision = 0, 0, 0, 0
@@ -321,16 +321,16 @@ func floatOf(v telemetry.Value) float64 {
 	return v.Float()
 }
 
-// A source is a part of which a step may have readings.
+// A source is a part that steps may have readings from.
 type source struct {
-	key         string // names it within its day: start of its window, granularity, number
-	filter      bson.D // matches it unless it was changed
+	key         string // unique within a day: start of the window, granularity, part number
+	filter      bson.D // matches it unless it was modified
 	since       int64  // when it was sealed for the first time
 	first, last int64
 	rolled      bool // marked
 	stale       bool // readings were appended after it was sealed
 
-	counts map[int64]int64 // readings by step; of those with the same time one, with store.LastWins
+	counts map[int64]int64 // readings by step; with store.LastWins, those with the same time count as one
 }
 
 // sourceKey returns the key of a part.
@@ -341,29 +341,29 @@ func sourceKey(doc bson.Raw) string {
 	return fmt.Sprintf("%d.%d.%d", (start-store.WindowStart(start, 24*time.Hour))/1000, g, p)
 }
 
-// A Roll brings rollups of a sensor and day up to date. Store.Rolls makes it.
+// A Roll updates rollups of a sensor and day. Store.Rolls creates it.
 type Roll struct {
 	sensor         string
 	day            int64
 	filter, update bson.D   // update is nil if no step changes
-	marks          []bson.D // filters of parts that are counted then
+	marks          []bson.D // filters of the parts that are counted after it
 
 	Steps    int // that it writes
 	Readings int64
-	// Refused are readings that a step should count and cannot: another part that it counts
-	// has expired.
+	// Refused is the number of readings that a step should count but cannot, because another part
+	// that it counts has expired.
 	Refused int64
-	// Replayed are readings of parts that have expired and were written again, which are
-	// counted already.
+	// Replayed is the number of readings that are counted already, in parts that expired and were
+	// written again.
 	Replayed int64
 }
 
-// rollAtOnce is how many parts are looked at together.
+// rollAtOnce is the maximum number of uncounted parts that are looked up at a time.
 const rollAtOnce = 5000
 
-// Rolls yields what brings the rollups of a sensor up to date: for parts that are sealed and not
-// counted, whose windows start at or after from, and whose steps have ended. There is at least
-// one for each day. It ends with an error if one occurs.
+// Rolls yields the updates for the rollups of a sensor: for parts that are sealed and not counted,
+// whose windows start at or after from, and whose steps have ended. There is at least one update
+// for each day. It ends with an error if one occurs.
 func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) iter.Seq2[Roll, error] {
 	return func(yield func(Roll, error) bool) {
 		for {
@@ -392,17 +392,17 @@ func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) ite
 	}
 }
 
-// rollTimeout bounds how long a page of uncounted parts, and the readings of a run of steps, may
-// take to be read.
+// rollTimeout bounds the time to look up a page of uncounted parts, and to read the readings of a
+// run of steps.
 const rollTimeout = time.Minute
 
 // unrolledDay has the steps of a day with uncounted readings.
 type unrolledDay struct {
 	steps map[int64]bool
-	whole bool // the windows of its parts are so long that it is not divided
+	whole bool // its parts have such long windows that it cannot be divided into runs
 }
 
-// runLength is the length of runs: whole steps, and whole windows of up to MaxGranularity.
+// runLength is the length of a run: a multiple of a step, and of MaxGranularity.
 func (s *Store) runLength() int64 {
 	length := s.Rollup
 	for length%store.MaxGranularity != 0 {
@@ -411,7 +411,7 @@ func (s *Store) runLength() int64 {
 	return length.Milliseconds()
 }
 
-// runs divides the steps of a day, in order, so that few of its readings are in memory at once.
+// runs divides the steps of a day, in order, to limit the readings in memory.
 func (s *Store) runs(day *unrolledDay) (out [][]int64) {
 	last, length := int64(0), s.runLength()
 	for i, step := range slices.Sorted(maps.Keys(day.steps)) {
@@ -468,8 +468,8 @@ func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) 
 	return days, more, nil
 }
 
-// roll makes steps of a day, which are in order. The rollup is read before the parts: if another
-// daemon writes it later, this one's update does not match.
+// roll computes steps of a day, which must be in order. It reads the rollup before the parts: if
+// another daemon writes the rollup in between, this update does not match.
 func (s *Store) roll(ctx context.Context, sensor string, start int64, wanted []int64) (Roll, error) {
 	ctx, cancel := context.WithTimeout(ctx, rollTimeout)
 	defer cancel()
@@ -519,8 +519,8 @@ func (s *Store) roll(ctx context.Context, sensor string, start int64, wanted []i
 	return out, nil
 }
 
-// unchanged matches a document in which a value is as it was, or absent. It is no equality, which
-// an upsert would store.
+// unchanged matches a document in which a value is unchanged or, if there is false, absent. It
+// does not use an equality match, because an upsert would store that.
 func unchanged(path string, value any, there bool) bson.E {
 	if !there {
 		return bson.E{Key: path, Value: bson.D{{Key: "$exists", Value: false}}}
@@ -537,24 +537,24 @@ func (s *Store) rollUpdate(day *rolledDay, deletions int64, steps bson.D) bson.D
 	if !day.stored || day.deletions == deletions {
 		return bson.D{{Key: "$set", Value: steps}, {Key: "$setOnInsert", Value: head}}
 	}
-	of := bson.D{} // it is from before the last deletion: all that it has is replaced
+	of := bson.D{} // it is from before the last deletion, so it is replaced as a whole
 	for _, step := range steps {
 		of = append(of, bson.E{Key: strings.TrimPrefix(step.Key, stepsKey+"."), Value: step.Value})
 	}
 	return bson.D{{Key: "$set", Value: append(head, bson.E{Key: stepsKey, Value: of})}}
 }
 
-// A roller makes steps of what is stored.
+// A roller computes steps from the stored readings.
 type roller struct {
 	store   *Store
 	sensor  string
 	rule    store.Duplicates
 	now     int64
 	sources []*source
-	all     []due // the readings of the sources, whose places are their order
+	all     []due // the readings of the sources; order is the index of the source
 }
 
-// gather reads the parts that have readings of a span, except for those that were never sealed.
+// gather reads the parts that have readings in [from, to), except those that were never sealed.
 func (r *roller) gather(ctx context.Context, from, to int64) error {
 	s := r.store
 	w := walk{store: s, ctx: ctx, query: telemetry.Query{Sensor: r.sensor, From: from, To: to, LastWins: r.rule == store.LastWins}}
@@ -600,7 +600,7 @@ func (r *roller) gather(ctx context.Context, from, to int64) error {
 	return cursor.Err()
 }
 
-// repeatsTime reports whether an earlier reading of the same part has the time of this one.
+// repeatsTime reports whether an earlier reading of the same part has the same time.
 func (r *roller) repeatsTime(i int) bool {
 	for j := i - 1; j >= 0 && r.all[j].Time.Equal(r.all[i].Time); j-- {
 		if r.all[j].order == r.all[i].order {
@@ -610,14 +610,14 @@ func (r *roller) repeatsTime(i int) bool {
 	return false
 }
 
-// step returns what a step should be, nil if that is not known now, and the parts whose readings
-// in it need no more work.
+// step computes a step, or returns nil if that is not possible yet. done are the parts whose
+// readings in it need no more work.
 func (r *roller) step(at int64, before *rolled, out *Roll) (step *rolled, done map[*source]bool) {
 	end := at + r.store.Rollup.Milliseconds()
 	here := make(map[string]*source)
 	for _, one := range r.sources {
 		if one.stale && one.first < end && one.last >= at {
-			return nil, nil // it is sealed again first
+			return nil, nil // it must be sealed again first
 		}
 		if one.counts[at] > 0 {
 			here[one.key] = one
@@ -652,7 +652,7 @@ func (r *roller) step(at int64, before *rolled, out *Roll) (step *rolled, done m
 	return before.with(r.sum(at, fresh)), done
 }
 
-// complete reports whether all that a step counts is there.
+// complete reports whether everything that a step counts still exists.
 func (r *roller) complete(at int64, step *rolled, here map[string]*source) bool {
 	for key, n := range step.sources {
 		if one := here[key]; one == nil || one.counts[at] < n || one.since > step.at {
@@ -662,7 +662,7 @@ func (r *roller) complete(at int64, step *rolled, here map[string]*source) bool 
 	return true
 }
 
-// sum makes a step of the readings of some parts, by the stream's rule on duplicates.
+// sum computes a step from the readings of some parts, with the stream's rule on duplicates.
 func (r *roller) sum(at int64, of map[string]*source) *rolled {
 	out := &rolled{start: at, sources: make(map[string]int64), at: r.now}
 	for key, one := range of {
@@ -698,7 +698,8 @@ func (r *roller) sum(at int64, of map[string]*source) *rolled {
 	return out
 }
 
-// settledIn reports whether a part can be marked: it is not, and all its readings were dealt with.
+// settledIn reports whether a part should be marked now: it is not marked yet, and all its
+// readings were handled.
 func (o *source) settledIn(steps map[int64]map[*source]bool) bool {
 	if o.rolled || o.stale || len(o.counts) == 0 {
 		return false
@@ -731,9 +732,9 @@ func sealedSince(doc bson.Raw) int64 {
 	return at
 }
 
-// ApplyRolls sends rolls. It returns how many it could not apply, because another daemon changed
-// the rollup meanwhile: TakeLate returns their sensors. After an error any of them may have been
-// applied; that does no harm.
+// ApplyRolls sends updates. It returns how many could not be applied because another daemon
+// changed the rollup meanwhile; TakeLate returns their sensors. After an error, any of them may
+// have been applied, which is harmless.
 func (s *Store) ApplyRolls(ctx context.Context, rolls []Roll) (changed int, err error) {
 	to := s.Target(nil)
 	if to == nil {
@@ -765,8 +766,9 @@ func (s *Store) ApplyRolls(ctx context.Context, rolls []Roll) (changed int, err 
 	return len(conflicts), nil
 }
 
-// writeRolls writes the steps, and returns the places of those that were not as they were read.
-// An upsert makes that show: it cannot insert a document of the same _id.
+// writeRolls writes the steps, and returns the indexes of the updates whose rollup was changed
+// since it was read. The upsert reveals that: it cannot insert a second document with the same
+// _id.
 func (s *Store) writeRolls(ctx context.Context, rolls []Roll) (conflicts map[int]bool, err error) {
 	conflicts = make(map[int]bool)
 	var models []mongo.WriteModel
@@ -794,12 +796,13 @@ func (s *Store) writeRolls(ctx context.Context, rolls []Roll) (conflicts map[int
 	return conflicts, nil
 }
 
-// deleteRollups removes those of a sensor whose readings were deleted. A step that was made of
-// the deleted readings, and is written later, is from before this deletion.
+// deleteRollups removes the rollups of a sensor whose readings were deleted. A step that was
+// computed from the deleted readings and is written later belongs to an earlier deletion count, so
+// it is ignored.
 func (s *Store) deleteRollups(ctx context.Context, sensor string) error {
 	_, err := s.rollups().UpdateOne(ctx, bson.D{{Key: "_id", Value: deletionKey(sensor)}}, bson.D{
 		{Key: "$inc", Value: bson.D{{Key: deletionsKey, Value: int64(1)}}},
-		{Key: "$unset", Value: bson.D{{Key: "day", Value: ""}}}, // by which rollups expire; days refer to this one for ever
+		{Key: "$unset", Value: bson.D{{Key: "day", Value: ""}}}, // rollups expire by this field, but this document must stay
 	}, options.UpdateOne().SetUpsert(true))
 	if err == nil {
 		_, err = s.rollups().DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: deletionKey(sensor)}, {Key: "$lt", Value: dayKey(sensor, math.MaxInt64)}}}})
