@@ -109,7 +109,7 @@ type tokenTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := t.caller.checkClear(r.URL); err != nil {
+	if err := t.caller.checkCleartext(r.URL); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // nothing was read of it
 		}
@@ -120,18 +120,18 @@ func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.Transport.RoundTrip(r)
 }
 
-// checkClear refuses to send the token where others could read it.
-func (c *caller) checkClear(u *url.URL) error {
+// checkCleartext refuses to send the token where others could read it.
+func (c *caller) checkCleartext(u *url.URL) error {
 	if c.token == "" || u.Scheme == "https" || u.Scheme == "grpcs" || loopback(u.Hostname()) {
 		return nil
 	}
-	return clearError{u.Host}
+	return cleartextError{u.Host}
 }
 
-// A clearError says that a token was not sent where others could read it.
-type clearError struct{ host string }
+// A cleartextError says that a token was not sent where others could read it.
+type cleartextError struct{ host string }
 
-func (e clearError) Error() string {
+func (e cleartextError) Error() string {
 	return fmt.Sprintf("the token was not sent, because anyone on the network path to %s could read it: give an address of https:// or grpcs:// (and --ca FILE, if the authority is your own), or forward a port of this machine (ssh -L) and call 127.0.0.1", e.host)
 }
 
@@ -145,12 +145,12 @@ func loopback(host string) bool {
 // which flag names.
 func explainCall(where, flag string, err error) error {
 	where = config.MaskUser(where)
-	var inClear clearError
+	var cleartext cleartextError
 	var unverified *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
 	switch {
-	case errors.As(err, &inClear):
-		return config.Usage(fmt.Errorf("%s: %w", flag, inClear))
+	case errors.As(err, &cleartext):
+		return config.Usage(fmt.Errorf("%s: %w", flag, cleartext))
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no daemon answers at %s: start one with `brim serve`, or name another with %s", where, flag)
 	case errors.As(err, &unverified):
@@ -232,8 +232,8 @@ const (
 	startingFor   = 10 * time.Second
 )
 
-// acceptedSoon is accepted, but asks again while the daemon is starting.
-func (r *remote) acceptedSoon(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
+// acceptedWhenStarted is accepted, but asks again while the daemon is starting.
+func (r *remote) acceptedWhenStarted(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
 	for until := time.Now().Add(startingFor); ; {
 		resp, err := r.accepted(ctx, method, path, header)
 		var answer *answerError
@@ -359,11 +359,11 @@ func (c *caller) metrics(parent context.Context, admin string) (scrape.Sample, e
 	defer cancel()
 	web := c.client(0)
 	defer web.CloseIdleConnections()
-	look, err := scrape.Get(ctx, web, adminURL(admin)+"/metrics")
+	sample, err := scrape.Get(ctx, web, adminURL(admin)+"/metrics")
 	if err != nil {
 		return nil, explainCall(admin, "--admin", err)
 	}
-	return look, nil
+	return sample, nil
 }
 
 // flushed has a daemon store all that it has accepted.

@@ -25,13 +25,13 @@ import (
 
 // compactOptions are the flags of `brim compact`.
 type compactOptions struct {
-	choice    compact.Choice
-	dryRun    bool
-	freeShare float64 // 0 to 1
-	freeBytes int64
-	passes    int
-	output    *string
-	site      func(context.Context, *process) (*site, error)
+	choice     compact.Selection
+	dryRun     bool
+	freeShare  float64 // 0 to 1
+	freeBytes  int64
+	passes     int
+	output     *string
+	deployment func(context.Context, *process) (*deployment, error)
 }
 
 // newCompact returns `brim compact`:
@@ -57,7 +57,7 @@ func newCompact(p *process) *cobra.Command {
 		Example: "  brim compact --dry-run\n" +
 			"  brim compact --mongo-uri mongodb://db1,db2,db3/?replicaSet=rs0 --stream machines\n" +
 			"  brim compact --member db1:27017 --force --output json",
-		Args: nothing,
+		Args: noArgs,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -70,7 +70,7 @@ func newCompact(p *process) *cobra.Command {
 	add("free-bytes-at-least", "64MiB", "SIZE", "bytes that must be free", config.Size(&o.freeBytes, 1, math.MaxInt64, true))
 	add("passes", "4", "N", "how often a member is compacted, at most, while that gives something back", config.Count(&o.passes, 1, 100))
 	o.output = outputFlag(cmd, "text", "json")
-	o.site = siteFlags(flags)
+	o.deployment = deploymentFlags(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.choice.All && o.choice.Member != "" {
 			return config.Usage(errors.New("--all and --member cannot be used together: give one of them"))
@@ -82,7 +82,7 @@ func newCompact(p *process) *cobra.Command {
 
 // run compacts until the first signal, which ends it in good order.
 func (o *compactOptions) run(ctx context.Context, p *process) error {
-	s, err := o.site(ctx, p)
+	s, err := o.deployment(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -114,10 +114,10 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 		})
 	}
 	if err == nil {
-		err = o.carryOut(running, stopping, p, &compactTask{compactor: c, stream: one.Name, live: live})
-		err = errors.Join(err, within(c.Close))
+		err = o.compact(running, stopping, p, &compactTask{compactor: c, stream: one.Name, live: live})
+		err = errors.Join(err, withinSecond(c.Close))
 	}
-	return errors.Join(err, within(connection.Close))
+	return errors.Join(err, withinSecond(connection.Close))
 }
 
 // collectionOf returns the collection that daemons write a stream to, as MongoDB has it.
@@ -136,8 +136,8 @@ func collectionOf(ctx context.Context, connection *store.Connection, s *daemon.S
 	return name, nil
 }
 
-// within gives something that is not worth waiting for a second to end.
-func within(end func(context.Context) error) error {
+// withinSecond gives something that is not worth waiting for a second to end.
+func withinSecond(end func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := end(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -153,13 +153,13 @@ type compactTask struct {
 	live      *compactProgress
 }
 
-// carryOut looks, chooses, compacts and reports; also what was done before it
+// compact looks, chooses, compacts and reports; also what was done before it
 // failed.
-func (o *compactOptions) carryOut(ctx, hard context.Context, p *process, t *compactTask) error {
+func (o *compactOptions) compact(ctx, hard context.Context, p *process, t *compactTask) error {
 	if t.live.terminal {
 		t.live.progressLine.show(true, func(time.Time) string { return "looks at the members" })
 	}
-	d, err := t.compactor.Look(ctx)
+	d, err := t.compactor.Inspect(ctx)
 	if err != nil {
 		t.live.end()
 		if ctx.Err() != nil {
@@ -183,7 +183,7 @@ func (o *compactOptions) carryOut(ctx, hard context.Context, p *process, t *comp
 		}
 	}
 	if !o.dryRun {
-		var more []compact.Left
+		var more []compact.Skipped
 		report.Compacted, more, err = t.compactor.Run(ctx, hard, d, todo, o.choice)
 		report.Left = append(report.Left, more...)
 	}
@@ -201,7 +201,7 @@ type compactReport struct {
 	*compact.Deployment
 	Chosen    []string          `json:"chosen"` // members that are worth it, in the order in which they are compacted
 	Compacted []*compact.Result `json:"compacted,omitempty"`
-	Left      []compact.Left    `json:"left,omitempty"`
+	Left      []compact.Skipped `json:"left,omitempty"`
 }
 
 // bytesText writes bytes for people.

@@ -80,7 +80,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 		Example: "  brim deadletter list\n" +
 			"  brim deadletter list --stream machines --output json\n" +
 			"  brim deadletter list --messages --output json",
-		Args: nothing,
+		Args: noArgs,
 	}
 	open := letterFlags(cmd)
 	limit := 1000
@@ -176,7 +176,7 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 		Example: "  brim deadletter replay --dry-run\n" +
 			"  brim deadletter replay --stream machines\n" +
 			"  brim deadletter replay --id sq7kzv2p4ua-17",
-		Args: nothing,
+		Args: noArgs,
 	}
 	var r letterReplay
 	open := letterFlags(cmd)
@@ -195,14 +195,14 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		fates := make([]fate, len(letters))
+		results := make([]letterResult, len(letters))
 		for i, l := range letters {
-			fates[i] = fate{ID: l.ID, Stream: l.Stream, Fate: letterPending}
+			results[i] = letterResult{ID: l.ID, Stream: l.Stream, Fate: letterPending}
 		}
 		if !*dryRun {
-			err = r.send(cmd.Context(), letters, fates)
+			err = r.send(cmd.Context(), letters, results)
 		}
-		return errors.Join(p.printFates(*output, fates), err)
+		return errors.Join(p.printLetterResults(*output, results), err)
 	}
 	return cmd
 }
@@ -215,8 +215,8 @@ const (
 	letterAgain    = "refused again" // by MongoDB: the daemon keeps it as a new letter
 )
 
-// A fate is what became of a letter.
-type fate struct {
+// A letterResult is what became of a letter.
+type letterResult struct {
 	ID     string `json:"id"`
 	Stream string `json:"stream"`
 	Fate   string `json:"fate"`
@@ -243,15 +243,15 @@ const settleEvery = 1000
 
 // send sends letter after letter until one has no answer. What was answered is noted
 // in any case.
-func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, fates []fate) error {
+func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, results []letterResult) error {
 	outcomes := make(map[string]queue.Outcome)
 	for i, l := range letters {
-		told, reason, err := r.post(ctx, l)
+		outcome, reason, err := r.post(ctx, l)
 		if err != nil {
 			return errors.Join(err, r.Settle(outcomes))
 		}
-		fates[i].Fate, fates[i].Reason = told, reason
-		outcomes[l.ID] = queue.Outcome{Gone: told != letterRefused, Reason: reason}
+		results[i].Fate, results[i].Reason = outcome, reason
+		outcomes[l.ID] = queue.Outcome{Gone: outcome != letterRefused, Reason: reason}
 		if len(outcomes) == settleEvery {
 			if err := r.Settle(outcomes); err != nil {
 				return err
@@ -264,7 +264,7 @@ func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, fat
 
 // post sends one letter. An error means that the daemon said nothing about the
 // letter itself.
-func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reason string, err error) {
+func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (outcome, reason string, err error) {
 	// Waiting for MongoDB shows whether it refuses the reading again.
 	resp, err := r.remote.ask(ctx, http.MethodPost, "/v1/streams/"+url.PathEscape(l.Stream)+"/readings?ack=stored",
 		map[string]string{"Content-Type": "application/json", "Idempotency-Key": "deadletter-" + l.ID}, bytes.NewReader(l.Reading))
@@ -276,14 +276,14 @@ func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reas
 	if err != nil {
 		return "", "", fmt.Errorf("read the daemon's answer to letter %s: %w", l.ID, err)
 	}
-	if told, reason, err = judge(l, resp.StatusCode, body); err != nil {
+	if outcome, reason, err = interpretAnswer(l, resp.StatusCode, body); err != nil {
 		err = fmt.Errorf("%w%s", err, r.remote.tokenHint(resp.StatusCode))
 	}
-	return told, reason, err
+	return outcome, reason, err
 }
 
-// judge says what an answer means for the letter.
-func judge(l queue.KeptLetter, status int, body []byte) (told, reason string, err error) {
+// interpretAnswer says what an answer means for the letter.
+func interpretAnswer(l queue.KeptLetter, status int, body []byte) (outcome, reason string, err error) {
 	var said struct {
 		Code, Message string
 		Errors        []struct{ Code, Message string }
@@ -309,18 +309,18 @@ func judge(l queue.KeptLetter, status int, body []byte) (told, reason string, er
 
 // A letterReplayed is the result of `brim deadletter replay`.
 type letterReplayed struct {
-	Accepted     int    `json:"accepted"`
-	Refused      int    `json:"refused"`
-	RefusedAgain int    `json:"refused_again"`
-	Pending      int    `json:"pending"`
-	Letters      []fate `json:"letters"`
+	Accepted     int            `json:"accepted"`
+	Refused      int            `json:"refused"`
+	RefusedAgain int            `json:"refused_again"`
+	Pending      int            `json:"pending"`
+	Letters      []letterResult `json:"letters"`
 }
 
-// printFates prints what became of the letters.
-func (p *process) printFates(output string, fates []fate) error {
+// printLetterResults prints what became of the letters.
+func (p *process) printLetterResults(output string, results []letterResult) error {
 	count := make(map[string]int)
 	var text strings.Builder
-	for _, f := range fates {
+	for _, f := range results {
 		count[f.Fate]++
 		line := f.ID + " " + f.Fate
 		if f.Reason != "" {
@@ -328,7 +328,7 @@ func (p *process) printFates(output string, fates []fate) error {
 		}
 		text.WriteString(printable(line) + "\n")
 	}
-	r := letterReplayed{count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending], fates}
+	r := letterReplayed{count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending], results}
 	fmt.Fprintf(&text, "accepted %d, refused %d, refused again by MongoDB %d, not sent %d\n", r.Accepted, r.Refused, r.RefusedAgain, r.Pending)
 	return p.print(output, r, text.String())
 }

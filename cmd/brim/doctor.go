@@ -54,11 +54,11 @@ func newDoctor(p *process) *cobra.Command {
 		Example: "  brim doctor --over 10s\n" +
 			"  brim doctor --watch --mongo-uri mongodb://db1.example/?replicaSet=rs0\n" +
 			"  brim doctor --over 10s --output json --thresholds ours.yaml",
-		Args: nothing,
+		Args: noArgs,
 	}
 	flags := cmd.Flags()
 	o := &doctorOptions{given: flags.Changed, over: 2 * time.Second}
-	o.site = siteFlags(flags)
+	o.deployment = deploymentFlags(flags)
 	o.output = outputFlag(cmd, "text", "json")
 	add := flagAdder(flags)
 	add("over", "2s", "DURATION", "time between two samples, from which rates are calculated; 0: take one sample", config.Duration(&o.over, time.Second, config.Day, true))
@@ -78,7 +78,7 @@ func newDoctor(p *process) *cobra.Command {
 
 // doctorOptions are the flags of `brim doctor`.
 type doctorOptions struct {
-	site       func(context.Context, *process) (*site, error)
+	deployment func(context.Context, *process) (*deployment, error)
 	output     *string
 	thresholds string        // file; empty: those of the configuration, or built in
 	over       time.Duration // to the second sample; 0: there is none
@@ -103,10 +103,10 @@ func (o *doctorOptions) check() error {
 // An examination is one run of `brim doctor`.
 type examination struct {
 	*doctorOptions
-	site     *site
-	conn     *store.Connection
-	monitor  *doctor.Monitor
-	settings []doctor.Finding // which are read once
+	deployment *deployment
+	conn       *store.Connection
+	monitor    *doctor.Monitor
+	settings   []doctor.Finding // which are read once
 }
 
 var (
@@ -126,7 +126,7 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = within(x.conn.Close) }() // nothing was written on it
+	defer func() { _ = withinSecond(x.conn.Close) }() // nothing was written on it
 	if err := x.sample(ctx); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 	}
 	switch {
 	case !last.Server.Answered:
-		return fmt.Errorf("sample %s: %w", config.MaskURI(x.site.uri), errAway)
+		return fmt.Errorf("sample %s: %w", config.MaskURI(x.deployment.uri), errAway)
 	case last.Class == doctor.Degrading:
 		return verdict(exitDegrading)
 	case last.Class == doctor.Bottleneck:
@@ -171,7 +171,7 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 
 // begin finds the site and connects to it.
 func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, error) {
-	s, err := o.site(ctx, p)
+	s, err := o.deployment(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 	if err != nil {
 		return nil, config.Usage(err)
 	}
-	x := &examination{doctorOptions: o, site: s}
+	x := &examination{doctorOptions: o, deployment: s}
 	if x.conn, err = s.connect("doctor", slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err
 	}
@@ -230,7 +230,7 @@ func (x *examination) sample(ctx context.Context) error {
 		if full := x.fullDisk(ctx); full != "" { // which may have ended MongoDB
 			err = fmt.Errorf("%w; disk full: %s", err, full)
 		}
-	case options.Client().ApplyURI(x.site.uri).Auth == nil:
+	case options.Client().ApplyURI(x.deployment.uri).Auth == nil:
 		ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 		defer cancel()
 		if denied := x.conn.Database().RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Err(); doctor.NotPermitted(denied) {
@@ -240,15 +240,15 @@ func (x *examination) sample(ctx context.Context) error {
 	if err == nil {
 		return nil // the findings say what is not permitted
 	}
-	return fmt.Errorf("sample %s: %w", config.MaskURI(x.site.uri), err)
+	return fmt.Errorf("sample %s: %w", config.MaskURI(x.deployment.uri), err)
 }
 
 // fullDisk asks the daemon whether the disk under MongoDB's files is full.
 func (x *examination) fullDisk(ctx context.Context) string {
-	if x.site.daemon == nil {
+	if x.deployment.daemon == nil {
 		return ""
 	}
-	seen, err := x.site.caller.metrics(ctx, x.site.admin)
+	seen, err := x.deployment.caller.metrics(ctx, x.deployment.admin)
 	if err != nil {
 		return ""
 	}
@@ -259,7 +259,7 @@ func (x *examination) fullDisk(ctx context.Context) string {
 func (x *examination) report() *doctor.Report {
 	seen := x.monitor.Seen()
 	r := seen.Report(x.settings)
-	r.URI = config.MaskURI(x.site.uri)
+	r.URI = config.MaskURI(x.deployment.uri)
 	return r
 }
 

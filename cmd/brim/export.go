@@ -62,7 +62,7 @@ func newExport(p *process) *cobra.Command {
 		Example: "  brim export readings --out november --from 2026-11-01 --to 2026-12-01\n" +
 			"  brim export machines --out all --format csv\n" +
 			"  brim export readings --out two --sensor s-1 --sensor s-2 --from -7d",
-		Args: exactly("the name of a stream"),
+		Args: exactArg("the name of a stream"),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -273,7 +273,7 @@ func (s *exportSource) get(ctx context.Context, path, accept string, read func(*
 			return nil
 		}
 		wait := rand.N(min(exportPause, 100*time.Millisecond<<min(tried, 10)))
-		if !s.answered.Load() || !passes(err) || time.Now().Add(wait).After(until) {
+		if !s.answered.Load() || !retryable(err) || time.Now().Add(wait).After(until) {
 			return err
 		}
 		if tried == 2 {
@@ -302,8 +302,8 @@ func (s *exportSource) try(ctx context.Context, path, accept string, read func(*
 	return nil
 }
 
-// passes reports whether repeating a request may help.
-func passes(err error) bool {
+// retryable reports whether repeating a request may help.
+func retryable(err error) bool {
 	var answer *answerError
 	var misused config.UsageError
 	switch {

@@ -98,8 +98,8 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
 
-// exactly requires one argument, and says what it is.
-func exactly(what string) cobra.PositionalArgs {
+// exactArg requires one argument, and says what it is.
+func exactArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			return nil
@@ -108,8 +108,8 @@ func exactly(what string) cobra.PositionalArgs {
 	}
 }
 
-// nothing refuses arguments.
-func nothing(cmd *cobra.Command, args []string) error {
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}

@@ -87,7 +87,7 @@ func newLoad(p *process) *cobra.Command {
 			"  brim load --rate 500..5000 --steps 10 --batch 10 --fail-if 'p99>50ms' --fail-if 'dropped>0'\n" +
 			"  brim load --target grpc://127.0.0.1:8431 --batch 100\n" +
 			"  brim load --duration 5m --cleanup",
-		Args: nothing,
+		Args: noArgs,
 	}
 	o := &loadOptions{target: daemonURL(p), timeout: 30 * time.Second}
 	o.config.Connections = defaultConnections
@@ -99,7 +99,7 @@ func newLoad(p *process) *cobra.Command {
 	o.addReport(cmd)
 	o.access = clientFlags(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := o.exclude(flags.Changed); err != nil {
+		if err := o.checkFlags(flags.Changed); err != nil {
 			return config.Usage(err)
 		}
 		return o.run(cmd.Context(), p)
@@ -183,8 +183,8 @@ func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 	}
 }
 
-// exclude refuses flags that make no sense together.
-func (o *loadOptions) exclude(given func(string) bool) error {
+// checkFlags refuses flags that make no sense together.
+func (o *loadOptions) checkFlags(given func(string) bool) error {
 	if given("rate") && given("sensors") {
 		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
 	}
@@ -215,7 +215,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	if u, err := url.Parse(o.target); err == nil { // send.New says what is wrong with one that is no URL
-		if err := o.caller.checkClear(u); err != nil {
+		if err := o.caller.checkCleartext(u); err != nil {
 			return config.Usage(fmt.Errorf("--target: %w", err))
 		}
 	}
@@ -230,16 +230,16 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	return o.reported(ctx, p, pool)
+	return o.runAndReport(ctx, p, pool)
 }
 
-// reported generates the load, reports, and cleans up.
-func (o *loadOptions) reported(ctx context.Context, p *process, pool *send.Pool) error {
+// runAndReport generates the load, reports, and cleans up.
+func (o *loadOptions) runAndReport(ctx context.Context, p *process, pool *send.Pool) error {
 	result, cleanup, err := o.generate(ctx, p, pool)
 	if result == nil {
 		return err
 	}
-	if err = errors.Join(err, o.print(p, result), o.judge(result)); err == nil {
+	if err = errors.Join(err, o.print(p, result), o.checkResult(result)); err == nil {
 		o.warnLost(p.stderr, result)
 	}
 	if cleanup != nil {
@@ -356,8 +356,8 @@ func (o *loadOptions) print(p *process, r *load.Result) (err error) {
 
 var errNothingAccepted = errors.New("the daemon accepted no reading")
 
-// judge returns why the run failed.
-func (o *loadOptions) judge(r *load.Result) error {
+// checkResult returns why the run failed.
+func (o *loadOptions) checkResult(r *load.Result) error {
 	var errs []error
 	for _, c := range o.failIf {
 		if err := c.Check(r); err != nil {
@@ -406,7 +406,7 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, 
 	var about *daemon.Status
 	if o.admin != "" {
 		if about, err = o.caller.askStatus(ctx, o.admin); err == nil {
-			err = o.otherDaemon(&about.Addresses)
+			err = o.checkSameDaemon(&about.Addresses)
 		}
 		if err != nil {
 			return s, "", "", err
@@ -490,10 +490,10 @@ func (o *loadOptions) httpListener(about *daemon.Status) (base, flag string, err
 	return "", "", config.Usage(fmt.Errorf("--target: %s does not tell about its streams; name the HTTP listener of the same daemon with --http, or its admin listener with --admin", target.Redacted()))
 }
 
-// otherDaemon refuses an admin listener that is plainly that of another daemon than the
+// checkSameDaemon refuses an admin listener that is plainly that of another daemon than the
 // target: both are on this machine, on ports that do not belong together. Of a name,
 // another machine or a forwarded port this cannot be known.
-func (o *loadOptions) otherDaemon(at *daemon.Addresses) error {
+func (o *loadOptions) checkSameDaemon(at *daemon.Addresses) error {
 	adminHost, adminPort, err := net.SplitHostPort(hostPort(o.admin))
 	if err != nil || adminHost != "" && !loopback(adminHost) || portOf(at.Admin) != adminPort {
 		return nil //nolint:nilerr // it is on another machine, or its port is forwarded

@@ -71,7 +71,7 @@ func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Expe
 func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 	root := newGroup("brim", "Ingest telemetry over HTTP and gRPC and store it in MongoDB",
 		newServe(p), newLoad(p), newQuery(p), newDelete(p), newExport(p), newImport(p), newBench(p, all), newAdvise(p), newDoctor(p), newSeal(p), newCompact(p), newMove(p), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
-	root.AddCommand(removed()...)
+	root.AddCommand(removedCommands()...)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = readVersion().Line()
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -107,8 +107,8 @@ func subcommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %s%s; allowed: %s", args[0], cmd.CommandPath(), config.DidYouMean("", args[0], names), strings.Join(names, ", "))
 }
 
-// removed returns commands that were removed. They answer what to do instead.
-func removed() (out []*cobra.Command) {
+// removedCommands returns commands that were removed. They answer what to do instead.
+func removedCommands() (out []*cobra.Command) {
 	for name, instead := range map[string]string{
 		"shard":      `mongosh shards a collection with three commands, which are in docs/growing.md under "More than one replica set"`,
 		"recompress": "restart the daemons with the other --compressor, which writes a new collection, then run `brim move STREAM` to empty the old one into it",

@@ -358,7 +358,7 @@ type csvPrinter struct {
 	terminal bool            // names that senders chose must not control it
 
 	out   *bufio.Writer // nil before the header is written
-	aside *os.File      // one item per line
+	spool *os.File      // one item per line
 	lines *bufio.Writer
 }
 
@@ -366,31 +366,31 @@ func (c *csvPrinter) page(rows []row) (err error) {
 	if len(c.named) > 0 && c.kind.name == "readings" {
 		return errors.Join(c.rows(c.named, rows), c.out.Flush())
 	}
-	if c.aside == nil {
-		if c.aside, err = os.CreateTemp("", "brim-query-"); err != nil {
+	if c.spool == nil {
+		if c.spool, err = os.CreateTemp("", "brim-query-"); err != nil {
 			return fmt.Errorf("keep the answer until its columns are known; --fields can name them: %w", err)
 		}
-		c.lines = bufio.NewWriter(c.aside)
+		c.lines = bufio.NewWriter(c.spool)
 	}
 	return linePrinter{c.lines}.page(rows)
 }
 
 // end writes the rows that wait.
 func (c *csvPrinter) end() error {
-	if c.aside == nil {
+	if c.spool == nil {
 		return nil
 	}
 	if err := c.lines.Flush(); err != nil {
 		return err
 	}
-	if _, err := c.aside.Seek(0, io.SeekStart); err != nil {
+	if _, err := c.spool.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	columns := chosen(c.seen, c.named)
 	if err := c.rows(columns, nil); err != nil { // the header, even without rows
 		return err
 	}
-	for decoder := json.NewDecoder(bufio.NewReader(c.aside)); decoder.More(); {
+	for decoder := json.NewDecoder(bufio.NewReader(c.spool)); decoder.More(); {
 		var item json.RawMessage
 		if err := decoder.Decode(&item); err != nil {
 			return err
@@ -455,9 +455,9 @@ func (c *csvPrinter) write(cells []string) error {
 }
 
 func (c *csvPrinter) close() {
-	if c.aside != nil {
-		_ = c.aside.Close()
-		_ = os.Remove(c.aside.Name())
+	if c.spool != nil {
+		_ = c.spool.Close()
+		_ = os.Remove(c.spool.Name())
 	}
 }
 
@@ -469,11 +469,11 @@ type drawing struct {
 	begin   time.Time
 	end     time.Time
 	items   int
-	fields  map[string]*curve
+	fields  map[string]*fieldSeries
 }
 
-// A curve is the values of one field.
-type curve struct {
+// A fieldSeries is the values of one field.
+type fieldSeries struct {
 	at       []time.Time
 	values   []float64 // that are drawn
 	min, max float64   // of the readings
@@ -482,7 +482,7 @@ type curve struct {
 const maxDrawn = 120 // characters
 
 func newDrawing(k kind, columns int) *drawing {
-	return &drawing{kind: k, columns: columns, fields: make(map[string]*curve)}
+	return &drawing{kind: k, columns: columns, fields: make(map[string]*fieldSeries)}
 }
 
 // add takes a row; rows come in the order of time. Of a summary the means are drawn.
@@ -499,7 +499,7 @@ func (d *drawing) add(r row) {
 		field, statistic := d.kind.split(column)
 		c := d.fields[field]
 		if c == nil {
-			c = &curve{min: v, max: v}
+			c = &fieldSeries{min: v, max: v}
 			d.fields[field] = c
 		}
 		c.min, c.max = min(c.min, v), max(c.max, v)
@@ -534,7 +534,7 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	for i, name := range names {
 		_, _ = fmt.Fprintf(&text, "%-*s  ", longest, printable(name))
 		if width >= 8 || width == d.items { // anything narrower would show nothing
-			text.WriteString(d.course(d.fields[name], width) + "  ")
+			text.WriteString(d.sparkline(d.fields[name], width) + "  ")
 		}
 		text.WriteString(bounds[i] + "\n")
 	}
@@ -542,9 +542,9 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	return err
 }
 
-// course returns one character for each of width equal spans of time: a space if the span
+// sparkline returns one character for each of width equal spans of time: a space if the span
 // has no values.
-func (d *drawing) course(c *curve, width int) string {
+func (d *drawing) sparkline(c *fieldSeries, width int) string {
 	levels, span := []rune("▁▂▃▄▅▆▇█"), max(d.end.Sub(d.begin), 1)
 	sums, ns := make([]float64, width), make([]float64, width)
 	for i, v := range c.values {

@@ -125,7 +125,7 @@ func (o *queryOptions) aboutAll() bool { return o.sensors || o.silent != "" }
 // arguments checks that there is a sensor, except where the question is about all.
 func (o *queryOptions) arguments(cmd *cobra.Command, args []string) error {
 	if !o.aboutAll() {
-		return exactly("a sensor id")(cmd, args)
+		return exactArg("a sensor id")(cmd, args)
 	}
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no sensor id with --sensors or --silent-for, and was given %q; --prefix selects by the beginning of ids", cmd.CommandPath(), args[0])
@@ -409,7 +409,7 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 	if q.kind.lines {
 		accept = asLines
 	}
-	resp, err := r.acceptedSoon(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
+	resp, err := r.acceptedWhenStarted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
 	if err != nil {
 		return nil, "", err
 	}

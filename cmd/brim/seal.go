@@ -48,7 +48,7 @@ func newSeal(p *process) *cobra.Command {
 			"The daemon does this by itself --seal-after after the end of a window; this command starts it at once. Readings are accepted and read as before, " +
 			"also those that arrive late for a packed bucket. The free space stays in MongoDB's files until brim compact gives it back.",
 		Example: "  brim seal readings --wait\n  brim seal machines --url https://brim.example:8430",
-		Args:    exactly("a stream"),
+		Args:    exactArg("a stream"),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false

@@ -30,10 +30,10 @@ func statusAt(t *testing.T, s *daemon.Status) (address string) {
 }
 
 // siteOf is the site that the flags name.
-func siteOf(t *testing.T, args ...string) (*site, error) {
+func siteOf(t *testing.T, args ...string) (*deployment, error) {
 	t.Helper()
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	find := siteFlags(flags)
+	find := deploymentFlags(flags)
 	require.NoError(t, flags.Parse(args))
 	return find(t.Context(), &process{stdout: io.Discard, stderr: io.Discard})
 }

@@ -52,7 +52,7 @@ func newTokenRevoke(p *process) *cobra.Command {
 		Use:     "revoke NAME",
 		Short:   "Remove an identity from the access file; daemons refuse it within two seconds",
 		Example: "  brim token revoke north --access-file /etc/brim/access.yaml",
-		Args:    exactly("a NAME"),
+		Args:    exactArg("a NAME"),
 	}
 	file := accessFlags(cmd)
 	output := outputFlag(cmd, "text", "json")
@@ -82,7 +82,7 @@ func newTokenList(p *process) *cobra.Command {
 		Use:     "list",
 		Short:   "Print the identities of the access file, and what they may do",
 		Example: "  brim token list --access-file /etc/brim/access.yaml",
-		Args:    nothing,
+		Args:    noArgs,
 	}
 	file := accessFlags(cmd)
 	output := outputFlag(cmd, "text", "json")
@@ -185,7 +185,7 @@ func newTokenCreate(p *process) *cobra.Command {
 		Example: "  brim token create north --scope ingest --sensor-prefix north- --expires 90d --access-file /etc/brim/access.yaml\n" +
 			"  brim token create operator --scope admin\n" +
 			"  brim token create edge-7 --scope ingest --certificate dns:edge-7.example.org",
-		Args: exactly("a NAME"),
+		Args: exactArg("a NAME"),
 	}
 	file := accessFlags(cmd)
 	now := time.Now()

@@ -22,7 +22,7 @@ var stamp string //nolint:gochecknoglobals // only a variable can be set by the 
 func readVersion() daemon.Version { return daemon.VersionOf(stamp) }
 
 func newVersion(p *process) *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Print what was built", Args: nothing}
+	cmd := &cobra.Command{Use: "version", Short: "Print what was built", Args: noArgs}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		v := readVersion()
@@ -36,7 +36,7 @@ func newVersion(p *process) *cobra.Command {
 func newMan(p *process) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write a manual page for each command into a folder", Hidden: true,
-		Args: exactly("a folder"),
+		Args: exactArg("a folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := writeManuals(cmd.Root(), args[0], readVersion()); err != nil {
 				return err

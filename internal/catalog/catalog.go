@@ -128,19 +128,19 @@ func (c *Catalog) Run(ctx context.Context) {
 type Stream struct {
 	StreamConfig
 
-	name       string
-	catalog    *Catalog
-	log        *slog.Logger
-	collection *mongo.Collection
-	retention  atomic.Int64
-	known      *known
-	wake       chan struct{} // holds one: there is something to write
-	rebuild    chan struct{} // holds one: see Rebuild
-	lacking    atomic.Bool   // Rebuild was called, and the state does not say so yet
-	prepared   atomic.Bool   // the collection has its indexes
-	refusing   atomic.Int64  // until when, in ns since 1970, writes before readings are not tried
-	state      atomic.Pointer[state]
-	logged     atomic.Int64 // when a failure was last logged, in ns since 1970
+	name              string
+	catalog           *Catalog
+	log               *slog.Logger
+	collection        *mongo.Collection
+	retention         atomic.Int64
+	known             *known
+	wake              chan struct{} // holds one: there is something to write
+	rebuild           chan struct{} // holds one: see Rebuild
+	rebuildPending    atomic.Bool   // Rebuild was called, and the state does not say so yet
+	prepared          atomic.Bool   // the collection has its indexes
+	writeThroughAfter atomic.Int64  // until when, in ns since 1970, writes before readings are not tried
+	state             atomic.Pointer[state]
+	logged            atomic.Int64 // when a failure was last logged, in ns since 1970
 
 	mu        sync.Mutex
 	unwritten map[uint64]*entry
@@ -181,11 +181,11 @@ func (s *Stream) note(key uint64, e entry) {
 		return
 	}
 	s.unwritten[key] = &e
-	awake(s.wake)
+	notify(s.wake)
 }
 
-// awake sends to a channel that holds one.
-func awake(to chan struct{}) {
+// notify sends to a channel that holds one.
+func notify(to chan struct{}) {
 	select {
 	case to <- struct{}{}:
 	default:
@@ -214,7 +214,7 @@ func (s *Stream) Overflowed() bool {
 func (s *Stream) SetRetention(d time.Duration) {
 	if s != nil && time.Duration(s.retention.Swap(int64(d))) != d {
 		s.prepared.Store(false)
-		awake(s.wake)
+		notify(s.wake)
 	}
 }
 

@@ -29,26 +29,26 @@ type state struct {
 }
 
 const (
-	checkEvery   = 24 * time.Hour // daemons of earlier releases enter no sensors
-	lookEvery    = 10 * time.Second
-	lease        = time.Minute
-	checkAtOnce  = 200 // sensors
-	checkTimeout = 30 * time.Second
+	checkEvery    = 24 * time.Hour // daemons of earlier releases enter no sensors
+	checkInterval = 10 * time.Second
+	lease         = time.Minute
+	checkPageSize = 200 // sensors
+	checkTimeout  = 30 * time.Second
 	// A check pauses for as many times its own duration, so that it takes at most an eighth
 	// of the time of one connection. While the catalog is incomplete it takes half.
-	checkRests = 7
+	checkPauseFactor = 7
 	// removeAfter is how long a sensor without readings stays: its first reading may still
 	// be on its way.
-	removeAfter = 24 * time.Hour
-	described   = 16                  // readings that tell a sensor's fields
-	endOfTime   = 253_402_300_800_000 // of the year 9999, in milliseconds since 1970
+	removeAfter      = 24 * time.Hour
+	describeReadings = 16                  // readings that tell a sensor's fields
+	endOfTime        = 253_402_300_800_000 // of the year 9999, in milliseconds since 1970
 )
 
 // Complete returns nil if the catalog has all sensors with readings in MongoDB, and
 // otherwise an error that says how far it is.
 func (s *Stream) Complete() error {
 	now := s.state.Load()
-	if now.Complete && !s.lacking.Load() {
+	if now.Complete && !s.rebuildPending.Load() {
 		return nil
 	}
 	return &telemetry.Error{
@@ -60,8 +60,8 @@ func (s *Stream) Complete() error {
 
 // Rebuild makes the catalog incomplete until it was compared with all stored readings.
 func (s *Stream) Rebuild() {
-	s.lacking.Store(true)
-	awake(s.rebuild)
+	s.rebuildPending.Store(true)
+	notify(s.rebuild)
 }
 
 // check compares the catalog with the stored readings: when the daemon starts, once a
@@ -75,7 +75,7 @@ func (s *Stream) check(ctx context.Context) {
 		if err := s.checkOnce(ctx, began); err != nil && ctx.Err() == nil {
 			s.failed(err)
 		}
-		timer := time.NewTimer(lookEvery)
+		timer := time.NewTimer(checkInterval)
 		if s.Complete() != nil {
 			timer.Reset(time.Second) // another daemon may be at it
 		}
@@ -92,11 +92,11 @@ func (s *Stream) check(ctx context.Context) {
 
 // checkOnce looks at the state, and checks if it is time; began is when this daemon did.
 func (s *Stream) checkOnce(ctx context.Context, began time.Time) error {
-	now, err := s.look(ctx)
+	now, err := s.readState(ctx)
 	if err != nil {
 		return err
 	}
-	lacking := s.lacking.Load()
+	lacking := s.rebuildPending.Load()
 	if lacking {
 		now.Complete, now.After = false, ""
 	}
@@ -104,13 +104,13 @@ func (s *Stream) checkOnce(ctx context.Context, began time.Time) error {
 	if !due {
 		return nil
 	}
-	taken, err := s.take(ctx, now)
+	taken, err := s.claimCheck(ctx, now)
 	if err != nil || !taken {
 		return err
 	}
 	s.set(*now)
 	if lacking {
-		s.lacking.Store(false) // the state says so from here on
+		s.rebuildPending.Store(false) // the state says so from here on
 	}
 	return s.walk(ctx, now)
 }
@@ -118,8 +118,8 @@ func (s *Stream) checkOnce(ctx context.Context, began time.Time) error {
 // set makes a state the one that Complete sees.
 func (s *Stream) set(now state) { s.state.Store(&now) }
 
-// look reads the state. If there is none, the catalog is new, or was dropped.
-func (s *Stream) look(ctx context.Context) (*state, error) {
+// readState reads the state. If there is none, the catalog is new, or was dropped.
+func (s *Stream) readState(ctx context.Context) (*state, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	now := &state{}
@@ -139,8 +139,8 @@ func (s *Stream) look(ctx context.Context) (*state, error) {
 	return now, nil
 }
 
-// take makes this daemon the one that checks; false if another one does.
-func (s *Stream) take(ctx context.Context, now *state) (bool, error) {
+// claimCheck makes this daemon the one that checks; false if another one does.
+func (s *Stream) claimCheck(ctx context.Context, now *state) (bool, error) {
 	if now.By != s.catalog.cfg.Daemon && time.Now().Before(now.Until) {
 		return false, nil
 	}
@@ -190,22 +190,22 @@ func (s *Stream) walk(ctx context.Context, now *state) error {
 			return err
 		}
 		total += added
-		if n < checkAtOnce {
+		if n < checkPageSize {
 			break
 		}
 		now.After = last
 		if mine, err := s.save(ctx, now); err != nil || !mine {
 			return err
 		}
-		rest := time.Since(begin)
+		pause := time.Since(begin)
 		if now.Complete {
-			rest *= checkRests
+			pause *= checkPauseFactor
 		}
-		if time.Since(logged) > lookEvery {
+		if time.Since(logged) > checkInterval {
 			logged = time.Now()
 			s.log.Info("checking the catalog of sensors", "after", now.After, "added", total)
 		}
-		if machine.Pause(ctx, min(rest, lease/4)) != nil {
+		if machine.Pause(ctx, min(pause, lease/4)) != nil {
 			return nil //nolint:nilerr // the daemon ends
 		}
 	}
@@ -226,7 +226,7 @@ func (s *Stream) step(ctx context.Context, after string) (last string, n, added 
 	defer cancel()
 	var ids []string
 	last = after
-	for seen, err := range s.Source.Sensors(ctx, telemetry.SensorQuery{After: after, Limit: checkAtOnce}) {
+	for seen, err := range s.Source.Sensors(ctx, telemetry.SensorQuery{After: after, Limit: checkPageSize}) {
 		if err != nil {
 			return "", 0, 0, err
 		}
@@ -246,7 +246,7 @@ func (s *Stream) step(ctx context.Context, after string) (last string, n, added 
 		added = len(absent)
 	}
 	end := last
-	if len(ids) < checkAtOnce {
+	if len(ids) < checkPageSize {
 		end = ""
 	}
 	return last, len(ids), added, s.removeEmpty(ctx, after, end, ids)
@@ -274,23 +274,23 @@ func (s *Stream) removeEmpty(ctx context.Context, after, to string, present []st
 
 // describe returns what a sensor's first and newest readings say about it. Tags that it
 // had only in between are not found.
-func (s *Stream) describe(ctx context.Context, sensor string) (facts []fact, found bool, err error) {
+func (s *Stream) describe(ctx context.Context, sensor string) (facts []sensorUpdate, found bool, err error) {
 	hash, now := batch.SeriesHash(s.name, sensor), time.Now()
 	add := func(r *telemetry.Reading, from int64) {
 		ms := r.Time.UnixMilli()
-		f := fact{sensor: sensor, tags: r.Tags, span: spanOf(hash, min(from, ms), ms, now)}
+		f := sensorUpdate{sensor: sensor, tags: r.Tags, span: spanOf(hash, min(from, ms), ms, now)}
 		for _, field := range r.Fields {
 			f.add(field.Name, field.Value.Kind())
 		}
 		facts = append(facts, f)
 	}
 	n := 0
-	for r, err := range s.Source.Readings(ctx, telemetry.Query{Sensor: sensor, To: endOfTime, Limit: described}) {
+	for r, err := range s.Source.Readings(ctx, telemetry.Query{Sensor: sensor, To: endOfTime, Limit: describeReadings}) {
 		if err != nil {
 			return nil, false, err
 		}
 		add(&r, r.Time.UnixMilli())
-		if n++; n == described {
+		if n++; n == describeReadings {
 			break
 		}
 	}

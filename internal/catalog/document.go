@@ -32,8 +32,8 @@ const (
 	maxNames = 4096
 )
 
-// A fact is what one update adds to a sensor's document.
-type fact struct {
+// A sensorUpdate is what one update adds to a sensor's document.
+type sensorUpdate struct {
 	sensor        string
 	tags          []telemetry.Tag
 	fields, texts []string
@@ -41,15 +41,15 @@ type fact struct {
 }
 
 // factOf returns the fact of an entry.
-func (e *entry) fact(now time.Time) fact {
-	f := fact{sensor: e.series.Sensor, tags: e.series.Tags, span: spanOf(e.series.Hash, e.first, e.last, now)}
+func (e *entry) sensorUpdate(now time.Time) sensorUpdate {
+	f := sensorUpdate{sensor: e.series.Sensor, tags: e.series.Tags, span: spanOf(e.series.Hash, e.first, e.last, now)}
 	for _, field := range e.shape.Fields {
 		f.add(field.Name, field.Kind)
 	}
 	return f
 }
 
-func (f *fact) add(name string, kind telemetry.Kind) {
+func (f *sensorUpdate) add(name string, kind telemetry.Kind) {
 	to := &f.fields
 	if kind == telemetry.Text {
 		to = &f.texts
@@ -83,7 +83,7 @@ func dateOf(minutes uint32) bson.DateTime { return bson.DateTime(int64(minutes) 
 
 // update returns the update of a fact. It is an aggregation pipeline, since it merges the
 // set of tags with the one of the same tags.
-func (f *fact) update(now time.Time) *mongo.UpdateOneModel {
+func (f *sensorUpdate) update(now time.Time) *mongo.UpdateOneModel {
 	e := func(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
 	literal := func(value any) bson.D { return e("$literal", value) }
 	tags := make(bson.D, 0, len(f.tags))
@@ -178,7 +178,7 @@ func stringsOf(doc bson.Raw, field string) (out []string) {
 }
 
 // sensor returns what a fact says about a sensor.
-func (f *fact) asSensor() telemetry.Sensor {
+func (f *sensorUpdate) asSensor() telemetry.Sensor {
 	s := telemetry.Sensor{ID: f.sensor, Fields: slices.Clone(f.fields), Texts: slices.Clone(f.texts)}
 	s.Sets = []telemetry.TagSet{{Tags: f.tags, From: int64(f.span.from) * minute, To: int64(f.span.to) * minute}}
 	slices.Sort(s.Fields)

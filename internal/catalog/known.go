@@ -13,8 +13,8 @@ import (
 // and the span that each is written with. There are two generations: when the younger
 // has half of the entries, the older is forgotten. A forgotten entry is written again.
 type known struct {
-	most   int // entries of a shard's generation
-	shards [64]knownShard
+	maxEntries int // entries of a shard's generation
+	shards     [64]knownShard
 	// salts are mixed into the keys of sensors that were forgotten, so that their
 	// entries are not found any more. Mostly nil.
 	salts atomic.Pointer[map[uint64]uint64]
@@ -32,7 +32,7 @@ type written struct{ from, to uint32 }
 
 const minute = 60_000 // milliseconds
 
-func newKnown(most int) *known { return &known{most: max(1, most/2/64)} }
+func newKnown(maxEntries int) *known { return &known{maxEntries: max(1, maxEntries/2/64)} }
 
 // key identifies what Saw is called with.
 func (k *known) key(series *batch.Series, shape *batch.Shape) uint64 {
@@ -73,7 +73,7 @@ func (k *known) put(key uint64, w written) {
 	if ok {
 		w = written{min(w.from, before.from), max(w.to, before.to)}
 	}
-	if len(s.young) >= k.most {
+	if len(s.young) >= k.maxEntries {
 		s.old, s.young = s.young, nil
 	}
 	if s.young == nil {

@@ -24,14 +24,14 @@ func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[te
 	return func(yield func(telemetry.Sensor, error) bool) {
 		// Before MongoDB is queried: what is written meanwhile is in at least one of both.
 		waiting := s.Unwritten(&q)
-		give := func(one *telemetry.Sensor) bool { return !one.Matches(&q) || yield(*one, nil) }
+		emit := func(one *telemetry.Sensor) bool { return !one.Matches(&q) || yield(*one, nil) }
 		for one, err := range s.stored(ctx, &q, waiting) {
 			if err != nil {
 				yield(telemetry.Sensor{}, err)
 				return
 			}
 			for len(waiting) > 0 && waiting[0].ID < one.ID {
-				if !give(&waiting[0]) {
+				if !emit(&waiting[0]) {
 					return
 				}
 				waiting = waiting[1:]
@@ -40,12 +40,12 @@ func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[te
 				one.Merge(&waiting[0])
 				waiting = waiting[1:]
 			}
-			if !give(&one) {
+			if !emit(&one) {
 				return
 			}
 		}
 		for i := range waiting {
-			if !give(&waiting[i]) {
+			if !emit(&waiting[i]) {
 				return
 			}
 		}
@@ -62,7 +62,7 @@ func (s *Stream) Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor {
 		if !q.Wants(e.series.Sensor) {
 			continue
 		}
-		f := e.fact(now)
+		f := e.sensorUpdate(now)
 		one := f.asSensor()
 		if before := found[one.ID]; before != nil {
 			before.Merge(&one)
@@ -79,15 +79,15 @@ func (s *Stream) Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor {
 	return out
 }
 
-// mostListed is the largest batch of documents.
-const mostListed = 1000
+// maxListBatch is the largest batch of documents.
+const maxListBatch = 1000
 
 // stored yields the sensors in MongoDB whose documents may match, or that are in waiting.
 func (s *Stream) stored(ctx context.Context, q *telemetry.SensorQuery, waiting []telemetry.Sensor) iter.Seq2[telemetry.Sensor, error] {
 	return func(yield func(telemetry.Sensor, error) bool) {
 		find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "pairs", Value: 0}})
-		size := int32(mostListed)
-		if q.Limit > 0 && q.Limit < mostListed {
+		size := int32(maxListBatch)
+		if q.Limit > 0 && q.Limit < maxListBatch {
 			size = int32(q.Limit)
 		}
 		for doc, err := range s.find(ctx, withFields(filter(q), q, waiting), find.SetBatchSize(size)) {
@@ -170,7 +170,7 @@ func filter(q *telemetry.SensorQuery) bson.D {
 // withFields leaves out sensors that have none of the fields asked for. It keeps those whose
 // entries are not written yet, which may get one; if they are too many for a filter, it keeps all.
 func withFields(of bson.D, q *telemetry.SensorQuery, waiting []telemetry.Sensor) bson.D {
-	if len(q.Fields) == 0 || len(waiting) > mostListed {
+	if len(q.Fields) == 0 || len(waiting) > maxListBatch {
 		return of
 	}
 	has := bson.D{{Key: "fields", Value: bson.D{{Key: "$in", Value: q.Fields}}}}

@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	gatherFor    = 500 * time.Millisecond // entries are written together
+	batchDelay   = 500 * time.Millisecond // entries are written together
 	bulkSize     = 1000
 	writeTimeout = 10 * time.Second
-	// beforeReadings is how long readings wait for the catalog at most, and refusedFor how
+	// writeThroughTimeout is how long readings wait for the catalog at most, and writeThroughRetry how
 	// long they do not after that was too short or failed.
-	beforeReadings = 2 * time.Second
-	refusedFor     = 10 * time.Second
+	writeThroughTimeout = 2 * time.Second
+	writeThroughRetry   = 10 * time.Second
 	// After a bulk the writer pauses for as many times its duration, so that MongoDB has
 	// time for readings.
-	restTimes = 3
-	maxRest   = 2 * time.Second
-	lastPause = 10 * time.Second // after failures
+	pauseFactor = 3
+	maxPause    = 2 * time.Second
+	maxBackoff  = 10 * time.Second // after failures
 )
 
 // Store is where lanes write.
@@ -45,9 +45,9 @@ type Writer struct {
 	store  Store
 }
 
-// Before returns a store that writes to the catalog, and then to the given store. On nil
+// Wrap returns a store that writes to the catalog, and then to the given store. On nil
 // it returns that store.
-func (s *Stream) Before(to Store) Store {
+func (s *Stream) Wrap(to Store) Store {
 	if s == nil {
 		return to
 	}
@@ -95,14 +95,14 @@ func (s *Stream) missing(writes []*batch.Pending) (out map[uint64]*entry) {
 
 // enter writes entries before their readings are stored, or leaves them to the writer.
 func (s *Stream) enter(ctx context.Context, missing map[uint64]*entry) {
-	if time.Now().UnixNano() >= s.refusing.Load() {
-		ctx, cancel := context.WithTimeout(ctx, beforeReadings)
+	if time.Now().UnixNano() >= s.writeThroughAfter.Load() {
+		ctx, cancel := context.WithTimeout(ctx, writeThroughTimeout)
 		defer cancel()
 		err := s.bulk(ctx, missing)
 		if err == nil {
 			return
 		}
-		s.refusing.Store(time.Now().Add(refusedFor).UnixNano())
+		s.writeThroughAfter.Store(time.Now().Add(writeThroughRetry).UnixNano())
 		s.failed(err)
 	}
 	for key, e := range missing {
@@ -125,16 +125,16 @@ func (s *Stream) failed(err error) {
 
 // bulk writes entries.
 func (s *Stream) bulk(ctx context.Context, entries map[uint64]*entry) error {
-	if err := s.recall(ctx, entries); err != nil {
+	if err := s.loadKnown(ctx, entries); err != nil {
 		return err
 	}
 	now := time.Now()
 	// The sets of a sensor in the order of their readings.
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b uint64) int { return cmp.Compare(entries[a].last, entries[b].last) })
 	keys = slices.DeleteFunc(keys, func(key uint64) bool { return s.known.covers(key, entries[key].first, entries[key].last) })
-	facts := make([]fact, len(keys))
+	facts := make([]sensorUpdate, len(keys))
 	for i, key := range keys {
-		facts[i] = entries[key].fact(now)
+		facts[i] = entries[key].sensorUpdate(now)
 	}
 	for begin := 0; begin < len(facts); begin += bulkSize {
 		end := min(begin+bulkSize, len(facts))
@@ -148,9 +148,9 @@ func (s *Stream) bulk(ctx context.Context, entries map[uint64]*entry) error {
 	return nil
 }
 
-// recall reads which of the entries the catalog has, as after a restart: that costs a tenth
+// loadKnown reads which of the entries the catalog has, as after a restart: that costs a tenth
 // of writing them.
-func (s *Stream) recall(ctx context.Context, entries map[uint64]*entry) error {
+func (s *Stream) loadKnown(ctx context.Context, entries map[uint64]*entry) error {
 	of := make(map[string][]uint64, len(entries)) // keys by sensor
 	ids := make([]string, 0, len(entries))
 	for key, e := range entries {
@@ -197,7 +197,7 @@ func (e *entry) in(s *telemetry.Sensor) (w written, has bool) {
 }
 
 // record writes facts. One that MongoDB refuses for its content is left out.
-func (s *Stream) record(ctx context.Context, facts []fact) error {
+func (s *Stream) record(ctx context.Context, facts []sensorUpdate) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (s *Stream) record(ctx context.Context, facts []fact) error {
 	if store.HasCode(err, duplicateKey) {
 		_, err = s.collection.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 	}
-	if errors.As(err, &refused) && refused.WriteConcernError == nil && !store.Transient(err) && s.contents(&refused) {
+	if errors.As(err, &refused) && refused.WriteConcernError == nil && !store.Transient(err) && s.allTooLarge(&refused) {
 		s.log.Error("MongoDB refuses entries of the catalog of sensors; queries by tag do not find them", "entries", len(refused.WriteErrors), "err", refused.WriteErrors[0].Message)
 		err = nil
 	}
@@ -223,9 +223,9 @@ func (s *Stream) record(ctx context.Context, facts []fact) error {
 	return nil
 }
 
-// contents reports whether all errors are about the documents themselves, which are too
+// allTooLarge reports whether all errors are about the documents themselves, which are too
 // large.
-func (*Stream) contents(e *mongo.BulkWriteException) bool {
+func (*Stream) allTooLarge(e *mongo.BulkWriteException) bool {
 	const objectTooLarge, tooLarge, resultTooLarge = 10334, 17419, 17420
 	for _, one := range e.WriteErrors {
 		if !one.HasErrorCode(objectTooLarge) && !one.HasErrorCode(tooLarge) && !one.HasErrorCode(resultTooLarge) {
@@ -264,7 +264,7 @@ func (s *Stream) write(ctx context.Context) {
 			return
 		}
 		for s.waiting() > 0 || !s.prepared.Load() {
-			if machine.Pause(ctx, max(pause, gatherFor)) != nil {
+			if machine.Pause(ctx, max(pause, batchDelay)) != nil {
 				return
 			}
 			began := time.Now()
@@ -272,12 +272,12 @@ func (s *Stream) write(ctx context.Context) {
 				if ctx.Err() != nil {
 					return
 				}
-				pause = min(max(2*pause, gatherFor), lastPause)
+				pause = min(max(2*pause, batchDelay), maxBackoff)
 				s.failed(err)
 				continue
 			}
-			s.refusing.Store(0)
-			pause = min(restTimes*time.Since(began), maxRest)
+			s.writeThroughAfter.Store(0)
+			pause = min(pauseFactor*time.Since(began), maxPause)
 		}
 	}
 }

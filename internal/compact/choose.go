@@ -9,8 +9,8 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// A Choice says which members are to be compacted.
-type Choice struct {
+// A Selection says which members are to be compacted.
+type Selection struct {
 	Member string // host:port; empty: see All
 	// All is the secondaries and then the primary. Without it, and without a
 	// Member, it is the secondaries of a set; a server that is alone is the one.
@@ -19,8 +19,8 @@ type Choice struct {
 	Force bool
 }
 
-// A Left is a member that is not compacted.
-type Left struct {
+// A Skipped is a member that is not compacted.
+type Skipped struct {
 	Member string `json:"member"`
 	Kind   Reason `json:"kind"`
 	Why    string `json:"why"`
@@ -53,7 +53,7 @@ const (
 // left and why: never the primary of a set unless it is asked for, never one that
 // takes writes while it is busy unless that is forced, and none while another is
 // being compacted.
-func (c *Compactor) Choose(d *Deployment, choice Choice) (todo []*Member, left []Left, err error) {
+func (c *Compactor) Choose(d *Deployment, choice Selection) (todo []*Member, left []Skipped, err error) {
 	if choice.Member != "" && !slices.ContainsFunc(d.Members, func(m *Member) bool { return m.Host == choice.Member }) {
 		names := make([]string, len(d.Members))
 		for i, m := range d.Members {
@@ -72,9 +72,9 @@ func (c *Compactor) Choose(d *Deployment, choice Choice) (todo []*Member, left [
 		if choice.Member != "" && m.Host != choice.Member {
 			continue
 		}
-		l := c.leave(m, choice, len(d.Members) > 1)
+		l := c.skip(m, choice, len(d.Members) > 1)
 		if l == nil && running != "" {
-			l = &Left{m.Host, Running, "member " + running + " is being compacted, and one at a time is enough", "wait for it; db.currentOp() shows it there"}
+			l = &Skipped{m.Host, Running, "member " + running + " is being compacted, and one at a time is enough", "wait for it; db.currentOp() shows it there"}
 		}
 		if l != nil {
 			left = append(left, *l)
@@ -89,9 +89,9 @@ func (c *Compactor) Choose(d *Deployment, choice Choice) (todo []*Member, left [
 	return append(todo, last...), left, nil
 }
 
-// leave says why a member is not to be compacted; nil if it is.
-func (c *Compactor) leave(m *Member, choice Choice, several bool) *Left {
-	l := &Left{Member: m.Host}
+// skip says why a member is not to be compacted; nil if it is.
+func (c *Compactor) skip(m *Member, choice Selection, several bool) *Skipped {
+	l := &Skipped{Member: m.Host}
 	switch {
 	case !m.Seen():
 		l.Kind, l.Why = Unseen, m.Unseen
@@ -100,7 +100,7 @@ func (c *Compactor) leave(m *Member, choice Choice, several bool) *Left {
 		l.Kind, l.Why, l.Do = Running, m.Running, "wait for it; db.currentOp() shows it"
 		return l
 	}
-	if why := c.worth(m.Sizes); why != "" {
+	if why := c.notWorthwhile(m.Sizes); why != "" {
 		l.Kind, l.Why, l.Do = NoGain, why, m.Sizes.Waits()
 		return l
 	}

@@ -1,7 +1,7 @@
 // Package compact has MongoDB give the free space in a collection's files back,
 // member by member, while daemons go on writing to it.
 //
-//	Look ──▶ who is there, what is free, who is busy ──▶ Choose ──▶ Compact ──▶ next, when it has caught up
+//	Inspect ──▶ who is there, what is free, who is busy ──▶ Choose ──▶ Compact ──▶ next, when it has caught up
 //
 // The work itself is the server's command compact. This package finds where it
 // is worth it and where it may be run, watches it, and measures what came of it.
@@ -59,9 +59,9 @@ const (
 	defaultPasses   = 4
 	defaultMeasure  = 2 * time.Second
 	defaultPatience = 10 * time.Minute
-	mostPasses      = 100
-	leastMeasure    = time.Second
-	mostMeasure     = 10 * time.Minute
+	maxPasses       = 100
+	minMeasure      = time.Second
+	maxMeasure      = 10 * time.Minute
 
 	// directTimeout bounds one question to a member: also a busy one answers in
 	// milliseconds, and one that is away is waited for no longer.
@@ -92,10 +92,10 @@ func New(config Config) (*Compactor, error) {
 		err = fmt.Errorf("a share of %g must be free; allowed: 0 to 1", config.FreeAtLeast)
 	case config.LeastBytes < 0:
 		err = fmt.Errorf("%d bytes must be free; allowed: 0 and more", config.LeastBytes)
-	case config.Passes < 1 || config.Passes > mostPasses:
-		err = fmt.Errorf("%d passes; allowed: 1 to %d", config.Passes, mostPasses)
-	case config.Measure < leastMeasure || config.Measure > mostMeasure:
-		err = fmt.Errorf("members are watched for %s; allowed: %s to %s", config.Measure, leastMeasure, mostMeasure)
+	case config.Passes < 1 || config.Passes > maxPasses:
+		err = fmt.Errorf("%d passes; allowed: 1 to %d", config.Passes, maxPasses)
+	case config.Measure < minMeasure || config.Measure > maxMeasure:
+		err = fmt.Errorf("members are watched for %s; allowed: %s to %s", config.Measure, minMeasure, maxMeasure)
 	case config.Patience < 0:
 		err = fmt.Errorf("members may take %s to catch up; allowed: more than 0", config.Patience)
 	}

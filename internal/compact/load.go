@@ -104,14 +104,14 @@ func known(v float64) *float64 {
 	return &v
 }
 
-// A count is what a server has done since its start.
-type count struct {
+// A counters is what a server has done since its start.
+type counters struct {
 	at         time.Time
 	documents  documents
 	replicated documents
 	queries    float64
-	writes     spent
-	reads      spent
+	writes     latencyTotals
+	reads      latencyTotals
 }
 
 type documents struct {
@@ -123,13 +123,13 @@ type documents struct {
 
 func (d documents) written() float64 { return d.Insert + d.Update + d.Delete }
 
-type spent struct {
+type latencyTotals struct {
 	Micros float64 `bson:"latency"`
 	Ops    float64 `bson:"ops"`
 }
 
 // mean is the time of an operation since another count, in seconds.
-func (s spent) mean(before spent) float64 {
+func (s latencyTotals) mean(before latencyTotals) float64 {
 	n := s.Ops - before.Ops
 	if !(n > 0) {
 		return math.NaN()
@@ -137,8 +137,8 @@ func (s spent) mean(before spent) float64 {
 	return (s.Micros - before.Micros) / n / 1e6
 }
 
-// count asks a member what it has done.
-func (c *Compactor) count(ctx context.Context, m *Member) (count, error) {
+// readCounters asks a member what it has done.
+func (c *Compactor) readCounters(ctx context.Context, m *Member) (counters, error) {
 	command := bson.D{{Key: "serverStatus", Value: 1}}
 	for _, section := range []string{"metrics", "wiredTiger", "locks", "tcmalloc", "transactions", "repl", "network", "shardingStatistics"} {
 		command = append(command, bson.E{Key: section, Value: 0})
@@ -147,22 +147,22 @@ func (c *Compactor) count(ctx context.Context, m *Member) (count, error) {
 		Documents  *documents `bson:"opcounters"`
 		Replicated documents  `bson:"opcountersRepl"`
 		Latencies  struct {
-			Writes spent `bson:"writes"`
-			Reads  spent `bson:"reads"`
+			Writes latencyTotals `bson:"writes"`
+			Reads  latencyTotals `bson:"reads"`
 		} `bson:"opLatencies"`
 	}
 	if err := ask(ctx, m.client.Database("admin"), command, &status); err != nil {
-		return count{}, fmt.Errorf("ask %s for its counters: %w", m.Host, err)
+		return counters{}, fmt.Errorf("ask %s for its counters: %w", m.Host, err)
 	}
 	if status.Documents == nil {
-		return count{}, fmt.Errorf("ask %s for its counters: it tells none", m.Host)
+		return counters{}, fmt.Errorf("ask %s for its counters: it tells none", m.Host)
 	}
-	return count{time.Now(), *status.Documents, status.Replicated, status.Documents.Query, status.Latencies.Writes, status.Latencies.Reads}, nil
+	return counters{time.Now(), *status.Documents, status.Replicated, status.Documents.Query, status.Latencies.Writes, status.Latencies.Reads}, nil
 }
 
 // latency is that of the operations between two counts. A server that was
 // started anew in between has none.
-func (now count) latency(before count) Latency {
+func (now counters) latency(before counters) Latency {
 	if before.at.IsZero() || now.at.IsZero() {
 		return Latency{math.NaN(), math.NaN()}
 	}
@@ -177,11 +177,11 @@ func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	if err == nil {
 		monitor.Sample(ctx)
 	}
-	before, beforeErr := c.count(ctx, m)
+	before, beforeErr := c.readCounters(ctx, m)
 	if machine.Pause(ctx, c.config.Measure) != nil {
 		return unknown
 	}
-	now, nowErr := c.count(ctx, m)
+	now, nowErr := c.readCounters(ctx, m)
 	l := unknown
 	if err == nil {
 		monitor.Sample(ctx)

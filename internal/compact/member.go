@@ -52,7 +52,7 @@ type Member struct {
 // Seen reports whether the member answered and has the collection.
 func (m *Member) Seen() bool { return m.Unseen == "" }
 
-// Errors of Look.
+// Errors of Inspect.
 var (
 	// ErrAway is that no server answers.
 	ErrAway = errors.New("no server of MongoDB answers")
@@ -95,7 +95,7 @@ func (h hello) role() string {
 	}
 }
 
-func sayHello(ctx context.Context, client *mongo.Client, whom *readpref.ReadPref) (hello, error) {
+func askHello(ctx context.Context, client *mongo.Client, whom *readpref.ReadPref) (hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, directTimeout)
 	defer cancel()
 	var h hello
@@ -106,13 +106,13 @@ func sayHello(ctx context.Context, client *mongo.Client, whom *readpref.ReadPref
 	return h, nil
 }
 
-// Look finds the members, connects to each, asks for the collection's sizes, and
+// Inspect finds the members, connects to each, asks for the collection's sizes, and
 // watches for a while what each has to do. What one does not tell is no error.
-func (c *Compactor) Look(ctx context.Context) (*Deployment, error) {
-	h, err := sayHello(ctx, c.config.Client, readpref.Nearest())
+func (c *Compactor) Inspect(ctx context.Context) (*Deployment, error) {
+	h, err := askHello(ctx, c.config.Client, readpref.Nearest())
 	if err != nil && mongo.IsNetworkError(err) {
 		// The nearest member has just gone, and the driver knows it now.
-		h, err = sayHello(ctx, c.config.Client, readpref.Nearest())
+		h, err = askHello(ctx, c.config.Client, readpref.Nearest())
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -128,7 +128,7 @@ func (c *Compactor) Look(ctx context.Context) (*Deployment, error) {
 	}
 	var looks sync.WaitGroup
 	for _, m := range d.Members {
-		looks.Go(func() { c.lookAt(ctx, m) })
+		looks.Go(func() { c.inspectMember(ctx, m) })
 	}
 	looks.Wait()
 	if ctx.Err() != nil {
@@ -203,9 +203,9 @@ const (
 	unseenState   = "it is neither primary nor secondary at present: "
 )
 
-// lookAt fills in what is to be known of a member.
-func (c *Compactor) lookAt(ctx context.Context, m *Member) {
-	h, err := sayHello(ctx, m.client, readpref.Nearest())
+// inspectMember fills in what is to be known of a member.
+func (c *Compactor) inspectMember(ctx context.Context, m *Member) {
+	h, err := askHello(ctx, m.client, readpref.Nearest())
 	if err != nil {
 		m.Unseen = unseenAway + brief(err)
 		return

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// lookEvery is how often a compaction is looked at; a look takes a
+	// sampleInterval is how often a compaction is looked at; a look takes a
 	// millisecond or two of the server.
-	lookEvery = 250 * time.Millisecond
+	sampleInterval = 250 * time.Millisecond
 	// grace is how long a server that was asked to end a compaction is waited for.
 	grace = 10 * time.Second
 )
@@ -42,7 +42,7 @@ func (c *Compactor) pass(ctx, hard context.Context, w *watch) (ended string, err
 	comment := "brim compact " + rand.Text()
 	done := make(chan error, 1)
 	go func() { done <- c.command(running, w.member, comment) }()
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	interrupted := ctx.Done()
 	over := time.NewTimer(0)
@@ -63,7 +63,7 @@ func (c *Compactor) pass(ctx, hard context.Context, w *watch) (ended string, err
 			}
 			return "", errors.Join(ErrInterrupted, err)
 		case <-ticker.C:
-			w.look(hard)
+			w.sample(hard)
 			note := ""
 			if interrupted == nil {
 				note = "asked MongoDB to end it"
@@ -172,8 +172,8 @@ func (w *watch) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// look keeps what it saw last when it sees nothing.
-func (w *watch) look(ctx context.Context) {
+// sample keeps what it saw last when it sees nothing.
+func (w *watch) sample(ctx context.Context) {
 	if now, err := w.compactor.sizes(ctx, w.member); err == nil {
 		w.last, w.files = now, max(w.files, now.Files())
 	}
@@ -197,11 +197,11 @@ func noLatency() Latency { return Latency{math.NaN(), math.NaN()} }
 
 // latencyNow is how long operations take now.
 func (c *Compactor) latencyNow(ctx context.Context, m *Member) Latency {
-	before, err := c.count(ctx, m)
+	before, err := c.readCounters(ctx, m)
 	if err != nil || machine.Pause(ctx, c.config.Measure) != nil {
 		return noLatency()
 	}
-	now, err := c.count(ctx, m)
+	now, err := c.readCounters(ctx, m)
 	if err != nil {
 		return noLatency()
 	}

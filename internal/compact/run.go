@@ -47,25 +47,25 @@ var (
 	ErrTimeSeries = errors.New("this version of MongoDB compacts no time-series collection")
 )
 
-// leastGain is what a pass must give back for another to be tried: less is what
+// minGain is what a pass must give back for another to be tried: less is what
 // the checkpoints beside it make of the files.
-const leastGain = 1 << 20
+const minGain = 1 << 20
 
 // Run compacts members one after another, and waits until a secondary has caught
 // up before it goes on. Before each but the first it looks at the member again,
 // and leaves it if that is now the thing to do. When ctx ends, the server is
 // asked to end what it does, and waited for; when hard ends, nothing is waited
 // for. The results are those up to the error, the last one perhaps incomplete.
-func (c *Compactor) Run(ctx, hard context.Context, d *Deployment, todo []*Member, choice Choice) (results []*Result, left []Left, err error) {
+func (c *Compactor) Run(ctx, hard context.Context, d *Deployment, todo []*Member, choice Selection) (results []*Result, left []Skipped, err error) {
 	for i, m := range todo {
 		if i > 0 {
 			m.Unseen, m.Running = "", ""
 			c.config.Progress(Progress{Member: m.Host, Note: "looks at it again"})
-			c.lookAt(ctx, m)
+			c.inspectMember(ctx, m)
 			if ctx.Err() != nil {
 				return results, left, ErrInterrupted
 			}
-			if l := c.leave(m, choice, len(d.Members) > 1); l != nil {
+			if l := c.skip(m, choice, len(d.Members) > 1); l != nil {
 				left = append(left, *l)
 				continue
 			}
@@ -92,9 +92,9 @@ func (c *Compactor) compact(ctx, hard context.Context, d *Deployment, m *Member)
 		return nil, err
 	}
 	r.Before, r.Latency.Before = w.first, m.Load.Mean
-	before, beforeErr := c.count(ctx, m)
+	before, beforeErr := c.readCounters(ctx, m)
 	err := c.passes(ctx, hard, r, w)
-	if now, nowErr := c.count(hard, m); beforeErr == nil && nowErr == nil {
+	if now, nowErr := c.readCounters(hard, m); beforeErr == nil && nowErr == nil {
 		r.Latency.During = now.latency(before)
 	} else {
 		r.Latency.During = noLatency()
@@ -127,13 +127,13 @@ func (c *Compactor) passes(ctx, hard context.Context, r *Result, w *watch) error
 	for w.pass = 1; ; w.pass++ {
 		before, at := w.last, time.Now()
 		ended, err := c.pass(ctx, hard, w)
-		w.look(hard)
+		w.sample(hard)
 		p := Pass{Seconds: time.Since(at).Seconds(), GivenBack: before.Files() - w.last.Files(), Free: w.last.AllFree()}
 		r.Passes, r.Ended = append(r.Passes, p), ended
 		switch {
 		case err != nil:
 			return err
-		case p.GivenBack < leastGain, c.worth(w.last) != "", w.pass == c.config.Passes:
+		case p.GivenBack < minGain, c.notWorthwhile(w.last) != "", w.pass == c.config.Passes:
 			return nil
 		}
 	}
@@ -145,7 +145,7 @@ func (c *Compactor) caughtUp(ctx context.Context, d *Deployment, w *watch) (time
 	m, begun := w.member, time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Patience, fmt.Errorf("it did not catch up with the primary within %s", c.config.Patience))
 	defer cancel()
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	var primary hello
 	for {
@@ -153,7 +153,7 @@ func (c *Compactor) caughtUp(ctx context.Context, d *Deployment, w *watch) (time
 			primary = primaryOf(ctx, d)
 		}
 		if primary.IsWritablePrimary {
-			h, err := sayHello(ctx, m.client, readpref.Nearest())
+			h, err := askHello(ctx, m.client, readpref.Nearest())
 			if err == nil && (h.Secondary || h.IsWritablePrimary) && h.LastWrite.OpTime.TS.Compare(primary.LastWrite.OpTime.TS) >= 0 {
 				return time.Since(begun), nil
 			}
@@ -175,7 +175,7 @@ func (c *Compactor) caughtUp(ctx context.Context, d *Deployment, w *watch) (time
 // primaryOf is what the primary says of itself; a zero value if there is none.
 func primaryOf(ctx context.Context, d *Deployment) hello {
 	for _, m := range d.Members {
-		if h, err := sayHello(ctx, m.client, readpref.Nearest()); err == nil && h.IsWritablePrimary {
+		if h, err := askHello(ctx, m.client, readpref.Nearest()); err == nil && h.IsWritablePrimary {
 			return h
 		}
 	}

@@ -125,8 +125,8 @@ func (c *Compactor) diskUsed(ctx context.Context, m *Member) float64 {
 	return stats.Used
 }
 
-// worth says why a compaction is not worth it; empty if it is.
-func (c *Compactor) worth(s Sizes) string {
+// notWorthwhile says why a compaction is not worth it; empty if it is.
+func (c *Compactor) notWorthwhile(s Sizes) string {
 	switch {
 	case s.AllFree() < c.config.LeastBytes:
 		return fmt.Sprintf("%s are free, and less than %s is not worth it (--free-bytes-at-least says otherwise; --force only overrides the check for a busy server)", bytes(s.AllFree()), bytes(c.config.LeastBytes))

@@ -281,8 +281,8 @@ func quotedList(names []string) string {
 	return strings.Join(quoted, ", ") + rest
 }
 
-// give adds the value of a column to a reading; v is of a field.
-func (s *source) give(r *telemetry.Reading, v telemetry.Value) {
+// set adds the value of a column to a reading; v is of a field.
+func (s *source) set(r *telemetry.Reading, v telemetry.Value) {
 	if n := len(r.Fields); n > 0 && r.Fields[n-1].Name == s.name && s.ints {
 		r.Fields[n-1].Value = v // the double that it repeats is rounded
 		return

@@ -36,13 +36,13 @@ func newCSVWriter(w io.Writer, columns []Column) *csvWriter {
 	c := &csvWriter{w: w, layout: newLayout(kept), cells: make([]telemetry.Value, len(kept))}
 	c.buf = append(c.buf, columnTime+","+columnSensor...)
 	for _, one := range kept {
-		c.buf = appendHead(append(c.buf, ','), one.Name)
+		c.buf = appendHeader(append(c.buf, ','), one.Name)
 	}
 	c.buf = append(c.buf, '\n')
 	return c
 }
 
-func appendHead(dst []byte, name string) []byte {
+func appendHeader(dst []byte, name string) []byte {
 	if strings.ContainsAny(name, "\",\r\n") || strings.TrimSpace(name) != name {
 		return appendQuoted(dst, name)
 	}
@@ -204,7 +204,7 @@ func readCSV(r io.Reader, o Options) Rows {
 	return func(yield func(Row, error) bool) {
 		c := &csvReader{lines: lineReader{r: bufio.NewReaderSize(r, 64<<10)}}
 		if _, err := c.next(); err != nil {
-			yield(Row{}, fmt.Errorf("read the header: %w", noFile(err)))
+			yield(Row{}, fmt.Errorf("read the header: %w", emptyFile(err)))
 			return
 		}
 		head := make([]string, len(c.cells))
@@ -241,7 +241,7 @@ func readCSV(r io.Reader, o Options) Rows {
 	}
 }
 
-func noFile(err error) error {
+func emptyFile(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the file is empty")
 	}
@@ -270,7 +270,7 @@ func (c *csvReader) reading(sources []source, words interner, r *telemetry.Readi
 			r.Tags = append(r.Tags, telemetry.Tag{Name: s.name, Value: words.of(cell)})
 		case fromField:
 			if v, ok := cellValue(cell, quoted, words); ok {
-				s.give(r, v)
+				s.set(r, v)
 			}
 		}
 	}

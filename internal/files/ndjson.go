@@ -212,7 +212,7 @@ func (p *Parser) Parse(line []byte, r *telemetry.Reading) error {
 }
 
 // members calls see for each member of an object, which reads its value.
-func (p *Parser) members(see func(name string) error) error {
+func (p *Parser) members(do func(name string) error) error {
 	if t, err := p.tokens.ReadToken(); err != nil {
 		return err
 	} else if t.Kind() != '{' {
@@ -221,7 +221,7 @@ func (p *Parser) members(see func(name string) error) error {
 	for p.tokens.PeekKind() != '}' {
 		name, err := p.text()
 		if err == nil {
-			err = see(name)
+			err = do(name)
 		}
 		if err != nil {
 			return err
@@ -301,13 +301,13 @@ func floorMillis(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()).U
 // An interner keeps one copy of strings that come again and again.
 type interner map[string]string
 
-const mostStrings = 10_000
+const maxInterned = 10_000
 
 func (n interner) of(b []byte) string {
 	if s, ok := n[string(b)]; ok {
 		return s
 	}
-	if len(n) >= mostStrings {
+	if len(n) >= maxInterned {
 		clear(n)
 	}
 	s := string(b)

@@ -27,9 +27,9 @@ type metadata struct {
 
 // Row groups end when they have so many rows, or values of so many bytes.
 const (
-	groupRows  = 1 << 18
-	groupBytes = 32 << 20
-	rowsAtOnce = 256
+	groupRows    = 1 << 18
+	groupBytes   = 32 << 20
+	rowBatchSize = 256
 )
 
 type parquetWriter struct {
@@ -42,14 +42,14 @@ type parquetWriter struct {
 	bytes   int
 }
 
-// ordered is a group whose columns keep their order; parquet.Group sorts them.
-type ordered struct {
+// orderedGroup is a group whose columns keep their order; parquet.Group sorts them.
+type orderedGroup struct {
 	parquet.Group
 
 	names []string
 }
 
-func (o ordered) Fields() []parquet.Field {
+func (o orderedGroup) Fields() []parquet.Field {
 	fields := o.Group.Fields() // sorted by name
 	out := make([]parquet.Field, 0, len(fields))
 	for _, name := range o.names {
@@ -84,10 +84,10 @@ func newParquetWriter(w io.Writer, columns []Column) *parquetWriter {
 		}
 	}
 	text, _ := json.Marshal(m) // strings always can be
-	out := parquet.NewGenericWriter[any](w, parquet.NewSchema("readings", ordered{group, names}),
+	out := parquet.NewGenericWriter[any](w, parquet.NewSchema("readings", orderedGroup{group, names}),
 		parquet.Compression(&zstd.Codec{Level: zstd.DefaultLevel}), parquet.KeyValueMetadata(metadataKey, string(text)),
 		parquet.PageBufferSize(64<<10), parquet.CreatedBy("brim", "", ""), parquet.DataPageStatistics(true))
-	return &parquetWriter{w: out, layout: newLayout(columns), columns: columns, rows: make([]parquet.Row, rowsAtOnce)}
+	return &parquetWriter{w: out, layout: newLayout(columns), columns: columns, rows: make([]parquet.Row, rowBatchSize)}
 }
 
 const headColumns = 2 // time and sensor
@@ -177,7 +177,7 @@ type parquetColumn struct {
 func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 	return func(yield func(Row, error) bool) {
 		var f *parquet.File
-		err := undamaged(func() (err error) {
+		err := catchPanic(func() (err error) {
 			f, err = parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 			return err
 		})
@@ -186,7 +186,7 @@ func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 			return
 		}
 		var columns []parquetColumn
-		err = undamaged(func() (err error) {
+		err = catchPanic(func() (err error) {
 			columns, err = parquetColumns(f, o)
 			return err
 		})
@@ -195,10 +195,10 @@ func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 			return
 		}
 		number, words := int64(0), make(interner)
-		batch := make([]parquet.Row, rowsAtOnce)
+		batch := make([]parquet.Row, rowBatchSize)
 		for _, group := range f.RowGroups() {
 			rows := group.Rows()
-			goOn, err := yieldGroup(rows, batch, func(row parquet.Row) bool {
+			more, err := yieldGroup(rows, batch, func(row parquet.Row) bool {
 				number++
 				one := Row{Line: number}
 				one.Err = readRow(row, columns, words, &one.Reading)
@@ -209,15 +209,15 @@ func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 				yield(Row{}, fmt.Errorf("read the rows after %d: %w", number, err))
 				return
 			}
-			if !goOn {
+			if !more {
 				return
 			}
 		}
 	}
 }
 
-// undamaged calls a function of the library, which panics at some damaged files.
-func undamaged(call func() error) (err error) {
+// catchPanic calls a function of the library, which panics at some damaged files.
+func catchPanic(call func() error) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			err = fmt.Errorf("the file is damaged: %v", problem)
@@ -226,10 +226,10 @@ func undamaged(call func() error) (err error) {
 	return call()
 }
 
-func yieldGroup(rows parquet.Rows, batch []parquet.Row, yield func(parquet.Row) bool) (goOn bool, err error) {
+func yieldGroup(rows parquet.Rows, batch []parquet.Row, yield func(parquet.Row) bool) (more bool, err error) {
 	for {
 		n := 0
-		err := undamaged(func() (err error) {
+		err := catchPanic(func() (err error) {
 			n, err = rows.ReadRows(batch)
 			return err
 		})
@@ -367,7 +367,7 @@ func readRow(row parquet.Row, columns []parquetColumn, words interner, r *teleme
 			r.Tags = append(r.Tags, telemetry.Tag{Name: c.name, Value: words.of(v.ByteArray())})
 		case fromField:
 			if value, ok := c.read(v); ok {
-				c.give(r, value)
+				c.set(r, value)
 			}
 		}
 	}

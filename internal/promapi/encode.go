@@ -23,8 +23,8 @@ type answer struct {
 	close    func() // releases the data; may be nil
 }
 
-// An outcome is the answer to a request.
-type outcome struct {
+// An result is the answer to a request.
+type result struct {
 	answer
 
 	kind    kind
@@ -43,12 +43,12 @@ func (a *API) write(w http.ResponseWriter, status int, v any) {
 	_ = e.Encode(v) // fails only if the client is gone
 }
 
-// slowClient is how long a client may take to read an answer, which holds a slot.
-const slowClient = 10 * time.Second
+// clientTimeout is how long a client may take to read an answer, which holds a slot.
+const clientTimeout = 10 * time.Second
 
 // reply writes an outcome, and returns the code for the metrics. Several exchanges may write
 // the same one.
-func (x *exchange) reply(out *outcome) string {
+func (x *exchange) reply(out *result) string {
 	if x.r.Context().Err() != nil {
 		return codeGone
 	}
@@ -57,7 +57,7 @@ func (x *exchange) reply(out *outcome) string {
 		return strconv.Itoa(out.kind.status)
 	}
 	control := http.NewResponseController(x.w)
-	if control.SetWriteDeadline(time.Now().Add(slowClient)) == nil {
+	if control.SetWriteDeadline(time.Now().Add(clientTimeout)) == nil {
 		defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // it could be set before
 	}
 	x.w.Header().Set("Content-Type", "application/json")
@@ -65,8 +65,8 @@ func (x *exchange) reply(out *outcome) string {
 	s := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, x.w, piece)
 	s.WriteRaw(`{"status":"success","data":`)
 	writeData(s, out.data)
-	writeWords(s, "warnings", out.warnings)
-	writeWords(s, "infos", out.infos)
+	writeStrings(s, "warnings", out.warnings)
+	writeStrings(s, "infos", out.infos)
 	s.WriteRaw("}")
 	if s.Flush() != nil {
 		return codeGone
@@ -74,13 +74,13 @@ func (x *exchange) reply(out *outcome) string {
 	return strconv.Itoa(http.StatusOK)
 }
 
-func writeWords(s *jsoniter.Stream, name string, words []string) {
-	if len(words) == 0 {
+func writeStrings(s *jsoniter.Stream, name string, list []string) {
+	if len(list) == 0 {
 		return
 	}
 	s.WriteMore()
 	s.WriteObjectField(name)
-	s.WriteVal(words)
+	s.WriteVal(list)
 }
 
 func writeData(s *jsoniter.Stream, data any) {

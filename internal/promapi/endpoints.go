@@ -47,7 +47,7 @@ var endpoints = []endpoint{
 	{"labels", true, false, nil, (*exchange).labels},
 	{"metadata", false, false, nil, (*exchange).metadata},
 	{"status/buildinfo", false, true, nil, (*exchange).buildInfo},
-	{"query_exemplars", true, true, nil, (*exchange).nothing},
+	{"query_exemplars", true, true, nil, (*exchange).emptyList},
 	{"rules", false, true, nil, (*exchange).noRules},
 	{"alerts", false, true, nil, (*exchange).noAlerts},
 }
@@ -94,10 +94,10 @@ type exchange struct {
 	r      *http.Request
 	stream string
 	label  string // of label/{name}/values
-	visit  *visit
+	active *activeQuery
 
 	evaluation evaluation // of query and query_range
-	working    bool       // it has a turn for that
+	hasSlot    bool       // it has a turn for that
 	session    *read.Session
 }
 
@@ -125,7 +125,7 @@ func (x *exchange) run(e *endpoint) string {
 	}
 	if e.static {
 		got, _ := e.answer(x, x.r.Context())
-		return x.reply(&outcome{answer: got})
+		return x.reply(&result{answer: got})
 	}
 	return x.api.flights.answer(x, e)
 }
@@ -134,31 +134,31 @@ func (x *exchange) refuse(err error) string { return x.reply(x.failure(x.r.Conte
 
 // answer works out the answer to a request, with a session, which lasts until the outcome is
 // closed. It calls begin before anything is read.
-func (x *exchange) answer(e *endpoint, begin func()) *outcome {
+func (x *exchange) answer(e *endpoint, begin func()) *result {
 	ctx, session, err := x.api.cfg.Reader.Begin(x.r.Context(), read.Ask{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait})
 	if begin(); err != nil {
 		return x.failure(x.r.Context(), err)
 	}
 	x.session = session
-	toClose := []func(){session.End}
+	cleanups := []func(){session.End}
 	end := func() {
-		for _, one := range slices.Backward(toClose) {
+		for _, one := range slices.Backward(cleanups) {
 			one()
 		}
 	}
-	worked := false
+	returned := false
 	defer func() {
-		if !worked {
+		if !returned {
 			end() // it panicked
 		}
 	}()
-	out := &outcome{}
-	ctx, cancel, err := x.within(ctx)
+	out := &result{}
+	ctx, cancel, err := x.withTimeout(ctx)
 	if err == nil {
-		toClose = append(toClose, cancel)
+		cleanups = append(cleanups, cancel)
 		out.answer, err = e.answer(x, ctx)
 		if out.close != nil {
-			toClose = append(toClose, out.close)
+			cleanups = append(cleanups, out.close)
 		}
 	} else {
 		ctx = x.r.Context()
@@ -167,12 +167,12 @@ func (x *exchange) answer(e *endpoint, begin func()) *outcome {
 		out = x.failure(ctx, err)
 	}
 	out.warnings = append(out.warnings, x.missing()...)
-	out.close, worked = end, true
+	out.close, returned = end, true
 	return out
 }
 
-// within applies the parameter timeout, which can only shorten that of the session.
-func (x *exchange) within(ctx context.Context) (context.Context, context.CancelFunc, error) {
+// withTimeout applies the parameter timeout, which can only shorten that of the session.
+func (x *exchange) withTimeout(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	text := x.r.FormValue("timeout")
 	if text == "" {
 		return ctx, func() {}, nil
@@ -324,7 +324,7 @@ func (x *exchange) selectors(needed bool) ([][]*labels.Matcher, error) {
 
 // list calls visit for the labels of each series that the request selects, some of them
 // several times.
-func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labels) error) error {
+func (x *exchange) list(ctx context.Context, needed bool, each func(labels.Labels) error) error {
 	from, to, err := x.span()
 	if err != nil {
 		return err
@@ -342,7 +342,7 @@ func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labe
 		for _, ask := range s.matchers.queries() {
 			for one, err := range x.session.Find(ctx, ask) {
 				if err == nil {
-					err = s.describe(&one, visit)
+					err = s.describe(&one, each)
 				}
 				if err != nil {
 					return err
@@ -427,8 +427,8 @@ func (x *exchange) series(ctx context.Context) (answer, error) {
 	})
 }
 
-// words answers with a sorted list of words of the series' labels.
-func (x *exchange) words(ctx context.Context, of func(l labels.Labels, add func(word string))) (answer, error) {
+// stringList answers with a sorted list of words of the series' labels.
+func (x *exchange) stringList(ctx context.Context, of func(l labels.Labels, add func(word string))) (answer, error) {
 	return x.gather(ctx, false, func(to *listing, l labels.Labels) (err error) {
 		of(l, func(word string) { err = errors.Join(err, to.add(word, labels.EmptyLabels())) })
 		return err
@@ -438,7 +438,7 @@ func (x *exchange) words(ctx context.Context, of func(l labels.Labels, add func(
 }
 
 func (x *exchange) labels(ctx context.Context) (answer, error) {
-	return x.words(ctx, func(l labels.Labels, add func(string)) {
+	return x.stringList(ctx, func(l labels.Labels, add func(string)) {
 		l.Range(func(one labels.Label) { add(one.Name) })
 	})
 }
@@ -451,7 +451,7 @@ func (x *exchange) labelValues(ctx context.Context) (answer, error) {
 	if !model.UTF8Validation.IsValidLabelName(name) {
 		return answer{}, invalid("%s cannot be the name of a label", telemetry.Quote([]byte(name)))
 	}
-	return x.words(ctx, func(l labels.Labels, add func(string)) {
+	return x.stringList(ctx, func(l labels.Labels, add func(string)) {
 		if v := l.Get(name); v != "" {
 			add(v)
 		}
@@ -490,7 +490,7 @@ func (x *exchange) buildInfo(context.Context) (answer, error) {
 	}}, nil
 }
 
-func (x *exchange) nothing(context.Context) (answer, error) { return answer{data: []string{}}, nil }
+func (x *exchange) emptyList(context.Context) (answer, error) { return answer{data: []string{}}, nil }
 
 func (x *exchange) noRules(context.Context) (answer, error) {
 	return answer{data: map[string][]string{"groups": {}}}, nil

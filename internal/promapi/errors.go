@@ -58,7 +58,7 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 	case errors.Is(context.Cause(ctx), errOwnTimeout):
 		return timeoutKind(), telemetry.Errorf(telemetry.Unavailable, "query_timed_out", "the query took longer than its parameter timeout")
 	case known != nil && known.Code == telemetry.CodeTooCostly:
-		return executionKind(), &telemetry.Error{Code: known.Code, Message: known.Message + askForLess}
+		return executionKind(), &telemetry.Error{Code: known.Code, Message: known.Message + costHint}
 	case known != nil && known.Code == codeTooManyLabels:
 		return executionKind(), known
 	case known != nil:
@@ -83,7 +83,7 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 // errExplained says that the session has explained an error.
 var errExplained = errors.New("explained")
 
-const askForLess = " (--query-max-bytes); use a shorter range or fewer sensors"
+const costHint = " (--query-max-bytes); use a shorter range or fewer sensors"
 
 const codeTooManyLabels = "labels_too_many"
 
@@ -97,8 +97,8 @@ func (x *exchange) tooManySamples() *telemetry.Error {
 }
 
 // failure is the outcome of a request that failed.
-func (x *exchange) failure(ctx context.Context, err error) *outcome {
-	out := &outcome{}
+func (x *exchange) failure(ctx context.Context, err error) *result {
+	out := &result{}
 	out.kind, out.problem = x.explain(ctx, err)
 	return out
 }

@@ -46,7 +46,7 @@ func (q *querier) read(ctx context.Context, planned []*selection) error {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			c.give()
+			c.emit()
 			q.exchange.api.metrics.sensors.WithLabelValues(c.source).Inc()
 			return nil
 		})
@@ -63,7 +63,7 @@ type collector struct {
 
 	builder labels.ScratchBuilder
 	sets    []*tagSet
-	gone    []telemetry.Summary // steps of rollups whose readings have expired
+	expired []telemetry.Summary // steps of rollups whose readings have expired
 	fresh   int                 // samples since count
 	source  string              // value of the label
 }
@@ -120,10 +120,10 @@ func (t *task) fields() []string {
 }
 
 func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
-	if err := c.readGone(ctx, mu); err != nil {
+	if err := c.readExpired(ctx, mu); err != nil {
 		return err
 	}
-	if c.source = sourceStatistics; len(c.gone) == 0 && c.summarized() {
+	if c.source = sourceStatistics; len(c.expired) == 0 && c.summarized() {
 		exact, err := c.summarize(ctx)
 		if err != nil {
 			return err
@@ -147,8 +147,8 @@ func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
 
 // readSpan reads a span, or takes it from another query.
 func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
-	x, w := c.querier.exchange, want{span[0], span[1], c.task.fields()}
-	got, joined, err := x.api.shares.read(ctx, x.session, x.visit, c.task.sensor, w)
+	x, w := c.querier.exchange, readRange{span[0], span[1], c.task.fields()}
+	got, joined, err := x.api.shares.read(ctx, x.session, x.active, c.task.sensor, w)
 	if errors.Is(err, errNoRoom) {
 		got, joined = &record{}, false
 		err = c.readAlone(ctx, mu, got, w.query(c.task.sensor))
@@ -166,10 +166,10 @@ func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64)
 // readAlone reads what no other query can share.
 func (c *collector) readAlone(ctx context.Context, mu *sync.Mutex, into *record, q telemetry.Query) error {
 	x, n := c.querier.exchange, 0
-	if err := x.api.turns.take(ctx, x.visit.name); err != nil {
+	if err := x.api.scheduler.acquire(ctx, x.active.name); err != nil {
 		return err
 	}
-	defer x.api.turns.leave(x.visit.name)
+	defer x.api.scheduler.release(x.active.name)
 	return into.read(ctx, x.session, q, func(more int) error {
 		n += more
 		return c.querier.room(mu, n)
@@ -253,11 +253,11 @@ func (t *tagSet) column(c *collector, name string) *column {
 	return nil
 }
 
-// give gives the selections their series.
-func (c *collector) give() {
+// emit gives the selections their series.
+func (c *collector) emit() {
 	for _, set := range c.sets {
 		for _, col := range set.columns {
-			if len(col.times) == 0 && len(c.gone) == 0 {
+			if len(col.times) == 0 && len(c.expired) == 0 {
 				continue
 			}
 			full := named(&c.builder, set.labels, col.name)
@@ -266,8 +266,8 @@ func (c *collector) give() {
 					continue
 				}
 				one := s.seriesOf(full, col)
-				if s.substitute != nil && len(c.gone) > 0 {
-					c.replaceGone(s, set, col.name, one)
+				if s.substitute != nil && len(c.expired) > 0 {
+					c.replaceExpired(s, set, col.name, one)
 				}
 				if len(one.times) > 0 {
 					s.found = append(s.found, one)

@@ -27,13 +27,13 @@ type request struct {
 // A flight is the answer to equal requests.
 type flight struct {
 	done   chan struct{}  // closed when out is final
-	out    *outcome       // nil: the client that asked first has gone, or there is none
+	out    *result        // nil: the client that asked first has gone, or there is none
 	joined sync.WaitGroup // the other requests
 }
 
 // answer answers an exchange, or takes the answer to an equal one.
 func (f *flights) answer(x *exchange, e *endpoint) (code string) {
-	r := request{x.visit.client, e.name, x.label, x.r.Form.Encode(), x.evaluation.start}
+	r := request{x.active.client, e.name, x.label, x.r.Form.Encode(), x.evaluation.start}
 	for {
 		one, first := f.join(r)
 		if first {
@@ -65,7 +65,7 @@ func (f *flights) lead(x *exchange, e *endpoint, r request, one *flight) (code s
 }
 
 // evaluate evaluates a flight. If that panics, those who joined evaluate theirs.
-func (f *flights) evaluate(x *exchange, e *endpoint, r request, one *flight) *outcome {
+func (f *flights) evaluate(x *exchange, e *endpoint, r request, one *flight) *result {
 	defer close(one.done)
 	defer f.begin(r, one)
 	out := x.answer(e, func() { f.begin(r, one) })

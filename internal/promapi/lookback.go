@@ -16,9 +16,9 @@ import (
 const (
 	// defaultLookback is how old a sample may be, as in Prometheus.
 	defaultLookback = 5 * time.Minute
-	// longestLookback is how far Brim looks back by itself, for sensors that send less often:
+	// maxAutoLookback is how far Brim looks back by itself, for sensors that send less often:
 	// three times an hour.
-	longestLookback = 3 * time.Hour
+	maxAutoLookback = 3 * time.Hour
 	// missedIntervals is how many intervals of a sensor a sample is valid for.
 	missedIntervals = 3
 )
@@ -42,21 +42,21 @@ func (x *exchange) lookback() (lookback, error) {
 		}
 		return lookback{longest: d}, nil
 	}
-	if d := x.api.cfg.Lookback(x.visit.stream); d > 0 {
+	if d := x.api.cfg.Lookback(x.active.stream); d > 0 {
 		return lookback{longest: d}, nil
 	}
-	return lookback{longest: longestLookback, auto: true}, nil
+	return lookback{longest: maxAutoLookback, auto: true}, nil
 }
 
-// earlier is how much longer longestLookback is than the default.
-const earlier = longestLookback - defaultLookback
+// extraLookback is how much longer maxAutoLookback is than the default.
+const extraLookback = maxAutoLookback - defaultLookback
 
-// deepest is how far lookBack goes back at most: where the newest sample is as old as it
+// maxReach is how far lookBack goes back at most: where the newest sample is as old as it
 // may be, there are one or two before it that tell the interval.
-const deepest = earlier + 2*longestLookback/missedIntervals
+const maxReach = extraLookback + 2*maxAutoLookback/missedIntervals
 
 // reaches are how far lookBack goes back, one after the other.
-var reaches = [...]time.Duration{15 * time.Minute, time.Hour, deepest}
+var reaches = [...]time.Duration{15 * time.Minute, time.Hour, maxReach}
 
 // knownSamples are enough samples to know the interval of a sensor.
 const knownSamples = 3
@@ -135,7 +135,7 @@ func (s *selection) seriesOf(l labels.Labels, col *column) *series {
 	from := s.from
 	own := s.instants && s.querier.lookback.auto
 	if own {
-		from -= deepest.Milliseconds()
+		from -= maxReach.Milliseconds()
 	}
 	out := &series{labels: l}
 	if out.times, out.values = col.between(from, s.to); own {
@@ -179,9 +179,9 @@ func following(times []int64, i int, end int64) int64 {
 func staleMarker() float64 { return math.Float64frombits(value.StaleNaN) }
 
 // lookbackOf returns the look-back of a series: missedIntervals times its usual interval,
-// the median, from defaultLookback to longestLookback.
+// the median, from defaultLookback to maxAutoLookback.
 func lookbackOf(times []int64) int64 {
-	const shortest, longest = int64(defaultLookback / time.Millisecond), int64(longestLookback / time.Millisecond)
+	const shortest, longest = int64(defaultLookback / time.Millisecond), int64(maxAutoLookback / time.Millisecond)
 	if len(times) < 2 {
 		return shortest
 	}

@@ -67,13 +67,13 @@ const DefaultMaxSamples = 10_000_000
 
 // An API answers queries.
 type API struct {
-	cfg     Config
-	parser  parser.Parser
-	engine  *promql.Engine
-	metrics *metrics
-	turns   *turns
-	shares  *shares
-	flights *flights
+	cfg       Config
+	parser    parser.Parser
+	engine    *promql.Engine
+	metrics   *metrics
+	scheduler *scheduler
+	shares    *shares
+	flights   *flights
 }
 
 // New returns an API.
@@ -96,8 +96,8 @@ func New(cfg Config) (*API, error) {
 	case cfg.MaxSamples < 1:
 		return nil, fmt.Errorf("query-max-samples %d is out of range; allowed: 1 or more", cfg.MaxSamples)
 	}
-	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), turns: &turns{arriving: cfg.Reader.Arriving}, flights: &flights{}}
-	a.shares = newShares(cfg.MaxSamples, readers(), a.turns)
+	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), scheduler: &scheduler{arriving: cfg.Reader.Arriving}, flights: &flights{}}
+	a.shares = newShares(cfg.MaxSamples, readers(), a.scheduler)
 	a.engine = promql.NewEngine(promql.EngineOpts{
 		MaxSamples: cfg.MaxSamples, Timeout: time.Hour, // that of the session is shorter
 		LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,
@@ -157,8 +157,8 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	begin := time.Now()
 	x := &exchange{api: a, w: w, r: r, label: label, stream: cmp.Or(stream, r.Header.Get(streamHeader))}
-	x.visit = a.shares.arrive(client{a.cfg.Reader.Stream(x.stream), access.From(r.Context()).Name, r.Header.Get("Authorization")})
-	defer a.shares.leave(x.visit)
+	x.active = a.shares.register(client{a.cfg.Reader.Stream(x.stream), access.From(r.Context()).Name, r.Header.Get("Authorization")})
+	defer a.shares.unregister(x.active)
 	code := x.run(e)
 	a.metrics.calls.Answered(e.name, code, begin)
 }

@@ -48,7 +48,7 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 	s.from, s.to = max(0, hints.Start), min(hints.End, maxTime-1)+1
 	s.statistic, s.substitute = q.statisticOf(hints), q.substituteOf(hints)
 	if s.instants = hints.Range == 0; s.instants && q.lookback.auto {
-		s.from += earlier.Milliseconds() // see lookBack
+		s.from += extraLookback.Milliseconds() // see lookBack
 	}
 	q.planned = append(q.planned, s)
 	return s
@@ -113,8 +113,8 @@ func (*selection) Warnings() annotations.Annotations { return nil }
 func (q *querier) run(ctx context.Context) {
 	planned := q.planned
 	q.planned = nil
-	q.exchange.pause()
-	err := errors.Join(q.read(ctx, planned), q.exchange.work(ctx))
+	q.exchange.releaseSlot()
+	err := errors.Join(q.read(ctx, planned), q.exchange.acquireSlot(ctx))
 	for _, s := range planned {
 		if s.done, s.failed = true, err; err != nil {
 			s.found = nil
@@ -201,7 +201,7 @@ func (q *querier) sensors(ctx context.Context, group []*selection) iter.Seq2[*te
 func (q *querier) listed(ctx context.Context, key string, ask telemetry.SensorQuery) iter.Seq2[*telemetry.Sensor, error] {
 	x := q.exchange
 	return func(yield func(*telemetry.Sensor, error) bool) {
-		list, err := x.api.shares.list(ctx, x.session, x.visit, key, ask)
+		list, err := x.api.shares.list(ctx, x.session, x.active, key, ask)
 		if err == nil {
 			for i := range list {
 				if !yield(&list[i], nil) {
@@ -214,11 +214,11 @@ func (q *querier) listed(ctx context.Context, key string, ask telemetry.SensorQu
 			yield(nil, err)
 			return
 		}
-		if err := x.api.turns.take(ctx, x.visit.name); err != nil {
+		if err := x.api.scheduler.acquire(ctx, x.active.name); err != nil {
 			yield(nil, err)
 			return
 		}
-		defer x.api.turns.leave(x.visit.name)
+		defer x.api.scheduler.release(x.active.name)
 		for one, err := range x.session.Find(ctx, ask) {
 			if !yield(&one, err) {
 				return
@@ -249,7 +249,7 @@ func grouped(planned []*selection) (groups [][]*selection) {
 func (s *selection) overlaps(set *telemetry.TagSet) bool {
 	from := s.from
 	if s.instants && s.querier.lookback.auto {
-		from -= deepest.Milliseconds()
+		from -= maxReach.Milliseconds()
 	}
 	return set.To > from
 }
@@ -268,7 +268,7 @@ func (s *selection) mayHave(one *telemetry.Sensor) bool {
 }
 
 // describe calls visit for the labels of each series that a sensor may have.
-func (s *selection) describe(one *telemetry.Sensor, visit func(labels.Labels) error) error {
+func (s *selection) describe(one *telemetry.Sensor, each func(labels.Labels) error) error {
 	b := &s.querier.builder
 	for i := range one.Sets {
 		l := labelsOf(b, one.ID, one.Sets[i].Tags)
@@ -279,7 +279,7 @@ func (s *selection) describe(one *telemetry.Sensor, visit func(labels.Labels) er
 			if !s.matchers.wantsField(name) {
 				continue
 			}
-			if err := visit(named(b, l, name)); err != nil {
+			if err := each(named(b, l, name)); err != nil {
 				return err
 			}
 		}

@@ -69,15 +69,15 @@ func (x *exchange) parse(start, end time.Time, step time.Duration) error {
 	}
 	e.subqueries = hasSubqueries(parsed)
 	x.evaluation = e
-	x.api.shares.expect(x.visit, e.expected(parsed))
+	x.api.shares.expect(x.active, e.expected(parsed))
 	return nil
 }
 
 // expected returns what a query probably reads of each sensor that it selects.
-func (e *evaluation) expected(parsed parser.Expr) (w want) {
+func (e *evaluation) expected(parsed parser.Expr) (w readRange) {
 	parsed, err := promql.PreprocessExpr(parsed, e.start, e.end, e.step)
 	if err != nil {
-		return want{} // the engine explains it
+		return readRange{} // the engine explains it
 	}
 	statement := parser.EvalStmt{Expr: parsed, Start: e.start, End: e.end, Interval: e.step, LookbackDelta: e.lookback.longest}
 	if e.lookback.auto {
@@ -111,10 +111,10 @@ func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 	if err != nil {
 		return answer{}, invalid("%v", err)
 	}
-	if err := x.work(ctx); err != nil {
+	if err := x.acquireSlot(ctx); err != nil {
 		return answer{close: q.Close}, err
 	}
-	defer x.pause()
+	defer x.releaseSlot()
 	result := q.Exec(ctx)
 	out := answer{data: result.Value, close: q.Close}
 	if result.Err != nil {
@@ -127,19 +127,19 @@ func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 	return out, nil
 }
 
-// work waits for a turn to evaluate the query.
-func (x *exchange) work(ctx context.Context) error {
-	err := x.api.turns.take(ctx, x.visit.name)
-	x.working = err == nil
+// acquireSlot waits for a turn to evaluate the query.
+func (x *exchange) acquireSlot(ctx context.Context) error {
+	err := x.api.scheduler.acquire(ctx, x.active.name)
+	x.hasSlot = err == nil
 	return err
 }
 
-// pause ends the turn.
-func (x *exchange) pause() {
-	if x.working {
-		x.api.turns.leave(x.visit.name)
+// releaseSlot ends the turn.
+func (x *exchange) releaseSlot() {
+	if x.hasSlot {
+		x.api.scheduler.release(x.active.name)
 	}
-	x.working = false
+	x.hasSlot = false
 }
 
 // cut leaves so many series of an answer.

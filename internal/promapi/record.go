@@ -37,8 +37,8 @@ func (c *column) between(from, to int64) ([]int64, []float64) {
 	return c.times[first:last:last], c.values[first:last:last]
 }
 
-// growing is how many samples are read between calls of grow.
-const growing = 10_000
+// growInterval is how many samples are read between calls of grow.
+const growInterval = 10_000
 
 // read adds what a query asks for. It calls grow with the number of samples added, from
 // time to time and at the end, and ends with its error.
@@ -47,7 +47,7 @@ func (h *record) read(ctx context.Context, session *read.Session, q telemetry.Qu
 		if err != nil {
 			return err
 		}
-		if h.add(&r); h.fresh >= growing {
+		if h.add(&r); h.fresh >= growInterval {
 			if err := grow(h.fresh); err != nil {
 				return err
 			}

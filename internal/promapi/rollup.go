@@ -53,8 +53,8 @@ func (q *querier) substituteOf(hints *storage.SelectHints) *substitute {
 	return &found
 }
 
-// readGone reads the steps whose readings have expired.
-func (c *collector) readGone(ctx context.Context, mu *sync.Mutex) error {
+// readExpired reads the steps whose readings have expired.
+func (c *collector) readExpired(ctx context.Context, mu *sync.Mutex) error {
 	var all task
 	for _, s := range c.task.of {
 		if s.substitute != nil {
@@ -67,14 +67,14 @@ func (c *collector) readGone(ctx context.Context, mu *sync.Mutex) error {
 			if err != nil {
 				return err
 			}
-			c.gone = append(c.gone, step)
+			c.expired = append(c.expired, step)
 		}
 	}
 	every, _ := c.querier.exchange.api.cfg.Rollup(c.querier.exchange.session.Stream())
 	each := slices.ContainsFunc(all.of, func(s *selection) bool { return s.substitute.each })
-	for i := range c.gone {
-		set := c.setOf(c.task.tagsIn(&c.gone[i]))
-		for _, f := range c.gone[i].Fields {
+	for i := range c.expired {
+		set := c.setOf(c.task.tagsIn(&c.expired[i]))
+		for _, f := range c.expired[i].Fields {
 			if col := set.column(c, f.Name); !set.any || col == nil {
 				continue
 			}
@@ -103,8 +103,8 @@ func (t *task) tagsIn(step *telemetry.Summary) []telemetry.Tag {
 	return t.tags
 }
 
-// replaceGone puts substitutes in place of the samples of steps that are not complete.
-func (c *collector) replaceGone(of *selection, set *tagSet, name string, in *series) {
+// replaceExpired puts substitutes in place of the samples of steps that are not complete.
+func (c *collector) replaceExpired(of *selection, set *tagSet, name string, in *series) {
 	every, _ := c.querier.exchange.api.cfg.Rollup(c.querier.exchange.session.Stream())
 	length := every.Milliseconds()
 	var times []int64
@@ -116,8 +116,8 @@ func (c *collector) replaceGone(of *selection, set *tagSet, name string, in *ser
 		rest.times, rest.values = rest.times[n:], rest.values[n:]
 		return fromTimes, fromValues
 	}
-	for i := range c.gone {
-		step := &c.gone[i]
+	for i := range c.expired {
+		step := &c.expired[i]
 		at := slices.IndexFunc(step.Fields, func(f telemetry.FieldSummary) bool { return f.Name == name })
 		if at < 0 || step.Start < of.from-1 || step.Start+length > of.to || c.setOf(c.task.tagsIn(step)) != set {
 			continue

@@ -29,15 +29,15 @@ func (q *querier) statisticOf(hints *storage.SelectHints) (s statistic) {
 	if hints.Range == 0 || hints.Start < 0 || q.subqueries || hints.Func != "min_over_time" && hints.Func != "max_over_time" {
 		return statistic{}
 	}
-	s = statistic{every: divisor(hints.Range, hints.Step), greatest: hints.Func == "max_over_time"}
+	s = statistic{every: gcd(hints.Range, hints.Step), greatest: hints.Func == "max_over_time"}
 	if window := q.exchange.api.cfg.Window(q.exchange.session.Stream()); window == 0 || s.every < window.Milliseconds() {
 		return statistic{} // hardly a bucket would lie within a step
 	}
 	return s
 }
 
-// divisor returns the greatest common divisor.
-func divisor(a, b int64) int64 {
+// gcd returns the greatest common divisor.
+func gcd(a, b int64) int64 {
 	for b != 0 {
 		a, b = b, a%b
 	}
@@ -65,11 +65,11 @@ func (c *collector) summarized() bool {
 // summarize makes samples of statistics. It reports false where those do not tell what
 // the readings would: a field is a boolean, or a string, in some of the readings.
 func (c *collector) summarize(ctx context.Context) (exact bool, err error) {
-	turns, client := c.querier.exchange.api.turns, c.querier.exchange.visit.name
-	if err := turns.take(ctx, client); err != nil {
+	scheduler, client := c.querier.exchange.api.scheduler, c.querier.exchange.active.name
+	if err := scheduler.acquire(ctx, client); err != nil {
 		return false, err
 	}
-	defer turns.leave(client)
+	defer scheduler.release(client)
 	s := c.task.of[0]
 	q := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: c.task.sensor, From: s.from, To: s.to}, Every: s.statistic.every}
 	q.Offset = s.from % q.Every

@@ -50,17 +50,17 @@ type Config struct {
 }
 
 const (
-	partsAtOnce  = 100
-	bytesAtOnce  = 4 << 20 // of documents as they were read
-	allEvery     = 24 * time.Hour
-	shortest     = 10 * time.Second // between two passes
-	longest      = 5 * time.Minute
-	sendWithin   = time.Second // the longer a seal waits, the more likely its part has changed
-	maxPause     = 30 * time.Second
-	retryRefused = 2 * time.Second
-	settling     = 30 * time.Second // after a start, until the other daemons are known
-	busyFactor   = 4                // how many times longer the pauses are
-	timeout      = 30 * time.Second
+	maxBatchParts    = 100
+	maxBatchBytes    = 4 << 20 // of documents as they were read
+	fullPassInterval = 24 * time.Hour
+	minInterval      = 10 * time.Second // between two passes
+	maxInterval      = 5 * time.Minute
+	maxSealAge       = time.Second // the longer a seal waits, the more likely its part has changed
+	maxPause         = 30 * time.Second
+	retryRefused     = 2 * time.Second
+	startupGrace     = 30 * time.Second // after a start, until the other daemons are known
+	busyFactor       = 4                // how many times longer the pauses are
+	timeout          = 30 * time.Second
 )
 
 // A Sealer seals the streams of a daemon.
@@ -81,17 +81,17 @@ func New(cfg Config) *Sealer {
 	}
 	s := &Sealer{streams: make(map[string]*stream, len(cfg.Streams))}
 	m := newMetrics(cfg.Registerer)
-	rolled := newRollupMetrics(cfg.Registerer)
+	rollups := newRollupMetrics(cfg.Registerer)
 	for name, of := range cfg.Streams {
 		one := &stream{
-			cfg: &cfg, of: of, log: cfg.Logger.With("stream", name), sealer: of.Store.NewSealer(),
+			cfg: &cfg, opts: of, log: cfg.Logger.With("stream", name), sealer: of.Store.NewSealer(),
 			metrics: m.of(name), wake: make(chan struct{}, 1),
 		}
 		one.after.Store(int64(of.After))
 		m.lag(name, one.lag)
 		if of.Store.Rollup > 0 {
-			one.rolled = rolled.of(name)
-			rolled.lag(name, one.rollupLag)
+			one.rollups = rollups.of(name)
+			rollups.lag(name, one.rollupLag)
 		}
 		s.streams[name] = one
 	}
@@ -110,7 +110,7 @@ func (s *Sealer) Run(ctx context.Context) {
 // SetAfter changes Stream.After.
 func (s *Sealer) SetAfter(stream string, after time.Duration) {
 	if one := s.streams[stream]; one != nil && time.Duration(one.after.Swap(int64(after))) != after {
-		one.awake()
+		one.notify()
 	}
 }
 
@@ -154,8 +154,8 @@ func (s *Sealer) Progress(stream string) (Progress, bool) {
 	defer one.mu.Unlock()
 	p := one.progress
 	p.LagSeconds = one.lagLocked(one.sealed)
-	if one.of.Store.Rollup > 0 {
-		p.RollupLagSeconds = one.lagLocked(one.rolledUntil)
+	if one.opts.Store.Rollup > 0 {
+		p.RollupLagSeconds = one.lagLocked(one.rollupsUntil)
 	}
 	return p, true
 }
@@ -163,7 +163,7 @@ func (s *Sealer) Progress(stream string) (Progress, bool) {
 // A stream is sealed by one goroutine.
 type stream struct {
 	cfg     *Config
-	of      Stream
+	opts    Stream
 	log     *slog.Logger
 	sealer  *bucket.Sealer
 	metrics streamMetrics
@@ -176,12 +176,12 @@ type stream struct {
 	sealed    time.Time // windows that ended before are sealed; zero: none is known to be
 	since     time.Time // when sealing began
 	// Steps of rollups that ended before are made; zero: none is known to be.
-	rolledUntil   time.Time
-	rolled        *rollupMetrics // nil: there are no rollups
+	rollupsUntil  time.Time
+	rollups       *rollupMetrics // nil: there are no rollups
 	refusedLogged atomic.Bool
 
-	whole  time.Time // when the last pass over all windows began; zero: the next one is over all
-	logged string    // the error of the last pass
+	lastFullPass time.Time // when the last pass over all windows began; zero: the next one is over all
+	logged       string    // the error of the last pass
 	// refused is since when other daemons cannot read sealed windows, or are not known yet.
 	refused time.Time
 }
@@ -190,11 +190,11 @@ func (s *stream) request() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requested = s.progress.Pass + 1
-	s.awake()
+	s.notify()
 	return s.requested
 }
 
-func (s *stream) awake() {
+func (s *stream) notify() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -223,13 +223,13 @@ func (s *stream) lagLocked(done time.Time) float64 {
 
 // interval is the time from the end of a pass to the next.
 func (s *stream) interval() time.Duration {
-	return min(max(s.of.Store.Granularity/10, shortest), longest)
+	return min(max(s.opts.Store.Granularity/10, minInterval), maxInterval)
 }
 
 func (s *stream) run(ctx context.Context) {
-	if s.of.Ready != nil {
+	if s.opts.Ready != nil {
 		select {
-		case <-s.of.Ready:
+		case <-s.opts.Ready:
 		case <-ctx.Done():
 			return
 		}
@@ -262,7 +262,7 @@ func (s *stream) passIfDue(ctx context.Context) {
 		s.mu.Unlock()
 		return
 	}
-	if !s.of.Store.Packs() {
+	if !s.opts.Store.CanWriteBlocks() {
 		s.refuse(now)
 		s.mu.Unlock()
 		return
@@ -279,7 +279,7 @@ func (s *stream) passIfDue(ctx context.Context) {
 	defer s.mu.Unlock()
 	s.progress.Running = false
 	if err != nil {
-		s.whole = time.Time{} // late sensors may be forgotten
+		s.lastFullPass = time.Time{} // late sensors may be forgotten
 		s.progress.Error = err.Error()
 		if ctx.Err() == nil && s.logged != err.Error() {
 			s.logged = err.Error()
@@ -301,7 +301,7 @@ func (s *stream) refuse(now time.Time) {
 		s.refused = now
 	}
 	s.progress.Error = errOldDaemons.Error()
-	if now.Sub(s.refused) > settling && s.logged != s.progress.Error {
+	if now.Sub(s.refused) > startupGrace && s.logged != s.progress.Error {
 		s.logged = s.progress.Error
 		s.log.Warn("sealing waits for other daemons", "err", errOldDaemons)
 	}
@@ -327,11 +327,11 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 	if err := b.send(ctx); err != nil {
 		return err
 	}
-	if err := s.roll(ctx, ended, from, late); err != nil {
+	if err := s.makeRollups(ctx, ended, from, late); err != nil {
 		return err
 	}
 	if from == 0 {
-		s.whole = began
+		s.lastFullPass = began
 	}
 	return nil
 }
@@ -341,15 +341,15 @@ var errOldDaemons = errors.New("a daemon of an earlier release, which cannot rea
 // from returns the start of the first window that a pass looks at, and that of sensors of
 // which readings came late.
 func (s *stream) from(ended time.Time, all bool) (from int64, late map[string]int64) {
-	late, others := s.of.Store.TakeLate(ended.UnixMilli())
+	late, others := s.opts.Store.TakeLate(ended.UnixMilli())
 	s.mu.Lock()
 	sealed := s.sealed
 	s.mu.Unlock()
-	if all || sealed.IsZero() || time.Since(s.whole) > allEvery {
+	if all || sealed.IsZero() || time.Since(s.lastFullPass) > fullPassInterval {
 		return 0, nil
 	}
 	// The pass over all sensors finds longer windows of an earlier granularity.
-	longest := max(s.of.Store.Granularity, store.MaxGranularity)
+	longest := max(s.opts.Store.Granularity, store.MaxGranularity)
 	return min(sealed.Add(-longest).UnixMilli(), others), late
 }
 
@@ -358,7 +358,7 @@ func (s *stream) sensors(ctx context.Context) func(yield func(string, error) boo
 	return func(yield func(string, error) bool) {
 		for sensor := ""; ; {
 			asked, cancel := context.WithTimeout(ctx, timeout)
-			next, err := s.of.Store.NextSensor(asked, sensor)
+			next, err := s.opts.Store.NextSensor(asked, sensor)
 			cancel()
 			if err == nil && next == "" {
 				return
@@ -388,7 +388,7 @@ func (b *batch) add(ctx context.Context, sensor string, from int64) error {
 		if err == nil {
 			err = b.pause(ctx)
 		}
-		if err != nil || found < partsAtOnce {
+		if err != nil || found < maxBatchParts {
 			b.stream.mu.Lock()
 			b.stream.progress.Sensors++
 			b.stream.mu.Unlock()
@@ -411,7 +411,7 @@ func (b *batch) page(ctx context.Context, sensor string, from int64) (found, sea
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	last = from
-	for doc, err := range s.of.Store.Unsealed(ctx, sensor, from, b.ended, partsAtOnce) {
+	for doc, err := range s.opts.Store.Unsealed(ctx, sensor, from, b.ended, maxBatchParts) {
 		if err != nil {
 			return found, sealed, last, err
 		}
@@ -428,13 +428,13 @@ func (b *batch) page(ctx context.Context, sensor string, from int64) (found, sea
 			b.first = time.Now()
 		}
 		b.seals, b.bytes = append(b.seals, seal), b.bytes+seal.Before
-		if b.bytes >= bytesAtOnce {
+		if b.bytes >= maxBatchBytes {
 			if err := b.send(ctx); err != nil {
 				return found, sealed, last, err
 			}
 		}
 	}
-	if found == partsAtOnce || len(b.seals) >= partsAtOnce || time.Since(b.first) > sendWithin {
+	if found == maxBatchParts || len(b.seals) >= maxBatchParts || time.Since(b.first) > maxSealAge {
 		err = b.send(ctx)
 	}
 	return found, sealed, last, err
@@ -445,10 +445,10 @@ func (b *batch) send(ctx context.Context) error {
 	if len(b.seals) == 0 {
 		return nil
 	}
-	if !b.stream.of.Store.Packs() {
+	if !b.stream.opts.Store.CanWriteBlocks() {
 		return errOldDaemons
 	}
-	n, err := b.stream.of.Store.ApplySeals(ctx, b.seals)
+	n, err := b.stream.opts.Store.ApplySeals(ctx, b.seals)
 	if err != nil {
 		return err
 	}

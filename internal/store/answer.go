@@ -47,13 +47,13 @@ func (s *Steps) Start(ms int64) int64 {
 	return ms - ((ms-s.query.Offset)%every+every)%every
 }
 
-// Wants reports whether a reading of that time belongs to the answer.
-func (s *Steps) Wants(ms int64) bool { return ms >= s.query.From && ms < s.query.To }
+// Contains reports whether a reading of that time belongs to the answer.
+func (s *Steps) Contains(ms int64) bool { return ms >= s.query.From && ms < s.query.To }
 
 // Whole reports whether all readings from first to last, both included, belong
 // to the answer and to one step.
 func (s *Steps) Whole(first, last int64) bool {
-	return first <= last && s.Wants(first) && s.Wants(last) && s.Start(first) == s.Start(last)
+	return first <= last && s.Contains(first) && s.Contains(last) && s.Start(first) == s.Start(last)
 }
 
 // at returns the sums of the step that ms lies in.
@@ -74,7 +74,7 @@ func (s *Steps) at(ms int64) *Sums {
 // Add adds a reading, unless it lies outside of the span.
 func (s *Steps) Add(r telemetry.Reading) {
 	ms := r.Time.UnixMilli()
-	if !s.Wants(ms) {
+	if !s.Contains(ms) {
 		return
 	}
 	of := s.at(ms)
@@ -90,7 +90,7 @@ func (s *Steps) Add(r telemetry.Reading) {
 // span.
 func (s *Steps) AddDocument(doc bson.Raw) error {
 	at, ok := doc.Lookup(TimeKey).DateTimeOK()
-	if !ok || !s.Wants(at) {
+	if !ok || !s.Contains(at) {
 		return nil
 	}
 	return s.at(at).AddDocument(doc)
@@ -326,8 +326,8 @@ func NewOverlay(q telemetry.Query) *Overlay {
 	return o
 }
 
-// Saw notes that the reading with this id is stored.
-func (o *Overlay) Saw(id [12]byte) {
+// MarkStored notes that the reading with this id is stored.
+func (o *Overlay) MarkStored(id [12]byte) {
 	if _, ok := o.stored[id]; ok {
 		o.stored[id] = true
 	}
@@ -356,7 +356,7 @@ type Stored struct {
 func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		overlay, left := NewOverlay(q), q.Limit
-		give := func(readings ...telemetry.Reading) bool {
+		emit := func(readings ...telemetry.Reading) bool {
 			for _, r := range readings {
 				if left--; !yield(r, nil) || left == 0 {
 					return false
@@ -369,12 +369,12 @@ func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemet
 				yield(telemetry.Reading{}, err)
 				return
 			}
-			overlay.Saw(s.ID)
-			if !give(overlay.Before(s.Reading.Time.UnixMilli())...) || !give(s.Reading) {
+			overlay.MarkStored(s.ID)
+			if !emit(overlay.Before(s.Reading.Time.UnixMilli())...) || !emit(s.Reading) {
 				return
 			}
 		}
-		give(overlay.Before(q.To)...)
+		emit(overlay.Before(q.To)...)
 	}
 }
 

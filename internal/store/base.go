@@ -30,16 +30,16 @@ type Config struct {
 	Compressor   Compressor
 	WriteTimeout time.Duration // of one command; 0: 10 s
 	Logger       *slog.Logger  // nil: nothing is logged
-	// ReadColumns reports whether all daemons of the database can read blocks of columns.
+	// CanReadColumns reports whether all daemons of the database can read blocks of columns.
 	// Until then none are written. Nil: they can.
-	ReadColumns func() bool
-	// ReadLongWindows reports whether all daemons of the database can find windows longer than
+	CanReadColumns func() bool
+	// CanReadLongWindows reports whether all daemons of the database can find windows longer than
 	// MaxGranularity. Until then, none are written. Nil: they can.
-	ReadLongWindows func() bool
+	CanReadLongWindows func() bool
 	// Rollup is the length of the steps of the stream's rollups; 0: it has none. Only buckets
 	// have them.
 	Rollup     time.Duration
-	Lost       func() // called when the collection turns out to be gone; must not block; may be nil
+	OnLost     func() // called when the collection turns out to be gone; must not block; may be nil
 	Registerer prometheus.Registerer
 
 	Format               Format // this and the following fields: see Settings
@@ -87,7 +87,7 @@ func (c Config) Settings() Settings {
 // and indexes. So each write carries the UUID of its collection, and MongoDB refuses it for any
 // other:
 //
-//	            Prepare                a write is refused, or Stands finds another UUID
+//	            Prepare                a write is refused, or CheckPrepared finds another UUID
 //	unprepared ─────────▶ Prepared(UUID) ───────────────────────────────────────────────▶ unprepared
 type Base struct {
 	Config
@@ -131,8 +131,8 @@ func NewBase(cfg Config, storage Storage) (*Base, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Lost == nil {
-		cfg.Lost = func() {}
+	if cfg.OnLost == nil {
+		cfg.OnLost = func() {}
 	}
 	metrics, err := NewMetrics(cfg.Registerer, cfg.Stream, storage, cfg.Granularity)
 	if err != nil {
@@ -171,8 +171,8 @@ func (b *Base) One(ctx context.Context, filter bson.D, find *options.FindOneOpti
 	return doc, err == nil, err
 }
 
-// longestBatch is the maximum number of documents in a growing batch.
-const longestBatch = 128
+// maxBatchSize is the maximum number of documents in a growing batch.
+const maxBatchSize = 128
 
 // Each yields the documents found, each valid until the next. They count against the
 // budget of ctx. If firstBatch is not 0, it is the size of the first batch, and sizes
@@ -197,7 +197,7 @@ func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOption
 				return
 			}
 			if batch > 0 && cursor.RemainingBatchLength() == 0 {
-				batch = min(2*batch, longestBatch)
+				batch = min(2*batch, maxBatchSize)
 				cursor.SetBatchSize(batch)
 			}
 		}
@@ -319,13 +319,13 @@ func (b *Base) Wrote(p *Prepared, err error) {
 // lose stops writes to p.
 func (b *Base) lose(p *Prepared) {
 	if b.prepared.CompareAndSwap(p, nil) {
-		b.Lost()
+		b.OnLost()
 	}
 }
 
-// Stands returns nil while the collection that was prepared still has the stream's
+// CheckPrepared returns nil while the collection that was prepared still has the stream's
 // name, and ErrNotPrepared if it does not, or if none was prepared.
-func (b *Base) Stands(ctx context.Context) error {
+func (b *Base) CheckPrepared(ctx context.Context) error {
 	p := b.prepared.Load()
 	if p == nil {
 		return ErrNotPrepared

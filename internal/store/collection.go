@@ -329,9 +329,9 @@ func (c Collection) expiry(ctx context.Context) (after time.Duration, there, fit
 	return 0, false, true, nil
 }
 
-// longestLookup bounds the search for longer buckets, which scans the whole collection if there
+// maxLookupTime bounds the search for longer buckets, which scans the whole collection if there
 // are none.
-const longestLookup = 2 * time.Second
+const maxLookupTime = 2 * time.Second
 
 // LongestWindow returns the length of the longest window of the collection's buckets, at least
 // granularity. MongoDB counts a bucket's age from the start of its window. With an expiry based on
@@ -339,7 +339,7 @@ const longestLookup = 2 * time.Second
 // newest readings are old enough. If the search takes too long, the result is a day, the longest
 // possible window.
 func (c Collection) LongestWindow(ctx context.Context, granularity time.Duration) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, longestLookup)
+	ctx, cancel := context.WithTimeout(ctx, maxLookupTime)
 	defer cancel()
 	longest := granularity
 	for {
@@ -355,7 +355,7 @@ func (c Collection) LongestWindow(ctx context.Context, granularity time.Duration
 		case errors.Is(err, mongo.ErrNoDocuments):
 			return longest, nil
 		case err != nil && mongo.IsTimeout(err):
-			return MaxOfColumns, nil
+			return MaxColumnsGranularity, nil
 		case err != nil:
 			return 0, fmt.Errorf("search for longer buckets in collection %q: %w", c.Name, err)
 		}

@@ -25,8 +25,8 @@ type WriteConcern struct {
 // MajorityName stands for a majority in commands and settings.
 const MajorityName = "majority"
 
-// MostMembers is MongoDB's limit on the members of a replica set.
-const MostMembers = 50
+// MaxMembers is MongoDB's limit on the members of a replica set.
+const MaxMembers = 50
 
 // String names the number of members, and whether they need not journal.
 func (w WriteConcern) String() string {
@@ -70,13 +70,13 @@ func (w WriteConcern) Reads(db *mongo.Database, name string) *mongo.Collection {
 type ConcernError struct {
 	Stream  string
 	Members int // that the stream asks for
-	There   int // that hold data
+	Have    int // that hold data
 }
 
 // Error implements error.
 func (e *ConcernError) Error() string {
 	return fmt.Sprintf("stream %q asks for a write-concern of %d, but only %d of MongoDB's members hold data: every write would wait forever; allowed: majority and 1 to %d",
-		e.Stream, e.Members, e.There, e.There)
+		e.Stream, e.Members, e.Have, e.Have)
 }
 
 // fenceName is a collection with one document, which counts fences.
@@ -122,10 +122,10 @@ func (w WriteConcern) Check(ctx context.Context, db *mongo.Database, stream stri
 	err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&reply)
 	const notReplicated = 76
 	var refused mongo.ServerError
-	there := 0
+	have := 0
 	switch {
 	case HasCode(err, notReplicated):
-		there = 1
+		have = 1
 	case errors.As(err, &refused) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err):
 		log.Warn("the daemon may not see whether MongoDB has as many members as the stream's write-concern asks for; with too few its readings wait in the journal. "+
 			"Grant the right to replSetGetConfig, which the role brimServe of deploy/mongodb/roles.js has", "stream", stream, "write_concern", w.String(), "err", err)
@@ -135,11 +135,11 @@ func (w WriteConcern) Check(ctx context.Context, db *mongo.Database, stream stri
 	}
 	for _, m := range reply.Config.Members {
 		if !m.Arbiter {
-			there++
+			have++
 		}
 	}
-	if w.Members <= there {
+	if w.Members <= have {
 		return nil
 	}
-	return &ConcernError{Stream: stream, Members: w.Members, There: there}
+	return &ConcernError{Stream: stream, Members: w.Members, Have: have}
 }

@@ -31,32 +31,32 @@ type ConnectionConfig struct {
 	Logger   *slog.Logger
 	Monitor  *event.CommandMonitor // of all commands; nil: none
 	Dialer   options.ContextDialer // nil: the network
-	// Found is called whenever a server that accepts writes is found again; it
+	// OnFound is called whenever a server that accepts writes is found again; it
 	// must not block. May be nil.
-	Found func()
+	OnFound func()
 }
 
 // A Connection is a connection to a MongoDB deployment that may be unavailable: it can be created
 // while MongoDB is down, and it reconnects by itself.
 type Connection struct {
-	cfg    ConnectionConfig
-	client *mongo.Client
-	aside  *mongo.Client // for commands that must not wait for a connection from the pool of queries and writes
+	cfg     ConnectionConfig
+	client  *mongo.Client
+	control *mongo.Client // for commands that must not wait for a connection from the pool of queries and writes
 
-	mu       sync.Mutex
-	writable bool  // a server that accepts writes is known
-	mute     bool  // the last ping got no reply in time
-	lastErr  error // reported by the driver's monitors
+	mu           sync.Mutex
+	writable     bool  // a server that accepts writes is known
+	unresponsive bool  // the last ping got no reply in time
+	lastErr      error // reported by the driver's monitors
 	// New connections are refused. The driver's monitors see a server even if it refuses the user,
 	// and existing connections keep working, so neither reveals this.
 	refused bool
 	logged  bool // whether "accepts writes" was the last state logged
 	closing bool
 
-	present bool            // writable and not mute, at the last change
-	up      context.Context //nolint:containedctx // handed out to callers
-	end     context.CancelFunc
-	gone    *time.Timer // calls end
+	reachable bool            // writable and not unresponsive, at the last change
+	up        context.Context //nolint:containedctx // handed out to callers
+	end       context.CancelFunc
+	awayTimer *time.Timer // calls end
 }
 
 // Connect prepares a connection. An error means that the URI is invalid, never that the server is
@@ -83,14 +83,14 @@ func Connect(cfg ConnectionConfig) (*Connection, error) {
 	if c.client, err = mongo.Connect(opts); err != nil {
 		return nil, fmt.Errorf("set up MongoDB client: %w", err)
 	}
-	if c.aside, err = mongo.Connect(clientOptions(&cfg, c.connectionUsed).SetMinPoolSize(0).SetMaxPoolSize(asidePool)); err != nil {
+	if c.control, err = mongo.Connect(clientOptions(&cfg, c.connectionUsed).SetMinPoolSize(0).SetMaxPoolSize(controlPoolSize)); err != nil {
 		return nil, errors.Join(fmt.Errorf("set up MongoDB client: %w", err), c.client.Disconnect(context.Background()))
 	}
 	return c, nil
 }
 
-// asidePool is enough for a ping and a renewal of the claims.
-const asidePool = 3
+// controlPoolSize is enough for a ping and a renewal of the claims.
+const controlPoolSize = 3
 
 func clientOptions(cfg *ConnectionConfig, used func(*event.PoolEvent)) *options.ClientOptions {
 	opts := options.Client()
@@ -121,9 +121,9 @@ func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 	c.writable = slices.ContainsFunc(e.NewDescription.Servers, func(s event.ServerDescription) bool {
 		return slices.Contains([]string{"RSPrimary", "Standalone", "Mongos", "LoadBalancer"}, s.Kind)
 	})
-	c.notePresence()
-	if c.writable && !before && c.cfg.Found != nil {
-		c.cfg.Found()
+	c.updateReachable()
+	if c.writable && !before && c.cfg.OnFound != nil {
+		c.cfg.OnFound()
 	}
 	// Whether a writable server accepts the user is known only when a connection is used. A
 	// refusal was logged already; to the driver it looks like a server that comes and goes.
@@ -190,7 +190,7 @@ func (c *Connection) Available() error {
 
 func (c *Connection) available() error {
 	switch {
-	case c.mute && (c.writable || mongo.IsTimeout(c.lastErr)):
+	case c.unresponsive && (c.writable || mongo.IsTimeout(c.lastErr)):
 		return errNoReply
 	case c.refused && (c.writable || c.lastErr == nil):
 		return ErrRefused
@@ -202,34 +202,34 @@ func (c *Connection) available() error {
 	return ErrNoneFound
 }
 
-// goneAfter is how long MongoDB must be unavailable before operations that wait for it are
+// awayGrace is how long MongoDB must be unavailable before operations that wait for it are
 // canceled. After a broken connection, the driver considers a server unknown for a moment.
-const goneAfter = 500 * time.Millisecond
+const awayGrace = 500 * time.Millisecond
 
 // Up returns a context that is canceled once no server has accepted writes and replied for
-// goneAfter; it may be canceled already.
+// awayGrace; it may be canceled already.
 func (c *Connection) Up() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.up
 }
 
-// notePresence updates present from writable and mute; c.mu must be held.
-func (c *Connection) notePresence() {
-	present := c.writable && !c.mute
-	if present == c.present {
+// updateReachable updates present from writable and unresponsive; c.mu must be held.
+func (c *Connection) updateReachable() {
+	reachable := c.writable && !c.unresponsive
+	if reachable == c.reachable {
 		return
 	}
-	c.present = present
-	if c.gone != nil {
-		c.gone.Stop()
+	c.reachable = reachable
+	if c.awayTimer != nil {
+		c.awayTimer.Stop()
 	}
 	switch {
-	case !present:
-		c.gone = time.AfterFunc(goneAfter, func() {
+	case !reachable:
+		c.awayTimer = time.AfterFunc(awayGrace, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if !c.present {
+			if !c.reachable {
 				c.end()
 			}
 		})
@@ -247,9 +247,9 @@ func (c *Connection) Client() *mongo.Client { return c.client }
 // a secondary may lag behind what was just written.
 func (c *Connection) Database() *mongo.Database { return c.databaseOf(c.client) }
 
-// AsideDatabase is like Database, but has its own small connection pool, for commands that must be
+// ControlDatabase is like Database, but has its own small connection pool, for commands that must be
 // quick even while many queries or writes are slow.
-func (c *Connection) AsideDatabase() *mongo.Database { return c.databaseOf(c.aside) }
+func (c *Connection) ControlDatabase() *mongo.Database { return c.databaseOf(c.control) }
 
 func (c *Connection) databaseOf(client *mongo.Client) *mongo.Database {
 	journaled := true
@@ -265,11 +265,11 @@ func (c *Connection) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
-	err := errors.Join(c.client.Disconnect(ctx), c.aside.Disconnect(ctx))
+	err := errors.Join(c.client.Disconnect(ctx), c.control.Disconnect(ctx))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone != nil {
-		c.gone.Stop()
+	if c.awayTimer != nil {
+		c.awayTimer.Stop()
 	}
 	c.end()
 	if err != nil {
@@ -336,22 +336,22 @@ func Ping(parent context.Context, client *mongo.Client) (time.Duration, error) {
 // stopped answering.
 func (c *Connection) WatchReplies(ctx context.Context) {
 	for machine.Pause(ctx, pingInterval) == nil {
-		c.noteReply(ctx)
+		c.checkReply(ctx)
 	}
 }
 
-func (c *Connection) noteReply(ctx context.Context) {
-	_, err := Ping(ctx, c.aside)
+func (c *Connection) checkReply(ctx context.Context) {
+	_, err := Ping(ctx, c.control)
 	if ctx.Err() != nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.mute
-	c.mute = errors.Is(err, context.DeadlineExceeded) || mongo.IsTimeout(err)
-	c.notePresence()
+	before := c.unresponsive
+	c.unresponsive = errors.Is(err, context.DeadlineExceeded) || mongo.IsTimeout(err)
+	c.updateReachable()
 	switch {
-	case c.mute && !before && c.writable:
+	case c.unresponsive && !before && c.writable:
 		c.cfg.Logger.Warn("MongoDB does not answer", "err", err)
 	case before && err == nil:
 		c.cfg.Logger.Info("MongoDB answers again")

@@ -121,14 +121,14 @@ type decoderKey struct {
 	wanted bool
 }
 
-// readingsTogether is the number of readings that fields are allocated for at once.
-const readingsTogether = 32
+// readingsPerAlloc is the number of readings that fields are allocated for at once.
+const readingsPerAlloc = 32
 
 // Reading returns the reading of a document, with the given tags unless it has its own.
 func (d *Decoder) Reading(doc bson.Raw, tags []telemetry.Tag) (telemetry.Reading, error) {
 	r := telemetry.Reading{Sensor: d.Sensor, Tags: tags}
 	if len(d.room) < len(d.keys) {
-		d.room = make([]telemetry.Field, readingsTogether*len(d.keys))
+		d.room = make([]telemetry.Field, readingsPerAlloc*len(d.keys))
 	}
 	r.Fields = d.room[:0:len(d.keys)]
 	err := EachElement(doc, func(i int, e bsoncore.Element) error {
@@ -228,13 +228,13 @@ func TagsOf(v bson.RawValue) (tags []telemetry.Tag) {
 // by field.
 type Template struct {
 	document []byte
-	words    []hole // values of eight bytes
-	bools    []hole // values of one byte
+	words    []slot // values of eight bytes
+	bools    []slot // values of one byte
 	texts    bool   // there are strings; the other fields are unused
 }
 
-// A hole is the position of a value.
-type hole struct {
+// A slot is the position of a value.
+type slot struct {
 	at    uint32 // in the document
 	value uint32 // which of the reading's words
 }
@@ -250,7 +250,7 @@ func NewTemplate(fields []batch.FieldType) *Template {
 	at, doc := bsoncore.AppendDocumentStart(nil)
 	doc = bsoncore.AppendDateTimeElement(doc, TimeKey, 0)
 	for i, f := range fields {
-		h := hole{at: uint32(len(doc) + 1 + len(f.Name) + 1), value: uint32(i)}
+		h := slot{at: uint32(len(doc) + 1 + len(f.Name) + 1), value: uint32(i)}
 		switch f.Kind {
 		case telemetry.Text:
 			return &Template{texts: true}
@@ -328,9 +328,9 @@ func NewShapes[T any](build func([]batch.FieldType) *T) *Shapes[T] {
 	return &Shapes[T]{build: build}
 }
 
-// knownFields is the maximum number of fields of all cached shapes: some 400 shapes of ten fields,
+// maxCachedFields is the maximum number of fields of all cached shapes: some 400 shapes of ten fields,
 // half a megabyte.
-const knownFields = 4096
+const maxCachedFields = 4096
 
 // Of returns the value for the shape.
 func (c *Shapes[T]) Of(shape *batch.Shape) *T {
@@ -349,7 +349,7 @@ func (c *Shapes[T]) find(shape *batch.Shape) *T {
 	if c.last == nil || !slices.Equal(c.last.Fields, shape.Fields) {
 		made = c.build(shape.Fields)
 	}
-	if c.fields += len(shape.Fields); c.known == nil || c.fields > knownFields {
+	if c.fields += len(shape.Fields); c.known == nil || c.fields > maxCachedFields {
 		c.known, c.fields = make(map[*batch.Shape]*T), len(shape.Fields)
 	}
 	c.known[shape] = made

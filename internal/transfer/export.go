@@ -64,11 +64,11 @@ const (
 	parallel = 2
 	// A request names at most this many sensors, whose ids total at most about this many
 	// bytes, since they are in its URL.
-	sensorsTogether = 100
-	idsTogether     = 2 << 10
-	// savePause bounds the work that an interruption can lose, unless a day of those
+	maxBatchSensors = 100
+	maxBatchIDBytes = 2 << 10
+	// saveInterval bounds the work that an interruption can lose, unless a day of those
 	// sensors takes longer.
-	savePause = 5 * time.Second
+	saveInterval = 5 * time.Second
 )
 
 // Export writes the readings of a stream as a file a day. If it is interrupted, another
@@ -184,9 +184,9 @@ func (e *export) roughSpan(ctx context.Context, from int64) (first, last int64, 
 }
 
 // eachSensor calls visit for the sensors behind one in the order of their ids.
-func (e *export) eachSensor(ctx context.Context, after string, visit func(telemetry.SensorSeen) error) error {
+func (e *export) eachSensor(ctx context.Context, after string, do func(telemetry.SensorSeen) error) error {
 	if len(e.cfg.Sensors) == 0 {
-		return e.eachOfStream(ctx, after, visit)
+		return e.eachOfStream(ctx, after, do)
 	}
 	ids := slices.Compact(slices.Sorted(slices.Values(e.cfg.Sensors)))
 	for _, id := range ids {
@@ -200,21 +200,21 @@ func (e *export) eachSensor(ctx context.Context, after string, visit func(teleme
 		if len(page) == 0 || page[0].Sensor != id {
 			return fmt.Errorf("the stream has no sensor %s", telemetry.Quote([]byte(id)))
 		}
-		if err := visit(page[0]); err != nil {
+		if err := do(page[0]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *export) eachOfStream(ctx context.Context, after string, visit func(telemetry.SensorSeen) error) error {
+func (e *export) eachOfStream(ctx context.Context, after string, do func(telemetry.SensorSeen) error) error {
 	for {
 		page, next, err := e.source.Sensors(ctx, e.cfg.Prefix, after)
 		if err != nil {
 			return err
 		}
 		for _, s := range page {
-			if err := visit(s); err != nil {
+			if err := do(s); err != nil {
 				return err
 			}
 		}
@@ -261,7 +261,7 @@ func (e *export) skipEmptyDays(ctx context.Context) error {
 
 // readDay reads a day into its spool, and returns how many readings it has.
 func (e *export) readDay(ctx context.Context, start int64) (n int64, err error) {
-	at := reading{}
+	at := dayProgress{}
 	if e.state.Reading != nil {
 		at = *e.state.Reading
 	}
@@ -286,7 +286,7 @@ func (e *export) readDay(ctx context.Context, start int64) (n int64, err error) 
 			return 0, s.err
 		}
 		at.After = s.last()
-		if time.Since(saved) < savePause {
+		if time.Since(saved) < saveInterval {
 			continue
 		}
 		if at.Bytes, err = out.sync(); err != nil {
@@ -354,7 +354,7 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 		all.Go(func() {
 			defer close(order)
 			defer close(work)
-			failed = e.together(ctx, start, after, func(one *sensorBatch) error {
+			failed = e.eachBatch(ctx, start, after, func(one *sensorBatch) error {
 				for _, to := range []chan *sensorBatch{work, order} { // in this order, so that each that is waited for is read
 					select {
 					case to <- one:
@@ -384,26 +384,26 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 	}
 }
 
-// together calls visit for the sensors that may have readings in a day, as many at a time
+// eachBatch calls visit for the sensors that may have readings in a day, as many at a time
 // as one request asks for.
-func (e *export) together(ctx context.Context, start int64, after string, visit func(*sensorBatch) error) error {
+func (e *export) eachBatch(ctx context.Context, start int64, after string, do func(*sensorBatch) error) error {
 	next := &sensorBatch{pages: make(chan Page, 1)}
 	err := e.eachSensor(ctx, after, func(s telemetry.SensorSeen) error {
 		if s.Newest < max(start, e.state.From) {
 			return nil
 		}
 		next.sensors, next.bytes = append(next.sensors, s.Sensor), next.bytes+len(s.Sensor)
-		if len(next.sensors) < sensorsTogether && next.bytes < idsTogether {
+		if len(next.sensors) < maxBatchSensors && next.bytes < maxBatchIDBytes {
 			return nil
 		}
 		full := next
 		next = &sensorBatch{pages: make(chan Page, 1)}
-		return visit(full)
+		return do(full)
 	})
 	if err != nil || len(next.sensors) == 0 {
 		return err
 	}
-	return visit(next)
+	return do(next)
 }
 
 // readBatch reads the pages of the sensors of a batch.

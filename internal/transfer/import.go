@@ -309,9 +309,9 @@ func sizeOf(r *telemetry.Reading) int {
 func (f *fileImport) send(parent context.Context, chunks iter.Seq2[*chunk, error], all int) error {
 	group, ctx := errgroup.WithContext(parent)
 	group.SetLimit(inFlight)
-	var broken error
+	var readErr error
 	for c, err := range chunks {
-		if broken = err; err != nil || ctx.Err() != nil {
+		if readErr = err; err != nil || ctx.Err() != nil {
 			break
 		}
 		if f.isDone(c.number) {
@@ -324,8 +324,8 @@ func (f *fileImport) send(parent context.Context, chunks iter.Seq2[*chunk, error
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if broken != nil {
-		return broken
+	if readErr != nil {
+		return readErr
 	}
 	return parent.Err()
 }

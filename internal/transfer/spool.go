@@ -38,7 +38,7 @@ type manifest struct {
 	Next    int64         `json:"next"` // the day to read next
 	Columns files.Columns `json:"columns"`
 	Days    []*dayState   `json:"days"` // that have readings, in order
-	Reading *reading      `json:"reading,omitempty"`
+	Reading *dayProgress  `json:"reading,omitempty"`
 }
 
 // A dayState is a day that was read.
@@ -49,8 +49,8 @@ type dayState struct {
 	Written  bool  `json:"written"`
 }
 
-// reading is how far the day is that is being read.
-type reading struct {
+// dayProgress is how far the day is that is being read.
+type dayProgress struct {
 	After    string `json:"after"` // the last sensor that was read
 	Bytes    int64  `json:"bytes"` // of the spool
 	Readings int64  `json:"readings"`

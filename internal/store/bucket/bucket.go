@@ -39,11 +39,11 @@ type Settings = store.Settings
 // several goroutines, each with its own writes.
 type Store struct {
 	*store.Base
-	bulks   bulks
-	late    late
-	told    atomic.Bool  // it was logged that the view lacks blocks
-	sharded atomic.Bool  // the collection is sharded; known once it is prepared
-	slowest atomic.Int64 // of the recent commands, in ns; see patience
+	bulks      bulks
+	late       late
+	viewWarned atomic.Bool  // it was logged that the view missesSource blocks
+	sharded    atomic.Bool  // the collection is sharded; known once it is prepared
+	slowest    atomic.Int64 // of the recent commands, in ns; see patience
 }
 
 // New checks cfg; it does no I/O.
@@ -116,7 +116,7 @@ func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info,
 		if err := s.ensureRollups(ctx, now); err != nil {
 			return err
 		}
-		c.Expiring = rolledOnly
+		c.Expiring = countedOnly
 	}
 	if err := s.expire(ctx, c, now.Retention); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (s *Store) ensureView(ctx context.Context, want bool) error {
 	if view.Blocks, err = view.RunsJavaScript(ctx); err != nil {
 		return err
 	}
-	if !view.Blocks && !s.told.Swap(true) {
+	if !view.Blocks && !s.viewWarned.Swap(true) {
 		s.Logger.Warn("MongoDB does not run JavaScript (security.javascriptEnabled), so the stream's view does not show readings in blocks: those of --bucket-format columns, and those that were sealed",
 			"stream", s.Stream, "view", store.ViewName(s.Name))
 	}

@@ -183,10 +183,10 @@ func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (there []in
 	return there, nil
 }
 
-// TakeCopies inserts copies of all readings of a sensor, which must be in time order, from an
+// CopyReadings inserts copies of all readings of a sensor, which must be in time order, from an
 // origin that no longer accepts readings. On store.ErrOtherCopies, call DropCopies and try again.
-func (s *Store) TakeCopies(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (n int64, err error) {
-	t := taker{store: s, ctx: ctx, origin: o, sensor: sensor, now: s.Live.Load(), start: math.MinInt64}
+func (s *Store) CopyReadings(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (n int64, err error) {
+	t := copyWriter{store: s, ctx: ctx, origin: o, sensor: sensor, now: s.Live.Load(), start: math.MinInt64}
 	for r, err := range readings {
 		if err == nil {
 			err = t.add(r)
@@ -211,8 +211,8 @@ func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (
 	return false, nil
 }
 
-// A taker groups readings into parts, and inserts those.
-type taker struct {
+// A copyWriter groups readings into parts, and inserts those.
+type copyWriter struct {
 	store  *Store
 	ctx    context.Context //nolint:containedctx // it is that of one call
 	origin store.Origin
@@ -236,7 +236,7 @@ type openPart struct {
 	stats        Statistics
 }
 
-func (t *taker) add(r telemetry.Reading) error {
+func (t *copyWriter) add(r telemetry.Reading) error {
 	start := store.WindowStart(r.Time.UnixMilli(), t.store.Granularity)
 	tags := r.Tags
 	own := len(t.part.readings) > 0 && !store.SameTags(tags, t.part.tags)
@@ -245,7 +245,7 @@ func (t *taker) add(r telemetry.Reading) error {
 	if own {
 		measurement = store.AppendOwnTags(bytes.Clone(measurement), 0, tags)
 	}
-	size := Weight(measurement)
+	size := ReadingSize(measurement)
 	full := len(t.part.readings) >= t.now.MaxReadings || len(t.part.readings) > 0 && t.part.bytes+size > int64(t.now.MaxBytes)
 	if start != t.start || full {
 		if err := t.close(); err != nil {
@@ -255,7 +255,7 @@ func (t *taker) add(r telemetry.Reading) error {
 			t.start, t.number = start, 0
 		}
 		if own {
-			measurement, size = bare, Weight(bare)
+			measurement, size = bare, ReadingSize(bare)
 		}
 	}
 	p := &t.part
@@ -268,7 +268,7 @@ func (t *taker) add(r telemetry.Reading) error {
 }
 
 // close encodes the part as a document.
-func (t *taker) close() error {
+func (t *copyWriter) close() error {
 	p := &t.part
 	if len(p.readings) == 0 {
 		return nil
@@ -330,7 +330,7 @@ func (p *openPart) block(compress bool) ([]byte, error) {
 }
 
 // flush inserts the finished parts. One that exists already must be the same.
-func (t *taker) flush() error {
+func (t *copyWriter) flush() error {
 	if len(t.done) == 0 {
 		return nil
 	}

@@ -25,30 +25,30 @@ var errSlow = errors.New("MongoDB is too slow to find out which write hangs")
 var errNotTried = errors.New("not tried yet: too many writes before it got no answer")
 
 const (
-	// leastPatience is how long a command may take before it is suspected to hang: many times what
+	// minPatience is how long a command may take before it is suspected to hang: many times what
 	// a command of a megabyte takes on a busy machine.
-	leastPatience = 400 * time.Millisecond
+	minPatience = 400 * time.Millisecond
 	// A command is suspected to hang if it takes this many times as long as the slowest recent
 	// one, so that a MongoDB that is slow in general does not get extra commands.
-	manyTimes = 4
-	// longestPatience is the maximum for a single bucket that hung before: a write that takes less
+	patienceFactor = 4
+	// maxPatience is the maximum for a single bucket that hung before: a write that takes less
 	// than that on its own is considered to work.
-	longestPatience = 5 * time.Second
+	maxPatience = 5 * time.Second
 	// The operations of a command that hangs are sent separately: this many at a time, since many
 	// documents may be locked, and no more are started after this long.
-	aloneAtOnce    = 16
-	longestDivided = 2 * time.Second
+	divideWorkers = 16
+	maxDivideTime = 2 * time.Second
 	// If at least this many operations get no reply, and no operation gets one, the cause is not
 	// single documents.
-	tooMany = 3
+	minUnanswered = 3
 )
 
 // patience returns how long a command with these operations may take before it is suspected to
 // hang.
 func (s *Store) patience(ops []operation) time.Duration {
-	p := max(leastPatience, manyTimes*time.Duration(s.slowest.Load()))
+	p := max(minPatience, patienceFactor*time.Duration(s.slowest.Load()))
 	if len(ops) == 1 {
-		p = max(p, min(leastPatience<<min(ops[0].pending.Hung, 10), longestPatience))
+		p = max(p, min(minPatience<<min(ops[0].pending.Hung, 10), maxPatience))
 	}
 	return p
 }
@@ -60,22 +60,22 @@ func (s *Store) answered(took time.Duration) {
 	s.slowest.CompareAndSwap(slowest, max(int64(took), slowest-slowest/16))
 }
 
-// unlessItHangs runs a command and abandons it with errHangs if it hangs. A command hangs if it
+// withHangDetection runs a command and abandons it with errHangs if it hangs. A command hangs if it
 // takes longer than recent commands did, a probe that was sent after it (a write to the collection
 // that changes nothing) was answered, and after as long again the command still was not. If
 // MongoDB or the whole collection does not respond, the probe gets no reply either, and the
 // command may run until ctx ends.
-func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func(ctx context.Context) error) error {
+func (s *Store) withHangDetection(ctx context.Context, ops []operation, command func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	began, asked := time.Now(), make(chan struct{})
-	suspect := time.AfterFunc(s.patience(ops), func() {
-		defer close(asked)
+	began, probeDone := time.Now(), make(chan struct{})
+	probe := time.AfterFunc(s.patience(ops), func() {
+		defer close(probeDone)
 		sent := time.Now()
 		if s.changeNothing(ctx, ops[0].pending) != nil {
 			return
 		}
 		select {
-		case <-time.After(max(leastPatience/4, time.Since(sent))):
+		case <-time.After(max(minPatience/4, time.Since(sent))):
 			cancel(errHangs)
 		case <-ctx.Done():
 		}
@@ -83,8 +83,8 @@ func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func
 	err := command(ctx)
 	hangs := err != nil && errors.Is(context.Cause(ctx), errHangs)
 	cancel(nil)
-	if !suspect.Stop() {
-		<-asked
+	if !probe.Stop() {
+		<-probeDone
 	}
 	if hangs {
 		return errHangs
@@ -112,7 +112,7 @@ func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared)
 		next    atomic.Int64
 		replies = make([]reply, len(ops))
 		tried   = make([]bool, len(ops))
-		failed  = make([]error, min(aloneAtOnce, len(ops)))
+		failed  = make([]error, min(divideWorkers, len(ops)))
 		began   = time.Now()
 	)
 	for worker := range failed {
@@ -123,7 +123,7 @@ func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared)
 				if failed[worker] == nil {
 					failed[worker] = store.Permitted(ctx)
 				}
-				if failed[worker] == nil && time.Since(began) > longestDivided {
+				if failed[worker] == nil && time.Since(began) > maxDivideTime {
 					failed[worker] = errNotTried
 				}
 				if failed[worker] != nil {
@@ -157,7 +157,7 @@ func (s *Store) settleEach(ctx context.Context, ops []operation, replies []reply
 		case !tried[i]:
 			unsent(ops[i:i+1], replies[i].err)
 		case errors.Is(replies[i].err, errHangs):
-			s.hangs(&ops[i])
+			s.giveUpHung(&ops[i])
 		default:
 			more, _ := s.settle(ctx, ops[i:i+1], replies[i])
 			conflicts = append(conflicts, more...)
@@ -166,8 +166,8 @@ func (s *Store) settleEach(ctx context.Context, ops []operation, replies []reply
 	s.resolve(ctx, conflicts)
 }
 
-// hangs gives up an operation that hung on its own.
-func (s *Store) hangs(op *operation) {
+// giveUpHung gives up an operation that hung on its own.
+func (s *Store) giveUpHung(op *operation) {
 	s.unknown(op, errHangs)
 	op.pending.Verdict = batch.Hangs
 }
@@ -181,10 +181,10 @@ func (s *Store) suspectSlow(ops []operation) {
 			hung++
 		}
 	}
-	if hung < tooMany {
+	if hung < minUnanswered {
 		return
 	}
-	s.answered(min(2*s.patience(ops), longestPatience) / manyTimes)
+	s.answered(min(2*s.patience(ops), maxPatience) / patienceFactor)
 	for i := range ops {
 		if pending := ops[i].pending; pending.Verdict == batch.Hangs {
 			pending.Verdict, pending.Err = batch.Wait, errSlow

@@ -83,15 +83,15 @@ func (w *walk) gather() {
 // The batches of a limited read begin small and double. The first has two documents, or as many as
 // are needed if all are full, so that a sensor with few readings takes one round trip.
 const (
-	firstBatch    = 2
-	usualReadings = 1000 // of a full document
+	firstBatch      = 2
+	typicalReadings = 1000 // of a full document
 )
 
 func (w *walk) run() error {
 	find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(w.projection)
 	batch := int32(0)
 	if n := cmp.Or(w.query.Limit, w.query.Expected); n > 0 {
-		batch = int32(max(firstBatch, min(n/usualReadings, 100)))
+		batch = int32(max(firstBatch, min(n/typicalReadings, 100)))
 	}
 	for doc, err := range w.store.Each(w.ctx, w.filter(), find, batch) {
 		var start int64
@@ -180,14 +180,14 @@ func (w *walk) windowsBefore(ms int64) error {
 	return nil
 }
 
-// windowsTogether is how many windows one query asks for, unless the read has a limit. Their
+// windowsPerQuery is how many windows one query asks for, unless the read has a limit. Their
 // documents are held in memory.
-const windowsTogether = 12
+const windowsPerQuery = 12
 
 // neighbors returns the next windows before ms that are close to each other.
 func (w *walk) neighbors(ms int64) []int64 {
 	n := 1
-	for n < min(len(w.starts), windowsTogether) && w.query.Limit == 0 && w.starts[n] < ms && w.starts[n]-w.starts[n-1] <= store.MaxGranularity.Milliseconds() {
+	for n < min(len(w.starts), windowsPerQuery) && w.query.Limit == 0 && w.starts[n] < ms && w.starts[n]-w.starts[n-1] <= store.MaxGranularity.Milliseconds() {
 		n++
 	}
 	return w.starts[:n]
@@ -195,7 +195,7 @@ func (w *walk) neighbors(ms int64) []int64 {
 
 // window yields the pieces of a window, whose documents were found as docs.
 func (w *walk) window(start int64, docs []bson.Raw) error {
-	docs, err := w.asOfOneMoment(start, docs)
+	docs, err := w.consistentWindow(start, docs)
 	if err != nil {
 		return err
 	}
@@ -216,10 +216,10 @@ func (w *walk) window(start int64, docs []bson.Raw) error {
 // ran while one part was closed and the next one begun.
 const windowAttempts = 3
 
-// asOfOneMoment returns the documents of the windows that begin at start, in order. It queries
+// consistentWindow returns the documents of the windows that begin at start, in order. It queries
 // them again if docs are inconsistent.
-func (w *walk) asOfOneMoment(start int64, docs []bson.Raw) ([]bson.Raw, error) {
-	for attempt := 1; attempt < windowAttempts && !fitTogether(docs); attempt++ {
+func (w *walk) consistentWindow(start int64, docs []bson.Raw) ([]bson.Raw, error) {
+	for attempt := 1; attempt < windowAttempts && !consistentParts(docs); attempt++ {
 		found, err := w.windowsOnce(start, start+1)
 		if err != nil {
 			return nil, err
@@ -250,9 +250,9 @@ func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
 	return found, nil
 }
 
-// fitTogether reports whether the parts, in order, can have existed in this state at the same
+// consistentParts reports whether the parts, in order, can have existed in this state at the same
 // time: a part is begun only when the previous one is closed.
-func fitTogether(docs []bson.Raw) bool {
+func consistentParts(docs []bson.Raw) bool {
 	var grain, next int32
 	closed := true
 	for _, doc := range docs {
@@ -342,21 +342,21 @@ type emitter struct {
 	last   int64 // all readings before this time were yielded
 	pieces int   // held so far
 
-	packed  []packed // documents none of whose readings is due yet
-	open    []due    // sorted by time from given on
-	given   int      // of open
+	packed  []heldDocument   // documents none of whose readings is due yet
+	open    []orderedReading // sorted by time from given on
+	yielded int              // of open
 	decoder store.Decoder
 }
 
-// packed is a document whose readings are not decoded yet.
-type packed struct {
+// heldDocument is a document whose readings are not decoded yet.
+type heldDocument struct {
 	order int   // among the pieces
 	first int64 // none of its readings is older
 	doc   bson.Raw
 }
 
-// due is a decoded reading, with its position in the output order.
-type due struct {
+// orderedReading is a decoded reading, with its position in the output order.
+type orderedReading struct {
 	order int
 	key   block.Key // set with store.LastWins
 	telemetry.Reading
@@ -367,7 +367,7 @@ func (e *emitter) hold(p piece) {
 	e.pieces++
 	if p.doc == nil {
 		for _, u := range p.unstored {
-			e.open = append(e.open, due{e.pieces, block.Key{Arrival: u.Arrival, Session: u.Session, Sequence: u.Sequence}, u.Reading})
+			e.open = append(e.open, orderedReading{e.pieces, block.Key{Arrival: u.Arrival, Session: u.Session, Sequence: u.Sequence}, u.Reading})
 		}
 		e.sort()
 		return
@@ -376,13 +376,13 @@ func (e *emitter) hold(p piece) {
 	if !ok {
 		first = math.MinInt64
 	}
-	e.packed = append(e.packed, packed{order: e.pieces, first: first, doc: slices.Clone(p.doc)})
+	e.packed = append(e.packed, heldDocument{order: e.pieces, first: first, doc: slices.Clone(p.doc)})
 }
 
 // sort sorts the decoded readings. Those with the same time are ordered by their pieces, and by
 // their positions in it.
 func (e *emitter) sort() {
-	slices.SortStableFunc(e.open[e.given:], func(a, b due) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.order, b.order)) })
+	slices.SortStableFunc(e.open[e.yielded:], func(a, b orderedReading) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.order, b.order)) })
 }
 
 // emit yields all held readings older than before, and reports whether the consumer wants more. A
@@ -392,7 +392,7 @@ func (e *emitter) emit(ctx context.Context, before int64) (more bool, err error)
 		return true, nil
 	}
 	e.last = before
-	slices.SortStableFunc(e.packed, func(a, b packed) int { return cmp.Compare(a.first, b.first) })
+	slices.SortStableFunc(e.packed, func(a, b heldDocument) int { return cmp.Compare(a.first, b.first) })
 	for len(e.packed) > 0 && e.packed[0].first < before {
 		next := e.packed[0]
 		if !e.drain(next.first) {
@@ -401,7 +401,7 @@ func (e *emitter) emit(ctx context.Context, before int64) (more bool, err error)
 		if err := e.unpack(ctx, next); err != nil {
 			return false, err
 		}
-		e.packed[0] = packed{} // its memory can be freed
+		e.packed[0] = heldDocument{} // its memory can be freed
 		e.packed = e.packed[1:]
 	}
 	return e.drain(before), nil
@@ -409,30 +409,30 @@ func (e *emitter) emit(ctx context.Context, before int64) (more bool, err error)
 
 // drain yields the decoded readings older than before.
 func (e *emitter) drain(before int64) bool {
-	for e.given < len(e.open) && e.open[e.given].Time.UnixMilli() < before {
-		r, n := e.open[e.given].Reading, 1
+	for e.yielded < len(e.open) && e.open[e.yielded].Time.UnixMilli() < before {
+		r, n := e.open[e.yielded].Reading, 1
 		if e.query.LastWins {
-			for e.given+n < len(e.open) && e.open[e.given+n].Time.Equal(r.Time) {
+			for e.yielded+n < len(e.open) && e.open[e.yielded+n].Time.Equal(r.Time) {
 				n++
 			}
-			r = lastWins(e.open[e.given:][:n])
+			r = mergeLastWins(e.open[e.yielded:][:n])
 		}
-		clear(e.open[e.given:][:n])
-		if e.given += n; !e.yield(r, nil) {
+		clear(e.open[e.yielded:][:n])
+		if e.yielded += n; !e.yield(r, nil) {
 			return false
 		}
 		if e.left--; e.left == 0 {
 			return false
 		}
 	}
-	if e.given == len(e.open) {
-		e.open, e.given = e.open[:0], 0
+	if e.yielded == len(e.open) {
+		e.open, e.yielded = e.open[:0], 0
 	}
 	return true
 }
 
 // unpack adds a document's readings in the query's time range, those of its blocks first.
-func (e *emitter) unpack(ctx context.Context, p packed) error {
+func (e *emitter) unpack(ctx context.Context, p heldDocument) error {
 	tags := e.decoder.Tags(p.doc.Lookup("tags"))
 	err := eachBlock(p.doc, e.query.Sensor, func(b *block.Block) error {
 		if err := spend(ctx, b, e.query.Fields); err != nil {
@@ -451,7 +451,7 @@ func (e *emitter) unpack(ctx context.Context, p packed) error {
 			if err != nil {
 				return err
 			}
-			one := due{order: p.order, Reading: r}
+			one := orderedReading{order: p.order, Reading: r}
 			if at++; keys != nil {
 				one.key = keys[at]
 			}
@@ -470,7 +470,7 @@ func (e *emitter) unpack(ctx context.Context, p packed) error {
 			return nil
 		}
 		r, err := e.decoder.Reading(m, tags)
-		e.open = append(e.open, due{order: p.order, Reading: r})
+		e.open = append(e.open, orderedReading{order: p.order, Reading: r})
 		return err
 	})
 	e.sort()

@@ -40,9 +40,9 @@ const sealedVersion = 1
 type late struct {
 	ended atomic.Int64 // windows that ended by then count, in milliseconds since 1970
 
-	mu      sync.Mutex
-	sensors map[string]int64 // the start of the first such window
-	others  int64            // the same for all sensors that did not fit; math.MaxInt64: none
+	mu       sync.Mutex
+	sensors  map[string]int64 // the start of the first such window
+	overflow int64            // the same for all sensors that did not fit; math.MaxInt64: none
 }
 
 // maxLate bounds the sensors of late, some 100 bytes each.
@@ -58,14 +58,14 @@ func (l *late) add(sensor string, start int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.sensors == nil {
-		l.sensors, l.others = make(map[string]int64), math.MaxInt64
+		l.sensors, l.overflow = make(map[string]int64), math.MaxInt64
 	}
 	first, known := l.sensors[sensor]
 	switch {
 	case known:
 		l.sensors[sensor] = min(first, start)
 	case len(l.sensors) == maxLate:
-		l.others = min(l.others, start)
+		l.overflow = min(l.overflow, start)
 	default:
 		l.sensors[sensor] = start
 	}
@@ -74,17 +74,17 @@ func (l *late) add(sensor string, start int64) {
 // TakeLate returns and clears the sensors to which this Store appended readings in windows that
 // had ended by the time given in the last call, each with the start of the first such window. If
 // there were too many sensors, the windows of the others start at overflow or later.
-func (s *Store) TakeLate(ended int64) (sensors map[string]int64, others int64) {
+func (s *Store) TakeLate(ended int64) (sensors map[string]int64, overflow int64) {
 	l := &s.late
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sensors, others = l.sensors, math.MaxInt64
+	sensors, overflow = l.sensors, math.MaxInt64
 	if sensors != nil {
-		others = l.others
+		overflow = l.overflow
 	}
 	l.sensors = nil
 	l.ended.Store(ended)
-	return sensors, others
+	return sensors, overflow
 }
 
 // NextSensor returns the first sensor after an id that has a document; "" if there is none.
@@ -198,7 +198,7 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 	}
 	sealed := bson.D{{Key: "at", Value: bson.NewDateTimeFromTime(now)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: kept}}
 	if !doc.Lookup("sealed").IsZero() {
-		sealed = append(sealed, bson.E{Key: "since", Value: bson.DateTime(sealedSince(doc))})
+		sealed = append(sealed, bson.E{Key: "since", Value: bson.DateTime(firstSealed(doc))})
 	}
 	set := bson.D{
 		{Key: blocksKey, Value: bson.A{bson.Binary{Data: data}}},
@@ -257,21 +257,21 @@ func (r *Sealer) dropIdentical(sensor string) (kept int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var distinct store.Distinct
+	var distinct store.Deduplicator
 	left, before := all[:0], len(all)
 	for _, one := range all {
-		if !distinct.Repeats(&one.Reading) {
+		if !distinct.IsDuplicate(&one.Reading) {
 			left = append(left, one)
 		}
 	}
 	if len(left) < before {
-		r.leave(left)
+		r.replaceReadings(left)
 	}
 	return int64(len(left)), nil
 }
 
 // dropOverwritten removes field values that a later reading with the same time replaces, and
-// readings that have no fields left, see lastWins. The others keep their keys, so the result stays
+// readings that have no fields left, see mergeLastWins. The others keep their keys, so the result stays
 // correct if a reading that arrived in between is stored later.
 func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
 	all, err := r.readings(sensor)
@@ -290,14 +290,14 @@ func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
 			continue
 		}
 		several = true
-		for _, one := range winners(same) {
+		for _, one := range dropOverwrittenFields(same) {
 			if len(one.Fields) > 0 {
 				left = append(left, one)
 			}
 		}
 	}
 	if several {
-		r.leave(left)
+		r.replaceReadings(left)
 	}
 	return int64(len(left)), nil
 }
@@ -307,7 +307,7 @@ func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
 var documentTags = []telemetry.Tag{{Name: "the document's"}}
 
 // readings returns the readings in the builder, with their keys.
-func (r *Sealer) readings(sensor string) (out []due, err error) {
+func (r *Sealer) readings(sensor string) (out []orderedReading, err error) {
 	data, err := r.builder.Append(nil, block.Options{})
 	if err != nil {
 		return nil, err
@@ -320,12 +320,12 @@ func (r *Sealer) readings(sensor string) (out []due, err error) {
 	if err != nil {
 		return nil, err
 	}
-	out = make([]due, 0, packed.Len())
+	out = make([]orderedReading, 0, packed.Len())
 	for reading, err := range packed.Readings(sensor, documentTags, nil) {
 		if err != nil {
 			return nil, err
 		}
-		one := due{Reading: reading}
+		one := orderedReading{Reading: reading}
 		if keys != nil {
 			one.key = keys[len(out)]
 		}
@@ -334,8 +334,8 @@ func (r *Sealer) readings(sensor string) (out []due, err error) {
 	return out, nil
 }
 
-// leave replaces the readings in the builder.
-func (r *Sealer) leave(left []due) {
+// replaceReadings replaces the readings in the builder.
+func (r *Sealer) replaceReadings(left []orderedReading) {
 	r.builder.Reset()
 	for _, one := range left {
 		r.builder.AddReading(one.Reading)

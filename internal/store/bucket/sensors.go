@@ -18,7 +18,7 @@ import (
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	next := s.nextSensor
 	if s.Rollup > 0 {
-		next = s.nextOfBoth
+		next = s.nextSensorOrRollup
 	}
 	return store.SensorIndex{Next: next, Newest: s.Newest}.Sensors(ctx, q)
 }
@@ -28,7 +28,7 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
 	_, ms, found, err = s.newest(ctx, sensor)
 	if err == nil && !found && s.Rollup > 0 {
-		return s.newestRolled(ctx, sensor)
+		return s.newestInRollups(ctx, sensor)
 	}
 	return ms, found, err
 }

@@ -29,16 +29,16 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 	return func(yield func(telemetry.Summary, error) bool) {
 		q.Limit = 0
 		if q.Gone {
-			s.gone(ctx, q.Query)(yield)
+			s.expiredSteps(ctx, q.Query)(yield)
 			return
 		}
-		from, err := s.shadowOf(ctx, q)
+		from, err := s.newRollupOverlay(ctx, q)
 		if err != nil {
 			yield(telemetry.Summary{}, err)
 			return
 		}
 		if q.Readings != nil {
-			from.sumUp(q, q.Readings(ctx, q.Query))(yield)
+			from.summarize(q, q.Readings(ctx, q.Query))(yield)
 			return
 		}
 		steps := store.NewSteps(q)
@@ -81,7 +81,7 @@ func summaryProjection(q telemetry.SummaryQuery) bson.D {
 	}
 }
 
-func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from *shadow) error {
+func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from *rollupOverlay) error {
 	for _, u := range p.unstored {
 		steps.Add(u.Reading)
 	}
@@ -94,7 +94,7 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from 
 		last, _ := doc.Lookup("last").DateTimeOK()
 		var all bool
 		key = sourceKey(doc)
-		if partly, all = from.among(key, first, last); all {
+		if partly, all = from.coverage(key, first, last); all {
 			return nil
 		}
 	}

@@ -19,10 +19,10 @@ import (
 // builds documents from maps; the bytes that rows of one shape share are encoded once (form) and
 // copied. It reuses its memory, and is not safe for concurrent use.
 type encoder struct {
-	stats statistics
-	block block.Builder
-	guard string // key of the write guard
-	of    string // session that the guard belongs to
+	stats        statistics
+	block        block.Builder
+	guard        string // key of the write guard
+	guardSession string // session that the guard belongs to
 }
 
 // document appends a sub-document, filled by fill.
@@ -53,8 +53,8 @@ func appendKey(dst []byte, pending *batch.Pending, number int32) []byte {
 // guardKey returns the path of the write guard: the largest sequence of the session that was
 // applied to a part.
 func (e *encoder) guardKey(session string) string {
-	if session != e.of || e.guard == "" {
-		e.of, e.guard = session, "w."+session
+	if session != e.guardSession || e.guard == "" {
+		e.guardSession, e.guard = session, "w."+session
 	}
 	return e.guard
 }
@@ -118,8 +118,8 @@ func (e *encoder) update(dst []byte, op *operation) (_ []byte, err error) {
 	dst = document(dst, "$max", func(dst []byte) []byte {
 		return e.stats.appendMaxs(bsoncore.AppendDateTimeElement(dst, "last", e.stats.last))
 	})
-	if op.unroll {
-		dst = document(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, rolledKey, "") })
+	if op.clearsCounted {
+		dst = document(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, countedKey, "") })
 	}
 	dst = document(dst, "$set", func(dst []byte) []byte {
 		dst = bsoncore.AppendInt64Element(dst, e.guardKey(op.pending.Session), int64(op.rows[len(op.rows)-1].Seq()))

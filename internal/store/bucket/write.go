@@ -60,7 +60,7 @@ func (s *Store) prepareAll(ctx context.Context, bulk *bulk, writes []*batch.Pend
 		if p.applied > 0 {
 			s.dropStored(pending, int64(p.applied))
 		}
-		if p.unsure {
+		if p.uncertain {
 			toLookUp = append(toLookUp, pending)
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *
 		s.resolve(ctx, conflicts)
 		return err
 	case len(ops) == 1:
-		s.hangs(&ops[0])
+		s.giveUpHung(&ops[0])
 		return nil
 	}
 	return s.divide(outer, ops, to)
@@ -98,7 +98,7 @@ func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *
 // exchange sends the operations and returns the reply. It does not change the
 // writes, so that it may run on any goroutine.
 func (s *Store) exchange(ctx context.Context, bulk *bulk, ops []operation, to *store.Prepared) (r reply) {
-	err := s.unlessItHangs(ctx, ops, func(ctx context.Context) error {
+	err := s.withHangDetection(ctx, ops, func(ctx context.Context) error {
 		r = bulk.send(ctx, s.Live.Load().Into, ops, to)
 		return r.err
 	})
@@ -119,15 +119,15 @@ func unsent(ops []operation, err error) {
 // State of the bucket's pending rows, from write to write. The database itself enforces the caps;
 // if this information is inexact, an update may be too large and has to be divided again.
 type part struct {
-	number  int32
-	count   int64 // readings known to be in it
-	bytes   int64
-	tags    *[]telemetry.Tag // of the part; nil while not known
-	mixes   bool             // it has measurements, so no block may be appended, see encoder.filter
-	limit   int              // readings per update while a poison reading is searched for; 0: none
-	unsure  bool             // it must be looked up before the next update, because the last one was refused
-	applied uint64           // the session's largest stored sequence that a lookup found, perhaps in an earlier part
-	of      int64            // Prepared.Generation of the collection that this describes; 0: none yet
+	number          int32
+	count           int64 // readings known to be in it
+	bytes           int64
+	tags            *[]telemetry.Tag // of the part; nil while not known
+	hasMeasurements bool             // it has measurements, so no block may be appended, see encoder.filter
+	limit           int              // readings per update while a poison reading is searched for; 0: none
+	uncertain       bool             // it must be looked up before the next update, because the last one was refused
+	applied         uint64           // the session's largest stored sequence that a lookup found, perhaps in an earlier part
+	generation      int64            // Prepared.Generation of the collection that this describes; 0: none yet
 }
 
 // partOf returns the part that the bucket's next update goes to.
@@ -135,7 +135,7 @@ func partOf(pending *batch.Pending) *part {
 	if p, ok := pending.State.(*part); ok {
 		return p
 	}
-	p := &part{unsure: pending.Recovered}
+	p := &part{uncertain: pending.Recovered}
 	pending.State = p
 	return p
 }
@@ -145,19 +145,19 @@ func partOf(pending *batch.Pending) *part {
 func (s *Store) forget(writes []*batch.Pending, to *store.Prepared) {
 	for _, pending := range writes {
 		p := partOf(pending)
-		if p.of == to.Generation {
+		if p.generation == to.Generation {
 			continue
 		}
-		if p.of != 0 {
-			*p = part{unsure: true}
+		if p.generation != 0 {
+			*p = part{uncertain: true}
 		}
-		p.of = to.Generation
+		p.generation = to.Generation
 	}
 }
 
 // next advances to the next part, because the current one is closed.
 func (p *part) next() {
-	p.number, p.count, p.bytes, p.tags, p.mixes = p.number+1, 0, 0, nil, false
+	p.number, p.count, p.bytes, p.tags, p.hasMeasurements = p.number+1, 0, 0, nil, false
 }
 
 // A reading in the array is an element with a type and a key of up to four digits. Its document
@@ -168,15 +168,15 @@ const (
 	overhead = element + frame
 )
 
-// weight estimates the bytes of a reading in a part, without its own tags.
-func weight(r batch.Ref) int64 { return int64(r.Row().Size) + overhead }
+// readingSize estimates the bytes of a reading in a part, without its own tags.
+func readingSize(r batch.Ref) int64 { return int64(r.Row().Size) + overhead }
 
 // tagsOf returns the tags that a reading was sent with.
 func tagsOf(r batch.Ref) *[]telemetry.Tag { return &r.Batch.Series(r.Row()).Tags }
 
-// Weight estimates the bytes in a part of a reading that is stored as document. A Store counts the
+// ReadingSize estimates the bytes in a part of a reading that is stored as document. A Store counts the
 // same for the reading.
-func Weight(document bson.Raw) int64 { return int64(len(document)) + element }
+func ReadingSize(document bson.Raw) int64 { return int64(len(document)) + element }
 
 // operation is one guarded update.
 //
@@ -197,15 +197,15 @@ func Weight(document bson.Raw) int64 { return int64(len(document)) + element }
 // So an operation is applied to a part with the tags that it expects or not at all, however late
 // it arrives. No operation changes the tags of a part.
 type operation struct {
-	pending *batch.Pending
-	part    *part
-	number  int32 // of the part, at the time of sending
-	rows    []batch.Ref
-	bytes   int64
-	fills   bool // this update closes the part
-	format  store.Format
-	unroll  bool // the stream has rollups, which do not count these readings yet
-	ordered bool // its block stores the order of arrival, for store.LastWins
+	pending       *batch.Pending
+	part          *part
+	number        int32 // of the part, at the time of sending
+	rows          []batch.Ref
+	bytes         int64
+	fills         bool // this update closes the part
+	format        store.Format
+	clearsCounted bool // the stream has rollups, which do not count these readings yet
+	ordered       bool // its block stores the order of arrival, for store.LastWins
 
 	tags *[]telemetry.Tag // that the part must have; nil if there are no rows
 	own  int              // rows with other tags
@@ -230,14 +230,14 @@ func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	now := s.Live.Load()
 	op := operation{
-		pending: pending, part: p, number: p.number, format: s.format(), ordered: now.Duplicates == store.LastWins, unroll: s.Rollup > 0,
+		pending: pending, part: p, number: p.number, format: s.format(), ordered: now.Duplicates == store.LastWins, clearsCounted: s.Rollup > 0,
 		maxReadings: int64(now.MaxReadings), maxBytes: int64(now.MaxBytes),
 		tags: p.tags,
 	}
 	if op.tags == nil && len(pending.Rows) > 0 {
 		op.tags = tagsOf(pending.Rows[0])
 	}
-	if op.format == store.Columns && p.mixes {
+	if op.format == store.Columns && p.hasMeasurements {
 		return op, false
 	}
 	most := op.maxReadings - p.count
@@ -254,7 +254,7 @@ func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 		if op.format == store.Columns && !fields.add(pending.Rows[n]) {
 			break
 		}
-		w, own := weight(pending.Rows[n]), 0
+		w, own := readingSize(pending.Rows[n]), 0
 		if tags := op.ownTags(pending.Rows[n]); tags != nil {
 			w, own = w+store.OwnTagsSize(*tags), 1
 		}
@@ -292,7 +292,7 @@ func (c *columnCount) add(r batch.Ref) bool {
 
 // format returns the format of the next update.
 func (s *Store) format() store.Format {
-	if s.Live.Load().Format == store.Columns && s.Packs() {
+	if s.Live.Load().Format == store.Columns && s.CanWriteBlocks() {
 		return store.Columns
 	}
 	return store.Documents
@@ -307,14 +307,14 @@ var errNoOrder = errors.New("it is not known yet that all daemons of the stream 
 // windows that not all daemons can find, see Config.ReadLongWindows; and all writes if the stream
 // needs the order of arrival, which only blocks keep, and blocks may not be written yet.
 func (s *Store) sendable(writes []*batch.Pending) []*batch.Pending {
-	if s.Live.Load().Duplicates == store.LastWins && !s.Packs() {
+	if s.Live.Load().Duplicates == store.LastWins && !s.CanWriteBlocks() {
 		for _, pending := range writes {
 			pending.Verdict, pending.Err = batch.Unsent, errNoOrder
 		}
 		return nil
 	}
 	long := func(pending *batch.Pending) bool { return pending.Granularity > store.MaxGranularity }
-	if s.ReadLongWindows == nil || !slices.ContainsFunc(writes, long) || s.ReadLongWindows() {
+	if s.CanReadLongWindows == nil || !slices.ContainsFunc(writes, long) || s.CanReadLongWindows() {
 		return writes
 	}
 	var out []*batch.Pending
@@ -328,8 +328,8 @@ func (s *Store) sendable(writes []*batch.Pending) []*batch.Pending {
 	return out
 }
 
-// Packs reports whether blocks may be written, see Config.ReadColumns.
-func (s *Store) Packs() bool { return s.ReadColumns == nil || s.ReadColumns() }
+// CanWriteBlocks reports whether blocks may be written, see Config.ReadColumns.
+func (s *Store) CanWriteBlocks() bool { return s.CanReadColumns == nil || s.CanReadColumns() }
 
 // stored is what the database holds of one part.
 type stored struct {
@@ -339,12 +339,12 @@ type stored struct {
 		Grain  int32         `bson:"g"`
 		Part   int32         `bson:"p"`
 	} `bson:"_id"`
-	Count  int64            `bson:"count"`
-	Bytes  int64            `bson:"bytes"`
-	Full   bool             `bson:"full"`
-	Tags   bson.RawValue    `bson:"tags"`
-	Writes map[string]int64 `bson:"w"`
-	Mixes  bool             `bson:"mixes"` // computed by partFields
+	Count           int64            `bson:"count"`
+	Bytes           int64            `bson:"bytes"`
+	Full            bool             `bson:"full"`
+	Tags            bson.RawValue    `bson:"tags"`
+	Writes          map[string]int64 `bson:"w"`
+	HasMeasurements bool             `bson:"mixes"` // computed by partFields
 }
 
 // bulk has the operations of one Write, and the buffers that they are encoded in. The driver is
@@ -399,13 +399,13 @@ func (p *bulks) get() *bulk {
 	return b
 }
 
-// keptBytes is the maximum size of an update's buffer for its bulk to be returned to the pool.
-const keptBytes = 1 << 20
+// maxPooledBytes is the maximum size of an update's buffer for its bulk to be returned to the pool.
+const maxPooledBytes = 1 << 20
 
 func (p *bulks) put(b *bulk) {
 	clear(b.ops) // they hold readings
 	b.ops = b.ops[:0]
-	if cap(b.update) <= keptBytes {
+	if cap(b.update) <= maxPooledBytes {
 		p.pool.Put(b)
 	}
 }
@@ -539,7 +539,7 @@ func (s *Store) applied(op *operation, took time.Duration) {
 		s.Metrics.OwnTags.Add(float64(op.own))
 	}
 	p.count, p.bytes, p.tags = p.count+int64(n), p.bytes+op.bytes, op.tags
-	p.mixes = p.mixes || op.format == store.Documents
+	p.hasMeasurements = p.hasMeasurements || op.format == store.Documents
 	ratio := max(float64(p.count)/float64(op.maxReadings), float64(p.bytes)/float64(op.maxBytes))
 	s.Metrics.Wrote(took, n, store.Fill(op.newest, op.pending.Start, op.pending.Granularity, ratio))
 	if op.fills {
@@ -613,7 +613,7 @@ func (s *Store) closePart(ctx context.Context, pending *batch.Pending, p *part) 
 	at, filter := int32(0), []byte{0, 0, 0, 0}
 	filter = end(appendID(filter, pending, p.number), at)
 	var closed stored
-	err := s.unlessItHangs(ctx, []operation{{pending: pending}}, func(ctx context.Context) error {
+	err := s.withHangDetection(ctx, []operation{{pending: pending}}, func(ctx context.Context) error {
 		return s.Majority.FindOneAndUpdate(ctx, bson.Raw(filter),
 			bson.D{{Key: "$set", Value: bson.D{{Key: "full", Value: true}}}},
 			options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(partFields),
@@ -625,7 +625,7 @@ func (s *Store) closePart(ctx context.Context, pending *batch.Pending, p *part) 
 		return false
 	case errors.Is(err, mongo.ErrNoDocuments):
 		// It was removed, by the retention or by hand, so its number is free again.
-		p.count, p.bytes, p.tags, p.mixes = 0, 0, nil, false
+		p.count, p.bytes, p.tags, p.hasMeasurements = 0, 0, nil, false
 	case err != nil:
 		pending.Verdict, pending.Err = batch.Wait, fmt.Errorf("close part: %w", err)
 		return false
@@ -688,7 +688,7 @@ func (s *Store) learn(pending *batch.Pending, parts []stored) {
 	}
 	p := partOf(pending)
 	s.dropStored(pending, last)
-	p.unsure, p.applied = false, max(p.applied, uint64(last))
+	p.uncertain, p.applied = false, max(p.applied, uint64(last))
 	// Parts before the current one are closed. A lagging majority may show them as open, and after
 	// a deletion another daemon may have created them again.
 	open := slices.IndexFunc(parts, func(d stored) bool { return !d.Full && d.ID.Part >= p.number })
@@ -700,14 +700,14 @@ func (s *Store) learn(pending *batch.Pending, parts []stored) {
 		seen.number = parts[len(parts)-1].ID.Part + 1
 	}
 	if seen.number >= p.number {
-		p.number, p.count, p.bytes, p.tags, p.mixes = seen.number, seen.count, seen.bytes, seen.tags, seen.mixes
+		p.number, p.count, p.bytes, p.tags, p.hasMeasurements = seen.number, seen.count, seen.bytes, seen.tags, seen.hasMeasurements
 	}
 }
 
 // seen returns the part as found by a lookup. If its tags equal the given ones, it keeps that
 // pointer, so that resolve can detect whether anything changed.
 func (d *stored) seen(tags *[]telemetry.Tag) part {
-	p := part{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags, mixes: d.Mixes}
+	p := part{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags, hasMeasurements: d.HasMeasurements}
 	have := store.TagsOf(d.Tags)
 	if tags == nil || !store.SameTags(*tags, have) {
 		p.tags = &have

@@ -50,14 +50,14 @@ const Collection = "brim_sessions"
 // than trust, and takes up to 10 s; another process waits longer than both before it
 // concludes from an unchanged beat that the holder has ended.
 const (
-	interval     = 4 * time.Second     // between renewals
-	trust        = 2 * interval        // how long a renewal is good for
-	patience     = 5 * interval        // how long an unchanged beat is watched
-	renewTimeout = 5 * time.Second     // less than trust: a renewal that took longer would be too old when confirmed
-	changes      = 2                   // of a beat that show that its holder runs: one may be its last
-	mostDrawn    = 1 << 16             // beats that are remembered
-	forgotten    = 30 * 24 * time.Hour // after which claims of holders without a journal are removed
-	tidyAgain    = 10                  // renewals after which those of a process that was killed just before are old enough to be removed
+	interval              = 4 * time.Second     // between renewals
+	validFor              = 2 * interval        // how long a renewal is good for
+	expireAfter           = 5 * interval        // how long an unchanged beat is watched
+	renewTimeout          = 5 * time.Second     // less than trust: a renewal that took longer would be too old when confirmed
+	aliveChanges          = 2                   // of a beat that show that its holder runs: one may be its last
+	maxOwnBeats           = 1 << 16             // beats that are remembered
+	staleAfter            = 30 * 24 * time.Hour // after which claims of holders without a journal are removed
+	removeStaleAgainAfter = 10                  // renewals after which those of a process that was killed just before are old enough to be removed
 )
 
 // Config says who claims, and what.
@@ -67,10 +67,10 @@ type Config struct {
 	// Sessions returns the sessions whose readings may still have to be stored,
 	// that of new readings first.
 	Sessions func() []string
-	// Lose is called for a session that another process has taken over, until it
+	// OnLost is called for a session that another process has taken over, until it
 	// returns nil. It records that for a later process, and if that session was for
 	// new readings draws another one.
-	Lose func(session string) error
+	OnLost func(session string) error
 	// LostBefore are sessions that an earlier process with this journal lost.
 	LostBefore []string
 	// Unreachable returns the addresses of other holders that this process could not
@@ -170,15 +170,15 @@ type Claims struct {
 	held   atomic.Pointer[time.Time] // when the last successful renewal began; nil: none yet
 	lost   atomic.Pointer[map[string]*HeldError]
 
-	turn     chan struct{} // holds a value while requests to MongoDB run; guards what follows
-	sessions map[string]*session
-	drawn    []string  // the newest beats of this process, whether known to be in a document or not
-	untold   []string  // lost, and Lose did not return nil yet
-	stopped  bool      // Close has begun
-	failed   time.Time // when the last renewal failed, and with what
-	failure  error
+	sem        chan struct{} // holds a value while requests to MongoDB run; guards what follows
+	sessions   map[string]*session
+	ownBeats   []string  // the newest beats of this process, whether known to be in a document or not
+	unreported []string  // lost, and Lose did not return nil yet
+	stopped    bool      // Close has begun
+	failed     time.Time // when the last renewal failed, and with what
+	failure    error
 
-	others others
+	others otherClaims
 }
 
 // session is what is known of one claim.
@@ -211,7 +211,7 @@ func New(cfg Config) *Claims {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Claims{cfg: cfg, turn: make(chan struct{}, 1), sessions: make(map[string]*session)}
+	c := &Claims{cfg: cfg, sem: make(chan struct{}, 1), sessions: make(map[string]*session)}
 	c.losses = promauto.With(cfg.Registerer).NewCounter(prometheus.CounterOpts{
 		Name: "brim_store_sessions_lost_total",
 		Help: "Sessions of this daemon that another daemon stored readings under; what this one had not stored of them becomes dead letters at the next start.",
@@ -245,10 +245,10 @@ func (c *Claims) Ensure(ctx context.Context) error {
 		return nil
 	}
 	asked := c.cfg.Now()
-	if err := c.begin(ctx); err != nil {
+	if err := c.lock(ctx); err != nil {
 		return err
 	}
-	defer c.end()
+	defer c.unlock()
 	switch {
 	case c.isFresh(): // renewed by another caller meanwhile
 		return nil
@@ -258,17 +258,17 @@ func (c *Claims) Ensure(ctx context.Context) error {
 	return c.renew(ctx)
 }
 
-// begin waits until no other caller is sending requests about the claims.
-func (c *Claims) begin(ctx context.Context) error {
+// lock waits until no other caller is sending requests about the claims.
+func (c *Claims) lock(ctx context.Context) error {
 	select {
-	case c.turn <- struct{}{}:
+	case c.sem <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the renewal of the claims: %w", ctx.Err())
 	}
 }
 
-func (c *Claims) end() { <-c.turn }
+func (c *Claims) unlock() { <-c.sem }
 
 // isFresh also goes by the wall clock: on a machine that was resumed it is ahead
 // of the monotonic clock.
@@ -278,7 +278,7 @@ func (c *Claims) isFresh() bool {
 		return false
 	}
 	now := c.cfg.Now()
-	return now.Sub(*held) < trust && now.Round(0).Sub(held.Round(0)) < patience
+	return now.Sub(*held) < validFor && now.Round(0).Sub(held.Round(0)) < expireAfter
 }
 
 // Run renews the claims until ctx ends.
@@ -286,20 +286,20 @@ func (c *Claims) Run(ctx context.Context) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for round := 0; ; round++ {
-		if round == 0 || round == tidyAgain {
-			c.tidy(ctx)
+		if round == 0 || round == removeStaleAgainAfter {
+			c.removeStale(ctx)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if c.begin(ctx) != nil {
+			if c.lock(ctx) != nil {
 				return
 			}
 			if err := c.renew(ctx); err != nil && ctx.Err() == nil {
 				c.cfg.Logger.Debug("renew the claims on the sessions", "err", err)
 			}
-			c.end()
+			c.unlock()
 		}
 	}
 }
@@ -315,7 +315,7 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 			c.failed, c.failure = c.cfg.Now(), err
 		}
 	}()
-	c.tell()
+	c.reportLosses()
 	inUse := slices.DeleteFunc(c.cfg.Sessions(), func(s string) bool { return c.Lost(s) != nil })
 	for _, s := range inUse {
 		if c.sessions[s] == nil {
@@ -326,7 +326,7 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	free, err := c.judge(ctx, others)
+	free, err := c.resolveConflicts(ctx, others)
 	if err != nil {
 		return err
 	}
@@ -354,10 +354,10 @@ func (c *Claims) write(ctx context.Context, sessions []string) (others []string,
 		return nil, nil
 	}
 	beat := newBeat()
-	if len(c.drawn) == mostDrawn {
-		c.drawn = slices.Clone(c.drawn[mostDrawn/2:])
+	if len(c.ownBeats) == maxOwnBeats {
+		c.ownBeats = slices.Clone(c.ownBeats[maxOwnBeats/2:])
 	}
-	c.drawn = append(c.drawn, beat)
+	c.ownBeats = append(c.ownBeats, beat)
 	var unreachable []string
 	if c.cfg.Unreachable != nil {
 		unreachable = c.cfg.Unreachable()
@@ -416,9 +416,9 @@ func (c *Claims) run(ctx context.Context, command bson.D) (refused map[int]bool,
 	return refused, nil
 }
 
-// judge decides about sessions whose claims have a beat that we did not expect,
+// resolveConflicts decides about sessions whose claims have a beat that we did not expect,
 // and returns those that are free: their holders have ended, or are this process.
-func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, err error) {
+func (c *Claims) resolveConflicts(ctx context.Context, sessions []string) (free []string, err error) {
 	if len(sessions) == 0 {
 		return nil, nil
 	}
@@ -438,20 +438,20 @@ func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, e
 		theirs := &found[i]
 		s := c.sessions[theirs.Session]
 		switch {
-		case slices.Contains(c.drawn, theirs.Beat): // the answer to an earlier attempt was lost, or the database was restored
+		case slices.Contains(c.ownBeats, theirs.Beat): // the answer to an earlier attempt was lost, or the database was restored
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
 		case s.ours, theirs.Abandoned:
 			c.lose(&HeldError{Session: theirs.Session, By: theirs.Holder, Abandoned: !s.ours})
-		case theirs.Stopped, c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience:
+		case theirs.Stopped, c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= expireAfter:
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
 		case s.watched == "":
 			s.watched, s.since = theirs.Beat, now
 			err = errWatching
 			c.cfg.Logger.Info("a session of this journal is claimed by another process; waiting to see whether it still runs",
-				"session", theirs.Session, "by", theirs.String(), "at_most", patience)
-		case theirs.Beat != s.watched && s.changes+1 == changes:
+				"session", theirs.Session, "by", theirs.String(), "at_most", expireAfter)
+		case theirs.Beat != s.watched && s.changes+1 == aliveChanges:
 			return nil, &HeldError{Session: theirs.Session, By: theirs.Holder}
 		case theirs.Beat != s.watched:
 			s.watched, s.since, s.changes = theirs.Beat, now, s.changes+1
@@ -471,16 +471,16 @@ func (c *Claims) lose(e *HeldError) {
 	c.held.Store(nil) // the session in place of this one is not claimed yet
 	c.losses.Inc()
 	delete(c.sessions, e.Session)
-	c.untold = append(c.untold, e.Session)
+	c.unreported = append(c.unreported, e.Session)
 	c.cfg.Logger.Error("another process stores readings under a session of this one; readings that this one accepted under it and did not store stay in the journal, and become dead letters at the next start, since the readings of the two cannot be distinguished",
 		"session", e.Session, "by", e.By.String())
-	c.tell()
+	c.reportLosses()
 }
 
-// tell reports which sessions are lost.
-func (c *Claims) tell() {
-	c.untold = slices.DeleteFunc(c.untold, func(session string) bool {
-		err := c.cfg.Lose(session)
+// reportLosses reports which sessions are lost.
+func (c *Claims) reportLosses() {
+	c.unreported = slices.DeleteFunc(c.unreported, func(session string) bool {
+		err := c.cfg.OnLost(session)
 		if err != nil {
 			c.cfg.Logger.Error("a lost session could not be recorded in the journal; until it is, the daemon must not be started again with this journal", "session", session, "err", err)
 		}
@@ -514,22 +514,22 @@ func (c *Claims) remove(ctx context.Context, deletes bson.A) {
 	}
 }
 
-// tidy removes claims that are not needed, by MongoDB's clock alone: those of earlier processes
+// removeStale removes claims that are not needed, by MongoDB's clock alone: those of earlier processes
 // with this journal whose sessions it no longer holds, and those of processes without a journal
 // that never came back. Others with a journal stay, since it may hold readings, see Uses.
-func (c *Claims) tidy(ctx context.Context) {
+func (c *Claims) removeStale(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	before := func(age time.Duration) bson.E {
 		return bson.E{Key: "$expr", Value: bson.D{{Key: "$lt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", age.Milliseconds()}}}}}}}
 	}
-	deletes := bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "dir", Value: bson.D{{Key: "$exists", Value: false}}}, before(forgotten)}}, {Key: "limit", Value: 0}}}
+	deletes := bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "dir", Value: bson.D{{Key: "$exists", Value: false}}}, before(staleAfter)}}, {Key: "limit", Value: 0}}}
 	if h := &c.cfg.Holder; h.Lock != "" {
 		// The journal's sessions are known, since this process has its lock.
 		deletes = append(deletes, bson.D{{Key: "q", Value: bson.D{
 			{Key: "host", Value: h.Host}, {Key: "dir", Value: h.Dir}, {Key: "lock", Value: h.Lock},
 			{Key: "_id", Value: bson.D{{Key: "$nin", Value: c.cfg.Sessions()}}},
-			{Key: "abandoned", Value: bson.D{{Key: "$ne", Value: true}}}, before(patience),
+			{Key: "abandoned", Value: bson.D{{Key: "$ne", Value: true}}}, before(expireAfter),
 		}}, {Key: "limit", Value: 0}})
 	}
 	c.remove(ctx, deletes)
@@ -540,10 +540,10 @@ func (c *Claims) tidy(ctx context.Context) {
 func (c *Claims) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	if c.begin(ctx) != nil {
+	if c.lock(ctx) != nil {
 		return // claims that are not released expire
 	}
-	defer c.end()
+	defer c.unlock()
 	var kept []string
 	if c.cfg.Unstored != nil {
 		kept = slices.DeleteFunc(c.cfg.Unstored(), func(name string) bool { return c.sessions[name] == nil || !c.sessions[name].ours })

@@ -32,7 +32,7 @@ func isLease(session string) bool { return strings.HasPrefix(session, leasePrefi
 // not abandoned: those of live daemons, and those that a daemon left behind that was killed,
 // or that stopped with readings in its journal.
 func Uses(ctx context.Context, db *mongo.Database, stream string) ([]Use, error) {
-	alive := bson.D{{Key: "$gt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", patience.Milliseconds()}}}}}}
+	alive := bson.D{{Key: "$gt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", expireAfter.Milliseconds()}}}}}}
 	cursor, err := db.Collection(Collection).Aggregate(ctx, mongo.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "abandoned", Value: bson.D{{Key: "$ne", Value: true}}}}}},
 		{{Key: "$set", Value: bson.D{{Key: "alive", Value: alive}}}},

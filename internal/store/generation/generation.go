@@ -16,8 +16,8 @@
 //     guards (the w of its buckets, the _ids of its readings) recognize it. So a session writes
 //     one generation of a stream, and a reading that waits is looked for in that one.
 //   - The list is changed by compare-and-set with majority, before the first write to a new
-//     generation. A new one is written after another settle: until then, every daemon reads the
-//     list again, since none uses what it read for longer than trusted.
+//     generation. A new one is written after another propagationDelay: until then, every daemon reads the
+//     list again, since none uses what it read for longer than listTTL.
 //   - A query gathers the readings that wait, then looks at the list, and then reads the
 //     generations. A reading that is stored in between is in a generation of the list.
 //   - Collections are never renamed, and numbers are never used again.
@@ -81,40 +81,40 @@ type Config struct {
 type Store struct {
 	cfg      Config
 	registry registry
-	own      one // what this process writes; it has no name before it is in the list
+	own      backend // what this process writes; it has no name before it is in the list
 
 	preparing sync.Mutex
-	routes    atomic.Pointer[routes] // of writes; nil: not prepared yet
-	seen      atomic.Pointer[seen]   // for queries; nil: the list was not read yet
+	routes    atomic.Pointer[routes]   // of writes; nil: not prepared yet
+	snapshot  atomic.Pointer[snapshot] // for queries; nil: the list was not read yet
 
-	mu       sync.Mutex     // guards what follows
-	settings store.Settings // in force
-	current  Generation     // what own writes; zero before it has its collection
-	ones     map[string]one // by collection
+	mu       sync.Mutex         // guards what follows
+	settings store.Settings     // in force
+	current  Generation         // what own writes; zero before it has its collection
+	backends map[string]backend // by collection
 }
 
-// one is the store of a generation.
-type one interface {
+// backend is the store of a generation.
+type backend interface {
 	source
 	Write(ctx context.Context, writes []*batch.Pending)
 	Prepare(ctx context.Context) error
-	Stands(ctx context.Context) error
+	CheckPrepared(ctx context.Context) error
 	Rename(collection string, compressor store.Compressor)
 }
 
 // routes say which store writes what.
 type routes struct {
-	current one
-	earlier map[string]one // by session, if it is not current
-	all     []one          // each once
-	names   map[one]string // collections
+	current backend
+	earlier map[string]backend // by session, if it is not current
+	all     []backend          // each once
+	names   map[backend]string // collections
 }
 
 // New checks cfg; it does no I/O.
 func New(cfg Config) (*Store, error) {
 	s := &Store{
-		cfg: cfg, settings: cfg.Settings(), ones: make(map[string]one),
-		registry: registry{database: cfg.Database, stream: cfg.Stream, rollups: cfg.Rollup > 0, pause: settle},
+		cfg: cfg, settings: cfg.Settings(), backends: make(map[string]backend),
+		registry: registry{database: cfg.Database, stream: cfg.Stream, rollups: cfg.Rollup > 0, pause: propagationDelay},
 	}
 	var err error
 	s.own, err = s.open(Generation{Target: s.target()}, true)
@@ -140,7 +140,7 @@ const (
 )
 
 // open returns a store of a generation. Only the first can have rollups.
-func (s *Store) open(g Generation, first bool) (one, error) {
+func (s *Store) open(g Generation, first bool) (backend, error) {
 	cfg := s.cfg.Config
 	cfg.Name, cfg.Compressor = g.Collection, g.Compressor
 	now := s.forStorage(g.Storage)
@@ -183,8 +183,8 @@ func (s *Store) Change(c store.Settings) error {
 	defer s.mu.Unlock()
 	before := s.settings
 	s.settings = c
-	all := []one{s.own}
-	for _, of := range s.ones {
+	all := []backend{s.own}
+	for _, of := range s.backends {
 		if of != s.own {
 			all = append(all, of)
 		}
@@ -228,35 +228,35 @@ func (s *Store) Prepare(ctx context.Context) error {
 			Hint: "start all daemons of the stream without rollup, or move all readings into one collection with `brim move " + s.cfg.Stream + "`",
 		}
 	}
-	current, err := s.fitting(list, s.target())
+	current, err := s.findGeneration(list, s.target())
 	if err != nil {
 		return err
 	}
 	if err := s.name(&list.Generations[current]); err != nil {
 		return err
 	}
-	now, err := s.learn(list, began)
+	now, err := s.setSnapshot(list, began)
 	if err != nil {
 		return err
 	}
-	r := &routes{current: now.ones[current], earlier: make(map[string]one), names: make(map[one]string)}
-	for i, of := range now.ones {
+	r := &routes{current: now.backends[current], earlier: make(map[string]backend), names: make(map[backend]string)}
+	for i, of := range now.backends {
 		r.names[of] = now.list.Generations[i].Collection
 	}
 	r.all = append(r.all, r.current)
 	for session, t := range earlier {
-		i, err := s.fitting(list, t)
+		i, err := s.findGeneration(list, t)
 		if err != nil {
 			return err
 		}
 		if i != current {
-			r.earlier[session] = now.ones[i]
+			r.earlier[session] = now.backends[i]
 		}
-		if !slices.Contains(r.all, now.ones[i]) {
-			r.all = append(r.all, now.ones[i])
+		if !slices.Contains(r.all, now.backends[i]) {
+			r.all = append(r.all, now.backends[i])
 		}
 	}
-	for i, of := range now.ones {
+	for i, of := range now.backends {
 		if now.list.Generations[i].Moving != nil {
 			continue
 		}
@@ -293,8 +293,8 @@ func (s *Store) mayAdd() error {
 	return errOlderDaemons
 }
 
-// fitting returns which generation of the list the target has.
-func (s *Store) fitting(list *List, t Target) (int, error) {
+// findGeneration returns which generation of the list the target has.
+func (s *Store) findGeneration(list *List, t Target) (int, error) {
 	i := list.find(t)
 	if i < 0 { // it has been added
 		return 0, fmt.Errorf("stream %q has no generation of %s", s.cfg.Stream, t)
@@ -320,7 +320,7 @@ func (s *Store) name(g *Generation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current.Collection != "" {
-		if s.ones[g.Collection] != s.own {
+		if s.backends[g.Collection] != s.own {
 			return fmt.Errorf("stream %q: its readings were moved into another collection; restart the daemon", s.cfg.Stream)
 		}
 		return nil
@@ -330,7 +330,7 @@ func (s *Store) name(g *Generation) error {
 		s.logger().Warn("the stream's collection was recompressed, and is used as it is", "stream", s.cfg.Stream, "collection", g.Collection, "compressor", compressor, "asked_for", s.cfg.Compressor)
 	}
 	s.own.Rename(g.Collection, compressor)
-	s.ones[g.Collection] = s.own
+	s.backends[g.Collection] = s.own
 	s.current = Generation{Collection: g.Collection, Target: Target{s.cfg.Storage, compressor}, State: g.State}
 	return nil
 }
@@ -343,21 +343,21 @@ func (s *Store) Current() Generation {
 	return s.current
 }
 
-// Stands returns nil while the collections that were prepared for writing have their names,
+// CheckPrepared returns nil while the collections that were prepared for writing have their names,
 // and else store.ErrNotPrepared.
-func (s *Store) Stands(ctx context.Context) error {
+func (s *Store) CheckPrepared(ctx context.Context) error {
 	r := s.routes.Load()
 	if r == nil {
 		return store.ErrNotPrepared
 	}
-	needed := []one{r.current}
+	needed := []backend{r.current}
 	for session := range s.earlier() {
 		if of, other := r.earlier[session]; other && !slices.Contains(needed, of) {
 			needed = append(needed, of)
 		}
 	}
 	for _, of := range needed {
-		if err := of.Stands(ctx); err != nil {
+		if err := of.CheckPrepared(ctx); err != nil {
 			return err
 		}
 	}
@@ -392,7 +392,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 }
 
 // of returns the store that readings of a session are written to.
-func (r *routes) of(session string) one {
+func (r *routes) of(session string) backend {
 	if to, ok := r.earlier[session]; ok {
 		return to
 	}

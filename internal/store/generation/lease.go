@@ -30,9 +30,9 @@ type lease struct {
 // leaseRetry is how often a lease is tried again.
 const leaseRetry = 500 * time.Millisecond
 
-// lease waits until this process has the lease.
-func (m *Mover) lease(ctx context.Context) (*lease, error) {
-	m.note("", "", "waiting until no other `brim move` runs")
+// acquireLease waits until this process has the lease.
+func (m *Mover) acquireLease(ctx context.Context) (*lease, error) {
+	m.report("", "", "waiting until no other `brim move` runs")
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("brim-move-%d-%016x.lock", os.Getuid(), xxhash.Sum64String(m.cfg.Place+"/"+m.cfg.Database.Name()+"/"+m.cfg.Stream)))
 	l := &lease{name: claim.Lease(m.cfg.Stream), lock: flock.New(path, flock.SetPermissions(0o600))}
 	host, _ := os.Hostname() // empty if unknown
@@ -47,7 +47,7 @@ func (m *Mover) lease(ctx context.Context) (*lease, error) {
 	}
 	l.claims = claim.New(claim.Config{
 		Database: m.cfg.Claims, Holder: holder,
-		Sessions: func() []string { return []string{l.name} }, Lose: func(string) error { return nil },
+		Sessions: func() []string { return []string{l.name} }, OnLost: func(string) error { return nil },
 	})
 	for {
 		err := l.claims.Ensure(ctx)

@@ -47,13 +47,13 @@ import (
 //   - A collection is dropped some time after it left the list. An answer that took longer is
 //     checked, see Store.check.
 type Mover struct {
-	cfg      MoveConfig
-	registry registry
-	rate     *rate.Limiter
-	right    *lease
-	progress MoveProgress
-	saved    time.Time
-	advanced time.Time // when something was read last
+	cfg          MoveConfig
+	registry     registry
+	rate         *rate.Limiter
+	lease        *lease
+	progress     MoveProgress
+	saved        time.Time
+	lastProgress time.Time // when something was read last
 }
 
 // MoveConfig configures a Mover.
@@ -101,7 +101,7 @@ func (e *BusyError) Error() string {
 
 // NewMover returns a Mover; it does no I/O.
 func NewMover(cfg MoveConfig) *Mover {
-	cfg.Pause = cmp.Or(cfg.Pause, 2*settle)
+	cfg.Pause = cmp.Or(cfg.Pause, 2*propagationDelay)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -112,24 +112,24 @@ func NewMover(cfg MoveConfig) *Mover {
 	if cfg.Rate > 0 {
 		limit, burst = rate.Limit(cfg.Rate), int(max(cfg.Rate/10, 1))
 	}
-	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream, pause: settle}, rate: rate.NewLimiter(limit, burst)}
+	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream, pause: propagationDelay}, rate: rate.NewLimiter(limit, burst)}
 }
 
 // Run moves all generations into the one that daemons write, or into the last one if none
 // runs, and drops their collections. It may be interrupted at any point, and run again. A
 // *BusyError says that daemons use another generation.
 func (m *Mover) Run(ctx context.Context) (moved []MovedCollection, err error) {
-	if m.right, err = m.lease(ctx); err != nil {
+	if m.lease, err = m.acquireLease(ctx); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, m.right.end(ctx)) }()
+	defer func() { err = errors.Join(err, m.lease.end(ctx)) }()
 	if err := m.abandon(ctx); err != nil {
 		return nil, err
 	}
 	for {
-		m.advanced = time.Now()
+		m.lastProgress = time.Now()
 		one, err := m.step(ctx)
-		for err != nil && store.Transient(err) && time.Since(m.advanced) < patience && machine.Pause(ctx, leaseRetry) == nil {
+		for err != nil && store.Transient(err) && time.Since(m.lastProgress) < retryFor && machine.Pause(ctx, leaseRetry) == nil {
 			m.cfg.Logger.Warn("MongoDB did not answer; trying again", "err", err)
 			one, err = m.step(ctx)
 		}
@@ -140,8 +140,8 @@ func (m *Mover) Run(ctx context.Context) (moved []MovedCollection, err error) {
 	}
 }
 
-// patience is for how long a step is tried again while MongoDB is away and nothing is copied.
-const patience = 5 * time.Minute
+// retryFor is for how long a step is tried again while MongoDB is away and nothing is copied.
+const retryFor = 5 * time.Minute
 
 // step moves one generation; nil: there is only one, and nothing is left to drop.
 func (m *Mover) step(ctx context.Context) (*MovedCollection, error) {
@@ -162,7 +162,7 @@ func (m *Mover) step(ctx context.Context) (*MovedCollection, error) {
 
 // list reads the list, if this process may move the stream.
 func (m *Mover) list(ctx context.Context) (*List, error) {
-	if err := m.right.permit(ctx); err != nil {
+	if err := m.lease.permit(ctx); err != nil {
 		return nil, err
 	}
 	list, err := Read(ctx, m.cfg.Database, m.cfg.Stream)
@@ -182,7 +182,7 @@ func (m *Mover) change(ctx context.Context, do func(*List) error) error {
 		if err := do(list); err != nil {
 			return err
 		}
-		if err := m.registry.change(ctx, list); !errors.Is(err, errRaced) {
+		if err := m.registry.change(ctx, list); !errors.Is(err, errConflict) {
 			return err
 		}
 	}
@@ -235,7 +235,7 @@ func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	into, err := m.written(list, uses)
+	into, err := m.chooseTarget(list, uses)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
 	if into == 0 {
 		from = &list.Generations[1]
 	}
-	if err := m.free(from, &list.Generations[into], uses); err != nil {
+	if err := m.checkUnused(from, &list.Generations[into], uses); err != nil {
 		return nil, err
 	}
 	if from.Moving, err = m.check(ctx, from, &list.Generations[into]); err != nil {
@@ -288,8 +288,8 @@ func (m *Mover) check(ctx context.Context, from, into *Generation) (*Moving, err
 // mark sets Moving of a generation.
 func (m *Mover) mark(ctx context.Context, collection string, as *Moving) error {
 	return m.change(ctx, func(list *List) error {
-		i := list.named(collection)
-		if i < 0 || as != nil && list.named(as.Into) < 0 {
+		i := list.byCollection(collection)
+		if i < 0 || as != nil && list.byCollection(as.Into) < 0 {
 			return fmt.Errorf("stream %q has lost collection %q meanwhile, or the one that it is moved into", m.cfg.Stream, collection)
 		}
 		list.Generations[i].Moving = as
@@ -297,8 +297,8 @@ func (m *Mover) mark(ctx context.Context, collection string, as *Moving) error {
 	})
 }
 
-// written returns the generation that daemons write, the last one if none runs.
-func (m *Mover) written(list *List, uses []claim.Use) (int, error) {
+// chooseTarget returns the generation that daemons write, the last one if none runs.
+func (m *Mover) chooseTarget(list *List, uses []claim.Use) (int, error) {
 	into := -1
 	for _, u := range uses {
 		if !u.Alive {
@@ -321,8 +321,8 @@ func (m *Mover) written(list *List, uses []claim.Use) (int, error) {
 	return into, nil
 }
 
-// free returns a *BusyError unless no daemon has readings for the generation.
-func (m *Mover) free(from, into *Generation, uses []claim.Use) error {
+// checkUnused returns a *BusyError unless no daemon has readings for the generation.
+func (m *Mover) checkUnused(from, into *Generation, uses []claim.Use) error {
 	var reasons []string
 	for i := range uses {
 		u := &uses[i]
@@ -392,7 +392,7 @@ func (m *Mover) sizeOf(ctx context.Context, collection string) (size collectionS
 // release waits until all daemons know that a generation is moving, fences it, and makes sure
 // that no daemon has begun to use it before it was marked. Otherwise the mark is taken back.
 func (m *Mover) release(ctx context.Context, from, into *Generation) error {
-	m.note(from.Collection, into.Collection, "waiting until all daemons know")
+	m.report(from.Collection, into.Collection, "waiting until all daemons know")
 	if err := machine.Pause(ctx, m.registry.pause); err != nil {
 		return err
 	}
@@ -401,34 +401,34 @@ func (m *Mover) release(ctx context.Context, from, into *Generation) error {
 			return err
 		}
 	}
-	if err := m.stillFree(ctx, from, into); err != nil {
+	if err := m.recheckUnused(ctx, from, into); err != nil {
 		return errors.Join(err, m.undo(ctx, from))
 	}
-	if err := m.keepLonger(ctx, from, into); err != nil {
+	if err := m.extendExpiry(ctx, from, into); err != nil {
 		return err
 	}
 	from.Moving.Released = true
 	return m.mark(ctx, from.Collection, from.Moving)
 }
 
-// stillFree is free, by the claims of this moment.
-func (m *Mover) stillFree(ctx context.Context, from, into *Generation) error {
+// recheckUnused is free, by the claims of this moment.
+func (m *Mover) recheckUnused(ctx context.Context, from, into *Generation) error {
 	uses, err := claim.Uses(ctx, m.cfg.Database, m.cfg.Stream)
 	if err != nil {
 		return err
 	}
-	return m.free(from, into, uses)
+	return m.checkUnused(from, into, uses)
 }
 
-func (m *Mover) note(from, into, text string) {
+func (m *Mover) report(from, into, text string) {
 	m.progress = MoveProgress{From: from, Into: into, Note: text}
 	m.cfg.Progress(m.progress)
 }
 
 // copier is a store as the Mover uses it.
 type copier interface {
-	one
-	TakeCopies(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (int64, error)
+	backend
+	CopyReadings(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (int64, error)
 	// DropCopies removes the copies of a sensor, or reports that there are some that cannot be
 	// removed.
 	DropCopies(ctx context.Context, o store.Origin, sensor string) (left bool, err error)
@@ -460,7 +460,7 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 	if err != nil {
 		return out, err
 	}
-	i := list.named(from.Moving.Into)
+	i := list.byCollection(from.Moving.Into)
 	if i < 0 {
 		return out, fmt.Errorf("collection %q is being moved into %q, which stream %q does not have", from.Collection, from.Moving.Into, m.cfg.Stream)
 	}
@@ -498,12 +498,12 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 	}
 	out.Readings = m.progress.Readings
 	// A time series is not fenced: an abandoned daemon may have come back under another session.
-	if err := m.stillFree(ctx, from, into); err != nil {
+	if err := m.recheckUnused(ctx, from, into); err != nil {
 		return out, errors.Join(err, m.mark(ctx, from.Collection, &Moving{Into: from.Moving.Into, UUID: from.Moving.UUID, As: from.Moving.As, Deleted: from.Moving.Deleted}))
 	}
-	m.note(from.Collection, into.Collection, "copied; waiting until no query reads the former collection")
+	m.report(from.Collection, into.Collection, "copied; waiting until no query reads the former collection")
 	return out, m.change(ctx, func(list *List) error {
-		i := list.named(from.Collection)
+		i := list.byCollection(from.Collection)
 		if i < 0 || list.Generations[i].Moving == nil {
 			return fmt.Errorf("collection %q has left the list of stream %q meanwhile", from.Collection, m.cfg.Stream)
 		}
@@ -520,16 +520,16 @@ func (m *Mover) undo(ctx context.Context, from *Generation) error {
 		return err
 	}
 	return m.change(ctx, func(list *List) error {
-		if i := list.named(from.Collection); i >= 0 && list.find(from.Target) < 0 {
+		if i := list.byCollection(from.Collection); i >= 0 && list.find(from.Target) < 0 {
 			list.Generations[i].Moving = nil
 		}
 		return nil
 	})
 }
 
-// keepLonger makes MongoDB keep documents with longer windows than those of daemons until
+// extendExpiry makes MongoDB keep documents with longer windows than those of daemons until
 // their youngest readings are old enough. The next start of a daemon finds the right time.
-func (m *Mover) keepLonger(ctx context.Context, from, into *Generation) error {
+func (m *Mover) extendExpiry(ctx context.Context, from, into *Generation) error {
 	if into.Storage != store.Bucket {
 		return nil
 	}
@@ -552,7 +552,7 @@ func (m *Mover) keepLonger(ctx context.Context, from, into *Generation) error {
 func (m *Mover) dropOrphans(ctx context.Context, t *transfer) error {
 	for seen, err := range t.target.Sensors(ctx, telemetry.SensorQuery{After: t.done}) {
 		if err == nil {
-			err = m.right.permit(ctx)
+			err = m.lease.permit(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("list the sensors of the target: %w", err)
@@ -570,7 +570,7 @@ func (m *Mover) dropDeleted(ctx context.Context, t *transfer, sensor string) err
 	if _, there, err := t.source.Newest(ctx, sensor); err != nil || there {
 		return err
 	}
-	if err := m.stands(ctx, t.origin); err != nil {
+	if err := m.checkOrigin(ctx, t.origin); err != nil {
 		return err
 	}
 	left, err := t.target.DropCopies(ctx, t.origin, sensor)
@@ -578,7 +578,7 @@ func (m *Mover) dropDeleted(ctx context.Context, t *transfer, sensor string) err
 		return err
 	}
 	return m.change(ctx, func(list *List) error {
-		if i := list.named(t.origin.Collection); i >= 0 && list.Generations[i].Moving != nil {
+		if i := list.byCollection(t.origin.Collection); i >= 0 && list.Generations[i].Moving != nil {
 			as := list.Generations[i].Moving
 			as.Deleted = append(as.Deleted, sensor)
 		}
@@ -586,10 +586,10 @@ func (m *Mover) dropDeleted(ctx context.Context, t *transfer, sensor string) err
 	})
 }
 
-// stands returns nil if the origin exists. Then what was not found in it before was deleted; its
+// checkOrigin returns nil if the origin exists. Then what was not found in it before was deleted; its
 // name is never used again. Otherwise another process has finished the move, and the copies are
 // all there is.
-func (m *Mover) stands(ctx context.Context, o store.Origin) error {
+func (m *Mover) checkOrigin(ctx context.Context, o store.Origin) error {
 	info, err := store.Collection{Database: m.cfg.Database, Name: o.Collection}.Lookup(ctx)
 	switch {
 	case err != nil || info == nil && len(o.UUID.Data) == 0: // there was none to move
@@ -637,20 +637,20 @@ func (m *Mover) copySensor(ctx context.Context, t *transfer, sensor string) erro
 	readings := func(yield func(telemetry.Reading, error) bool) {
 		for r, err := range t.source.Readings(ctx, query) {
 			if err == nil {
-				err = m.spend(ctx, readingBytes)
+				err = m.throttle(ctx, readingBytes)
 			}
 			if !yield(r, err) || err != nil {
 				return
 			}
 		}
 	}
-	n, err := t.target.TakeCopies(ctx, t.origin, sensor, readings)
+	n, err := t.target.CopyReadings(ctx, t.origin, sensor, readings)
 	if errors.Is(err, store.ErrOtherCopies) {
-		if err := errors.Join(m.right.permit(ctx), m.stands(ctx, t.origin)); err != nil {
+		if err := errors.Join(m.lease.permit(ctx), m.checkOrigin(ctx, t.origin)); err != nil {
 			return err
 		}
 		if _, err = t.target.DropCopies(ctx, t.origin, sensor); err == nil {
-			n, err = t.target.TakeCopies(ctx, t.origin, sensor, readings)
+			n, err = t.target.CopyReadings(ctx, t.origin, sensor, readings)
 		}
 	}
 	if err != nil {
@@ -671,12 +671,12 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 		if len(batch) == 0 {
 			return nil
 		}
-		if err := m.right.permit(ctx); err != nil {
+		if err := m.lease.permit(ctx); err != nil {
 			return err
 		}
 		gone, err := target.CopyParts(ctx, t.origin, source, batch)
 		if err == nil && len(gone) > 0 {
-			if err = m.stands(ctx, t.origin); err == nil {
+			if err = m.checkOrigin(ctx, t.origin); err == nil {
 				err = target.RemoveCopies(ctx, gone)
 			}
 		}
@@ -688,7 +688,7 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 	}
 	for doc, err := range source.Parts(ctx, t.done) {
 		if err == nil {
-			err = m.spend(ctx, int64(len(doc)))
+			err = m.throttle(ctx, int64(len(doc)))
 		}
 		if err != nil {
 			return err
@@ -713,9 +713,9 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 	return flush()
 }
 
-// spend waits until n more bytes may be read, and reports progress.
-func (m *Mover) spend(ctx context.Context, n int64) error {
-	m.progress.Bytes, m.advanced = m.progress.Bytes+n, time.Now()
+// throttle waits until n more bytes may be read, and reports progress.
+func (m *Mover) throttle(ctx context.Context, n int64) error {
+	m.progress.Bytes, m.lastProgress = m.progress.Bytes+n, time.Now()
 	m.cfg.Progress(m.progress)
 	for n > 0 && m.rate.Limit() != rate.Inf {
 		part := min(n, int64(m.rate.Burst()))
@@ -733,7 +733,7 @@ const saveEvery = 2 * time.Second
 // save notes that all readings up to a sensor are copied. A daemon that changes the list at
 // the same moment may undo that: then some are copied again, which changes nothing.
 func (m *Mover) save(ctx context.Context, o store.Origin, sensor string) error {
-	if err := m.right.permit(ctx); err != nil {
+	if err := m.lease.permit(ctx); err != nil {
 		return err
 	}
 	if time.Since(m.saved) < saveEvery {

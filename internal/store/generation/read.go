@@ -24,11 +24,11 @@ type source interface {
 	Delete(ctx context.Context, sensor string) (int64, error)
 }
 
-// seen is a list that was read, with its stores.
-type seen struct {
-	list *List
-	ones []one // one for each generation
-	at   time.Time
+// snapshot is a list that was read, with its stores.
+type snapshot struct {
+	list     *List
+	backends []backend // one for each generation
+	at       time.Time
 }
 
 // errUnlisted says that the list was not made yet.
@@ -39,10 +39,10 @@ func errUnlisted() error {
 	}
 }
 
-// now returns the list, read less than trusted ago. The caller has gathered what waits before:
+// freshSnapshot returns the list, read less than listTTL ago. The caller has gathered what waits before:
 // what was stored since is in these generations.
-func (s *Store) now(ctx context.Context) (*seen, error) {
-	if last := s.seen.Load(); last != nil && time.Since(last.at) < trusted {
+func (s *Store) freshSnapshot(ctx context.Context) (*snapshot, error) {
+	if last := s.snapshot.Load(); last != nil && time.Since(last.at) < listTTL {
 		return last, nil
 	}
 	began := time.Now()
@@ -53,12 +53,12 @@ func (s *Store) now(ctx context.Context) (*seen, error) {
 	case list == nil:
 		return nil, errUnlisted()
 	}
-	return s.learn(list, began)
+	return s.setSnapshot(list, began)
 }
 
 // forSensor is now for a query of one sensor.
-func (s *Store) forSensor(ctx context.Context, sensor string) (*seen, error) {
-	n, err := s.now(ctx)
+func (s *Store) forSensor(ctx context.Context, sensor string) (*snapshot, error) {
+	n, err := s.freshSnapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read sensor %q: %w", sensor, err)
 	}
@@ -76,9 +76,9 @@ func errMoved(stream string, err error) error {
 // check ends an answer. A collection is dropped some time after it left the list, so an answer
 // that took longer may have missed its readings: then check returns an error in place of err,
 // which may be nil.
-func (s *Store) check(ctx context.Context, n *seen, err error) error {
+func (s *Store) check(ctx context.Context, n *snapshot, err error) error {
 	now := time.Now() // a machine that was suspended shows it by the wall clock alone
-	if max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < settle {
+	if max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < propagationDelay {
 		return err
 	}
 	list, failed := Read(ctx, s.cfg.Database, s.cfg.Stream)
@@ -94,7 +94,7 @@ func (s *Store) check(ctx context.Context, n *seen, err error) error {
 }
 
 // checked adds check to an answer.
-func checked[T any](ctx context.Context, s *Store, n *seen, of iter.Seq2[T, error]) iter.Seq2[T, error] {
+func checked[T any](ctx context.Context, s *Store, n *snapshot, of iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		for item, err := range of {
@@ -112,33 +112,33 @@ func checked[T any](ctx context.Context, s *Store, n *seen, of iter.Seq2[T, erro
 	}
 }
 
-// learn makes the list, read at a time, the one for queries.
-func (s *Store) learn(list *List, at time.Time) (*seen, error) {
+// setSnapshot makes the list, read at a time, the one for queries.
+func (s *Store) setSnapshot(list *List, at time.Time) (*snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last := s.seen.Load(); last != nil && last.list.Version > list.Version {
+	if last := s.snapshot.Load(); last != nil && last.list.Version > list.Version {
 		return last, nil // it was read later
 	}
-	next := &seen{list: list, at: at}
+	next := &snapshot{list: list, at: at}
 	for i, g := range list.Generations {
-		of := s.ones[g.Collection]
+		of := s.backends[g.Collection]
 		if of == nil {
 			var err error
 			if of, err = s.open(g, i == 0); err != nil {
 				return nil, err
 			}
-			s.ones[g.Collection] = of
+			s.backends[g.Collection] = of
 		}
-		next.ones = append(next.ones, of)
+		next.backends = append(next.backends, of)
 	}
-	s.seen.Store(next)
+	s.snapshot.Store(next)
 	return next, nil
 }
 
 // divide returns the unstored readings by the generation that they are for. Those that are for
 // none of them are not stored in any.
-func (n *seen) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
-	out := make([][]telemetry.Unstored, len(n.ones))
+func (n *snapshot) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
+	out := make([][]telemetry.Unstored, len(n.backends))
 	places := make(map[string]int)
 	for _, u := range all {
 		at, known := places[u.Target]
@@ -163,15 +163,15 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 			return
 		}
 		q.Hidden = n.list.hidden(q.Sensor)
-		if len(n.ones) == 1 {
-			checked(ctx, s, n, n.ones[0].Readings(ctx, q))(yield)
+		if len(n.backends) == 1 {
+			checked(ctx, s, n, n.backends[0].Readings(ctx, q))(yield)
 			return
 		}
-		of := make([]iter.Seq2[telemetry.Reading, error], len(n.ones))
+		of := make([]iter.Seq2[telemetry.Reading, error], len(n.backends))
 		for i, unstored := range n.divide(q.Unstored) {
 			part := q
 			part.Unstored = unstored
-			of[i] = n.ones[i].Readings(ctx, part)
+			of[i] = n.backends[i].Readings(ctx, part)
 		}
 		all := merged(of, func(a, b telemetry.Reading) int { return a.Time.Compare(b.Time) })
 		if q.LastWins {
@@ -207,20 +207,20 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			return
 		}
 		q.Hidden = n.list.hidden(q.Sensor)
-		if len(n.ones) == 1 || q.Gone { // only the first can have rollups
-			checked(ctx, s, n, n.ones[0].Summary(ctx, q))(yield)
+		if len(n.backends) == 1 || q.Gone { // only the first can have rollups
+			checked(ctx, s, n, n.backends[0].Summary(ctx, q))(yield)
 			return
 		}
 		if q.Readings != nil { // of all generations together
 			q.Limit = 0
-			store.SumUp(q, q.Readings(ctx, q.Query))(yield)
+			store.Summarize(q, q.Readings(ctx, q.Query))(yield)
 			return
 		}
-		of := make([]iter.Seq2[telemetry.Summary, error], len(n.ones))
+		of := make([]iter.Seq2[telemetry.Summary, error], len(n.backends))
 		for i, unstored := range n.divide(q.Unstored) {
 			part := q
 			part.Unstored = unstored
-			of[i] = n.ones[i].Summary(ctx, part)
+			of[i] = n.backends[i].Summary(ctx, part)
 		}
 		all := merged(of, func(a, b telemetry.Summary) int { return cmp.Compare(a.Start, b.Start) })
 		all = joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)
@@ -231,13 +231,13 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 // Sensors implements read.Source.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
-		n, err := s.now(ctx)
+		n, err := s.freshSnapshot(ctx)
 		if err != nil {
 			yield(telemetry.SensorSeen{}, err)
 			return
 		}
-		of := make([]iter.Seq2[telemetry.SensorSeen, error], len(n.ones))
-		for i, one := range n.ones {
+		of := make([]iter.Seq2[telemetry.SensorSeen, error], len(n.backends))
+		for i, one := range n.backends {
 			of[i] = one.Sensors(ctx, q)
 		}
 		if len(of) == 1 && len(n.list.Moved) == 0 {
@@ -264,7 +264,7 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 		r, found, err := s.last(ctx, n, sensor)
 		return r.Time.UnixMilli(), found, err
 	}
-	for _, of := range n.ones {
+	for _, of := range n.backends {
 		at, there, err := of.Newest(ctx, sensor)
 		if err != nil {
 			return 0, false, err
@@ -284,14 +284,14 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 		return r, false, err
 	}
 	gone := len(n.list.deletedFrom(sensor)) > 0
-	if len(n.ones) == 1 && !gone {
-		return n.ones[0].Latest(ctx, sensor, unstored)
+	if len(n.backends) == 1 && !gone {
+		return n.backends[0].Latest(ctx, sensor, unstored)
 	}
 	return store.Latest(sensor, unstored, func() (r telemetry.Reading, found bool, err error) {
 		if gone {
 			return s.last(ctx, n, sensor)
 		}
-		for _, of := range n.ones {
+		for _, of := range n.backends {
 			one, there, err := of.Latest(ctx, sensor, nil)
 			if err != nil {
 				return r, false, err
@@ -312,8 +312,8 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var moving, others, own []one
-	for i, of := range n.ones {
+	var moving, others, own []backend
+	for i, of := range n.backends {
 		switch {
 		case n.list.Generations[i].Moving != nil:
 			moving = append(moving, of)
@@ -340,9 +340,9 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 
 // last returns the sensor's last stored reading by reading all, for a sensor of which copies are
 // left that are not part of answers.
-func (s *Store) last(ctx context.Context, n *seen, sensor string) (last telemetry.Reading, found bool, err error) {
+func (s *Store) last(ctx context.Context, n *snapshot, sensor string) (last telemetry.Reading, found bool, err error) {
 	q := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: n.list.hidden(sensor)}
-	for _, of := range n.ones {
+	for _, of := range n.backends {
 		for r, err := range of.Readings(ctx, q) {
 			if err != nil {
 				return last, false, err
@@ -356,7 +356,7 @@ func (s *Store) last(ctx context.Context, n *seen, sensor string) (last telemetr
 }
 
 // deleted reports whether all that is left of a sensor are such copies.
-func (s *Store) deleted(ctx context.Context, n *seen, sensor string) (bool, error) {
+func (s *Store) deleted(ctx context.Context, n *snapshot, sensor string) (bool, error) {
 	if len(n.list.deletedFrom(sensor)) == 0 {
 		return false, nil
 	}

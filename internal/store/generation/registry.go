@@ -23,8 +23,8 @@ const Collection = "brim.streams"
 // How long a list that was read is used, and how long after it was added a generation is
 // first written. The difference allows for clocks that run at different speeds.
 const (
-	trusted = time.Second
-	settle  = 2 * trusted
+	listTTL          = time.Second
+	propagationDelay = 2 * listTTL
 )
 
 // A Generation is one collection of a stream.
@@ -99,8 +99,8 @@ func (l *List) find(t Target) int {
 	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Moving == nil && g.fits(t) })
 }
 
-// named returns the generation with a collection, -1 if there is none.
-func (l *List) named(collection string) int {
+// byCollection returns the generation with a collection, -1 if there is none.
+func (l *List) byCollection(collection string) int {
 	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Collection == collection })
 }
 
@@ -180,8 +180,8 @@ type registry struct {
 	pause    time.Duration // until all daemons have read a change
 }
 
-// errRaced says that another daemon changed the list at the same moment.
-var errRaced = errors.New("another daemon has changed the list of the stream's collections at the same moment")
+// errConflict says that another daemon changed the list at the same moment.
+var errConflict = errors.New("another daemon has changed the list of the stream's collections at the same moment")
 
 var errOlderDaemons = errors.New("the stream's storage or compressor is changed once all daemons are upgraded: a daemon of an earlier release, whose queries would not find the new collection, uses this stream, " +
 	"or did until a few seconds ago")
@@ -192,7 +192,7 @@ const attempts = 5
 // ensure returns the list once it has a generation for each target that may be written.
 func (r *registry) ensure(ctx context.Context, wanted []Target, mayAdd func() error) (list *List, err error) {
 	for range attempts {
-		if list, err = r.ensureOnce(ctx, wanted, mayAdd); !errors.Is(err, errRaced) {
+		if list, err = r.ensureOnce(ctx, wanted, mayAdd); !errors.Is(err, errConflict) {
 			break
 		}
 	}
@@ -200,12 +200,12 @@ func (r *registry) ensure(ctx context.Context, wanted []Target, mayAdd func() er
 }
 
 func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func() error) (*List, error) {
-	if err := r.checkWork(ctx); err != nil {
+	if err := r.checkMaintenance(ctx); err != nil {
 		return nil, err
 	}
 	list, err := Read(ctx, r.database, r.stream)
 	if err == nil && list == nil {
-		list, err = r.takeOver(ctx, wanted[0])
+		list, err = r.adoptCollections(ctx, wanted[0])
 	}
 	if err == nil {
 		err = r.reconcile(ctx, list, wanted[0])
@@ -262,14 +262,14 @@ func (r *registry) change(ctx context.Context, list *List) error {
 	case err != nil:
 		return fmt.Errorf("change the generations of stream %q in collection %q: %w", r.stream, Collection, err)
 	case result.MatchedCount == 0:
-		return errRaced
+		return errConflict
 	}
 	return nil
 }
 
-// takeOver makes the list of a stream that has none: of the collections that are there, or,
+// adoptCollections makes the list of a stream that has none: of the collections that are there, or,
 // for a new stream, of the one that is wanted.
-func (r *registry) takeOver(ctx context.Context, wanted Target) (*List, error) {
+func (r *registry) adoptCollections(ctx context.Context, wanted Target) (*List, error) {
 	list := &List{Stream: r.stream, Version: 1, Last: 1}
 	names, err := r.database.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$gte", Value: r.stream + ".g"}, {Key: "$lt", Value: r.stream + ".h"}}}})
 	if err != nil {
@@ -293,7 +293,7 @@ func (r *registry) takeOver(ctx context.Context, wanted Target) (*List, error) {
 	_, err = r.database.Collection(Collection).InsertOne(ctx, list)
 	switch {
 	case mongo.IsDuplicateKeyError(err):
-		return nil, errRaced
+		return nil, errConflict
 	case err != nil:
 		return nil, fmt.Errorf("list stream %q in collection %q: %w", r.stream, Collection, err)
 	}
@@ -369,9 +369,9 @@ func (r *registry) checkAdd(list *List, t Target, mayAdd func() error) error {
 	return mayAdd()
 }
 
-// checkWork returns an error while `brim recompress` or `brim migrate` of an earlier release is
+// checkMaintenance returns an error while `brim recompress` or `brim migrate` of an earlier release is
 // unfinished: its collection may refuse writes, or have another name.
-func (r *registry) checkWork(ctx context.Context) error {
+func (r *registry) checkMaintenance(ctx context.Context) error {
 	var work struct {
 		Kind  string `bson:"kind"`
 		Phase string `bson:"phase"`

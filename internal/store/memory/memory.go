@@ -61,8 +61,8 @@ func New(cfg Config) (*Store, error) {
 // Prepare has nothing to do.
 func (s *Store) Prepare(context.Context) error { return nil }
 
-// Stands returns nil: there is no collection that could be dropped.
-func (s *Store) Stands(context.Context) error { return nil }
+// CheckPrepared returns nil: there is no collection that could be dropped.
+func (s *Store) CheckPrepared(context.Context) error { return nil }
 
 // Write keeps all rows; every verdict is batch.Stored.
 func (s *Store) Write(_ context.Context, writes []*batch.Pending) {
@@ -130,7 +130,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 // q.Unstored is not kept.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	if q.Readings != nil {
-		return store.SumUp(q, q.Readings(ctx, q.Query))
+		return store.Summarize(q, q.Readings(ctx, q.Query))
 	}
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps := store.NewSteps(q)

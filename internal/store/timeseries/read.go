@@ -57,7 +57,7 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 	}
 	return func(yield func(store.Stored, error) bool) {
 		var held []store.Stored // all of one millisecond
-		give := func() bool {
+		emit := func() bool {
 			slices.SortStableFunc(held, func(a, b store.Stored) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 			for _, h := range held {
 				if !yield(h, nil) {
@@ -78,13 +78,13 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 				yield(next, err)
 				return
 			}
-			if len(held) > 0 && !next.Reading.Time.Equal(held[0].Reading.Time) && !give() {
+			if len(held) > 0 && !next.Reading.Time.Equal(held[0].Reading.Time) && !emit() {
 				return
 			}
 			next.ID, _ = doc.Lookup("_id").ObjectIDOK() // others stay in the order in which they came
 			held = append(held, next)
 		}
-		give()
+		emit()
 	}
 }
 
@@ -153,7 +153,7 @@ func byName(r telemetry.Reading) telemetry.Reading {
 // names, and a stream does not know its fields.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	if q.Readings != nil {
-		return store.SumUp(q, q.Readings(ctx, q.Query))
+		return store.Summarize(q, q.Readings(ctx, q.Query))
 	}
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, overlay := store.NewSteps(q), store.NewOverlay(q.Query)
@@ -176,7 +176,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 					}
 				}
 				if id, ok := doc.Lookup("_id").ObjectIDOK(); ok {
-					overlay.Saw(id)
+					overlay.MarkStored(id)
 				}
 				err = steps.AddDocument(doc)
 			}
@@ -213,16 +213,16 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 	return r, err == nil, err
 }
 
-// recently is how far back the newest reading is searched for at first. Most sensors
+// recentSpan is how far back the newest reading is searched for at first. Most sensors
 // send more often, and the index leads to that span.
-const recently = time.Hour
+const recentSpan = time.Hour
 
 // Newest returns the time of the sensor's newest reading. To sort them by time
 // MongoDB would unpack all that the sensor has. So it is asked for the last hour,
 // and then for the last bucket.
 func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
 	mine := bson.E{Key: idField, Value: sensor}
-	since := bson.E{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(time.Now().Add(-recently))}}}
+	since := bson.E{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(time.Now().Add(-recentSpan))}}}
 	doc, found, err := s.One(ctx, bson.D{mine, since}, options.FindOne().
 		SetSort(bson.D{{Key: timeField, Value: -1}}).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: timeField, Value: 1}}))
 	if err == nil && !found {

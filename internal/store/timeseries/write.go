@@ -22,7 +22,7 @@ import (
 
 // state is what is remembered about a bucket between writes.
 type state struct {
-	doubt bool // some rows may be stored already
+	uncertain bool // some rows may be stored already
 }
 
 // idOf is a reading's own _id: as long as, and of the type of, those that drivers
@@ -35,7 +35,7 @@ func stateOf(pending *batch.Pending) *state {
 	if st, ok := pending.State.(*state); ok {
 		return st
 	}
-	st := &state{doubt: pending.Recovered}
+	st := &state{uncertain: pending.Recovered}
 	pending.State = st
 	return st
 }
@@ -50,7 +50,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	}
 	in := s.inserts.get()
 	defer s.inserts.put(in)
-	s.settleDoubts(ctx, writes)
+	s.resolveUncertain(ctx, writes)
 	for _, pending := range writes {
 		if pending.Verdict == batch.Wait {
 			continue
@@ -105,16 +105,16 @@ func (s *Store) command(ctx context.Context, in *insert, readings []reading, to 
 	return s.settle(readings, err, took)
 }
 
-// settleDoubts removes the rows that an earlier attempt stored. If that cannot be
+// resolveUncertain removes the rows that an earlier attempt stored. If that cannot be
 // determined for a write, the write waits.
-func (s *Store) settleDoubts(ctx context.Context, writes []*batch.Pending) {
+func (s *Store) resolveUncertain(ctx context.Context, writes []*batch.Pending) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	waited := false
 	for _, pending := range writes {
 		pending.Verdict, pending.Err = batch.Stored, nil
 		// Rows that an earlier process sent may come in several rounds.
-		if !stateOf(pending).doubt && !pending.Recovered {
+		if !stateOf(pending).uncertain && !pending.Recovered {
 			continue
 		}
 		// So that a majority read misses nothing that was applied, or will be.
@@ -151,7 +151,7 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 			s.settlePending(pending, refused, at, took)
 		} else {
 			s.Metrics.Unknown.Inc()
-			stateOf(pending).doubt = true
+			stateOf(pending).uncertain = true
 			pending.Verdict, pending.Err = batch.Wait, err
 		}
 		at += n
@@ -192,7 +192,7 @@ func (s *Store) settlePending(pending *batch.Pending, refused map[int]mongo.Writ
 	}
 	copy(pending.Rows, slices.Concat(poison, wait))
 	if len(wait) > 0 {
-		pending.Verdict, stateOf(pending).doubt = batch.Wait, true
+		pending.Verdict, stateOf(pending).uncertain = batch.Wait, true
 	}
 	if len(poison) > 0 {
 		pending.Verdict = batch.Poison
@@ -235,7 +235,7 @@ func (s *Store) dropStored(ctx context.Context, pending *batch.Pending) error {
 	})
 	pending.Found += n
 	s.Metrics.Duplicates.Add(float64(n))
-	stateOf(pending).doubt = false
+	stateOf(pending).uncertain = false
 	return nil
 }
 
@@ -363,8 +363,8 @@ func (in *insert) send(ctx context.Context, coll *mongo.Collection, readings []r
 // outcome, by the writes that it carried. It does not rely on Pending.State, which a
 // lane may drop.
 type unanswered struct {
-	mu sync.Mutex
-	of map[pendingKey]*session
+	mu       sync.Mutex
+	sessions map[pendingKey]*session
 }
 
 type pendingKey struct {
@@ -379,9 +379,9 @@ func keyOf(pending *batch.Pending) pendingKey {
 
 // A session is a logical one with a command that may still be on its way.
 type session struct {
-	turn    chan struct{} // holds a value while a command is sent: commands are sent one at a time
+	sem     chan struct{} // holds a value while a command is sent: commands are sent one at a time
 	logical *mongo.Session
-	barred  bool // that command can no longer be executed
+	fenced  bool // that command can no longer be executed
 }
 
 // startSession returns a new logical session. An error says that the client is
@@ -399,12 +399,12 @@ func (s *Store) startSession() (*mongo.Session, error) {
 func (u *unanswered) add(logical *mongo.Session, readings []reading) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.of == nil {
-		u.of = make(map[pendingKey]*session)
+	if u.sessions == nil {
+		u.sessions = make(map[pendingKey]*session)
 	}
-	one := &session{turn: make(chan struct{}, 1), logical: logical}
+	one := &session{sem: make(chan struct{}, 1), logical: logical}
 	for _, r := range readings {
-		u.of[keyOf(r.pending)] = one
+		u.sessions[keyOf(r.pending)] = one
 	}
 }
 
@@ -413,14 +413,14 @@ func (u *unanswered) add(logical *mongo.Session, readings []reading) {
 func (u *unanswered) session(pending *batch.Pending) *session {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.of[keyOf(pending)]
+	return u.sessions[keyOf(pending)]
 }
 
 // forget drops a session whose command can no longer be executed.
 func (u *unanswered) forget(one *session) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	maps.DeleteFunc(u.of, func(_ pendingKey, of *session) bool { return of == one })
+	maps.DeleteFunc(u.sessions, func(_ pendingKey, of *session) bool { return of == one })
 }
 
 // fence returns when the session's command has ended or can never begin, and what
@@ -429,18 +429,18 @@ func (u *unanswered) forget(one *session) {
 // other.
 func (s *Store) fence(ctx context.Context, one *session) error {
 	select {
-	case one.turn <- struct{}{}:
+	case one.sem <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another command of the session: %w", ctx.Err())
 	}
-	defer func() { <-one.turn }()
-	if one.barred {
+	defer func() { <-one.sem }()
+	if one.fenced {
 		return nil
 	}
 	if err := (store.WriteConcern{}).Fence(mongo.NewSessionContext(ctx, one.logical), s.Database); err != nil {
 		return err
 	}
-	one.barred = true
+	one.fenced = true
 	one.logical.EndSession(ctx)
 	s.unanswered.forget(one)
 	return nil

@@ -6,7 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// An outcome is the class of a MongoDB error code of a command, or of one of its operations:
+// An errorClass is the class of a MongoDB error code of a command, or of one of its operations:
 //
 //	outcome    of a write                              of a read
 //	away       send it again after a while             503 mongodb_away
@@ -16,17 +16,17 @@ import (
 //	not named  send it again after a while             500
 //
 // A reading is given up only for content and tooLarge errors, and only if it was written alone.
-type outcome uint8
+type errorClass uint8
 
 const (
-	_        outcome = iota
-	away             // no usable server was reached: it is starting, stopping, hanging, or not the primary
-	passing          // the server ended this command, but may execute the next one
-	tooLarge         // a document outgrew MongoDB's limit
-	content          // caused by the update's content, or by the part that it was sent to
+	_         errorClass = iota
+	away                 // no usable server was reached: it is starting, stopping, hanging, or not the primary
+	transient            // the server ended this command, but may execute the next one
+	tooLarge             // a document outgrew MongoDB's limit
+	content              // caused by the update's content, or by the part that it was sent to
 )
 
-var outcomes = map[int]outcome{
+var errorClasses = map[int]errorClass{
 	6:     away, // HostUnreachable
 	7:     away, // HostNotFound
 	89:    away, // NetworkTimeout
@@ -44,28 +44,28 @@ var outcomes = map[int]outcome{
 	13435: away, // NotPrimaryNoSecondaryOk
 	13436: away, // NotPrimaryOrSecondary
 
-	24:    passing, // LockTimeout
-	43:    passing, // CursorNotFound
-	46:    passing, // LockBusy
-	50:    passing, // MaxTimeMSExpired
-	63:    passing, // StaleShardVersion
-	64:    passing, // WriteConcernFailed: waiting for replication timed out
-	112:   passing, // WriteConflict
-	146:   passing, // ExceededMemoryLimit
-	150:   passing, // StaleEpoch
-	175:   passing, // QueryPlanKilled: the collection was dropped, or renamed
-	211:   passing, // KeyNotFound: of a cluster's clock
-	234:   passing, // RetryChangeStream
-	237:   passing, // CursorKilled
-	239:   passing, // SnapshotTooOld
-	246:   passing, // SnapshotUnavailable
-	251:   passing, // NoSuchTransaction
-	262:   passing, // ExceededTimeLimit
-	290:   passing, // TransactionExceededLifetimeLimitSeconds
-	292:   passing, // QueryExceededMemoryLimitNoDiskUseAllowed
-	314:   passing, // ObjectIsBusy
-	11601: passing, // Interrupted
-	13388: passing, // StaleConfig
+	24:    transient, // LockTimeout
+	43:    transient, // CursorNotFound
+	46:    transient, // LockBusy
+	50:    transient, // MaxTimeMSExpired
+	63:    transient, // StaleShardVersion
+	64:    transient, // WriteConcernFailed: waiting for replication timed out
+	112:   transient, // WriteConflict
+	146:   transient, // ExceededMemoryLimit
+	150:   transient, // StaleEpoch
+	175:   transient, // QueryPlanKilled: the collection was dropped, or renamed
+	211:   transient, // KeyNotFound: of a cluster's clock
+	234:   transient, // RetryChangeStream
+	237:   transient, // CursorKilled
+	239:   transient, // SnapshotTooOld
+	246:   transient, // SnapshotUnavailable
+	251:   transient, // NoSuchTransaction
+	262:   transient, // ExceededTimeLimit
+	290:   transient, // TransactionExceededLifetimeLimitSeconds
+	292:   transient, // QueryExceededMemoryLimitNoDiskUseAllowed
+	314:   transient, // ObjectIsBusy
+	11601: transient, // Interrupted
+	13388: transient, // StaleConfig
 
 	10334: tooLarge, // BSONObjectTooLarge
 	17419: tooLarge, // the document after the update
@@ -84,10 +84,10 @@ var outcomes = map[int]outcome{
 
 // TooLarge reports whether the code says that a document outgrew MongoDB's
 // limit.
-func TooLarge(code int) bool { return outcomes[code] == tooLarge }
+func TooLarge(code int) bool { return errorClasses[code] == tooLarge }
 
 // ContentError reports whether the code says that the written content caused the error.
-func ContentError(code int) bool { return outcomes[code] == content }
+func ContentError(code int) bool { return errorClasses[code] == content }
 
 // Away reports whether err says that no server could be used: none was reached, or
 // the one reached is starting, stopping, or not the primary.
@@ -99,7 +99,7 @@ func Away(err error) bool {
 
 // Transient reports whether the same command may succeed after a while.
 func Transient(err error) bool {
-	if Away(err) || is(err, passing) {
+	if Away(err) || is(err, transient) {
 		return true
 	}
 	var labeled mongo.LabeledError
@@ -115,9 +115,9 @@ func Transient(err error) bool {
 }
 
 // is reports whether one of the codes of err has the outcome.
-func is(err error, want outcome) bool {
+func is(err error, want errorClass) bool {
 	for _, code := range mongo.ErrorCodes(err) {
-		if outcomes[code] == want {
+		if errorClasses[code] == want {
 			return true
 		}
 	}

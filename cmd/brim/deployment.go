@@ -18,9 +18,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A site is where a command works that inspects or repairs what daemons write:
+// A deployment is where a command works that inspects or repairs what daemons write:
 // a MongoDB, and the streams in it.
-type site struct {
+type deployment struct {
 	uri        string // may contain a secret
 	database   string
 	streams    []daemon.Stream // as the daemon has them, or else the configuration
@@ -31,10 +31,10 @@ type site struct {
 	chosen     string         // name of the stream that was asked for; empty: the default one
 }
 
-// siteFlags adds the flags that name a site, which are the daemon's own, so
+// deploymentFlags adds the flags that name a site, which are the daemon's own, so
 // that its environment and its file can be used. The result is to be called
 // when the flags are parsed.
-func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, error) {
+func deploymentFlags(flags *pflag.FlagSet) func(context.Context, *process) (*deployment, error) {
 	load := settingFlags(flags,
 		[2]string{daemon.UriSetting, "MongoDB; empty: that of the daemon at --admin"},
 		[2]string{daemon.UriFileSetting, "file that contains the URI; a password on the command line would be visible in the process list"},
@@ -42,7 +42,7 @@ func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, err
 	var admin string
 	flagAdder(flags)("admin", localAdmin, "HOST:PORT", "a daemon's admin listener, which tells its MongoDB and its streams; https://HOST:PORT with TLS", adminAddress(&admin))
 	access := clientFlags(flags)
-	return func(ctx context.Context, p *process) (*site, error) {
+	return func(ctx context.Context, p *process) (*deployment, error) {
 		c, err := load(p)
 		if err != nil {
 			return nil, err
@@ -58,7 +58,7 @@ func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, err
 				at = schemeTLS + at
 			}
 		}
-		out, err := caller.findSite(ctx, c, at)
+		out, err := caller.findDeployment(ctx, c, at)
 		if err == nil && flags.Changed("stream") {
 			out.chosen = flags.Lookup("stream").Value.String()
 		}
@@ -66,9 +66,9 @@ func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, err
 	}
 }
 
-// findSite asks the daemon for what the configuration does not say.
-func (c *caller) findSite(ctx context.Context, cfg *daemon.Config, admin string) (*site, error) {
-	s := &site{uri: cfg.MongoURI, database: cfg.Database, streams: cfg.Streams, admin: admin, caller: c, chosen: cfg.Default.Name, thresholds: cfg.Thresholds}
+// findDeployment asks the daemon for what the configuration does not say.
+func (c *caller) findDeployment(ctx context.Context, cfg *daemon.Config, admin string) (*deployment, error) {
+	s := &deployment{uri: cfg.MongoURI, database: cfg.Database, streams: cfg.Streams, admin: admin, caller: c, chosen: cfg.Default.Name, thresholds: cfg.Thresholds}
 	about, err := c.askStatus(ctx, admin)
 	variable := daemon.Setting{Name: daemon.UriSetting}.Variable()
 	switch {
@@ -145,7 +145,7 @@ func streamsOf(s *daemon.Status) ([]daemon.Stream, error) {
 }
 
 // stream returns the one to work on.
-func (s *site) stream() (daemon.Stream, error) {
+func (s *deployment) stream() (daemon.Stream, error) {
 	names := make([]string, 0, len(s.streams))
 	for _, one := range s.streams {
 		if one.Name == s.chosen {
@@ -158,6 +158,6 @@ func (s *site) stream() (daemon.Stream, error) {
 
 // connect prepares a connection with the concerns of the daemon's. The server
 // shows it under the command's name.
-func (s *site) connect(command string, log *slog.Logger) (*store.Connection, error) {
+func (s *deployment) connect(command string, log *slog.Logger) (*store.Connection, error) {
 	return store.Connect(store.ConnectionConfig{URI: s.uri, Database: s.database, App: "brim " + command, Monitor: crash.Monitor(), Logger: log})
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// turns bounds how many goroutines work for queries at once: evaluate one, or read a sensor
+// scheduler bounds how many goroutines work for queries at once: evaluate one, or read a sensor
 // and wait for MongoDB meanwhile. While readings arrive, queries have half of the
 // CPUs, because a goroutine that writes readings would otherwise wait behind theirs,
 // each of which runs for up to 10 ms at a time. A turn goes to the client that has the fewest,
@@ -17,7 +17,7 @@ import (
 // Many queries, one after the other, would use that half all the time, and MongoDB's work
 // for them is added to it. So while readings arrive, there are pauses between turns once
 // queries have worked for burst longer than their share of the time.
-type turns struct {
+type scheduler struct {
 	arriving func() bool // whether readings arrive
 
 	mu      sync.Mutex
@@ -42,8 +42,8 @@ const burst = 400 * time.Millisecond
 // CPUs but one.
 func share() float64 { return max(0.25, float64(runtime.GOMAXPROCS(0)-1)/2) }
 
-// most is how many turns there are now.
-func (t *turns) most() int {
+// limit is how many turns there are now.
+func (t *scheduler) limit() int {
 	processors, now := runtime.GOMAXPROCS(0), time.Now()
 	t.worked = max(0, t.worked+time.Duration((float64(t.taken)-share())*float64(now.Sub(t.since))))
 	t.since = now
@@ -57,12 +57,12 @@ func (t *turns) most() int {
 	return max(1, processors/2)
 }
 
-// take waits until a client has a turn.
-func (t *turns) take(ctx context.Context, client string) error {
+// acquire waits until a client has a turn.
+func (t *scheduler) acquire(ctx context.Context, client string) error {
 	t.mu.Lock()
 	mine := &waiter{client, make(chan struct{})}
 	t.waiting = append(t.waiting, mine)
-	t.handOut()
+	t.grant()
 	t.mu.Unlock()
 	select {
 	case <-mine.ready:
@@ -76,26 +76,26 @@ func (t *turns) take(ctx context.Context, client string) error {
 	}
 	t.mu.Unlock()
 	if at < 0 { // it got one at the last moment
-		t.leave(client)
+		t.release(client)
 	}
 	return ctx.Err()
 }
 
-// leave ends a turn of a client.
-func (t *turns) leave(client string) {
+// release ends a turn of a client.
+func (t *scheduler) release(client string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.most() // counts what was worked
+	t.limit() // counts what was worked
 	t.taken--
 	if t.held[client]--; t.held[client] == 0 {
 		delete(t.held, client)
 	}
-	t.handOut()
+	t.grant()
 }
 
-// handOut gives turns to those who wait; t is locked.
-func (t *turns) handOut() {
-	for most := t.most(); len(t.waiting) > 0 && t.taken < most; {
+// grant gives turns to those who wait; t is locked.
+func (t *scheduler) grant() {
+	for limit := t.limit(); len(t.waiting) > 0 && t.taken < limit; {
 		at := 0
 		for i, w := range t.waiting {
 			if t.held[w.client] < t.held[t.waiting[at].client] {
@@ -117,7 +117,7 @@ func (t *turns) handOut() {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			t.pausing = false
-			t.handOut()
+			t.grant()
 		})
 	}
 }
