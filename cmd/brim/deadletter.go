@@ -33,7 +33,7 @@ func newDeadLetter(p *process) *cobra.Command {
 	return newGroup("deadletter", "List readings that could not be stored and MQTT messages that were refused, or send readings again", newDeadLetterList(p), newDeadLetterReplay(p))
 }
 
-// A letterFile is the file of dead letters, and which of them are meant.
+// A letterFile is the file of dead letters, and the stream whose letters are selected.
 type letterFile struct {
 	*queue.DeadLetterFile
 	stream string // empty: all
@@ -44,8 +44,7 @@ func (f *letterFile) messageLetters() *mqtt.LetterFile {
 	return &mqtt.LetterFile{Path: filepath.Join(filepath.Dir(f.Path), mqtt.LettersName)}
 }
 
-// letterFlags adds the flags that say where the file is. The result is to be called
-// when the flags are parsed.
+// letterFlags adds the flags that locate the file. Call the result after the flags are parsed.
 func letterFlags(cmd *cobra.Command) func(*process) (*letterFile, error) {
 	load := settingFlags(cmd.Flags(), [2]string{"data-dir"})
 	stream := cmd.Flags().String("stream", "", "`NAME` of a stream; empty: all")
@@ -157,9 +156,9 @@ func lettersText(letters []queue.KeptLetter) string {
 	return tableText(rows)
 }
 
-// A letterReplay sends dead letters to a daemon, one request for each, so that each
-// has an answer and an Idempotency-Key of its own: one that is sent twice,
-// because the command ended before it noted the answer, is stored once.
+// A letterReplay sends dead letters to a daemon, with one request for each, so that each has its
+// own response and Idempotency-Key. A letter that is sent twice, because the command ended before
+// it recorded the response, is stored once.
 type letterReplay struct {
 	*letterFile
 	ids    []string // none: all
@@ -207,7 +206,7 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 	return cmd
 }
 
-// What can become of a letter.
+// Results of sending a letter.
 const (
 	letterPending  = "pending"       // not sent
 	letterAccepted = "accepted"      // and removed
@@ -215,7 +214,7 @@ const (
 	letterAgain    = "refused again" // by MongoDB: the daemon keeps it as a new letter
 )
 
-// A letterResult is what became of a letter.
+// A letterResult is the result of sending a letter.
 type letterResult struct {
 	ID     string `json:"id"`
 	Stream string `json:"stream"`
@@ -223,7 +222,7 @@ type letterResult struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// choose returns the letters that are asked for.
+// choose returns the selected letters.
 func (r *letterReplay) choose(p *process) ([]queue.KeptLetter, error) {
 	letters, err := r.read(p)
 	if err != nil || len(r.ids) == 0 {
@@ -237,12 +236,11 @@ func (r *letterReplay) choose(p *process) ([]queue.KeptLetter, error) {
 	return slices.DeleteFunc(letters, func(l queue.KeptLetter) bool { return !slices.Contains(r.ids, l.ID) }), nil
 }
 
-// settleEvery is after how many answers the file is written. It is written as a
-// whole, and 1,000 requests take about as long as a million lines.
+// settleEvery is the number of responses after which the file is rewritten. 1,000 requests take
+// about as long as writing a million lines.
 const settleEvery = 1000
 
-// send sends letter after letter until one has no answer. What was answered is noted
-// in any case.
+// send sends the letters until one gets no response. It records all responses in any case.
 func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, results []letterResult) error {
 	outcomes := make(map[string]queue.Outcome)
 	for i, l := range letters {
@@ -262,8 +260,7 @@ func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, res
 	return r.Settle(outcomes)
 }
 
-// post sends one letter. An error means that the daemon said nothing about the
-// letter itself.
+// post sends one letter. An error means that the response was not about the letter itself.
 func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (outcome, reason string, err error) {
 	// Waiting for MongoDB shows whether it refuses the reading again.
 	resp, err := r.remote.ask(ctx, http.MethodPost, "/v1/streams/"+url.PathEscape(l.Stream)+"/readings?ack=stored",
@@ -282,13 +279,13 @@ func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (outcome, r
 	return outcome, reason, err
 }
 
-// interpretAnswer says what an answer means for the letter.
+// interpretAnswer returns what a response means for the letter.
 func interpretAnswer(l queue.KeptLetter, status int, body []byte) (outcome, reason string, err error) {
 	var said struct {
 		Code, Message string
 		Errors        []struct{ Code, Message string }
 	}
-	_ = json.Unmarshal(body, &said) // if it is not JSON the status still means something
+	_ = json.Unmarshal(body, &said) // if it is not JSON, the status is used alone
 	if len(said.Errors) > 0 {
 		said.Code, said.Message = said.Errors[0].Code, said.Errors[0].Message
 	}
@@ -316,7 +313,7 @@ type letterReplayed struct {
 	Letters      []letterResult `json:"letters"`
 }
 
-// printLetterResults prints what became of the letters.
+// printLetterResults prints the results.
 func (p *process) printLetterResults(output string, results []letterResult) error {
 	count := make(map[string]int)
 	var text strings.Builder

@@ -28,9 +28,9 @@ import (
 
 // newDoctor returns `brim doctor`, which says why writes are slow:
 //
-//	                         Seen, CheckSettings
-//	site ─▶ doctor.Monitor ──────────────────────▶ doctor.Report ─┬─▶ text or JSON ─▶ stdout
-//	                                                              └─▶ class ─▶ exit code
+//	                               Seen, CheckSettings
+//	deployment ─▶ doctor.Monitor ──────────────────────▶ doctor.Report ─┬─▶ text or JSON ─▶ stdout
+//	                                                                    └─▶ class ─▶ exit code
 //
 // The signals are those of /metrics and of the live page.
 func newDoctor(p *process) *cobra.Command {
@@ -89,7 +89,7 @@ type doctorOptions struct {
 	given      func(flag string) bool
 }
 
-// check refuses flags that make no sense together.
+// check rejects combinations of flags that make no sense.
 func (o *doctorOptions) check() error {
 	switch {
 	case o.watch && o.given("over"):
@@ -110,15 +110,15 @@ type examination struct {
 }
 
 var (
-	// errAway is that MongoDB did not answer the last sample.
+	// errAway means that MongoDB did not answer the last sample.
 	errAway = errors.New("MongoDB does not answer")
-	// errRefused is that MongoDB does not know the user.
+	// errRefused means that MongoDB refused the user.
 	errRefused = errors.New("MongoDB refuses the connection")
-	// errBlind is that nothing is known of what is slow, which must not look healthy.
+	// errBlind means that the storage engine's state is unknown, which must not look healthy.
 	errBlind = errors.New("the storage engine is unknown; NOT MEASURED says why, and what would help")
 )
 
-// run samples as it was asked to, and returns the class as a verdict.
+// run samples, prints reports, and returns the class as a verdict.
 func (o *doctorOptions) run(ctx context.Context, p *process) error {
 	ctx, _, release := daemon.OnSignals(ctx, func(os.Signal) {}, func(os.Signal) {})
 	defer release()
@@ -169,7 +169,7 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 	return nil
 }
 
-// begin finds the site and connects to it.
+// begin finds the deployment and connects to it.
 func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, error) {
 	s, err := o.deployment(ctx, p)
 	if err != nil {
@@ -207,8 +207,8 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 	return x, nil
 }
 
-// sample samples the engine and the disk. It is an error if MongoDB does not answer, or
-// refuses the user.
+// sample samples the storage engine and the disk. It returns an error if MongoDB does not answer,
+// or refuses the user.
 func (x *examination) sample(ctx context.Context) error {
 	x.monitor.Sample(ctx)
 	server := x.monitor.Seen().Server
@@ -255,7 +255,7 @@ func (x *examination) fullDisk(ctx context.Context) string {
 	return doctor.FullDisk(seen)
 }
 
-// report combines what is known by now.
+// report returns a report of the samples so far.
 func (x *examination) report() *doctor.Report {
 	seen := x.monitor.Seen()
 	r := seen.Report(x.settings)
@@ -263,8 +263,8 @@ func (x *examination) report() *doctor.Report {
 	return r
 }
 
-// print prints a report, of a watch with what changed since the one before; nil: it is
-// the first.
+// print prints a report. With --watch, it includes what changed since the report before; nil: it
+// is the first.
 func (o *doctorOptions) print(p *process, now, before *doctor.Report) error {
 	if *o.output == "json" && o.watch {
 		line, err := json.Marshal(now)

@@ -25,8 +25,8 @@ func newServe(p *process) *cobra.Command {
 	return cmd
 }
 
-// withSettings makes a command one that runs with the daemon's settings, each of
-// which is a flag. Its help shows those that most people set.
+// withSettings adds the daemon's settings to a command as flags, and runs it with them. Its help
+// shows only the common settings.
 func withSettings(cmd *cobra.Command, p *process, run func(context.Context, *daemon.Config) error) {
 	flags := cmd.Flags()
 	var names [][2]string
@@ -89,7 +89,7 @@ func newConfigCheck(p *process) *cobra.Command {
 		}
 		printed := p.print(*output, checked{args[0], err == nil, problems}, text)
 		if printed == nil && err != nil {
-			// The command itself did what was asked, so this is no wrong usage.
+			// The command itself was used correctly, so this is not a usage error.
 			return fmt.Errorf("%s cannot be used: problems found: %d", args[0], len(problems))
 		}
 		return printed

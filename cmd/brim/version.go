@@ -15,10 +15,10 @@ import (
 //
 //	go build -ldflags "-X 'main.stamp=v1.2.0 4f0c… 2026-11-21T10:00:00Z'" ./cmd/brim
 //
-// Without it the version is what the Go toolchain recorded of the checkout.
+// Without it, the version is the one that the Go toolchain recorded.
 var stamp string //nolint:gochecknoglobals // only a variable can be set by the linker
 
-// readVersion says what was built.
+// readVersion returns the version of this program.
 func readVersion() daemon.Version { return daemon.VersionOf(stamp) }
 
 func newVersion(p *process) *cobra.Command {
@@ -55,9 +55,9 @@ func writeManuals(root *cobra.Command, dir string, v daemon.Version) error {
 	}
 	date, err := time.Parse(time.RFC3339, v.Date)
 	if err != nil {
-		date = time.Unix(0, 0).UTC() // not known, and today is another page tomorrow
+		date = time.Unix(0, 0).UTC() // unknown; the current date would make the page differ every day
 	}
-	root.DisableAutoGenTag = true // a line with the day of the writing
+	root.DisableAutoGenTag = true // it would add the current date
 	header := &doc.GenManHeader{Section: "1", Date: &date, Source: "brim " + v.Version, Manual: "Brim"}
 	if err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{Header: header, Path: dir, CommandSeparator: "-"}); err != nil {
 		return fmt.Errorf("write manual pages: %w", err)

@@ -18,14 +18,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// metadataKey names the metadata of a file that says what Brim needs to read it back.
+// metadataKey is the key of the file metadata that Brim needs to read a file back.
 const metadataKey = "brim"
 
 type metadata struct {
 	Tags []string `json:"tags,omitempty"` // names of columns
 }
 
-// Row groups end when they have so many rows, or values of so many bytes.
+// A row group ends when it reaches this many rows or bytes of values.
 const (
 	groupRows    = 1 << 18
 	groupBytes   = 32 << 20
@@ -36,7 +36,7 @@ type parquetWriter struct {
 	w       *parquet.GenericWriter[any]
 	layout  *layout
 	columns []Column
-	rows    []parquet.Row // of len(filled), beyond those are free
+	rows    []parquet.Row // the first filled are in use, the others can be reused
 	filled  int
 	inGroup int // rows
 	bytes   int
@@ -83,7 +83,7 @@ func newParquetWriter(w io.Writer, columns []Column) *parquetWriter {
 			m.Tags = append(m.Tags, c.Name)
 		}
 	}
-	text, _ := json.Marshal(m) // strings always can be
+	text, _ := json.Marshal(m) // marshaling strings cannot fail
 	out := parquet.NewGenericWriter[any](w, parquet.NewSchema("readings", orderedGroup{group, names}),
 		parquet.Compression(&zstd.Codec{Level: zstd.DefaultLevel}), parquet.KeyValueMetadata(metadataKey, string(text)),
 		parquet.PageBufferSize(64<<10), parquet.CreatedBy("brim", "", ""), parquet.DataPageStatistics(true))
@@ -139,7 +139,7 @@ func (p *parquetWriter) Write(r *telemetry.Reading) error {
 	return p.flush()
 }
 
-// flush passes on the rows, and ends a row group that is large.
+// flush writes the rows, and ends the row group if it is large enough.
 func (p *parquetWriter) flush() error {
 	if _, err := p.w.WriteRows(p.rows[:p.filled]); err != nil {
 		return fmt.Errorf("write rows: %w", err)
@@ -216,7 +216,8 @@ func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 	}
 }
 
-// catchPanic calls a function of the library, which panics at some damaged files.
+// catchPanic calls a function of the library, and returns a panic as an error: it panics on some
+// damaged files.
 func catchPanic(call func() error) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
@@ -286,7 +287,8 @@ func parquetColumns(f *parquet.File, o Options) ([]parquetColumn, error) {
 	return out, nil
 }
 
-// timeReader reads what has a unit, milliseconds, or text.
+// timeReader returns a reader of timestamps with a unit, milliseconds, or text; nil for other
+// types.
 func timeReader(t parquet.Type) func(parquet.Value) time.Time {
 	logical, _ := logicalType(t).(*format.TimestampType)
 	switch {
@@ -303,14 +305,14 @@ func timeReader(t parquet.Type) func(parquet.Value) time.Time {
 		return func(v parquet.Value) time.Time { return julian(v.Int96()) }
 	case t.Kind() == parquet.ByteArray:
 		return func(v parquet.Value) time.Time {
-			at, _ := parseTime(string(v.ByteArray())) // no time is reported as missing
+			at, _ := parseTime(string(v.ByteArray())) // a zero time is reported as missing
 			return at
 		}
 	}
 	return nil
 }
 
-// julian is a time as older programs write it: nanoseconds of a Julian day.
+// julian converts a time as older programs write it: a Julian day and its nanoseconds.
 func julian(v deprecated.Int96) time.Time {
 	const epoch = 2_440_588 // the Julian day of 1970-01-01
 	nanos := int64(uint64(v[1])<<32 | uint64(v[0]))
@@ -324,8 +326,8 @@ func logicalType(t parquet.Type) format.LogicalTypeValue {
 	return nil
 }
 
-// valueReader reads numbers, booleans and strings, and omits NaN, which stands for no
-// value.
+// valueReader returns a reader of numbers, booleans and strings, which omits NaN, because it means
+// no value; nil for other types.
 func valueReader(t parquet.Type) func(parquet.Value) (telemetry.Value, bool) {
 	switch logicalType(t).(type) {
 	case *format.TimestampType, *format.DateType, *format.TimeType, *format.DecimalType:

@@ -28,12 +28,12 @@ type files struct {
 	log     string // mongod's log; the previous one has .1 appended
 	out     string // what mongod printed before it opened its log, in the last start
 	lock    string // held by the daemon that owns the directory; contains its pid
-	lastRun string // memory, as JSON
+	lastRun string // lastRun, as JSON
 	key     string // mongod's --keyFile; exists only with authentication
 	uri     string // the URI for people and commands, with a password if mongod requires one
 }
 
-// lastRun is what the next run has to know about this one.
+// lastRun is what the next run needs to know about this one.
 type lastRun struct {
 	Port int `json:"port"` // stays the same while it is free
 	Pid  int `json:"pid"`  // of the mongod started last; 0 after a clean stop
@@ -58,7 +58,8 @@ func openFiles(dataDir string) (files, error) {
 	}, nil
 }
 
-// lockDir locks the directory for this process, or says which process has it.
+// lockDir locks the directory for this process, or returns an error that names the process that
+// holds the lock.
 func (f files) lockDir() (*flock.Flock, error) {
 	lock := flock.New(f.lock, flock.SetFlag(os.O_CREATE|os.O_RDWR))
 	ok, err := lock.TryLock()
@@ -78,8 +79,8 @@ func (f files) lockDir() (*flock.Flock, error) {
 	return lock, nil
 }
 
-// loadLastRun returns the zero memory if there is none that can be read: it is only a
-// hint, and mongod's own lock still protects the data.
+// loadLastRun returns the zero value if the file cannot be read: it is only a hint, and mongod's
+// own lock still protects the data.
 func (f files) loadLastRun() lastRun {
 	var m lastRun
 	text, err := os.ReadFile(f.lastRun)

@@ -35,7 +35,7 @@ func Spawn(bin string, args []string, out string, dieWithParent bool) (*Process,
 		return nil, fmt.Errorf("open mongod's output: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	cmd := exec.CommandContext(context.Background(), bin, args...) // stop ends it, politely first
+	cmd := exec.CommandContext(context.Background(), bin, args...) // stop ends it, first with SIGTERM
 	cmd.Stdout, cmd.Stderr = file, file
 	var onParentExit syscall.Signal
 	if dieWithParent {
@@ -173,7 +173,7 @@ func pickPort(ctx context.Context) (int, error) {
 // because it may run with other settings, and only a parent learns of its child's
 // death.
 //
-// No other process is ever signalled: the pid must be in our memory file or in
+// No other process is ever signalled: the pid must be in our state file or in
 // mongod's lock file, and the process must run with our --dbpath and --logpath.
 func (f files) stopOrphan(ctx context.Context, timeout time.Duration, log *slog.Logger) error {
 	// A mongod whose daemon was killed right after the start may have locked the

@@ -441,7 +441,7 @@ func (s *Subscriber) queue(ctx context.Context, m *message) bool {
 	}
 }
 
-// countUnacknowledged counts messages that are to be acknowledged.
+// countUnacknowledged updates the number of messages to be acknowledged.
 func (s *Subscriber) countUnacknowledged(m *message, n float64) {
 	if m.packet.QoS > 0 {
 		s.metrics.unacknowledged.Add(n)

@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	// maxTokens bounds how deep a query can be nested: the engine calls itself for each
-	// level.
+	// maxTokens bounds the nesting of a query, because the engine is recursive.
 	maxTokens = 10_000
-	// maxQuery is the length of a query in bytes. Lists of values of a dashboard's variables
-	// make long ones.
+	// maxQuery is the maximum length of a query in bytes. A dashboard's variables with many values
+	// make long queries.
 	maxQuery = 128 << 10
 )
 
@@ -40,7 +39,7 @@ func checkSize(query string) error {
 	}
 }
 
-// An evaluation is a query at the instants from start to end; step is 0 if there is one.
+// An evaluation is a query at the instants from start to end; step is 0 for an instant query.
 type evaluation struct {
 	text       string
 	start, end time.Time
@@ -50,7 +49,7 @@ type evaluation struct {
 	lookback   lookback
 }
 
-// parse reads what to evaluate, and tells other queries what it will probably read.
+// parse reads the query's parameters, and registers what the query will probably read.
 func (x *exchange) parse(start, end time.Time, step time.Duration) error {
 	e := evaluation{text: x.r.FormValue("query"), start: start, end: end, step: step}
 	var err error
@@ -73,11 +72,11 @@ func (x *exchange) parse(start, end time.Time, step time.Duration) error {
 	return nil
 }
 
-// expected returns what a query probably reads of each sensor that it selects.
+// expected returns what the query probably reads of each sensor that it selects.
 func (e *evaluation) expected(parsed parser.Expr) (w readRange) {
 	parsed, err := promql.PreprocessExpr(parsed, e.start, e.end, e.step)
 	if err != nil {
-		return readRange{} // the engine explains it
+		return readRange{} // the engine reports the error
 	}
 	statement := parser.EvalStmt{Expr: parsed, Start: e.start, End: e.end, Interval: e.step, LookbackDelta: e.lookback.longest}
 	if e.lookback.auto {
@@ -127,14 +126,14 @@ func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 	return out, nil
 }
 
-// acquireSlot waits for a turn to evaluate the query.
+// acquireSlot waits for a slot to evaluate the query.
 func (x *exchange) acquireSlot(ctx context.Context) error {
 	err := x.api.scheduler.acquire(ctx, x.active.name)
 	x.hasSlot = err == nil
 	return err
 }
 
-// releaseSlot ends the turn.
+// releaseSlot releases the slot, if the exchange holds it.
 func (x *exchange) releaseSlot() {
 	if x.hasSlot {
 		x.api.scheduler.release(x.active.name)
@@ -142,7 +141,7 @@ func (x *exchange) releaseSlot() {
 	x.hasSlot = false
 }
 
-// cut leaves so many series of an answer.
+// cut limits the number of series in an answer.
 func (a answer) cut(limit int) answer {
 	switch v := a.data.(type) {
 	case promql.Matrix:
@@ -157,7 +156,7 @@ func (a answer) cut(limit int) answer {
 	return a
 }
 
-// missing says which daemons could not be asked.
+// missing returns a warning for each daemon that could not be asked.
 func (x *exchange) missing() []string {
 	var out []string
 	for _, daemon := range x.session.Missing() {

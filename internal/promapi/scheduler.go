@@ -8,41 +8,39 @@ import (
 	"time"
 )
 
-// scheduler bounds how many goroutines work for queries at once: evaluate one, or read a sensor
-// and wait for MongoDB meanwhile. While readings arrive, queries have half of the
-// CPUs, because a goroutine that writes readings would otherwise wait behind theirs,
-// each of which runs for up to 10 ms at a time. A turn goes to the client that has the fewest,
-// and among those to the one that asked first.
+// scheduler bounds how many goroutines work for queries at once, by evaluating one or reading a
+// sensor. While readings arrive, queries may use half of the CPUs. Otherwise a goroutine that
+// writes readings would wait behind those of queries, which run for up to 10 ms at a time. A slot
+// goes to the client that holds the fewest, and among those to the one that has waited longest.
 //
-// Many queries, one after the other, would use that half all the time, and MongoDB's work
-// for them is added to it. So while readings arrive, there are pauses between turns once
-// queries have worked for burst longer than their share of the time.
+// Many queries in sequence would use that half all the time, in addition to MongoDB's work for
+// them. So while readings arrive, there are pauses once queries have used burst more than their
+// share of the time.
 type scheduler struct {
 	arriving func() bool // whether readings arrive
 
 	mu      sync.Mutex
 	taken   int
-	held    map[string]int // of taken, by client
+	held    map[string]int // slots taken, by client
 	waiting []*waiter
 	since   time.Time     // when worked was updated
-	worked  time.Duration // by all turns together, beyond their share
+	worked  time.Duration // by all slots together, beyond their share
 	pausing bool          // a timer will end the pause
 }
 
-// A waiter is a client that waits for a turn.
+// A waiter is a client that waits for a slot.
 type waiter struct {
 	client string
-	ready  chan struct{} // closed when it has one
+	ready  chan struct{} // closed when it gets one
 }
 
-// burst is enough for a dashboard of twelve panels, of a day of a hundred sensors.
+// burst is enough for a dashboard with twelve panels that show a day of a hundred sensors.
 const burst = 400 * time.Millisecond
 
-// share is how many turns there are in the long run while readings arrive: half of the
-// CPUs but one.
+// share is the average number of slots in use while readings arrive: half of the CPUs but one.
 func share() float64 { return max(0.25, float64(runtime.GOMAXPROCS(0)-1)/2) }
 
-// limit is how many turns there are now.
+// limit returns the current number of slots; t.mu must be held.
 func (t *scheduler) limit() int {
 	processors, now := runtime.GOMAXPROCS(0), time.Now()
 	t.worked = max(0, t.worked+time.Duration((float64(t.taken)-share())*float64(now.Sub(t.since))))
@@ -57,7 +55,7 @@ func (t *scheduler) limit() int {
 	return max(1, processors/2)
 }
 
-// acquire waits until a client has a turn.
+// acquire waits for a slot.
 func (t *scheduler) acquire(ctx context.Context, client string) error {
 	t.mu.Lock()
 	mine := &waiter{client, make(chan struct{})}
@@ -75,17 +73,17 @@ func (t *scheduler) acquire(ctx context.Context, client string) error {
 		t.waiting = slices.Delete(t.waiting, at, at+1)
 	}
 	t.mu.Unlock()
-	if at < 0 { // it got one at the last moment
+	if at < 0 { // it got a slot just before
 		t.release(client)
 	}
 	return ctx.Err()
 }
 
-// release ends a turn of a client.
+// release releases a slot of a client.
 func (t *scheduler) release(client string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.limit() // counts what was worked
+	t.limit() // updates worked
 	t.taken--
 	if t.held[client]--; t.held[client] == 0 {
 		delete(t.held, client)
@@ -93,7 +91,7 @@ func (t *scheduler) release(client string) {
 	t.grant()
 }
 
-// grant gives turns to those who wait; t is locked.
+// grant gives free slots to waiters; t.mu must be held.
 func (t *scheduler) grant() {
 	for limit := t.limit(); len(t.waiting) > 0 && t.taken < limit; {
 		at := 0

@@ -12,28 +12,28 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// shares lets queries share what they read. The panels of a dashboard ask for the same
-// sensors at the same moment, so one read of a sensor can serve all of them:
+// shares lets queries share reads. The panels of a dashboard query the same sensors at the same
+// time, so one read of a sensor can serve all of them:
 //
 //	arrivals   A    B
 //	reads of A    ├ s-1 ┤├ s-2 ┤├ s-3 ┤
 //	reads of B           ├ s-1 ┤          s-2 and s-3 are those of A
 //
-// A query takes only what began to be read after the query had arrived. So its answer has
-// all readings that were acknowledged before, as if it had read them itself.
+// A query uses only reads that began after it arrived. So its answer has all readings that were
+// acknowledged before, as if it had read them itself.
 //
-// When a read begins, it covers what all queries that have arrived are expected to need of
-// a sensor. It is kept until they have ended, since queries wait for a slot.
+// When a read begins, it covers what all active queries are expected to need of a sensor. It is
+// kept until they have ended, because queries may still be waiting for a slot.
 type shares struct {
-	maxSamples int // samples that reads together may hold
+	maxSamples int // that all reads together may hold
 	readers    *semaphore.Weighted
 	scheduler  *scheduler
 
 	mu     sync.Mutex
-	clock  uint64 // counts arrivals of queries and beginnings of reads
+	clock  uint64 // incremented when a query arrives or a read begins
 	active map[*activeQuery]struct{}
-	reads  map[readKey][]*sharedRead // that can still be taken
-	held   int                       // samples of those, or their equivalent
+	reads  map[readKey][]*sharedRead // that queries can still use
+	held   int                       // samples in those, or the equivalent
 }
 
 func newShares(maxSamples, readers int, scheduler *scheduler) *shares {
@@ -43,20 +43,20 @@ func newShares(maxSamples, readers int, scheduler *scheduler) *shares {
 	}
 }
 
-// A client identifies who reads a stream. Reads are shared only within one client, because
-// other daemons are asked with its credentials.
+// A client identifies a client and the stream that it reads. Reads are shared only within one
+// client, because its credentials are used for requests to other daemons.
 type client struct{ stream, name, credentials string }
 
-// A readKey is what is read, as a client may see it.
+// A readKey identifies what is read, and for which client.
 type readKey struct {
 	client
-	sensor string // whose readings; empty: the list of sensors
-	key    string // of the matchers of a list
+	sensor string // of the readings; empty: a list of sensors
+	key    string // for a list, that of the matchers
 }
 
 // A readRange is what to read of a sensor.
 type readRange struct {
-	from, to int64    // milliseconds since the epoch, without to
+	from, to int64    // milliseconds since the epoch; to is exclusive
 	fields   []string // sorted; nil: all
 }
 
@@ -64,7 +64,7 @@ func (w *readRange) query(sensor string) telemetry.Query {
 	return telemetry.Query{Sensor: sensor, From: w.from, To: w.to, Fields: w.fields}
 }
 
-// covers reports whether w has all of another one.
+// covers reports whether w includes o.
 func (w *readRange) covers(o *readRange) bool {
 	return w.from <= o.from && o.to <= w.to && (w.fields == nil || o.fields != nil && !slices.ContainsFunc(o.fields, func(name string) bool {
 		_, found := slices.BinarySearch(w.fields, name)
@@ -83,7 +83,7 @@ func (w *readRange) extend(o *readRange, maxSpan int64) bool {
 	return true
 }
 
-// allOf returns the names of two sorted lists, where nil has all.
+// allOf returns the union of two sorted lists, where nil means all.
 func allOf(a, b []string) []string {
 	if a == nil || b == nil {
 		return nil
@@ -97,18 +97,18 @@ func allOf(a, b []string) []string {
 type activeQuery struct {
 	client
 	arrived  uint64
-	expected readRange // of each of its sensors; empty: not known
+	expected readRange // what it will read of each of its sensors; empty: unknown
 }
 
-// A sharedRead is a read of a sensor, or of a list of sensors, which has no span. All
-// fields except err, session, load and result are guarded by the mutex of shares.
+// A sharedRead is a read of a sensor, or of a list of sensors, which has no time range. All fields
+// except err, session, load and result are guarded by the mutex of shares.
 type sharedRead struct {
 	readRange
 	readKey
-	maxSpan int64  // length that the span may have
-	begun   uint64 // 0: it waits for its turn, and its want can still be extended
+	maxSpan int64  // maximum length of the time range
+	begun   uint64 // 0: it waits for a slot, and can still be extended
 	ended   bool
-	joined  int // queries that wait for it
+	joined  int // number of queries that wait for it
 	held    int // samples
 	cancel  context.CancelFunc
 	load    func(context.Context, *read.Session, readRange, func(samples int) error) (any, error)
@@ -119,7 +119,7 @@ type sharedRead struct {
 	err     error
 }
 
-// register begins a visit.
+// register adds a query that has arrived.
 func (s *shares) register(of client) *activeQuery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,14 +129,14 @@ func (s *shares) register(of client) *activeQuery {
 	return v
 }
 
-// expect says what the visit will probably read.
+// expect sets what the query will probably read.
 func (s *shares) expect(v *activeQuery, w readRange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.expected = w
 }
 
-// unregister ends a visit, and drops the reads that no query can take any more.
+// unregister removes a query that has ended, and drops the reads that no query can use any more.
 func (s *shares) unregister(v *activeQuery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *shares) unregister(v *activeQuery) {
 	s.drop(func(r *sharedRead) bool { return r.begun < oldest })
 }
 
-// drop drops reads that have ended.
+// drop drops those reads that have ended.
 func (s *shares) drop(which func(*sharedRead) bool) {
 	for at, list := range s.reads {
 		list = slices.DeleteFunc(list, func(r *sharedRead) bool {
@@ -167,8 +167,8 @@ func (s *shares) drop(which func(*sharedRead) bool) {
 // errNoRoom says that a read cannot be shared.
 var errNoRoom = errors.New("no room to share what is read")
 
-// read returns what a session's visit wants of a sensor, and whether another query read it.
-// The session is charged for it. The error is errNoRoom if the query has to read by itself.
+// read reads a sensor, and reports whether another query's read was used. The session is charged
+// for it. The error is errNoRoom if the query has to read by itself.
 func (s *shares) read(ctx context.Context, session *read.Session, v *activeQuery, sensor string, w readRange) (_ *record, joined bool, err error) {
 	return joinRead[*record](ctx, s, session, v, &sharedRead{
 		readRange: w, readKey: readKey{client: v.client, sensor: sensor}, maxSpan: 2 * (w.to - w.from),
@@ -184,7 +184,7 @@ const (
 	maxShared   = 20_000 // sensors of a list
 )
 
-// size estimates the memory of a sensor of a list, in samples.
+// size estimates the memory of a sensor in a list, in samples.
 func size(one *telemetry.Sensor) int {
 	n := 160 + len(one.ID) + 32*(len(one.Fields)+len(one.Texts))
 	for i := range one.Sets {
@@ -193,8 +193,8 @@ func size(one *telemetry.Sensor) int {
 	return n / sampleBytes
 }
 
-// list is the same for a list of sensors; those that have none of the fields may be left
-// out. The key is the same for queries that differ in nothing but their fields.
+// list is like read for a list of sensors. It may omit sensors that have none of the fields. The
+// key must be the same for queries that differ only in their fields.
 func (s *shares) list(ctx context.Context, session *read.Session, v *activeQuery, key string, q telemetry.SensorQuery) ([]telemetry.Sensor, error) {
 	w := readRange{}
 	if len(q.Fields) > 0 {
@@ -224,7 +224,7 @@ func (s *shares) list(ctx context.Context, session *read.Session, v *activeQuery
 	return found, err
 }
 
-// joinRead returns the result of a read that is shared, or else of the one given.
+// joinRead returns the result of a matching shared read, or else of own.
 func joinRead[T any](ctx context.Context, s *shares, session *read.Session, v *activeQuery, own *sharedRead) (none T, joined bool, err error) {
 	w := own.readRange
 	r, joined := s.join(ctx, session, v, own)
@@ -235,17 +235,17 @@ func joinRead[T any](ctx context.Context, s *shares, session *read.Session, v *a
 	s.detach(r)
 	switch {
 	case ctx.Err() != nil:
-		_ = session.TakeOver(r.session, 1) // whether MongoDB was asked, and answered
+		_ = session.TakeOver(r.session, 1) // only records whether MongoDB was asked, and answered
 		return none, joined, ctx.Err()
 	case errors.Is(r.err, errNoRoom), r.err != nil && (joined || !w.covers(&r.readRange)):
-		return none, joined, errNoRoom // what failed was more than is wanted
+		return none, joined, errNoRoom // the failed read was larger than needed
 	}
 	result, _ := r.result.(T)
 	return result, joined, errors.Join(r.err, session.TakeOver(r.session, w.shareOf(&r.readRange)))
 }
 
-// shareOf estimates which part of a larger read, of, w accounts for; of covers w. Timestamps
-// count as one field.
+// shareOf estimates the share of w in a larger read, of, which covers w. Timestamps count as one
+// field.
 func (w *readRange) shareOf(of *readRange) float64 {
 	share := 1.0
 	if of.to > of.from {
@@ -257,7 +257,7 @@ func (w *readRange) shareOf(of *readRange) float64 {
 	return share
 }
 
-// join returns a read that has what own wants, and begins own if there is none.
+// join returns a read that covers own; if there is none, it starts own.
 func (s *shares) join(ctx context.Context, session *read.Session, v *activeQuery, own *sharedRead) (r *sharedRead, joined bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +272,7 @@ func (s *shares) join(ctx context.Context, session *read.Session, v *activeQuery
 		return r, true
 	}
 	own.joined, own.done = 1, make(chan struct{})
-	// It belongs to all who join it, so it does not end with the first of them.
+	// It is shared by all that join it, so it must not end with the first of them.
 	ctx, own.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, own.session = session.Apart(ctx)
 	s.reads[own.readKey] = append(s.reads[own.readKey], own)
@@ -280,7 +280,7 @@ func (s *shares) join(ctx context.Context, session *read.Session, v *activeQuery
 	return own, false
 }
 
-// detach ends the wait of one query for a read. A read that no query waits for is canceled.
+// detach ends one query's wait for a read. A read that no query waits for is canceled.
 func (s *shares) detach(r *sharedRead) {
 	s.mu.Lock()
 	r.joined--
@@ -295,7 +295,7 @@ func (s *shares) detach(r *sharedRead) {
 	}
 }
 
-// remove makes sure that no other query takes a read.
+// remove prevents other queries from using a read.
 func (s *shares) remove(r *sharedRead) {
 	list := s.reads[r.readKey]
 	if i := slices.Index(list, r); i >= 0 {
@@ -306,7 +306,7 @@ func (s *shares) remove(r *sharedRead) {
 	}
 }
 
-// run carries a read out.
+// run executes a read.
 func (s *shares) run(ctx context.Context, r *sharedRead) {
 	defer close(r.done)
 	defer r.cancel()
@@ -326,8 +326,8 @@ func (s *shares) run(ctx context.Context, r *sharedRead) {
 	}
 }
 
-// begin returns what to read: what was asked for, and what those who have arrived will
-// probably ask for.
+// begin returns what to read: what was requested, and what the active queries will probably
+// request.
 func (s *shares) begin(r *sharedRead) readRange {
 	s.mu.Lock()
 	defer s.mu.Unlock()

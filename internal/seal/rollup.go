@@ -11,11 +11,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
-// Rollups are made at the end of a pass, when all parts of a step are sealed. A pass looks at all
-// sensors if a step has ended since the last one, and otherwise at those of which readings came
-// late. What it did not reach is not marked, so it does not expire, and a later pass finds it.
+// Rollups are updated at the end of a pass, when all parts of a step are sealed. A pass checks all
+// sensors if a step has ended since the last pass, and otherwise those with late readings. Parts
+// that it did not reach are not marked, so they do not expire, and a later pass finds them.
 
-// makeRollups makes the steps that had ended at a time, of windows that the pass has looked at.
+// makeRollups updates the steps that had ended by a time, of windows that the pass has checked.
 func (s *stream) makeRollups(ctx context.Context, ended time.Time, from int64, late map[string]int64) error {
 	every := s.opts.Store.Rollup
 	if every == 0 {
@@ -60,7 +60,7 @@ func (s *stream) makeRollups(ctx context.Context, ended time.Time, from int64, l
 	return nil
 }
 
-// rollupBatch is what one command writes.
+// rollupBatch has the updates that are written with one command.
 type rollupBatch struct {
 	stream  *stream
 	ended   int64
@@ -69,7 +69,7 @@ type rollupBatch struct {
 	began   time.Time // as in batch
 }
 
-// add makes the rollups of a sensor.
+// add updates the rollups of a sensor.
 func (r *rollupBatch) add(ctx context.Context, sensor string, from int64) error {
 	if r.began.IsZero() {
 		r.began = time.Now()
@@ -98,7 +98,7 @@ func (r *rollupBatch) add(ctx context.Context, sensor string, from int64) error 
 	return err
 }
 
-// send applies the rolls.
+// send applies the updates.
 func (r *rollupBatch) send(ctx context.Context) error {
 	if len(r.updates) == 0 {
 		return nil
@@ -128,7 +128,7 @@ func (r *rollupBatch) send(ctx context.Context) error {
 	return nil
 }
 
-// rollupLag is lag of the rollups.
+// rollupLag is lag for rollups.
 func (s *stream) rollupLag() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,15 +1,15 @@
-// Package seal packs the windows of bucket streams once they have ended: each part gets one
-// block in place of what its updates appended, which takes a fraction of the bytes.
+// Package seal packs the windows of bucket streams once they have ended: each part's readings are
+// replaced by one block, which takes a fraction of the bytes.
 //
 //	every few minutes, or on request:
 //	sensor ─▶ its parts that are not sealed ─▶ blocks ─▶ one command for up to 100 parts
 //	  ▲                                                        │
 //	  └────────── pause, so that it keeps to its budget ◀──────┘
 //
-// internal/store/bucket has the update, which is safe at any moment and may be sent by
-// several daemons. What a pass did not reach, the next one finds. A pass looks at windows that
-// may have ended since the last one, and at sensors of which readings came late; the first
-// one, and one a day, look at all. rollup.go counts what is sealed in rollups.
+// internal/store/bucket has the update, which is safe at any time and may be sent by several
+// daemons. The next pass finds what a pass did not reach. A pass checks windows that may have
+// ended since the last one, and sensors with late readings; the first pass, and one a day, check
+// all windows. rollup.go updates rollups from sealed parts.
 package seal
 
 import (
@@ -33,17 +33,18 @@ import (
 // A Stream is a bucket stream.
 type Stream struct {
 	Store *bucket.Store
-	After time.Duration   // how long after the end of a window it is sealed; 0: only on request
+	After time.Duration   // delay between the end of a window and sealing it; 0: only on request
 	Ready <-chan struct{} // closed once the stream's collection is prepared; nil: it is
 }
 
 // Config configures a Sealer.
 type Config struct {
 	Streams map[string]Stream
-	// Budget is the share of a core that sealing takes, of MongoDB and of this process
+	// Budget is the share of a CPU core that sealing may take, in MongoDB and in this process
 	// together; 0: a quarter.
 	Budget float64
-	// Busy reports whether ingestion is behind. Then sealing slows down. Nil: it never is.
+	// Busy reports whether ingestion is falling behind. While it is, sealing slows down. Nil:
+	// never.
 	Busy       func() bool
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
@@ -58,8 +59,8 @@ const (
 	maxSealAge       = time.Second // the longer a seal waits, the more likely its part has changed
 	maxPause         = 30 * time.Second
 	retryRefused     = 2 * time.Second
-	startupGrace     = 30 * time.Second // after a start, until the other daemons are known
-	busyFactor       = 4                // how many times longer the pauses are
+	startupGrace     = 30 * time.Second // after a start, the other daemons may not be known yet
+	busyFactor       = 4                // while busy, pauses are this many times as long
 	timeout          = 30 * time.Second
 )
 
@@ -114,7 +115,7 @@ func (s *Sealer) SetAfter(stream string, after time.Duration) {
 	}
 }
 
-// Seal begins a pass over all windows that have ended, after the present one if there is one,
+// Seal requests a pass over all windows that have ended, after the current pass if there is one,
 // and returns its number; false if there is no such stream.
 func (s *Sealer) Seal(stream string) (pass int64, ok bool) {
 	one := s.streams[stream]
@@ -124,7 +125,7 @@ func (s *Sealer) Seal(stream string) (pass int64, ok bool) {
 	return one.request(), true
 }
 
-// A Progress is that of a stream's sealing.
+// A Progress is the progress of sealing a stream.
 type Progress struct {
 	Pass     int64 `json:"pass"`    // the number of the last pass that began
 	Running  bool  `json:"running"` // it has not ended
@@ -135,10 +136,10 @@ type Progress struct {
 	Failed   int64 `json:"failed"`  // parts that are not what a store writes; the log names them
 	Before   int64 `json:"bytes_before"`
 	After    int64 `json:"bytes_after"`
-	// LagSeconds is for how long parts may have been due to be sealed.
+	// LagSeconds is how long parts may have been due for sealing.
 	LagSeconds float64 `json:"lag_seconds"`
-	// Rollups is the number of steps of rollups that it wrote, RollupLagSeconds for how long steps
-	// may have been due.
+	// Rollups is the number of rollup steps written, RollupLagSeconds how long steps may have been
+	// due.
 	Rollups          int64   `json:"rollups,omitempty"`
 	RollupLagSeconds float64 `json:"rollup_lag_seconds,omitempty"`
 	Error            string  `json:"error,omitempty"` // why the last pass did not reach its end
@@ -160,7 +161,7 @@ func (s *Sealer) Progress(stream string) (Progress, bool) {
 	return p, true
 }
 
-// A stream is sealed by one goroutine.
+// A stream is the state of sealing one stream, by one goroutine.
 type stream struct {
 	cfg     *Config
 	opts    Stream
@@ -171,18 +172,19 @@ type stream struct {
 	wake    chan struct{} // holds one
 
 	mu        sync.Mutex
-	requested int64 // the number of the last pass that was asked for; it seals all windows that have ended
+	requested int64 // number of the last pass that was requested, which seals all windows that have ended
 	progress  Progress
 	sealed    time.Time // windows that ended before are sealed; zero: none is known to be
 	since     time.Time // when sealing began
-	// Steps of rollups that ended before are made; zero: none is known to be.
+	// Rollup steps that ended before this time are up to date; zero: none is known to be.
 	rollupsUntil  time.Time
 	rollups       *rollupMetrics // nil: there are no rollups
 	refusedLogged atomic.Bool
 
-	lastFullPass time.Time // when the last pass over all windows began; zero: the next one is over all
+	lastFullPass time.Time // when the last pass over all windows began; zero: the next pass is one
 	logged       string    // the error of the last pass
-	// refused is since when other daemons cannot read sealed windows, or are not known yet.
+	// refused is the time since which sealing waits for other daemons, which cannot read sealed
+	// windows or are not known yet.
 	refused time.Time
 }
 
@@ -201,14 +203,14 @@ func (s *stream) notify() {
 	}
 }
 
-// lag returns for how long parts may have been due.
+// lag returns how long parts may have been due.
 func (s *stream) lag() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lagLocked(s.sealed)
 }
 
-// lagLocked is for what has ended before a time and was dealt with.
+// lagLocked returns the lag if everything that ended before done is finished; s.mu must be held.
 func (s *stream) lagLocked(done time.Time) float64 {
 	after := time.Duration(s.after.Load())
 	from := s.since
@@ -279,7 +281,7 @@ func (s *stream) passIfDue(ctx context.Context) {
 	defer s.mu.Unlock()
 	s.progress.Running = false
 	if err != nil {
-		s.lastFullPass = time.Time{} // late sensors may be forgotten
+		s.lastFullPass = time.Time{} // late sensors may have been lost
 		s.progress.Error = err.Error()
 		if ctx.Err() == nil && s.logged != err.Error() {
 			s.logged = err.Error()
@@ -294,8 +296,8 @@ func (s *stream) passIfDue(ctx context.Context) {
 	}
 }
 
-// refuse notes that not all daemons are known to read sealed windows. After a start it takes
-// some seconds to know them.
+// refuse records that sealing must wait, because not all daemons are known to read sealed windows.
+// After a start, it takes some seconds until they are known.
 func (s *stream) refuse(now time.Time) {
 	if s.refused.IsZero() {
 		s.refused = now
@@ -307,7 +309,7 @@ func (s *stream) refuse(now time.Time) {
 	}
 }
 
-// pass seals what has ended at a time.
+// pass seals the windows that ended before a time.
 func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 	from, late := s.from(ended, all)
 	began := time.Now()
@@ -338,8 +340,8 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 
 var errOldDaemons = errors.New("a daemon of an earlier release, which cannot read sealed windows, stores this stream, or did until a few seconds ago: sealing waits until it is upgraded or stopped")
 
-// from returns the start of the first window that a pass looks at, and that of sensors of
-// which readings came late.
+// from returns the start of the first window that a pass must check, in general and for each
+// sensor with late readings.
 func (s *stream) from(ended time.Time, all bool) (from int64, late map[string]int64) {
 	late, others := s.opts.Store.TakeLate(ended.UnixMilli())
 	s.mu.Lock()
@@ -371,14 +373,14 @@ func (s *stream) sensors(ctx context.Context) func(yield func(string, error) boo
 	}
 }
 
-// A batch is what one command seals.
+// A batch has the seals that are sent with one command.
 type batch struct {
 	stream *stream
 	ended  int64
 	seals  []bucket.Seal
 	bytes  int
 	first  time.Time // when the first of them was made
-	began  time.Time // when the work began that was not paused for yet
+	began  time.Time // start of the work that no pause was made for yet
 }
 
 // add seals the parts of a sensor, page by page.
@@ -394,15 +396,15 @@ func (b *batch) add(ctx context.Context, sensor string, from int64) error {
 			b.stream.mu.Unlock()
 			return err
 		}
-		if last == from && sealed == 0 { // what cannot be sealed would be found again
+		if last == from && sealed == 0 { // documents that cannot be sealed would be found again
 			last++
 		}
 		from = last
 	}
 }
 
-// page seals the first parts of a sensor, and returns how many it found and seals, and the
-// start of the last one. If there may be more, all are sent.
+// page seals the next parts of a sensor, and returns how many it found, how many of them it seals,
+// and the start of the last one. If there may be more, it sends all seals.
 func (b *batch) page(ctx context.Context, sensor string, from int64) (found, sealed int, last int64, err error) {
 	s := b.stream
 	if b.began.IsZero() {
@@ -480,7 +482,7 @@ func (s *stream) failed(err error) {
 	}
 }
 
-// applied notes seals of which n matched.
+// applied records seals of which n matched.
 func (s *stream) applied(seals []bucket.Seal, n int) {
 	var p Progress
 	for _, seal := range seals {

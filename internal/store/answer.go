@@ -242,7 +242,7 @@ func NumberOf(v bsoncore.Value) (telemetry.Value, bool) {
 type SensorIndex struct {
 	// Next returns the first sensor whose id is at least from, or greater than from if exclusive
 	// is true; "" if there is none.
-	Next func(ctx context.Context, from string, behind bool) (string, error)
+	Next func(ctx context.Context, from string, exclusive bool) (string, error)
 	// Newest returns the time of a sensor's newest reading, in milliseconds since
 	// 1970, and whether it has one: it may have been removed in between.
 	Newest func(ctx context.Context, sensor string) (ms int64, found bool, err error)
@@ -254,17 +254,17 @@ type SensorIndex struct {
 func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
 		from, _, _ := strings.Cut(strings.ToValidUTF8(q.Prefix, "\xff"), "\xff") // it may end within a character
-		behind := q.After != "" && q.After >= from
-		if behind {
+		exclusive := q.After != "" && q.After >= from
+		if exclusive {
 			from = q.After
 		}
 		for left := q.Limit; ; {
-			id, err := x.Next(ctx, from, behind)
+			id, err := x.Next(ctx, from, exclusive)
 			wanted := strings.HasPrefix(id, q.Prefix)
 			if err == nil && (id == "" || !wanted && id > q.Prefix) {
 				return
 			}
-			from, behind = id, true
+			from, exclusive = id, true
 			var newest int64
 			found := false
 			if err == nil && wanted {

@@ -214,7 +214,7 @@ func (c *Connection) Up() context.Context {
 	return c.up
 }
 
-// updateReachable updates present from writable and unresponsive; c.mu must be held.
+// updateReachable updates reachable from writable and unresponsive; c.mu must be held.
 func (c *Connection) updateReachable() {
 	reachable := c.writable && !c.unresponsive
 	if reachable == c.reachable {

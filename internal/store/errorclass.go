@@ -8,22 +8,22 @@ import (
 
 // An errorClass is the class of a MongoDB error code of a command, or of one of its operations:
 //
-//	outcome    of a write                              of a read
-//	away       send it again after a while             503 mongodb_away
-//	passing    send it again after a while             503 query_interrupted
-//	tooLarge   close the part                          cannot be
-//	content    halve, until one reading stands alone   500: the query is Brim's own
-//	not named  send it again after a while             500
+//	class        of a write                              of a read
+//	away         send it again after a while             503 mongodb_away
+//	interrupted  send it again after a while             503 query_interrupted
+//	tooLarge     close the part                          cannot be
+//	content      halve, until one reading stands alone   500: the query is Brim's own
+//	not named    send it again after a while             500
 //
 // A reading is given up only for content and tooLarge errors, and only if it was written alone.
 type errorClass uint8
 
 const (
-	_         errorClass = iota
-	away                 // no usable server was reached: it is starting, stopping, hanging, or not the primary
-	transient            // the server ended this command, but may execute the next one
-	tooLarge             // a document outgrew MongoDB's limit
-	content              // caused by the update's content, or by the part that it was sent to
+	_           errorClass = iota
+	away                   // no usable server was reached: it is starting, stopping, hanging, or not the primary
+	interrupted            // the server ended this command, but may execute the next one
+	tooLarge               // a document outgrew MongoDB's limit
+	content                // caused by the update's content, or by the part that it was sent to
 )
 
 var errorClasses = map[int]errorClass{
@@ -44,28 +44,28 @@ var errorClasses = map[int]errorClass{
 	13435: away, // NotPrimaryNoSecondaryOk
 	13436: away, // NotPrimaryOrSecondary
 
-	24:    transient, // LockTimeout
-	43:    transient, // CursorNotFound
-	46:    transient, // LockBusy
-	50:    transient, // MaxTimeMSExpired
-	63:    transient, // StaleShardVersion
-	64:    transient, // WriteConcernFailed: waiting for replication timed out
-	112:   transient, // WriteConflict
-	146:   transient, // ExceededMemoryLimit
-	150:   transient, // StaleEpoch
-	175:   transient, // QueryPlanKilled: the collection was dropped, or renamed
-	211:   transient, // KeyNotFound: of a cluster's clock
-	234:   transient, // RetryChangeStream
-	237:   transient, // CursorKilled
-	239:   transient, // SnapshotTooOld
-	246:   transient, // SnapshotUnavailable
-	251:   transient, // NoSuchTransaction
-	262:   transient, // ExceededTimeLimit
-	290:   transient, // TransactionExceededLifetimeLimitSeconds
-	292:   transient, // QueryExceededMemoryLimitNoDiskUseAllowed
-	314:   transient, // ObjectIsBusy
-	11601: transient, // Interrupted
-	13388: transient, // StaleConfig
+	24:    interrupted, // LockTimeout
+	43:    interrupted, // CursorNotFound
+	46:    interrupted, // LockBusy
+	50:    interrupted, // MaxTimeMSExpired
+	63:    interrupted, // StaleShardVersion
+	64:    interrupted, // WriteConcernFailed: waiting for replication timed out
+	112:   interrupted, // WriteConflict
+	146:   interrupted, // ExceededMemoryLimit
+	150:   interrupted, // StaleEpoch
+	175:   interrupted, // QueryPlanKilled: the collection was dropped, or renamed
+	211:   interrupted, // KeyNotFound: of a cluster's clock
+	234:   interrupted, // RetryChangeStream
+	237:   interrupted, // CursorKilled
+	239:   interrupted, // SnapshotTooOld
+	246:   interrupted, // SnapshotUnavailable
+	251:   interrupted, // NoSuchTransaction
+	262:   interrupted, // ExceededTimeLimit
+	290:   interrupted, // TransactionExceededLifetimeLimitSeconds
+	292:   interrupted, // QueryExceededMemoryLimitNoDiskUseAllowed
+	314:   interrupted, // ObjectIsBusy
+	11601: interrupted, // Interrupted
+	13388: interrupted, // StaleConfig
 
 	10334: tooLarge, // BSONObjectTooLarge
 	17419: tooLarge, // the document after the update
@@ -99,7 +99,7 @@ func Away(err error) bool {
 
 // Transient reports whether the same command may succeed after a while.
 func Transient(err error) bool {
-	if Away(err) || is(err, transient) {
+	if Away(err) || is(err, interrupted) {
 		return true
 	}
 	var labeled mongo.LabeledError
@@ -114,7 +114,7 @@ func Transient(err error) bool {
 	return false
 }
 
-// is reports whether one of the codes of err has the outcome.
+// is reports whether one of the codes of err has the class.
 func is(err error, want errorClass) bool {
 	for _, code := range mongo.ErrorCodes(err) {
 		if errorClasses[code] == want {

@@ -8,7 +8,7 @@
 //	lanes ───────▶ memory
 //
 // Here are also the windows of buckets, the BSON form of a reading (document.go), the
-// parts of answers (answer.go), MongoDB's error codes (outcome.go), and the metrics.
+// parts of answers (answer.go), MongoDB's error codes (errorclass.go), and the metrics.
 package store
 
 import (

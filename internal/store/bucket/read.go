@@ -343,19 +343,19 @@ type emitter struct {
 	pieces int   // held so far
 
 	packed  []heldDocument   // documents none of whose readings is due yet
-	open    []orderedReading // sorted by time from given on
+	open    []orderedReading // sorted by time from yielded on
 	yielded int              // of open
 	decoder store.Decoder
 }
 
-// heldDocument is a document whose readings are not decoded yet.
+// A heldDocument is a document whose readings are not decoded yet.
 type heldDocument struct {
 	order int   // among the pieces
 	first int64 // none of its readings is older
 	doc   bson.Raw
 }
 
-// orderedReading is a decoded reading, with its position in the output order.
+// An orderedReading is a decoded reading, with its position in the output order.
 type orderedReading struct {
 	order int
 	key   block.Key // set with store.LastWins

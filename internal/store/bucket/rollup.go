@@ -24,8 +24,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A rollup is what remains of a sensor's readings when they have expired: one document per UTC
-// day, with statistics of each step.
+// A rollup keeps statistics of a sensor's readings after they have expired: one document per UTC
+// day, with the statistics of each step.
 //
 //	{_id: {s: "s-1", d: 2026-11-21}, day: 2026-11-21, every: 3600, steps: {
 //	   "36000": {n: 720, first, last, fields: {t: {n, min, max, sum, first, last}},

@@ -268,13 +268,13 @@ func (s *Store) sealTimes(ctx context.Context, sensor string, from, to int64) (m
 }
 
 // nextSensorOrRollup is nextSensor for sensors with readings or rollups.
-func (s *Store) nextSensorOrRollup(ctx context.Context, from string, behind bool) (string, error) {
-	id, err := s.nextSensor(ctx, from, behind)
+func (s *Store) nextSensorOrRollup(ctx context.Context, from string, exclusive bool) (string, error) {
+	id, err := s.nextSensor(ctx, from, exclusive)
 	if err != nil {
 		return "", err
 	}
 	key := firstKey(from)
-	if behind {
+	if exclusive {
 		key = lastKey(from)
 	}
 	doc, err := s.rollups().FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}, {Key: stepsKey, Value: bson.D{{Key: "$exists", Value: true}}}},

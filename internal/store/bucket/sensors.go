@@ -34,9 +34,9 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 }
 
 // nextSensor implements store.SensorIndex.Next.
-func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (string, error) {
+func (s *Store) nextSensor(ctx context.Context, from string, exclusive bool) (string, error) {
 	key := firstKey(from)
-	if behind {
+	if exclusive {
 		key = lastKey(from)
 	}
 	doc, _, err := s.One(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}},

@@ -17,23 +17,23 @@ type Other struct {
 	Unreachable []string // addresses of processes that it could not reach recently
 }
 
-// otherClaims is what is known of the claims of other processes.
+// otherClaims is what is known about the claims of other processes.
 type otherClaims struct {
 	mu    sync.Mutex
 	read  time.Time           // when they were read; zero: never
 	beats map[string]heldBeat // by session
 }
 
-// heldBeat is a beat and when it was first seen.
+// A heldBeat is a beat, and when it was first seen.
 type heldBeat struct {
 	beat  string
 	since time.Time
 }
 
-// Others reads the claims of other processes, and returns those whose beat changed
-// within patience, as resolveConflicts would. A killed process is among them for that long, even if
-// it ended before the first call. A process that ended cleanly has no claims. A process
-// without a Daemon is listed once for each of its sessions.
+// Others reads the claims of other processes, and returns the processes whose beat changed within
+// expireAfter. A process that was killed is still listed for that long, even if it ended before
+// the first call. A process that ended cleanly has no claims. A process without Daemon is listed
+// once for each of its sessions.
 func (c *Claims) Others(ctx context.Context) ([]Other, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -48,11 +48,11 @@ func (c *Claims) Others(ctx context.Context) ([]Other, error) {
 	return c.others.updateLive(found, &c.cfg.Holder, c.cfg.Now()), nil
 }
 
-// updateLive notes the beats, and returns the live holders except own.
+// updateLive records the beats, and returns the live holders except own.
 func (o *otherClaims) updateLive(found []claimed, own *Holder, now time.Time) (out []Other) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// While the claims could not be read, their holders could not renew them either.
+	// While the claims could not be read, their holders may have been unable to renew them.
 	fresh := now.Sub(o.read) > expireAfter/2
 	before := o.beats
 	o.read, o.beats = now, make(map[string]heldBeat, len(found))

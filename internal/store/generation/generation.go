@@ -51,10 +51,10 @@ type Target struct {
 	Compressor store.Compressor `bson:"compressor"` // empty: not recorded, by a release that knew one generation only
 }
 
-// String is what ParseTarget reads.
+// String returns the form that ParseTarget reads.
 func (t Target) String() string { return string(t.Storage) + "/" + string(t.Compressor) }
 
-// ParseTarget reads a target; anything else than a target gives one that no generation fits.
+// ParseTarget parses a target. If s is not one, the result fits no generation.
 func ParseTarget(s string) Target {
 	storage, compressor, _ := strings.Cut(s, "/")
 	return Target{store.Storage(storage), store.Compressor(compressor)}
@@ -63,16 +63,16 @@ func ParseTarget(s string) Target {
 // Config describes a stream in MongoDB. Its Name must be empty.
 type Config struct {
 	store.Config
-	Storage store.Storage // with Compressor, what is written
+	Storage store.Storage // with Compressor, the target that is written
 
-	// Earlier are the targets of sessions of earlier processes whose readings the journal
-	// holds. Sessions that are missing here have the target of this process.
+	// Earlier has the targets of sessions of earlier processes with readings in the journal. Other
+	// sessions have the target of this process.
 	Earlier map[string]Target
-	// Sessions returns the sessions with readings that are not stored, and others. Nil: all of
+	// Sessions returns the sessions with unstored readings; it may return others, too. Nil: all of
 	// Earlier have some.
 	Sessions func() []string
-	// ReadGenerations reports whether all daemons of the stream know generations. Until then,
-	// none is added. Nil: they do.
+	// ReadGenerations reports whether all daemons of the stream can read several generations.
+	// Until then, none is added. Nil: they can.
 	ReadGenerations func() bool
 }
 
@@ -81,15 +81,15 @@ type Config struct {
 type Store struct {
 	cfg      Config
 	registry registry
-	own      backend // what this process writes; it has no name before it is in the list
+	own      backend // the store that this process writes to; it has no collection until that is in the list
 
 	preparing sync.Mutex
-	routes    atomic.Pointer[routes]   // of writes; nil: not prepared yet
+	routes    atomic.Pointer[routes]   // for writes; nil: not prepared yet
 	snapshot  atomic.Pointer[snapshot] // for queries; nil: the list was not read yet
 
-	mu       sync.Mutex         // guards what follows
+	mu       sync.Mutex         // guards the following fields
 	settings store.Settings     // in force
-	current  Generation         // what own writes; zero before it has its collection
+	current  Generation         // the generation of own; zero until it has a collection
 	backends map[string]backend // by collection
 }
 
@@ -102,7 +102,7 @@ type backend interface {
 	Rename(collection string, compressor store.Compressor)
 }
 
-// routes say which store writes what.
+// routes maps sessions to the stores that write their readings.
 type routes struct {
 	current backend
 	earlier map[string]backend // by session, if it is not current
@@ -123,17 +123,17 @@ func New(cfg Config) (*Store, error) {
 
 func (s *Store) logger() *slog.Logger { return cmp.Or(s.cfg.Logger, slog.New(slog.DiscardHandler)) }
 
-// target is what this process writes.
+// target returns the target that this process writes.
 func (s *Store) target() Target { return Target{s.cfg.Storage, s.cfg.Compressor} }
 
-// Bucket returns the store that this process writes, nil if it is none of buckets. Before the
-// stream is prepared, it has no collection.
+// Bucket returns the store that this process writes to; nil if it is not a bucket store. It has no
+// collection until the stream is prepared.
 func (s *Store) Bucket() *bucket.Store {
 	b, _ := s.own.(*bucket.Store)
 	return b
 }
 
-// Defaults of the caps for buckets of a stream whose settings have none.
+// Default caps of buckets, if the stream's settings have none.
 const (
 	maxReadings = 1000
 	maxBytes    = 256 << 10
@@ -150,7 +150,7 @@ func (s *Store) open(g Generation, first bool) (backend, error) {
 	if !first {
 		cfg.Rollup, cfg.RollupRetention = 0, 0
 	}
-	if g.Storage != s.cfg.Storage && store.CheckGranularity(cfg.Granularity, now.Format) != nil { // it is one of columns
+	if g.Storage != s.cfg.Storage && store.CheckGranularity(cfg.Granularity, now.Format) != nil { // a granularity that only columns allow
 		cfg.Granularity = store.MaxGranularity
 	}
 	switch g.Storage {
@@ -163,7 +163,7 @@ func (s *Store) open(g Generation, first bool) (backend, error) {
 	}
 }
 
-// forStorage returns the settings in force as a generation takes them.
+// forStorage returns the settings in force that apply to a generation.
 func (s *Store) forStorage(storage store.Storage) store.Settings {
 	now := s.settings
 	if storage == store.TimeSeries {
@@ -203,9 +203,9 @@ func (s *Store) Change(c store.Settings) error {
 	return nil
 }
 
-// Prepare makes the list of generations have what this process writes, and creates the
-// collections, or checks them. A *store.MismatchError or *store.ConcernError is final; other
-// errors may pass.
+// Prepare adds the targets that this process writes to the list of generations, if necessary, and
+// creates or checks the collections. A *store.MismatchError or *store.ConcernError is final; other
+// errors may be temporary.
 func (s *Store) Prepare(ctx context.Context) error {
 	s.preparing.Lock()
 	defer s.preparing.Unlock()
@@ -261,7 +261,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 			continue
 		}
 		if !slices.Contains(r.all, of) && list.gone[now.list.Generations[i].Collection] {
-			continue // removed by hand; nothing of it is needed
+			continue // removed by hand, and not needed for writes
 		}
 		if err := of.Prepare(ctx); err != nil {
 			return err
@@ -285,7 +285,7 @@ func (s *Store) earlier() map[string]Target {
 	return out
 }
 
-// mayAdd returns why no generation can be added now.
+// mayAdd returns an error if no generation can be added now.
 func (s *Store) mayAdd() error {
 	if s.cfg.ReadGenerations == nil || s.cfg.ReadGenerations() {
 		return nil
@@ -293,17 +293,17 @@ func (s *Store) mayAdd() error {
 	return errOlderDaemons
 }
 
-// findGeneration returns which generation of the list the target has.
+// findGeneration returns the index of the generation that fits the target.
 func (s *Store) findGeneration(list *List, t Target) (int, error) {
 	i := list.find(t)
-	if i < 0 { // it has been added
+	if i < 0 { // cannot happen: it was added
 		return 0, fmt.Errorf("stream %q has no generation of %s", s.cfg.Stream, t)
 	}
 	g := list.Generations[i]
 	if g.Storage == t.Storage {
 		return i, nil
 	}
-	// A migration has changed the collection: readings for its former storage may be in it.
+	// The collection was migrated to another storage, so readings for the former one may be in it.
 	is := &store.Info{Type: "collection"}
 	if g.Storage == store.TimeSeries {
 		is.Type = "timeseries"
@@ -315,7 +315,7 @@ func (s *Store) findGeneration(list *List, t Target) (int, error) {
 	return 0, store.Collection{Database: s.cfg.Database, Name: g.Collection}.CheckType(is, want)
 }
 
-// name gives the store of this process its collection.
+// name sets the collection of this process's store.
 func (s *Store) name(g *Generation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,8 +335,8 @@ func (s *Store) name(g *Generation) error {
 	return nil
 }
 
-// Current returns the generation that this process writes; its Collection is empty before the
-// stream was prepared.
+// Current returns the generation that this process writes to; its Collection is empty until the
+// stream is prepared.
 func (s *Store) Current() Generation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -391,7 +391,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// of returns the store that readings of a session are written to.
+// of returns the store for the readings of a session.
 func (r *routes) of(session string) backend {
 	if to, ok := r.earlier[session]; ok {
 		return to

@@ -32,8 +32,8 @@ import (
 //	            no writes; readings are copied,    │
 //	            and queries leave the copies out   └ queries read the copies
 //
-// An answer goes by one list, so that it has the original of a reading or its copy, never both
-// and never neither. What else makes this safe:
+// A query uses one version of the list for its whole answer, so it returns either the original of
+// a reading or its copy, never both and never neither. Moving is safe because:
 //
 //   - A generation is moved only when no daemon has readings left for it: none that runs, and
 //     none that ended without storing all that its journal holds. A daemon claims its sessions,
@@ -53,32 +53,32 @@ type Mover struct {
 	lease        *lease
 	progress     MoveProgress
 	saved        time.Time
-	lastProgress time.Time // when something was read last
+	lastProgress time.Time // when something was last read
 }
 
 // MoveConfig configures a Mover.
 type MoveConfig struct {
-	// Config says how bucket documents are made if a time series is moved into buckets.
+	// Config has the settings for bucket documents if a time series is moved into buckets.
 	store.Config
 
-	Abandon  []string // IDs of daemons that do not run, whose journals are given up
+	Abandon  []string // IDs of daemons that are not running, whose journals are given up
 	Rate     int64    // bytes a second that are read; 0: no limit
 	Progress func(MoveProgress)
-	Claims   *mongo.Database // that of Config, over connections of its own
-	Place    string          // names the deployment of Database, without secrets
-	// Pause is for how long a moved collection is kept for queries that began before; longer ones
-	// notice that it is gone. 0: 4 s.
+	Claims   *mongo.Database // the same database, with its own connection pool
+	Place    string          // identifies the deployment of Database, without secrets
+	// Pause is how long a moved collection is kept for queries that began before the move ended.
+	// Longer queries detect that it is gone. 0: 4 s.
 	Pause time.Duration
 }
 
-// MoveProgress says how far a move is.
+// MoveProgress is the progress of a move.
 type MoveProgress struct {
 	From, Into string // collections
 	Sensor     string // that is being copied
 	Readings   int64  // copied by this process
 	Bytes      int64  // read by this process
-	Total      int64  // bytes of the collection, about
-	Note       string // what else is done
+	Total      int64  // bytes of the collection, approximately
+	Note       string // the current activity, if not copying
 }
 
 // MovedCollection is a collection that was moved.
@@ -88,7 +88,8 @@ type MovedCollection struct {
 	Readings   int64  `json:"readings"` // copied by this process
 }
 
-// A BusyError says why a stream cannot be moved yet. Copies made so far stay hidden from queries.
+// A BusyError says why a stream cannot be moved yet. Copies made so far remain hidden from
+// queries.
 type BusyError struct {
 	Stream, Collection string
 	Reasons            []string
@@ -115,8 +116,8 @@ func NewMover(cfg MoveConfig) *Mover {
 	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream, pause: propagationDelay}, rate: rate.NewLimiter(limit, burst)}
 }
 
-// Run moves all generations into the one that daemons write, or into the last one if none
-// runs, and drops their collections. It may be interrupted at any point, and run again. A
+// Run moves all generations into the one that daemons write to, or into the last one if no daemon
+// is running, and drops their collections. It may be interrupted at any time and run again. A
 // *BusyError says that daemons use another generation.
 func (m *Mover) Run(ctx context.Context) (moved []MovedCollection, err error) {
 	if m.lease, err = m.acquireLease(ctx); err != nil {
@@ -140,10 +141,10 @@ func (m *Mover) Run(ctx context.Context) (moved []MovedCollection, err error) {
 	}
 }
 
-// retryFor is for how long a step is tried again while MongoDB is away and nothing is copied.
+// retryFor is how long a step is retried while MongoDB is unavailable and there is no progress.
 const retryFor = 5 * time.Minute
 
-// step moves one generation; nil: there is only one, and nothing is left to drop.
+// step moves one generation. It returns nil if there is only one, and nothing is left to drop.
 func (m *Mover) step(ctx context.Context) (*MovedCollection, error) {
 	list, err := m.list(ctx)
 	if err != nil {
@@ -160,7 +161,7 @@ func (m *Mover) step(ctx context.Context) (*MovedCollection, error) {
 	return &one, err
 }
 
-// list reads the list, if this process may move the stream.
+// list reads the list, if this process still has the lease.
 func (m *Mover) list(ctx context.Context) (*List, error) {
 	if err := m.lease.permit(ctx); err != nil {
 		return nil, err
@@ -172,7 +173,7 @@ func (m *Mover) list(ctx context.Context) (*List, error) {
 	return list, err
 }
 
-// change changes the list by do, again if a daemon changes it at the same moment.
+// change applies do to the list. It retries if a daemon changes the list at the same time.
 func (m *Mover) change(ctx context.Context, do func(*List) error) error {
 	for {
 		list, err := m.list(ctx)
@@ -188,7 +189,7 @@ func (m *Mover) change(ctx context.Context, do func(*List) error) error {
 	}
 }
 
-// abandon gives up the journals of daemons that do not run.
+// abandon gives up the journals of daemons that are not running.
 func (m *Mover) abandon(ctx context.Context) error {
 	if len(m.cfg.Abandon) == 0 {
 		return nil
@@ -223,7 +224,7 @@ func (m *Mover) abandon(ctx context.Context) error {
 	return nil
 }
 
-// choose returns the generation to move next, marked as moving; nil: there is only one.
+// choose marks the generation to move next as moving and returns it; nil if there is only one.
 func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
 	if i := slices.IndexFunc(list.Generations, func(g Generation) bool { return g.Moving != nil }); i >= 0 {
 		return &list.Generations[i], nil // an earlier process has begun
@@ -252,7 +253,7 @@ func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
 	return from, m.mark(ctx, from.Collection, from.Moving)
 }
 
-// check returns the mark of a generation that can be moved.
+// check checks that a generation can be moved, and returns its mark.
 func (m *Mover) check(ctx context.Context, from, into *Generation) (*Moving, error) {
 	there, err := store.Collection{Database: m.cfg.Database, Name: into.Collection}.Lookup(ctx)
 	if err != nil {
@@ -275,7 +276,7 @@ func (m *Mover) check(ctx context.Context, from, into *Generation) (*Moving, err
 	}}
 	c := store.Collection{Database: m.cfg.Database, Name: from.Collection}
 	info, err := c.Lookup(ctx)
-	if err != nil || info == nil { // it was removed by hand: nothing is to be copied
+	if err != nil || info == nil { // it was removed by hand, so there is nothing to copy
 		return as, err
 	}
 	as.UUID = info.UUID
@@ -297,7 +298,8 @@ func (m *Mover) mark(ctx context.Context, collection string, as *Moving) error {
 	})
 }
 
-// chooseTarget returns the generation that daemons write, the last one if none runs.
+// chooseTarget returns the generation that daemons write to, or the last one if no daemon is
+// running.
 func (m *Mover) chooseTarget(list *List, uses []claim.Use) (int, error) {
 	into := -1
 	for _, u := range uses {
@@ -389,8 +391,8 @@ func (m *Mover) sizeOf(ctx context.Context, collection string) (size collectionS
 	return size, nil
 }
 
-// release waits until all daemons know that a generation is moving, fences it, and makes sure
-// that no daemon has begun to use it before it was marked. Otherwise the mark is taken back.
+// release waits until all daemons know that a generation is moving, fences it, and checks that no
+// daemon began to use it before it was marked. Otherwise it removes the mark.
 func (m *Mover) release(ctx context.Context, from, into *Generation) error {
 	m.report(from.Collection, into.Collection, "waiting until all daemons know")
 	if err := machine.Pause(ctx, m.registry.pause); err != nil {
@@ -411,7 +413,7 @@ func (m *Mover) release(ctx context.Context, from, into *Generation) error {
 	return m.mark(ctx, from.Collection, from.Moving)
 }
 
-// recheckUnused is free, by the claims of this moment.
+// recheckUnused is checkUnused with the current claims.
 func (m *Mover) recheckUnused(ctx context.Context, from, into *Generation) error {
 	uses, err := claim.Uses(ctx, m.cfg.Database, m.cfg.Stream)
 	if err != nil {
@@ -425,11 +427,11 @@ func (m *Mover) report(from, into, text string) {
 	m.cfg.Progress(m.progress)
 }
 
-// copier is a store as the Mover uses it.
+// A copier is a store that the Mover can copy from and to.
 type copier interface {
 	backend
 	CopyReadings(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (int64, error)
-	// DropCopies removes the copies of a sensor, or reports that there are some that cannot be
+	// DropCopies removes the copies of a sensor, or reports that copies are left that cannot be
 	// removed.
 	DropCopies(ctx context.Context, o store.Origin, sensor string) (left bool, err error)
 }
@@ -439,7 +441,7 @@ type transfer struct {
 	source, target copier
 	origin         store.Origin
 	list           *List  // as it was when the transfer began
-	done           string // the last sensor that an earlier process has copied
+	done           string // the last sensor that an earlier process copied
 }
 
 // open returns the store of a generation.
@@ -453,7 +455,7 @@ func (m *Mover) open(g *Generation, as Form) (copier, error) {
 	return bucket.New(cfg)
 }
 
-// move copies a generation that is marked as moving, and takes it off the list.
+// move copies a generation that is marked as moving, and removes it from the list.
 func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection, err error) {
 	out = MovedCollection{Collection: from.Collection, Into: from.Moving.Into}
 	list, err := m.list(ctx)
@@ -513,8 +515,8 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 	})
 }
 
-// undo takes back that a generation is moving, unless a daemon has added another one for its
-// target meanwhile. Then it stays marked, so that no other daemon uses it.
+// undo removes the mark of a generation, unless a daemon has added another one for its target
+// meanwhile. Then it stays marked, so that no other daemon uses it.
 func (m *Mover) undo(ctx context.Context, from *Generation) error {
 	if err := (store.Collection{Database: m.cfg.Database, Name: from.Collection}).Unfence(ctx); err != nil {
 		return err
@@ -527,8 +529,8 @@ func (m *Mover) undo(ctx context.Context, from *Generation) error {
 	})
 }
 
-// extendExpiry makes MongoDB keep documents with longer windows than those of daemons until
-// their youngest readings are old enough. The next start of a daemon finds the right time.
+// extendExpiry makes MongoDB keep documents whose windows are longer than those of the daemons
+// until their newest readings are old enough. The next start of a daemon sets the exact time.
 func (m *Mover) extendExpiry(ctx context.Context, from, into *Generation) error {
 	if into.Storage != store.Bucket {
 		return nil
@@ -586,13 +588,13 @@ func (m *Mover) dropDeleted(ctx context.Context, t *transfer, sensor string) err
 	})
 }
 
-// checkOrigin returns nil if the origin exists. Then what was not found in it before was deleted; its
-// name is never used again. Otherwise another process has finished the move, and the copies are
-// all there is.
+// checkOrigin returns nil if the origin still exists. Then readings that were not found in it
+// before were deleted, because its name is never reused. Otherwise another process has finished
+// the move, and only the copies are left.
 func (m *Mover) checkOrigin(ctx context.Context, o store.Origin) error {
 	info, err := store.Collection{Database: m.cfg.Database, Name: o.Collection}.Lookup(ctx)
 	switch {
-	case err != nil || info == nil && len(o.UUID.Data) == 0: // there was none to move
+	case err != nil || info == nil && len(o.UUID.Data) == 0: // there was no collection to move
 	case info == nil || !info.UUID.Equal(o.UUID):
 		err = fmt.Errorf("collection %q is gone: did another process move it?", o.Collection)
 	}
@@ -620,19 +622,20 @@ func (m *Mover) copyAll(ctx context.Context, t *transfer) error {
 	return nil
 }
 
-// Times that no reading lies outside of, in milliseconds since the epoch: the years 1 and 10000.
+// Bounds of the times of all readings, in milliseconds since the epoch: the start of the years 1
+// and 10000.
 const (
 	firstTime = -62_135_596_800_000
 	lastTime  = 253_402_300_800_000
 )
 
-// readingBytes is about what a reading takes, for the rate.
+// readingBytes is the estimated size of a reading, for the rate limit.
 const readingBytes = 60
 
 // copySensor copies the readings of a sensor.
 func (m *Mover) copySensor(ctx context.Context, t *transfer, sensor string) error {
 	m.progress.Sensor = sensor
-	// What the list hides of the source are copies of deleted sensors.
+	// What the list hides in the source are copies of deleted sensors.
 	query := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: t.list.hidden(sensor)}
 	readings := func(yield func(telemetry.Reading, error) bool) {
 		for r, err := range t.source.Readings(ctx, query) {
@@ -660,7 +663,7 @@ func (m *Mover) copySensor(ctx context.Context, t *transfer, sensor string) erro
 	return m.dropDeleted(ctx, t, sensor)
 }
 
-// batchBytes is how much is copied with one command.
+// batchBytes is how many bytes are copied with one command.
 const batchBytes = 1 << 20
 
 // copyParts copies documents as they are.
@@ -698,7 +701,7 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 			if err := flush(); err != nil {
 				return err
 			}
-			// Those of the last sensor may follow.
+			// More documents of the last sensor may follow.
 			if sensor != last {
 				if err := m.save(ctx, t.origin, last); err != nil {
 					return err
@@ -730,8 +733,8 @@ func (m *Mover) throttle(ctx context.Context, n int64) error {
 // saveEvery is how often progress is stored.
 const saveEvery = 2 * time.Second
 
-// save notes that all readings up to a sensor are copied. A daemon that changes the list at
-// the same moment may undo that: then some are copied again, which changes nothing.
+// save records that all readings up to a sensor are copied. A daemon that changes the list at the
+// same time may overwrite this; then some are copied again, which is harmless.
 func (m *Mover) save(ctx context.Context, o store.Origin, sensor string) error {
 	if err := m.lease.permit(ctx); err != nil {
 		return err
@@ -749,8 +752,8 @@ func (m *Mover) save(ctx context.Context, o store.Origin, sensor string) error {
 	return nil
 }
 
-// dropMoved drops the collections of generations that have left the list, some time after
-// that, with their views.
+// dropMoved drops the collections of generations that were removed from the list, and their views,
+// after a pause.
 func (m *Mover) dropMoved(ctx context.Context, list *List) error {
 	for _, moved := range list.Moved {
 		info, err := (store.Collection{Database: m.cfg.Database, Name: moved.Collection}).Lookup(ctx)

@@ -20,16 +20,16 @@ func TestQueriesLeaveProcessorsToReadingsThatArrive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		arrive := false
-		turns := &scheduler{arriving: func() bool { return arrive }}
+		s := &scheduler{arriving: func() bool { return arrive }}
 		processors := runtime.GOMAXPROCS(0)
 		for range 2 * processors {
-			require.NoError(t, turns.acquire(t.Context(), "a"))
+			require.NoError(t, s.acquire(t.Context(), "a"))
 		}
 		arrive = true
 		var order []string
 		wait := func(ctx context.Context, name string) {
 			go func() {
-				if turns.acquire(ctx, "a") == nil {
+				if s.acquire(ctx, "a") == nil {
 					order = append(order, name)
 				}
 			}()
@@ -41,65 +41,65 @@ func TestQueriesLeaveProcessorsToReadingsThatArrive(t *testing.T) {
 		wait(t.Context(), "second")
 		leave()
 		for range 2*processors - max(1, processors/2) {
-			turns.release("a")
+			s.release("a")
 			synctest.Wait()
 		}
 		assert.Empty(t, order, "there are as many as there may be")
-		turns.release("a")
+		s.release("a")
 		synctest.Wait()
-		turns.release("a")
+		s.release("a")
 		synctest.Wait()
 		assert.Equal(t, []string{"first", "second"}, order)
 		for range max(1, processors/2) {
-			turns.release("a")
+			s.release("a")
 		}
-		assert.Zero(t, turns.taken)
-		assert.Empty(t, turns.waiting)
+		assert.Zero(t, s.taken)
+		assert.Empty(t, s.waiting)
 	})
 }
 
-// TestOneClientDoesNotTakeAllTurns has a client whose turns take long, and asks for more.
-func TestOneClientDoesNotTakeAllTurns(t *testing.T) {
+// TestOneClientDoesNotTakeAllSlots has a client that holds its slots for long, and asks for more.
+func TestOneClientDoesNotTakeAllSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := &scheduler{arriving: func() bool { return false }}
-		most := turns.limit()
-		require.GreaterOrEqual(t, most, 2)
+		s := &scheduler{arriving: func() bool { return false }}
+		limit := s.limit()
+		require.GreaterOrEqual(t, limit, 2)
 		var order []string
-		for range most {
-			require.NoError(t, turns.acquire(t.Context(), "greedy"))
+		for range limit {
+			require.NoError(t, s.acquire(t.Context(), "greedy"))
 		}
 		for _, client := range []string{"greedy", "greedy", "other", "third"} {
 			go func() {
-				if turns.acquire(t.Context(), client) == nil {
+				if s.acquire(t.Context(), client) == nil {
 					order = append(order, client)
 				}
 			}()
 			synctest.Wait()
 		}
-		turns.release("greedy")
+		s.release("greedy")
 		synctest.Wait()
 		assert.Equal(t, []string{"other"}, order)
-		turns.release("other")
+		s.release("other")
 		synctest.Wait()
 		assert.Equal(t, []string{"other", "third"}, order)
-		turns.release("third")
+		s.release("third")
 		synctest.Wait()
 		assert.Equal(t, []string{"other", "third", "greedy"}, order)
-		for range most {
-			turns.release("greedy")
+		for range limit {
+			s.release("greedy")
 		}
 		synctest.Wait()
-		turns.release("greedy")
-		assert.Zero(t, turns.taken)
-		assert.Empty(t, turns.held)
+		s.release("greedy")
+		assert.Zero(t, s.taken)
+		assert.Empty(t, s.held)
 	})
 }
 
 // neverAsked is a source that cannot be read.
 type neverAsked struct{ read.Source }
 
-// TestWaitingForATurnIsNotWaitingForMongoDB asks while other clients have all turns.
+// TestWaitingForATurnIsNotWaitingForMongoDB asks while other clients have all s.
 func TestWaitingForATurnIsNotWaitingForMongoDB(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -124,13 +124,13 @@ func TestQueriesPauseWhileReadingsArrive(t *testing.T) {
 	t.Parallel()
 	for _, arrive := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			turns := &scheduler{arriving: func() bool { return arrive }}
+			s := &scheduler{arriving: func() bool { return arrive }}
 			const long, each = time.Minute, 5 * time.Millisecond
 			began, worked := time.Now(), time.Duration(0)
 			for time.Since(began) < long {
-				require.NoError(t, turns.acquire(t.Context(), "a"))
+				require.NoError(t, s.acquire(t.Context(), "a"))
 				<-time.After(each)
-				turns.release("a")
+				s.release("a")
 				worked += each
 			}
 			if share := share(); arrive && share < 1 {
