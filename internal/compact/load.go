@@ -55,7 +55,7 @@ func (l Load) Busy() []string {
 		why = append(why, fmt.Sprintf("%.0f documents/s are written", l.Writes))
 	}
 	if l.Reads >= busyOperations {
-		why = append(why, fmt.Sprintf("%.0f queries/s are read", l.Reads))
+		why = append(why, fmt.Sprintf("%.0f queries/s are executed", l.Reads))
 	}
 	for _, s := range l.Signals {
 		if s.Class == doctor.Bottleneck || s.Name == signalDisk && s.Class == doctor.Degrading {
@@ -154,7 +154,7 @@ func (c *Compactor) readCounters(ctx context.Context, m *Member) (counters, erro
 		return counters{}, fmt.Errorf("ask %s for its counters: %w", m.Host, err)
 	}
 	if status.Documents == nil {
-		return counters{}, fmt.Errorf("ask %s for its counters: it tells none", m.Host)
+		return counters{}, fmt.Errorf("ask %s for its counters: the reply has none", m.Host)
 	}
 	return counters{time.Now(), *status.Documents, status.Replicated, status.Documents.Query, status.Latencies.Writes, status.Latencies.Reads}, nil
 }

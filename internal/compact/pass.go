@@ -27,8 +27,8 @@ const (
 // How an interrupted compaction ended.
 const (
 	endedKilled = "MongoDB has ended it"
-	endedDone   = "it was carried to its end before MongoDB could end it"
-	endedNot    = "MongoDB was asked to end it and goes on with it: before MongoDB 6.2 a compaction is carried to its end; db.currentOp() shows it"
+	endedDone   = "it was completed before MongoDB could end it"
+	endedNot    = "MongoDB was asked to end it, but continues: before MongoDB 6.2, a compaction always runs to completion; db.currentOp() shows it"
 )
 
 // pass compacts once. When ctx ends, it asks the server to kill the operation, and returns how
@@ -142,7 +142,7 @@ func explain(err error, m *Member) error {
 	case store.HasCode(err, codeInvalidNamespace, codeOnView), strings.Contains(text, "system namespace"):
 		return fmt.Errorf("%w (it is %s): new readings use the free space again; to have it back now, restart the daemons with another --compressor and run `brim move`, which writes the readings into a new collection: %w", ErrTimeSeries, m.Version, err)
 	case store.HasCode(err, codeUnauthorized):
-		return fmt.Errorf("the user may not: the role dbAdmin on the database permits it: %w", err)
+		return fmt.Errorf("the user is not allowed to compact; the role dbAdmin on the database allows it: %w", err)
 	case m.Role == RoleSecondary && strings.Contains(text, "replica set primary"):
 		return fmt.Errorf("it has become the primary meanwhile; run the command again: %w", err)
 	}

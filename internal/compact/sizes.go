@@ -95,7 +95,7 @@ func (c *Compactor) sizes(ctx context.Context, m *Member) (Sizes, error) {
 	case store.HasCode(err, codeNamespaceNotFound):
 		return Sizes{}, ErrNoCollection
 	case store.HasCode(err, codeUnauthorized):
-		return Sizes{}, fmt.Errorf("the user may not ask for collStats, which the roles read and dbAdmin on the database permit: %w", err)
+		return Sizes{}, fmt.Errorf("the user is not allowed to run collStats; the roles read and dbAdmin on the database allow it: %w", err)
 	case err != nil:
 		return Sizes{}, fmt.Errorf("ask %s for the collection's sizes: %w", m.Host, err)
 	case stats.StorageSize == 0: // one that does not exist has none in some versions

@@ -521,7 +521,7 @@ func (s *Server) supervise(ctx context.Context) {
 			s.writable = false
 			s.mu.Unlock()
 			s.running.Set(0)
-			s.log.Error("mongod died", "pid", s.process.Pid, "state", s.process.State, "last_words", exitReason(s.files, s.logged), "log", s.files.log)
+			s.log.Error("mongod died", "pid", s.process.Pid, "state", s.process.State, "reason", exitReason(s.files, s.logged), "log", s.files.log)
 			if time.Since(started) > lastPause {
 				pause = firstPause
 			}
