@@ -41,7 +41,7 @@ func newAdvise(p *process) *cobra.Command {
 		Example: "  brim advise --sensors 10000 --interval 5s --fields 4 --query-span 1h --retention 90d\n" +
 			"  brim advise --sensors 50000 --interval 1m --fields 2 --query-span 30d --retention 1825d\n" +
 			"  brim advise --sensors 1 --interval 2777us --fields 1 --query-span 10m --retention 30d --follow",
-		Args: nothing,
+		Args: noArgs,
 	}
 	o := newAdviseFlags(cmd, p)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) }
@@ -117,20 +117,20 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	} else {
 		err = advise.Text(p.stdout, advice, yaml)
 	}
-	return errors.Join(measured, err, judgeFollowed(advice.Followed))
+	return errors.Join(measured, err, checkFollowed(advice.Followed))
 }
 
-// offLimit is the part by which what was stored may differ from the prediction.
-const offLimit = 0.15
+// maxDeviation is the part by which what was stored may differ from the prediction.
+const maxDeviation = 0.15
 
-// judgeFollowed returns that the advice did not hold.
-func judgeFollowed(f *advise.Followed) error {
+// checkFollowed returns that the advice did not hold.
+func checkFollowed(f *advise.Followed) error {
 	if f == nil {
 		return nil
 	}
 	hold := func(name string, a advise.Against) error {
-		if off := a.Off(); !(off <= offLimit && off >= -offLimit) { // nor does what is no number
-			return fmt.Errorf("the %s that were stored differ by %+.0f %% from the prediction, more than %.0f %%", name, 100*off, 100*offLimit)
+		if off := a.Off(); !(off <= maxDeviation && off >= -maxDeviation) { // nor does what is no number
+			return fmt.Errorf("the %s that were stored differ by %+.0f %% from the prediction, more than %.0f %%", name, 100*off, 100*maxDeviation)
 		}
 		return nil
 	}

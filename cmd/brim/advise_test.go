@@ -106,8 +106,8 @@ func TestInvalidAdviceFlagsAreUsageErrors(t *testing.T) {
 
 func TestWrongPredictionFails(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, judgeFollowed(nil))
-	require.NoError(t, judgeFollowed(&advise.Followed{Documents: advise.Against{Predicted: 100, Seen: 114}, Bytes: advise.Against{Predicted: 100, Seen: 86}}))
-	err := judgeFollowed(&advise.Followed{Documents: advise.Against{Predicted: 100, Seen: 100}, Bytes: advise.Against{Predicted: 100, Seen: 84}})
+	require.NoError(t, checkFollowed(nil))
+	require.NoError(t, checkFollowed(&advise.Followed{Documents: advise.Against{Predicted: 100, Seen: 114}, Bytes: advise.Against{Predicted: 100, Seen: 86}}))
+	err := checkFollowed(&advise.Followed{Documents: advise.Against{Predicted: 100, Seen: 100}, Bytes: advise.Against{Predicted: 100, Seen: 84}})
 	require.ErrorContains(t, err, "the bytes that were stored differ by -16 %")
 }

@@ -60,7 +60,7 @@ func newBench(p *process, all []*bench.Experiment) *cobra.Command {
 
 // newBenchOne returns `brim bench NAME`.
 func newBenchOne(p *process, e *bench.Experiment) *cobra.Command {
-	cmd := &cobra.Command{Use: e.Name, Short: e.Question, Long: strings.TrimSpace(benchreport.Describe(e, helpWidth)), Args: nothing}
+	cmd := &cobra.Command{Use: e.Name, Short: e.Question, Long: strings.TrimSpace(benchreport.Describe(e, helpWidth)), Args: noArgs}
 	o := newBenchFlags(cmd, p)
 	if len(e.Cells) > 0 {
 		o.addCells(cmd, e)
@@ -84,7 +84,7 @@ func newBenchAll(p *process, all []*bench.Experiment) *cobra.Command {
 		Short: "Run all experiments, one after the other",
 		Long: fmt.Sprintf("Run all experiments, one after another: %s. If one fails, the others\n"+
 			"still run. A table at the end lists all claims.", strings.Join(names, ", ")),
-		Args: nothing,
+		Args: noArgs,
 	}
 	o := newBenchFlags(cmd, p)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p, all...) }
@@ -93,7 +93,7 @@ func newBenchAll(p *process, all []*bench.Experiment) *cobra.Command {
 
 // newBenchList returns `brim bench list`.
 func newBenchList(p *process, all []*bench.Experiment) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the experiments: what each answers, how long it takes, its cells", Args: nothing}
+	cmd := &cobra.Command{Use: "list", Short: "List the experiments: what each answers, how long it takes, its cells", Args: noArgs}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if *output == "json" {

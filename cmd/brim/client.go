@@ -36,20 +36,20 @@ const (
 	flushTimeout = time.Minute
 )
 
-// daemonURL is where commands ask a daemon, unless a flag says otherwise.
+// daemonURL returns the default of --url.
 func daemonURL(p *process) string {
 	return cmp.Or(config.LookupEnv(p.env, daemon.EnvURL), localDaemon)
 }
 
-// A caller is a command as a client of daemons: its token, and which certificates
-// of theirs it trusts. A nil caller has no token, and trusts what the system does.
+// A caller has a command's credentials for daemons: its token, and the certificates that it
+// trusts. A nil caller has no token, and trusts the system's certificates.
 type caller struct {
 	token string      // empty: none
-	tls   *tls.Config // nil: what the system trusts, and no certificate
+	tls   *tls.Config // nil: the system's certificates, and no client certificate
 }
 
-// clientFlags adds the flags of a command that calls a daemon. The result is to
-// be called when the flags are parsed.
+// clientFlags adds the flags of a command that calls a daemon. Call the result after the flags are
+// parsed.
 func clientFlags(flags *pflag.FlagSet) func(*process) (*caller, error) {
 	var tokenFile, ca, cert, key string
 	add := flagAdder(flags)
@@ -81,9 +81,8 @@ func clientFlags(flags *pflag.FlagSet) func(*process) (*caller, error) {
 	}
 }
 
-// client returns an HTTP client that calls daemons as c; each request has the
-// timeout, 0: none. It follows no redirect: a daemon makes none, and one could lead
-// anywhere.
+// client returns an HTTP client with the credentials of c, and a timeout for each request; 0:
+// none. It does not follow redirects, which a daemon never sends.
 func (c *caller) client(timeout time.Duration) *http.Client {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSHandshakeTimeout: adminTimeout, IdleConnTimeout: time.Minute}
 	out := &http.Client{
@@ -109,7 +108,7 @@ type tokenTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := t.caller.checkClear(r.URL); err != nil {
+	if err := t.caller.checkCleartext(r.URL); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // nothing was read of it
 		}
@@ -120,56 +119,55 @@ func (t *tokenTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.Transport.RoundTrip(r)
 }
 
-// checkClear refuses to send the token where others could read it.
-func (c *caller) checkClear(u *url.URL) error {
+// checkCleartext refuses to send the token where others could read it.
+func (c *caller) checkCleartext(u *url.URL) error {
 	if c.token == "" || u.Scheme == "https" || u.Scheme == "grpcs" || loopback(u.Hostname()) {
 		return nil
 	}
-	return clearError{u.Host}
+	return cleartextError{u.Host}
 }
 
-// A clearError says that a token was not sent where others could read it.
-type clearError struct{ host string }
+// A cleartextError says that a token was not sent where others could read it.
+type cleartextError struct{ host string }
 
-func (e clearError) Error() string {
+func (e cleartextError) Error() string {
 	return fmt.Sprintf("the token was not sent, because anyone on the network path to %s could read it: give an address of https:// or grpcs:// (and --ca FILE, if the authority is your own), or forward a port of this machine (ssh -L) and call 127.0.0.1", e.host)
 }
 
-// loopback reports whether a host is this one, as seen by itself.
+// loopback reports whether a host is a loopback or unspecified address.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
-// explainCall says what to do about an error of a request to a daemon at where,
-// which flag names.
+// explainCall adds advice to the error of a request to a daemon at where, which was given by flag.
 func explainCall(where, flag string, err error) error {
 	where = config.MaskUser(where)
-	var inClear clearError
+	var cleartext cleartextError
 	var unverified *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
 	switch {
-	case errors.As(err, &inClear):
-		return config.Usage(fmt.Errorf("%s: %w", flag, inClear))
+	case errors.As(err, &cleartext):
+		return config.Usage(fmt.Errorf("%s: %w", flag, cleartext))
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no daemon answers at %s: start one with `brim serve`, or name another with %s", where, flag)
 	case errors.As(err, &unverified):
 		return fmt.Errorf("%s: the certificate of %s is not trusted: %w; --ca FILE names the authority that signed it", flag, where, unverified.Err)
-	case errors.As(err, &noTLS), err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // which has no type
+	case errors.As(err, &noTLS), err != nil && strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // this error has no type
 		return fmt.Errorf("%s: %s does not speak TLS; call it by http://", flag, where)
 	}
 	return err
 }
 
-// A remote is a listener of a daemon, as a flag names it.
+// A remote is a daemon's listener that a flag selected.
 type remote struct {
 	*caller
 	client     *http.Client
 	base, flag string
-	hint       string // what may be wrong if the answer is not a daemon's
+	hint       string // advice if the answer is not a daemon's
 }
 
-// ask makes a request and returns its answer, whatever its status.
+// ask sends a request and returns the response, regardless of its status.
 func (r *remote) ask(ctx context.Context, method, path string, header map[string]string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, r.base+path, body)
 	if err != nil {
@@ -191,14 +189,14 @@ func (r *remote) ask(ctx context.Context, method, path string, header map[string
 	return resp, nil
 }
 
-// speaksNoHTTP reports whether an HTTP client's error means that the server is not one
-// for HTTP: its answer is not HTTP, or it sent something before the request, as gRPC
-// does. Neither error has a type.
+// speaksNoHTTP reports whether an HTTP client's error means that the server does not speak HTTP:
+// its response is not HTTP, or it sent data before the request, as gRPC does. Neither error has a
+// type.
 func speaksNoHTTP(err error) bool {
 	return strings.Contains(err.Error(), "malformed HTTP") || strings.Contains(err.Error(), "readLoopPeekFail")
 }
 
-// accepted returns the answer to a request if its status is 200, otherwise an error.
+// accepted returns the response to a request if its status is 200, otherwise an error.
 func (r *remote) accepted(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
 	resp, err := r.ask(ctx, method, path, header, http.NoBody)
 	if err != nil || resp.StatusCode == http.StatusOK {
@@ -226,14 +224,14 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 	return nil, &answerError{resp.StatusCode, problem.Code, err}
 }
 
-// How often, and for how long, a command asks a daemon that is starting.
+// How often, and for how long, a command retries while a daemon is starting.
 const (
 	startingPause = 200 * time.Millisecond
 	startingFor   = 10 * time.Second
 )
 
-// acceptedSoon is accepted, but asks again while the daemon is starting.
-func (r *remote) acceptedSoon(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
+// acceptedWhenStarted is like accepted, but retries while the daemon is starting.
+func (r *remote) acceptedWhenStarted(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
 	for until := time.Now().Add(startingFor); ; {
 		resp, err := r.accepted(ctx, method, path, header)
 		var answer *answerError
@@ -248,7 +246,7 @@ func (r *remote) acceptedSoon(ctx context.Context, method, path string, header m
 	}
 }
 
-// An answerError is an answer whose status is not 200.
+// An answerError is a response whose status is not 200.
 type answerError struct {
 	status int
 	code   string // of the problem; empty: none
@@ -258,7 +256,7 @@ type answerError struct {
 func (e *answerError) Error() string { return e.err.Error() }
 func (e *answerError) Unwrap() error { return e.err }
 
-// tokenHint says what may help if a request was refused.
+// tokenHint returns advice for a request that was refused.
 func (c *caller) tokenHint(status int) string {
 	switch {
 	case status != http.StatusUnauthorized:
@@ -289,8 +287,8 @@ func remoteFlags(flags *pflag.FlagSet, p *process) func() (*remote, error) {
 // An admin listener is named HOST:PORT, or https://HOST:PORT with TLS.
 const schemeTLS = "https://"
 
-// adminAddress takes the address of an admin listener. The scheme http:// may stand
-// before it.
+// adminAddress returns a setter for the address of an admin listener, which may begin with
+// http://.
 func adminAddress(place *string) func(string) error {
 	return func(s string) error {
 		var address string
@@ -302,12 +300,12 @@ func adminAddress(place *string) func(string) error {
 	}
 }
 
-// hostPort is the address of an admin listener without its scheme.
+// hostPort returns the address of an admin listener without its scheme.
 func hostPort(admin string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(admin, "/"), schemeTLS), "http://")
 }
 
-// adminURL is where an admin listener is asked; an empty host is this one.
+// adminURL returns the URL of an admin listener; an empty host means this machine.
 func adminURL(admin string) string {
 	scheme, address := "http://", hostPort(admin)
 	if strings.HasPrefix(admin, schemeTLS) {
@@ -319,7 +317,7 @@ func adminURL(admin string) string {
 	return scheme + address
 }
 
-// adminHint says what may be wrong where --admin is something else.
+// adminHint is advice if --admin is not an admin listener.
 const adminHint = "is it a daemon's HTTP or gRPC listener? The admin listener is another, by default " + localAdmin
 
 // askAdmin asks the admin listener and returns its answer.
@@ -359,14 +357,14 @@ func (c *caller) metrics(parent context.Context, admin string) (scrape.Sample, e
 	defer cancel()
 	web := c.client(0)
 	defer web.CloseIdleConnections()
-	look, err := scrape.Get(ctx, web, adminURL(admin)+"/metrics")
+	sample, err := scrape.Get(ctx, web, adminURL(admin)+"/metrics")
 	if err != nil {
 		return nil, explainCall(admin, "--admin", err)
 	}
-	return look, nil
+	return sample, nil
 }
 
-// flushed has a daemon store all that it has accepted.
+// flushed makes a daemon store everything that it has accepted.
 func (c *caller) flushed(parent context.Context, admin string) error {
 	ctx, cancel := context.WithTimeout(parent, flushTimeout+adminTimeout)
 	defer cancel()

@@ -52,7 +52,7 @@ func clearTo(t *testing.T, c *caller, target string) error {
 	t.Helper()
 	u, err := url.Parse(target)
 	require.NoError(t, err)
-	return c.checkClear(u)
+	return c.checkCleartext(u)
 }
 
 func TestTokenDoesNotFollowRedirects(t *testing.T) {

@@ -25,20 +25,20 @@ import (
 
 // compactOptions are the flags of `brim compact`.
 type compactOptions struct {
-	choice    compact.Choice
-	dryRun    bool
-	freeShare float64 // 0 to 1
-	freeBytes int64
-	passes    int
-	output    *string
-	site      func(context.Context, *process) (*site, error)
+	choice     compact.Selection
+	dryRun     bool
+	freeShare  float64 // 0 to 1
+	freeBytes  int64
+	passes     int
+	output     *string
+	deployment func(context.Context, *process) (*deployment, error)
 }
 
 // newCompact returns `brim compact`:
 //
-//	flags ─▶ site ─▶ Look (members, sizes, who is busy) ─▶ Choose ─▶ Run, member by member ─▶ report
-//	                                                         │         └▶ a live line
-//	                                                         └▶ left, and why
+//	flags ─▶ deployment ─▶ Inspect (members, sizes, who is busy) ─▶ Choose ─▶ Run, member by member ─▶ report
+//	                                                                  │         └▶ a live line
+//	                                                                  └▶ skipped, and why
 func newCompact(p *process) *cobra.Command {
 	o := compactOptions{freeShare: 0.2, freeBytes: 64 << 20, passes: 4}
 	cmd := &cobra.Command{
@@ -57,7 +57,7 @@ func newCompact(p *process) *cobra.Command {
 		Example: "  brim compact --dry-run\n" +
 			"  brim compact --mongo-uri mongodb://db1,db2,db3/?replicaSet=rs0 --stream machines\n" +
 			"  brim compact --member db1:27017 --force --output json",
-		Args: nothing,
+		Args: noArgs,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -70,7 +70,7 @@ func newCompact(p *process) *cobra.Command {
 	add("free-bytes-at-least", "64MiB", "SIZE", "bytes that must be free", config.Size(&o.freeBytes, 1, math.MaxInt64, true))
 	add("passes", "4", "N", "how often a member is compacted, at most, while that gives something back", config.Count(&o.passes, 1, 100))
 	o.output = outputFlag(cmd, "text", "json")
-	o.site = siteFlags(flags)
+	o.deployment = deploymentFlags(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.choice.All && o.choice.Member != "" {
 			return config.Usage(errors.New("--all and --member cannot be used together: give one of them"))
@@ -80,9 +80,9 @@ func newCompact(p *process) *cobra.Command {
 	return cmd
 }
 
-// run compacts until the first signal, which ends it in good order.
+// run compacts until it is done or the first signal, which stops it gracefully.
 func (o *compactOptions) run(ctx context.Context, p *process) error {
-	s, err := o.site(ctx, p)
+	s, err := o.deployment(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -114,13 +114,13 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 		})
 	}
 	if err == nil {
-		err = o.carryOut(running, stopping, p, &compactTask{compactor: c, stream: one.Name, live: live})
-		err = errors.Join(err, within(c.Close))
+		err = o.compact(running, stopping, p, &compactTask{compactor: c, stream: one.Name, live: live})
+		err = errors.Join(err, withinSecond(c.Close))
 	}
-	return errors.Join(err, within(connection.Close))
+	return errors.Join(err, withinSecond(connection.Close))
 }
 
-// collectionOf returns the collection that daemons write a stream to, as MongoDB has it.
+// collectionOf returns the underlying collection that daemons write a stream to.
 func collectionOf(ctx context.Context, connection *store.Connection, s *daemon.Stream) (string, error) {
 	list, err := generation.Read(ctx, connection.Database(), s.Name)
 	if err != nil {
@@ -136,8 +136,8 @@ func collectionOf(ctx context.Context, connection *store.Connection, s *daemon.S
 	return name, nil
 }
 
-// within gives something that is not worth waiting for a second to end.
-func within(end func(context.Context) error) error {
+// withinSecond calls end with a timeout of a second, and ignores that timeout.
+func withinSecond(end func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := end(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -146,20 +146,19 @@ func within(end func(context.Context) error) error {
 	return nil
 }
 
-// A compactTask is what is compacted.
+// A compactTask is the stream to compact.
 type compactTask struct {
 	compactor *compact.Compactor
 	stream    string
 	live      *compactProgress
 }
 
-// carryOut looks, chooses, compacts and reports; also what was done before it
-// failed.
-func (o *compactOptions) carryOut(ctx, hard context.Context, p *process, t *compactTask) error {
+// compact inspects, chooses, compacts and reports, including what was done before an error.
+func (o *compactOptions) compact(ctx, hard context.Context, p *process, t *compactTask) error {
 	if t.live.terminal {
-		t.live.progressLine.show(true, func(time.Time) string { return "looks at the members" })
+		t.live.progressLine.show(true, func(time.Time) string { return "inspecting the members" })
 	}
-	d, err := t.compactor.Look(ctx)
+	d, err := t.compactor.Inspect(ctx)
 	if err != nil {
 		t.live.end()
 		if ctx.Err() != nil {
@@ -183,7 +182,7 @@ func (o *compactOptions) carryOut(ctx, hard context.Context, p *process, t *comp
 		}
 	}
 	if !o.dryRun {
-		var more []compact.Left
+		var more []compact.Skipped
 		report.Compacted, more, err = t.compactor.Run(ctx, hard, d, todo, o.choice)
 		report.Left = append(report.Left, more...)
 	}
@@ -199,12 +198,12 @@ type compactReport struct {
 	Stream string `json:"stream"`
 	DryRun bool   `json:"dry_run"`
 	*compact.Deployment
-	Chosen    []string          `json:"chosen"` // members that are worth it, in the order in which they are compacted
+	Chosen    []string          `json:"chosen"` // members to compact, in order
 	Compacted []*compact.Result `json:"compacted,omitempty"`
-	Left      []compact.Left    `json:"left,omitempty"`
+	Left      []compact.Skipped `json:"left,omitempty"`
 }
 
-// bytesText writes bytes for people.
+// bytesText formats a size.
 func bytesText(n int64) string {
 	if n < 0 {
 		return "-" + humanize.IBytes(uint64(-n))
@@ -212,7 +211,7 @@ func bytesText(n int64) string {
 	return humanize.IBytes(uint64(n))
 }
 
-// printMembers shows who is there.
+// printMembers prints the members.
 func (r *compactReport) printMembers(w io.Writer) error {
 	where := "a standalone MongoDB"
 	if r.Set != "" {
@@ -226,7 +225,7 @@ func (r *compactReport) printMembers(w io.Writer) error {
 		return fmt.Errorf("print the members: %w", err)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "member\trole\tversion\tfile\tfree\tindexes\tfree\tfree of all\twritten/s\tqueries/s\tbusy") // Flush tells
+	_, _ = fmt.Fprintln(table, "member\trole\tversion\tfile\tfree\tindexes\tfree\tfree of all\twritten/s\tqueries/s\tbusy") // errors are returned by Flush
 	for _, m := range r.Members {
 		if !m.Seen() {
 			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", m.Host, m.Role, m.Version, printable(m.Unseen))
@@ -255,7 +254,7 @@ func rateText(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// print shows what was done, and what is left.
+// print prints what was done, and what was skipped.
 func (r *compactReport) print(w io.Writer) error {
 	var text strings.Builder
 	if r.DryRun {
@@ -288,7 +287,7 @@ func (r *compactReport) print(w io.Writer) error {
 	return nil
 }
 
-// resultText tells what one compaction came to.
+// resultText describes the result of one compaction.
 func resultText(r *compact.Result) string {
 	var text strings.Builder
 	passes := "1 pass"
@@ -319,7 +318,7 @@ func resultText(r *compact.Result) string {
 	return text.String()
 }
 
-// meansText shows seconds before, during and after.
+// meansText shows the latencies before, during and after.
 func meansText(before, during, after float64) string {
 	one := func(v float64) string {
 		if math.IsNaN(v) {
@@ -330,8 +329,8 @@ func meansText(before, during, after float64) string {
 	return fmt.Sprintf("%s before, %s during, %s after", one(before), one(during), one(after))
 }
 
-// failure says which members were asked for and not compacted. Nothing to gain,
-// and a primary that was not asked for, are no failures.
+// failure returns an error if selected members were not compacted. Members with nothing to gain,
+// and a primary that was not selected, are not failures.
 func (r *compactReport) failure() error {
 	if r.DryRun {
 		return nil
@@ -351,16 +350,16 @@ func (r *compactReport) failure() error {
 	return errors.New("not compacted: " + strings.Join(failed, "; "))
 }
 
-// A compactProgress shows how far a compaction is.
+// A compactProgress shows the progress of a compaction.
 type compactProgress struct {
 	*progressLine
 	last compact.Progress
 }
 
-// tellEvery is how often progress is written where it is kept, as in a log.
+// tellEvery is how often progress is written if the output is not a terminal.
 const tellEvery = 10 * time.Second
 
-// show is not called by two goroutines at once.
+// show shows the progress. It must not be called concurrently.
 func (l *compactProgress) show(p compact.Progress) {
 	news := p.Member != l.last.Member || p.Pass != l.last.Pass || p.Note != l.last.Note
 	l.last = p

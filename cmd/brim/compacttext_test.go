@@ -21,7 +21,7 @@ func TestCompactFailsForMembersThatWereAskedForAndNotDone(t *testing.T) {
 		compact.Unseen:  "not compacted: a:1: it is so",
 		compact.Running: "not compacted: a:1: it is so",
 	} {
-		report := &compactReport{Left: []compact.Left{{Member: "a:1", Kind: kind, Why: "it is so"}}}
+		report := &compactReport{Left: []compact.Skipped{{Member: "a:1", Kind: kind, Why: "it is so"}}}
 		if err := report.failure(); fails == "" {
 			require.NoError(t, err, kind)
 		} else {
@@ -40,7 +40,7 @@ func TestCompactReportShowsMembersThatAreAwayAndWhatIsLeftToDo(t *testing.T) {
 			{Host: "a:1", Role: compact.RolePrimary, Version: "6.0.5", Sizes: compact.Sizes{File: 3 << 30, Free: 1 << 30}, Load: compact.Load{Over: time.Second, Writes: 3, Reads: math.NaN()}},
 			{Host: "b:1", Role: "unknown", Unseen: "it cannot be reached"},
 		}},
-		Left: []compact.Left{{Member: "a:1", Kind: compact.Primary, Why: "it is the primary", Do: "step it down"}},
+		Left: []compact.Skipped{{Member: "a:1", Kind: compact.Primary, Why: "it is the primary", Do: "step it down"}},
 	}
 	var out bytes.Buffer
 	require.NoError(t, report.printMembers(&out))

@@ -33,7 +33,7 @@ func newDeadLetter(p *process) *cobra.Command {
 	return newGroup("deadletter", "List readings that could not be stored and MQTT messages that were refused, or send readings again", newDeadLetterList(p), newDeadLetterReplay(p))
 }
 
-// A letterFile is the file of dead letters, and which of them are meant.
+// A letterFile is the file of dead letters, and the stream whose letters are selected.
 type letterFile struct {
 	*queue.DeadLetterFile
 	stream string // empty: all
@@ -44,8 +44,7 @@ func (f *letterFile) messageLetters() *mqtt.LetterFile {
 	return &mqtt.LetterFile{Path: filepath.Join(filepath.Dir(f.Path), mqtt.LettersName)}
 }
 
-// letterFlags adds the flags that say where the file is. The result is to be called
-// when the flags are parsed.
+// letterFlags adds the flags that locate the file. Call the result after the flags are parsed.
 func letterFlags(cmd *cobra.Command) func(*process) (*letterFile, error) {
 	load := settingFlags(cmd.Flags(), [2]string{"data-dir"})
 	stream := cmd.Flags().String("stream", "", "`NAME` of a stream; empty: all")
@@ -80,7 +79,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 		Example: "  brim deadletter list\n" +
 			"  brim deadletter list --stream machines --output json\n" +
 			"  brim deadletter list --messages --output json",
-		Args: nothing,
+		Args: noArgs,
 	}
 	open := letterFlags(cmd)
 	limit := 1000
@@ -157,9 +156,9 @@ func lettersText(letters []queue.KeptLetter) string {
 	return tableText(rows)
 }
 
-// A letterReplay sends dead letters to a daemon, one request for each, so that each
-// has an answer and an Idempotency-Key of its own: one that is sent twice,
-// because the command ended before it noted the answer, is stored once.
+// A letterReplay sends dead letters to a daemon, with one request for each, so that each has its
+// own response and Idempotency-Key. A letter that is sent twice, because the command ended before
+// it recorded the response, is stored once.
 type letterReplay struct {
 	*letterFile
 	ids    []string // none: all
@@ -176,7 +175,7 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 		Example: "  brim deadletter replay --dry-run\n" +
 			"  brim deadletter replay --stream machines\n" +
 			"  brim deadletter replay --id sq7kzv2p4ua-17",
-		Args: nothing,
+		Args: noArgs,
 	}
 	var r letterReplay
 	open := letterFlags(cmd)
@@ -195,19 +194,19 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		fates := make([]fate, len(letters))
+		results := make([]letterResult, len(letters))
 		for i, l := range letters {
-			fates[i] = fate{ID: l.ID, Stream: l.Stream, Fate: letterPending}
+			results[i] = letterResult{ID: l.ID, Stream: l.Stream, Fate: letterPending}
 		}
 		if !*dryRun {
-			err = r.send(cmd.Context(), letters, fates)
+			err = r.send(cmd.Context(), letters, results)
 		}
-		return errors.Join(p.printFates(*output, fates), err)
+		return errors.Join(p.printLetterResults(*output, results), err)
 	}
 	return cmd
 }
 
-// What can become of a letter.
+// Results of sending a letter.
 const (
 	letterPending  = "pending"       // not sent
 	letterAccepted = "accepted"      // and removed
@@ -215,15 +214,15 @@ const (
 	letterAgain    = "refused again" // by MongoDB: the daemon keeps it as a new letter
 )
 
-// A fate is what became of a letter.
-type fate struct {
+// A letterResult is the result of sending a letter.
+type letterResult struct {
 	ID     string `json:"id"`
 	Stream string `json:"stream"`
 	Fate   string `json:"fate"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// choose returns the letters that are asked for.
+// choose returns the selected letters.
 func (r *letterReplay) choose(p *process) ([]queue.KeptLetter, error) {
 	letters, err := r.read(p)
 	if err != nil || len(r.ids) == 0 {
@@ -237,21 +236,20 @@ func (r *letterReplay) choose(p *process) ([]queue.KeptLetter, error) {
 	return slices.DeleteFunc(letters, func(l queue.KeptLetter) bool { return !slices.Contains(r.ids, l.ID) }), nil
 }
 
-// settleEvery is after how many answers the file is written. It is written as a
-// whole, and 1,000 requests take about as long as a million lines.
+// settleEvery is the number of responses after which the file is rewritten. 1,000 requests take
+// about as long as writing a million lines.
 const settleEvery = 1000
 
-// send sends letter after letter until one has no answer. What was answered is noted
-// in any case.
-func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, fates []fate) error {
+// send sends the letters until one gets no response. It records all responses in any case.
+func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, results []letterResult) error {
 	outcomes := make(map[string]queue.Outcome)
 	for i, l := range letters {
-		told, reason, err := r.post(ctx, l)
+		outcome, reason, err := r.post(ctx, l)
 		if err != nil {
 			return errors.Join(err, r.Settle(outcomes))
 		}
-		fates[i].Fate, fates[i].Reason = told, reason
-		outcomes[l.ID] = queue.Outcome{Gone: told != letterRefused, Reason: reason}
+		results[i].Fate, results[i].Reason = outcome, reason
+		outcomes[l.ID] = queue.Outcome{Gone: outcome != letterRefused, Reason: reason}
 		if len(outcomes) == settleEvery {
 			if err := r.Settle(outcomes); err != nil {
 				return err
@@ -262,9 +260,8 @@ func (r *letterReplay) send(ctx context.Context, letters []queue.KeptLetter, fat
 	return r.Settle(outcomes)
 }
 
-// post sends one letter. An error means that the daemon said nothing about the
-// letter itself.
-func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reason string, err error) {
+// post sends one letter. An error means that the response was not about the letter itself.
+func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (outcome, reason string, err error) {
 	// Waiting for MongoDB shows whether it refuses the reading again.
 	resp, err := r.remote.ask(ctx, http.MethodPost, "/v1/streams/"+url.PathEscape(l.Stream)+"/readings?ack=stored",
 		map[string]string{"Content-Type": "application/json", "Idempotency-Key": "deadletter-" + l.ID}, bytes.NewReader(l.Reading))
@@ -276,19 +273,19 @@ func (r *letterReplay) post(ctx context.Context, l queue.KeptLetter) (told, reas
 	if err != nil {
 		return "", "", fmt.Errorf("read the daemon's answer to letter %s: %w", l.ID, err)
 	}
-	if told, reason, err = judge(l, resp.StatusCode, body); err != nil {
+	if outcome, reason, err = interpretAnswer(l, resp.StatusCode, body); err != nil {
 		err = fmt.Errorf("%w%s", err, r.remote.tokenHint(resp.StatusCode))
 	}
-	return told, reason, err
+	return outcome, reason, err
 }
 
-// judge says what an answer means for the letter.
-func judge(l queue.KeptLetter, status int, body []byte) (told, reason string, err error) {
+// interpretAnswer returns what a response means for the letter.
+func interpretAnswer(l queue.KeptLetter, status int, body []byte) (outcome, reason string, err error) {
 	var said struct {
 		Code, Message string
 		Errors        []struct{ Code, Message string }
 	}
-	_ = json.Unmarshal(body, &said) // if it is not JSON the status still means something
+	_ = json.Unmarshal(body, &said) // if it is not JSON, the status is used alone
 	if len(said.Errors) > 0 {
 		said.Code, said.Message = said.Errors[0].Code, said.Errors[0].Message
 	}
@@ -309,18 +306,18 @@ func judge(l queue.KeptLetter, status int, body []byte) (told, reason string, er
 
 // A letterReplayed is the result of `brim deadletter replay`.
 type letterReplayed struct {
-	Accepted     int    `json:"accepted"`
-	Refused      int    `json:"refused"`
-	RefusedAgain int    `json:"refused_again"`
-	Pending      int    `json:"pending"`
-	Letters      []fate `json:"letters"`
+	Accepted     int            `json:"accepted"`
+	Refused      int            `json:"refused"`
+	RefusedAgain int            `json:"refused_again"`
+	Pending      int            `json:"pending"`
+	Letters      []letterResult `json:"letters"`
 }
 
-// printFates prints what became of the letters.
-func (p *process) printFates(output string, fates []fate) error {
+// printLetterResults prints the results.
+func (p *process) printLetterResults(output string, results []letterResult) error {
 	count := make(map[string]int)
 	var text strings.Builder
-	for _, f := range fates {
+	for _, f := range results {
 		count[f.Fate]++
 		line := f.ID + " " + f.Fate
 		if f.Reason != "" {
@@ -328,7 +325,7 @@ func (p *process) printFates(output string, fates []fate) error {
 		}
 		text.WriteString(printable(line) + "\n")
 	}
-	r := letterReplayed{count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending], fates}
+	r := letterReplayed{count[letterAccepted], count[letterRefused], count[letterAgain], count[letterPending], results}
 	fmt.Fprintf(&text, "accepted %d, refused %d, refused again by MongoDB %d, not sent %d\n", r.Accepted, r.Refused, r.RefusedAgain, r.Pending)
 	return p.print(output, r, text.String())
 }

@@ -157,7 +157,7 @@ func TestReplayedLettersArriveExactly(t *testing.T) {
 	var result letterReplayed
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &result))
 	refusal := `stream_unknown: there is no stream "gone"; there are: a b`
-	assert.Equal(t, letterReplayed{Accepted: 1, Refused: 1, RefusedAgain: 1, Letters: []fate{
+	assert.Equal(t, letterReplayed{Accepted: 1, Refused: 1, RefusedAgain: 1, Letters: []letterResult{
 		{ID: "l-0", Stream: "a b", Fate: letterAccepted},
 		{ID: "l-2", Stream: "a b", Fate: letterAgain, Reason: "store_refused: still bad"},
 		{ID: "lost", Stream: "gone", Fate: letterRefused, Reason: refusal},

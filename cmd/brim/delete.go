@@ -53,7 +53,7 @@ func newDelete(p *process) *cobra.Command {
 			if len(args) <= 1 {
 				return nil
 			}
-			return exactly("at most one sensor id")(cmd, args)
+			return exactArg("at most one sensor id")(cmd, args)
 		},
 	}
 	flags := cmd.Flags()

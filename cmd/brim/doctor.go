@@ -28,9 +28,9 @@ import (
 
 // newDoctor returns `brim doctor`, which says why writes are slow:
 //
-//	                         Seen, CheckSettings
-//	site ─▶ doctor.Monitor ──────────────────────▶ doctor.Report ─┬─▶ text or JSON ─▶ stdout
-//	                                                              └─▶ class ─▶ exit code
+//	                               Seen, CheckSettings
+//	deployment ─▶ doctor.Monitor ──────────────────────▶ doctor.Report ─┬─▶ text or JSON ─▶ stdout
+//	                                                                    └─▶ class ─▶ exit code
 //
 // The signals are those of /metrics and of the live page.
 func newDoctor(p *process) *cobra.Command {
@@ -54,11 +54,11 @@ func newDoctor(p *process) *cobra.Command {
 		Example: "  brim doctor --over 10s\n" +
 			"  brim doctor --watch --mongo-uri mongodb://db1.example/?replicaSet=rs0\n" +
 			"  brim doctor --over 10s --output json --thresholds ours.yaml",
-		Args: nothing,
+		Args: noArgs,
 	}
 	flags := cmd.Flags()
 	o := &doctorOptions{given: flags.Changed, over: 2 * time.Second}
-	o.site = siteFlags(flags)
+	o.deployment = deploymentFlags(flags)
 	o.output = outputFlag(cmd, "text", "json")
 	add := flagAdder(flags)
 	add("over", "2s", "DURATION", "time between two samples, from which rates are calculated; 0: take one sample", config.Duration(&o.over, time.Second, config.Day, true))
@@ -78,7 +78,7 @@ func newDoctor(p *process) *cobra.Command {
 
 // doctorOptions are the flags of `brim doctor`.
 type doctorOptions struct {
-	site       func(context.Context, *process) (*site, error)
+	deployment func(context.Context, *process) (*deployment, error)
 	output     *string
 	thresholds string        // file; empty: those of the configuration, or built in
 	over       time.Duration // to the second sample; 0: there is none
@@ -89,7 +89,7 @@ type doctorOptions struct {
 	given      func(flag string) bool
 }
 
-// check refuses flags that make no sense together.
+// check rejects combinations of flags that make no sense.
 func (o *doctorOptions) check() error {
 	switch {
 	case o.watch && o.given("over"):
@@ -103,22 +103,22 @@ func (o *doctorOptions) check() error {
 // An examination is one run of `brim doctor`.
 type examination struct {
 	*doctorOptions
-	site     *site
-	conn     *store.Connection
-	monitor  *doctor.Monitor
-	settings []doctor.Finding // which are read once
+	deployment *deployment
+	conn       *store.Connection
+	monitor    *doctor.Monitor
+	settings   []doctor.Finding // which are read once
 }
 
 var (
-	// errAway is that MongoDB did not answer the last sample.
+	// errAway means that MongoDB did not answer the last sample.
 	errAway = errors.New("MongoDB does not answer")
-	// errRefused is that MongoDB does not know the user.
+	// errRefused means that MongoDB refused the user.
 	errRefused = errors.New("MongoDB refuses the connection")
-	// errBlind is that nothing is known of what is slow, which must not look healthy.
+	// errBlind means that the storage engine's state is unknown, which must not look healthy.
 	errBlind = errors.New("the storage engine is unknown; NOT MEASURED says why, and what would help")
 )
 
-// run samples as it was asked to, and returns the class as a verdict.
+// run samples, prints reports, and returns the class as a verdict.
 func (o *doctorOptions) run(ctx context.Context, p *process) error {
 	ctx, _, release := daemon.OnSignals(ctx, func(os.Signal) {}, func(os.Signal) {})
 	defer release()
@@ -126,7 +126,7 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = within(x.conn.Close) }() // nothing was written on it
+	defer func() { _ = withinSecond(x.conn.Close) }() // nothing was written on it
 	if err := x.sample(ctx); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 	}
 	switch {
 	case !last.Server.Answered:
-		return fmt.Errorf("sample %s: %w", config.MaskURI(x.site.uri), errAway)
+		return fmt.Errorf("sample %s: %w", config.MaskURI(x.deployment.uri), errAway)
 	case last.Class == doctor.Degrading:
 		return verdict(exitDegrading)
 	case last.Class == doctor.Bottleneck:
@@ -169,9 +169,9 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 	return nil
 }
 
-// begin finds the site and connects to it.
+// begin finds the deployment and connects to it.
 func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, error) {
-	s, err := o.site(ctx, p)
+	s, err := o.deployment(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 	if err != nil {
 		return nil, config.Usage(err)
 	}
-	x := &examination{doctorOptions: o, site: s}
+	x := &examination{doctorOptions: o, deployment: s}
 	if x.conn, err = s.connect("doctor", slog.New(slog.DiscardHandler)); err != nil {
 		return nil, err
 	}
@@ -207,8 +207,8 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 	return x, nil
 }
 
-// sample samples the engine and the disk. It is an error if MongoDB does not answer, or
-// refuses the user.
+// sample samples the storage engine and the disk. It returns an error if MongoDB does not answer,
+// or refuses the user.
 func (x *examination) sample(ctx context.Context) error {
 	x.monitor.Sample(ctx)
 	server := x.monitor.Seen().Server
@@ -230,7 +230,7 @@ func (x *examination) sample(ctx context.Context) error {
 		if full := x.fullDisk(ctx); full != "" { // which may have ended MongoDB
 			err = fmt.Errorf("%w; disk full: %s", err, full)
 		}
-	case options.Client().ApplyURI(x.site.uri).Auth == nil:
+	case options.Client().ApplyURI(x.deployment.uri).Auth == nil:
 		ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 		defer cancel()
 		if denied := x.conn.Database().RunCommand(ctx, bson.D{{Key: "dbStats", Value: 1}}).Err(); doctor.NotPermitted(denied) {
@@ -240,31 +240,31 @@ func (x *examination) sample(ctx context.Context) error {
 	if err == nil {
 		return nil // the findings say what is not permitted
 	}
-	return fmt.Errorf("sample %s: %w", config.MaskURI(x.site.uri), err)
+	return fmt.Errorf("sample %s: %w", config.MaskURI(x.deployment.uri), err)
 }
 
 // fullDisk asks the daemon whether the disk under MongoDB's files is full.
 func (x *examination) fullDisk(ctx context.Context) string {
-	if x.site.daemon == nil {
+	if x.deployment.daemon == nil {
 		return ""
 	}
-	seen, err := x.site.caller.metrics(ctx, x.site.admin)
+	seen, err := x.deployment.caller.metrics(ctx, x.deployment.admin)
 	if err != nil {
 		return ""
 	}
 	return doctor.FullDisk(seen)
 }
 
-// report combines what is known by now.
+// report returns a report of the samples so far.
 func (x *examination) report() *doctor.Report {
 	seen := x.monitor.Seen()
 	r := seen.Report(x.settings)
-	r.URI = config.MaskURI(x.site.uri)
+	r.URI = config.MaskURI(x.deployment.uri)
 	return r
 }
 
-// print prints a report, of a watch with what changed since the one before; nil: it is
-// the first.
+// print prints a report. With --watch, it includes what changed since the report before; nil: it
+// is the first.
 func (o *doctorOptions) print(p *process, now, before *doctor.Report) error {
 	if *o.output == "json" && o.watch {
 		line, err := json.Marshal(now)

@@ -62,7 +62,7 @@ func newExport(p *process) *cobra.Command {
 		Example: "  brim export readings --out november --from 2026-11-01 --to 2026-12-01\n" +
 			"  brim export machines --out all --format csv\n" +
 			"  brim export readings --out two --sensor s-1 --sensor s-2 --from -7d",
-		Args: exactly("the name of a stream"),
+		Args: exactArg("the name of a stream"),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -89,7 +89,7 @@ func newExport(p *process) *cobra.Command {
 	return cmd
 }
 
-// config is what the flags ask for.
+// config returns the configuration from the flags.
 func (o *exportOptions) config(stream string, now time.Time) (transfer.ExportConfig, error) {
 	c := transfer.ExportConfig{Dir: o.out, Format: o.format, Sensors: o.sensors, Prefix: o.prefix, To: maxExportTime}
 	switch {
@@ -173,7 +173,7 @@ func plural[T int | int64](n T, what string) string {
 	return humanize.Comma(int64(n)) + " " + what + "s"
 }
 
-// A pace is how fast a number grows.
+// A pace measures how fast a number grows.
 type pace struct {
 	what  string // the number; another one begins anew
 	since time.Time
@@ -193,8 +193,8 @@ func (p *pace) text(now time.Time, what string, n int64) string {
 	return fmt.Sprintf(", %s/s", humanize.Comma(int64(float64(n-p.from)/took.Seconds())))
 }
 
-// exportSource asks a daemon over HTTP. Once it has answered, requests that fail are
-// repeated for a while.
+// exportSource reads from a daemon over HTTP. After the first successful request, failed requests
+// are retried for a while.
 type exportSource struct {
 	*remote
 
@@ -203,7 +203,7 @@ type exportSource struct {
 	answered atomic.Bool
 }
 
-// How long a request is repeated, and the longest pause between two attempts.
+// How long a request is retried, and the longest pause between two attempts.
 const (
 	exportPatience = 2 * time.Minute
 	exportPause    = 5 * time.Second
@@ -263,7 +263,7 @@ func (s *exportSource) Readings(ctx context.Context, q transfer.PageQuery) (page
 	return page, err
 }
 
-// get asks until the daemon answers and read has read all of it.
+// get sends a request, and retries it until read has read a complete response.
 func (s *exportSource) get(ctx context.Context, path, accept string, read func(*http.Response) error) error {
 	until := time.Now().Add(exportPatience)
 	for tried := 0; ; tried++ {
@@ -273,7 +273,7 @@ func (s *exportSource) get(ctx context.Context, path, accept string, read func(*
 			return nil
 		}
 		wait := rand.N(min(exportPause, 100*time.Millisecond<<min(tried, 10)))
-		if !s.answered.Load() || !passes(err) || time.Now().Add(wait).After(until) {
+		if !s.answered.Load() || !retryable(err) || time.Now().Add(wait).After(until) {
 			return err
 		}
 		if tried == 2 {
@@ -302,8 +302,8 @@ func (s *exportSource) try(ctx context.Context, path, accept string, read func(*
 	return nil
 }
 
-// passes reports whether repeating a request may help.
-func passes(err error) bool {
+// retryable reports whether a request may succeed if it is repeated.
+func retryable(err error) bool {
 	var answer *answerError
 	var misused config.UsageError
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 )
 
-// flagText is a flag whose text a setter checks.
+// flagText is a flag whose value is checked by a setter.
 type flagText struct {
 	text, kind string
 	set        func(string) error // nil: any text
@@ -37,7 +37,7 @@ func (f *flagText) Set(s string) error {
 	return nil
 }
 
-// An adder adds a flag: its name, default, kind of value, usage, and what takes it.
+// An adder adds a flag: its name, default, kind of value, usage, and setter.
 type adder func(name, initial, kind, usage string, set func(string) error)
 
 func flagAdder(flags *pflag.FlagSet) adder {
@@ -46,9 +46,10 @@ func flagAdder(flags *pflag.FlagSet) adder {
 	}
 }
 
-// settingFlags adds --config and flags for some of the daemon's settings, each with
-// another usage if there is one. The result loads the daemon's configuration when the
-// flags are parsed; values are checked together with those of the other sources.
+// settingFlags adds --config and flags for some of the daemon's settings, given as pairs of a name
+// and a usage text; if the text is empty, the setting's own is used. The result loads the daemon's
+// configuration; call it after the flags are parsed. Values are checked together with those of the
+// other sources.
 func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*daemon.Config, error) {
 	flags.SortFlags = false
 	path := new(string)
@@ -75,7 +76,7 @@ func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*dae
 	}
 }
 
-// explainFlag makes every error about a flag one of the form "--name: what is wrong".
+// explainFlag rewrites errors about flags to the form "--name: what is wrong".
 func explainFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -98,8 +99,8 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }
 
-// exactly requires one argument, and says what it is.
-func exactly(what string) cobra.PositionalArgs {
+// exactArg requires one argument; what describes it.
+func exactArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			return nil
@@ -108,8 +109,8 @@ func exactly(what string) cobra.PositionalArgs {
 	}
 }
 
-// nothing refuses arguments.
-func nothing(cmd *cobra.Command, args []string) error {
+// noArgs rejects arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -156,7 +157,7 @@ func printJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// seed takes a whole number above 0.
+// seed returns a setter for an integer above 0.
 func seed(place *uint64) func(string) error {
 	return func(s string) error {
 		n, err := strconv.ParseUint(s, 10, 64)
@@ -168,7 +169,7 @@ func seed(place *uint64) func(string) error {
 	}
 }
 
-// share takes a part of 1, like 0.05 or 5%, up to most.
+// share returns a setter for a share like 0.05 or 5%, up to most.
 func share(place *float64, most float64) func(string) error {
 	return func(s string) error {
 		number, percent := strings.CutSuffix(s, "%")
@@ -184,7 +185,7 @@ func share(place *float64, most float64) func(string) error {
 	}
 }
 
-// checkFolder refuses what is not a folder.
+// checkFolder returns an error if path is not a folder.
 func checkFolder(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -196,8 +197,8 @@ func checkFolder(path string) error {
 	return nil
 }
 
-// checkWritable finds out before a run that a file can be written after it. What is in
-// the file stays until then.
+// checkWritable checks before a run that files can be written after it. It does not change
+// existing content.
 func checkWritable(paths ...string) error {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -216,7 +217,7 @@ func checkWritable(paths ...string) error {
 	return nil
 }
 
-// writeFile replaces a file by what is written, if there is a path.
+// writeFile replaces a file by what write writes; it does nothing if path is empty.
 func writeFile(path string, write func(io.Writer) error) error {
 	if path == "" {
 		return nil

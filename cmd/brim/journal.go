@@ -32,7 +32,7 @@ func newJournalInspect(p *process) *cobra.Command {
 			"and a daemon may be running. The figures for readings not known to be stored may be some milliseconds old.",
 		Example: "  brim journal inspect\n" +
 			"  brim journal inspect --journal-dir /var/lib/brim/journal --output json",
-		Args: nothing,
+		Args: noArgs,
 	}
 	load := settingFlags(cmd.Flags(), [2]string{"data-dir"}, [2]string{"journal-dir"})
 	output := outputFlag(cmd, "text", "json")
@@ -111,7 +111,7 @@ func newJournalReplay(p *process) *cobra.Command {
 		Example: "  brim journal replay --data-dir ./brim-data\n" +
 			"  brim journal replay --data-dir /mnt/dead/brim-data --mongo-uri mongodb://a,b,c/?replicaSet=rs\n" +
 			"  brim journal replay --journal-dir /mnt/old/journal --mongo-uri mongodb://db/ --retarget",
-		Args: nothing,
+		Args: noArgs,
 	}
 	retarget := cmd.Flags().Bool("retarget", false, "store readings where the settings say, even if they were accepted for another MongoDB, database or storage; those already stored there are then stored here too")
 	output := outputFlag(cmd, "text", "json")

@@ -56,7 +56,7 @@ type loadOptions struct {
 	output      *string
 }
 
-// newLoad returns `brim load`, which pretends to be many sensors:
+// newLoad returns `brim load`, which simulates many sensors:
 //
 //	flags ─▶ GET /v1/streams ─▶ GET /metrics ─▶ load.Generator ─▶ POST /flush ─▶ GET /metrics ─▶ report.Text ─▶ stdout
 //	          (the window)        (--admin)        │       │         (--admin)                       ├─▶ --report
@@ -87,7 +87,7 @@ func newLoad(p *process) *cobra.Command {
 			"  brim load --rate 500..5000 --steps 10 --batch 10 --fail-if 'p99>50ms' --fail-if 'dropped>0'\n" +
 			"  brim load --target grpc://127.0.0.1:8431 --batch 100\n" +
 			"  brim load --duration 5m --cleanup",
-		Args: nothing,
+		Args: noArgs,
 	}
 	o := &loadOptions{target: daemonURL(p), timeout: 30 * time.Second}
 	o.config.Connections = defaultConnections
@@ -99,7 +99,7 @@ func newLoad(p *process) *cobra.Command {
 	o.addReport(cmd)
 	o.access = clientFlags(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := o.exclude(flags.Changed); err != nil {
+		if err := o.checkFlags(flags.Changed); err != nil {
 			return config.Usage(err)
 		}
 		return o.run(cmd.Context(), p)
@@ -175,7 +175,7 @@ func (o *loadOptions) addReport(cmd *cobra.Command) {
 	o.output = outputFlag(cmd, "text", "json")
 }
 
-// parsed takes what a function parses.
+// parsed returns a setter that parses with a function.
 func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 	return func(s string) (err error) {
 		*place, err = parse(s)
@@ -183,8 +183,8 @@ func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 	}
 }
 
-// exclude refuses flags that make no sense together.
-func (o *loadOptions) exclude(given func(string) bool) error {
+// checkFlags rejects combinations of flags that make no sense.
+func (o *loadOptions) checkFlags(given func(string) bool) error {
 	if given("rate") && given("sensors") {
 		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
 	}
@@ -215,7 +215,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	if u, err := url.Parse(o.target); err == nil { // send.New says what is wrong with one that is no URL
-		if err := o.caller.checkClear(u); err != nil {
+		if err := o.caller.checkCleartext(u); err != nil {
 			return config.Usage(fmt.Errorf("--target: %w", err))
 		}
 	}
@@ -230,16 +230,16 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	return o.reported(ctx, p, pool)
+	return o.runAndReport(ctx, p, pool)
 }
 
-// reported generates the load, reports, and cleans up.
-func (o *loadOptions) reported(ctx context.Context, p *process, pool *send.Pool) error {
+// runAndReport generates the load, reports, and cleans up.
+func (o *loadOptions) runAndReport(ctx context.Context, p *process, pool *send.Pool) error {
 	result, cleanup, err := o.generate(ctx, p, pool)
 	if result == nil {
 		return err
 	}
-	if err = errors.Join(err, o.print(p, result), o.judge(result)); err == nil {
+	if err = errors.Join(err, o.print(p, result), o.checkResult(result)); err == nil {
 		o.warnLost(p.stderr, result)
 	}
 	if cleanup != nil {
@@ -248,9 +248,8 @@ func (o *loadOptions) reported(ctx context.Context, p *process, pool *send.Pool)
 	return err
 }
 
-// generate checks everything that can be checked before the first reading, and then
-// generates the load. The result is nil if there was none. What deletes the sensors is nil
-// if they are to stay.
+// generate checks everything that can be checked before the first reading, and then generates the
+// load. The result is nil if there was none. cleanup is nil if the sensors are to be kept.
 func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool) (result *load.Result, cleanup *loadCleanup, err error) {
 	stream, base, flag, err := o.discover(ctx, p)
 	if err != nil {
@@ -296,7 +295,7 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	live.end()
 	stop()
 	if result != nil && before != nil {
-		// Also of a run that was interrupted; a second signal ends the wait.
+		// Also after an interrupted run; a second signal ends the wait.
 		rows, missed := o.caller.storeByFill(context.WithoutCancel(ctx), o.admin, stream.Name, before)
 		if missed != nil {
 			_, _ = fmt.Fprintf(p.stderr, "store_by_fill may miss writes: %v\n", missed)
@@ -356,8 +355,8 @@ func (o *loadOptions) print(p *process, r *load.Result) (err error) {
 
 var errNothingAccepted = errors.New("the daemon accepted no reading")
 
-// judge returns why the run failed.
-func (o *loadOptions) judge(r *load.Result) error {
+// checkResult returns an error if the run failed.
+func (o *loadOptions) checkResult(r *load.Result) error {
 	var errs []error
 	for _, c := range o.failIf {
 		if err := c.Check(r); err != nil {
@@ -370,8 +369,7 @@ func (o *loadOptions) judge(r *load.Result) error {
 	return errors.Join(errs...)
 }
 
-// warnLost says that losing readings is not a failure of the command unless --fail-if
-// is given.
+// warnLost warns that lost readings do not change the exit status without --fail-if.
 func (o *loadOptions) warnLost(w io.Writer, r *load.Result) {
 	if lost := r.Failed + r.Dropped; lost > 0 && len(o.failIf) == 0 {
 		_, _ = fmt.Fprintf(w, "%s of %s readings that were due failed or were dropped, and the exit status is 0 all the same: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n",
@@ -379,8 +377,8 @@ func (o *loadOptions) warnLost(w io.Writer, r *load.Result) {
 	}
 }
 
-// storeByFill has the daemon store what it accepted, and returns what its writes of a
-// stream took since before, in ten rows. The error says what may be missing.
+// storeByFill makes the daemon store what it accepted, and returns the durations of its writes to
+// a stream since before, in ten rows. The error says what may be missing.
 func (c *caller) storeByFill(ctx context.Context, admin, stream string, before scrape.Sample) ([]load.FillRow, error) {
 	missed := c.flushed(ctx, admin)
 	after, err := c.metrics(ctx, admin)
@@ -400,13 +398,13 @@ func (c *caller) storeByFill(ctx context.Context, admin, stream string, before s
 	return rows, missed
 }
 
-// discover asks the daemon about the stream to write. base is its HTTP listener, which a
-// flag named.
+// discover asks the daemon about the stream to write to. base is its HTTP listener, which was
+// given by flag.
 func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, base, flag string, err error) {
 	var about *daemon.Status
 	if o.admin != "" {
 		if about, err = o.caller.askStatus(ctx, o.admin); err == nil {
-			err = o.otherDaemon(&about.Addresses)
+			err = o.checkSameDaemon(&about.Addresses)
 		}
 		if err != nil {
 			return s, "", "", err
@@ -428,7 +426,7 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, 
 	return s, base, flag, nil
 }
 
-// remote is the daemon's HTTP listener, which a flag named.
+// remote returns the daemon's HTTP listener, which was given by flag.
 func (o *loadOptions) remote(base, flag string, timeout time.Duration) *remote {
 	return &remote{
 		o.caller, o.caller.client(timeout), strings.TrimSuffix(base, "/"), flag,
@@ -436,7 +434,7 @@ func (o *loadOptions) remote(base, flag string, timeout time.Duration) *remote {
 	}
 }
 
-// stream asks about a stream; an empty name is the default stream.
+// stream returns information about a stream; an empty name means the default stream.
 func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
 	resp, err := r.accepted(ctx, http.MethodGet, "/v1/streams", nil)
 	if err != nil {
@@ -460,9 +458,9 @@ func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
 	return load.Stream{}, fmt.Errorf("the daemon at %s has no stream %q; it has: %s", r.base, name, strings.Join(names, ", "))
 }
 
-// httpListener returns where the daemon answers HTTP, and the flag that says so. A gRPC
-// target does not tell; the admin listener does, and where a local daemon listens by
-// default is known.
+// httpListener returns the URL of the daemon's HTTP listener, and the flag that determined it. For
+// a gRPC target, it is taken from the admin listener's status, or is the default of a local
+// daemon.
 func (o *loadOptions) httpListener(about *daemon.Status) (base, flag string, err error) {
 	target, err := url.Parse(o.target)
 	if err != nil {
@@ -490,10 +488,10 @@ func (o *loadOptions) httpListener(about *daemon.Status) (base, flag string, err
 	return "", "", config.Usage(fmt.Errorf("--target: %s does not tell about its streams; name the HTTP listener of the same daemon with --http, or its admin listener with --admin", target.Redacted()))
 }
 
-// otherDaemon refuses an admin listener that is plainly that of another daemon than the
-// target: both are on this machine, on ports that do not belong together. Of a name,
-// another machine or a forwarded port this cannot be known.
-func (o *loadOptions) otherDaemon(at *daemon.Addresses) error {
+// checkSameDaemon rejects an admin listener that certainly belongs to another daemon than the
+// target: both are on this machine, on ports that do not belong together. For host names, other
+// machines and forwarded ports, this cannot be checked.
+func (o *loadOptions) checkSameDaemon(at *daemon.Addresses) error {
 	adminHost, adminPort, err := net.SplitHostPort(hostPort(o.admin))
 	if err != nil || adminHost != "" && !loopback(adminHost) || portOf(at.Admin) != adminPort {
 		return nil //nolint:nilerr // it is on another machine, or its port is forwarded
@@ -514,17 +512,17 @@ func (o *loadOptions) otherDaemon(at *daemon.Addresses) error {
 	return nil
 }
 
-// portOf is empty if an address has none.
+// portOf returns the port of an address; empty if there is none.
 func portOf(address string) string {
 	_, port, _ := net.SplitHostPort(address)
 	return port
 }
 
-// loadProgress shows how a run goes: on a terminal its last second, elsewhere a line of
-// every five.
+// loadProgress shows the progress of a run: on a terminal the last second, elsewhere one line for
+// every five seconds.
 type loadProgress struct {
 	*progressLine
-	windows float64 // that event time goes through in a second
+	windows float64 // that event time passes through per second
 
 	// Since the last line.
 	since, last     time.Duration // its end, and that of the last second
@@ -551,8 +549,8 @@ func (l *loadProgress) show(p load.Progress) {
 	*l = loadProgress{progressLine: l.progressLine, windows: l.windows, since: p.Elapsed, last: p.Elapsed}
 }
 
-// line is of what was gathered since the last. What matters most stands in front, because
-// a narrow terminal cuts it.
+// line formats the values since the last line. The most important ones come first, because a
+// narrow terminal truncates the line.
 func (l *loadProgress) line(p *load.Progress) string {
 	seconds := max((p.Elapsed - l.since).Seconds(), 1e-6)
 	asked, slowest, most := l.asked/seconds, "slowest second ", "up to "
@@ -577,7 +575,7 @@ func (l *loadProgress) line(p *load.Progress) string {
 	return line.String()
 }
 
-// window draws how far event time is in its window, or counts windows if event time went
+// window draws the position of event time in its window, or counts windows if event time passed
 // through at least one.
 func (l *loadProgress) window(fill, seconds float64) string {
 	const cells = 10

@@ -157,7 +157,7 @@ func TestOtherDaemonIsRecognized(t *testing.T) {
 		{"http://127.0.0.1:18430", "127.0.0.1:18432", false}, // forwarded
 	} {
 		o := &loadOptions{target: row.target, admin: row.admin}
-		assert.Equal(t, row.other, o.otherDaemon(at) != nil, row)
+		assert.Equal(t, row.other, o.checkSameDaemon(at) != nil, row)
 	}
 }
 

@@ -4,7 +4,7 @@
 //
 //	main.go        run: from arguments to a command, from an error to an exit code
 //	flags.go       what flags of all commands have in common
-//	client.go      how a command calls a daemon; site.go: and finds its MongoDB
+//	client.go      how a command calls a daemon; deployment.go: and finds its MongoDB
 //	progress.go    the line that shows how far a command is
 //	COMMAND.go     one file for each command
 package main
@@ -33,7 +33,7 @@ func main() {
 	os.Exit(exitCode(err))
 }
 
-// process is what a command may use of its environment.
+// process is the environment of a command.
 type process struct {
 	env            []string // NAME=value
 	stdin          io.Reader
@@ -49,14 +49,14 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	return p.carryOut(ctx, args, experiments())
 }
 
-// options are what a daemon is given of the process.
+// options returns the daemon's options.
 func (p *process) options() daemon.Options {
 	return daemon.Options{Env: p.env, Stderr: p.stderr, Version: readVersion()}
 }
 
-// carryOut carries out a command, of which `brim bench` has these experiments.
+// carryOut runs a command; all are the experiments of `brim bench`.
 func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Experiment) error {
-	began := false // a command was found, and its flags and arguments make sense
+	began := false // a command was found, and its flags and arguments are valid
 	root := p.commands(all)
 	root.PersistentPreRun = func(*cobra.Command, []string) { began = true }
 	root.SetArgs(args)
@@ -71,7 +71,7 @@ func (p *process) carryOut(ctx context.Context, args []string, all []*bench.Expe
 func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 	root := newGroup("brim", "Ingest telemetry over HTTP and gRPC and store it in MongoDB",
 		newServe(p), newLoad(p), newQuery(p), newDelete(p), newExport(p), newImport(p), newBench(p, all), newAdvise(p), newDoctor(p), newSeal(p), newCompact(p), newMove(p), newJournal(p), newDeadLetter(p), newToken(p), newConfig(p), newVersion(p), newMan(p))
-	root.AddCommand(removed()...)
+	root.AddCommand(removedCommands()...)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = readVersion().Line()
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -83,7 +83,7 @@ func (p *process) commands(all []*bench.Experiment) *cobra.Command {
 	return root
 }
 
-// newGroup returns a command that only has others below it.
+// newGroup returns a command that only has subcommands.
 func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: subcommand,
@@ -93,7 +93,7 @@ func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// subcommand refuses what is not a command, and lists those that are.
+// subcommand rejects unknown commands, and lists the known ones.
 func subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -107,8 +107,8 @@ func subcommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %s%s; allowed: %s", args[0], cmd.CommandPath(), config.DidYouMean("", args[0], names), strings.Join(names, ", "))
 }
 
-// removed returns commands that were removed. They answer what to do instead.
-func removed() (out []*cobra.Command) {
+// removedCommands returns commands that were removed. They report what to do instead.
+func removedCommands() (out []*cobra.Command) {
 	for name, instead := range map[string]string{
 		"shard":      `mongosh shards a collection with three commands, which are in docs/growing.md under "More than one replica set"`,
 		"recompress": "restart the daemons with the other --compressor, which writes a new collection, then run `brim move STREAM` to empty the old one into it",

@@ -20,11 +20,11 @@ import (
 
 // moveOptions are the flags of `brim move`.
 type moveOptions struct {
-	stream  string
-	rate    int64 // bytes a second; 0: no limit
-	abandon []string
-	output  *string
-	site    func(context.Context, *process) (*site, error)
+	stream     string
+	rate       int64 // bytes a second; 0: no limit
+	abandon    []string
+	output     *string
+	deployment func(context.Context, *process) (*deployment, error)
 }
 
 // defaultMoveRate reads 100 GiB in some fifty minutes, and leaves most of an
@@ -46,7 +46,7 @@ func newMove(p *process) *cobra.Command {
 		Example: "  brim move readings\n" +
 			"  brim move readings --mongo-uri mongodb://db1,db2,db3/?replicaSet=rs0 --config /etc/brim/brim.yaml\n" +
 			"  brim move readings --rate 8MiB --output json",
-		Args: exactly("a stream"),
+		Args: exactArg("a stream"),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -54,7 +54,7 @@ func newMove(p *process) *cobra.Command {
 	add("rate", config.FormatSize(o.rate), "SIZE", "uncompressed bytes to read per second; 0: no limit", config.Size(&o.rate, 4<<10, 1<<40, true))
 	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that is not running and whose journal is to be given up, by the name that this command prints; repeat the flag for several")
 	o.output = outputFlag(cmd, "text", "json")
-	o.site = siteFlags(flags)
+	o.deployment = deploymentFlags(flags)
 	_ = flags.MarkHidden("stream") // it is an argument here; the flag exists
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.stream = args[0]; flags.Changed("stream") {
@@ -66,7 +66,7 @@ func newMove(p *process) *cobra.Command {
 }
 
 func (o *moveOptions) run(ctx context.Context, p *process) error {
-	s, err := o.site(ctx, p)
+	s, err := o.deployment(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (o *moveOptions) run(ctx context.Context, p *process) error {
 			MaxReadings: one.BucketMaxReadings, MaxBytes: one.BucketMaxBytes, View: one.View != daemon.Off,
 			Logger: slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
-		Claims: connection.AsideDatabase(), Place: config.Deployment(s.uri),
+		Claims: connection.ControlDatabase(), Place: config.Deployment(s.uri),
 		Rate: o.rate, Abandon: o.abandon, Progress: progress.show,
 	}).Run(both)
 	line.end()

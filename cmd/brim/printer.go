@@ -22,21 +22,21 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 )
 
-// A kind is what the items of an answer are, and how one becomes a row.
+// A kind describes the items of an answer, and how to decode them.
 type kind struct {
 	name   string   // of the array in the answer
-	item   string   // what one item is called, with an s for more
+	item   string   // singular name of an item
 	single bool     // the answer is one item itself
 	paged  bool     // the daemon returns it page by page
 	lines  bool     // it is asked for as NDJSON
 	head   []string // columns that every row has
-	// decode makes a row. Whole says that nothing may be left out, as in CSV.
+	// decode makes a row. whole says that nothing may be omitted, as in CSV.
 	decode func(item json.RawMessage, whole bool) (row, error)
-	legend string // of its drawing; empty: none
-	last   string // what the last value of its drawing is called; empty: there is no drawing
+	legend string // of the drawing; empty: none
+	last   string // label of the last value of the drawing; empty: there is no drawing
 }
 
-// A row is an item as the printers need it.
+// A row is a decoded item.
 type row struct {
 	item   json.RawMessage // as the daemon returned it
 	at     time.Time
@@ -44,7 +44,7 @@ type row struct {
 	values map[string]json.RawMessage // by column
 }
 
-// split cuts the column of a summary, like t.mean, into the field and its statistic.
+// split splits the column of a summary, like t.mean, into the field and its statistic.
 func (k kind) split(column string) (field, statistic string) {
 	if i := strings.LastIndexByte(column, '.'); i > 0 && k.item == "step" {
 		return column[:i], column[i+1:]
@@ -52,8 +52,8 @@ func (k kind) split(column string) (field, statistic string) {
 	return column, ""
 }
 
-// readingsKind has a column for each field; tags are in CSV alone. Names of
-// fields have no dot, so those of tags differ.
+// readingsKind has a column for each field; only CSV includes tags. Field names have no dot, so
+// they differ from those of tags.
 func readingsKind() kind {
 	return kind{name: "readings", item: "reading", paged: true, head: []string{"ts"}, last: "last", decode: func(item json.RawMessage, whole bool) (row, error) {
 		var r struct {
@@ -64,7 +64,7 @@ func readingsKind() kind {
 			return row{}, err
 		}
 		out := row{item: item, head: []string{r.TS}, values: r.Fields}
-		out.at, _ = time.Parse(time.RFC3339Nano, r.TS) // only a drawing needs it
+		out.at, _ = time.Parse(time.RFC3339Nano, r.TS) // only needed for a drawing
 		if whole && len(r.Tags) > 0 {
 			out.values = maps.Clone(r.Fields)
 			if out.values == nil {
@@ -98,7 +98,7 @@ func summaryKind() kind {
 				return row{}, err
 			}
 			out := row{item: item, head: []string{s.Start, strconv.FormatInt(s.Count, 10)}, values: make(map[string]json.RawMessage, 4*len(s.Fields))}
-			out.at, _ = time.Parse(time.RFC3339Nano, s.Start) // only a drawing needs it
+			out.at, _ = time.Parse(time.RFC3339Nano, s.Start) // only needed for a drawing
 			for field, statistics := range s.Fields {
 				for name, value := range statistics {
 					switch {
@@ -295,8 +295,8 @@ func (t *tablePrinter) end() error {
 
 func (*tablePrinter) close() {}
 
-// chosen are the columns that occur, sorted; where some were asked for, those, in the
-// order in which they were. A summary's columns of a field can be asked for by its name.
+// chosen returns the columns that occur, sorted; or, if columns were requested, those in the
+// requested order. A field's name selects all its columns in a summary.
 func chosen(names map[string]bool, named []string) []string {
 	sorted := slices.SortedFunc(maps.Keys(names), inColumns)
 	if len(named) == 0 {
@@ -313,8 +313,8 @@ func chosen(names map[string]bool, named []string) []string {
 	return out
 }
 
-// inColumns compares names of columns: by field, and a summary's statistics of one in
-// the order of the values, from the least to the greatest.
+// inColumns compares names of columns: by field, and then a summary's statistics in the order n,
+// min, mean, max.
 func inColumns(a, b string) int {
 	split := func(name string) (field string, place int) {
 		i := strings.LastIndexByte(name, '.')
@@ -328,8 +328,8 @@ func inColumns(a, b string) int {
 	return cmp.Or(cmp.Compare(fieldA, fieldB), cmp.Compare(placeA, placeB), cmp.Compare(a, b))
 }
 
-// plainText is a value as a terminal may show it: JSON does not escape every character
-// that controls a terminal, or reverses what follows.
+// plainText returns a value that is safe for a terminal: JSON does not escape all characters that
+// control a terminal or reverse the text direction.
 func plainText(raw json.RawMessage) string {
 	var text string
 	if shown := string(raw); printable(shown) == shown || json.Unmarshal(raw, &text) != nil {
@@ -346,9 +346,9 @@ func printable(name string) string {
 	return name
 }
 
-// csvPrinter writes RFC 4180: a header, and a row an item. All columns are known only
-// when the last item was read, and a field that occurs late must not be left out. So
-// items wait in a temporary file. Readings whose columns are named are written at once.
+// csvPrinter writes RFC 4180: a header, and one row per item. All columns are known only after the
+// last item was read, and a field that occurs late must not be omitted, so items are kept in a
+// temporary file. Readings are written at once if the columns are given.
 type csvPrinter struct {
 	w        io.Writer
 	kind     kind
@@ -358,7 +358,7 @@ type csvPrinter struct {
 	terminal bool            // names that senders chose must not control it
 
 	out   *bufio.Writer // nil before the header is written
-	aside *os.File      // one item per line
+	spool *os.File      // one item per line
 	lines *bufio.Writer
 }
 
@@ -366,31 +366,31 @@ func (c *csvPrinter) page(rows []row) (err error) {
 	if len(c.named) > 0 && c.kind.name == "readings" {
 		return errors.Join(c.rows(c.named, rows), c.out.Flush())
 	}
-	if c.aside == nil {
-		if c.aside, err = os.CreateTemp("", "brim-query-"); err != nil {
+	if c.spool == nil {
+		if c.spool, err = os.CreateTemp("", "brim-query-"); err != nil {
 			return fmt.Errorf("keep the answer until its columns are known; --fields can name them: %w", err)
 		}
-		c.lines = bufio.NewWriter(c.aside)
+		c.lines = bufio.NewWriter(c.spool)
 	}
 	return linePrinter{c.lines}.page(rows)
 }
 
-// end writes the rows that wait.
+// end writes the rows in the temporary file.
 func (c *csvPrinter) end() error {
-	if c.aside == nil {
+	if c.spool == nil {
 		return nil
 	}
 	if err := c.lines.Flush(); err != nil {
 		return err
 	}
-	if _, err := c.aside.Seek(0, io.SeekStart); err != nil {
+	if _, err := c.spool.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
 	columns := chosen(c.seen, c.named)
 	if err := c.rows(columns, nil); err != nil { // the header, even without rows
 		return err
 	}
-	for decoder := json.NewDecoder(bufio.NewReader(c.aside)); decoder.More(); {
+	for decoder := json.NewDecoder(bufio.NewReader(c.spool)); decoder.More(); {
 		var item json.RawMessage
 		if err := decoder.Decode(&item); err != nil {
 			return err
@@ -455,25 +455,25 @@ func (c *csvPrinter) write(cells []string) error {
 }
 
 func (c *csvPrinter) close() {
-	if c.aside != nil {
-		_ = c.aside.Close()
-		_ = os.Remove(c.aside.Name())
+	if c.spool != nil {
+		_ = c.spool.Close()
+		_ = os.Remove(c.spool.Name())
 	}
 }
 
-// A drawing is a line for each numeric field: how its values went over time, in
-// one row of characters, and the bounds of the readings.
+// A drawing has a line for each numeric field: its values over time, as a sparkline, and the
+// bounds of the readings.
 type drawing struct {
 	kind    kind
 	columns int // of the terminal
 	begin   time.Time
 	end     time.Time
 	items   int
-	fields  map[string]*curve
+	fields  map[string]*fieldSeries
 }
 
-// A curve is the values of one field.
-type curve struct {
+// A fieldSeries has the values of one field.
+type fieldSeries struct {
 	at       []time.Time
 	values   []float64 // that are drawn
 	min, max float64   // of the readings
@@ -482,7 +482,7 @@ type curve struct {
 const maxDrawn = 120 // characters
 
 func newDrawing(k kind, columns int) *drawing {
-	return &drawing{kind: k, columns: columns, fields: make(map[string]*curve)}
+	return &drawing{kind: k, columns: columns, fields: make(map[string]*fieldSeries)}
 }
 
 // add takes a row; rows come in the order of time. Of a summary the means are drawn.
@@ -499,7 +499,7 @@ func (d *drawing) add(r row) {
 		field, statistic := d.kind.split(column)
 		c := d.fields[field]
 		if c == nil {
-			c = &curve{min: v, max: v}
+			c = &fieldSeries{min: v, max: v}
 			d.fields[field] = c
 		}
 		c.min, c.max = min(c.min, v), max(c.max, v)
@@ -516,7 +516,7 @@ func (d *drawing) write(w io.Writer, named []string) error {
 		names = slices.Clone(named)
 	}
 	names = slices.DeleteFunc(names, func(s string) bool { return d.fields[s] == nil || len(d.fields[s].values) == 0 })
-	if d.items < 2 || len(names) == 0 { // one value is no course
+	if d.items < 2 || len(names) == 0 { // a single value is not drawn
 		return nil
 	}
 	longest, room, bounds := 0, 0, make([]string, len(names))
@@ -534,7 +534,7 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	for i, name := range names {
 		_, _ = fmt.Fprintf(&text, "%-*s  ", longest, printable(name))
 		if width >= 8 || width == d.items { // anything narrower would show nothing
-			text.WriteString(d.course(d.fields[name], width) + "  ")
+			text.WriteString(d.sparkline(d.fields[name], width) + "  ")
 		}
 		text.WriteString(bounds[i] + "\n")
 	}
@@ -542,9 +542,9 @@ func (d *drawing) write(w io.Writer, named []string) error {
 	return err
 }
 
-// course returns one character for each of width equal spans of time: a space if the span
-// has no values.
-func (d *drawing) course(c *curve, width int) string {
+// sparkline returns one character for each of width equal time spans; a space if a span has no
+// values.
+func (d *drawing) sparkline(c *fieldSeries, width int) string {
 	levels, span := []rune("▁▂▃▄▅▆▇█"), max(d.end.Sub(d.begin), 1)
 	sums, ns := make([]float64, width), make([]float64, width)
 	for i, v := range c.values {
@@ -566,7 +566,7 @@ func (d *drawing) course(c *curve, width int) string {
 	return string(out)
 }
 
-// short formats a number so that it fits beside others.
+// short formats a number compactly.
 func short(v float64) string {
 	if exact := strconv.FormatFloat(v, 'f', -1, 64); len(exact) <= 12 {
 		return exact

@@ -13,12 +13,11 @@ import (
 	"github.com/brim-telemetry/brim/internal/config"
 )
 
-// A progressLine shows how far a command is: on a terminal in one line that changes in
-// place, and elsewhere in a line now and then. What is written to it stands above the
-// line.
+// A progressLine shows the progress of a command: on a terminal in one line that is updated in
+// place, elsewhere as an occasional line. Output that is written to it appears above the line.
 type progressLine struct {
 	w        io.Writer
-	pause    time.Duration // at least, between two lines without news that stay
+	pause    time.Duration // minimum time between two lines without news
 	terminal bool
 	columns  func() int // of the terminal
 	now      func() time.Time
@@ -26,11 +25,11 @@ type progressLine struct {
 	mu      sync.Mutex
 	text    func(time.Time) string // nil: nothing is shown
 	shown   time.Time              // when the line was last written
-	written bool                   // the cursor stands behind the line
+	written bool                   // the cursor is at the end of the line
 	stop    func()
 }
 
-// livePause is the least time between two changes of the line without news.
+// livePause is the minimum time between two updates of the line without news.
 const livePause = 200 * time.Millisecond
 
 // newProgressLine returns a line; end must be called.
@@ -43,7 +42,7 @@ func newProgressLine(w io.Writer, pause time.Duration) *progressLine {
 	return l
 }
 
-// tick writes the line anew each second, since it may contain the time.
+// tick rewrites the line every second, because it may contain the time.
 func (l *progressLine) tick() {
 	ticker, stop := time.NewTicker(time.Second), make(chan struct{})
 	var done sync.WaitGroup
@@ -64,8 +63,7 @@ func (l *progressLine) tick() {
 	l.stop = sync.OnceFunc(func() { ticker.Stop(); close(stop); done.Wait() })
 }
 
-// show shows another text. Without news it is written only if the last one is old
-// enough.
+// show sets the text. Without news, it is written only if the last update is old enough.
 func (l *progressLine) show(news bool, text func(now time.Time) string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,7 +73,7 @@ func (l *progressLine) show(news bool, text func(now time.Time) string) {
 	}
 }
 
-// write writes the line, on a terminal as much of it as there is room for.
+// write writes the line, truncated to the width of the terminal.
 func (l *progressLine) write(now time.Time) {
 	l.shown = now
 	text := l.text(now)
@@ -126,7 +124,7 @@ func (l *progressLine) end() {
 	}
 }
 
-// columnsOf is how wide a terminal is, and math.MaxInt for anything else.
+// columnsOf returns the width of a terminal; math.MaxInt for anything else.
 func columnsOf(w io.Writer) int {
 	file, ok := w.(*os.File)
 	if !ok || !config.IsTerminal(w) {
@@ -138,7 +136,7 @@ func columnsOf(w io.Writer) int {
 	return 80
 }
 
-// textWidth is how wide lines of words may be; 0 is no limit, for files.
+// textWidth returns the maximum width of wrapped text; 0 means no limit, for files.
 func textWidth(w io.Writer) int {
 	const readable = 140
 	if width := columnsOf(w); width != math.MaxInt {

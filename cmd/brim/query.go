@@ -43,7 +43,7 @@ type queryOptions struct {
 	flags    *pflag.FlagSet
 }
 
-// queryHelp says what the short help cannot.
+// queryHelp is the long help.
 const queryHelp = `Print a daemon's readings of a sensor, their summary, the newest reading, the
 sensors themselves, or the sensors that stopped reporting.
 
@@ -125,7 +125,7 @@ func (o *queryOptions) aboutAll() bool { return o.sensors || o.silent != "" }
 // arguments checks that there is a sensor, except where the question is about all.
 func (o *queryOptions) arguments(cmd *cobra.Command, args []string) error {
 	if !o.aboutAll() {
-		return exactly("a sensor id")(cmd, args)
+		return exactArg("a sensor id")(cmd, args)
 	}
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no sensor id with --sensors or --silent-for, and was given %q; --prefix selects by the beginning of ids", cmd.CommandPath(), args[0])
@@ -133,18 +133,18 @@ func (o *queryOptions) arguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// A question is what to ask the daemon, and how to read its answer.
+// A question is a request to the daemon, and how to read the response.
 type question struct {
 	path     string
 	query    url.Values // except limit and after
 	kind     kind
 	keep     func(row) bool // nil: all rows are printed
 	limit    int            // rows to print; 0: all
-	searched string         // what has no result, if there is none
+	searched string         // message if there is no result
 	missing  string         // daemons that could not be asked: only their stored readings are shown; empty: none
 }
 
-// question makes one of the flags, and refuses flags that have no meaning in it.
+// question creates a question from the flags, and rejects flags that do not apply to it.
 func (o *queryOptions) question(now time.Time) (*question, error) {
 	q := &question{query: url.Values{}, limit: o.limit, path: "/v1/sensors/" + escapeSensor(o.sensor)}
 	inStream := "the default stream"
@@ -157,7 +157,7 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 	}
 	var err error
 	var about string
-	var allowed []string // of the flags that not all questions have
+	var allowed []string // flags that apply, of those that not all questions have
 	switch {
 	case o.aboutAll():
 		about, allowed = "--sensors", []string{"sensors", "silent-for", "prefix", "tag"}
@@ -204,7 +204,7 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 	return q, err
 }
 
-// spanText is the span of a query in words, empty for all time.
+// spanText describes the time range of a query; empty for all time.
 func spanText(query url.Values) string {
 	end := func(name string) string {
 		ms, err := strconv.ParseInt(query.Get(name), 10, 64)
@@ -216,7 +216,7 @@ func spanText(query url.Values) string {
 	return end("from") + end("to")
 }
 
-// askSilent keeps the sensors that are silent, if those are asked for.
+// askSilent selects only silent sensors, if --silent-for is given.
 func (o *queryOptions) askSilent(q *question, now time.Time) error {
 	if o.silent == "" {
 		return nil
@@ -249,11 +249,11 @@ func (o *queryOptions) askSummary(q *question, now time.Time) error {
 	}
 	end := now.UnixMilli()
 	if text := q.query.Get("to"); text != "" {
-		end, _ = strconv.ParseInt(text, 10, 64) // we wrote it
+		end, _ = strconv.ParseInt(text, 10, 64) // set by setSpan
 	}
 	q.query.Set("to", strconv.FormatInt(end, 10))
 	if q.query.Get("from") == "" {
-		// On a step's boundary, so that the first row is of a whole step.
+		// At a step boundary, so that the first row covers a whole step.
 		begin := max(0, end-(24*time.Hour).Milliseconds())
 		q.query.Set("from", strconv.FormatInt(begin-begin%step.Milliseconds(), 10))
 	}
@@ -275,7 +275,7 @@ func (o *queryOptions) setSpan(query url.Values, now time.Time) error {
 	return nil
 }
 
-// escapeSensor is the sensor as one step of a path.
+// escapeSensor escapes a sensor as one segment of a path.
 func escapeSensor(sensor string) string {
 	escaped := url.PathEscape(sensor)
 	if strings.Trim(escaped, ".") == "" { // "." and ".." have a meaning in a path
@@ -284,7 +284,7 @@ func escapeSensor(sensor string) string {
 	return escaped
 }
 
-// pageSize is how many items are asked for at once, each of some 100 bytes.
+// pageSize is how many items are requested at once, each of some 100 bytes.
 const pageSize = 10_000
 
 // run prints page after page.
@@ -353,7 +353,7 @@ func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *questi
 	return nil
 }
 
-// moreThan says that there is more than the n items that were printed.
+// moreThan returns the message that there are more than the n printed items.
 func (q *question) moreThan(n int) string {
 	there, item := "there are", q.kind.item
 	if q.keep != nil {
@@ -365,8 +365,8 @@ func (q *question) moreThan(n int) string {
 	return fmt.Sprintf("%s more than these %d %ss; --limit 0 prints all", there, n, item)
 }
 
-// warnFields names the fields of --fields that no printed item has: a misspelt name
-// would be an empty column, or nothing at all.
+// warnFields warns about names in --fields that no printed item has: a misspelled name would give
+// an empty column, or no output at all.
 func (o *queryOptions) warnFields(w io.Writer, k kind, seen map[string]bool) {
 	var missing []string
 	for _, name := range o.fields {
@@ -404,12 +404,12 @@ const (
 // fetchPage asks for one page; after is where the next one begins, empty if this is
 // the last.
 func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMessage, after string, err error) {
-	// As JSON a summary has a limit of size, as lines it has none.
+	// A summary as JSON has a size limit, as NDJSON it has none.
 	accept := asJSON
 	if q.kind.lines {
 		accept = asLines
 	}
-	resp, err := r.acceptedSoon(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
+	resp, err := r.acceptedWhenStarted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
 	if err != nil {
 		return nil, "", err
 	}
@@ -441,8 +441,8 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 	return items, after, nil
 }
 
-// readLines reads an item a line. If the daemon could not finish its answer, the last
-// line says why.
+// readLines reads one item per line. If the daemon could not finish its response, the last line
+// says why.
 func readLines(lines *json.Decoder) (items []json.RawMessage, err error) {
 	for {
 		var item json.RawMessage

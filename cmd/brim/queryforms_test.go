@@ -224,9 +224,9 @@ func TestCSVLeavesNoFileBehind(t *testing.T) {
 	for range 2 {
 		require.NoError(t, c.page(rowsOf(t, c.kind, json.RawMessage(`{"ts":"x","fields":{"t":1}}`))))
 	}
-	require.FileExists(t, c.aside.Name())
+	require.FileExists(t, c.spool.Name())
 	c.close()
-	assert.NoFileExists(t, c.aside.Name())
+	assert.NoFileExists(t, c.spool.Name())
 }
 
 func TestQueryRefusesFlagsWithoutMeaning(t *testing.T) {

@@ -28,13 +28,13 @@ type sealOptions struct {
 	output *string
 }
 
-// sealing is a daemon that seals, reached through its HTTP or its admin listener.
+// sealing is a daemon's sealing API, on its HTTP or its admin listener.
 type sealing interface {
 	begin(ctx context.Context, stream string) ([]byte, error)
 	progress(ctx context.Context, stream string) (session string, p *seal.Progress, err error)
 }
 
-// sealPoll is how often the progress is asked for.
+// sealPoll is the interval between progress requests.
 const sealPoll = 500 * time.Millisecond
 
 // newSeal returns `brim seal`, which asks a running daemon to pack closed windows.
@@ -48,7 +48,7 @@ func newSeal(p *process) *cobra.Command {
 			"The daemon does this by itself --seal-after after the end of a window; this command starts it at once. Readings are accepted and read as before, " +
 			"also those that arrive late for a packed bucket. The free space stays in MongoDB's files until brim compact gives it back.",
 		Example: "  brim seal readings --wait\n  brim seal machines --url https://brim.example:8430",
-		Args:    exactly("a stream"),
+		Args:    exactArg("a stream"),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -152,7 +152,7 @@ func (o *sealOptions) run(ctx context.Context, p *process, d sealing) error {
 	return o.print(p, progress)
 }
 
-// await returns the progress of the pass when it has ended.
+// await waits for the end of the pass, and returns its progress.
 func (o *sealOptions) await(ctx context.Context, p *process, d sealing, begun daemon.SealBegun) (*seal.Progress, error) {
 	live := newProgressLine(p.stderr, 5*time.Second)
 	defer live.end()
@@ -196,7 +196,7 @@ func (o *sealOptions) print(p *process, progress *seal.Progress) error {
 	return nil
 }
 
-// sealText is progress in one line.
+// sealText formats progress in one line.
 func sealText(p *seal.Progress) string {
 	text := fmt.Sprintf("%s of %s packed: %s", plural(p.Parts, "bucket"), plural(p.Sensors, "sensor"), plural(p.Readings, "reading"))
 	if p.Parts > 0 {

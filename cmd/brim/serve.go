@@ -19,14 +19,14 @@ func newServe(p *process) *cobra.Command {
 		Long: "Run the daemon: readings in over HTTP and gRPC, documents in MongoDB.\n\n" +
 			"Each flag can also be set in the environment (BRIM_MONGO_URI for --mongo-uri, and so on)\n" +
 			"and by its name in a YAML file; a flag wins over the environment, and that over the file.",
-		Args: nothing,
+		Args: noArgs,
 	}
 	withSettings(cmd, p, func(ctx context.Context, c *daemon.Config) error { return daemon.Serve(ctx, c, p.options()) })
 	return cmd
 }
 
-// withSettings makes a command one that runs with the daemon's settings, each of
-// which is a flag. Its help shows those that most people set.
+// withSettings adds the daemon's settings to a command as flags, and runs it with them. Its help
+// shows only the common settings.
 func withSettings(cmd *cobra.Command, p *process, run func(context.Context, *daemon.Config) error) {
 	flags := cmd.Flags()
 	var names [][2]string
@@ -74,7 +74,7 @@ func newConfigCheck(p *process) *cobra.Command {
 		Long: "Say what is wrong with a configuration file, and where.\n\n" +
 			"A listener that serve would refuse to open is wrong, too, unless its address is a name: names are not\n" +
 			"looked up. Flags and the environment are ignored.",
-		Args: exactly("a FILE"),
+		Args: exactArg("a FILE"),
 	}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
@@ -89,7 +89,7 @@ func newConfigCheck(p *process) *cobra.Command {
 		}
 		printed := p.print(*output, checked{args[0], err == nil, problems}, text)
 		if printed == nil && err != nil {
-			// The command itself did what was asked, so this is no wrong usage.
+			// The command itself was used correctly, so this is not a usage error.
 			return fmt.Errorf("%s cannot be used: problems found: %d", args[0], len(problems))
 		}
 		return printed
@@ -108,7 +108,7 @@ func newConfigPrint(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Print every setting in force and where it came from; the text is a configuration file",
-		Args:  nothing,
+		Args:  noArgs,
 	}
 	output := outputFlag(cmd, "text", "json")
 	withSettings(cmd, p, func(_ context.Context, c *daemon.Config) error {

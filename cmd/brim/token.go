@@ -27,8 +27,8 @@ func newToken(p *process) *cobra.Command {
 	return newGroup("token", "Make, list and revoke the identities of an access file: tokens and client certificates", newTokenCreate(p), newTokenList(p), newTokenRevoke(p))
 }
 
-// accessFlags adds the flags that say where the access file is. The result is to
-// be called when the flags are parsed.
+// accessFlags adds the flags that locate the access file. Call the result after the flags are
+// parsed.
 func accessFlags(cmd *cobra.Command) func(*process) (string, error) {
 	load := settingFlags(cmd.Flags(), [2]string{"access-file", "YAML file with identities (BRIM_ACCESS_FILE, or access-file in the file)"})
 	return func(p *process) (string, error) {
@@ -43,7 +43,7 @@ func accessFlags(cmd *cobra.Command) func(*process) (string, error) {
 	}
 }
 
-// lockPatience is how long a change waits for others, of which each takes some
+// lockPatience is how long a change waits for other changes, each of which takes some
 // milliseconds.
 const lockPatience = 10 * time.Second
 
@@ -52,7 +52,7 @@ func newTokenRevoke(p *process) *cobra.Command {
 		Use:     "revoke NAME",
 		Short:   "Remove an identity from the access file; daemons refuse it within two seconds",
 		Example: "  brim token revoke north --access-file /etc/brim/access.yaml",
-		Args:    exactly("a NAME"),
+		Args:    exactArg("a NAME"),
 	}
 	file := accessFlags(cmd)
 	output := outputFlag(cmd, "text", "json")
@@ -82,7 +82,7 @@ func newTokenList(p *process) *cobra.Command {
 		Use:     "list",
 		Short:   "Print the identities of the access file, and what they may do",
 		Example: "  brim token list --access-file /etc/brim/access.yaml",
-		Args:    nothing,
+		Args:    noArgs,
 	}
 	file := accessFlags(cmd)
 	output := outputFlag(cmd, "text", "json")
@@ -107,8 +107,7 @@ func newTokenList(p *process) *cobra.Command {
 	return cmd
 }
 
-// A listedIdentity is what is shown of an identity. It has no secrets, nor anything
-// that they could be checked against.
+// A listedIdentity is what is shown of an identity. It has neither secrets nor hashes of them.
 type listedIdentity struct {
 	Name         string             `json:"name"`
 	Certificate  string             `json:"certificate,omitempty"` // empty: it has a token
@@ -117,12 +116,12 @@ type listedIdentity struct {
 	Created      time.Time          `json:"created,omitzero"`
 	Expires      time.Time          `json:"expires,omitzero"`
 	Expired      bool               `json:"expired"`
-	Quota        map[string]float64 `json:"quota"` // what the file has; otherwise the daemon's settings apply
+	Quota        map[string]float64 `json:"quota"` // from the file; otherwise the daemon's settings apply
 
 	Token string `json:"token,omitempty"` // of a new identity, shown once
 }
 
-// limits are the names of an identity's limits, which are flags as well with - for _.
+// limits are the names of an identity's limits. The flags have the same names, with - for _.
 var limits = []string{"requests_per_second", "readings_per_second", "new_sensors_per_second", "active_sensors"}
 
 func listed(e *access.Entry, now time.Time) listedIdentity {
@@ -185,7 +184,7 @@ func newTokenCreate(p *process) *cobra.Command {
 		Example: "  brim token create north --scope ingest --sensor-prefix north- --expires 90d --access-file /etc/brim/access.yaml\n" +
 			"  brim token create operator --scope admin\n" +
 			"  brim token create edge-7 --scope ingest --certificate dns:edge-7.example.org",
-		Args: exactly("a NAME"),
+		Args: exactArg("a NAME"),
 	}
 	file := accessFlags(cmd)
 	now := time.Now()
@@ -225,7 +224,7 @@ func newTokenCreate(p *process) *cobra.Command {
 	return cmd
 }
 
-// optional takes an empty text as none.
+// optional wraps a setter to ignore an empty value.
 func optional(set func(string) error) func(string) error {
 	return func(s string) error {
 		if s == "" {
@@ -252,8 +251,8 @@ func parseExpiry(s string, now time.Time) (at time.Time, err error) {
 	return at.Truncate(time.Second), nil
 }
 
-// createToken writes the identity into the file; the token is empty where it
-// shows a certificate.
+// createToken writes the identity into the file; the token is empty if the identity uses a
+// certificate.
 func createToken(ctx context.Context, path string, e *access.Entry) (token string, err error) {
 	hash := ""
 	if e.Certificate == "" {
@@ -273,8 +272,8 @@ func createToken(ctx context.Context, path string, e *access.Entry) (token strin
 	return token, nil
 }
 
-// printCreated puts the token alone on stdout, so that a script can keep it, and
-// what there is to say of it on stderr.
+// printCreated prints only the token to stdout, so that a script can capture it, and explanations
+// to stderr.
 func printCreated(p *process, path string, e *access.Entry, token string) error {
 	if token == "" {
 		_, err := fmt.Fprintf(p.stdout, "%s is in %s: a client with a certificate of %s has the scopes %s\n", printable(e.Name), path, printable(e.Certificate), joinScopes(e.Scopes))
@@ -289,8 +288,7 @@ func printCreated(p *process, path string, e *access.Entry, token string) error 
 	return err
 }
 
-// exampleOf is a request that the identity may make, of a daemon as it is
-// without settings.
+// exampleOf returns a request that the identity may make, to a daemon with default settings.
 func exampleOf(e *access.Entry) string {
 	sensor := e.SensorPrefix + "s-1"
 	if slices.Contains(e.Scopes, access.Ingest) || slices.Contains(e.Scopes, access.Admin) {

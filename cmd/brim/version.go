@@ -15,14 +15,14 @@ import (
 //
 //	go build -ldflags "-X 'main.stamp=v1.2.0 4f0c… 2026-11-21T10:00:00Z'" ./cmd/brim
 //
-// Without it the version is what the Go toolchain recorded of the checkout.
+// Without it, the version is the one that the Go toolchain recorded.
 var stamp string //nolint:gochecknoglobals // only a variable can be set by the linker
 
-// readVersion says what was built.
+// readVersion returns the version of this program.
 func readVersion() daemon.Version { return daemon.VersionOf(stamp) }
 
 func newVersion(p *process) *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Print what was built", Args: nothing}
+	cmd := &cobra.Command{Use: "version", Short: "Print what was built", Args: noArgs}
 	output := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		v := readVersion()
@@ -36,7 +36,7 @@ func newVersion(p *process) *cobra.Command {
 func newMan(p *process) *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "Write a manual page for each command into a folder", Hidden: true,
-		Args: exactly("a folder"),
+		Args: exactArg("a folder"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := writeManuals(cmd.Root(), args[0], readVersion()); err != nil {
 				return err
@@ -55,9 +55,9 @@ func writeManuals(root *cobra.Command, dir string, v daemon.Version) error {
 	}
 	date, err := time.Parse(time.RFC3339, v.Date)
 	if err != nil {
-		date = time.Unix(0, 0).UTC() // not known, and today is another page tomorrow
+		date = time.Unix(0, 0).UTC() // unknown; the current date would make the page differ every day
 	}
-	root.DisableAutoGenTag = true // a line with the day of the writing
+	root.DisableAutoGenTag = true // it would add the current date
 	header := &doc.GenManHeader{Section: "1", Date: &date, Source: "brim " + v.Version, Manual: "Brim"}
 	if err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{Header: header, Path: dir, CommandSeparator: "-"}); err != nil {
 		return fmt.Errorf("write manual pages: %w", err)

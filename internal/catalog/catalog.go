@@ -7,13 +7,13 @@
 //	                           │
 //	List ◀── unwritten, then STREAM.sensors
 //
-// A sensor is in the catalog before its first reading is stored, so a crash between the
-// two loses nothing: the reading is still in the journal. The order costs one lookup in
-// memory for each update of a bucket. If the catalog cannot be written, readings are
-// stored all the same, and the entries are written later.
+// A sensor is written to the catalog before its first reading is stored, so a crash in between
+// loses nothing: the reading is still in the journal. This order costs one in-memory lookup for
+// each update of a bucket. If the catalog cannot be written, readings are stored anyway, and the
+// entries are written later.
 //
-// A document is correct in whatever order several daemons write it: spans only grow, and
-// sets of tags and names of fields are only added.
+// A document is correct regardless of the order in which several daemons update it: time ranges
+// only grow, and sets of tags and field names are only added.
 //
 //	document.go  the documents, and the updates of them
 //	known.go     what is known to be written
@@ -63,8 +63,8 @@ type Config struct {
 	Database *mongo.Database // with the concerns of store.Connection.Database
 	Daemon   string          // identifies this process
 	Streams  map[string]StreamConfig
-	// Known is how many combinations of a sensor, its tags and its fields are
-	// remembered as written, some 25 bytes each; 0: 2,000,000.
+	// Known is how many combinations of a sensor, its tags and its fields are cached as written,
+	// some 25 bytes each; 0: 2,000,000.
 	Known      int
 	Logger     *slog.Logger          // nil: nothing is logged
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
@@ -128,29 +128,30 @@ func (c *Catalog) Run(ctx context.Context) {
 type Stream struct {
 	StreamConfig
 
-	name       string
-	catalog    *Catalog
-	log        *slog.Logger
-	collection *mongo.Collection
-	retention  atomic.Int64
-	known      *known
-	wake       chan struct{} // holds one: there is something to write
-	rebuild    chan struct{} // holds one: see Rebuild
-	lacking    atomic.Bool   // Rebuild was called, and the state does not say so yet
-	prepared   atomic.Bool   // the collection has its indexes
-	refusing   atomic.Int64  // until when, in ns since 1970, writes before readings are not tried
-	state      atomic.Pointer[state]
-	logged     atomic.Int64 // when a failure was last logged, in ns since 1970
+	name              string
+	catalog           *Catalog
+	log               *slog.Logger
+	collection        *mongo.Collection
+	retention         atomic.Int64
+	known             *known
+	wake              chan struct{} // capacity 1: there is something to write
+	rebuild           chan struct{} // capacity 1: see Rebuild
+	rebuildPending    atomic.Bool   // Rebuild was called, but the stored state does not show it yet
+	prepared          atomic.Bool   // the collection has its indexes
+	writeThroughAfter atomic.Int64  // time, in ns since 1970, until which entries are not written before readings, after a failure
+	state             atomic.Pointer[state]
+	logged            atomic.Int64 // when a failure was last logged, in ns since 1970
 
 	mu        sync.Mutex
 	unwritten map[uint64]*entry
-	dropped   time.Time // when there was last no room in unwritten
+	dropped   time.Time // when unwritten was last full
 }
 
 // maxUnwritten bounds the entries that wait to be written, some 300 bytes each.
 const maxUnwritten = 100_000
 
-// An entry is a set of tags of a sensor, with fields, and the times of readings with them.
+// An entry is a combination of a sensor, its tags and its fields, and the time range of its
+// readings.
 type entry struct {
 	series      *batch.Series
 	shape       *batch.Shape
@@ -168,7 +169,7 @@ func (s *Stream) Saw(series *batch.Series, shape *batch.Shape, ms int64) {
 	}
 }
 
-// note remembers an entry to be written.
+// note adds an entry to be written.
 func (s *Stream) note(key uint64, e entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,26 +182,26 @@ func (s *Stream) note(key uint64, e entry) {
 		return
 	}
 	s.unwritten[key] = &e
-	awake(s.wake)
+	notify(s.wake)
 }
 
-// awake sends to a channel that holds one.
-func awake(to chan struct{}) {
+// notify sends to a channel of capacity 1 without blocking.
+func notify(to chan struct{}) {
 	select {
 	case to <- struct{}{}:
 	default:
 	}
 }
 
-// waiting counts the entries that are not written.
+// waiting returns the number of unwritten entries.
 func (s *Stream) waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.unwritten)
 }
 
-// incompleteFor is how long readings may wait before they are stored, and with them
-// sensors that Saw had no room for.
+// incompleteFor is how long readings, and so sensors that did not fit into unwritten, may wait
+// until they are stored.
 const incompleteFor = time.Hour + time.Minute
 
 // Overflowed reports whether sensors whose readings are not stored yet may be missing.
@@ -214,12 +215,12 @@ func (s *Stream) Overflowed() bool {
 func (s *Stream) SetRetention(d time.Duration) {
 	if s != nil && time.Duration(s.retention.Swap(int64(d))) != d {
 		s.prepared.Store(false)
-		awake(s.wake)
+		notify(s.wake)
 	}
 }
 
-// Forget makes sensors enter again with their next reading, because they are deleted.
-// Without sensors it is all of them.
+// Forget removes deleted sensors from the cache, so that their next reading writes them to the
+// catalog again. Without arguments, it removes all sensors.
 func (s *Stream) Forget(sensors ...string) {
 	if len(sensors) == 0 {
 		s.known.forgetAll()

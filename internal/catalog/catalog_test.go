@@ -160,14 +160,14 @@ func TestOrderOfWritesDoesNotMatter(t *testing.T) {
 	daemons := []*Stream{open(t, db, StreamConfig{}), open(t, db, StreamConfig{})}
 	random := rand.New(rand.NewPCG(1, 2))
 	now := time.Now()
-	var facts []fact
+	var facts []sensorUpdate
 	for i, r := range []telemetry.Reading{
 		reading("a", 0, "region=north", "t"), reading("a", 48*time.Hour, "region=north", "t"), reading("a", 24*time.Hour, "region=south", "h", "state"),
 		reading("a", 90*time.Hour, "", "x"), reading("a", -48*time.Hour, "region=south", "state"), reading("a", 0, "weird=$value", "y"),
 	} {
 		b := storetest.Batch(t, "session", uint64(i+1), r)
 		e := entry{b.Series(b.Row(0)), b.Shape(b.Row(0)), b.Row(0).Time, b.Row(0).Time}
-		facts = append(facts, e.fact(now))
+		facts = append(facts, e.sensorUpdate(now))
 	}
 	var want []string
 	for range 8 {
@@ -258,7 +258,7 @@ func TestCatalogIsBuiltFromStoredReadings(t *testing.T) {
 			db := database(t)
 			from := openStore(t, db, kind)
 			var readings []telemetry.Reading
-			for i := range 3 * checkAtOnce / 2 { // more than one step
+			for i := range 3 * checkPageSize / 2 { // more than one step
 				readings = append(readings, reading(fmt.Sprintf("s-%04d", i), 0, "region=north", "t"))
 			}
 			readings = append(readings, reading("s-0007", 24*time.Hour, "region=south", "h", "state"))
@@ -268,12 +268,12 @@ func TestCatalogIsBuiltFromStoredReadings(t *testing.T) {
 			require.ErrorContains(t, s.Complete(), "is being built")
 			check(t, s)
 			got := list(t, s, telemetry.SensorQuery{})
-			assert.Len(t, got, 3*checkAtOnce/2)
+			assert.Len(t, got, 3*checkPageSize/2)
 			assert.Equal(t, "s-0006 {region=north} t |", got[6])
 			assert.Equal(t, "s-0007 {region=north; region=south} h t | state", got[7])
 
 			other := open(t, db, StreamConfig{Source: from})
-			_, err := other.look(t.Context())
+			_, err := other.readState(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, other.Complete(), "another daemon need not build it")
 
@@ -298,7 +298,7 @@ func TestRebuildRestoresSensorsThatHaveReadings(t *testing.T) {
 
 	// While it is rebuilt, so say other daemons, and a second call is not lost.
 	s.Source = stepping{from, func() {
-		_, err := other.look(t.Context())
+		_, err := other.readState(t.Context())
 		require.NoError(t, err)
 		assert.ErrorContains(t, other.Complete(), "is being built")
 		s.Rebuild()
@@ -344,7 +344,7 @@ func TestSensorIsInTheCatalogBeforeItsReadingsAreStored(t *testing.T) {
 	db := database(t)
 	s, other := open(t, db, StreamConfig{}), open(t, db, StreamConfig{})
 	wrote := 0
-	w := s.Before(after(func([]*batch.Pending) {
+	w := s.Wrap(after(func([]*batch.Pending) {
 		wrote++
 		assert.Equal(t, []string{"a {region=north; region=south} h t |", "b {} t |"}, list(t, other, telemetry.SensorQuery{}), "as another daemon sees it")
 	}))
@@ -371,7 +371,7 @@ func TestReadingsAreStoredIfTheCatalogCannotBeWritten(t *testing.T) {
 	require.NoError(t, db.RunCommand(t.Context(), bson.D{{Key: "create", Value: name}, {Key: "viewOn", Value: "x"}, {Key: "pipeline", Value: bson.A{}}}).Err())
 	writes := storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "", "t")), 5*time.Minute)
 	wrote := 0
-	w := s.Before(after(func([]*batch.Pending) { wrote++ }))
+	w := s.Wrap(after(func([]*batch.Pending) { wrote++ }))
 	w.Write(t.Context(), writes)
 	w.Write(t.Context(), writes)
 	assert.Equal(t, 2, wrote)
@@ -387,7 +387,7 @@ func TestDeletedSensorEntersAgain(t *testing.T) {
 	daemons := []*Stream{open(t, db, StreamConfig{}), open(t, db, StreamConfig{})}
 	one := storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "", "t")), 5*time.Minute)
 	for _, s := range daemons {
-		s.Before(after(func([]*batch.Pending) {})).Write(t.Context(), one)
+		s.Wrap(after(func([]*batch.Pending) {})).Write(t.Context(), one)
 		assert.Empty(t, s.missing(one))
 	}
 	require.NoError(t, daemons[0].Delete(t.Context(), "a"))
@@ -397,7 +397,7 @@ func TestDeletedSensorEntersAgain(t *testing.T) {
 	for _, forget := range [][]string{{"a"}, nil} {
 		daemons[1].Forget(forget...)
 		assert.Len(t, daemons[1].missing(one), 1)
-		daemons[1].Before(after(func([]*batch.Pending) {})).Write(t.Context(), one)
+		daemons[1].Wrap(after(func([]*batch.Pending) {})).Write(t.Context(), one)
 		assert.Empty(t, daemons[1].missing(one))
 		assert.Equal(t, []string{"a {} t |"}, list(t, daemons[0], telemetry.SensorQuery{}))
 	}
@@ -409,9 +409,9 @@ func TestNothingIsWrittenAgainAfterARestart(t *testing.T) {
 	first := open(t, db, StreamConfig{})
 	writes := storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "region=north", "t", "state"), reading("b", 0, "", "t")), 5*time.Minute)
 	discard := after(func([]*batch.Pending) {})
-	first.Before(discard).Write(t.Context(), writes)
+	first.Wrap(discard).Write(t.Context(), writes)
 	again := open(t, db, StreamConfig{})
-	again.Before(discard).Write(t.Context(), writes)
+	again.Wrap(discard).Write(t.Context(), writes)
 	assert.Empty(t, again.missing(writes))
 	for s, want := range map[*Stream]float64{first: 2, again: 0} {
 		assert.InDelta(t, want, testutil.ToFloat64(s.catalog.metrics.written.WithLabelValues(stream)), 0)
@@ -489,7 +489,7 @@ func BenchmarkBefore(b *testing.B) {
 	}
 	writes := storetest.Pending(storetest.Batch(b, "s1", 1, readings...), time.Hour)
 	for key, e := range s.missing(writes) {
-		s.known.put(key, e.fact(time.Now()).span)
+		s.known.put(key, e.sensorUpdate(time.Now()).span)
 	}
 	b.ReportAllocs()
 	for b.Loop() {

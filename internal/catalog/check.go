@@ -15,40 +15,40 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// state is a stream's document with the empty _id.
+// state is the content of a stream's document with the empty _id.
 type state struct {
-	// Complete says that all sensors with readings are in the catalog: all were compared
-	// once, and new ones enter before their readings are stored.
+	// Complete says that all sensors with readings are in the catalog: all were checked once, and
+	// new sensors are added before their readings are stored.
 	Complete bool      `bson:"complete"`
 	Checked  time.Time `bson:"checked"` // when the last check ended
-	// A check that is in progress: by which daemon, until when others leave it alone, and
-	// the last sensor that was compared.
+	// The check in progress: the daemon that runs it, until when it may not be taken over, and the
+	// last sensor that was checked.
 	By    string    `bson:"by"`
 	Until time.Time `bson:"until"`
 	After string    `bson:"after"`
 }
 
 const (
-	checkEvery   = 24 * time.Hour // daemons of earlier releases enter no sensors
-	lookEvery    = 10 * time.Second
-	lease        = time.Minute
-	checkAtOnce  = 200 // sensors
-	checkTimeout = 30 * time.Second
-	// A check pauses for as many times its own duration, so that it takes at most an eighth
-	// of the time of one connection. While the catalog is incomplete it takes half.
-	checkRests = 7
-	// removeAfter is how long a sensor without readings stays: its first reading may still
-	// be on its way.
-	removeAfter = 24 * time.Hour
-	described   = 16                  // readings that tell a sensor's fields
-	endOfTime   = 253_402_300_800_000 // of the year 9999, in milliseconds since 1970
+	checkEvery    = 24 * time.Hour // daemons of earlier releases do not add sensors
+	checkInterval = 10 * time.Second
+	lease         = time.Minute
+	checkPageSize = 200 // sensors
+	checkTimeout  = 30 * time.Second
+	// After each page, a check pauses for this many times the page's duration, so that it uses one
+	// connection for at most an eighth of the time. While the catalog is incomplete, it uses half.
+	checkPauseFactor = 7
+	// removeAfter is how long a sensor without readings is kept: its first reading may not be
+	// stored yet.
+	removeAfter      = 24 * time.Hour
+	describeReadings = 16                  // number of readings that determine a sensor's fields
+	endOfTime        = 253_402_300_800_000 // of the year 9999, in milliseconds since 1970
 )
 
-// Complete returns nil if the catalog has all sensors with readings in MongoDB, and
-// otherwise an error that says how far it is.
+// Complete returns nil if the catalog has all sensors with readings in MongoDB, and otherwise an
+// error with the progress.
 func (s *Stream) Complete() error {
 	now := s.state.Load()
-	if now.Complete && !s.lacking.Load() {
+	if now.Complete && !s.rebuildPending.Load() {
 		return nil
 	}
 	return &telemetry.Error{
@@ -58,14 +58,14 @@ func (s *Stream) Complete() error {
 	}
 }
 
-// Rebuild makes the catalog incomplete until it was compared with all stored readings.
+// Rebuild marks the catalog as incomplete until it has been checked against all stored readings.
 func (s *Stream) Rebuild() {
-	s.lacking.Store(true)
-	awake(s.rebuild)
+	s.rebuildPending.Store(true)
+	notify(s.rebuild)
 }
 
-// check compares the catalog with the stored readings: when the daemon starts, once a
-// day, after Rebuild, and if the catalog was dropped. Of several daemons one does it.
+// check compares the catalog with the stored readings: when the daemon starts, once a day, after
+// Rebuild, and if the catalog was dropped. Only one of several daemons does it.
 func (s *Stream) check(ctx context.Context) {
 	if !s.ready(ctx) {
 		return
@@ -75,9 +75,9 @@ func (s *Stream) check(ctx context.Context) {
 		if err := s.checkOnce(ctx, began); err != nil && ctx.Err() == nil {
 			s.failed(err)
 		}
-		timer := time.NewTimer(lookEvery)
+		timer := time.NewTimer(checkInterval)
 		if s.Complete() != nil {
-			timer.Reset(time.Second) // another daemon may be at it
+			timer.Reset(time.Second) // another daemon may be building it
 		}
 		select {
 		case <-ctx.Done():
@@ -90,13 +90,13 @@ func (s *Stream) check(ctx context.Context) {
 	}
 }
 
-// checkOnce looks at the state, and checks if it is time; began is when this daemon did.
+// checkOnce reads the state, and runs a check if it is due; began is when this daemon started.
 func (s *Stream) checkOnce(ctx context.Context, began time.Time) error {
-	now, err := s.look(ctx)
+	now, err := s.readState(ctx)
 	if err != nil {
 		return err
 	}
-	lacking := s.lacking.Load()
+	lacking := s.rebuildPending.Load()
 	if lacking {
 		now.Complete, now.After = false, ""
 	}
@@ -104,22 +104,22 @@ func (s *Stream) checkOnce(ctx context.Context, began time.Time) error {
 	if !due {
 		return nil
 	}
-	taken, err := s.take(ctx, now)
+	taken, err := s.claimCheck(ctx, now)
 	if err != nil || !taken {
 		return err
 	}
 	s.set(*now)
 	if lacking {
-		s.lacking.Store(false) // the state says so from here on
+		s.rebuildPending.Store(false) // the stored state shows it now
 	}
 	return s.walk(ctx, now)
 }
 
-// set makes a state the one that Complete sees.
+// set sets the state that Complete uses.
 func (s *Stream) set(now state) { s.state.Store(&now) }
 
-// look reads the state. If there is none, the catalog is new, or was dropped.
-func (s *Stream) look(ctx context.Context) (*state, error) {
+// readState reads the stored state. If there is none, the catalog is new or was dropped.
+func (s *Stream) readState(ctx context.Context) (*state, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	now := &state{}
@@ -139,8 +139,8 @@ func (s *Stream) look(ctx context.Context) (*state, error) {
 	return now, nil
 }
 
-// take makes this daemon the one that checks; false if another one does.
-func (s *Stream) take(ctx context.Context, now *state) (bool, error) {
+// claimCheck makes this daemon the one that runs the check; false if another one does.
+func (s *Stream) claimCheck(ctx context.Context, now *state) (bool, error) {
 	if now.By != s.catalog.cfg.Daemon && time.Now().Before(now.Until) {
 		return false, nil
 	}
@@ -164,8 +164,8 @@ func (s *Stream) take(ctx context.Context, now *state) (bool, error) {
 	return true, nil
 }
 
-// save writes the state; false if another daemon has taken the check over, or the catalog
-// was dropped.
+// save stores the state; false if another daemon has taken over the check, or the catalog was
+// dropped.
 func (s *Stream) save(ctx context.Context, now *state) (bool, error) {
 	now.Until = time.Now().Add(lease).Truncate(time.Millisecond)
 	r, err := s.collection.UpdateOne(ctx, bson.D{{Key: "_id", Value: ""}, {Key: "by", Value: now.By}}, bson.D{{Key: "$set", Value: now}})
@@ -176,7 +176,7 @@ func (s *Stream) save(ctx context.Context, now *state) (bool, error) {
 	return r.MatchedCount > 0, nil
 }
 
-// walk compares all sensors from now.After on.
+// walk checks all sensors after now.After.
 func (s *Stream) walk(ctx context.Context, now *state) error {
 	began, total := time.Now(), 0
 	if !now.Complete {
@@ -190,23 +190,23 @@ func (s *Stream) walk(ctx context.Context, now *state) error {
 			return err
 		}
 		total += added
-		if n < checkAtOnce {
+		if n < checkPageSize {
 			break
 		}
 		now.After = last
 		if mine, err := s.save(ctx, now); err != nil || !mine {
 			return err
 		}
-		rest := time.Since(begin)
+		pause := time.Since(begin)
 		if now.Complete {
-			rest *= checkRests
+			pause *= checkPauseFactor
 		}
-		if time.Since(logged) > lookEvery {
+		if time.Since(logged) > checkInterval {
 			logged = time.Now()
 			s.log.Info("checking the catalog of sensors", "after", now.After, "added", total)
 		}
-		if machine.Pause(ctx, min(rest, lease/4)) != nil {
-			return nil //nolint:nilerr // the daemon ends
+		if machine.Pause(ctx, min(pause, lease/4)) != nil {
+			return nil //nolint:nilerr // the daemon is stopping
 		}
 	}
 	now.Complete, now.Checked, now.After = true, time.Now(), ""
@@ -219,14 +219,14 @@ func (s *Stream) walk(ctx context.Context, now *state) error {
 	return nil
 }
 
-// step compares some sensors behind one, and enters those that the catalog does not have.
-// It returns the last one and how many there were.
+// step checks a page of sensors after a given one, and adds those that are missing in the catalog.
+// It returns the last sensor, and the numbers of sensors checked and added.
 func (s *Stream) step(ctx context.Context, after string) (last string, n, added int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var ids []string
 	last = after
-	for seen, err := range s.Source.Sensors(ctx, telemetry.SensorQuery{After: after, Limit: checkAtOnce}) {
+	for seen, err := range s.Source.Sensors(ctx, telemetry.SensorQuery{After: after, Limit: checkPageSize}) {
 		if err != nil {
 			return "", 0, 0, err
 		}
@@ -246,14 +246,14 @@ func (s *Stream) step(ctx context.Context, after string) (last string, n, added 
 		added = len(absent)
 	}
 	end := last
-	if len(ids) < checkAtOnce {
+	if len(ids) < checkPageSize {
 		end = ""
 	}
 	return last, len(ids), added, s.removeEmpty(ctx, after, end, ids)
 }
 
-// removeEmpty removes sensors without readings between two ids, the second of which may be
-// empty; present are those with readings.
+// removeEmpty removes the sensors between two ids that have no readings; an empty to means no
+// limit. present are the sensors with readings.
 func (s *Stream) removeEmpty(ctx context.Context, after, to string, present []string) error {
 	between := bson.D{{Key: "$gt", Value: after}}
 	if to != "" {
@@ -272,25 +272,25 @@ func (s *Stream) removeEmpty(ctx context.Context, after, to string, present []st
 	return nil
 }
 
-// describe returns what a sensor's first and newest readings say about it. Tags that it
-// had only in between are not found.
-func (s *Stream) describe(ctx context.Context, sensor string) (facts []fact, found bool, err error) {
+// describe derives updates from a sensor's first and newest readings. Tags that it had only in
+// between are not found.
+func (s *Stream) describe(ctx context.Context, sensor string) (facts []sensorUpdate, found bool, err error) {
 	hash, now := batch.SeriesHash(s.name, sensor), time.Now()
 	add := func(r *telemetry.Reading, from int64) {
 		ms := r.Time.UnixMilli()
-		f := fact{sensor: sensor, tags: r.Tags, span: spanOf(hash, min(from, ms), ms, now)}
+		f := sensorUpdate{sensor: sensor, tags: r.Tags, span: spanOf(hash, min(from, ms), ms, now)}
 		for _, field := range r.Fields {
 			f.add(field.Name, field.Value.Kind())
 		}
 		facts = append(facts, f)
 	}
 	n := 0
-	for r, err := range s.Source.Readings(ctx, telemetry.Query{Sensor: sensor, To: endOfTime, Limit: described}) {
+	for r, err := range s.Source.Readings(ctx, telemetry.Query{Sensor: sensor, To: endOfTime, Limit: describeReadings}) {
 		if err != nil {
 			return nil, false, err
 		}
 		add(&r, r.Time.UnixMilli())
-		if n++; n == described {
+		if n++; n == describeReadings {
 			break
 		}
 	}
@@ -300,7 +300,7 @@ func (s *Stream) describe(ctx context.Context, sensor string) (facts []fact, fou
 	}
 	first := newest.Time.UnixMilli()
 	if n > 0 {
-		first = int64(facts[0].span.from) * minute // since when it has these tags is not known
+		first = int64(facts[0].span.from) * minute // it is not known since when it has these tags
 	}
 	add(&newest, first)
 	return facts, true, nil

@@ -26,30 +26,30 @@ import (
 // The document with the empty _id, which no sensor can have, is the stream's state.
 const (
 	pairsIndex = "brim_pairs"
-	// maxSets bounds the sets of a sensor; the oldest go first.
+	// maxSets bounds the sets of a sensor; the oldest are dropped.
 	maxSets = 64
 	// maxNames bounds the fields of a sensor.
 	maxNames = 4096
 )
 
-// A fact is what one update adds to a sensor's document.
-type fact struct {
+// A sensorUpdate is what one update adds to a sensor's document.
+type sensorUpdate struct {
 	sensor        string
 	tags          []telemetry.Tag
 	fields, texts []string
 	span          written
 }
 
-// factOf returns the fact of an entry.
-func (e *entry) fact(now time.Time) fact {
-	f := fact{sensor: e.series.Sensor, tags: e.series.Tags, span: spanOf(e.series.Hash, e.first, e.last, now)}
+// sensorUpdate returns the update for an entry.
+func (e *entry) sensorUpdate(now time.Time) sensorUpdate {
+	f := sensorUpdate{sensor: e.series.Sensor, tags: e.series.Tags, span: spanOf(e.series.Hash, e.first, e.last, now)}
 	for _, field := range e.shape.Fields {
 		f.add(field.Name, field.Kind)
 	}
 	return f
 }
 
-func (f *fact) add(name string, kind telemetry.Kind) {
+func (f *sensorUpdate) add(name string, kind telemetry.Kind) {
 	to := &f.fields
 	if kind == telemetry.Text {
 		to = &f.texts
@@ -59,17 +59,17 @@ func (f *fact) add(name string, kind telemetry.Kind) {
 	}
 }
 
-// How far a span is extended, so that it need not be written again soon. Old readings
-// mostly come in order and fast.
+// How far ahead a time range is extended, so that it need not be written again soon. Old readings
+// usually arrive in order and fast.
 const (
 	ahead    = time.Hour
 	aheadOld = 24 * time.Hour
 	day      = 24 * time.Hour
 )
 
-// spanOf returns the span to write for readings between two times. It ends at different
-// times for different sensors, so that they are not all written in the same minute. For
-// sets of one sensor, it ends in the order of their newest readings.
+// spanOf returns the time range to write for readings between two times. Its end has a per-sensor
+// jitter, so that not all sensors are written in the same minute. The ranges of a sensor's sets
+// end in the order of their newest readings.
 func spanOf(hash uint64, first, last int64, now time.Time) written {
 	by := ahead
 	if now.UnixMilli()-last > aheadOld.Milliseconds() {
@@ -81,9 +81,9 @@ func spanOf(hash uint64, first, last int64, now time.Time) written {
 
 func dateOf(minutes uint32) bson.DateTime { return bson.DateTime(int64(minutes) * minute) }
 
-// update returns the update of a fact. It is an aggregation pipeline, since it merges the
-// set of tags with the one of the same tags.
-func (f *fact) update(now time.Time) *mongo.UpdateOneModel {
+// update returns the MongoDB update. It is an aggregation pipeline, because it merges the set with
+// an existing one of the same tags.
+func (f *sensorUpdate) update(now time.Time) *mongo.UpdateOneModel {
 	e := func(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
 	literal := func(value any) bson.D { return e("$literal", value) }
 	tags := make(bson.D, 0, len(f.tags))
@@ -129,10 +129,10 @@ func (f *fact) update(now time.Time) *mongo.UpdateOneModel {
 		SetUpdate(mongo.Pipeline{{{Key: "$set", Value: first}}, {{Key: "$set", Value: e("pairs", pairs)}}})
 }
 
-// pair is how a tag is in the field pairs.
+// pair returns the form of a tag in the field pairs.
 func pair(name, value string) string { return name + "=" + value }
 
-// decode reads a sensor's document.
+// decode decodes a sensor's document.
 func decode(doc bson.Raw) (telemetry.Sensor, error) {
 	id, ok := doc.Lookup("_id").StringValueOK()
 	if !ok {
@@ -177,8 +177,8 @@ func stringsOf(doc bson.Raw, field string) (out []string) {
 	return out
 }
 
-// sensor returns what a fact says about a sensor.
-func (f *fact) asSensor() telemetry.Sensor {
+// asSensor returns the update as a sensor with one set.
+func (f *sensorUpdate) asSensor() telemetry.Sensor {
 	s := telemetry.Sensor{ID: f.sensor, Fields: slices.Clone(f.fields), Texts: slices.Clone(f.texts)}
 	s.Sets = []telemetry.TagSet{{Tags: f.tags, From: int64(f.span.from) * minute, To: int64(f.span.to) * minute}}
 	slices.Sort(s.Fields)

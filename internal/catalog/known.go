@@ -9,16 +9,16 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 )
 
-// known remembers which combinations of a sensor, its tags and its fields are written,
-// and the span that each is written with. There are two generations: when the younger
-// has half of the entries, the older is forgotten. A forgotten entry is written again.
+// known caches which combinations of a sensor, its tags and its fields are written, and with what
+// time range. It has two generations: when the young one has half of the entries, the old one is
+// dropped. A dropped entry is written again.
 type known struct {
-	most   int // entries of a shard's generation
-	shards [64]knownShard
-	// salts are mixed into the keys of sensors that were forgotten, so that their
-	// entries are not found any more. Mostly nil.
+	maxEntries int // entries of a shard's generation
+	shards     [64]knownShard
+	// salts are mixed into the keys of sensors that were forgotten, so that their entries are not
+	// found any more. Usually nil.
 	salts atomic.Pointer[map[uint64]uint64]
-	epoch atomic.Uint64 // likewise, for all sensors
+	epoch atomic.Uint64 // the same for all sensors
 	salt  sync.Mutex    // held while salts change
 }
 
@@ -27,14 +27,14 @@ type knownShard struct {
 	young, old map[uint64]written
 }
 
-// written is a span in minutes since 1970. It contains the times from <= t < to.
+// written is a time range in minutes since 1970: from <= t < to.
 type written struct{ from, to uint32 }
 
 const minute = 60_000 // milliseconds
 
-func newKnown(most int) *known { return &known{most: max(1, most/2/64)} }
+func newKnown(maxEntries int) *known { return &known{maxEntries: max(1, maxEntries/2/64)} }
 
-// key identifies what Saw is called with.
+// key returns the cache key of a series and a shape.
 func (k *known) key(series *batch.Series, shape *batch.Shape) uint64 {
 	key := series.Identity()*0x9E3779B97F4A7C15 ^ shape.Identity() ^ k.epoch.Load()
 	if salts := k.salts.Load(); salts != nil {
@@ -45,7 +45,7 @@ func (k *known) key(series *batch.Series, shape *batch.Shape) uint64 {
 
 func (k *known) shard(key uint64) *knownShard { return &k.shards[key>>58] }
 
-// covers reports whether an entry is written with a span that has both times.
+// covers reports whether an entry is written with a time range that includes both times.
 func (k *known) covers(key uint64, first, last int64) bool {
 	s := k.shard(key)
 	s.mu.RLock()
@@ -61,7 +61,7 @@ func (k *known) covers(key uint64, first, last int64) bool {
 	return (ok || old) && first >= int64(w.from)*minute && last < int64(w.to)*minute
 }
 
-// put notes that an entry is written. Its span grows.
+// put records that an entry is written. Its time range only grows.
 func (k *known) put(key uint64, w written) {
 	s := k.shard(key)
 	s.mu.Lock()
@@ -73,7 +73,7 @@ func (k *known) put(key uint64, w written) {
 	if ok {
 		w = written{min(w.from, before.from), max(w.to, before.to)}
 	}
-	if len(s.young) >= k.most {
+	if len(s.young) >= k.maxEntries {
 		s.old, s.young = s.young, nil
 	}
 	if s.young == nil {
@@ -82,7 +82,7 @@ func (k *known) put(key uint64, w written) {
 	s.young[key] = w
 }
 
-// maxSalts bounds the sensors that are forgotten one by one; beyond that all are.
+// maxSalts bounds the sensors that are forgotten individually; beyond that, all are forgotten.
 const maxSalts = 100_000
 
 // forget makes covers return false for sensors, by their batch.SeriesHash.

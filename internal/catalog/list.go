@@ -14,24 +14,25 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// List yields the sensors that a query asks for in the order of their ids' bytes, each
-// with all its sets of tags. Those of this daemon whose entries are not written yet are
-// among them. The limit is that of a batch of documents. Fetched documents count against the budget of ctx, see telemetry.Spend. It
-// ends with an error if one occurs.
+// List yields the sensors that match a query, in the order of their ids' bytes, each with all its
+// sets of tags. It includes this daemon's unwritten entries. The query's limit is used as the
+// batch size only. Fetched documents count against the budget of ctx, see telemetry.Spend. It ends
+// with an error if one occurs.
 //
-// A sensor may be listed whose readings were removed since.
+// It may list a sensor whose readings were removed since.
 func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.Sensor, error] {
 	return func(yield func(telemetry.Sensor, error) bool) {
-		// Before MongoDB is queried: what is written meanwhile is in at least one of both.
+		// Before MongoDB is queried, so that an entry that is written meanwhile is in at least one
+		// of both.
 		waiting := s.Unwritten(&q)
-		give := func(one *telemetry.Sensor) bool { return !one.Matches(&q) || yield(*one, nil) }
+		emit := func(one *telemetry.Sensor) bool { return !one.Matches(&q) || yield(*one, nil) }
 		for one, err := range s.stored(ctx, &q, waiting) {
 			if err != nil {
 				yield(telemetry.Sensor{}, err)
 				return
 			}
 			for len(waiting) > 0 && waiting[0].ID < one.ID {
-				if !give(&waiting[0]) {
+				if !emit(&waiting[0]) {
 					return
 				}
 				waiting = waiting[1:]
@@ -40,20 +41,20 @@ func (s *Stream) List(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[te
 				one.Merge(&waiting[0])
 				waiting = waiting[1:]
 			}
-			if !give(&one) {
+			if !emit(&one) {
 				return
 			}
 		}
 		for i := range waiting {
-			if !give(&waiting[i]) {
+			if !emit(&waiting[i]) {
 				return
 			}
 		}
 	}
 }
 
-// Unwritten returns what this daemon has not written yet of the sensors that a query may
-// ask for, sorted by id.
+// Unwritten returns this daemon's unwritten entries for sensors that a query may match, sorted by
+// id.
 func (s *Stream) Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor {
 	now := time.Now()
 	found := make(map[string]*telemetry.Sensor)
@@ -62,7 +63,7 @@ func (s *Stream) Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor {
 		if !q.Wants(e.series.Sensor) {
 			continue
 		}
-		f := e.fact(now)
+		f := e.sensorUpdate(now)
 		one := f.asSensor()
 		if before := found[one.ID]; before != nil {
 			before.Merge(&one)
@@ -79,15 +80,15 @@ func (s *Stream) Unwritten(q *telemetry.SensorQuery) []telemetry.Sensor {
 	return out
 }
 
-// mostListed is the largest batch of documents.
-const mostListed = 1000
+// maxListBatch is the largest batch of documents.
+const maxListBatch = 1000
 
-// stored yields the sensors in MongoDB whose documents may match, or that are in waiting.
+// stored yields the sensors in MongoDB that may match the query, or that are in waiting.
 func (s *Stream) stored(ctx context.Context, q *telemetry.SensorQuery, waiting []telemetry.Sensor) iter.Seq2[telemetry.Sensor, error] {
 	return func(yield func(telemetry.Sensor, error) bool) {
 		find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "pairs", Value: 0}})
-		size := int32(mostListed)
-		if q.Limit > 0 && q.Limit < mostListed {
+		size := int32(maxListBatch)
+		if q.Limit > 0 && q.Limit < maxListBatch {
 			size = int32(q.Limit)
 		}
 		for doc, err := range s.find(ctx, withFields(filter(q), q, waiting), find.SetBatchSize(size)) {
@@ -105,7 +106,7 @@ func (s *Stream) stored(ctx context.Context, q *telemetry.SensorQuery, waiting [
 	}
 }
 
-// find yields documents, each until the next one.
+// find yields documents; each is valid until the next one.
 func (s *Stream) find(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		cursor, err := s.collection.Find(ctx, filter, o)
@@ -124,11 +125,10 @@ func (s *Stream) find(ctx context.Context, filter bson.D, o *options.FindOptions
 	}
 }
 
-// filter matches the documents that may match a query, by the indexes: ids and tags that
-// are asked for by their values. Regular expressions are not given to MongoDB, whose
-// engine has no bound of time.
+// filter matches the documents that may match a query, using the indexes: ids, and tags that are
+// matched by value. Regular expressions are not sent to MongoDB, whose engine has no time limit.
 func filter(q *telemetry.SensorQuery) bson.D {
-	id := bson.D{{Key: "$gt", Value: q.After}} // at least "", which is the state
+	id := bson.D{{Key: "$gt", Value: q.After}} // greater than "", the _id of the state
 	prefix := q.Prefix
 	var and bson.A
 	for i := range q.Sensor {
@@ -167,10 +167,10 @@ func filter(q *telemetry.SensorQuery) bson.D {
 	return out
 }
 
-// withFields leaves out sensors that have none of the fields asked for. It keeps those whose
-// entries are not written yet, which may get one; if they are too many for a filter, it keeps all.
+// withFields excludes sensors without any of the query's fields. It keeps those with unwritten
+// entries, which may add such a field; if they are too many for a filter, it keeps all sensors.
 func withFields(of bson.D, q *telemetry.SensorQuery, waiting []telemetry.Sensor) bson.D {
-	if len(q.Fields) == 0 || len(waiting) > mostListed {
+	if len(q.Fields) == 0 || len(waiting) > maxListBatch {
 		return of
 	}
 	has := bson.D{{Key: "fields", Value: bson.D{{Key: "$in", Value: q.Fields}}}}
@@ -184,8 +184,8 @@ func withFields(of bson.D, q *telemetry.SensorQuery, waiting []telemetry.Sensor)
 	return append(of, bson.E{Key: "$or", Value: bson.A{has, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}}})
 }
 
-// successor returns the first valid text behind all that begin with a prefix; empty if
-// there is none.
+// successor returns the smallest valid string that is greater than all strings with a prefix;
+// empty if there is none.
 func successor(prefix string) string {
 	r := []rune(prefix)
 	for len(r) > 0 {
@@ -207,7 +207,7 @@ func byID(ids []string) bson.D {
 	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
 }
 
-// absent returns those of the ids that are not in the catalog.
+// absent returns the ids that are not in the catalog.
 func (s *Stream) absent(ctx context.Context, ids []string) (map[string]struct{}, error) {
 	absent := make(map[string]struct{}, len(ids))
 	for _, id := range ids {
@@ -224,7 +224,7 @@ func (s *Stream) absent(ctx context.Context, ids []string) (map[string]struct{},
 	return absent, nil
 }
 
-// Delete removes sensors, whose readings are about to be deleted.
+// Delete removes sensors whose readings are about to be deleted.
 func (s *Stream) Delete(ctx context.Context, sensors ...string) error {
 	_, err := s.collection.DeleteMany(ctx, byID(sensors))
 	s.Forget(sensors...)
@@ -234,7 +234,7 @@ func (s *Stream) Delete(ctx context.Context, sensors ...string) error {
 	return nil
 }
 
-// restore enters a sensor that has readings and is not in the catalog.
+// restore adds a sensor that has readings but is not in the catalog.
 func (s *Stream) restore(ctx context.Context, sensor string) error {
 	f, found, err := s.describe(ctx, sensor)
 	if err != nil || !found {

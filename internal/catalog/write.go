@@ -20,42 +20,41 @@ import (
 )
 
 const (
-	gatherFor    = 500 * time.Millisecond // entries are written together
+	batchDelay   = 500 * time.Millisecond // entries are written together
 	bulkSize     = 1000
 	writeTimeout = 10 * time.Second
-	// beforeReadings is how long readings wait for the catalog at most, and refusedFor how
-	// long they do not after that was too short or failed.
-	beforeReadings = 2 * time.Second
-	refusedFor     = 10 * time.Second
-	// After a bulk the writer pauses for as many times its duration, so that MongoDB has
+	// writeThroughTimeout is how long readings wait for the catalog at most. After a failure, they
+	// do not wait for writeThroughRetry.
+	writeThroughTimeout = 2 * time.Second
+	writeThroughRetry   = 10 * time.Second
+	// After a bulk write, the writer pauses for this many times its duration, so that MongoDB has
 	// time for readings.
-	restTimes = 3
-	maxRest   = 2 * time.Second
-	lastPause = 10 * time.Second // after failures
+	pauseFactor = 3
+	maxPause    = 2 * time.Second
+	maxBackoff  = 10 * time.Second // longest pause after failures
 )
 
-// Store is where lanes write.
+// Store is what lanes write to.
 type Store interface {
 	Write(ctx context.Context, writes []*batch.Pending)
 }
 
-// A Writer writes what is new to the catalog before readings are stored.
+// A Writer is a Store that writes new entries to the catalog before it stores readings.
 type Writer struct {
 	stream *Stream
 	store  Store
 }
 
-// Before returns a store that writes to the catalog, and then to the given store. On nil
-// it returns that store.
-func (s *Stream) Before(to Store) Store {
+// Wrap returns a store that writes to the catalog, and then to the given store. If s is nil, it
+// returns the given store.
+func (s *Stream) Wrap(to Store) Store {
 	if s == nil {
 		return to
 	}
 	return &Writer{s, to}
 }
 
-// Write implements Store. If the catalog cannot be written, the readings are stored all
-// the same.
+// Write implements Store. If the catalog cannot be written, the readings are stored anyway.
 func (w *Writer) Write(ctx context.Context, writes []*batch.Pending) {
 	if missing := w.stream.missing(writes); len(missing) > 0 {
 		w.stream.enter(ctx, missing)
@@ -63,13 +62,13 @@ func (w *Writer) Write(ctx context.Context, writes []*batch.Pending) {
 	w.store.Write(ctx, writes)
 }
 
-// missing returns what of the writes is not known to be in the catalog.
+// missing returns the entries of the writes that are not known to be in the catalog.
 func (s *Stream) missing(writes []*batch.Pending) (out map[uint64]*entry) {
 	for _, p := range writes {
 		for i := 0; i < len(p.Rows); {
 			row := p.Rows[i].Row()
 			e := entry{p.Rows[i].Batch.Series(row), p.Rows[i].Batch.Shape(row), row.Time, row.Time}
-			for i++; i < len(p.Rows); i++ { // mostly all rows are alike
+			for i++; i < len(p.Rows); i++ { // usually all rows have the same
 				b, next := p.Rows[i].Batch, p.Rows[i].Row()
 				if b.Series(next) != e.series || b.Shape(next) != e.shape {
 					break
@@ -93,16 +92,17 @@ func (s *Stream) missing(writes []*batch.Pending) (out map[uint64]*entry) {
 	return out
 }
 
-// enter writes entries before their readings are stored, or leaves them to the writer.
+// enter writes entries before their readings are stored; if that fails, it queues them for the
+// background writer.
 func (s *Stream) enter(ctx context.Context, missing map[uint64]*entry) {
-	if time.Now().UnixNano() >= s.refusing.Load() {
-		ctx, cancel := context.WithTimeout(ctx, beforeReadings)
+	if time.Now().UnixNano() >= s.writeThroughAfter.Load() {
+		ctx, cancel := context.WithTimeout(ctx, writeThroughTimeout)
 		defer cancel()
 		err := s.bulk(ctx, missing)
 		if err == nil {
 			return
 		}
-		s.refusing.Store(time.Now().Add(refusedFor).UnixNano())
+		s.writeThroughAfter.Store(time.Now().Add(writeThroughRetry).UnixNano())
 		s.failed(err)
 	}
 	for key, e := range missing {
@@ -110,10 +110,10 @@ func (s *Stream) enter(ctx context.Context, missing map[uint64]*entry) {
 	}
 }
 
-// logEvery is the least time between two logs of failures.
+// logEvery is the minimum time between two logs of failures.
 const logEvery = int64(time.Minute)
 
-// failed counts a failure, and logs it unless one was logged just before.
+// failed counts a failure, and logs it unless one was logged recently.
 func (s *Stream) failed(err error) {
 	s.catalog.metrics.failed.WithLabelValues(s.name).Inc()
 	now, before := time.Now().UnixNano(), s.logged.Load()
@@ -125,16 +125,16 @@ func (s *Stream) failed(err error) {
 
 // bulk writes entries.
 func (s *Stream) bulk(ctx context.Context, entries map[uint64]*entry) error {
-	if err := s.recall(ctx, entries); err != nil {
+	if err := s.loadKnown(ctx, entries); err != nil {
 		return err
 	}
 	now := time.Now()
-	// The sets of a sensor in the order of their readings.
+	// Sorted, so that a sensor's sets are written in the order of their readings.
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b uint64) int { return cmp.Compare(entries[a].last, entries[b].last) })
 	keys = slices.DeleteFunc(keys, func(key uint64) bool { return s.known.covers(key, entries[key].first, entries[key].last) })
-	facts := make([]fact, len(keys))
+	facts := make([]sensorUpdate, len(keys))
 	for i, key := range keys {
-		facts[i] = entries[key].fact(now)
+		facts[i] = entries[key].sensorUpdate(now)
 	}
 	for begin := 0; begin < len(facts); begin += bulkSize {
 		end := min(begin+bulkSize, len(facts))
@@ -148,9 +148,9 @@ func (s *Stream) bulk(ctx context.Context, entries map[uint64]*entry) error {
 	return nil
 }
 
-// recall reads which of the entries the catalog has, as after a restart: that costs a tenth
-// of writing them.
-func (s *Stream) recall(ctx context.Context, entries map[uint64]*entry) error {
+// loadKnown reads which entries are in the catalog already, for example after a restart. That
+// costs a tenth of writing them.
+func (s *Stream) loadKnown(ctx context.Context, entries map[uint64]*entry) error {
 	of := make(map[string][]uint64, len(entries)) // keys by sensor
 	ids := make([]string, 0, len(entries))
 	for key, e := range entries {
@@ -176,8 +176,8 @@ func (s *Stream) recall(ctx context.Context, entries map[uint64]*entry) error {
 	return nil
 }
 
-// in returns the span with which a sensor has the tags and fields of the entry, if it has
-// them.
+// in returns the time range of the entry's tags in a sensor, if the sensor has the entry's tags
+// and fields.
 func (e *entry) in(s *telemetry.Sensor) (w written, has bool) {
 	for _, field := range e.shape.Fields {
 		names := s.Fields
@@ -196,8 +196,8 @@ func (e *entry) in(s *telemetry.Sensor) (w written, has bool) {
 	return w, false
 }
 
-// record writes facts. One that MongoDB refuses for its content is left out.
-func (s *Stream) record(ctx context.Context, facts []fact) error {
+// record writes updates. It skips those that MongoDB refuses because of their content.
+func (s *Stream) record(ctx context.Context, facts []sensorUpdate) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -208,11 +208,11 @@ func (s *Stream) record(ctx context.Context, facts []fact) error {
 	}
 	_, err := s.collection.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 	var refused mongo.BulkWriteException
-	const duplicateKey = 11000 // another daemon entered the sensor at the same moment
+	const duplicateKey = 11000 // another daemon added the sensor at the same time
 	if store.HasCode(err, duplicateKey) {
 		_, err = s.collection.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 	}
-	if errors.As(err, &refused) && refused.WriteConcernError == nil && !store.Transient(err) && s.contents(&refused) {
+	if errors.As(err, &refused) && refused.WriteConcernError == nil && !store.Transient(err) && s.allTooLarge(&refused) {
 		s.log.Error("MongoDB refuses entries of the catalog of sensors; queries by tag do not find them", "entries", len(refused.WriteErrors), "err", refused.WriteErrors[0].Message)
 		err = nil
 	}
@@ -223,9 +223,8 @@ func (s *Stream) record(ctx context.Context, facts []fact) error {
 	return nil
 }
 
-// contents reports whether all errors are about the documents themselves, which are too
-// large.
-func (*Stream) contents(e *mongo.BulkWriteException) bool {
+// allTooLarge reports whether all errors say that the document is too large.
+func (*Stream) allTooLarge(e *mongo.BulkWriteException) bool {
 	const objectTooLarge, tooLarge, resultTooLarge = 10334, 17419, 17420
 	for _, one := range e.WriteErrors {
 		if !one.HasErrorCode(objectTooLarge) && !one.HasErrorCode(tooLarge) && !one.HasErrorCode(resultTooLarge) {
@@ -235,7 +234,7 @@ func (*Stream) contents(e *mongo.BulkWriteException) bool {
 	return len(e.WriteErrors) > 0
 }
 
-// prepare makes the collection and its indexes.
+// prepare creates the collection and its indexes.
 func (s *Stream) prepare(ctx context.Context) error {
 	if s.prepared.Load() {
 		return nil
@@ -251,7 +250,7 @@ func (s *Stream) prepare(ctx context.Context) error {
 	return nil
 }
 
-// write writes the entries that Saw noted, until ctx ends.
+// write writes unwritten entries until ctx ends.
 func (s *Stream) write(ctx context.Context) {
 	if !s.ready(ctx) {
 		return
@@ -264,7 +263,7 @@ func (s *Stream) write(ctx context.Context) {
 			return
 		}
 		for s.waiting() > 0 || !s.prepared.Load() {
-			if machine.Pause(ctx, max(pause, gatherFor)) != nil {
+			if machine.Pause(ctx, max(pause, batchDelay)) != nil {
 				return
 			}
 			began := time.Now()
@@ -272,12 +271,12 @@ func (s *Stream) write(ctx context.Context) {
 				if ctx.Err() != nil {
 					return
 				}
-				pause = min(max(2*pause, gatherFor), lastPause)
+				pause = min(max(2*pause, batchDelay), maxBackoff)
 				s.failed(err)
 				continue
 			}
-			s.refusing.Store(0)
-			pause = min(restTimes*time.Since(began), maxRest)
+			s.writeThroughAfter.Store(0)
+			pause = min(pauseFactor*time.Since(began), maxPause)
 		}
 	}
 }
@@ -289,7 +288,7 @@ func (s *Stream) writeSome(ctx context.Context) error {
 	some := make(map[uint64]*entry)
 	s.mu.Lock()
 	for key, e := range s.unwritten {
-		one := *e // it may change meanwhile
+		one := *e // a copy, because it may change meanwhile
 		if some[key] = &one; len(some) == bulkSize {
 			break
 		}

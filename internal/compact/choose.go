@@ -9,18 +9,18 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// A Choice says which members are to be compacted.
-type Choice struct {
+// A Selection selects the members to compact.
+type Selection struct {
 	Member string // host:port; empty: see All
-	// All is the secondaries and then the primary. Without it, and without a
-	// Member, it is the secondaries of a set; a server that is alone is the one.
+	// All selects the secondaries and then the primary. Without All and Member, only the
+	// secondaries of a set are selected, or a standalone server.
 	All bool
-	// Force is that a busy server is compacted all the same.
+	// Force compacts a server even if it is busy.
 	Force bool
 }
 
-// A Left is a member that is not compacted.
-type Left struct {
+// A Skipped is a member that is not compacted, and the reason.
+type Skipped struct {
 	Member string `json:"member"`
 	Kind   Reason `json:"kind"`
 	Why    string `json:"why"`
@@ -39,21 +39,20 @@ const (
 	Running Reason = "running" // another compaction is under way there
 )
 
-// ErrNoMember is that the member which was asked for does not exist.
+// ErrNoMember means that the selected member does not exist.
 var ErrNoMember = errors.New("there is no such member")
 
-// What is known of the costs, for the operator who decides.
+// Advice for the operator.
 const (
-	// forceCost is from this program's own experiment on compaction.
+	// forceCost is a result of the experiment `brim bench storage`.
 	forceCost = "writes go on meanwhile, and take longer: their p99 was 3.5 times as long as before when `brim bench storage` measured it"
 	stepDown  = "db.adminCommand({replSetStepDown: 120}) makes another member the primary; then run the command again"
 )
 
-// Choose says which members are to be compacted, in this order, and which are
-// left and why: never the primary of a set unless it is asked for, never one that
-// takes writes while it is busy unless that is forced, and none while another is
-// being compacted.
-func (c *Compactor) Choose(d *Deployment, choice Choice) (todo []*Member, left []Left, err error) {
+// Choose returns the members to compact, in this order, and those to skip, with the reasons. It
+// skips the primary of a set unless it was selected, a busy server that accepts writes unless that
+// is forced, and all members while another compaction is running.
+func (c *Compactor) Choose(d *Deployment, choice Selection) (todo []*Member, left []Skipped, err error) {
 	if choice.Member != "" && !slices.ContainsFunc(d.Members, func(m *Member) bool { return m.Host == choice.Member }) {
 		names := make([]string, len(d.Members))
 		for i, m := range d.Members {
@@ -67,14 +66,14 @@ func (c *Compactor) Choose(d *Deployment, choice Choice) (todo []*Member, left [
 			running = m.Host
 		}
 	}
-	var last []*Member // the primary: it is compacted when those that may follow it are done
+	var last []*Member // the primary, which is compacted last
 	for _, m := range d.Members {
 		if choice.Member != "" && m.Host != choice.Member {
 			continue
 		}
-		l := c.leave(m, choice, len(d.Members) > 1)
+		l := c.skip(m, choice, len(d.Members) > 1)
 		if l == nil && running != "" {
-			l = &Left{m.Host, Running, "member " + running + " is being compacted, and one at a time is enough", "wait for it; db.currentOp() shows it there"}
+			l = &Skipped{m.Host, Running, "member " + running + " is being compacted, and one at a time is enough", "wait for it; db.currentOp() shows it there"}
 		}
 		if l != nil {
 			left = append(left, *l)
@@ -89,9 +88,9 @@ func (c *Compactor) Choose(d *Deployment, choice Choice) (todo []*Member, left [
 	return append(todo, last...), left, nil
 }
 
-// leave says why a member is not to be compacted; nil if it is.
-func (c *Compactor) leave(m *Member, choice Choice, several bool) *Left {
-	l := &Left{Member: m.Host}
+// skip returns why a member must not be compacted; nil if it may be.
+func (c *Compactor) skip(m *Member, choice Selection, several bool) *Skipped {
+	l := &Skipped{Member: m.Host}
 	switch {
 	case !m.Seen():
 		l.Kind, l.Why = Unseen, m.Unseen
@@ -100,7 +99,7 @@ func (c *Compactor) leave(m *Member, choice Choice, several bool) *Left {
 		l.Kind, l.Why, l.Do = Running, m.Running, "wait for it; db.currentOp() shows it"
 		return l
 	}
-	if why := c.worth(m.Sizes); why != "" {
+	if why := c.notWorthwhile(m.Sizes); why != "" {
 		l.Kind, l.Why, l.Do = NoGain, why, m.Sizes.Waits()
 		return l
 	}
@@ -129,7 +128,7 @@ func (c *Compactor) leave(m *Member, choice Choice, several bool) *Left {
 	return nil
 }
 
-// bytes writes a size.
+// bytes formats a size.
 func bytes(n int64) string {
 	if n < 0 {
 		return "-" + humanize.IBytes(uint64(-n))

@@ -53,29 +53,29 @@ func TestChoose(t *testing.T) {
 	indexes.Members[0].Sizes = Sizes{File: 100 * mib, IndexFile: 200 * mib, IndexFree: 70 * mib}
 	for name, test := range map[string]struct {
 		deployment *Deployment
-		choice     Choice
+		choice     Selection
 		todo       []string
 		left       map[string]Reason
 	}{
-		"the secondaries of a set":            {set(idle()), Choice{}, []string{"b:1", "c:1"}, map[string]Reason{"a:1": Primary}},
-		"force asks for no primary":           {set(busy()), Choice{Force: true}, []string{"b:1", "c:1"}, map[string]Reason{"a:1": Primary}},
-		"all, the primary last":               {set(idle()), Choice{All: true}, []string{"b:1", "c:1", "a:1"}, nil},
-		"all, but no busy primary":            {set(busy()), Choice{All: true}, []string{"b:1", "c:1"}, map[string]Reason{"a:1": Busy}},
-		"all, also a busy primary":            {set(busy()), Choice{All: true, Force: true}, []string{"b:1", "c:1", "a:1"}, nil},
-		"one member":                          {set(busy()), Choice{Member: "c:1"}, []string{"c:1"}, nil},
-		"a primary that has nothing to do":    {set(idle()), Choice{Member: "a:1"}, []string{"a:1"}, nil},
-		"a busy primary":                      {set(busy()), Choice{Member: "a:1"}, nil, map[string]Reason{"a:1": Busy}},
-		"a busy primary by force":             {set(busy()), Choice{Member: "a:1", Force: true}, []string{"a:1"}, nil},
-		"a server that is alone":              {alone(RoleStandalone, idle()), Choice{}, []string{"a:1"}, nil},
-		"a busy server that is alone":         {alone(RolePrimary, busy()), Choice{}, nil, map[string]Reason{"a:1": Busy}},
-		"a busy standalone by force":          {alone(RoleStandalone, busy()), Choice{Force: true}, []string{"a:1"}, nil},
-		"a server that tells nothing is busy": {alone(RolePrimary, Load{Mean: noLatency()}), Choice{}, nil, map[string]Reason{"a:1": Busy}},
-		"an unreachable member":               {away, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": Unseen}},
-		"none beside one that is compacted":   {running, Choice{}, nil, map[string]Reason{"a:1": Primary, "b:1": Running, "c:1": Running}},
-		"too few bytes":                       {little, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": NoGain}},
-		"too small a share":                   {sparse, Choice{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": NoGain}},
-		"no force where nothing is to be had": {little, Choice{Member: "b:1", Force: true}, nil, map[string]Reason{"b:1": NoGain}},
-		"free space in indexes":               {indexes, Choice{}, []string{"a:1"}, nil},
+		"the secondaries of a set":            {set(idle()), Selection{}, []string{"b:1", "c:1"}, map[string]Reason{"a:1": Primary}},
+		"force asks for no primary":           {set(busy()), Selection{Force: true}, []string{"b:1", "c:1"}, map[string]Reason{"a:1": Primary}},
+		"all, the primary last":               {set(idle()), Selection{All: true}, []string{"b:1", "c:1", "a:1"}, nil},
+		"all, but no busy primary":            {set(busy()), Selection{All: true}, []string{"b:1", "c:1"}, map[string]Reason{"a:1": Busy}},
+		"all, also a busy primary":            {set(busy()), Selection{All: true, Force: true}, []string{"b:1", "c:1", "a:1"}, nil},
+		"one member":                          {set(busy()), Selection{Member: "c:1"}, []string{"c:1"}, nil},
+		"a primary that has nothing to do":    {set(idle()), Selection{Member: "a:1"}, []string{"a:1"}, nil},
+		"a busy primary":                      {set(busy()), Selection{Member: "a:1"}, nil, map[string]Reason{"a:1": Busy}},
+		"a busy primary by force":             {set(busy()), Selection{Member: "a:1", Force: true}, []string{"a:1"}, nil},
+		"a server that is alone":              {alone(RoleStandalone, idle()), Selection{}, []string{"a:1"}, nil},
+		"a busy server that is alone":         {alone(RolePrimary, busy()), Selection{}, nil, map[string]Reason{"a:1": Busy}},
+		"a busy standalone by force":          {alone(RoleStandalone, busy()), Selection{Force: true}, []string{"a:1"}, nil},
+		"a server that tells nothing is busy": {alone(RolePrimary, Load{Mean: noLatency()}), Selection{}, nil, map[string]Reason{"a:1": Busy}},
+		"an unreachable member":               {away, Selection{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": Unseen}},
+		"none beside one that is compacted":   {running, Selection{}, nil, map[string]Reason{"a:1": Primary, "b:1": Running, "c:1": Running}},
+		"too few bytes":                       {little, Selection{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": NoGain}},
+		"too small a share":                   {sparse, Selection{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": NoGain}},
+		"no force where nothing is to be had": {little, Selection{Member: "b:1", Force: true}, nil, map[string]Reason{"b:1": NoGain}},
+		"free space in indexes":               {indexes, Selection{}, []string{"a:1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +101,7 @@ func TestChoose(t *testing.T) {
 
 func TestRefusalHasMeasurementsAndAdvice(t *testing.T) {
 	t.Parallel()
-	_, left, err := bounded().Choose(set(busy()), Choice{Member: "a:1"})
+	_, left, err := bounded().Choose(set(busy()), Selection{Member: "a:1"})
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 	assert.Equal(t, "it is busy: over 2.0 s, 2000 documents/s are written", left[0].Why)
@@ -109,7 +109,7 @@ func TestRefusalHasMeasurementsAndAdvice(t *testing.T) {
 	assert.Contains(t, left[0].Do, "--force")
 	assert.Contains(t, left[0].Do, "3.5 times")
 
-	_, left, err = bounded().Choose(set(busy()), Choice{})
+	_, left, err = bounded().Choose(set(busy()), Selection{})
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 	assert.Contains(t, left[0].Why, "100 MiB are free")
@@ -130,7 +130,7 @@ func TestRefusalSaysToWaitWhileDeletedDataIsNotFree(t *testing.T) {
 		"free by now":                      {Sizes{Data: 60 * mib, File: 100 * mib, Free: 40 * mib}, ""},
 	} {
 		m := &Member{Host: "a:1", Role: RoleStandalone, Sizes: test.sizes, Load: idle()}
-		_, left, err := bounded().Choose(&Deployment{Members: []*Member{m}}, Choice{})
+		_, left, err := bounded().Choose(&Deployment{Members: []*Member{m}}, Selection{})
 		require.NoError(t, err)
 		require.Len(t, left, 1, name)
 		assert.Equal(t, NoGain, left[0].Kind, name)
@@ -145,7 +145,7 @@ func TestRefusalSaysToWaitWhileDeletedDataIsNotFree(t *testing.T) {
 
 func TestUnknownMemberIsRefusedWithAListOfMembers(t *testing.T) {
 	t.Parallel()
-	_, _, err := bounded().Choose(set(idle()), Choice{Member: "a:2"})
+	_, _, err := bounded().Choose(set(idle()), Selection{Member: "a:2"})
 	require.ErrorIs(t, err, ErrNoMember)
 	assert.ErrorContains(t, err, `"a:2"; members are a:1, b:1, c:1`)
 }
@@ -206,12 +206,12 @@ func TestUnknownLoadIsNull(t *testing.T) {
 func TestMeanLatency(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
-	before := count{at: at, writes: spent{Micros: 1000, Ops: 10}, reads: spent{Micros: 500, Ops: 5}}
-	now := count{at: at, writes: spent{Micros: 9000, Ops: 12}, reads: spent{Micros: 500, Ops: 5}}
+	before := counters{at: at, writes: latencyTotals{Micros: 1000, Ops: 10}, reads: latencyTotals{Micros: 500, Ops: 5}}
+	now := counters{at: at, writes: latencyTotals{Micros: 9000, Ops: 12}, reads: latencyTotals{Micros: 500, Ops: 5}}
 	got := now.latency(before)
 	assert.InDelta(t, 0.004, got.Write, 1e-12)
 	assert.True(t, math.IsNaN(got.Read), "there were none")
-	assert.True(t, math.IsNaN(now.latency(count{}).Write), "nothing was counted before")
+	assert.True(t, math.IsNaN(now.latency(counters{}).Write), "nothing was counted before")
 	assert.True(t, math.IsNaN(before.latency(now).Write), "the server was started anew")
 }
 

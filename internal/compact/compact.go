@@ -1,10 +1,10 @@
-// Package compact has MongoDB give the free space in a collection's files back,
-// member by member, while daemons go on writing to it.
+// Package compact makes MongoDB return the free space in a collection's files to the file system,
+// member by member, while daemons continue to write to it.
 //
-//	Look ──▶ who is there, what is free, who is busy ──▶ Choose ──▶ Compact ──▶ next, when it has caught up
+//	Inspect ──▶ who is there, what is free, who is busy ──▶ Choose ──▶ Compact ──▶ next, when it has caught up
 //
-// The work itself is the server's command compact. This package finds where it
-// is worth it and where it may be run, watches it, and measures what came of it.
+// The work itself is done by the server's command compact. This package decides where it is
+// worthwhile and allowed, monitors it, and measures the result.
 package compact
 
 import (
@@ -23,53 +23,52 @@ import (
 // Config says what to compact.
 type Config struct {
 	Client     *mongo.Client // of the deployment as a whole; not closed
-	URI        string        // of the same; members are connected to with its credentials
+	URI        string        // of the same deployment; its credentials are used for the members
 	Database   string
-	Collection string // as MongoDB keeps it, see BucketsOf
-	// App is what servers know the connections by. Empty: brim compact.
+	Collection string // the underlying collection, see BucketsOf
+	// App is the application name of the connections. Empty: brim compact.
 	App string
-	// FreeAtLeast is the share of the files, 0 to 1, that must be free for a
-	// compaction to be worth it, LeastBytes how many bytes at least.
+	// FreeAtLeast is the share of the files, 0 to 1, and LeastBytes the number of bytes that must
+	// be free for a compaction to be worthwhile.
 	FreeAtLeast float64
 	LeastBytes  int64
-	// Passes is how often a member is compacted at most, 1 to 100. One pass
-	// often gives back only what lies at the end of a file. 0: 4.
+	// Passes is the maximum number of compactions of a member, 1 to 100. One pass often returns
+	// only the space at the end of a file. 0: 4.
 	Passes int
 	// Measure is how long a member is watched to see whether it is busy, and how
 	// long its operations take; 1 s to 10 min. 0: 2 s.
 	Measure time.Duration
 	// Patience is how long a secondary may take to catch up afterwards. 0: 10 min.
 	Patience time.Duration
-	// Progress is told several times a second how far it is. May be nil.
+	// Progress is called several times a second. May be nil.
 	Progress func(Progress)
 }
 
-// A Progress is how far the compaction of a member is.
+// A Progress is the progress of compacting a member.
 type Progress struct {
 	Member    string
 	Pass      int           // from 1 on
 	Elapsed   time.Duration // since the first pass began
-	GivenBack int64         // bytes so far; less than 0 while files are larger
+	GivenBack int64         // bytes so far; negative while files are larger
 	Files     int64         // bytes of the collection's and its indexes' files
 	Free      int64         // bytes free in them
-	Note      string        // what is waited for, if it is not compacted now
+	Note      string        // the current activity, if the member is not being compacted
 }
 
 const (
 	defaultPasses   = 4
 	defaultMeasure  = 2 * time.Second
 	defaultPatience = 10 * time.Minute
-	mostPasses      = 100
-	leastMeasure    = time.Second
-	mostMeasure     = 10 * time.Minute
+	maxPasses       = 100
+	minMeasure      = time.Second
+	maxMeasure      = 10 * time.Minute
 
-	// directTimeout bounds one question to a member: also a busy one answers in
-	// milliseconds, and one that is away is waited for no longer.
+	// directTimeout bounds one command to a member. Even a busy member answers within
+	// milliseconds.
 	directTimeout = 5 * time.Second
 )
 
-// A Compactor has a collection compacted, member by member. Its methods are
-// called one after another.
+// A Compactor compacts a collection, member by member. It is not safe for concurrent use.
 type Compactor struct {
 	config  Config
 	clients []*mongo.Client // to single members
@@ -92,10 +91,10 @@ func New(config Config) (*Compactor, error) {
 		err = fmt.Errorf("a share of %g must be free; allowed: 0 to 1", config.FreeAtLeast)
 	case config.LeastBytes < 0:
 		err = fmt.Errorf("%d bytes must be free; allowed: 0 and more", config.LeastBytes)
-	case config.Passes < 1 || config.Passes > mostPasses:
-		err = fmt.Errorf("%d passes; allowed: 1 to %d", config.Passes, mostPasses)
-	case config.Measure < leastMeasure || config.Measure > mostMeasure:
-		err = fmt.Errorf("members are watched for %s; allowed: %s to %s", config.Measure, leastMeasure, mostMeasure)
+	case config.Passes < 1 || config.Passes > maxPasses:
+		err = fmt.Errorf("%d passes; allowed: 1 to %d", config.Passes, maxPasses)
+	case config.Measure < minMeasure || config.Measure > maxMeasure:
+		err = fmt.Errorf("members are watched for %s; allowed: %s to %s", config.Measure, minMeasure, maxMeasure)
 	case config.Patience < 0:
 		err = fmt.Errorf("members may take %s to catch up; allowed: more than 0", config.Patience)
 	}
@@ -117,13 +116,13 @@ func (c *Compactor) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// BucketsOf returns the collection in which MongoDB keeps what is in a
-// time-series collection, which itself is a view.
+// BucketsOf returns the collection with the buckets of a time-series collection, which itself is a
+// view.
 func BucketsOf(collection string) string { return "system.buckets." + collection }
 
-// direct connects to one member and to no other, with the credentials of the
-// URI; without a host, to the first one in that. The options are made anew since
-// those of an SRV record may not name one host.
+// direct connects to one member only, with the credentials of the URI. An empty host is the first
+// one in the URI. It creates new options, because those from an SRV record cannot be used for a
+// single host.
 func (c *Compactor) direct(host string) (client *mongo.Client, at string, err error) {
 	of := options.Client().ApplyURI(c.config.URI)
 	if err := of.Validate(); err != nil {
@@ -143,7 +142,7 @@ func (c *Compactor) direct(host string) (client *mongo.Client, at string, err er
 	return client, host, nil
 }
 
-// ask carries out a short command on whatever member answers first.
+// ask runs a short command on the nearest member.
 func ask(ctx context.Context, database *mongo.Database, command bson.D, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, directTimeout)
 	defer cancel()

@@ -15,27 +15,26 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// A Load is what a member had to do while it was watched. NaN, null in JSON,
-// stands for what it does not tell.
+// A Load is the load of a member during the measurement. NaN, which is null in JSON, means
+// unknown.
 type Load struct {
-	Over    time.Duration   // how long it was watched; 0: not at all
+	Over    time.Duration   // duration of the measurement; 0: none
 	Writes  float64         // documents that clients inserted, updated or deleted, per second
-	Applied float64         // documents that replication did so with, per second
+	Applied float64         // documents changed by replication, per second
 	Reads   float64         // queries per second
-	Mean    Latency         // of the server's operations
-	Signals []doctor.Signal // all of the doctor's but free space, which stands in Sizes
+	Mean    Latency         // mean latency of operations
+	Signals []doctor.Signal // those of the doctor, except free space, which is in Sizes
 }
 
-// A Latency is how long operations of a kind took in the mean, in seconds, a
-// bulk being one operation, as the server's opLatencies count; NaN if there were
-// none.
+// A Latency is the mean latency of writes and reads, in seconds, from the server's opLatencies,
+// which count a bulk write as one operation; NaN if there were none.
 type Latency struct {
 	Write, Read float64
 }
 
-// busyOperations is from how many documents written or queries read in a second
-// a server counts as one with business: a daemon with 600 sensors that report
-// every 5 s comes to it. Below that, hardly anybody waits for anything.
+// busyOperations is the number of documents written or queries per second from which a server
+// counts as busy. A daemon with 600 sensors that report every 5 s exceeds it. Below it, a
+// compaction hardly delays anything.
 const busyOperations = 50
 
 // Names of the doctor's signals.
@@ -45,8 +44,8 @@ const (
 	signalSpace         = "disk_free"
 )
 
-// Busy says what keeps the member busy, measure by measure; nil if nothing does.
-// One that does not tell counts as busy.
+// Busy returns the reasons why the member counts as busy; nil if it is not. A member whose load is
+// unknown counts as busy.
 func (l Load) Busy() []string {
 	var why []string
 	if l.Over == 0 {
@@ -56,7 +55,7 @@ func (l Load) Busy() []string {
 		why = append(why, fmt.Sprintf("%.0f documents/s are written", l.Writes))
 	}
 	if l.Reads >= busyOperations {
-		why = append(why, fmt.Sprintf("%.0f queries/s are read", l.Reads))
+		why = append(why, fmt.Sprintf("%.0f queries/s are executed", l.Reads))
 	}
 	for _, s := range l.Signals {
 		if s.Class == doctor.Bottleneck || s.Name == signalDisk && s.Class == doctor.Degrading {
@@ -104,14 +103,14 @@ func known(v float64) *float64 {
 	return &v
 }
 
-// A count is what a server has done since its start.
-type count struct {
+// A counters are what a server has done since its start.
+type counters struct {
 	at         time.Time
 	documents  documents
 	replicated documents
 	queries    float64
-	writes     spent
-	reads      spent
+	writes     latencyTotals
+	reads      latencyTotals
 }
 
 type documents struct {
@@ -123,13 +122,13 @@ type documents struct {
 
 func (d documents) written() float64 { return d.Insert + d.Update + d.Delete }
 
-type spent struct {
+type latencyTotals struct {
 	Micros float64 `bson:"latency"`
 	Ops    float64 `bson:"ops"`
 }
 
-// mean is the time of an operation since another count, in seconds.
-func (s spent) mean(before spent) float64 {
+// mean returns the mean latency since before, in seconds.
+func (s latencyTotals) mean(before latencyTotals) float64 {
 	n := s.Ops - before.Ops
 	if !(n > 0) {
 		return math.NaN()
@@ -137,8 +136,8 @@ func (s spent) mean(before spent) float64 {
 	return (s.Micros - before.Micros) / n / 1e6
 }
 
-// count asks a member what it has done.
-func (c *Compactor) count(ctx context.Context, m *Member) (count, error) {
+// readCounters reads a member's counters.
+func (c *Compactor) readCounters(ctx context.Context, m *Member) (counters, error) {
 	command := bson.D{{Key: "serverStatus", Value: 1}}
 	for _, section := range []string{"metrics", "wiredTiger", "locks", "tcmalloc", "transactions", "repl", "network", "shardingStatistics"} {
 		command = append(command, bson.E{Key: section, Value: 0})
@@ -147,29 +146,29 @@ func (c *Compactor) count(ctx context.Context, m *Member) (count, error) {
 		Documents  *documents `bson:"opcounters"`
 		Replicated documents  `bson:"opcountersRepl"`
 		Latencies  struct {
-			Writes spent `bson:"writes"`
-			Reads  spent `bson:"reads"`
+			Writes latencyTotals `bson:"writes"`
+			Reads  latencyTotals `bson:"reads"`
 		} `bson:"opLatencies"`
 	}
 	if err := ask(ctx, m.client.Database("admin"), command, &status); err != nil {
-		return count{}, fmt.Errorf("ask %s for its counters: %w", m.Host, err)
+		return counters{}, fmt.Errorf("ask %s for its counters: %w", m.Host, err)
 	}
 	if status.Documents == nil {
-		return count{}, fmt.Errorf("ask %s for its counters: it tells none", m.Host)
+		return counters{}, fmt.Errorf("ask %s for its counters: the reply has none", m.Host)
 	}
-	return count{time.Now(), *status.Documents, status.Replicated, status.Documents.Query, status.Latencies.Writes, status.Latencies.Reads}, nil
+	return counters{time.Now(), *status.Documents, status.Replicated, status.Documents.Query, status.Latencies.Writes, status.Latencies.Reads}, nil
 }
 
-// latency is that of the operations between two counts. A server that was
-// started anew in between has none.
-func (now count) latency(before count) Latency {
+// latency returns the mean latency between two readings of the counters; NaN if the server was
+// restarted in between.
+func (now counters) latency(before counters) Latency {
 	if before.at.IsZero() || now.at.IsZero() {
 		return Latency{math.NaN(), math.NaN()}
 	}
 	return Latency{now.writes.mean(before.writes), now.reads.mean(before.reads)}
 }
 
-// load watches a member for a while.
+// load measures the load of a member.
 func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	nan := math.NaN()
 	unknown := Load{Writes: nan, Applied: nan, Reads: nan, Mean: Latency{nan, nan}}
@@ -177,15 +176,15 @@ func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	if err == nil {
 		monitor.Sample(ctx)
 	}
-	before, beforeErr := c.count(ctx, m)
+	before, beforeErr := c.readCounters(ctx, m)
 	if machine.Pause(ctx, c.config.Measure) != nil {
 		return unknown
 	}
-	now, nowErr := c.count(ctx, m)
+	now, nowErr := c.readCounters(ctx, m)
 	l := unknown
 	if err == nil {
 		monitor.Sample(ctx)
-		// Free space stands in the sizes; this look was at the server alone.
+		// Free space is in the sizes; these samples are of the server only.
 		l.Signals = slices.DeleteFunc(monitor.Signals(), func(s doctor.Signal) bool { return s.Name == signalFragmentation || s.Name == signalSpace })
 	}
 	if beforeErr != nil || nowErr != nil {

@@ -97,7 +97,7 @@ func directly(t *testing.T, host string) *mongo.Client {
 func compactor(t *testing.T, db *mongo.Database, uri string, change func(*Config)) *Compactor {
 	t.Helper()
 	config := Config{
-		Client: db.Client(), URI: uri, Database: db.Name(), Collection: testCollection, FreeAtLeast: 0.05, LeastBytes: 1 << 20, Measure: leastMeasure,
+		Client: db.Client(), URI: uri, Database: db.Name(), Collection: testCollection, FreeAtLeast: 0.05, LeastBytes: 1 << 20, Measure: minMeasure,
 	}
 	if change != nil {
 		change(&config)
@@ -118,7 +118,7 @@ func soon(t *testing.T) context.Context {
 
 func look(t *testing.T, c *Compactor) *Deployment {
 	t.Helper()
-	d, err := c.Look(t.Context())
+	d, err := c.Inspect(t.Context())
 	require.NoError(t, err)
 	return d
 }

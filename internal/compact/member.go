@@ -17,8 +17,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// Roles of members. A member of a replica set that is neither is called by its
-// state, in small letters, as MongoDB names it.
+// Roles of members. For other members of a replica set, the role is MongoDB's name of their state,
+// in lower case.
 const (
 	RolePrimary    = "primary"
 	RoleSecondary  = "secondary"
@@ -27,12 +27,12 @@ const (
 	roleArbiter    = "arbiter"
 )
 
-// A Deployment is where the collection lies.
+// A Deployment has the servers with the collection.
 type Deployment struct {
 	Set        string    `json:"set,omitempty"` // name of the replica set; empty: a standalone server
-	Collection string    `json:"collection"`    // database.collection, as MongoDB keeps it
-	Members    []*Member `json:"members"`       // as the set's configuration orders them, without arbiters
-	// Old is the collection that a move left behind, empty if there is none.
+	Collection string    `json:"collection"`    // database.collection, the underlying collection
+	Members    []*Member `json:"members"`       // in the order of the set's configuration, without arbiters
+	// Old is the collection that an earlier release left behind; empty if there is none.
 	Old string `json:"old,omitempty"`
 }
 
@@ -41,8 +41,8 @@ type Member struct {
 	Host    string `json:"member"` // host:port
 	Role    string `json:"role"`
 	Version string `json:"version,omitempty"`
-	Unseen  string `json:"unseen,omitempty"`  // why nothing more is known of it
-	Running string `json:"running,omitempty"` // another compaction of the collection there, in words
+	Unseen  string `json:"unseen,omitempty"`  // why nothing more is known about it
+	Running string `json:"running,omitempty"` // describes another compaction of the collection that is running there
 	Sizes   Sizes  `json:"sizes"`
 	Load    Load   `json:"load"`
 
@@ -52,17 +52,17 @@ type Member struct {
 // Seen reports whether the member answered and has the collection.
 func (m *Member) Seen() bool { return m.Unseen == "" }
 
-// Errors of Look.
+// Errors of Inspect.
 var (
-	// ErrAway is that no server answers.
+	// ErrAway means that no server answers.
 	ErrAway = errors.New("no server of MongoDB answers")
-	// ErrNoCollection is that no member has the collection.
+	// ErrNoCollection means that no member has the collection.
 	ErrNoCollection = errors.New("there is no such collection")
-	// ErrSharded is that a mongos answers, which has no collections of its own.
+	// ErrSharded means that the server is a mongos, which has no data of its own.
 	ErrSharded = errors.New("this is a mongos, which keeps no data: compact each shard, by its own --mongo-uri")
 )
 
-// hello is what a server says of itself and of its set.
+// hello is the reply to the command hello.
 type hello struct {
 	SetName           string   `bson:"setName"`
 	Me                string   `bson:"me"`
@@ -95,7 +95,7 @@ func (h hello) role() string {
 	}
 }
 
-func sayHello(ctx context.Context, client *mongo.Client, whom *readpref.ReadPref) (hello, error) {
+func askHello(ctx context.Context, client *mongo.Client, whom *readpref.ReadPref) (hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, directTimeout)
 	defer cancel()
 	var h hello
@@ -106,13 +106,13 @@ func sayHello(ctx context.Context, client *mongo.Client, whom *readpref.ReadPref
 	return h, nil
 }
 
-// Look finds the members, connects to each, asks for the collection's sizes, and
-// watches for a while what each has to do. What one does not tell is no error.
-func (c *Compactor) Look(ctx context.Context) (*Deployment, error) {
-	h, err := sayHello(ctx, c.config.Client, readpref.Nearest())
+// Inspect finds the members, connects to each, reads the collection's sizes, and measures the
+// load. Information that a member does not provide is not an error.
+func (c *Compactor) Inspect(ctx context.Context) (*Deployment, error) {
+	h, err := askHello(ctx, c.config.Client, readpref.Nearest())
 	if err != nil && mongo.IsNetworkError(err) {
-		// The nearest member has just gone, and the driver knows it now.
-		h, err = sayHello(ctx, c.config.Client, readpref.Nearest())
+		// The nearest member has just disappeared; the driver knows that now.
+		h, err = askHello(ctx, c.config.Client, readpref.Nearest())
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -128,7 +128,7 @@ func (c *Compactor) Look(ctx context.Context) (*Deployment, error) {
 	}
 	var looks sync.WaitGroup
 	for _, m := range d.Members {
-		looks.Go(func() { c.lookAt(ctx, m) })
+		looks.Go(func() { c.inspectMember(ctx, m) })
 	}
 	looks.Wait()
 	if ctx.Err() != nil {
@@ -143,14 +143,14 @@ func (c *Compactor) Look(ctx context.Context) (*Deployment, error) {
 	return d, nil
 }
 
-// members are those that keep data, with a connection to each.
+// members returns the members with data, each with a connection.
 func (c *Compactor) members(ctx context.Context, h hello) ([]*Member, error) {
 	hosts := c.configured(ctx)
 	if hosts == nil {
 		hosts = slices.Concat(h.Hosts, h.Passives)
 	}
 	if len(hosts) < 2 {
-		// The only one is where the URI leads, whatever it calls itself.
+		// The only server is the one in the URI, whatever name it has for itself.
 		client, host, err := c.direct("")
 		if err != nil {
 			return nil, err
@@ -175,8 +175,8 @@ func (c *Compactor) members(ctx context.Context, h hello) ([]*Member, error) {
 	return members, nil
 }
 
-// configured are all members that keep data, hidden ones among them, as far as
-// the user may know them; nil if he may not, or if there is no set.
+// configured returns all members with data, including hidden ones; nil if the user lacks the
+// privilege, or if there is no replica set.
 func (c *Compactor) configured(ctx context.Context) []string {
 	var answer struct {
 		Members []struct {
@@ -196,16 +196,16 @@ func (c *Compactor) configured(ctx context.Context) []string {
 	return hosts
 }
 
-// Why a member is not looked at any further.
+// Why a member is not inspected any further.
 const (
 	unseenMissing = "it does not have the collection"
 	unseenAway    = "it cannot be reached: "
 	unseenState   = "it is neither primary nor secondary at present: "
 )
 
-// lookAt fills in what is to be known of a member.
-func (c *Compactor) lookAt(ctx context.Context, m *Member) {
-	h, err := sayHello(ctx, m.client, readpref.Nearest())
+// inspectMember fills in the information about a member.
+func (c *Compactor) inspectMember(ctx context.Context, m *Member) {
+	h, err := askHello(ctx, m.client, readpref.Nearest())
 	if err != nil {
 		m.Unseen = unseenAway + brief(err)
 		return
@@ -235,7 +235,7 @@ func (c *Compactor) lookAt(ctx context.Context, m *Member) {
 	m.Load = c.load(ctx, m)
 }
 
-// state is what a member that is neither primary nor secondary calls itself.
+// state returns the state of a member that is neither primary nor secondary.
 func (c *Compactor) state(ctx context.Context, m *Member) string {
 	var answer struct {
 		MyState int `bson:"myState"`
@@ -255,11 +255,11 @@ func (c *Compactor) state(ctx context.Context, m *Member) string {
 	return roleUnknown
 }
 
-// keptSuffix is that of the original collection, which `brim recompress` and `brim migrate` of an
-// earlier release kept.
+// keptSuffix is the suffix of the original collection, which `brim recompress` and `brim migrate`
+// of an earlier release kept.
 const keptSuffix = ".brim_old"
 
-// old returns the collection that they have left behind.
+// old returns the collection that they left behind; empty if there is none.
 func (c *Compactor) old(ctx context.Context) string {
 	name := strings.TrimPrefix(c.config.Collection, BucketsOf("")) + keptSuffix
 	ctx, cancel := context.WithTimeout(ctx, directTimeout)
@@ -271,7 +271,7 @@ func (c *Compactor) old(ctx context.Context) string {
 	return name
 }
 
-// operation is what the server tells of one that is under way.
+// operation is a running operation, as $currentOp reports it.
 type operation struct {
 	ID      any   `bson:"opid"`
 	Micros  int64 `bson:"microsecs_running"`
@@ -280,13 +280,13 @@ type operation struct {
 	} `bson:"command"`
 }
 
-// operations are the compactions of the collection that a member carries out,
-// as far as the user may see them.
+// operations returns the compactions of the collection that are running on a member and visible to
+// the user.
 func (c *Compactor) operations(ctx context.Context, m *Member) ([]operation, error) {
 	ctx, cancel := context.WithTimeout(ctx, directTimeout)
 	defer cancel()
 	var found []operation
-	for _, all := range []bool{true, false} { // others' are seen with the privilege inprog
+	for _, all := range []bool{true, false} { // those of other users need the privilege inprog
 		cursor, err := m.client.Database("admin").Aggregate(ctx, mongo.Pipeline{
 			{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: all}}}},
 			{{Key: "$match", Value: bson.D{{Key: "command.compact", Value: c.config.Collection}, {Key: "command.$db", Value: c.config.Database}}}},
@@ -307,8 +307,8 @@ func (c *Compactor) operations(ctx context.Context, m *Member) ([]operation, err
 
 const codeUnauthorized = 13
 
-// running says which compaction of the collection is under way on a member;
-// empty if none is.
+// running describes a compaction of the collection that is running on a member; empty if there is
+// none.
 func (c *Compactor) running(ctx context.Context, m *Member) string {
 	found, err := c.operations(ctx, m)
 	if err != nil || len(found) == 0 {
@@ -317,7 +317,7 @@ func (c *Compactor) running(ctx context.Context, m *Member) string {
 	return fmt.Sprintf("operation %v has been compacting it for %s", found[0].ID, (time.Duration(found[0].Micros) * time.Microsecond).Round(time.Millisecond))
 }
 
-// brief is an error without what the driver says about the whole deployment.
+// brief returns an error's text without the driver's description of the deployment.
 func brief(err error) string {
 	text := err.Error()
 	if i := strings.Index(text, "Last error: "); i >= 0 {

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// lookEvery is how often a compaction is looked at; a look takes a
-	// millisecond or two of the server.
-	lookEvery = 250 * time.Millisecond
-	// grace is how long a server that was asked to end a compaction is waited for.
+	// sampleInterval is the interval between samples during a compaction; a sample takes a
+	// millisecond or two on the server.
+	sampleInterval = 250 * time.Millisecond
+	// grace is how long to wait for a server that was asked to end a compaction.
 	grace = 10 * time.Second
 )
 
 // How an interrupted compaction ended.
 const (
 	endedKilled = "MongoDB has ended it"
-	endedDone   = "it was carried to its end before MongoDB could end it"
-	endedNot    = "MongoDB was asked to end it and goes on with it: before MongoDB 6.2 a compaction is carried to its end; db.currentOp() shows it"
+	endedDone   = "it was completed before MongoDB could end it"
+	endedNot    = "MongoDB was asked to end it, but continues: before MongoDB 6.2, a compaction always runs to completion; db.currentOp() shows it"
 )
 
-// pass has the server compact once. When ctx ends it asks the server to end the
-// very operation that it started, and says how that ended.
+// pass compacts once. When ctx ends, it asks the server to kill the operation, and returns how
+// that ended.
 func (c *Compactor) pass(ctx, hard context.Context, w *watch) (ended string, err error) {
 	if ctx.Err() != nil {
 		return "", ErrInterrupted
@@ -42,11 +42,11 @@ func (c *Compactor) pass(ctx, hard context.Context, w *watch) (ended string, err
 	comment := "brim compact " + rand.Text()
 	done := make(chan error, 1)
 	go func() { done <- c.command(running, w.member, comment) }()
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	interrupted := ctx.Done()
 	over := time.NewTimer(0)
-	over.Stop() // until there is something to wait for
+	over.Stop() // started when ctx ends
 	defer over.Stop()
 	for {
 		select {
@@ -63,7 +63,7 @@ func (c *Compactor) pass(ctx, hard context.Context, w *watch) (ended string, err
 			}
 			return "", errors.Join(ErrInterrupted, err)
 		case <-ticker.C:
-			w.look(hard)
+			w.sample(hard)
 			note := ""
 			if interrupted == nil {
 				note = "asked MongoDB to end it"
@@ -75,17 +75,17 @@ func (c *Compactor) pass(ctx, hard context.Context, w *watch) (ended string, err
 			over.Reset(grace)
 		case <-over.C:
 			cancel()
-			<-done //nolint:errcheck // its error: the wait is over
+			<-done //nolint:errcheck // its error does not matter any more
 			return endedNot, ErrInterrupted
 		}
 	}
 }
 
-// Codes with which a server ends an operation that was killed.
+// Error codes of an operation that was killed.
 var codesInterrupted = []int{11600, 11601, 11602}
 
-// kill asks the server to end the operation with this comment. That it cannot be
-// asked changes nothing: it is waited for all the same.
+// kill asks the server to kill the operation with this comment. Errors are ignored: the caller
+// waits for the operation anyway.
 func (c *Compactor) kill(ctx context.Context, m *Member, comment string) {
 	found, err := c.operations(ctx, m)
 	if err != nil {
@@ -98,14 +98,14 @@ func (c *Compactor) kill(ctx context.Context, m *Member, comment string) {
 	}
 }
 
-// freeTarget is what servers from targetVersion on want to be free before they
-// begin, unless they are told otherwise.
+// freeTarget is how much space must be free by default before a server that knows
+// freeSpaceTargetMB starts to compact.
 const freeTarget = 20 << 20
 
-// command has the server compact, for as long as that takes.
+// command runs the command compact, however long it takes.
 func (c *Compactor) command(ctx context.Context, m *Member, comment string) error {
 	command := bson.D{{Key: "compact", Value: c.config.Collection}, {Key: "comment", Value: comment}}
-	if m.Role == RolePrimary { // one that has become it since is refused
+	if m.Role == RolePrimary { // a member that has become primary since refuses
 		command = append(command, bson.E{Key: "force", Value: true})
 	}
 	if c.config.LeastBytes < freeTarget && takesFreeTarget(m.Version) {
@@ -118,8 +118,8 @@ func (c *Compactor) command(ctx context.Context, m *Member, comment string) erro
 	return explain(err, m)
 }
 
-// takesFreeTarget reports whether a version knows freeSpaceTargetMB: by its
-// documentation, from 7.3 on. An older one ignores what it does not know.
+// takesFreeTarget reports whether a version knows freeSpaceTargetMB: 7.3 and later, according to
+// the documentation.
 func takesFreeTarget(version string) bool {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
@@ -130,26 +130,26 @@ func takesFreeTarget(version string) bool {
 	return err == nil && minorErr == nil && (major > 7 || major == 7 && minor >= 3)
 }
 
-// Codes with which a server refuses to compact.
+// Error codes of a server that refuses to compact.
 const (
 	codeInvalidNamespace = 73
 	codeOnView           = 166
 )
 
-// explain says what a refusal means.
+// explain adds to a refusal what it means.
 func explain(err error, m *Member) error {
 	switch text := err.Error(); {
 	case store.HasCode(err, codeInvalidNamespace, codeOnView), strings.Contains(text, "system namespace"):
 		return fmt.Errorf("%w (it is %s): new readings use the free space again; to have it back now, restart the daemons with another --compressor and run `brim move`, which writes the readings into a new collection: %w", ErrTimeSeries, m.Version, err)
 	case store.HasCode(err, codeUnauthorized):
-		return fmt.Errorf("the user may not: the role dbAdmin on the database permits it: %w", err)
+		return fmt.Errorf("the user is not allowed to compact; the role dbAdmin on the database allows it: %w", err)
 	case m.Role == RoleSecondary && strings.Contains(text, "replica set primary"):
 		return fmt.Errorf("it has become the primary meanwhile; run the command again: %w", err)
 	}
 	return err
 }
 
-// A watch looks at a member again and again while it is compacted.
+// A watch samples a member while it is being compacted.
 type watch struct {
 	compactor *Compactor
 	member    *Member
@@ -157,9 +157,9 @@ type watch struct {
 	begun     time.Time
 	first     Sizes
 	last      Sizes
-	files     int64   // most bytes of the files that were seen
-	disk      float64 // bytes of the file system in use at first; NaN: not told
-	mostDisk  float64 // most of them that were seen
+	files     int64   // the largest total size of the files
+	disk      float64 // bytes of the file system in use at first; NaN: unknown
+	mostDisk  float64 // the maximum of disk
 }
 
 func (w *watch) begin(ctx context.Context) (err error) {
@@ -172,8 +172,8 @@ func (w *watch) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// look keeps what it saw last when it sees nothing.
-func (w *watch) look(ctx context.Context) {
+// sample keeps the last values if there are no new ones.
+func (w *watch) sample(ctx context.Context) {
 	if now, err := w.compactor.sizes(ctx, w.member); err == nil {
 		w.last, w.files = now, max(w.files, now.Files())
 	}
@@ -195,13 +195,13 @@ func (w *watch) progress(note string) Progress {
 
 func noLatency() Latency { return Latency{math.NaN(), math.NaN()} }
 
-// latencyNow is how long operations take now.
+// latencyNow measures the current latency.
 func (c *Compactor) latencyNow(ctx context.Context, m *Member) Latency {
-	before, err := c.count(ctx, m)
+	before, err := c.readCounters(ctx, m)
 	if err != nil || machine.Pause(ctx, c.config.Measure) != nil {
 		return noLatency()
 	}
-	now, err := c.count(ctx, m)
+	now, err := c.readCounters(ctx, m)
 	if err != nil {
 		return noLatency()
 	}

@@ -9,18 +9,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 )
 
-// A Result is what the compaction of a member came to.
+// A Result is the result of compacting a member.
 type Result struct {
 	Member    string  `json:"member"`
 	Role      string  `json:"role"`
 	Before    Sizes   `json:"before"`
 	After     Sizes   `json:"after"`
-	GivenBack int64   `json:"given_back_bytes"` // by which all files are smaller
+	GivenBack int64   `json:"given_back_bytes"` // reduction of the size of all files
 	Seconds   float64 `json:"seconds"`          // of all passes
 	Passes    []Pass  `json:"passes"`
-	// FilesMore is by how much the collection's files were larger than before, at
-	// most, while it was compacted; DiskMore by how much more of the file system
-	// was in use, by whomever, null if the server does not tell.
+	// FilesMore is by how much the collection's files grew at most during the compaction. DiskMore
+	// is the maximum increase of the space in use in the file system, for whatever reason; null if
+	// unknown.
 	FilesMore int64    `json:"files_more_bytes"`
 	DiskMore  *float64 `json:"disk_more_bytes"`
 	Latency   struct {
@@ -28,11 +28,11 @@ type Result struct {
 		During Latency `json:"during"`
 		After  Latency `json:"after"`
 	} `json:"mean_latency"`
-	CaughtUp *float64 `json:"caught_up_seconds,omitempty"` // that a secondary took to
+	CaughtUp *float64 `json:"caught_up_seconds,omitempty"` // time a secondary took to
 	Ended    string   `json:"ended,omitempty"`             // how it ended when it was interrupted
 }
 
-// A Pass is one compaction from its beginning to its end.
+// A Pass is one compaction.
 type Pass struct {
 	Seconds   float64 `json:"seconds"`
 	GivenBack int64   `json:"given_back_bytes"`
@@ -41,31 +41,30 @@ type Pass struct {
 
 // Errors of Run.
 var (
-	// ErrInterrupted is that ctx ended.
+	// ErrInterrupted means that ctx ended.
 	ErrInterrupted = errors.New("interrupted")
-	// ErrTimeSeries is that the server compacts no time-series collection.
+	// ErrTimeSeries means that the server cannot compact time-series collections.
 	ErrTimeSeries = errors.New("this version of MongoDB compacts no time-series collection")
 )
 
-// leastGain is what a pass must give back for another to be tried: less is what
-// the checkpoints beside it make of the files.
-const leastGain = 1 << 20
+// minGain is how much a pass must return for another one to be tried. Smaller changes may be
+// caused by checkpoints.
+const minGain = 1 << 20
 
-// Run compacts members one after another, and waits until a secondary has caught
-// up before it goes on. Before each but the first it looks at the member again,
-// and leaves it if that is now the thing to do. When ctx ends, the server is
-// asked to end what it does, and waited for; when hard ends, nothing is waited
-// for. The results are those up to the error, the last one perhaps incomplete.
-func (c *Compactor) Run(ctx, hard context.Context, d *Deployment, todo []*Member, choice Choice) (results []*Result, left []Left, err error) {
+// Run compacts members one after another, and waits until a secondary has caught up before it
+// continues. It inspects each member but the first again, and skips it if there is now a reason
+// to. When ctx ends, Run asks the server to end the compaction, and waits for it; when hard ends,
+// it returns at once. The results are those up to the error; the last one may be incomplete.
+func (c *Compactor) Run(ctx, hard context.Context, d *Deployment, todo []*Member, choice Selection) (results []*Result, left []Skipped, err error) {
 	for i, m := range todo {
 		if i > 0 {
 			m.Unseen, m.Running = "", ""
-			c.config.Progress(Progress{Member: m.Host, Note: "looks at it again"})
-			c.lookAt(ctx, m)
+			c.config.Progress(Progress{Member: m.Host, Note: "inspecting it again"})
+			c.inspectMember(ctx, m)
 			if ctx.Err() != nil {
 				return results, left, ErrInterrupted
 			}
-			if l := c.leave(m, choice, len(d.Members) > 1); l != nil {
+			if l := c.skip(m, choice, len(d.Members) > 1); l != nil {
 				left = append(left, *l)
 				continue
 			}
@@ -81,7 +80,7 @@ func (c *Compactor) Run(ctx, hard context.Context, d *Deployment, todo []*Member
 	return results, left, nil
 }
 
-// compact compacts one member. The result is nil if it did not begin.
+// compact compacts one member. The result is nil if the compaction did not begin.
 func (c *Compactor) compact(ctx, hard context.Context, d *Deployment, m *Member) (*Result, error) {
 	r := &Result{Member: m.Host, Role: m.Role}
 	w := &watch{compactor: c, member: m}
@@ -92,9 +91,9 @@ func (c *Compactor) compact(ctx, hard context.Context, d *Deployment, m *Member)
 		return nil, err
 	}
 	r.Before, r.Latency.Before = w.first, m.Load.Mean
-	before, beforeErr := c.count(ctx, m)
+	before, beforeErr := c.readCounters(ctx, m)
 	err := c.passes(ctx, hard, r, w)
-	if now, nowErr := c.count(hard, m); beforeErr == nil && nowErr == nil {
+	if now, nowErr := c.readCounters(hard, m); beforeErr == nil && nowErr == nil {
 		r.Latency.During = now.latency(before)
 	} else {
 		r.Latency.During = noLatency()
@@ -102,10 +101,10 @@ func (c *Compactor) compact(ctx, hard context.Context, d *Deployment, m *Member)
 	r.FilesMore, r.DiskMore = w.filesMore(), w.diskMore()
 	r.After, r.Latency.After = w.last, noLatency()
 	if err == nil {
-		c.config.Progress(w.progress("measures what became of it"))
+		c.config.Progress(w.progress("measuring the result"))
 		r.Latency.After = c.latencyNow(ctx, m)
 		if after, sizeErr := c.sizes(hard, m); sizeErr == nil {
-			r.After = after // with what checkpoints have cut off since
+			r.After = after // checkpoints may have truncated the files since
 		}
 	}
 	r.GivenBack = r.Before.Files() - r.After.Files()
@@ -119,33 +118,32 @@ func (c *Compactor) compact(ctx, hard context.Context, d *Deployment, m *Member)
 	return r, err
 }
 
-// passes compacts as often as that gives something back and something is left
-// to be had.
+// passes compacts repeatedly, as long as a pass returns space and enough is left.
 func (c *Compactor) passes(ctx, hard context.Context, r *Result, w *watch) error {
 	begun := time.Now()
 	defer func() { r.Seconds = time.Since(begun).Seconds() }()
 	for w.pass = 1; ; w.pass++ {
 		before, at := w.last, time.Now()
 		ended, err := c.pass(ctx, hard, w)
-		w.look(hard)
+		w.sample(hard)
 		p := Pass{Seconds: time.Since(at).Seconds(), GivenBack: before.Files() - w.last.Files(), Free: w.last.AllFree()}
 		r.Passes, r.Ended = append(r.Passes, p), ended
 		switch {
 		case err != nil:
 			return err
-		case p.GivenBack < leastGain, c.worth(w.last) != "", w.pass == c.config.Passes:
+		case p.GivenBack < minGain, c.notWorthwhile(w.last) != "", w.pass == c.config.Passes:
 			return nil
 		}
 	}
 }
 
-// caughtUp waits until a member is a secondary again that has all that the
-// primary had when the waiting began. Only then may another be kept busy.
+// caughtUp waits until a member is a secondary that has everything that the primary had when the
+// wait began. Only then may another member be compacted.
 func (c *Compactor) caughtUp(ctx context.Context, d *Deployment, w *watch) (time.Duration, error) {
 	m, begun := w.member, time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Patience, fmt.Errorf("it did not catch up with the primary within %s", c.config.Patience))
 	defer cancel()
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()
 	var primary hello
 	for {
@@ -153,13 +151,13 @@ func (c *Compactor) caughtUp(ctx context.Context, d *Deployment, w *watch) (time
 			primary = primaryOf(ctx, d)
 		}
 		if primary.IsWritablePrimary {
-			h, err := sayHello(ctx, m.client, readpref.Nearest())
+			h, err := askHello(ctx, m.client, readpref.Nearest())
 			if err == nil && (h.Secondary || h.IsWritablePrimary) && h.LastWrite.OpTime.TS.Compare(primary.LastWrite.OpTime.TS) >= 0 {
 				return time.Since(begun), nil
 			}
-			c.config.Progress(w.progress("waits until it has caught up with the primary"))
+			c.config.Progress(w.progress("waiting until it has caught up with the primary"))
 		} else {
-			c.config.Progress(w.progress("waits for a primary"))
+			c.config.Progress(w.progress("waiting for a primary"))
 		}
 		select {
 		case <-ticker.C:
@@ -172,10 +170,10 @@ func (c *Compactor) caughtUp(ctx context.Context, d *Deployment, w *watch) (time
 	}
 }
 
-// primaryOf is what the primary says of itself; a zero value if there is none.
+// primaryOf returns the primary's reply to hello; the zero value if there is no primary.
 func primaryOf(ctx context.Context, d *Deployment) hello {
 	for _, m := range d.Members {
-		if h, err := sayHello(ctx, m.client, readpref.Nearest()); err == nil && h.IsWritablePrimary {
+		if h, err := askHello(ctx, m.client, readpref.Nearest()); err == nil && h.IsWritablePrimary {
 			return h
 		}
 	}

@@ -49,7 +49,7 @@ func TestReplicaSet(t *testing.T) {
 		before[m.Host] = m.Sizes
 		assert.Equal(t, m.Host == primary, m.Role == RolePrimary, m.Host)
 	}
-	todo, left, err := c.Choose(d, Choice{})
+	todo, left, err := c.Choose(d, Selection{})
 	require.NoError(t, err)
 	require.Len(t, todo, 2)
 	require.Len(t, left, 1)
@@ -57,7 +57,7 @@ func TestReplicaSet(t *testing.T) {
 	assert.Equal(t, Primary, left[0].Kind)
 	assert.Contains(t, left[0].Do, "replSetStepDown")
 
-	results, left, err := c.Run(t.Context(), t.Context(), d, todo, Choice{})
+	results, left, err := c.Run(t.Context(), t.Context(), d, todo, Selection{})
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.Len(t, results, 2)
@@ -78,9 +78,9 @@ func TestReplicaSet(t *testing.T) {
 	}
 
 	// Now it is named; MongoDB itself would refuse it.
-	todo, _, err = c.Choose(after, Choice{Member: primary, Force: true})
+	todo, _, err = c.Choose(after, Selection{Member: primary, Force: true})
 	require.NoError(t, err)
-	results, _, err = c.Run(t.Context(), t.Context(), after, todo, Choice{Member: primary, Force: true})
+	results, _, err = c.Run(t.Context(), t.Context(), after, todo, Selection{Member: primary, Force: true})
 	require.NoError(t, err)
 	require.Len(t, results, 1)
 	assert.Positive(t, results[0].GivenBack)
@@ -90,7 +90,7 @@ func TestReplicaSet(t *testing.T) {
 	down.Kill()
 	c = compactor(t, db, uri, func(c *Config) { c.FreeAtLeast, c.LeastBytes = 0, 0 }) // little is left
 	d = look(t, c)
-	todo, left, err = c.Choose(d, Choice{})
+	todo, left, err = c.Choose(d, Selection{})
 	require.NoError(t, err)
 	kinds := make(map[string]Reason)
 	for _, l := range left {
@@ -98,7 +98,7 @@ func TestReplicaSet(t *testing.T) {
 	}
 	assert.Equal(t, map[string]Reason{down.Host: Unseen, primary: Primary}, kinds)
 	require.Len(t, todo, 1)
-	results, _, err = c.Run(t.Context(), t.Context(), d, todo, Choice{})
+	results, _, err = c.Run(t.Context(), t.Context(), d, todo, Selection{})
 	require.NoError(t, err)
 	require.Len(t, results, 1)
 	assert.NotEmpty(t, results[0].Passes)

@@ -10,26 +10,25 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// Sizes are bytes of a collection on one member, as its collStats tells them.
+// Sizes has the sizes of a collection on one member, from collStats.
 type Sizes struct {
 	Documents int64 `json:"documents"`
 	Data      int64 `json:"data_bytes"`       // before compression
 	File      int64 `json:"file_bytes"`       // of the collection's file
-	Free      int64 `json:"free_bytes"`       // in it, for what comes
+	Free      int64 `json:"free_bytes"`       // reusable bytes in it
 	IndexFile int64 `json:"index_file_bytes"` // of the files of all its indexes
-	IndexFree int64 `json:"index_free_bytes"` // in them
-	// Removed is how many documents were removed since the server opened the file;
-	// 0 if it does not report that.
+	IndexFree int64 `json:"index_free_bytes"` // reusable bytes in them
+	// Removed is how many documents were removed since the server opened the file; 0 if unknown.
 	Removed int64 `json:"removed"`
 }
 
-// Files is the size of all files.
+// Files returns the size of all files.
 func (s Sizes) Files() int64 { return s.File + s.IndexFile }
 
-// AllFree is what is free in all files: what can be had back at most.
+// AllFree returns the free space in all files, the most that a compaction can return.
 func (s Sizes) AllFree() int64 { return s.Free + s.IndexFree }
 
-// FreeShare is the share of the files that is free, 0 to 1.
+// FreeShare returns the share of the files that is free, 0 to 1.
 func (s Sizes) FreeShare() float64 {
 	if s.Files() == 0 {
 		return 0
@@ -37,16 +36,15 @@ func (s Sizes) FreeShare() float64 {
 	return float64(s.AllFree()) / float64(s.Files())
 }
 
-// pageShare and pageBytes are together more than what a file holds besides its
-// documents: a share of their bytes, and a fixed amount.
+// pageShare and pageBytes bound the overhead of a file: a share of its documents' bytes, and a
+// fixed amount.
 const (
 	pageShare = 0.25
 	pageBytes = 1 << 20
 )
 
-// deleted returns how much of the file, at least, belongs to deleted documents
-// whose space is not free yet. It may be more, since compressed documents take
-// less than their bytes.
+// deleted returns a lower bound of the space of deleted documents that is not free yet. The actual
+// value may be larger, because documents are compressed.
 func (s Sizes) deleted() int64 {
 	used := s.File - s.Free
 	if used <= s.Data+int64(pageShare*float64(s.Data))+pageBytes {
@@ -55,11 +53,11 @@ func (s Sizes) deleted() int64 {
 	return used - s.Data
 }
 
-// whenReusable is when the space of deleted documents becomes free.
+// whenReusable says when the space of deleted documents becomes free.
 const whenReusable = "becomes reusable after the next checkpoint, within 60 s, and on a replica set once its history has expired, too (300 s, unless minSnapshotHistoryWindowInSeconds was changed); run this again then"
 
-// Waits says what deleted data whose space is not free yet waits for; empty if
-// there is none, as far as can be seen.
+// Waits says when the space of deleted data that is not free yet becomes free; empty if there
+// seems to be none.
 func (s Sizes) Waits() string {
 	switch n := s.deleted(); {
 	case n > 0:
@@ -72,8 +70,8 @@ func (s Sizes) Waits() string {
 
 const codeNamespaceNotFound = 26
 
-// sizes asks a member. The command is used and not the stage $collStats, since
-// that counts among clients' reads, whose latency is measured.
+// sizes reads the sizes from a member. It uses the command instead of the stage $collStats, which
+// would be counted in the read latency that is measured.
 func (c *Compactor) sizes(ctx context.Context, m *Member) (Sizes, error) {
 	var stats struct {
 		Count       float64 `bson:"count"`
@@ -97,7 +95,7 @@ func (c *Compactor) sizes(ctx context.Context, m *Member) (Sizes, error) {
 	case store.HasCode(err, codeNamespaceNotFound):
 		return Sizes{}, ErrNoCollection
 	case store.HasCode(err, codeUnauthorized):
-		return Sizes{}, fmt.Errorf("the user may not ask for collStats, which the roles read and dbAdmin on the database permit: %w", err)
+		return Sizes{}, fmt.Errorf("the user is not allowed to run collStats; the roles read and dbAdmin on the database allow it: %w", err)
 	case err != nil:
 		return Sizes{}, fmt.Errorf("ask %s for the collection's sizes: %w", m.Host, err)
 	case stats.StorageSize == 0: // one that does not exist has none in some versions
@@ -113,8 +111,7 @@ func (c *Compactor) sizes(ctx context.Context, m *Member) (Sizes, error) {
 	return s, nil
 }
 
-// diskUsed is how many bytes of a member's file system are in use, by whomever;
-// NaN if it does not tell.
+// diskUsed returns how many bytes of a member's file system are in use; NaN if unknown.
 func (c *Compactor) diskUsed(ctx context.Context, m *Member) float64 {
 	stats := struct {
 		Used float64 `bson:"fsUsedSize"`
@@ -125,8 +122,8 @@ func (c *Compactor) diskUsed(ctx context.Context, m *Member) float64 {
 	return stats.Used
 }
 
-// worth says why a compaction is not worth it; empty if it is.
-func (c *Compactor) worth(s Sizes) string {
+// notWorthwhile returns why a compaction is not worthwhile; empty if it is.
+func (c *Compactor) notWorthwhile(s Sizes) string {
 	switch {
 	case s.AllFree() < c.config.LeastBytes:
 		return fmt.Sprintf("%s are free, and less than %s is not worth it (--free-bytes-at-least says otherwise; --force only overrides the check for a busy server)", bytes(s.AllFree()), bytes(c.config.LeastBytes))

@@ -607,8 +607,8 @@ func writeConcern(place *store.WriteConcern) func(string) error {
 			return nil
 		}
 		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > store.MostMembers {
-			return fmt.Errorf("%q is neither %s nor a whole number from 1 to %d", s, store.MajorityName, store.MostMembers)
+		if err != nil || n < 1 || n > store.MaxMembers {
+			return fmt.Errorf("%q is neither %s nor a whole number from 1 to %d", s, store.MajorityName, store.MaxMembers)
 		}
 		place.Members = n
 		return nil

@@ -36,10 +36,10 @@ type streamStore interface {
 	// Prepare creates the collection, or checks that the existing one fits the stream. A
 	// *store.MismatchError or *store.ConcernError is final; other errors may pass.
 	Prepare(ctx context.Context) error
-	// Stands returns nil if the prepared collection still exists under the stream's name, and
+	// CheckPrepared returns nil if the prepared collection still exists under the stream's name, and
 	// store.ErrNotPrepared if it was dropped or replaced. Then nothing is written until
 	// Prepare.
-	Stands(ctx context.Context) error
+	CheckPrepared(ctx context.Context) error
 }
 
 // storage is the queue with the stores behind it.
@@ -88,13 +88,13 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 	}()
 	var database *mongo.Database
 	if uri != "" {
-		s.conn, err = store.Connect(store.ConnectionConfig{URI: uri, Database: c.Database, Monitor: crash.Monitor(), Logger: d.log, Found: s.recheckAll})
+		s.conn, err = store.Connect(store.ConnectionConfig{URI: uri, Database: c.Database, Monitor: crash.Monitor(), Logger: d.log, OnFound: s.recheckAll})
 		if err != nil {
 			return nil, err
 		}
 		database = s.conn.Database()
 		s.claims = claim.New(claim.Config{
-			Database: s.conn.AsideDatabase(), Holder: d.holder(), Sessions: j.Sessions, Lose: j.Lose, LostBefore: j.LostSessions(),
+			Database: s.conn.ControlDatabase(), Holder: d.holder(), Sessions: j.Sessions, OnLost: j.Lose, LostBefore: j.LostSessions(),
 			Unreachable: func() []string { return s.peers.Unreachable() },
 			Places:      s.places, Unstored: j.Unstored,
 			Logger: d.log, Registerer: d.registry,
@@ -150,7 +150,7 @@ func (s *storage) queueStream(stream Stream) queue.Stream {
 	}
 	if !inMemory(h) {
 		sensors := s.catalog.Stream(stream.Name)
-		out.Catalog, out.Store = sensors, sensors.Before(s.claims.Guard(h))
+		out.Catalog, out.Store = sensors, sensors.Wrap(s.claims.Guard(h))
 	}
 	return out
 }
@@ -231,9 +231,9 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 				Database: database, Stream: s.Name, Granularity: s.Granularity,
 				Format: c.Format, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
 				Compressor: s.Compressor, Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View, Duplicates: c.Duplicates, Rollup: s.Rollup, RollupRetention: c.RollupRetention,
-				ReadColumns:     func() bool { return of.peers.ReadColumns(s.Name) },
-				ReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
-				Lost:            of.recheckAll, Logger: d.log, Registerer: d.registry,
+				CanReadColumns:     func() bool { return of.peers.ReadColumns(s.Name) },
+				CanReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
+				OnLost:             of.recheckAll, Logger: d.log, Registerer: d.registry,
 			},
 			Storage: s.Storage, Earlier: of.earlier(s.Name), Sessions: of.sessions,
 			ReadGenerations: func() bool { return of.peers.ReadGenerations(s.Name) },
@@ -366,7 +366,7 @@ func (s *storage) stands(ctx context.Context) bool {
 			continue
 		}
 		asked, cancel := context.WithTimeout(ctx, prepareTimeout)
-		err := st.Stands(asked)
+		err := st.CheckPrepared(asked)
 		cancel()
 		if errors.Is(err, store.ErrNotPrepared) {
 			s.note(name, err)

@@ -20,7 +20,7 @@ const (
 	columnSensor = "sensorId"
 )
 
-// Columns are those that readings need. The zero value has none.
+// Columns are the columns that readings need. The zero value has none.
 //
 // A field and a tag each have a column of their name. If that is taken, it is
 // fields.NAME or tags.NAME. A field whose values are not all of one kind has several
@@ -37,7 +37,7 @@ type kinds uint8
 
 func (k kinds) has(kind telemetry.Kind) bool { return k&(1<<kind) != 0 }
 
-// Add notes the fields and tags of a reading.
+// Add adds the columns for a reading's fields and tags.
 func (c *Columns) Add(r *telemetry.Reading) {
 	for i := range r.Fields {
 		f := &r.Fields[i]
@@ -67,7 +67,7 @@ func (c *Columns) addTag(name string) {
 	c.tags[strings.Clone(name)] = true
 }
 
-// Merge adds those of others.
+// Merge adds the columns of others.
 func (c *Columns) Merge(others *Columns) {
 	for name, k := range others.kinds {
 		c.addField(name, k)
@@ -95,11 +95,11 @@ type Column struct {
 	Kind telemetry.Kind // of its values
 }
 
-// kindNames are the ends of columns that have only some of a field's values.
+// kindNames are the suffixes of columns that have only some of a field's values.
 var kindNames = map[telemetry.Kind]string{telemetry.Int: "int", telemetry.Bool: "bool", telemetry.Text: "text"}
 
-// reserved names are no columns of fields or tags: day is that of the folders that an
-// export has, and the last two begin other names.
+// reserved names cannot be columns of fields or tags: day is the partition column of an export's
+// folders, and the last two are prefixes of other names.
 var reserved = []string{columnTime, columnSensor, "day", "fields", "tags"}
 
 // List returns the columns beside time and sensor: tags, then fields, each in the order
@@ -129,7 +129,7 @@ func (c *Columns) List() []Column {
 	return all
 }
 
-// main is the kind of the column that has the field's name.
+// main returns the kind of the column with the field's name.
 func (k kinds) main() telemetry.Kind {
 	for _, one := range []telemetry.Kind{telemetry.Float, telemetry.Int, telemetry.Bool} {
 		if k.has(one) {
@@ -139,7 +139,7 @@ func (k kinds) main() telemetry.Kind {
 	return telemetry.Text
 }
 
-// columnsJSON is how Columns are kept between runs of an export.
+// columnsJSON is the stored form of Columns between runs of an export.
 type columnsJSON struct {
 	Fields map[string]kinds `json:"fields,omitempty"` // a bit for each telemetry.Kind
 	Tags   []string         `json:"tags,omitempty"`
@@ -175,7 +175,7 @@ type layout struct {
 // places are the columns of a field's values by their kind, -1: none.
 type places struct {
 	of   [telemetry.Text + 1]int
-	ints int // where integers are repeated; -1: nowhere
+	ints int // column that repeats integers; -1: none
 }
 
 func newLayout(columns []Column) *layout {
@@ -206,7 +206,7 @@ func newLayout(columns []Column) *layout {
 	return l
 }
 
-// A source is what a column of a file becomes in a reading.
+// A source is what a column of a file means in a reading.
 type source struct {
 	kind sourceKind
 	name string // of the field or tag
@@ -222,7 +222,7 @@ const (
 	fromTag
 )
 
-// sourceOf tells what a column is; tags are the names of those that are.
+// sourceOf returns what a column means; tags has the names of the columns that are tags.
 func sourceOf(column string, tags []string) source {
 	switch {
 	case column == columnTime:
@@ -246,7 +246,7 @@ func sourceOf(column string, tags []string) source {
 	return s
 }
 
-// sourcesOf tells what the columns of a file are.
+// sourcesOf returns what the columns of a file mean.
 func sourcesOf(columns, tags []string) ([]source, error) {
 	if n := len(columns) - headColumns; n > MaxColumns {
 		return nil, fmt.Errorf("the file has %d columns beside %s and %s; at most %d are allowed", n, columnTime, columnSensor, MaxColumns)
@@ -281,10 +281,10 @@ func quotedList(names []string) string {
 	return strings.Join(quoted, ", ") + rest
 }
 
-// give adds the value of a column to a reading; v is of a field.
-func (s *source) give(r *telemetry.Reading, v telemetry.Value) {
+// set adds the value of a field's column to a reading.
+func (s *source) set(r *telemetry.Reading, v telemetry.Value) {
 	if n := len(r.Fields); n > 0 && r.Fields[n-1].Name == s.name && s.ints {
-		r.Fields[n-1].Value = v // the double that it repeats is rounded
+		r.Fields[n-1].Value = v // it replaces the double, which is rounded
 		return
 	}
 	r.Fields = append(r.Fields, telemetry.Field{Name: s.name, Value: v})

@@ -13,9 +13,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// CSV tells a string from a number by its quotes, as RFC 4180 leaves open: every string
-// is quoted, and nothing else. A cell without quotes is an integer, a double, true, false
-// or, if it is empty, no value. encoding/csv does not say what was quoted.
+// In these CSV files, quotes distinguish strings from numbers, which RFC 4180 leaves open: every
+// string is quoted, and nothing else. A cell without quotes is an integer, a double, true, false
+// or, if it is empty, no value. encoding/csv does not report which cells were quoted.
 
 type csvWriter struct {
 	w      io.Writer
@@ -27,7 +27,7 @@ type csvWriter struct {
 func newCSVWriter(w io.Writer, columns []Column) *csvWriter {
 	kept := columns[:0:0]
 	for _, c := range columns {
-		// A column shows by itself which of its numbers are integers.
+		// In CSV, a number's text shows whether it is an integer.
 		if c.Kind == telemetry.Int && strings.HasSuffix(c.Name, ".int") {
 			continue
 		}
@@ -36,13 +36,13 @@ func newCSVWriter(w io.Writer, columns []Column) *csvWriter {
 	c := &csvWriter{w: w, layout: newLayout(kept), cells: make([]telemetry.Value, len(kept))}
 	c.buf = append(c.buf, columnTime+","+columnSensor...)
 	for _, one := range kept {
-		c.buf = appendHead(append(c.buf, ','), one.Name)
+		c.buf = appendHeader(append(c.buf, ','), one.Name)
 	}
 	c.buf = append(c.buf, '\n')
 	return c
 }
 
-func appendHead(dst []byte, name string) []byte {
+func appendHeader(dst []byte, name string) []byte {
 	if strings.ContainsAny(name, "\",\r\n") || strings.TrimSpace(name) != name {
 		return appendQuoted(dst, name)
 	}
@@ -96,7 +96,7 @@ func (c *csvWriter) Close() error {
 	return err
 }
 
-// A csvReader cuts a file into records.
+// A csvReader splits a file into records.
 type csvReader struct {
 	lines lineReader
 	cells []csvCell
@@ -112,8 +112,8 @@ func (c *csvReader) cell(i int) []byte { return c.text[c.cells[i].from:c.cells[i
 
 var errQuote = errors.New("a quote is missing, or stands in the middle of a cell")
 
-// next reads the next record; the error io.EOF ends the file, errQuote and errLongLine
-// are of one record.
+// next reads the next record. The error io.EOF means the end of the file; errQuote and errLongLine
+// concern only this record.
 func (c *csvReader) next() (line int64, err error) {
 	row, err := c.lines.next()
 	line = c.lines.number
@@ -132,7 +132,7 @@ func (c *csvReader) next() (line int64, err error) {
 	}
 }
 
-// take takes the next cell of the row and returns the rest, nil behind the last one.
+// take reads the next cell of the row and returns the rest; nil after the last one.
 func (c *csvReader) take(row []byte) (rest []byte, err error) {
 	from := len(c.text)
 	if len(row) > 0 && row[0] == '"' {
@@ -163,8 +163,8 @@ func (c *csvReader) take(row []byte) (rest []byte, err error) {
 	return row[end+1:], nil
 }
 
-// takeQuoted takes the rest of a quoted cell, with its closing quote. It may go on in the
-// next lines, which are put back if it has no end.
+// takeQuoted reads the rest of a quoted cell, including the closing quote. The cell may continue
+// on the next lines, which are put back if there is no closing quote.
 func (c *csvReader) takeQuoted(row []byte) (rest []byte, err error) {
 	var more [][]byte
 	for {
@@ -204,14 +204,14 @@ func readCSV(r io.Reader, o Options) Rows {
 	return func(yield func(Row, error) bool) {
 		c := &csvReader{lines: lineReader{r: bufio.NewReaderSize(r, 64<<10)}}
 		if _, err := c.next(); err != nil {
-			yield(Row{}, fmt.Errorf("read the header: %w", noFile(err)))
+			yield(Row{}, fmt.Errorf("read the header: %w", emptyFile(err)))
 			return
 		}
 		head := make([]string, len(c.cells))
 		for i := range head {
 			head[i] = string(c.cell(i))
 		}
-		head[0] = strings.TrimPrefix(head[0], "\ufeff") // spreadsheets write one
+		head[0] = strings.TrimPrefix(head[0], "\ufeff") // spreadsheets write a BOM
 		sources, err := sourcesOf(head, o.Tags)
 		if err != nil {
 			yield(Row{}, err)
@@ -241,14 +241,14 @@ func readCSV(r io.Reader, o Options) Rows {
 	}
 }
 
-func noFile(err error) error {
+func emptyFile(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the file is empty")
 	}
 	return err
 }
 
-// reading makes a reading of the record.
+// reading converts the record to a reading.
 func (c *csvReader) reading(sources []source, words interner, r *telemetry.Reading) (err error) {
 	if len(c.cells) != len(sources) {
 		return fmt.Errorf("the line has %d cells, and the header %d", len(c.cells), len(sources))
@@ -270,7 +270,7 @@ func (c *csvReader) reading(sources []source, words interner, r *telemetry.Readi
 			r.Tags = append(r.Tags, telemetry.Tag{Name: s.name, Value: words.of(cell)})
 		case fromField:
 			if v, ok := cellValue(cell, quoted, words); ok {
-				s.give(r, v)
+				s.set(r, v)
 			}
 		}
 	}
@@ -280,8 +280,7 @@ func (c *csvReader) reading(sources []source, words interner, r *telemetry.Readi
 	return nil
 }
 
-// cellValue returns the value of a cell; false for what pandas writes where there is
-// none.
+// cellValue returns the value of a cell; false for NaN, which pandas writes for missing values.
 func cellValue(cell []byte, quoted bool, words interner) (v telemetry.Value, ok bool) {
 	text := string(cell)
 	switch {

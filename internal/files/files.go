@@ -7,9 +7,9 @@
 //
 //	Parquet, CSV, NDJSON, line protocol ─▶ Open ─▶ Reader ─▶ row
 //
-// A file of Parquet or CSV has the same columns in all rows, which its writer needs to
-// know before the first one: columns.go has the rules. The other files are named after
-// their format; influx.go has the line protocol.
+// In Parquet and CSV, all rows have the same columns, which the writer needs to know before the
+// first row: columns.go has the rules. The other files are named after their format; influx.go has
+// the line protocol.
 package files
 
 import (
@@ -35,7 +35,7 @@ const (
 	Influx  Format = "influx"
 )
 
-// MediaType is what HTTP calls the format.
+// MediaType returns the media type of the format.
 func (f Format) MediaType() string {
 	switch f {
 	case Parquet:
@@ -48,14 +48,14 @@ func (f Format) MediaType() string {
 	return "text/plain"
 }
 
-// endings are those of file names, without that of a compression.
+// endings are the extensions of file names, without those for compression.
 var endings = map[string]Format{
 	".parquet": Parquet, ".csv": CSV, ".ndjson": NDJSON, ".jsonl": NDJSON,
 	".lp": Influx, ".line": Influx, ".influx": Influx, ".txt": Influx,
 }
 
-// FormatOf returns the format of a file by its name, which may end in .gz or .zst
-// after that.
+// FormatOf returns the format of a file by the extension of its name, which may be followed by .gz
+// or .zst.
 func FormatOf(name string) (Format, bool) {
 	name = strings.ToLower(name)
 	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
@@ -63,7 +63,7 @@ func FormatOf(name string) (Format, bool) {
 	return f, ok
 }
 
-// Endings lists the endings that FormatOf knows.
+// Endings returns the extensions that FormatOf knows.
 func Endings() []string {
 	all := make([]string, 0, len(endings))
 	for e := range endings {
@@ -73,16 +73,15 @@ func Endings() []string {
 	return all
 }
 
-// A Writer writes readings to a file. Close writes the rest of it, and does not close
-// what the file is written to.
+// A Writer writes readings to a file. Close completes the file, but does not close the underlying
+// io.Writer.
 type Writer interface {
 	Write(r *telemetry.Reading) error
 	Close() error
 }
 
-// NewWriter returns a writer of files with these columns, which NDJSON does not need.
-// Every reading must have been added to them. Memory is bounded, except that it grows
-// with the number of columns.
+// NewWriter returns a writer of files with these columns, which NDJSON does not need. All readings
+// to be written must have been added to them. Memory grows with the number of columns only.
 func NewWriter(f Format, w io.Writer, c *Columns) (Writer, error) {
 	if f == NDJSON {
 		return &ndjsonWriter{w: w}, nil
@@ -100,11 +99,11 @@ func NewWriter(f Format, w io.Writer, c *Columns) (Writer, error) {
 	return nil, fmt.Errorf("format %q cannot be written", f)
 }
 
-// A Row of a file is a reading, or why there is none.
+// A Row is a row of a file: a reading, or an error.
 type Row struct {
 	Reading telemetry.Reading
 	Line    int64 // where it begins, from 1; of Parquet, the row
-	Err     error // the row cannot be read; others can
+	Err     error // this row cannot be read, but others can
 }
 
 // Options say how to read files that Brim has not written.
@@ -119,12 +118,12 @@ type Options struct {
 	Precision string
 }
 
-// Rows yields the rows of a file. Its error ends them: the rest cannot be read. Reading
-// and its slices may be kept.
+// Rows yields the rows of a file. It ends with its first error. Readings and their slices may be
+// retained.
 type Rows = iter.Seq2[Row, error]
 
-// Read returns the rows of a file of the format; size is that of a file of Parquet, for
-// which r must be an io.ReaderAt. Others may be compressed with gzip or zstd.
+// Read returns the rows of a file. For Parquet, r must be an io.ReaderAt, and size the size of the
+// file. Other formats may be compressed with gzip or zstd.
 func Read(f Format, r io.Reader, size int64, o Options) Rows {
 	if f == Parquet {
 		at, ok := r.(io.ReaderAt)

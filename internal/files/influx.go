@@ -26,11 +26,11 @@ import (
 //	cpu,host=a user=5 1000       │
 //	cpu,host=a user=7 2000       ┘
 
-// heldValues is how many values of a series are held back; those beyond become readings
-// of their own. It is a week of four fields every 5 s, and some 60 MB.
+// heldValues is the maximum number of values of a series that are held back: a week of four fields
+// every 5 s, some 60 MB. Beyond that, lines are no longer merged.
 const heldValues = 500_000
 
-// precisions are the units of timestamps, and how many nanoseconds they have.
+// precisions are the units of timestamps.
 var precisions = map[string]lineprotocol.Precision{
 	"ns": lineprotocol.Nanosecond, "us": lineprotocol.Microsecond, "ms": lineprotocol.Millisecond, "s": lineprotocol.Second,
 }
@@ -42,11 +42,11 @@ type influxReader struct {
 	words     interner
 	schema    bool // between # DDL and # DML
 
-	series []byte // of what is held, as text
+	series []byte // of the held readings, as text
 	sensor string
 	tags   []telemetry.Tag
 	held   []Row
-	at     map[int64]int // place in held of the last reading of a time
+	at     map[int64]int // index in held of the last reading with a time
 	values int
 }
 
@@ -83,7 +83,7 @@ func readInflux(r io.Reader, o Options) Rows {
 	}
 }
 
-// next returns the next point, which has several lines if a string has.
+// next returns the next point, which may span several lines if a string does.
 func (in *influxReader) next() (entry []byte, line int64, err error) {
 	for {
 		row, err := in.lines.next()
@@ -106,7 +106,7 @@ func (in *influxReader) next() (entry []byte, line int64, err error) {
 	}
 }
 
-// comment notes where the part that creates databases begins and ends.
+// comment detects the beginning and end of the section that creates databases.
 func (in *influxReader) comment(text []byte) {
 	switch string(text) {
 	case "DDL":
@@ -116,7 +116,7 @@ func (in *influxReader) comment(text []byte) {
 	}
 }
 
-// join appends the lines that a string reaches into, if it has an end.
+// join appends the following lines of a multi-line string, if the string ends.
 func (in *influxReader) join(first []byte) (entry []byte, err error) {
 	entry = slices.Clone(first)
 	length := len(entry)
@@ -138,8 +138,8 @@ func (in *influxReader) join(first []byte) (entry []byte, err error) {
 	return entry, nil
 }
 
-// openString reports whether a point ends within a string. Quotes have no meaning before
-// the fields.
+// openString reports whether a point ends inside a string. Before the fields, quotes have no
+// meaning.
 func openString(entry []byte) bool {
 	if bytes.IndexByte(entry, '"') < 0 {
 		return false
@@ -156,7 +156,7 @@ func openString(entry []byte) bool {
 	return open
 }
 
-// seriesEnd is the length of measurement and tags.
+// seriesEnd returns the length of measurement and tags.
 func seriesEnd(entry []byte) int {
 	for i := 0; i < len(entry); i++ {
 		switch entry[i] {
@@ -188,7 +188,7 @@ func (in *influxReader) take(entry []byte, line int64, yield func(Row, error) bo
 	return true
 }
 
-// hold keeps a reading, or adds its fields to one of the same time.
+// hold holds a reading, or adds its fields to a held one with the same time.
 func (in *influxReader) hold(row Row) {
 	r := &row.Reading
 	in.values += len(r.Fields)
@@ -212,7 +212,7 @@ func shareField(a, b []telemetry.Field) bool {
 	return false
 }
 
-// flush yields what is held.
+// flush yields the held readings.
 func (in *influxReader) flush(yield func(Row, error) bool) bool {
 	for i := range in.held {
 		in.held[i].Reading.Time = floorMillis(in.held[i].Reading.Time)
@@ -226,7 +226,7 @@ func (in *influxReader) flush(yield func(Row, error) bool) bool {
 	return true
 }
 
-// decode decodes a point; known says that its series is the last one's.
+// decode decodes a point; known says that it has the same series as the last one.
 func (in *influxReader) decode(d *lineprotocol.Decoder, r *telemetry.Reading, known bool) error {
 	if !d.Next() {
 		return errors.New("a point was expected")
@@ -264,7 +264,7 @@ func (in *influxReader) decode(d *lineprotocol.Decoder, r *telemetry.Reading, kn
 	return nil
 }
 
-// decodeSeries decodes the tags, and makes the sensor id of them.
+// decodeSeries decodes the tags, and derives the sensor id.
 func (in *influxReader) decodeSeries(d *lineprotocol.Decoder, measurement []byte) error {
 	key := telemetry.AppendSeriesWord(nil, measurement, false)
 	var tags []telemetry.Tag
@@ -315,7 +315,7 @@ func (in *influxReader) value(v lineprotocol.Value) (telemetry.Value, error) {
 	return telemetry.Value{}, errors.New("its value is of no known kind")
 }
 
-// pointError is an error of the decoder without its line, which is always the first.
+// pointError removes the line number from a decoder's error, which is always 1.
 func pointError(err error) error {
 	var at *lineprotocol.DecodeError
 	if errors.As(err, &at) {

@@ -40,10 +40,10 @@ func (n *ndjsonWriter) Close() error {
 	return err
 }
 
-// decompress inflates what is compressed with gzip or zstd.
+// decompress decompresses gzip and zstd; other data is passed through.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	in := bufio.NewReaderSize(r, 256<<10)
-	switch begin, _ := in.Peek(4); { // what cannot be read is seen below
+	switch begin, _ := in.Peek(4); { // read errors are reported later
 	case bytes.HasPrefix(begin, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(in)
 		if err != nil {
@@ -60,7 +60,7 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(in), nil
 }
 
-// A lineReader cuts a file into lines.
+// A lineReader splits a file into lines.
 type lineReader struct {
 	r      *bufio.Reader
 	number int64 // of the last line
@@ -68,14 +68,14 @@ type lineReader struct {
 	back   [][]byte // lines that were put back
 }
 
-// stringLines is how many further lines a string may reach into: it has at most 1 KiB.
-// Beyond that a quote is missing.
+// stringLines is the maximum number of continuation lines of a string, which has at most 1 KiB.
+// Beyond that, a quote must be missing.
 const stringLines = 64
 
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-// next returns the next line without its line break, until the next call; errLongLine if
-// it was skipped, io.EOF behind the last one.
+// next returns the next line without its line break, valid until the next call; errLongLine if it
+// was skipped, io.EOF after the last one.
 func (l *lineReader) next() ([]byte, error) {
 	if len(l.back) > 0 {
 		line := l.back[0]
@@ -109,7 +109,7 @@ func (l *lineReader) next() ([]byte, error) {
 	return trimEnd(l.long), nil
 }
 
-// putBack puts the last lines back, which are copies.
+// putBack puts the last lines back; they must be copies.
 func (l *lineReader) putBack(last [][]byte) {
 	l.back = append(last, l.back...)
 	l.number -= int64(len(last))
@@ -117,7 +117,7 @@ func (l *lineReader) putBack(last [][]byte) {
 
 func trimEnd(line []byte) []byte { return bytes.TrimSuffix(line, []byte("\n")) }
 
-// readNDJSON reads an object a line, in the form that the HTTP API takes and returns.
+// readNDJSON reads one object per line, in the form of the HTTP API.
 func readNDJSON(r io.Reader) Rows {
 	return func(yield func(Row, error) bool) {
 		lines, p := lineReader{r: bufio.NewReaderSize(r, 64<<10)}, NewParser()
@@ -145,7 +145,7 @@ func readNDJSON(r io.Reader) Rows {
 	}
 }
 
-// A Parser parses readings in JSON, in any form that the HTTP API takes.
+// A Parser parses readings in JSON, in any form that the HTTP API accepts.
 type Parser struct {
 	in      bytes.Buffer
 	tokens  *jsontext.Decoder
@@ -159,12 +159,12 @@ func NewParser() *Parser {
 	return p
 }
 
-// Parse parses a reading, which it may change even if it fails. It reuses no slices: the
-// reading may be kept.
+// Parse parses a reading. It may modify r even if it fails. It does not reuse slices, so the
+// reading may be retained.
 func (p *Parser) Parse(line []byte, r *telemetry.Reading) error {
 	p.in = *bytes.NewBuffer(line)
 	p.tokens.Reset(&p.in)
-	fields := max(1, len(r.Fields)) // as many as the last reading had
+	fields := max(1, len(r.Fields)) // preallocate as many as in the last reading
 	*r = telemetry.Reading{}
 	err := p.members(func(name string) (err error) {
 		switch name {
@@ -211,8 +211,8 @@ func (p *Parser) Parse(line []byte, r *telemetry.Reading) error {
 	return nil
 }
 
-// members calls see for each member of an object, which reads its value.
-func (p *Parser) members(see func(name string) error) error {
+// members calls do for each member of an object; do reads the value.
+func (p *Parser) members(do func(name string) error) error {
 	if t, err := p.tokens.ReadToken(); err != nil {
 		return err
 	} else if t.Kind() != '{' {
@@ -221,7 +221,7 @@ func (p *Parser) members(see func(name string) error) error {
 	for p.tokens.PeekKind() != '}' {
 		name, err := p.text()
 		if err == nil {
-			err = see(name)
+			err = do(name)
 		}
 		if err != nil {
 			return err
@@ -282,8 +282,7 @@ func (p *Parser) value() (telemetry.Value, error) {
 	return telemetry.IntValue(n), err
 }
 
-// parseTime reads milliseconds since the epoch, or RFC 3339, where a space may stand
-// for the T.
+// parseTime reads milliseconds since the epoch, or RFC 3339 with T or a space.
 func parseTime(s string) (time.Time, error) {
 	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return time.UnixMilli(ms).UTC(), nil
@@ -298,16 +297,16 @@ func parseTime(s string) (time.Time, error) {
 
 func floorMillis(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()).UTC() }
 
-// An interner keeps one copy of strings that come again and again.
+// An interner deduplicates repeated strings.
 type interner map[string]string
 
-const mostStrings = 10_000
+const maxInterned = 10_000
 
 func (n interner) of(b []byte) string {
 	if s, ok := n[string(b)]; ok {
 		return s
 	}
-	if len(n) >= mostStrings {
+	if len(n) >= maxInterned {
 		clear(n)
 	}
 	s := string(b)

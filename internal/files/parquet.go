@@ -18,38 +18,38 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// metadataKey names the metadata of a file that says what Brim needs to read it back.
+// metadataKey is the key of the file metadata that Brim needs to read a file back.
 const metadataKey = "brim"
 
 type metadata struct {
 	Tags []string `json:"tags,omitempty"` // names of columns
 }
 
-// Row groups end when they have so many rows, or values of so many bytes.
+// A row group ends when it reaches this many rows or bytes of values.
 const (
-	groupRows  = 1 << 18
-	groupBytes = 32 << 20
-	rowsAtOnce = 256
+	groupRows    = 1 << 18
+	groupBytes   = 32 << 20
+	rowBatchSize = 256
 )
 
 type parquetWriter struct {
 	w       *parquet.GenericWriter[any]
 	layout  *layout
 	columns []Column
-	rows    []parquet.Row // of len(filled), beyond those are free
+	rows    []parquet.Row // the first filled are in use, the others can be reused
 	filled  int
 	inGroup int // rows
 	bytes   int
 }
 
-// ordered is a group whose columns keep their order; parquet.Group sorts them.
-type ordered struct {
+// orderedGroup is a group whose columns keep their order; parquet.Group sorts them.
+type orderedGroup struct {
 	parquet.Group
 
 	names []string
 }
 
-func (o ordered) Fields() []parquet.Field {
+func (o orderedGroup) Fields() []parquet.Field {
 	fields := o.Group.Fields() // sorted by name
 	out := make([]parquet.Field, 0, len(fields))
 	for _, name := range o.names {
@@ -83,11 +83,11 @@ func newParquetWriter(w io.Writer, columns []Column) *parquetWriter {
 			m.Tags = append(m.Tags, c.Name)
 		}
 	}
-	text, _ := json.Marshal(m) // strings always can be
-	out := parquet.NewGenericWriter[any](w, parquet.NewSchema("readings", ordered{group, names}),
+	text, _ := json.Marshal(m) // marshaling strings cannot fail
+	out := parquet.NewGenericWriter[any](w, parquet.NewSchema("readings", orderedGroup{group, names}),
 		parquet.Compression(&zstd.Codec{Level: zstd.DefaultLevel}), parquet.KeyValueMetadata(metadataKey, string(text)),
 		parquet.PageBufferSize(64<<10), parquet.CreatedBy("brim", "", ""), parquet.DataPageStatistics(true))
-	return &parquetWriter{w: out, layout: newLayout(columns), columns: columns, rows: make([]parquet.Row, rowsAtOnce)}
+	return &parquetWriter{w: out, layout: newLayout(columns), columns: columns, rows: make([]parquet.Row, rowBatchSize)}
 }
 
 const headColumns = 2 // time and sensor
@@ -139,7 +139,7 @@ func (p *parquetWriter) Write(r *telemetry.Reading) error {
 	return p.flush()
 }
 
-// flush passes on the rows, and ends a row group that is large.
+// flush writes the rows, and ends the row group if it is large enough.
 func (p *parquetWriter) flush() error {
 	if _, err := p.w.WriteRows(p.rows[:p.filled]); err != nil {
 		return fmt.Errorf("write rows: %w", err)
@@ -178,7 +178,7 @@ type parquetColumn struct {
 func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 	return func(yield func(Row, error) bool) {
 		var f *parquet.File
-		err := undamaged(func() (err error) {
+		err := catchPanic(func() (err error) {
 			f, err = parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 			return err
 		})
@@ -187,7 +187,7 @@ func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 			return
 		}
 		var columns []parquetColumn
-		err = undamaged(func() (err error) {
+		err = catchPanic(func() (err error) {
 			columns, err = parquetColumns(f, o)
 			return err
 		})
@@ -196,10 +196,10 @@ func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 			return
 		}
 		number, words := int64(0), make(interner)
-		batch := make([]parquet.Row, rowsAtOnce)
+		batch := make([]parquet.Row, rowBatchSize)
 		for _, group := range f.RowGroups() {
 			rows := group.Rows()
-			goOn, err := yieldGroup(rows, batch, func(row parquet.Row) bool {
+			more, err := yieldGroup(rows, batch, func(row parquet.Row) bool {
 				number++
 				one := Row{Line: number}
 				one.Err = readRow(row, columns, words, &one.Reading)
@@ -210,15 +210,16 @@ func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 				yield(Row{}, fmt.Errorf("read the rows after %d: %w", number, err))
 				return
 			}
-			if !goOn {
+			if !more {
 				return
 			}
 		}
 	}
 }
 
-// undamaged calls a function of the library, which panics at some damaged files.
-func undamaged(call func() error) (err error) {
+// catchPanic calls a function of the library, and returns a panic as an error: it panics on some
+// damaged files.
+func catchPanic(call func() error) (err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			err = fmt.Errorf("the file is damaged: %v", problem)
@@ -227,10 +228,10 @@ func undamaged(call func() error) (err error) {
 	return call()
 }
 
-func yieldGroup(rows parquet.Rows, batch []parquet.Row, yield func(parquet.Row) bool) (goOn bool, err error) {
+func yieldGroup(rows parquet.Rows, batch []parquet.Row, yield func(parquet.Row) bool) (more bool, err error) {
 	for {
 		n := 0
-		err := undamaged(func() (err error) {
+		err := catchPanic(func() (err error) {
 			n, err = rows.ReadRows(batch)
 			return err
 		})
@@ -287,7 +288,8 @@ func parquetColumns(f *parquet.File, o Options) ([]parquetColumn, error) {
 	return out, nil
 }
 
-// timeReader reads what has a unit, milliseconds, or text.
+// timeReader returns a reader of timestamps with a unit, milliseconds, or text; nil for other
+// types.
 func timeReader(t parquet.Type) func(parquet.Value) time.Time {
 	logical, _ := logicalType(t).(*format.TimestampType)
 	switch {
@@ -304,14 +306,14 @@ func timeReader(t parquet.Type) func(parquet.Value) time.Time {
 		return func(v parquet.Value) time.Time { return julian(v.Int96()) }
 	case t.Kind() == parquet.ByteArray:
 		return func(v parquet.Value) time.Time {
-			at, _ := parseTime(string(v.ByteArray())) // no time is reported as missing
+			at, _ := parseTime(string(v.ByteArray())) // a zero time is reported as missing
 			return at
 		}
 	}
 	return nil
 }
 
-// julian is a time as older programs write it: nanoseconds of a Julian day.
+// julian converts a time as older programs write it: a Julian day and its nanoseconds.
 func julian(v deprecated.Int96) time.Time {
 	const epoch = 2_440_588 // the Julian day of 1970-01-01
 	nanos := int64(uint64(v[1])<<32 | uint64(v[0]))
@@ -330,8 +332,8 @@ func isUnsigned(t parquet.Type) bool {
 	return ok && !integer.IsSigned
 }
 
-// valueReader reads numbers, booleans and strings, and omits NaN, which stands for no
-// value.
+// valueReader returns a reader of numbers, booleans and strings, which omits NaN, because it means
+// no value; nil for other types.
 func valueReader(t parquet.Type) func(parquet.Value) (telemetry.Value, bool) {
 	switch logicalType(t).(type) {
 	case *format.TimestampType, *format.DateType, *format.TimeType, *format.DecimalType:
@@ -379,7 +381,7 @@ func readRow(row parquet.Row, columns []parquetColumn, words interner, r *teleme
 				return fmt.Errorf("field %s is %d, which does not fit a signed 64-bit integer", telemetry.Quote([]byte(c.name)), v.Uint64())
 			}
 			if value, ok := c.read(v); ok {
-				c.give(r, value)
+				c.set(r, value)
 			}
 		}
 	}

@@ -42,10 +42,10 @@ const (
 var ErrUnavailable = errors.New("this machine has no usable mongod")
 
 const advice = `
-  - install MongoDB 6.0 or newer, so that mongod is on PATH, or name it with --mongod-bin (BRIM_MONGOD_BIN)` + elsewhere
+  - install MongoDB 6.0 or newer, so that mongod is on PATH, or name it with --mongod-bin (BRIM_MONGOD_BIN)` + otherOptions
 
-// elsewhere is the advice for a system on which the daemon cannot run a mongod.
-const elsewhere = `
+// otherOptions is the advice for a system on which the daemon cannot run a mongod.
+const otherOptions = `
   - run it in Docker:
       docker run -d --name brim-mongo -p 127.0.0.1:27017:27017 mongo:8 --replSet rs0
       docker exec brim-mongo mongosh --quiet --eval 'rs.initiate({_id:"rs0",members:[{_id:0,host:"127.0.0.1:27017"}]})'

@@ -100,7 +100,7 @@ func TestCacheDirectory(t *testing.T) {
 func TestDrawnPortIsBelowTheEphemeralOnes(t *testing.T) {
 	t.Parallel()
 	for range 20 {
-		port, err := drawPort(context.Background())
+		port, err := pickPort(context.Background())
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, port, firstPort)
 		require.LessOrEqual(t, port, lastPort)
@@ -111,11 +111,11 @@ func TestStateFileIsKeptAndDamagedOneIgnored(t *testing.T) {
 	t.Parallel()
 	f, err := openFiles(t.TempDir())
 	require.NoError(t, err)
-	require.Zero(t, f.recall())
-	require.NoError(t, f.remember(memory{Port: 20_001, Pid: 7}))
-	require.Equal(t, memory{Port: 20_001, Pid: 7}, f.recall())
-	require.NoError(t, f.remember(memory{Port: 70_000}))
-	require.Zero(t, f.recall(), "no port has that number")
+	require.Zero(t, f.loadLastRun())
+	require.NoError(t, f.saveLastRun(lastRun{Port: 20_001, Pid: 7}))
+	require.Equal(t, lastRun{Port: 20_001, Pid: 7}, f.loadLastRun())
+	require.NoError(t, f.saveLastRun(lastRun{Port: 70_000}))
+	require.Zero(t, f.loadLastRun(), "no port has that number")
 }
 
 // TestCredentialsAreRepaired: what is missing, damaged or readable by other users is

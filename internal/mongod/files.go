@@ -23,18 +23,18 @@ import (
 // files are the paths below DataDir/mongod, absolute and without symbolic links, so
 // that mongod's arguments identify it.
 type files struct {
-	dir    string // contains the others
-	db     string // mongod's --dbpath
-	log    string // mongod's log; the previous one has .1 appended
-	out    string // what mongod printed before it opened its log, in the last start
-	lock   string // held by the daemon that owns the directory; contains its pid
-	memory string // memory, as JSON
-	key    string // mongod's --keyFile; exists only with authentication
-	uri    string // the URI for people and commands, with a password if mongod requires one
+	dir     string // contains the others
+	db      string // mongod's --dbpath
+	log     string // mongod's log; the previous one has .1 appended
+	out     string // what mongod printed before it opened its log, in the last start
+	lock    string // held by the daemon that owns the directory; contains its pid
+	lastRun string // lastRun, as JSON
+	key     string // mongod's --keyFile; exists only with authentication
+	uri     string // the URI for people and commands, with a password if mongod requires one
 }
 
-// memory is what the next run has to know about this one.
-type memory struct {
+// lastRun is what the next run needs to know about this one.
+type lastRun struct {
 	Port int `json:"port"` // stays the same while it is free
 	Pid  int `json:"pid"`  // of the mongod started last; 0 after a clean stop
 }
@@ -54,12 +54,13 @@ func openFiles(dataDir string) (files, error) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	return files{
 		dir: dir, db: in("db"), log: in("mongod.log"), out: in("mongod.out"),
-		lock: in("brim.lock"), memory: in("brim.json"), key: in("keyfile"), uri: in("uri"),
+		lock: in("brim.lock"), lastRun: in("brim.json"), key: in("keyfile"), uri: in("uri"),
 	}, nil
 }
 
-// own locks the directory for this process, or says which process has it.
-func (f files) own() (*flock.Flock, error) {
+// lockDir locks the directory for this process, or returns an error that names the process that
+// holds the lock.
+func (f files) lockDir() (*flock.Flock, error) {
 	lock := flock.New(f.lock, flock.SetFlag(os.O_CREATE|os.O_RDWR))
 	ok, err := lock.TryLock()
 	if err != nil {
@@ -78,23 +79,23 @@ func (f files) own() (*flock.Flock, error) {
 	return lock, nil
 }
 
-// recall returns the zero memory if there is none that can be read: it is only a
-// hint, and mongod's own lock still protects the data.
-func (f files) recall() memory {
-	var m memory
-	text, err := os.ReadFile(f.memory)
+// loadLastRun returns the zero value if the file cannot be read: it is only a hint, and mongod's
+// own lock still protects the data.
+func (f files) loadLastRun() lastRun {
+	var m lastRun
+	text, err := os.ReadFile(f.lastRun)
 	if err != nil || json.Unmarshal(text, &m) != nil || m.Port < 0 || m.Port > 65535 {
-		return memory{}
+		return lastRun{}
 	}
 	return m
 }
 
-func (f files) remember(m memory) error {
+func (f files) saveLastRun(m lastRun) error {
 	text, err := json.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", f.memory, err)
+		return fmt.Errorf("encode %s: %w", f.lastRun, err)
 	}
-	return machine.ReplaceFile(f.memory, text, nil)
+	return machine.ReplaceFile(f.lastRun, text, nil)
 }
 
 // readPid returns 0 if the file contains no pid.

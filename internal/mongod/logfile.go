@@ -14,9 +14,9 @@ import (
 const (
 	// maxLogBytes bounds the log; one old file of this size is kept.
 	maxLogBytes = 16 << 20
-	// lastWordsBytes of a log are searched for the reason of a death.
-	lastWordsBytes = 64 << 10
-	lastWordsLines = 5
+	// exitReasonBytes of a log are searched for the reason of a death.
+	exitReasonBytes = 64 << 10
+	exitReasonLines = 5
 )
 
 // rotate renames a log that is larger than limit, and reports whether it did. mongod
@@ -44,16 +44,16 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// lastWords says in one line why a mongod died: the errors that it printed before it
+// exitReason says in one line why a mongod died: the errors that it printed before it
 // opened its log, and the errors, or else the last lines, that it logged after the
 // offset from.
-func lastWords(f files, from int64) string {
+func exitReason(f files, from int64) string {
 	_, words := logLines(tail(f.out, 0))
 	all, errs := logLines(tail(f.log, from))
 	if len(errs) > 0 {
 		all = errs
 	}
-	words = append(words[max(0, len(words)-lastWordsLines):], all[max(0, len(all)-lastWordsLines):]...)
+	words = append(words[max(0, len(words)-exitReasonLines):], all[max(0, len(all)-exitReasonLines):]...)
 	if len(words) == 0 {
 		return "it wrote nothing"
 	}
@@ -129,7 +129,7 @@ func tail(path string, from int64) []byte {
 	if info.Size() < from {
 		from = 0 // rotated in between
 	}
-	text, err := io.ReadAll(io.NewSectionReader(file, max(from, info.Size()-lastWordsBytes), lastWordsBytes))
+	text, err := io.ReadAll(io.NewSectionReader(file, max(from, info.Size()-exitReasonBytes), exitReasonBytes))
 	if err != nil {
 		return nil
 	}

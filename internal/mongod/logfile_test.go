@@ -47,7 +47,7 @@ func TestLastWords(t *testing.T) {
 			f := files{out: filepath.Join(dir, "out"), log: filepath.Join(dir, "log")}
 			require.NoError(t, os.WriteFile(f.out, []byte(row.out), 0o600))
 			require.NoError(t, os.WriteFile(f.log, []byte("of an earlier start\n"+row.log), 0o600))
-			require.Equal(t, row.want, lastWords(f, int64(len("of an earlier start\n"))))
+			require.Equal(t, row.want, exitReason(f, int64(len("of an earlier start\n"))))
 		})
 	}
 }
@@ -55,11 +55,11 @@ func TestLastWords(t *testing.T) {
 func TestTailIsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
-	text := strings.Repeat("x", 3*lastWordsBytes) + "end"
+	text := strings.Repeat("x", 3*exitReasonBytes) + "end"
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	require.Equal(t, text[len(text)-lastWordsBytes:], string(tail(path, 0)))
+	require.Equal(t, text[len(text)-exitReasonBytes:], string(tail(path, 0)))
 	require.Equal(t, "end", string(tail(path, int64(len(text)-3))))
-	require.Len(t, tail(path, int64(len(text)+1)), lastWordsBytes, "a log that was rotated meanwhile")
+	require.Len(t, tail(path, int64(len(text)+1)), exitReasonBytes, "a log that was rotated meanwhile")
 	require.Empty(t, tail(path+".no", 0))
 }
 

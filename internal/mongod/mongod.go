@@ -199,13 +199,13 @@ type Server struct {
 
 	logged int64 // size of the log before the last start; owned by Start, then by supervise
 
-	mu       sync.Mutex
-	process  *Process // the last one started; nil before the first
-	writable bool     // it has accepted writes
-	restarts int
-	others   []string // see OtherUsers
-	closing  sync.Once
-	closeErr error
+	mu         sync.Mutex
+	process    *Process // the last one started; nil before the first
+	writable   bool     // it has accepted writes
+	restarts   int
+	otherUsers []string // see OtherUsers
+	closing    sync.Once
+	closeErr   error
 }
 
 // Start finds or installs a mongod, starts it, and returns when it accepts writes.
@@ -226,7 +226,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := files.own()
+	lock, err := files.lockDir()
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 			return nil, errors.Join(fmt.Errorf("register metrics: %w", err), lock.Unlock())
 		}
 	}
-	if err := s.first(ctx); err != nil {
+	if err := s.firstStart(ctx); err != nil {
 		close(s.done)
 		// Even if the caller gave up, mongod is stopped cleanly.
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
@@ -255,10 +255,10 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 	return s, nil
 }
 
-// first starts mongod for the first time.
-func (s *Server) first(ctx context.Context) error {
+// firstStart starts mongod for the first time.
+func (s *Server) firstStart(ctx context.Context) error {
 	began := time.Now()
-	err := s.files.endLeftOver(ctx, s.config.StopTimeout, s.log)
+	err := s.files.stopOrphan(ctx, s.config.StopTimeout, s.log)
 	if err == nil && s.config.Auth {
 		s.credentials, err = s.files.credentials()
 	}
@@ -298,7 +298,7 @@ func (s *Server) Version() string { return s.binary.Version }
 func (s *Server) OtherUsers() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.others
+	return s.otherUsers
 }
 
 // Pid of the running process; 0 while there is none.
@@ -362,7 +362,7 @@ func (s *Server) close(ctx context.Context) error {
 		s.config.Registerer.Unregister(s.restarted)
 	}
 	if s.port != 0 {
-		err = errors.Join(err, s.files.remember(memory{Port: s.port}))
+		err = errors.Join(err, s.files.saveLastRun(lastRun{Port: s.port}))
 	}
 	return errors.Join(err, s.lock.Unlock())
 }
@@ -396,11 +396,11 @@ func (s *Server) launchOnFreePort(ctx context.Context) error {
 		}
 		return err
 	}
-	s.port = s.files.recall().Port
+	s.port = s.files.loadLastRun().Port
 	var err error
 	for range startAttempts {
 		if s.port == 0 {
-			if s.port, err = drawPort(ctx); err != nil {
+			if s.port, err = pickPort(ctx); err != nil {
 				return err
 			}
 		}
@@ -438,7 +438,7 @@ func (s *Server) launch(ctx context.Context) error {
 	s.process = process
 	s.mu.Unlock()
 
-	err = s.files.remember(memory{Port: s.port, Pid: process.Pid})
+	err = s.files.saveLastRun(lastRun{Port: s.port, Pid: process.Pid})
 	if err == nil {
 		err = s.awaitWritable(ctx, process)
 	}
@@ -455,11 +455,11 @@ func (s *Server) launch(ctx context.Context) error {
 	if process.alive() {
 		return errors.Join(err, process.stop(ctx, s.config.StopTimeout))
 	}
-	words := lastWords(s.files, s.logged)
-	if strings.Contains(words, "Address already in use") {
+	reason := exitReason(s.files, s.logged)
+	if strings.Contains(reason, "Address already in use") {
 		return errPortTaken
 	}
-	return fmt.Errorf("start mongod: it ended with %s: %s (its log is %s)", process.State, words, s.files.log)
+	return fmt.Errorf("start mongod: it ended with %s: %s (its log is %s)", process.State, reason, s.files.log)
 }
 
 // awaitWritable returns when the process accepts writes, has ended, or ctx ends.
@@ -499,7 +499,7 @@ func (s *Server) awaitWritable(ctx context.Context, process *Process) error {
 			"users", others, "at_most", maxOtherUsers, "uri_file", s.files.uri)
 	}
 	s.mu.Lock()
-	s.others = others
+	s.otherUsers = others
 	s.mu.Unlock()
 	return nil
 }
@@ -521,7 +521,7 @@ func (s *Server) supervise(ctx context.Context) {
 			s.writable = false
 			s.mu.Unlock()
 			s.running.Set(0)
-			s.log.Error("mongod died", "pid", s.process.Pid, "state", s.process.State, "last_words", lastWords(s.files, s.logged), "log", s.files.log)
+			s.log.Error("mongod died", "pid", s.process.Pid, "state", s.process.State, "reason", exitReason(s.files, s.logged), "log", s.files.log)
 			if time.Since(started) > lastPause {
 				pause = firstPause
 			}

@@ -35,14 +35,14 @@ func Spawn(bin string, args []string, out string, dieWithParent bool) (*Process,
 		return nil, fmt.Errorf("open mongod's output: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	cmd := exec.CommandContext(context.Background(), bin, args...) // stop ends it, politely first
+	cmd := exec.CommandContext(context.Background(), bin, args...) // stop ends it, first with SIGTERM
 	cmd.Stdout, cmd.Stderr = file, file
-	var atDeath syscall.Signal
+	var onParentExit syscall.Signal
 	if dieWithParent {
-		atDeath = syscall.SIGKILL
+		onParentExit = syscall.SIGKILL
 	}
 	p := &Process{Ended: make(chan struct{})}
-	err = machine.Start(cmd, atDeath, func() {
+	err = machine.Start(cmd, onParentExit, func() {
 		defer close(p.Ended)
 		p.State = "exit status 0"
 		if err := cmd.Wait(); err != nil {
@@ -158,8 +158,8 @@ func awaitPort(ctx context.Context, port int) (bool, error) {
 	return within(ctx, portTimeout, func() (bool, error) { return portFree(context.WithoutCancel(ctx), port) })
 }
 
-// drawPort returns a port that is free now.
-func drawPort(ctx context.Context) (int, error) {
+// pickPort returns a port that is free now.
+func pickPort(ctx context.Context) (int, error) {
 	for range portAttempts {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
 		if free, err := portFree(ctx, port); free || err != nil {
@@ -169,13 +169,13 @@ func drawPort(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("find a free port: %d drawn from %d to %d are all taken", portAttempts, firstPort, lastPort)
 }
 
-// endLeftOver stops the mongod that a killed daemon left behind. It is not adopted,
+// stopOrphan stops the mongod that a killed daemon left behind. It is not adopted,
 // because it may run with other settings, and only a parent learns of its child's
 // death.
 //
-// No other process is ever signalled: the pid must be in our memory file or in
+// No other process is ever signalled: the pid must be in our state file or in
 // mongod's lock file, and the process must run with our --dbpath and --logpath.
-func (f files) endLeftOver(ctx context.Context, timeout time.Duration, log *slog.Logger) error {
+func (f files) stopOrphan(ctx context.Context, timeout time.Duration, log *slog.Logger) error {
 	// A mongod whose daemon was killed right after the start may have locked the
 	// files and not yet written its pid.
 	_, err := within(ctx, killTimeout, func() (bool, error) {
@@ -185,7 +185,7 @@ func (f files) endLeftOver(ctx context.Context, timeout time.Duration, log *slog
 	if err != nil {
 		return err
 	}
-	for _, pid := range slices.Compact([]int{f.recall().Pid, readPid(f.mongodLock())}) {
+	for _, pid := range slices.Compact([]int{f.loadLastRun().Pid, readPid(f.mongodLock())}) {
 		if pid <= 0 || pid == os.Getpid() {
 			continue
 		}

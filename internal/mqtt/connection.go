@@ -29,9 +29,9 @@ const dialTime = 10 * time.Second
 type connection struct {
 	net.Conn
 
-	in    *bufio.Reader
-	first [4]byte // the first bytes read
-	heard int     // how many of them
+	in       *bufio.Reader
+	first    [4]byte // the first bytes read
+	firstLen int     // how many of them
 
 	mu  sync.Mutex
 	out *bufio.Writer
@@ -49,8 +49,8 @@ func newConnection(ctx context.Context, conn net.Conn) *connection {
 // Read implements net.Conn, for one goroutine.
 func (c *connection) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
-	if c.heard < len(c.first) {
-		c.heard += copy(c.first[c.heard:], p[:n])
+	if c.firstLen < len(c.first) {
+		c.firstLen += copy(c.first[c.firstLen:], p[:n])
 	}
 	return n, err
 }
@@ -74,10 +74,10 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// oldAnswer reports whether the broker answered in MQTT 3.1.1, where a CONNACK has two bytes;
+// answeredV311 reports whether the broker answered in MQTT 3.1.1, where a CONNACK has two bytes;
 // in MQTT 5 it has at least three.
-func (c *connection) oldAnswer() bool {
-	return c.heard >= 2 && c.first[0] == 0x20 && c.first[1] == 2
+func (c *connection) answeredV311() bool {
+	return c.firstLen >= 2 && c.first[0] == 0x20 && c.first[1] == 2
 }
 
 // dial connects to the broker.
@@ -214,13 +214,13 @@ func explain(err error, server *url.URL, last *atomic.Pointer[connection]) error
 	switch {
 	case over.tls && c == nil && (ended || errors.As(err, &noTLS)):
 		return fmt.Errorf("there is no TLS at port %s; use the broker's TLS port, or a URL that begins with %s://", server.Port(), over.other)
-	case c != nil && !over.tls && c.heard > 0 && c.first[0] == tlsAlert:
+	case c != nil && !over.tls && c.firstLen > 0 && c.first[0] == tlsAlert:
 		return fmt.Errorf("the broker speaks TLS at port %s; use a URL that begins with %s://", server.Port(), over.other)
-	case c != nil && c.oldAnswer():
+	case c != nil && c.answeredV311():
 		return errors.New("the broker answered in MQTT 3.1.1; Brim needs a broker that speaks MQTT 5, publishers may still use 3.1.1")
 	case errors.As(err, &refused):
 		return fmt.Errorf("the broker refused the connection: %s", meaning(refused.ReasonCode))
-	case c != nil && c.heard == 0 && ended:
+	case c != nil && c.firstLen == 0 && ended:
 		text := "the broker closed the connection without an answer; Brim needs a broker that speaks MQTT 5"
 		if !over.tls {
 			text += fmt.Sprintf("; if it speaks TLS at port %s, use a URL that begins with %s://", server.Port(), over.other)

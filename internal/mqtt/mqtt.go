@@ -45,8 +45,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An Inlet accepts messages; in the daemon it is an ingest.Server.
-type Inlet interface {
+// An Ingester accepts messages; in the daemon it is an ingest.Server.
+type Ingester interface {
 	AppendMessages(ctx context.Context, identity string, messages []ingest.Message) (map[int]*ingest.MessageError, error)
 }
 
@@ -161,32 +161,32 @@ type Subscriber struct {
 	config   Config
 	server   *url.URL
 	template *template
-	inlet    Inlet
+	ingester Ingester
 	metrics  *metrics
 	log      *slog.Logger
 
-	manager *autopaho.ConnectionManager
-	last    atomic.Pointer[connection]
-	trouble atomic.Pointer[string] // why it is not subscribed; nil: it is
-	denied  atomic.Pointer[string] // why its identity may not send; nil: it may
+	manager      *autopaho.ConnectionManager
+	last         atomic.Pointer[connection]
+	downReason   atomic.Pointer[string] // why it is not subscribed; nil: it is
+	deniedReason atomic.Pointer[string] // why its identity may not send; nil: it may
 
-	waiting  chan *message
-	room     *semaphore.Weighted // bytes of waiting messages
-	stopping context.Context     //nolint:containedctx // ends when Stop is called
-	stop     context.CancelFunc
-	abandon  context.CancelFunc // stops waiting for the journal
-	gatherer sync.WaitGroup
-	joins    sync.WaitGroup
+	waiting     chan *message
+	room        *semaphore.Weighted // bytes of waiting messages
+	stopping    context.Context     //nolint:containedctx // ends when Stop is called
+	stop        context.CancelFunc
+	abandon     context.CancelFunc // stops waiting for the journal
+	gatherer    sync.WaitGroup
+	subscribing sync.WaitGroup
 
 	// Used by the gatherer only.
-	state   state
-	births  births
-	changed bool                 // births have unsaved changes
-	asked   map[string]time.Time // when each node was asked for its births
-	client  *paho.Client         // that received the last message
-	warned  time.Time            // when a failure that is retried was last logged
-	told    time.Time            // when refused messages were last logged
-	untold  int                  // refused since then
+	state          state
+	births         births
+	changed        bool                 // births have unsaved changes
+	asked          map[string]time.Time // when each node was asked for its births
+	client         *paho.Client         // that received the last message
+	warned         time.Time            // when a failure that is retried was last logged
+	lastRefusedLog time.Time            // when refused messages were last logged
+	unlogged       int                  // refused since then
 }
 
 // A message is a received message.
@@ -204,20 +204,20 @@ const (
 	linger = 4 * time.Millisecond
 	// acksEvery is how often acknowledgements are sent.
 	acksEvery = 5 * time.Millisecond
-	// lossyWait is how long a message of QoS 0 waits for room.
-	lossyWait = time.Second
+	// qos0Timeout is how long a message of QoS 0 waits for room.
+	qos0Timeout = time.Second
 
-	shortestPause, longestPause = 100 * time.Millisecond, 10 * time.Second
+	minBackoff, maxBackoff = 100 * time.Millisecond, 10 * time.Second
 
 	keepAlive = 30 // seconds
 
-	// tellEvery is how often refused messages are logged.
-	tellEvery = 10 * time.Second
+	// logInterval is how often refused messages are logged.
+	logInterval = 10 * time.Second
 )
 
 // Start connects in the background, and retries until it succeeds. It returns an error only
 // if the configuration or the folder cannot be used.
-func Start(c Config, inlet Inlet) (*Subscriber, error) {
+func Start(c Config, ingester Ingester) (*Subscriber, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func Start(c Config, inlet Inlet) (*Subscriber, error) {
 		return nil, err
 	}
 	s := &Subscriber{
-		config: c, server: server, inlet: inlet, metrics: newMetrics(c.Name, c.Registerer),
+		config: c, server: server, ingester: ingester, metrics: newMetrics(c.Name, c.Registerer),
 		log:     c.Logger.With("subscription", c.Name, "broker", server.Host),
 		waiting: make(chan *message, 2*c.ReceiveMaximum),
 		room:    semaphore.NewWeighted(max(64<<20, 2*c.MaxBytes)),
@@ -264,7 +264,7 @@ func (s *Subscriber) connect(ctx context.Context) error {
 			if attempt == 0 {
 				return 0
 			}
-			return min(longestPause, shortestPause<<min(attempt, 10))
+			return min(maxBackoff, minBackoff<<min(attempt, 10))
 		},
 		AttemptConnection: func(ctx context.Context, _ autopaho.ClientConfig, u *url.URL) (net.Conn, error) {
 			s.last.Store(nil)
@@ -290,7 +290,7 @@ func (s *Subscriber) connect(ctx context.Context) error {
 		},
 		OnConnectionUp: func(m *autopaho.ConnectionManager, ack *paho.Connack) {
 			s.metrics.connects.Inc()
-			s.joins.Go(func() { s.join(ctx, m, ack.SessionPresent) })
+			s.subscribing.Go(func() { s.subscribe(ctx, m, ack.SessionPresent) })
 		},
 		OnConnectionDown: func() bool {
 			s.down("the connection was lost")
@@ -320,14 +320,14 @@ func (s *Subscriber) connect(ctx context.Context) error {
 // overhead allows for the topic and the properties of a message, beside its payload.
 const overhead = 128 << 10
 
-// join subscribes on a new connection. It retries until it succeeds or the connection is
+// subscribe subscribes on a new connection. It retries until it succeeds or the connection is
 // lost.
-func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, present bool) {
+func (s *Subscriber) subscribe(ctx context.Context, m *autopaho.ConnectionManager, present bool) {
 	filter := s.template.filter()
 	if s.config.Group != "" {
 		filter = "$share/" + s.config.Group + "/" + filter
 	}
-	for pause := time.Second; ; pause = min(2*pause, longestPause) {
+	for pause := time.Second; ; pause = min(2*pause, maxBackoff) {
 		// Retained messages are old values, and would get the time at which they are received.
 		answer, err := m.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{
 			{Topic: filter, QoS: byte(s.config.QoS), RetainHandling: 2},
@@ -339,7 +339,7 @@ func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, pr
 			if granted := answer.Reasons[0]; int(granted) < s.config.QoS {
 				s.log.Warn("the broker granted a lower QoS than mqtt-qos", "qos", granted)
 			}
-			s.leaveOld(ctx, m, filter)
+			s.unsubscribeOld(ctx, m, filter)
 			s.up(filter, present)
 			return
 		case errors.Is(err, autopaho.ConnectionDownError), errors.Is(err, paho.ErrConnectionLost), ctx.Err() != nil:
@@ -354,8 +354,8 @@ func (s *Subscriber) join(ctx context.Context, m *autopaho.ConnectionManager, pr
 	}
 }
 
-// leaveOld ends the subscription of an earlier configuration.
-func (s *Subscriber) leaveOld(ctx context.Context, m *autopaho.ConnectionManager, filter string) {
+// unsubscribeOld ends the subscription of an earlier configuration.
+func (s *Subscriber) unsubscribeOld(ctx context.Context, m *autopaho.ConnectionManager, filter string) {
 	s.state.mu.Lock()
 	old := s.state.Filter
 	s.state.mu.Unlock()
@@ -374,7 +374,7 @@ func (s *Subscriber) leaveOld(ctx context.Context, m *autopaho.ConnectionManager
 }
 
 func (s *Subscriber) up(filter string, present bool) {
-	s.trouble.Store(nil)
+	s.downReason.Store(nil)
 	s.metrics.connected.Set(1)
 	s.log.Info("subscribed to the MQTT broker", "topic", filter, "qos", s.config.QoS, "client_id", s.state.ClientID, "session_resumed", present)
 }
@@ -382,7 +382,7 @@ func (s *Subscriber) up(filter string, present bool) {
 // down records why there is no subscription, and logs the reason if it is new.
 func (s *Subscriber) down(why string) {
 	s.metrics.connected.Set(0)
-	if before := s.trouble.Swap(&why); before != nil && *before == why || s.stopping.Err() != nil {
+	if before := s.downReason.Swap(&why); before != nil && *before == why || s.stopping.Err() != nil {
 		return
 	}
 	level := slog.LevelWarn
@@ -394,10 +394,10 @@ func (s *Subscriber) down(why string) {
 
 // Err returns why there is no subscription now, or why no messages are accepted; or nil.
 func (s *Subscriber) Err() error {
-	if why := s.trouble.Load(); why != nil {
+	if why := s.downReason.Load(); why != nil {
 		return fmt.Errorf("not subscribed at %s: %s", s.server.Host, *why)
 	}
-	if why := s.denied.Load(); why != nil {
+	if why := s.deniedReason.Load(); why != nil {
 		return fmt.Errorf("no messages are accepted: %s", *why)
 	}
 	return nil
@@ -418,11 +418,11 @@ func (s *Subscriber) receive(p paho.PublishReceived) (bool, error) {
 	}
 	if m.packet.QoS == 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, lossyWait)
+		ctx, cancel = context.WithTimeout(ctx, qos0Timeout)
 		defer cancel()
 	}
 	if s.queue(ctx, m) {
-		s.holds(m, 1)
+		s.countUnacknowledged(m, 1)
 	} else if m.packet.QoS == 0 && s.stopping.Err() == nil {
 		s.metrics.dropped.Inc()
 	}
@@ -443,8 +443,8 @@ func (s *Subscriber) queue(ctx context.Context, m *message) bool {
 	}
 }
 
-// holds counts messages that are to be acknowledged.
-func (s *Subscriber) holds(m *message, n float64) {
+// countUnacknowledged updates the number of messages to be acknowledged.
+func (s *Subscriber) countUnacknowledged(m *message, n float64) {
 	if m.packet.QoS > 0 {
 		s.metrics.unacknowledged.Add(n)
 	}
@@ -453,7 +453,7 @@ func (s *Subscriber) holds(m *message, n float64) {
 // release gives back the room of a message.
 func (s *Subscriber) release(m *message) {
 	s.room.Release(m.bytes)
-	s.holds(m, -1)
+	s.countUnacknowledged(m, -1)
 }
 
 // gather processes messages in batches. After stopping is closed, it returns when those that
@@ -522,7 +522,7 @@ func (s *Subscriber) process(ctx context.Context, batch []*message) bool {
 	}
 	ok := true
 	if len(letters) > 0 {
-		s.tell(letters)
+		s.logRefused(letters)
 		ok = s.retry(ctx, "save refused MQTT messages", func() error { return s.config.Letters.put(letters) })
 	}
 	return ok && s.retry(ctx, "save the births of Sparkplug nodes", func() error {
@@ -535,33 +535,33 @@ func (s *Subscriber) process(ctx context.Context, batch []*message) bool {
 	})
 }
 
-// tell logs refused messages, at most once per tellEvery.
-func (s *Subscriber) tell(letters []Letter) {
-	s.untold += len(letters)
-	if time.Since(s.told) < tellEvery {
+// logRefused logs refused messages, at most once per logInterval.
+func (s *Subscriber) logRefused(letters []Letter) {
+	s.unlogged += len(letters)
+	if time.Since(s.lastRefusedLog) < logInterval {
 		return
 	}
 	s.log.Warn("MQTT messages were refused; see brim deadletter list --messages",
-		"messages", s.untold, "topic", letters[0].Topic, "reason", letters[0].Reason)
-	s.told, s.untold = time.Now(), 0
+		"messages", s.unlogged, "topic", letters[0].Topic, "reason", letters[0].Reason)
+	s.lastRefusedLog, s.unlogged = time.Now(), 0
 }
 
 // retry calls do until it succeeds. It returns false if ctx ended first. A failure is logged
-// at most once per tellEvery: a quota may be used up all the time.
+// at most once per logInterval: a quota may be used up all the time.
 func (s *Subscriber) retry(ctx context.Context, what string, do func() error) bool {
-	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+	for pause := minBackoff; ; pause = min(2*pause, maxBackoff) {
 		err := do()
 		if err == nil || ctx.Err() != nil {
 			return err == nil
 		}
-		if time.Since(s.warned) >= tellEvery {
+		if time.Since(s.warned) >= logInterval {
 			s.log.Warn("failed, retrying", "what", what, "err", err)
 			s.warned = time.Now()
 		}
 		until := pause
 		var known *telemetry.Error
 		if errors.As(err, &known) && known.Kind == telemetry.Quota {
-			until = min(known.RetryAfter, longestPause)
+			until = min(known.RetryAfter, maxBackoff)
 		}
 		if !pauseFor(ctx, until) {
 			return false
@@ -590,11 +590,11 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	return s.retry(ctx, "append MQTT messages, which the broker keeps until then", func() error {
 		var some map[int]*ingest.MessageError
 		err := s.guard(func() (err error) {
-			some, err = s.inlet.AppendMessages(ctx, s.config.Identity, messages)
+			some, err = s.ingester.AppendMessages(ctx, s.config.Identity, messages)
 			return err
 		})
 		if err == nil {
-			s.denied.Store(nil)
+			s.deniedReason.Store(nil)
 			for i, e := range some {
 				text := e.Message
 				if e.Refused > 0 {
@@ -634,7 +634,7 @@ func (s *Subscriber) waitsFor(err error) string {
 	case telemetry.Unavailable, telemetry.UnknownOutcome, telemetry.Internal:
 		return waitJournal
 	case telemetry.Unauthenticated, telemetry.Forbidden:
-		s.denied.Store(&known.Message)
+		s.deniedReason.Store(&known.Message)
 		return waitAccess
 	case telemetry.Quota:
 		if known.Code != access.CodeActiveSensors { // those of known sensors would wait for up to an hour
@@ -719,6 +719,6 @@ func (s *Subscriber) Stop(ctx context.Context) {
 		s.log.Debug("disconnect", "err", err)
 	}
 	s.abandon()
-	s.joins.Wait()
+	s.subscribing.Wait()
 	s.down("stopped")
 }

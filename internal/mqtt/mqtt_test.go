@@ -118,7 +118,7 @@ func testConfig(t *testing.T, broker *mqtttest.Broker) Config {
 }
 
 // start starts a subscriber; stop ends it, at once if it is told so.
-func start(t *testing.T, c Config, inlet Inlet) (s *Subscriber, stop func(atOnce bool)) {
+func start(t *testing.T, c Config, inlet Ingester) (s *Subscriber, stop func(atOnce bool)) {
 	t.Helper()
 	c.Registerer = prometheus.NewRegistry()
 	s, err := Start(c, inlet)

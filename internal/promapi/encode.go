@@ -14,8 +14,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// An answer is the data of a successful request: something for encoding/json, labels, or
-// the value of a query.
+// An answer is the data of a successful request: a value for encoding/json, labels, or the value
+// of a query.
 type answer struct {
 	data     any
 	warnings []string
@@ -23,18 +23,18 @@ type answer struct {
 	close    func() // releases the data; may be nil
 }
 
-// An outcome is the answer to a request.
-type outcome struct {
+// An result is the answer to a request, or an error.
+type result struct {
 	answer
 
 	kind    kind
-	problem *telemetry.Error // nil: the answer
+	problem *telemetry.Error // nil: success
 }
 
 // labelSets are the labels of series.
 type labelSets []labels.Labels
 
-// write answers with JSON.
+// write writes a JSON response.
 func (a *API) write(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -43,12 +43,13 @@ func (a *API) write(w http.ResponseWriter, status int, v any) {
 	_ = e.Encode(v) // fails only if the client is gone
 }
 
-// slowClient is how long a client may take to read an answer, which holds a slot.
-const slowClient = 10 * time.Second
+// clientTimeout is how long a client may take to read an answer. The request holds a slot
+// meanwhile.
+const clientTimeout = 10 * time.Second
 
-// reply writes an outcome, and returns the code for the metrics. Several exchanges may write
-// the same one.
-func (x *exchange) reply(out *outcome) string {
+// reply writes a result, and returns the code for the metrics. Several exchanges may write the
+// same result.
+func (x *exchange) reply(out *result) string {
 	if x.r.Context().Err() != nil {
 		return codeGone
 	}
@@ -57,16 +58,16 @@ func (x *exchange) reply(out *outcome) string {
 		return strconv.Itoa(out.kind.status)
 	}
 	control := http.NewResponseController(x.w)
-	if control.SetWriteDeadline(time.Now().Add(slowClient)) == nil {
-		defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // it could be set before
+	if control.SetWriteDeadline(time.Now().Add(clientTimeout)) == nil {
+		defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // setting it succeeded just now
 	}
 	x.w.Header().Set("Content-Type", "application/json")
 	const piece = 64 << 10
 	s := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, x.w, piece)
 	s.WriteRaw(`{"status":"success","data":`)
 	writeData(s, out.data)
-	writeWords(s, "warnings", out.warnings)
-	writeWords(s, "infos", out.infos)
+	writeStrings(s, "warnings", out.warnings)
+	writeStrings(s, "infos", out.infos)
 	s.WriteRaw("}")
 	if s.Flush() != nil {
 		return codeGone
@@ -74,13 +75,13 @@ func (x *exchange) reply(out *outcome) string {
 	return strconv.Itoa(http.StatusOK)
 }
 
-func writeWords(s *jsoniter.Stream, name string, words []string) {
-	if len(words) == 0 {
+func writeStrings(s *jsoniter.Stream, name string, list []string) {
+	if len(list) == 0 {
 		return
 	}
 	s.WriteMore()
 	s.WriteObjectField(name)
-	s.WriteVal(words)
+	s.WriteVal(list)
 }
 
 func writeData(s *jsoniter.Stream, data any) {
@@ -110,7 +111,7 @@ func writeData(s *jsoniter.Stream, data any) {
 	}
 }
 
-// writeList writes an array, and sends what is written so far from time to time.
+// writeList writes an array, and flushes from time to time.
 func writeList[T any](s *jsoniter.Stream, list []T, write func(*jsoniter.Stream, T)) {
 	s.WriteArrayStart()
 	for i, one := range list {
@@ -119,7 +120,7 @@ func writeList[T any](s *jsoniter.Stream, list []T, write func(*jsoniter.Stream,
 		}
 		write(s, one)
 		if s.Buffered() > 32<<10 && s.Flush() != nil {
-			return // the client is gone, and the last Flush says so again
+			return // the client is gone; the final Flush fails again
 		}
 	}
 	s.WriteArrayEnd()

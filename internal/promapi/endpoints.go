@@ -23,10 +23,10 @@ import (
 
 // An endpoint is one call of the API.
 type endpoint struct {
-	name    string                // after /api/v1/, and a value of the label call
-	post    bool                  // parameters may be in a form
+	name    string                // after /api/v1/; also a value of the label call
+	post    bool                  // parameters may be sent as a form
 	static  bool                  // needs no stored readings
-	prepare func(*exchange) error // before there is a session; nil: nothing
+	prepare func(*exchange) error // called before there is a session; may be nil
 	answer  func(*exchange, context.Context) (answer, error)
 }
 
@@ -39,7 +39,7 @@ func (e *endpoint) methods() string {
 
 const callLabelValues = "label_values"
 
-// endpoints are all calls, without label/{name}/values.
+// endpoints has all calls except label/{name}/values.
 var endpoints = []endpoint{
 	{"query", true, false, (*exchange).query, (*exchange).evaluate},
 	{"query_range", true, false, (*exchange).queryRange, (*exchange).evaluate},
@@ -47,17 +47,17 @@ var endpoints = []endpoint{
 	{"labels", true, false, nil, (*exchange).labels},
 	{"metadata", false, false, nil, (*exchange).metadata},
 	{"status/buildinfo", false, true, nil, (*exchange).buildInfo},
-	{"query_exemplars", true, true, nil, (*exchange).nothing},
+	{"query_exemplars", true, true, nil, (*exchange).emptyList},
 	{"rules", false, true, nil, (*exchange).noRules},
 	{"alerts", false, true, nil, (*exchange).noAlerts},
 }
 
-// labelValues is the call label/{name}/values.
+// labelValues returns the endpoint label/{name}/values.
 func labelValues() *endpoint {
 	return &endpoint{callLabelValues, false, false, nil, (*exchange).labelValues}
 }
 
-// find returns the endpoint of a path after /api/v1/, nil if there is none.
+// find returns the endpoint for the part of a path after /api/v1/; nil if there is none.
 func find(rest string) (e *endpoint, label string) {
 	if name, ok := strings.CutPrefix(rest, "label/"); ok {
 		if name, ok = strings.CutSuffix(name, "/values"); ok {
@@ -75,7 +75,7 @@ func find(rest string) (e *endpoint, label string) {
 	return nil, ""
 }
 
-// Paths are the paths of the API with their methods, as its description has them.
+// Paths returns the paths of the API with their methods, as in openapi.yaml.
 func Paths() map[string][]string {
 	paths := make(map[string][]string)
 	for _, e := range append(slices.Clone(endpoints), endpoint{name: "label/{name}/values"}) {
@@ -94,18 +94,18 @@ type exchange struct {
 	r      *http.Request
 	stream string
 	label  string // of label/{name}/values
-	visit  *visit
+	active *activeQuery
 
 	evaluation evaluation // of query and query_range
-	working    bool       // it has a turn for that
+	hasSlot    bool       // it holds a slot of the scheduler
 	session    *read.Session
 }
 
-// maxForm is the most bytes that the parameters of a request may have.
+// maxForm is the maximum size of a request's parameters in bytes.
 const maxForm = 256 << 10
 
-// maxWait is how long a request waits for a slot: a dashboard asks for all its panels at
-// once, and does not ask again.
+// maxWait is how long a request waits for a slot. A dashboard requests all its panels at once, and
+// does not retry.
 const maxWait = 30 * time.Second
 
 // run answers the request, and returns the code of its answer.
@@ -125,40 +125,40 @@ func (x *exchange) run(e *endpoint) string {
 	}
 	if e.static {
 		got, _ := e.answer(x, x.r.Context())
-		return x.reply(&outcome{answer: got})
+		return x.reply(&result{answer: got})
 	}
 	return x.api.flights.answer(x, e)
 }
 
 func (x *exchange) refuse(err error) string { return x.reply(x.failure(x.r.Context(), err)) }
 
-// answer works out the answer to a request, with a session, which lasts until the outcome is
-// closed. It calls begin before anything is read.
-func (x *exchange) answer(e *endpoint, begin func()) *outcome {
+// answer computes the answer to a request in a session, which lasts until the result is closed. It
+// calls begin before anything is read.
+func (x *exchange) answer(e *endpoint, begin func()) *result {
 	ctx, session, err := x.api.cfg.Reader.Begin(x.r.Context(), read.SessionConfig{Stream: x.stream, Credentials: x.r.Header.Get("Authorization"), Wait: maxWait})
 	if begin(); err != nil {
 		return x.failure(x.r.Context(), err)
 	}
 	x.session = session
-	toClose := []func(){session.End}
+	cleanups := []func(){session.End}
 	end := func() {
-		for _, one := range slices.Backward(toClose) {
+		for _, one := range slices.Backward(cleanups) {
 			one()
 		}
 	}
-	worked := false
+	returned := false
 	defer func() {
-		if !worked {
-			end() // it panicked
+		if !returned {
+			end() // after a panic
 		}
 	}()
-	out := &outcome{}
-	ctx, cancel, err := x.within(ctx)
+	out := &result{}
+	ctx, cancel, err := x.withTimeout(ctx)
 	if err == nil {
-		toClose = append(toClose, cancel)
+		cleanups = append(cleanups, cancel)
 		out.answer, err = e.answer(x, ctx)
 		if out.close != nil {
-			toClose = append(toClose, out.close)
+			cleanups = append(cleanups, out.close)
 		}
 	} else {
 		ctx = x.r.Context()
@@ -167,12 +167,12 @@ func (x *exchange) answer(e *endpoint, begin func()) *outcome {
 		out = x.failure(ctx, err)
 	}
 	out.warnings = append(out.warnings, x.missing()...)
-	out.close, worked = end, true
+	out.close, returned = end, true
 	return out
 }
 
-// within applies the parameter timeout, which can only shorten that of the session.
-func (x *exchange) within(ctx context.Context) (context.Context, context.CancelFunc, error) {
+// withTimeout applies the parameter timeout, which can only shorten the session's timeout.
+func (x *exchange) withTimeout(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	text := x.r.FormValue("timeout")
 	if text == "" {
 		return ctx, func() {}, nil
@@ -189,7 +189,7 @@ func invalid(format string, args ...any) error {
 	return telemetry.Errorf(telemetry.Invalid, "invalid_parameter", format, args...)
 }
 
-// MaxSteps is how many steps a range query may have, as in Prometheus.
+// MaxSteps is the maximum number of steps of a range query, as in Prometheus.
 const MaxSteps = 11_000
 
 // parseTime reads seconds since the epoch, or RFC 3339.
@@ -225,7 +225,7 @@ func parseDuration(s string) (time.Duration, error) {
 	return time.Duration(d), nil
 }
 
-// time returns a parameter that is a time.
+// time returns the value of a time parameter.
 func (x *exchange) time(name string, absent time.Time) (time.Time, error) {
 	text := x.r.FormValue(name)
 	if text == "" {
@@ -241,7 +241,7 @@ func (x *exchange) time(name string, absent time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// limit returns the parameter limit; 0: none.
+// limit returns the parameter limit; 0: no limit.
 func (x *exchange) limit() (int, error) {
 	text := x.r.FormValue("limit")
 	if !x.r.Form.Has("limit") {
@@ -285,8 +285,7 @@ func (x *exchange) queryRange() error {
 	return x.parse(start, end, step)
 }
 
-// span returns the parameters start and end of series, labels and values, in
-// milliseconds.
+// span returns the parameters start and end of series, labels and label values, in milliseconds.
 func (x *exchange) span() (from, to int64, err error) {
 	start, err := x.time("start", time.UnixMilli(0))
 	if err != nil {
@@ -322,9 +321,9 @@ func (x *exchange) selectors(needed bool) ([][]*labels.Matcher, error) {
 	return sets, nil
 }
 
-// list calls visit for the labels of each series that the request selects, some of them
-// several times.
-func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labels) error) error {
+// list calls each for the labels of each series that the request selects; for some of them several
+// times.
+func (x *exchange) list(ctx context.Context, needed bool, each func(labels.Labels) error) error {
 	from, to, err := x.span()
 	if err != nil {
 		return err
@@ -342,7 +341,7 @@ func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labe
 		for _, ask := range s.matchers.queries() {
 			for one, err := range x.session.Find(ctx, ask) {
 				if err == nil {
-					err = s.describe(&one, visit)
+					err = s.describe(&one, each)
 				}
 				if err != nil {
 					return err
@@ -353,15 +352,15 @@ func (x *exchange) list(ctx context.Context, needed bool, visit func(labels.Labe
 	return nil
 }
 
-// maxListed is how many bytes of labels an answer may hold.
+// maxListed is the maximum number of bytes of labels in an answer.
 const maxListed = 64 << 20
 
-// A listing gathers the first labels, or words, of an answer.
+// A listing collects the first entries of an answer: labels or strings.
 type listing struct {
 	limit int // of entries; 0: none
 	found map[string]labels.Labels
 	bytes int
-	last  string // entries behind it were left out; empty: none were
+	last  string // entries after it were left out; empty: none were
 }
 
 func (x *exchange) newListing() (*listing, error) {
@@ -369,14 +368,14 @@ func (x *exchange) newListing() (*listing, error) {
 	return &listing{limit: limit, found: make(map[string]labels.Labels)}, err
 }
 
-// add adds an entry. It holds at most twice as many as are wanted.
+// add adds an entry. The listing holds at most twice as many entries as the limit.
 func (k *listing) add(key string, l labels.Labels) error {
 	if _, known := k.found[key]; known || k.last != "" && key > k.last {
 		return nil
 	}
 	key = strings.Clone(key) // it may be part of a document
 	k.found[key] = l
-	const entry = 64 // more or less
+	const entry = 64 // approximately
 	if k.bytes += 2*len(key) + entry; k.limit > 0 && len(k.found) > 2*k.limit {
 		k.cut()
 	}
@@ -402,7 +401,7 @@ func (k *listing) cut() {
 	k.found, k.last = first, keys[k.limit-1]
 }
 
-// gather answers with data of the entries that add adds for the series' labels.
+// gather answers with data(entries), where add adds the entries for the labels of each series.
 func (x *exchange) gather(ctx context.Context, needed bool, add func(*listing, labels.Labels) error, data func(map[string]labels.Labels) any) (answer, error) {
 	found, err := x.newListing()
 	if err == nil {
@@ -427,8 +426,8 @@ func (x *exchange) series(ctx context.Context) (answer, error) {
 	})
 }
 
-// words answers with a sorted list of words of the series' labels.
-func (x *exchange) words(ctx context.Context, of func(l labels.Labels, add func(word string))) (answer, error) {
+// stringList answers with a sorted list of the strings that of finds in the labels of each series.
+func (x *exchange) stringList(ctx context.Context, of func(l labels.Labels, add func(word string))) (answer, error) {
 	return x.gather(ctx, false, func(to *listing, l labels.Labels) (err error) {
 		of(l, func(word string) { err = errors.Join(err, to.add(word, labels.EmptyLabels())) })
 		return err
@@ -438,7 +437,7 @@ func (x *exchange) words(ctx context.Context, of func(l labels.Labels, add func(
 }
 
 func (x *exchange) labels(ctx context.Context) (answer, error) {
-	return x.words(ctx, func(l labels.Labels, add func(string)) {
+	return x.stringList(ctx, func(l labels.Labels, add func(string)) {
 		l.Range(func(one labels.Label) { add(one.Name) })
 	})
 }
@@ -451,14 +450,14 @@ func (x *exchange) labelValues(ctx context.Context) (answer, error) {
 	if !model.UTF8Validation.IsValidLabelName(name) {
 		return answer{}, invalid("%s cannot be the name of a label", telemetry.Quote([]byte(name)))
 	}
-	return x.words(ctx, func(l labels.Labels, add func(string)) {
+	return x.stringList(ctx, func(l labels.Labels, add func(string)) {
 		if v := l.Get(name); v != "" {
 			add(v)
 		}
 	})
 }
 
-// metadata answers with the metrics' types. Those of fields are not known.
+// metadata answers with the types of metrics, which are unknown.
 func (x *exchange) metadata(ctx context.Context) (answer, error) {
 	wanted := x.r.FormValue("metric")
 	return x.gather(ctx, false, func(to *listing, l labels.Labels) error {
@@ -481,7 +480,7 @@ type metadata struct {
 	Unit string `json:"unit"`
 }
 
-// prometheusVersion is what clients are told, which choose features by it.
+// prometheusVersion is the version reported to clients, which use it to choose features.
 const prometheusVersion = "3.13.5"
 
 func (x *exchange) buildInfo(context.Context) (answer, error) {
@@ -490,7 +489,7 @@ func (x *exchange) buildInfo(context.Context) (answer, error) {
 	}}, nil
 }
 
-func (x *exchange) nothing(context.Context) (answer, error) { return answer{data: []string{}}, nil }
+func (x *exchange) emptyList(context.Context) (answer, error) { return answer{data: []string{}}, nil }
 
 func (x *exchange) noRules(context.Context) (answer, error) {
 	return answer{data: map[string][]string{"groups": {}}}, nil

@@ -13,14 +13,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A problem is an answer to a request that failed, as Prometheus writes it.
+// A problem is the response to a failed request, in Prometheus' format.
 type problem struct {
 	Status string `json:"status"`
 	Type   string `json:"errorType"`
 	Error  string `json:"error"`
 }
 
-// A kind says how an error of a kind is answered.
+// A kind has the status and type of the response to an error.
 type kind struct {
 	status int
 	name   string // errorType
@@ -37,17 +37,17 @@ var kinds = map[telemetry.ErrorKind]kind{
 	telemetry.Unavailable:     {http.StatusServiceUnavailable, "unavailable"},
 }
 
-// executionKind and timeoutKind are kinds of errors that only queries have.
+// executionKind and timeoutKind are for errors that only queries have.
 func executionKind() kind { return kind{http.StatusUnprocessableEntity, "execution"} }
 func timeoutKind() kind   { return kind{http.StatusServiceUnavailable, "timeout"} }
 
-// statusGone is what proxies log where the client went away.
+// statusGone is the status that proxies log if the client went away.
 const statusGone = 499
 
-// errOwnTimeout is the cause of a context that ended by the parameter timeout.
+// errOwnTimeout is the cause of a context that was canceled by the parameter timeout.
 var errOwnTimeout = errors.New("the request's own timeout")
 
-// explain returns how to answer an error of a query, and the error to be shown.
+// explain returns the response to an error of a query: its kind, and the error to show.
 func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Error) {
 	var (
 		known   *telemetry.Error
@@ -58,7 +58,7 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 	case errors.Is(context.Cause(ctx), errOwnTimeout):
 		return timeoutKind(), telemetry.Errorf(telemetry.Unavailable, "query_timed_out", "the query took longer than its parameter timeout")
 	case known != nil && known.Code == telemetry.CodeTooCostly:
-		return executionKind(), &telemetry.Error{Code: known.Code, Message: known.Message + askForLess}
+		return executionKind(), &telemetry.Error{Code: known.Code, Message: known.Message + costHint}
 	case known != nil && known.Code == codeTooManyLabels:
 		return executionKind(), known
 	case known != nil:
@@ -80,10 +80,10 @@ func (x *exchange) explain(ctx context.Context, err error) (kind, *telemetry.Err
 	return executionKind(), telemetry.Errorf(telemetry.Invalid, "execution", "%v", err)
 }
 
-// errExplained says that the session has explained an error.
+// errExplained marks an error that the session has explained already.
 var errExplained = errors.New("explained")
 
-const askForLess = " (--query-max-bytes); use a shorter range or fewer sensors"
+const costHint = " (--query-max-bytes); use a shorter range or fewer sensors"
 
 const codeTooManyLabels = "labels_too_many"
 
@@ -96,14 +96,14 @@ func (x *exchange) tooManySamples() *telemetry.Error {
 		"the query needs more than %d samples in memory, which is the limit (--query-max-samples); use a shorter range, a longer step, or select fewer series", x.api.cfg.MaxSamples)
 }
 
-// failure is the outcome of a request that failed.
-func (x *exchange) failure(ctx context.Context, err error) *outcome {
-	out := &outcome{}
+// failure returns the result of a failed request.
+func (x *exchange) failure(ctx context.Context, err error) *result {
+	out := &result{}
 	out.kind, out.problem = x.explain(ctx, err)
 	return out
 }
 
-// problem answers a request that was refused before it was looked at.
+// problem answers a request that was refused before it was processed.
 func (a *API) problem(w http.ResponseWriter, err error) {
 	var known *telemetry.Error
 	if !errors.As(err, &known) {

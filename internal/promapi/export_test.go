@@ -10,12 +10,12 @@ import (
 // Shares and Visit are for tests of what queries share.
 type (
 	Shares = shares
-	Visit  = visit
+	Visit  = activeQuery
 )
 
 // NewShares is newShares.
 func NewShares(most, readers int) *Shares {
-	return newShares(most, readers, &turns{arriving: func() bool { return false }})
+	return newShares(most, readers, &scheduler{arriving: func() bool { return false }})
 }
 
 // Shares returns what queries of the API share.
@@ -24,21 +24,21 @@ func (a *API) Shares() *Shares { return a.shares }
 // Panic answers a request whose answer panics, and returns what it panicked with.
 func (a *API) Panic(w http.ResponseWriter, r *http.Request, with any) (recovered any) {
 	defer func() { recovered = recover() }()
-	x := &exchange{api: a, w: w, r: r, visit: a.shares.arrive(client{})}
-	defer a.shares.leave(x.visit)
+	x := &exchange{api: a, w: w, r: r, active: a.shares.register(client{})}
+	defer a.shares.unregister(x.active)
 	a.flights.answer(x, &endpoint{answer: func(*exchange, context.Context) (answer, error) { panic(with) }})
 	return nil
 }
 
 // Arrive is arrive.
-func (s *shares) Arrive(stream string) *Visit { return s.arrive(client{stream: stream}) }
+func (s *shares) Arrive(stream string) *Visit { return s.register(client{stream: stream}) }
 
 // Leave is leave.
-func (s *shares) Leave(v *Visit) { s.leave(v) }
+func (s *shares) Leave(v *Visit) { s.unregister(v) }
 
 // Read returns how many samples a read has.
 func (s *shares) Read(ctx context.Context, session *read.Session, v *Visit, sensor string, from, to int64, fields ...string) (samples int, joined bool, err error) {
-	r, joined, err := s.read(ctx, session, v, sensor, want{from, to, fields})
+	r, joined, err := s.read(ctx, session, v, sensor, readRange{from, to, fields})
 	if err != nil {
 		return 0, joined, err
 	}
@@ -60,5 +60,5 @@ func (s *shares) Count() (visits, joined, held int) {
 			joined = max(joined, r.joined)
 		}
 	}
-	return len(s.visits), joined, s.held
+	return len(s.active), joined, s.held
 }

@@ -23,10 +23,10 @@ const (
 	sourceStatistics = "statistics"
 )
 
-// readers is how many sensors of a query are read at once.
+// readers returns how many sensors of a query are read concurrently.
 func readers() int { return min(8, 2*runtime.GOMAXPROCS(0)) }
 
-// read reads what some selections need, and gives each its series.
+// read reads what the selections need, and adds the series to each.
 func (q *querier) read(ctx context.Context, planned []*selection) error {
 	tasks, err := q.tasks(ctx, planned)
 	if err != nil {
@@ -46,7 +46,7 @@ func (q *querier) read(ctx context.Context, planned []*selection) error {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			c.give()
+			c.emit()
 			q.exchange.api.metrics.sensors.WithLabelValues(c.source).Inc()
 			return nil
 		})
@@ -63,22 +63,22 @@ type collector struct {
 
 	builder labels.ScratchBuilder
 	sets    []*tagSet
-	gone    []telemetry.Summary // steps of rollups whose readings have expired
-	fresh   int                 // samples since count
+	expired []telemetry.Summary // rollup steps whose readings have expired
+	fresh   int                 // samples not added to the query's count yet
 	source  string              // value of the label
 }
 
-// A tagSet has the readings with the same tags that some selection wants.
+// A tagSet has the readings with the same tags.
 type tagSet struct {
 	tags   []telemetry.Tag
 	labels labels.Labels
-	wanted []bool // by selection of the task
-	any    bool   // of wanted
+	wanted []bool // which selections of the task want it
+	any    bool   // some selection wants it
 
 	columns []*column
 }
 
-// spans returns the times to be read, in order and apart from each other.
+// spans returns the time ranges to read, sorted and disjoint.
 func (t *task) spans() [][2]int64 {
 	var all, out [][2]int64
 	for _, s := range t.of {
@@ -97,7 +97,7 @@ func (t *task) spans() [][2]int64 {
 	return out
 }
 
-// fields returns the names of all fields that are wanted, sorted, nil if they are not known.
+// fields returns the sorted names of all wanted fields; nil if they are not known.
 func (t *task) fields() []string {
 	out := []string{}
 	for _, s := range t.of {
@@ -120,10 +120,10 @@ func (t *task) fields() []string {
 }
 
 func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
-	if err := c.readGone(ctx, mu); err != nil {
+	if err := c.readExpired(ctx, mu); err != nil {
 		return err
 	}
-	if c.source = sourceStatistics; len(c.gone) == 0 && c.summarized() {
+	if c.source = sourceStatistics; len(c.expired) == 0 && c.summarized() {
 		exact, err := c.summarize(ctx)
 		if err != nil {
 			return err
@@ -145,10 +145,10 @@ func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
 	return nil
 }
 
-// readSpan reads a span, or takes it from another query.
+// readSpan reads a time range, or uses another query's read of it.
 func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
-	x, w := c.querier.exchange, want{span[0], span[1], c.task.fields()}
-	got, joined, err := x.api.shares.read(ctx, x.session, x.visit, c.task.sensor, w)
+	x, w := c.querier.exchange, readRange{span[0], span[1], c.task.fields()}
+	got, joined, err := x.api.shares.read(ctx, x.session, x.active, c.task.sensor, w)
 	if errors.Is(err, errNoRoom) {
 		got, joined = &record{}, false
 		err = c.readAlone(ctx, mu, got, w.query(c.task.sensor))
@@ -163,20 +163,20 @@ func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64)
 	return c.count(mu)
 }
 
-// readAlone reads what no other query can share.
+// readAlone reads without sharing.
 func (c *collector) readAlone(ctx context.Context, mu *sync.Mutex, into *record, q telemetry.Query) error {
 	x, n := c.querier.exchange, 0
-	if err := x.api.turns.take(ctx, x.visit.name); err != nil {
+	if err := x.api.scheduler.acquire(ctx, x.active.name); err != nil {
 		return err
 	}
-	defer x.api.turns.leave(x.visit.name)
+	defer x.api.scheduler.release(x.active.name)
 	return into.read(ctx, x.session, q, func(more int) error {
 		n += more
 		return c.querier.room(mu, n)
 	})
 }
 
-// room returns an error if the query cannot hold so many more samples.
+// room returns an error if the query cannot hold n more samples.
 func (q *querier) room(mu *sync.Mutex, n int) error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -186,7 +186,7 @@ func (q *querier) room(mu *sync.Mutex, n int) error {
 	return nil
 }
 
-// count adds the new samples to those of the query.
+// count adds the new samples to the query's count.
 func (c *collector) count(mu *sync.Mutex) error {
 	err := c.querier.room(mu, c.fresh)
 	mu.Lock()
@@ -196,7 +196,7 @@ func (c *collector) count(mu *sync.Mutex) error {
 	return err
 }
 
-// take adds what is wanted of a record, which is not changed.
+// take adds the wanted samples of a record. It does not change the record.
 func (c *collector) take(from *record, span [2]int64) {
 	for _, part := range from.sets {
 		set := c.setOf(part.tags)
@@ -213,8 +213,8 @@ func (c *collector) take(from *record, span [2]int64) {
 	}
 }
 
-// setOf returns the set of readings with these tags, or with others of the same labels: an
-// empty tag is none.
+// setOf returns the set of readings with these tags, or with other tags that give the same labels:
+// an empty tag is no label.
 func (c *collector) setOf(tags []telemetry.Tag) *tagSet {
 	for _, set := range c.sets {
 		if sameTags(set.tags, tags) {
@@ -236,7 +236,7 @@ func (c *collector) setOf(tags []telemetry.Tag) *tagSet {
 	return set
 }
 
-// column returns the column of a field, nil if no selection that wants the tags wants it.
+// column returns the column of a field; nil if no selection that wants the tags wants the field.
 func (t *tagSet) column(c *collector, name string) *column {
 	for _, col := range t.columns {
 		if col.name == name {
@@ -253,11 +253,11 @@ func (t *tagSet) column(c *collector, name string) *column {
 	return nil
 }
 
-// give gives the selections their series.
-func (c *collector) give() {
+// emit adds the series to the selections.
+func (c *collector) emit() {
 	for _, set := range c.sets {
 		for _, col := range set.columns {
-			if len(col.times) == 0 && len(c.gone) == 0 {
+			if len(col.times) == 0 && len(c.expired) == 0 {
 				continue
 			}
 			full := named(&c.builder, set.labels, col.name)
@@ -266,8 +266,8 @@ func (c *collector) give() {
 					continue
 				}
 				one := s.seriesOf(full, col)
-				if s.substitute != nil && len(c.gone) > 0 {
-					c.replaceGone(s, set, col.name, one)
+				if s.substitute != nil && len(c.expired) > 0 {
+					c.replaceExpired(s, set, col.name, one)
 				}
 				if len(one.times) > 0 {
 					s.found = append(s.found, one)
@@ -312,7 +312,7 @@ func (i *iterator) Next() chunkenc.ValueType {
 	return chunkenc.ValFloat
 }
 
-// millis is a time in milliseconds since the epoch. With an int64, go vet takes Seek for
+// millis is a time in milliseconds since the epoch. With int64, go vet would confuse Seek with
 // that of io.Seeker.
 type millis = int64
 
@@ -321,7 +321,7 @@ func (i *iterator) Seek(t millis) chunkenc.ValueType {
 	times := i.series.times
 	from := max(0, i.at)
 	if from < len(times) && times[from] < t {
-		// The next one is mostly close.
+		// Usually the next one is close.
 		step := 1
 		for from+step < len(times) && times[from+step] < t {
 			from += step

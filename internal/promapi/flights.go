@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// flights lets requests that ask the same share an answer, as those of many people who watch
-// one dashboard. A request joins an equal one that has not begun to read, so the answer has
-// all readings that were acknowledged before either arrived:
+// flights lets equal requests share an answer, for example if many people watch the same
+// dashboard. A request joins an equal one that has not begun to read, so the answer has all
+// readings that were acknowledged before either arrived:
 //
 //	A  ── waits for a slot ──┤ reads, evaluates ├─▶ answer
 //	B  = A ──────────────────┘                  ├─▶ the same
 //	C  = A, later: it asks for itself   └─ waits for a slot ──┤
 type flights struct {
 	mu      sync.Mutex
-	waiting map[request]*flight // that have not begun
+	waiting map[request]*flight // those that have not begun to read
 }
 
-// A request is what equal ones have in common.
+// A request identifies equal requests.
 type request struct {
 	client
 	call, label, form string
-	at                time.Time // of an instant, which the form may leave to the server
+	at                time.Time // of an instant query; the form may leave it to the server
 }
 
 // A flight is the answer to equal requests.
 type flight struct {
 	done   chan struct{}  // closed when out is final
-	out    *outcome       // nil: the client that asked first has gone, or there is none
+	out    *result        // nil: the first client went away, or there was a panic
 	joined sync.WaitGroup // the other requests
 }
 
-// answer answers an exchange, or takes the answer to an equal one.
+// answer answers an exchange, or uses the answer to an equal one.
 func (f *flights) answer(x *exchange, e *endpoint) (code string) {
-	r := request{x.visit.client, e.name, x.label, x.r.Form.Encode(), x.evaluation.start}
+	r := request{x.active.client, e.name, x.label, x.r.Form.Encode(), x.evaluation.start}
 	for {
 		one, first := f.join(r)
 		if first {
@@ -54,7 +54,8 @@ func (f *flights) answer(x *exchange, e *endpoint) (code string) {
 	}
 }
 
-// lead answers the first request of a flight, and keeps the answer until the others have sent it.
+// lead answers the first request of a flight, and keeps the answer until the other requests have
+// sent it.
 func (f *flights) lead(x *exchange, e *endpoint, r request, one *flight) (code string) {
 	out := f.evaluate(x, e, r, one)
 	if out.close != nil {
@@ -64,8 +65,8 @@ func (f *flights) lead(x *exchange, e *endpoint, r request, one *flight) (code s
 	return x.reply(out)
 }
 
-// evaluate evaluates a flight. If that panics, those who joined evaluate theirs.
-func (f *flights) evaluate(x *exchange, e *endpoint, r request, one *flight) *outcome {
+// evaluate evaluates a flight. If that panics, the requests that joined are evaluated again.
+func (f *flights) evaluate(x *exchange, e *endpoint, r request, one *flight) *result {
 	defer close(one.done)
 	defer f.begin(r, one)
 	out := x.answer(e, func() { f.begin(r, one) })
@@ -75,7 +76,7 @@ func (f *flights) evaluate(x *exchange, e *endpoint, r request, one *flight) *ou
 	return out
 }
 
-// join returns the flight of a request, and whether that is its first.
+// join returns the flight for a request, and whether the request is its first.
 func (f *flights) join(r request) (one *flight, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +92,7 @@ func (f *flights) join(r request) (one *flight, first bool) {
 	return one, true
 }
 
-// begin lets no other request join. It may be called again.
+// begin prevents further requests from joining. It may be called again.
 func (f *flights) begin(r request, one *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,14 +10,13 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// sensorLabel has the id of the sensor.
+// sensorLabel is the label with the sensor's id.
 const sensorLabel = "sensor"
 
 // labelsOf returns the labels of a sensor's readings with these tags, without a name.
 //
-// A sensor whose id is the series key of its tags has no label of its own: so series of
-// Prometheus have the labels that they came with, and no other. One of those may be named
-// sensor.
+// A sensor whose id is the series key of its tags gets no label sensor, so series from Prometheus
+// have exactly their original labels. One of those may be named sensor.
 func labelsOf(b *labels.ScratchBuilder, sensor string, tags []telemetry.Tag) labels.Labels {
 	b.Reset()
 	own := !isKeyOf(sensor, tags)
@@ -49,7 +48,7 @@ func named(b *labels.ScratchBuilder, l labels.Labels, field string) labels.Label
 	return b.Labels()
 }
 
-// matchers are those of a selector, by what they look at.
+// matchers has the matchers of a selector, by what they match.
 type matchers struct {
 	name   []*labels.Matcher
 	sensor []*labels.Matcher
@@ -70,7 +69,7 @@ func sortMatchers(all []*labels.Matcher) (m matchers) {
 	return m
 }
 
-// matches reports whether the labels of a series without its name are selected.
+// matches reports whether a series with these labels, which exclude its name, is selected.
 func (m *matchers) matches(l labels.Labels) bool {
 	for _, one := range m.sensor {
 		if !one.Matches(l.Get(sensorLabel)) {
@@ -91,7 +90,7 @@ func (m *matchers) wantsField(field string) bool {
 	return !slices.ContainsFunc(m.name, func(one *labels.Matcher) bool { return !one.Matches(name) })
 }
 
-// fields returns the fields that a selector names, nil if it does not.
+// fields returns the fields that a selector names explicitly; nil if it does not.
 func (m *matchers) fields() []string {
 	names := listed(m.name)
 	if names == nil {
@@ -104,8 +103,8 @@ func (m *matchers) fields() []string {
 	return out
 }
 
-// storedAs returns the names under which a metric or label may be stored: its own, and the
-// escaped one. It leaves out names that are not valid.
+// storedAs returns the names under which a metric or label may be stored: its own, and the escaped
+// one. It omits invalid names.
 func storedAs(name string) (out []string) {
 	for _, one := range []string{name, telemetry.EscapeName(name)} {
 		if telemetry.CheckFieldName([]byte(one)) == nil && !slices.Contains(out, one) {
@@ -115,7 +114,7 @@ func storedAs(name string) (out []string) {
 	return out
 }
 
-// listed returns the values that matchers of one label name, nil if they do not.
+// listed returns the values that the matchers of one label list explicitly; nil if they do not.
 func listed(ms []*labels.Matcher) []string {
 	var out []string
 	for _, one := range ms {
@@ -149,7 +148,7 @@ func (m *matchers) queries() []telemetry.SensorQuery {
 	tagged := q
 	tagged.Tags = slices.Clone(q.Tags)
 	for _, one := range m.sensor {
-		if !one.Matches("") { // others also match sensors without a label of their own
+		if !one.Matches("") { // other matchers also match sensors without the label
 			q.Sensor = appendMatcher(q.Sensor, "", one)
 			tagged.Tags = appendMatcher(tagged.Tags, telemetry.EscapeName(sensorLabel), one)
 		}
@@ -173,7 +172,7 @@ func appendMatcher(to []telemetry.Matcher, name string, m *labels.Matcher) []tel
 	return append(to, one)
 }
 
-// key is the same for selectors of the same sensors.
+// key returns the same for selectors that select the same sensors.
 func (m *matchers) key() string {
 	var words []string
 	for _, one := range slices.Concat(m.sensor, m.tags) {

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// defaultLookback is how old a sample may be, as in Prometheus.
+	// defaultLookback is the default of Prometheus.
 	defaultLookback = 5 * time.Minute
-	// longestLookback is how far Brim looks back by itself, for sensors that send less often:
-	// three times an hour.
-	longestLookback = 3 * time.Hour
-	// missedIntervals is how many intervals of a sensor a sample is valid for.
+	// maxAutoLookback is the maximum automatic look-back, for sensors that send less often: three
+	// times an hour.
+	maxAutoLookback = 3 * time.Hour
+	// missedIntervals is for how many intervals of its sensor a sample is valid.
 	missedIntervals = 3
 )
 
-// A lookback is how old a sample may be for an instant of a query.
+// A lookback is the maximum age of a sample at an instant of a query.
 //
-// The engine knows one for all series. Where each series has its own, the engine gets the
-// longest, and a series gets a stale marker where its own is over. Ranges, which have no
-// look-back, leave markers out.
+// The engine has one look-back for all series. If each series has its own, the engine gets the
+// longest, and a series gets a stale marker where its own ends. Range selectors have no look-back
+// and ignore the markers.
 type lookback struct {
 	longest time.Duration // of any series
-	auto    bool          // a series has its own, by the interval of its sensor
+	auto    bool          // each series has its own, based on the interval of its sensor
 }
 
-// lookback returns what the request or the stream asks for.
+// lookback returns the look-back of the request or the stream.
 func (x *exchange) lookback() (lookback, error) {
 	if text := x.r.FormValue("lookback_delta"); text != "" {
 		d, err := parseDuration(text)
@@ -42,27 +42,27 @@ func (x *exchange) lookback() (lookback, error) {
 		}
 		return lookback{longest: d}, nil
 	}
-	if d := x.api.cfg.Lookback(x.visit.stream); d > 0 {
+	if d := x.api.cfg.Lookback(x.active.stream); d > 0 {
 		return lookback{longest: d}, nil
 	}
-	return lookback{longest: longestLookback, auto: true}, nil
+	return lookback{longest: maxAutoLookback, auto: true}, nil
 }
 
-// earlier is how much longer longestLookback is than the default.
-const earlier = longestLookback - defaultLookback
+// extraLookback is the difference between maxAutoLookback and the default.
+const extraLookback = maxAutoLookback - defaultLookback
 
-// deepest is how far lookBack goes back at most: where the newest sample is as old as it
-// may be, there are one or two before it that tell the interval.
-const deepest = earlier + 2*longestLookback/missedIntervals
+// maxReach is how far lookBack goes back at most: if the newest sample is as old as allowed, there
+// must be one or two before it to determine the interval.
+const maxReach = extraLookback + 2*maxAutoLookback/missedIntervals
 
-// reaches are how far lookBack goes back, one after the other.
-var reaches = [...]time.Duration{15 * time.Minute, time.Hour, deepest}
+// reaches are how far lookBack goes back, in steps.
+var reaches = [...]time.Duration{15 * time.Minute, time.Hour, maxReach}
 
-// knownSamples are enough samples to know the interval of a sensor.
+// knownSamples is how many samples determine the interval of a sensor.
 const knownSamples = 3
 
-// lookBack reads what is older than defaultLookback, for a sensor that has no younger
-// sample at the beginning of a selection, or too few to know its interval.
+// lookBack reads samples older than defaultLookback, for a sensor that has no newer sample at the
+// beginning of a selection, or too few to determine its interval.
 func (c *collector) lookBack(ctx context.Context, mu *sync.Mutex) error {
 	reached := time.Duration(0)
 	for _, reach := range reaches {
@@ -82,8 +82,8 @@ func (c *collector) lookBack(ctx context.Context, mu *sync.Mutex) error {
 	return nil
 }
 
-// mergeSamples merges two lists of samples in time order, which are not changed. Of two of
-// one time the second one stays.
+// mergeSamples merges two lists of samples, both sorted by time, without changing them. Of two
+// samples with the same time, the second one is kept.
 func mergeSamples(times []int64, values []float64, moreTimes []int64, moreValues []float64) ([]int64, []float64) {
 	switch {
 	case len(times) == 0:
@@ -118,7 +118,7 @@ func mergeSamples(times []int64, values []float64, moreTimes []int64, moreValues
 	return times, values
 }
 
-// has reports whether some column has so many samples of a span.
+// has reports whether some column has at least n samples in a time range.
 func (c *collector) has(from, to int64, n int) bool {
 	for _, set := range c.sets {
 		for _, col := range set.columns {
@@ -130,12 +130,12 @@ func (c *collector) has(from, to int64, n int) bool {
 	return false
 }
 
-// seriesOf returns the samples of a column that the selection wants.
+// seriesOf returns the column's samples for the selection.
 func (s *selection) seriesOf(l labels.Labels, col *column) *series {
 	from := s.from
 	own := s.instants && s.querier.lookback.auto
 	if own {
-		from -= deepest.Milliseconds()
+		from -= maxReach.Milliseconds()
 	}
 	out := &series{labels: l}
 	if out.times, out.values = col.between(from, s.to); own {
@@ -144,8 +144,7 @@ func (s *selection) seriesOf(l labels.Labels, col *column) *series {
 	return out
 }
 
-// withMarkers adds stale markers where a sample is older than defaultLookback and than
-// missedIntervals.
+// withMarkers adds stale markers where a sample is older than the look-back of the series.
 func withMarkers(times []int64, values []float64, end int64) ([]int64, []float64) {
 	lasts := lookbackOf(times)
 	gaps := 0
@@ -175,18 +174,18 @@ func following(times []int64, i int, end int64) int64 {
 	return end
 }
 
-// staleMarker returns the value that ends a series for instants.
+// staleMarker returns the value that marks the end of a series.
 func staleMarker() float64 { return math.Float64frombits(value.StaleNaN) }
 
 // lookbackOf returns the look-back of a series: missedIntervals times its usual interval,
-// the median, from defaultLookback to longestLookback.
+// the median, from defaultLookback to maxAutoLookback.
 func lookbackOf(times []int64) int64 {
-	const shortest, longest = int64(defaultLookback / time.Millisecond), int64(longestLookback / time.Millisecond)
+	const shortest, longest = int64(defaultLookback / time.Millisecond), int64(maxAutoLookback / time.Millisecond)
 	if len(times) < 2 {
 		return shortest
 	}
 	if (times[len(times)-1]-times[0])/int64(len(times)-1)*missedIntervals*2 <= shortest {
-		return shortest // as half of the intervals are at most twice the mean, so is the median
+		return shortest // at least half of the intervals are at most twice the mean, and so is the median
 	}
 	intervals := make([]int64, len(times)-1)
 	for i := range intervals {

@@ -7,7 +7,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/read"
 )
 
-// codeGone is a value of the label code: the client went away before it had an answer.
+// codeGone is a value of the label code: the client went away before it got an answer.
 const codeGone = "gone"
 
 type metrics struct {

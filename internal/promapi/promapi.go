@@ -9,7 +9,7 @@
 //
 // endpoints.go has the calls, query.go runs the engine, querier.go plans what a query
 // reads, fetch.go reads it, record.go holds it, share.go lets queries share it, flights.go lets
-// equal requests share an answer, rollup.go replaces what has expired, turns.go bounds how
+// equal requests share an answer, rollup.go replaces what has expired, scheduler.go bounds how
 // much of that is done at once, labels.go makes labels of readings, encode.go writes the
 // answers, errors.go the refusals.
 package promapi
@@ -34,11 +34,11 @@ import (
 )
 
 const (
-	// root is what all paths begin with.
+	// root is the prefix of all paths.
 	root = "/prometheus"
-	// streamHeader chooses the stream where the path does not.
+	// streamHeader selects the stream if the path does not.
 	streamHeader = "Brim-Stream"
-	// version is in each path.
+	// version is part of each path.
 	version = "/api/v1/"
 )
 
@@ -46,16 +46,17 @@ const (
 type Config struct {
 	Reader *read.Reader
 	Guard  *access.Guard // nil: everyone may read
-	// Lookback returns how old a sample may be for an instant of a query; 0: five minutes,
-	// or three times the interval of a sensor that sends less often.
+	// Lookback returns the maximum age of a sample at an instant of a query; 0: five minutes, or
+	// three times the sensor's interval if that is longer.
 	Lookback func(stream string) time.Duration
-	// Window returns how long the windows of a stream's buckets are; 0: it has no buckets.
-	// Nil: no stream has.
+	// Window returns the length of a stream's bucket windows; 0: it has no buckets. Nil: no stream
+	// has.
 	Window func(stream string) time.Duration
-	// Rollup returns the length of the steps of a stream's rollups, 0 if it has none, and after what
-	// time readings expire. Nil: no stream has.
+	// Rollup returns the length of the steps of a stream's rollups, 0 if it has none, and the
+	// retention of readings. Nil: no stream has rollups.
 	Rollup func(stream string) (every, retention time.Duration)
-	// MaxSamples is how many samples a query may hold in memory; 0: DefaultMaxSamples.
+	// MaxSamples is the maximum number of samples that a query may hold in memory; 0:
+	// DefaultMaxSamples.
 	MaxSamples int
 	Version    string // of the daemon
 	Logger     *slog.Logger
@@ -67,13 +68,13 @@ const DefaultMaxSamples = 10_000_000
 
 // An API answers queries.
 type API struct {
-	cfg     Config
-	parser  parser.Parser
-	engine  *promql.Engine
-	metrics *metrics
-	turns   *turns
-	shares  *shares
-	flights *flights
+	cfg       Config
+	parser    parser.Parser
+	engine    *promql.Engine
+	metrics   *metrics
+	scheduler *scheduler
+	shares    *shares
+	flights   *flights
 }
 
 // New returns an API.
@@ -96,10 +97,10 @@ func New(cfg Config) (*API, error) {
 	case cfg.MaxSamples < 1:
 		return nil, fmt.Errorf("query-max-samples %d is out of range; allowed: 1 or more", cfg.MaxSamples)
 	}
-	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), turns: &turns{arriving: cfg.Reader.Arriving}, flights: &flights{}}
-	a.shares = newShares(cfg.MaxSamples, readers(), a.turns)
+	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), scheduler: &scheduler{arriving: cfg.Reader.Arriving}, flights: &flights{}}
+	a.shares = newShares(cfg.MaxSamples, readers(), a.scheduler)
 	a.engine = promql.NewEngine(promql.EngineOpts{
-		MaxSamples: cfg.MaxSamples, Timeout: time.Hour, // that of the session is shorter
+		MaxSamples: cfg.MaxSamples, Timeout: time.Hour, // the session's timeout is shorter
 		LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,
 		NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
 		Logger:                   slog.New(slog.DiscardHandler), Parser: a.parser,
@@ -118,8 +119,7 @@ func (a *API) Handler() http.Handler {
 	return access.Require(a.cfg.Guard, access.Read, a.problem, http.HandlerFunc(a.serve))
 }
 
-// parsePath returns the stream that a path names, empty if it names none, and what
-// follows /api/v1/.
+// parsePath returns the stream in a path, empty if there is none, and the part after /api/v1/.
 func parsePath(escaped string) (stream, rest string, ok bool) {
 	after, ok := strings.CutPrefix(escaped, root)
 	if !ok {
@@ -136,7 +136,7 @@ func parsePath(escaped string) (stream, rest string, ok bool) {
 	return stream, rest, err == nil
 }
 
-// serve answers a request that is allowed.
+// serve answers an authorized request.
 func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	stream, rest, ok := parsePath(r.URL.EscapedPath())
@@ -157,8 +157,8 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	begin := time.Now()
 	x := &exchange{api: a, w: w, r: r, label: label, stream: cmp.Or(stream, r.Header.Get(streamHeader))}
-	x.visit = a.shares.arrive(client{a.cfg.Reader.Stream(x.stream), access.From(r.Context()).Name, r.Header.Get("Authorization")})
-	defer a.shares.leave(x.visit)
+	x.active = a.shares.register(client{a.cfg.Reader.Stream(x.stream), access.From(r.Context()).Name, r.Header.Get("Authorization")})
+	defer a.shares.unregister(x.active)
 	code := x.run(e)
 	a.metrics.calls.Answered(e.name, code, begin)
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// queryable is a storage.Queryable of one exchange.
+// queryable implements storage.Queryable for one exchange.
 type queryable struct {
 	exchange   *exchange
 	lookback   lookback
-	subqueries bool // the query has some
+	subqueries bool // the query has subqueries
 }
 
 // Querier implements storage.Queryable.
@@ -27,9 +27,9 @@ func (q queryable) Querier(int64, int64) (storage.Querier, error) {
 	return &querier{exchange: q.exchange, lookback: q.lookback, subqueries: q.subqueries}, nil
 }
 
-// A querier reads for one query. The engine first calls Select for each selector, and then
-// asks for the series of each: so that all that is selected of a sensor is read at once,
-// nothing is read before the first series is asked for.
+// A querier reads for one query. The engine first calls Select for each selector, and then reads
+// the series of each. The querier reads nothing until the first series is requested, so that it
+// can read everything that is selected of a sensor at once.
 //
 //	Select Select Select │ Next ─▶ sensors ─▶ read each once ─▶ series of all selectors
 type querier struct {
@@ -37,7 +37,7 @@ type querier struct {
 	lookback   lookback
 	subqueries bool
 
-	planned []*selection // that were not read yet
+	planned []*selection // not read yet
 	loaded  int          // samples in memory
 	builder labels.ScratchBuilder
 }
@@ -48,7 +48,7 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 	s.from, s.to = max(0, hints.Start), min(hints.End, maxTime-1)+1
 	s.statistic, s.substitute = q.statisticOf(hints), q.substituteOf(hints)
 	if s.instants = hints.Range == 0; s.instants && q.lookback.auto {
-		s.from += earlier.Milliseconds() // see lookBack
+		s.from += extraLookback.Milliseconds() // see lookBack
 	}
 	q.planned = append(q.planned, s)
 	return s
@@ -70,15 +70,15 @@ func (*querier) Close() error { return nil }
 // maxTime is the end of the year 9999, in milliseconds since the epoch.
 const maxTime = 253_402_300_800_000
 
-// A selection is what one selector selects: readings of a span, and then series.
+// A selection is what one selector selects. It implements storage.SeriesSet.
 type selection struct {
 	querier  *querier
 	ctx      context.Context //nolint:containedctx // of the query, which ends before the selection does
 	matchers matchers
 
-	from, to  int64 // milliseconds since the epoch, without to
+	from, to  int64 // milliseconds since the epoch; to is exclusive
 	statistic statistic
-	// substitute is what it gets in place of readings that have expired; nil: nothing.
+	// substitute says what replaces expired readings; nil: nothing.
 	substitute *substitute
 	instants   bool // the newest sample of each instant is wanted, rather than all of a range
 
@@ -109,33 +109,34 @@ func (s *selection) Err() error { return s.failed }
 // Warnings implements storage.SeriesSet.
 func (*selection) Warnings() annotations.Annotations { return nil }
 
-// run reads what is planned. The evaluation pauses meanwhile.
+// run reads the planned selections. The evaluation releases its slot meanwhile.
 func (q *querier) run(ctx context.Context) {
 	planned := q.planned
 	q.planned = nil
-	q.exchange.pause()
-	err := errors.Join(q.read(ctx, planned), q.exchange.work(ctx))
+	q.exchange.releaseSlot()
+	err := errors.Join(q.read(ctx, planned), q.exchange.acquireSlot(ctx))
 	for _, s := range planned {
 		if s.done, s.failed = true, err; err != nil {
 			s.found = nil
 		}
-		// Whatever depends on the order, like a sum of floats, is the same each time.
+		// Sorted, so that results that depend on the order, like a sum of floats, are
+		// reproducible.
 		slices.SortFunc(s.found, func(a, b *series) int { return labels.Compare(a.labels, b.labels) })
 	}
 }
 
-// A task is what is to be read of one sensor.
+// A task is what to read of one sensor.
 type task struct {
 	sensor string
 	of     []*selection
 	known  []string // all its fields; nil: they are not known
-	// oneSet says that all readings to be read have the same tags, tags.
+	// oneSet says that all readings to be read have the same tags.
 	oneSet bool
 	tags   []telemetry.Tag
 	sets   []telemetry.TagSet
 }
 
-// tasks lists the sensors of some selections, each with those that may select it.
+// tasks returns a task for each sensor, with the selections that may select it.
 func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, error) {
 	tasks := make(map[string]*task)
 	for _, group := range grouped(planned) {
@@ -168,8 +169,8 @@ func (q *querier) tasks(ctx context.Context, planned []*selection) ([]task, erro
 	return out, nil
 }
 
-// sensors yields the sensors that a group of selections may select, which are not to be
-// changed. Queries that arrive together share the list, unless it is long.
+// sensors yields the sensors that a group of selections may select. They must not be modified,
+// because queries that arrive together share the list, unless it is long.
 func (q *querier) sensors(ctx context.Context, group []*selection) iter.Seq2[*telemetry.Sensor, error] {
 	fields := group[0].matchers.fields()
 	for _, s := range group[1:] {
@@ -201,7 +202,7 @@ func (q *querier) sensors(ctx context.Context, group []*selection) iter.Seq2[*te
 func (q *querier) listed(ctx context.Context, key string, ask telemetry.SensorQuery) iter.Seq2[*telemetry.Sensor, error] {
 	x := q.exchange
 	return func(yield func(*telemetry.Sensor, error) bool) {
-		list, err := x.api.shares.list(ctx, x.session, x.visit, key, ask)
+		list, err := x.api.shares.list(ctx, x.session, x.active, key, ask)
 		if err == nil {
 			for i := range list {
 				if !yield(&list[i], nil) {
@@ -214,11 +215,11 @@ func (q *querier) listed(ctx context.Context, key string, ask telemetry.SensorQu
 			yield(nil, err)
 			return
 		}
-		if err := x.api.turns.take(ctx, x.visit.name); err != nil {
+		if err := x.api.scheduler.acquire(ctx, x.active.name); err != nil {
 			yield(nil, err)
 			return
 		}
-		defer x.api.turns.leave(x.visit.name)
+		defer x.api.scheduler.release(x.active.name)
 		for one, err := range x.session.Find(ctx, ask) {
 			if !yield(&one, err) {
 				return
@@ -227,7 +228,7 @@ func (q *querier) listed(ctx context.Context, key string, ask telemetry.SensorQu
 	}
 }
 
-// grouped puts selections together that select the same sensors.
+// grouped groups selections that select the same sensors.
 func grouped(planned []*selection) (groups [][]*selection) {
 	places := make(map[string]int)
 	for _, s := range planned {
@@ -243,21 +244,20 @@ func grouped(planned []*selection) (groups [][]*selection) {
 	return groups
 }
 
-// overlaps reports whether readings with a set of tags may be in the selection. Of a
-// sensor that is not in a catalog only the newest reading is known, so the beginning of a
-// set does not matter.
+// overlaps reports whether readings with a set of tags may be in the selection. It ignores the
+// beginning of the set, because for a sensor that is not in a catalog only the newest reading is
+// known.
 func (s *selection) overlaps(set *telemetry.TagSet) bool {
 	from := s.from
 	if s.instants && s.querier.lookback.auto {
-		from -= deepest.Milliseconds()
+		from -= maxReach.Milliseconds()
 	}
 	return set.To > from
 }
 
 // mayHave reports whether a sensor may have readings that are selected.
 func (s *selection) mayHave(one *telemetry.Sensor) bool {
-	// Without a catalog only the newest readings are known, and of readings that wait only
-	// the tags.
+	// Without a catalog, only the newest readings are known, and only the tags of unstored ones.
 	complete := s.querier.exchange.session.HasCatalog() && len(one.Fields)+len(one.Texts) > 0
 	if complete && !slices.ContainsFunc(one.Fields, s.matchers.wantsField) {
 		return false
@@ -267,8 +267,8 @@ func (s *selection) mayHave(one *telemetry.Sensor) bool {
 	})
 }
 
-// describe calls visit for the labels of each series that a sensor may have.
-func (s *selection) describe(one *telemetry.Sensor, visit func(labels.Labels) error) error {
+// describe calls each for the labels of each series that a sensor may have.
+func (s *selection) describe(one *telemetry.Sensor, each func(labels.Labels) error) error {
 	b := &s.querier.builder
 	for i := range one.Sets {
 		l := labelsOf(b, one.ID, one.Sets[i].Tags)
@@ -279,7 +279,7 @@ func (s *selection) describe(one *telemetry.Sensor, visit func(labels.Labels) er
 			if !s.matchers.wantsField(name) {
 				continue
 			}
-			if err := visit(named(b, l, name)); err != nil {
+			if err := each(named(b, l, name)); err != nil {
 				return err
 			}
 		}

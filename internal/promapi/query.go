@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	// maxTokens bounds how deep a query can be nested: the engine calls itself for each
-	// level.
+	// maxTokens bounds the nesting of a query, because the engine is recursive.
 	maxTokens = 10_000
-	// maxQuery is the length of a query in bytes. Lists of values of a dashboard's variables
-	// make long ones.
+	// maxQuery is the maximum length of a query in bytes. A dashboard's variables with many values
+	// make long queries.
 	maxQuery = 128 << 10
 )
 
@@ -40,7 +39,7 @@ func checkSize(query string) error {
 	}
 }
 
-// An evaluation is a query at the instants from start to end; step is 0 if there is one.
+// An evaluation is a query at the instants from start to end; step is 0 for an instant query.
 type evaluation struct {
 	text       string
 	start, end time.Time
@@ -50,7 +49,7 @@ type evaluation struct {
 	lookback   lookback
 }
 
-// parse reads what to evaluate, and tells other queries what it will probably read.
+// parse reads the query's parameters, and registers what the query will probably read.
 func (x *exchange) parse(start, end time.Time, step time.Duration) error {
 	e := evaluation{text: x.r.FormValue("query"), start: start, end: end, step: step}
 	var err error
@@ -69,15 +68,15 @@ func (x *exchange) parse(start, end time.Time, step time.Duration) error {
 	}
 	e.subqueries = hasSubqueries(parsed)
 	x.evaluation = e
-	x.api.shares.expect(x.visit, e.expected(parsed))
+	x.api.shares.expect(x.active, e.expected(parsed))
 	return nil
 }
 
-// expected returns what a query probably reads of each sensor that it selects.
-func (e *evaluation) expected(parsed parser.Expr) (w want) {
+// expected returns what the query probably reads of each sensor that it selects.
+func (e *evaluation) expected(parsed parser.Expr) (w readRange) {
 	parsed, err := promql.PreprocessExpr(parsed, e.start, e.end, e.step)
 	if err != nil {
-		return want{} // the engine explains it
+		return readRange{} // the engine reports the error
 	}
 	statement := parser.EvalStmt{Expr: parsed, Start: e.start, End: e.end, Interval: e.step, LookbackDelta: e.lookback.longest}
 	if e.lookback.auto {
@@ -111,10 +110,10 @@ func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 	if err != nil {
 		return answer{}, invalid("%v", err)
 	}
-	if err := x.work(ctx); err != nil {
+	if err := x.acquireSlot(ctx); err != nil {
 		return answer{close: q.Close}, err
 	}
-	defer x.pause()
+	defer x.releaseSlot()
 	result := q.Exec(ctx)
 	out := answer{data: result.Value, close: q.Close}
 	if result.Err != nil {
@@ -127,22 +126,22 @@ func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 	return out, nil
 }
 
-// work waits for a turn to evaluate the query.
-func (x *exchange) work(ctx context.Context) error {
-	err := x.api.turns.take(ctx, x.visit.name)
-	x.working = err == nil
+// acquireSlot waits for a slot to evaluate the query.
+func (x *exchange) acquireSlot(ctx context.Context) error {
+	err := x.api.scheduler.acquire(ctx, x.active.name)
+	x.hasSlot = err == nil
 	return err
 }
 
-// pause ends the turn.
-func (x *exchange) pause() {
-	if x.working {
-		x.api.turns.leave(x.visit.name)
+// releaseSlot releases the slot, if the exchange holds it.
+func (x *exchange) releaseSlot() {
+	if x.hasSlot {
+		x.api.scheduler.release(x.active.name)
 	}
-	x.working = false
+	x.hasSlot = false
 }
 
-// cut leaves so many series of an answer.
+// cut limits the number of series in an answer.
 func (a answer) cut(limit int) answer {
 	switch v := a.data.(type) {
 	case promql.Matrix:
@@ -157,7 +156,7 @@ func (a answer) cut(limit int) answer {
 	return a
 }
 
-// missing says which daemons could not be asked.
+// missing returns a warning for each daemon that could not be asked.
 func (x *exchange) missing() []string {
 	var out []string
 	for _, daemon := range x.session.Missing() {

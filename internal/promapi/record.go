@@ -11,7 +11,7 @@ import (
 // A record has the samples of a sensor, by tags and field.
 type record struct {
 	sets  []*recordSet
-	fresh int // samples that grow does not know yet
+	fresh int // samples not reported to grow yet
 }
 
 // A recordSet has the readings with the same tags.
@@ -28,8 +28,8 @@ type column struct {
 	values []float64
 }
 
-// between returns the samples from a time to before another one. Nothing can be appended
-// to them.
+// between returns the samples with from <= time < to, with their capacity limited, so that
+// appending copies.
 func (c *column) between(from, to int64) ([]int64, []float64) {
 	first, _ := slices.BinarySearch(c.times, from)
 	last, _ := slices.BinarySearch(c.times, to)
@@ -37,17 +37,17 @@ func (c *column) between(from, to int64) ([]int64, []float64) {
 	return c.times[first:last:last], c.values[first:last:last]
 }
 
-// growing is how many samples are read between calls of grow.
-const growing = 10_000
+// growInterval is the number of samples between calls of grow.
+const growInterval = 10_000
 
-// read adds what a query asks for. It calls grow with the number of samples added, from
-// time to time and at the end, and ends with its error.
+// read adds the result of a query. It calls grow with the number of new samples from time to time
+// and at the end, and returns its error.
 func (h *record) read(ctx context.Context, session *read.Session, q telemetry.Query, grow func(n int) error) error {
 	for r, err := range session.Readings(ctx, q) {
 		if err != nil {
 			return err
 		}
-		if h.add(&r); h.fresh >= growing {
+		if h.add(&r); h.fresh >= growInterval {
 			if err := grow(h.fresh); err != nil {
 				return err
 			}
@@ -68,7 +68,7 @@ func (h *record) add(r *telemetry.Reading) {
 			continue
 		}
 		col := set.column(i, f.Name)
-		if n := len(col.times); n > 0 && col.times[n-1] == at { // the later one of two
+		if n := len(col.times); n > 0 && col.times[n-1] == at { // the later one of two is kept
 			col.values[n-1] = v
 			continue
 		}
@@ -94,7 +94,7 @@ func sampleOf(v telemetry.Value) (float64, bool) {
 	}
 }
 
-// setOf returns the set of readings with these tags; mostly it is the last one.
+// setOf returns the set of readings with these tags, usually the last one.
 func (h *record) setOf(tags []telemetry.Tag) *recordSet {
 	for _, set := range slices.Backward(h.sets) {
 		if sameTags(set.tags, tags) {
@@ -110,7 +110,7 @@ func sameTags(a, b []telemetry.Tag) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// column returns the column of a field, which mostly has the same place in each reading.
+// column returns the column of a field, which usually has the same index in each reading.
 func (s *recordSet) column(guess int, name string) *column {
 	if guess < len(s.columns) && s.columns[guess].name == name {
 		return s.columns[guess]

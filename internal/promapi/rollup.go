@@ -11,19 +11,19 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Where readings have expired, a function over a range gets samples that are made of a step of a
-// rollup and have the same result: one with the least value, or as many as there were readings,
-// each with their mean. The steps must make up the ranges:
+// Where readings have expired, a function over a range gets samples that are generated from rollup
+// steps and give the same result: one sample with the minimum, or as many as there were readings,
+// each with their mean. The ranges must consist of whole steps:
 //
 //	ranges   (────────────────]      with every multiple of the step's length
 //	rollup   [───────)[───────)
 //
-// So a reading exactly at the boundary of two ranges counts to the later one, not to the earlier.
+// So a reading exactly at the boundary of two ranges counts toward the later one, not the earlier.
 
-// A substitute says what a function gets of a step.
+// A substitute says which samples a function gets for a step.
 type substitute struct {
 	value func(f *telemetry.FieldSummary) telemetry.Value
-	each  bool // a sample for each reading
+	each  bool // one sample per reading
 }
 
 var substitutes = map[string]substitute{
@@ -36,7 +36,7 @@ var substitutes = map[string]substitute{
 	"avg_over_time":     {value: func(f *telemetry.FieldSummary) telemetry.Value { return telemetry.FloatValue(f.Mean()) }, each: true},
 }
 
-// substituteOf returns what a selection can get in place of expired readings, nil if nothing.
+// substituteOf returns what can replace expired readings in a selection; nil if nothing can.
 func (q *querier) substituteOf(hints *storage.SelectHints) *substitute {
 	found, known := substitutes[hints.Func]
 	if !known || hints.Range == 0 || hints.Start < 1 || q.subqueries {
@@ -53,8 +53,8 @@ func (q *querier) substituteOf(hints *storage.SelectHints) *substitute {
 	return &found
 }
 
-// readGone reads the steps whose readings have expired.
-func (c *collector) readGone(ctx context.Context, mu *sync.Mutex) error {
+// readExpired reads the rollup steps whose readings have expired.
+func (c *collector) readExpired(ctx context.Context, mu *sync.Mutex) error {
 	var all task
 	for _, s := range c.task.of {
 		if s.substitute != nil {
@@ -67,14 +67,14 @@ func (c *collector) readGone(ctx context.Context, mu *sync.Mutex) error {
 			if err != nil {
 				return err
 			}
-			c.gone = append(c.gone, step)
+			c.expired = append(c.expired, step)
 		}
 	}
 	every, _ := c.querier.exchange.api.cfg.Rollup(c.querier.exchange.session.Stream())
 	each := slices.ContainsFunc(all.of, func(s *selection) bool { return s.substitute.each })
-	for i := range c.gone {
-		set := c.setOf(c.task.tagsIn(&c.gone[i]))
-		for _, f := range c.gone[i].Fields {
+	for i := range c.expired {
+		set := c.setOf(c.task.tagsIn(&c.expired[i]))
+		for _, f := range c.expired[i].Fields {
 			if col := set.column(c, f.Name); !set.any || col == nil {
 				continue
 			}
@@ -88,12 +88,12 @@ func (c *collector) readGone(ctx context.Context, mu *sync.Mutex) error {
 	return c.count(mu)
 }
 
-// samplesOf returns how many samples stand for the readings of a field in a step, whose length is
-// in milliseconds.
+// samplesOf returns how many samples represent a field's readings in a step, whose length is in
+// milliseconds.
 func samplesOf(f *telemetry.FieldSummary, length int64) int64 { return min(f.N, length-1) }
 
-// tagsIn returns the tags of the readings of a step. Rollups have none: if the tags changed
-// meanwhile, it is the newest ones.
+// tagsIn returns the tags of the readings of a step. Rollups have no tags; if the tags changed
+// during the step, it returns the newest ones.
 func (t *task) tagsIn(step *telemetry.Summary) []telemetry.Tag {
 	for _, set := range slices.Backward(t.sets) {
 		if set.From <= step.Last && set.To > step.First {
@@ -103,8 +103,8 @@ func (t *task) tagsIn(step *telemetry.Summary) []telemetry.Tag {
 	return t.tags
 }
 
-// replaceGone puts substitutes in place of the samples of steps that are not complete.
-func (c *collector) replaceGone(of *selection, set *tagSet, name string, in *series) {
+// replaceExpired replaces the samples of steps with expired readings by substitutes.
+func (c *collector) replaceExpired(of *selection, set *tagSet, name string, in *series) {
 	every, _ := c.querier.exchange.api.cfg.Rollup(c.querier.exchange.session.Stream())
 	length := every.Milliseconds()
 	var times []int64
@@ -116,8 +116,8 @@ func (c *collector) replaceGone(of *selection, set *tagSet, name string, in *ser
 		rest.times, rest.values = rest.times[n:], rest.values[n:]
 		return fromTimes, fromValues
 	}
-	for i := range c.gone {
-		step := &c.gone[i]
+	for i := range c.expired {
+		step := &c.expired[i]
 		at := slices.IndexFunc(step.Fields, func(f telemetry.FieldSummary) bool { return f.Name == name })
 		if at < 0 || step.Start < of.from-1 || step.Start+length > of.to || c.setOf(c.task.tagsIn(step)) != set {
 			continue

@@ -12,60 +12,60 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// shares lets queries share what they read. The panels of a dashboard ask for the same
-// sensors at the same moment, so one read of a sensor can serve all of them:
+// shares lets queries share reads. The panels of a dashboard query the same sensors at the same
+// time, so one read of a sensor can serve all of them:
 //
 //	arrivals   A    B
 //	reads of A    ├ s-1 ┤├ s-2 ┤├ s-3 ┤
 //	reads of B           ├ s-1 ┤          s-2 and s-3 are those of A
 //
-// A query takes only what began to be read after the query had arrived. So its answer has
-// all readings that were acknowledged before, as if it had read them itself.
+// A query uses only reads that began after it arrived. So its answer has all readings that were
+// acknowledged before, as if it had read them itself.
 //
-// When a read begins, it covers what all queries that have arrived are expected to need of
-// a sensor. It is kept until they have ended, since queries wait for a slot.
+// When a read begins, it covers what all active queries are expected to need of a sensor. It is
+// kept until they have ended, because queries may still be waiting for a slot.
 type shares struct {
-	most    int // samples that reads together may hold
-	readers *semaphore.Weighted
-	turns   *turns
+	maxSamples int // that all reads together may hold
+	readers    *semaphore.Weighted
+	scheduler  *scheduler
 
 	mu     sync.Mutex
-	clock  uint64 // counts arrivals of queries and beginnings of reads
-	visits map[*visit]struct{}
-	reads  map[place][]*sharedRead // that can still be taken
-	held   int                     // samples of those, or their equivalent
+	clock  uint64 // incremented when a query arrives or a read begins
+	active map[*activeQuery]struct{}
+	reads  map[readKey][]*sharedRead // that queries can still use
+	held   int                       // samples in those, or the equivalent
 }
 
-func newShares(most, readers int, turns *turns) *shares {
+func newShares(maxSamples, readers int, scheduler *scheduler) *shares {
 	return &shares{
-		most: most, readers: semaphore.NewWeighted(int64(readers)), turns: turns,
-		visits: make(map[*visit]struct{}), reads: make(map[place][]*sharedRead),
+		maxSamples: maxSamples, readers: semaphore.NewWeighted(int64(readers)), scheduler: scheduler,
+		active: make(map[*activeQuery]struct{}), reads: make(map[readKey][]*sharedRead),
 	}
 }
 
-// A client identifies who reads a stream. Reads are shared only within one client, because
-// other daemons are asked with its credentials.
+// A client identifies a client and the stream that it reads. Reads are shared only within one
+// client, because its credentials are used for requests to other daemons.
 type client struct{ stream, name, credentials string }
 
-// A place is what is read, as a client may see it.
-type place struct {
+// A readKey identifies what is read, and for which client.
+type readKey struct {
 	client
-	sensor string // whose readings; empty: the list of sensors
-	key    string // of the matchers of a list
+	sensor string // of the readings; empty: a list of sensors
+	key    string // for a list, that of the matchers
 }
 
-// A want is what to read of a sensor.
-type want struct {
-	from, to int64    // milliseconds since the epoch, without to
+// A readRange is what to read of a sensor.
+type readRange struct {
+	from, to int64    // milliseconds since the epoch; to is exclusive
 	fields   []string // sorted; nil: all
 }
 
-func (w *want) query(sensor string) telemetry.Query {
+func (w *readRange) query(sensor string) telemetry.Query {
 	return telemetry.Query{Sensor: sensor, From: w.from, To: w.to, Fields: w.fields}
 }
 
-// covers reports whether w has all of another one.
-func (w *want) covers(o *want) bool {
+// covers reports whether w includes o.
+func (w *readRange) covers(o *readRange) bool {
 	return w.from <= o.from && o.to <= w.to && (w.fields == nil || o.fields != nil && !slices.ContainsFunc(o.fields, func(name string) bool {
 		_, found := slices.BinarySearch(w.fields, name)
 		return !found
@@ -74,16 +74,16 @@ func (w *want) covers(o *want) bool {
 
 // extend makes w cover another one that overlaps, unless its span would then be longer
 // than most.
-func (w *want) extend(o *want, most int64) bool {
+func (w *readRange) extend(o *readRange, maxSpan int64) bool {
 	from, to := min(w.from, o.from), max(w.to, o.to)
-	if to-from > most || w.to < o.from || o.to < w.from {
+	if to-from > maxSpan || w.to < o.from || o.to < w.from {
 		return false
 	}
 	w.from, w.to, w.fields = from, to, allOf(w.fields, o.fields)
 	return true
 }
 
-// allOf returns the names of two sorted lists, where nil has all.
+// allOf returns the union of two sorted lists, where nil means all.
 func allOf(a, b []string) []string {
 	if a == nil || b == nil {
 		return nil
@@ -93,25 +93,25 @@ func allOf(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// A visit is a query from its arrival to its end.
-type visit struct {
+// A activeQuery is a query from its arrival to its end.
+type activeQuery struct {
 	client
 	arrived  uint64
-	expected want // of each of its sensors; empty: not known
+	expected readRange // what it will read of each of its sensors; empty: unknown
 }
 
-// A sharedRead is a read of a sensor, or of a list of sensors, which has no span. All
-// fields except err, session, load and result are guarded by the mutex of shares.
+// A sharedRead is a read of a sensor, or of a list of sensors, which has no time range. All fields
+// except err, session, load and result are guarded by the mutex of shares.
 type sharedRead struct {
-	want
-	place
-	most   int64  // length that the span may have
-	begun  uint64 // 0: it waits for its turn, and its want can still be extended
-	ended  bool
-	joined int // queries that wait for it
-	held   int // samples
-	cancel context.CancelFunc
-	load   func(context.Context, *read.Session, want, func(samples int) error) (any, error)
+	readRange
+	readKey
+	maxSpan int64  // maximum length of the time range
+	begun   uint64 // 0: it waits for a slot, and can still be extended
+	ended   bool
+	joined  int // number of queries that wait for it
+	held    int // samples
+	cancel  context.CancelFunc
+	load    func(context.Context, *read.Session, readRange, func(samples int) error) (any, error)
 
 	done    chan struct{} // closed when the following are final
 	session *read.Session
@@ -119,36 +119,36 @@ type sharedRead struct {
 	err     error
 }
 
-// arrive begins a visit.
-func (s *shares) arrive(of client) *visit {
+// register adds a query that has arrived.
+func (s *shares) register(of client) *activeQuery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clock++
-	v := &visit{client: of, arrived: s.clock}
-	s.visits[v] = struct{}{}
+	v := &activeQuery{client: of, arrived: s.clock}
+	s.active[v] = struct{}{}
 	return v
 }
 
-// expect says what the visit will probably read.
-func (s *shares) expect(v *visit, w want) {
+// expect sets what the query will probably read.
+func (s *shares) expect(v *activeQuery, w readRange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.expected = w
 }
 
-// leave ends a visit, and drops the reads that no query can take any more.
-func (s *shares) leave(v *visit) {
+// unregister removes a query that has ended, and drops the reads that no query can use any more.
+func (s *shares) unregister(v *activeQuery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.visits, v)
+	delete(s.active, v)
 	oldest := s.clock + 1
-	for other := range s.visits {
+	for other := range s.active {
 		oldest = min(oldest, other.arrived)
 	}
 	s.drop(func(r *sharedRead) bool { return r.begun < oldest })
 }
 
-// drop drops reads that have ended.
+// drop drops those reads that have ended.
 func (s *shares) drop(which func(*sharedRead) bool) {
 	for at, list := range s.reads {
 		list = slices.DeleteFunc(list, func(r *sharedRead) bool {
@@ -167,12 +167,12 @@ func (s *shares) drop(which func(*sharedRead) bool) {
 // errNoRoom says that a read cannot be shared.
 var errNoRoom = errors.New("no room to share what is read")
 
-// read returns what a session's visit wants of a sensor, and whether another query read it.
-// The session is charged for it. The error is errNoRoom if the query has to read by itself.
-func (s *shares) read(ctx context.Context, session *read.Session, v *visit, sensor string, w want) (_ *record, joined bool, err error) {
-	return take[*record](ctx, s, session, v, &sharedRead{
-		want: w, place: place{client: v.client, sensor: sensor}, most: 2 * (w.to - w.from),
-		load: func(ctx context.Context, session *read.Session, w want, grow func(int) error) (any, error) {
+// read reads a sensor, and reports whether another query's read was used. The session is charged
+// for it. The error is errNoRoom if the query has to read by itself.
+func (s *shares) read(ctx context.Context, session *read.Session, v *activeQuery, sensor string, w readRange) (_ *record, joined bool, err error) {
+	return joinRead[*record](ctx, s, session, v, &sharedRead{
+		readRange: w, readKey: readKey{client: v.client, sensor: sensor}, maxSpan: 2 * (w.to - w.from),
+		load: func(ctx context.Context, session *read.Session, w readRange, grow func(int) error) (any, error) {
 			r := &record{}
 			return r, r.read(ctx, session, w.query(sensor), grow)
 		},
@@ -184,7 +184,7 @@ const (
 	maxShared   = 20_000 // sensors of a list
 )
 
-// size estimates the memory of a sensor of a list, in samples.
+// size estimates the memory of a sensor in a list, in samples.
 func size(one *telemetry.Sensor) int {
 	n := 160 + len(one.ID) + 32*(len(one.Fields)+len(one.Texts))
 	for i := range one.Sets {
@@ -193,16 +193,16 @@ func size(one *telemetry.Sensor) int {
 	return n / sampleBytes
 }
 
-// list is the same for a list of sensors; those that have none of the fields may be left
-// out. The key is the same for queries that differ in nothing but their fields.
-func (s *shares) list(ctx context.Context, session *read.Session, v *visit, key string, q telemetry.SensorQuery) ([]telemetry.Sensor, error) {
-	w := want{}
+// list is like read for a list of sensors. It may omit sensors that have none of the fields. The
+// key must be the same for queries that differ only in their fields.
+func (s *shares) list(ctx context.Context, session *read.Session, v *activeQuery, key string, q telemetry.SensorQuery) ([]telemetry.Sensor, error) {
+	w := readRange{}
 	if len(q.Fields) > 0 {
 		w.fields = q.Fields
 	}
-	found, _, err := take[[]telemetry.Sensor](ctx, s, session, v, &sharedRead{
-		want: w, place: place{client: v.client, key: key},
-		load: func(ctx context.Context, session *read.Session, w want, grow func(int) error) (any, error) {
+	found, _, err := joinRead[[]telemetry.Sensor](ctx, s, session, v, &sharedRead{
+		readRange: w, readKey: readKey{client: v.client, key: key},
+		load: func(ctx context.Context, session *read.Session, w readRange, grow func(int) error) (any, error) {
 			var all []telemetry.Sensor
 			q := q
 			q.Fields = w.fields
@@ -224,29 +224,29 @@ func (s *shares) list(ctx context.Context, session *read.Session, v *visit, key 
 	return found, err
 }
 
-// take returns the result of a read that is shared, or else of the one given.
-func take[T any](ctx context.Context, s *shares, session *read.Session, v *visit, own *sharedRead) (none T, joined bool, err error) {
-	w := own.want
+// joinRead returns the result of a matching shared read, or else of own.
+func joinRead[T any](ctx context.Context, s *shares, session *read.Session, v *activeQuery, own *sharedRead) (none T, joined bool, err error) {
+	w := own.readRange
 	r, joined := s.join(ctx, session, v, own)
 	select {
 	case <-r.done:
 	case <-ctx.Done():
 	}
-	s.part(r)
+	s.detach(r)
 	switch {
 	case ctx.Err() != nil:
-		_ = session.Charge(r.session, 1) // whether MongoDB was asked, and answered
+		_ = session.Charge(r.session, 1) // only records whether MongoDB was asked, and answered
 		return none, joined, ctx.Err()
-	case errors.Is(r.err, errNoRoom), r.err != nil && (joined || !w.covers(&r.want)):
-		return none, joined, errNoRoom // what failed was more than is wanted
+	case errors.Is(r.err, errNoRoom), r.err != nil && (joined || !w.covers(&r.readRange)):
+		return none, joined, errNoRoom // the failed read was larger than needed
 	}
 	result, _ := r.result.(T)
-	return result, joined, errors.Join(r.err, session.Charge(r.session, w.share(&r.want)))
+	return result, joined, errors.Join(r.err, session.Charge(r.session, w.shareOf(&r.readRange)))
 }
 
-// share estimates which part of a larger read, of, w accounts for; of covers w. Timestamps
-// count as one field.
-func (w *want) share(of *want) float64 {
+// shareOf estimates the share of w in a larger read, of, which covers w. Timestamps count as one
+// field.
+func (w *readRange) shareOf(of *readRange) float64 {
 	share := 1.0
 	if of.to > of.from {
 		share = float64(w.to-w.from) / float64(of.to-of.from)
@@ -257,31 +257,31 @@ func (w *want) share(of *want) float64 {
 	return share
 }
 
-// join returns a read that has what own wants, and begins own if there is none.
-func (s *shares) join(ctx context.Context, session *read.Session, v *visit, own *sharedRead) (r *sharedRead, joined bool) {
+// join returns a read that covers own; if there is none, it starts own.
+func (s *shares) join(ctx context.Context, session *read.Session, v *activeQuery, own *sharedRead) (r *sharedRead, joined bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range s.reads[own.place] {
+	for _, r := range s.reads[own.readKey] {
 		switch {
-		case r.begun == 0 && r.extend(&own.want, min(own.most, r.most)):
-			r.most = min(own.most, r.most)
-		case r.begun <= v.arrived || !r.covers(&own.want) || r.to-r.from > own.most:
+		case r.begun == 0 && r.extend(&own.readRange, min(own.maxSpan, r.maxSpan)):
+			r.maxSpan = min(own.maxSpan, r.maxSpan)
+		case r.begun <= v.arrived || !r.covers(&own.readRange) || r.to-r.from > own.maxSpan:
 			continue
 		}
 		r.joined++
 		return r, true
 	}
 	own.joined, own.done = 1, make(chan struct{})
-	// It belongs to all who join it, so it does not end with the first of them.
+	// It is shared by all that join it, so it must not end with the first of them.
 	ctx, own.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, own.session = session.Detached(ctx)
-	s.reads[own.place] = append(s.reads[own.place], own)
+	s.reads[own.readKey] = append(s.reads[own.readKey], own)
 	go s.run(ctx, own)
 	return own, false
 }
 
-// part ends the wait of one query for a read. A read that no query waits for is canceled.
-func (s *shares) part(r *sharedRead) {
+// detach ends one query's wait for a read. A read that no query waits for is canceled.
+func (s *shares) detach(r *sharedRead) {
 	s.mu.Lock()
 	r.joined--
 	given := r.joined == 0 && !r.ended
@@ -295,54 +295,54 @@ func (s *shares) part(r *sharedRead) {
 	}
 }
 
-// remove makes sure that no other query takes a read.
+// remove prevents other queries from using a read.
 func (s *shares) remove(r *sharedRead) {
-	list := s.reads[r.place]
+	list := s.reads[r.readKey]
 	if i := slices.Index(list, r); i >= 0 {
-		s.reads[r.place] = slices.Delete(list, i, i+1)
+		s.reads[r.readKey] = slices.Delete(list, i, i+1)
 	}
-	if len(s.reads[r.place]) == 0 {
-		delete(s.reads, r.place)
+	if len(s.reads[r.readKey]) == 0 {
+		delete(s.reads, r.readKey)
 	}
 }
 
-// run carries a read out.
+// run executes a read.
 func (s *shares) run(ctx context.Context, r *sharedRead) {
 	defer close(r.done)
 	defer r.cancel()
 	if r.err = s.readers.Acquire(ctx, 1); r.err == nil {
 		defer s.readers.Release(1)
-		r.err = s.turns.take(ctx, r.name)
+		r.err = s.scheduler.acquire(ctx, r.name)
 	}
 	if r.err == nil {
-		defer s.turns.leave(r.name)
+		defer s.scheduler.release(r.name)
 		r.result, r.err = r.load(ctx, r.session, s.begin(r), func(n int) error { return s.grow(r, n) })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.ended = true; r.err != nil || !slices.Contains(s.reads[r.place], r) {
+	if r.ended = true; r.err != nil || !slices.Contains(s.reads[r.readKey], r) {
 		s.held -= r.held
 		s.remove(r)
 	}
 }
 
-// begin returns what to read: what was asked for, and what those who have arrived will
-// probably ask for.
-func (s *shares) begin(r *sharedRead) want {
+// begin returns what to read: what was requested, and what the active queries will probably
+// request.
+func (s *shares) begin(r *sharedRead) readRange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for v := range s.visits {
+	for v := range s.active {
 		switch {
 		case v.client != r.client || v.expected.fields == nil || r.fields == nil:
 		case r.sensor == "":
 			r.fields = allOf(r.fields, v.expected.fields)
 		default:
-			r.extend(&v.expected, r.most)
+			r.extend(&v.expected, r.maxSpan)
 		}
 	}
 	s.clock++
 	r.begun = s.clock
-	return r.want
+	return r.readRange
 }
 
 // grow makes room for more samples of a read, or returns errNoRoom.
@@ -351,10 +351,10 @@ func (s *shares) grow(r *sharedRead, n int) error {
 	defer s.mu.Unlock()
 	r.held += n
 	s.held += n
-	if s.held > s.most {
+	if s.held > s.maxSamples {
 		s.drop(func(*sharedRead) bool { return true })
 	}
-	if s.held > s.most {
+	if s.held > s.maxSamples {
 		return errNoRoom
 	}
 	return nil

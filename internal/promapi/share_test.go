@@ -176,7 +176,7 @@ func TestAReadOutlivesTheQueryThatBeganIt(t *testing.T) {
 	busy := ask(ctx, "s-000", "a")
 	<-g.began
 	leaving, leave := context.WithCancel(ctx)
-	first := ask(leaving, "s-001", "a") // it waits for its turn
+	first := ask(leaving, "s-001", "a") // it waits for a slot
 	require.Eventually(t, func() bool { visits, _, _ := s.Count(); return visits == 2 }, patience, time.Millisecond)
 	second := ask(ctx, "s-001", "b")
 	require.Eventually(t, joined(2), patience, time.Millisecond)

@@ -9,43 +9,43 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A statistic is what a selection wants of its samples instead of the samples: the least
-// or the greatest value of each step. Steps are cut where a range of the query begins or
-// ends, so that each belongs to a range as a whole:
+// A statistic is what a selection needs instead of its samples: the minimum or the maximum of each
+// step. Steps begin and end where ranges of the query do, so that each step is entirely inside or
+// outside of a range:
 //
 //	ranges  (────────────────]
 //	              (────────────────]
 //	steps   (─────](─────────](────]
 //
-// A step has one sample then, at its end. Sums, numbers and means are made of samples:
-// those of a bucket are added up in another order, and the last digits would differ.
+// A step then has one sample, at its end. Sums, counts and means are computed from samples: those
+// of a bucket are added in another order, and the last digits would differ.
 type statistic struct {
 	every    int64 // length of a step in milliseconds; 0: samples are wanted
 	greatest bool  // rather than the least
 }
 
-// statisticOf returns what a selection wants.
+// statisticOf returns the statistic that a selection needs.
 func (q *querier) statisticOf(hints *storage.SelectHints) (s statistic) {
 	if hints.Range == 0 || hints.Start < 0 || q.subqueries || hints.Func != "min_over_time" && hints.Func != "max_over_time" {
 		return statistic{}
 	}
-	s = statistic{every: divisor(hints.Range, hints.Step), greatest: hints.Func == "max_over_time"}
+	s = statistic{every: gcd(hints.Range, hints.Step), greatest: hints.Func == "max_over_time"}
 	if window := q.exchange.api.cfg.Window(q.exchange.session.Stream()); window == 0 || s.every < window.Milliseconds() {
-		return statistic{} // hardly a bucket would lie within a step
+		return statistic{} // hardly any bucket would lie within a step
 	}
 	return s
 }
 
-// divisor returns the greatest common divisor.
-func divisor(a, b int64) int64 {
+// gcd returns the greatest common divisor.
+func gcd(a, b int64) int64 {
 	for b != 0 {
 		a, b = b, a%b
 	}
 	return a
 }
 
-// hasSubqueries reports whether an expression has a subquery, whose instants are not
-// those of the query.
+// hasSubqueries reports whether an expression has a subquery. Its instants differ from those of
+// the query.
 func hasSubqueries(e parser.Expr) bool {
 	found := false
 	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
@@ -56,20 +56,19 @@ func hasSubqueries(e parser.Expr) bool {
 	return found
 }
 
-// summarized reports whether one selection wants statistics of readings with the same
-// tags, and no other selection anything else.
+// summarized reports whether the only selection needs statistics, of readings with the same tags.
 func (c *collector) summarized() bool {
 	return c.task.oneSet && len(c.task.of) == 1 && c.task.of[0].statistic.every > 0
 }
 
-// summarize makes samples of statistics. It reports false where those do not tell what
-// the readings would: a field is a boolean, or a string, in some of the readings.
+// summarize generates samples from statistics. It reports false if they differ from the readings,
+// because a field is a boolean or a string in some of them.
 func (c *collector) summarize(ctx context.Context) (exact bool, err error) {
-	turns, client := c.querier.exchange.api.turns, c.querier.exchange.visit.name
-	if err := turns.take(ctx, client); err != nil {
+	scheduler, client := c.querier.exchange.api.scheduler, c.querier.exchange.active.name
+	if err := scheduler.acquire(ctx, client); err != nil {
 		return false, err
 	}
-	defer turns.leave(client)
+	defer scheduler.release(client)
 	s := c.task.of[0]
 	q := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: c.task.sensor, From: s.from, To: s.to}, Every: s.statistic.every}
 	q.Offset = s.from % q.Every

@@ -14,7 +14,7 @@ type distinctSource struct{ Source }
 
 // Readings implements Source.
 func (d distinctSource) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
-	return store.DistinctReadings(ctx, q, d.Source.Readings)
+	return store.DeduplicatedReadings(ctx, q, d.Source.Readings)
 }
 
 // Summary implements Source.

@@ -11,20 +11,20 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/bucket"
 )
 
-// Rollups are made at the end of a pass, when all parts of a step are sealed. A pass looks at all
-// sensors if a step has ended since the last one, and otherwise at those of which readings came
-// late. What it did not reach is not marked, so it does not expire, and a later pass finds it.
+// Rollups are updated at the end of a pass, when all parts of a step are sealed. A pass checks all
+// sensors if a step has ended since the last pass, and otherwise those with late readings. Parts
+// that it did not reach are not marked, so they do not expire, and a later pass finds them.
 
-// roll makes the steps that had ended at a time, of windows that the pass has looked at.
-func (s *stream) roll(ctx context.Context, ended time.Time, from int64, late map[string]int64) error {
-	every := s.of.Store.Rollup
+// makeRollups updates the steps that had ended by a time, of windows that the pass has checked.
+func (s *stream) makeRollups(ctx context.Context, ended time.Time, from int64, late map[string]int64) error {
+	every := s.opts.Store.Rollup
 	if every == 0 {
 		return nil
 	}
 	s.mu.Lock()
-	until := s.rolledUntil
+	until := s.rollupsUntil
 	s.mu.Unlock()
-	r := rolling{stream: s, ended: ended.UnixMilli()}
+	r := rollupBatch{stream: s, ended: ended.UnixMilli()}
 	if from > 0 && !until.IsZero() && store.WindowStart(r.ended, every) == store.WindowStart(until.UnixMilli(), every) {
 		for sensor, start := range late {
 			if err := r.add(ctx, sensor, start); err != nil {
@@ -33,7 +33,7 @@ func (s *stream) roll(ctx context.Context, ended time.Time, from int64, late map
 		}
 	} else {
 		if !until.IsZero() {
-			longest := max(s.of.Store.Granularity, store.MaxGranularity)
+			longest := max(s.opts.Store.Granularity, store.MaxGranularity)
 			from = min(from, store.WindowStart(until.UnixMilli(), every)-longest.Milliseconds())
 		} else {
 			from = 0
@@ -56,38 +56,38 @@ func (s *stream) roll(ctx context.Context, ended time.Time, from int64, late map
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rolledUntil = ended
+	s.rollupsUntil = ended
 	return nil
 }
 
-// rolling is what one command writes.
-type rolling struct {
-	stream *stream
-	ended  int64
-	rolls  []bucket.Roll
-	first  time.Time // when the first of them was made
-	began  time.Time // as in batch
+// rollupBatch has the updates that are written with one command.
+type rollupBatch struct {
+	stream  *stream
+	ended   int64
+	updates []bucket.RollupUpdate
+	first   time.Time // when the first of them was made
+	began   time.Time // as in batch
 }
 
-// add makes the rollups of a sensor.
-func (r *rolling) add(ctx context.Context, sensor string, from int64) error {
+// add updates the rollups of a sensor.
+func (r *rollupBatch) add(ctx context.Context, sensor string, from int64) error {
 	if r.began.IsZero() {
 		r.began = time.Now()
 	}
-	for roll, err := range r.stream.of.Store.Rolls(ctx, sensor, from, r.ended) {
+	for roll, err := range r.stream.opts.Store.RollupUpdates(ctx, sensor, from, r.ended) {
 		if err != nil {
 			return err
 		}
-		if len(r.rolls) == 0 {
+		if len(r.updates) == 0 {
 			r.first = time.Now()
 		}
-		if r.rolls = append(r.rolls, roll); len(r.rolls) >= partsAtOnce {
+		if r.updates = append(r.updates, roll); len(r.updates) >= maxBatchParts {
 			if err := r.send(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	if len(r.rolls) > 0 && time.Since(r.first) > sendWithin {
+	if len(r.updates) > 0 && time.Since(r.first) > maxSealAge {
 		if err := r.send(ctx); err != nil {
 			return err
 		}
@@ -98,23 +98,23 @@ func (r *rolling) add(ctx context.Context, sensor string, from int64) error {
 	return err
 }
 
-// send applies the rolls.
-func (r *rolling) send(ctx context.Context) error {
-	if len(r.rolls) == 0 {
+// send applies the updates.
+func (r *rollupBatch) send(ctx context.Context) error {
+	if len(r.updates) == 0 {
 		return nil
 	}
-	changed, err := r.stream.of.Store.ApplyRolls(ctx, r.rolls)
+	changed, err := r.stream.opts.Store.ApplyRollups(ctx, r.updates)
 	if err != nil {
 		return err
 	}
 	var steps, refused, replayed int64
-	for _, roll := range r.rolls {
+	for _, roll := range r.updates {
 		steps += int64(roll.Steps)
 		refused += roll.Refused
 		replayed += roll.Replayed
 	}
-	r.rolls = r.rolls[:0]
-	s, m := r.stream, r.stream.rolled
+	r.updates = r.updates[:0]
+	s, m := r.stream, r.stream.rollups
 	m.written.Add(float64(steps))
 	m.changed.Add(float64(changed))
 	m.refused.Add(float64(refused))
@@ -128,11 +128,11 @@ func (r *rolling) send(ctx context.Context) error {
 	return nil
 }
 
-// rollupLag is lag of the rollups.
+// rollupLag is lag for rollups.
 func (s *stream) rollupLag() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lagLocked(s.rolledUntil)
+	return s.lagLocked(s.rollupsUntil)
 }
 
 // rollupMetrics are those of one stream.

@@ -63,7 +63,7 @@ func TestPassMakesRollups(t *testing.T) {
 	assert.EqualValues(t, 3, p.Rollups)
 	assert.Empty(t, p.Error)
 	assert.Zero(t, s.pass().Rollups)
-	assert.InDelta(t, 3, testutil.ToFloat64(s.stream.rolled.written), 0)
+	assert.InDelta(t, 3, testutil.ToFloat64(s.stream.rollups.written), 0)
 	assert.Less(t, s.stream.rollupLag(), 60.0)
 
 	// A reading that comes late is counted although no other step has ended.
@@ -99,7 +99,7 @@ func TestStepIsMadeWhenItHasEnded(t *testing.T) {
 		s.stream.sealed = s.base.Add(ended)
 		return s.stream.progress.Rollups
 	}
-	s.stream.whole = time.Now()
+	s.stream.lastFullPass = time.Now()
 	assert.Zero(t, pass(30*time.Minute))
 	assert.Zero(t, pass(59*time.Minute))
 	assert.EqualValues(t, 1, pass(time.Hour))
@@ -124,13 +124,13 @@ func TestDayThatAnotherDaemonChangedIsMadeLater(t *testing.T) {
 		_, err = s.store.ApplySeals(t.Context(), []bucket.Seal{seal})
 		require.NoError(t, err)
 	}
-	r := rolling{stream: s.stream, ended: time.Now().Add(-time.Hour).UnixMilli()}
+	r := rollupBatch{stream: s.stream, ended: time.Now().Add(-time.Hour).UnixMilli()}
 	require.NoError(t, r.add(t.Context(), "a", 0))
 	_, err := s.db.Collection(store.RollupName(storetest.Stream)).UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$inc", Value: bson.D{{Key: fmt.Sprintf("steps.%d.r", int(s.base.UTC().Sub(s.base.UTC().Truncate(24*time.Hour)).Seconds())), Value: 1}}}})
 	require.NoError(t, err)
 	require.NoError(t, r.send(t.Context()))
-	assert.InDelta(t, 1, testutil.ToFloat64(s.stream.rolled.changed), 0)
-	require.NoError(t, s.stream.roll(t.Context(), time.Now().Add(-time.Hour), 1, late))
+	assert.InDelta(t, 1, testutil.ToFloat64(s.stream.rollups.changed), 0)
+	require.NoError(t, s.stream.makeRollups(t.Context(), time.Now().Add(-time.Hour), 1, late))
 	assert.EqualValues(t, 2, s.counted("a"))
 }
 
@@ -163,9 +163,9 @@ func BenchmarkRoll(b *testing.B) {
 		s.Rollup = 0
 		one.passIfDue(b.Context())
 		s.Rollup = every
-		one.rolled = newRollupMetrics(nil).of(storetest.Stream)
+		one.rollups = newRollupMetrics(nil).of(storetest.Stream)
 		b.StartTimer()
-		require.NoError(b, one.roll(b.Context(), time.Now(), 0, nil))
+		require.NoError(b, one.makeRollups(b.Context(), time.Now(), 0, nil))
 		require.EqualValues(b, sensors, one.progress.Rollups)
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*sensors), "µs/step")

@@ -1,15 +1,15 @@
-// Package seal packs the windows of bucket streams once they have ended: each part gets one
-// block in place of what its updates appended, which takes a fraction of the bytes.
+// Package seal packs the windows of bucket streams once they have ended: each part's readings are
+// replaced by one block, which takes a fraction of the bytes.
 //
 //	every few minutes, or on request:
 //	sensor ─▶ its parts that are not sealed ─▶ blocks ─▶ one command for up to 100 parts
 //	  ▲                                                        │
 //	  └────────── pause, so that it keeps to its budget ◀──────┘
 //
-// internal/store/bucket has the update, which is safe at any moment and may be sent by
-// several daemons. What a pass did not reach, the next one finds. A pass looks at windows that
-// may have ended since the last one, and at sensors of which readings came late; the first
-// one, and one a day, look at all. rollup.go counts what is sealed in rollups.
+// internal/store/bucket has the update, which is safe at any time and may be sent by several
+// daemons. The next pass finds what a pass did not reach. A pass checks windows that may have
+// ended since the last one, and sensors with late readings; the first pass, and one a day, check
+// all windows. rollup.go updates rollups from sealed parts.
 package seal
 
 import (
@@ -33,34 +33,35 @@ import (
 // A Stream is a bucket stream.
 type Stream struct {
 	Store *bucket.Store
-	After time.Duration   // how long after the end of a window it is sealed; 0: only on request
+	After time.Duration   // delay between the end of a window and sealing it; 0: only on request
 	Ready <-chan struct{} // closed once the stream's collection is prepared; nil: it is
 }
 
 // Config configures a Sealer.
 type Config struct {
 	Streams map[string]Stream
-	// Budget is the share of a core that sealing takes, of MongoDB and of this process
+	// Budget is the share of a CPU core that sealing may take, in MongoDB and in this process
 	// together; 0: a quarter.
 	Budget float64
-	// Busy reports whether ingestion is behind. Then sealing slows down. Nil: it never is.
+	// Busy reports whether ingestion is falling behind. While it is, sealing slows down. Nil:
+	// never.
 	Busy       func() bool
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 }
 
 const (
-	partsAtOnce  = 100
-	bytesAtOnce  = 4 << 20 // of documents as they were read
-	allEvery     = 24 * time.Hour
-	shortest     = 10 * time.Second // between two passes
-	longest      = 5 * time.Minute
-	sendWithin   = time.Second // the longer a seal waits, the more likely its part has changed
-	maxPause     = 30 * time.Second
-	retryRefused = 2 * time.Second
-	settling     = 30 * time.Second // after a start, until the other daemons are known
-	busyFactor   = 4                // how many times longer the pauses are
-	timeout      = 30 * time.Second
+	maxBatchParts    = 100
+	maxBatchBytes    = 4 << 20 // of documents as they were read
+	fullPassInterval = 24 * time.Hour
+	minInterval      = 10 * time.Second // between two passes
+	maxInterval      = 5 * time.Minute
+	maxSealAge       = time.Second // the longer a seal waits, the more likely its part has changed
+	maxPause         = 30 * time.Second
+	retryRefused     = 2 * time.Second
+	startupGrace     = 30 * time.Second // after a start, the other daemons may not be known yet
+	busyFactor       = 4                // while busy, pauses are this many times as long
+	timeout          = 30 * time.Second
 )
 
 // A Sealer seals the streams of a daemon.
@@ -81,17 +82,17 @@ func New(cfg Config) *Sealer {
 	}
 	s := &Sealer{streams: make(map[string]*stream, len(cfg.Streams))}
 	m := newMetrics(cfg.Registerer)
-	rolled := newRollupMetrics(cfg.Registerer)
+	rollups := newRollupMetrics(cfg.Registerer)
 	for name, of := range cfg.Streams {
 		one := &stream{
-			cfg: &cfg, of: of, log: cfg.Logger.With("stream", name), sealer: of.Store.NewSealer(),
+			cfg: &cfg, opts: of, log: cfg.Logger.With("stream", name), sealer: of.Store.NewSealer(),
 			metrics: m.of(name), wake: make(chan struct{}, 1),
 		}
 		one.after.Store(int64(of.After))
 		m.lag(name, one.lag)
 		if of.Store.Rollup > 0 {
-			one.rolled = rolled.of(name)
-			rolled.lag(name, one.rollupLag)
+			one.rollups = rollups.of(name)
+			rollups.lag(name, one.rollupLag)
 		}
 		s.streams[name] = one
 	}
@@ -110,11 +111,11 @@ func (s *Sealer) Run(ctx context.Context) {
 // SetAfter changes Stream.After.
 func (s *Sealer) SetAfter(stream string, after time.Duration) {
 	if one := s.streams[stream]; one != nil && time.Duration(one.after.Swap(int64(after))) != after {
-		one.awake()
+		one.notify()
 	}
 }
 
-// Seal begins a pass over all windows that have ended, after the present one if there is one,
+// Seal requests a pass over all windows that have ended, after the current pass if there is one,
 // and returns its number; false if there is no such stream.
 func (s *Sealer) Seal(stream string) (pass int64, ok bool) {
 	one := s.streams[stream]
@@ -124,7 +125,7 @@ func (s *Sealer) Seal(stream string) (pass int64, ok bool) {
 	return one.request(), true
 }
 
-// A Progress is that of a stream's sealing.
+// A Progress is the progress of sealing a stream.
 type Progress struct {
 	Pass     int64 `json:"pass"`    // the number of the last pass that began
 	Running  bool  `json:"running"` // it has not ended
@@ -135,10 +136,10 @@ type Progress struct {
 	Failed   int64 `json:"failed"`  // parts that are not what a store writes; the log names them
 	Before   int64 `json:"bytes_before"`
 	After    int64 `json:"bytes_after"`
-	// LagSeconds is for how long parts may have been due to be sealed.
+	// LagSeconds is how long parts may have been due for sealing.
 	LagSeconds float64 `json:"lag_seconds"`
-	// Rollups is the number of steps of rollups that it wrote, RollupLagSeconds for how long steps
-	// may have been due.
+	// Rollups is the number of rollup steps written, RollupLagSeconds how long steps may have been
+	// due.
 	Rollups          int64   `json:"rollups,omitempty"`
 	RollupLagSeconds float64 `json:"rollup_lag_seconds,omitempty"`
 	Error            string  `json:"error,omitempty"` // why the last pass did not reach its end
@@ -154,16 +155,16 @@ func (s *Sealer) Progress(stream string) (Progress, bool) {
 	defer one.mu.Unlock()
 	p := one.progress
 	p.LagSeconds = one.lagLocked(one.sealed)
-	if one.of.Store.Rollup > 0 {
-		p.RollupLagSeconds = one.lagLocked(one.rolledUntil)
+	if one.opts.Store.Rollup > 0 {
+		p.RollupLagSeconds = one.lagLocked(one.rollupsUntil)
 	}
 	return p, true
 }
 
-// A stream is sealed by one goroutine.
+// A stream is the state of sealing one stream, by one goroutine.
 type stream struct {
 	cfg     *Config
-	of      Stream
+	opts    Stream
 	log     *slog.Logger
 	sealer  *bucket.Sealer
 	metrics streamMetrics
@@ -171,18 +172,19 @@ type stream struct {
 	wake    chan struct{} // holds one
 
 	mu        sync.Mutex
-	requested int64 // the number of the last pass that was asked for; it seals all windows that have ended
+	requested int64 // number of the last pass that was requested, which seals all windows that have ended
 	progress  Progress
 	sealed    time.Time // windows that ended before are sealed; zero: none is known to be
 	since     time.Time // when sealing began
-	// Steps of rollups that ended before are made; zero: none is known to be.
-	rolledUntil   time.Time
-	rolled        *rollupMetrics // nil: there are no rollups
+	// Rollup steps that ended before this time are up to date; zero: none is known to be.
+	rollupsUntil  time.Time
+	rollups       *rollupMetrics // nil: there are no rollups
 	refusedLogged atomic.Bool
 
-	whole  time.Time // when the last pass over all windows began; zero: the next one is over all
-	logged string    // the error of the last pass
-	// refused is since when other daemons cannot read sealed windows, or are not known yet.
+	lastFullPass time.Time // when the last pass over all windows began; zero: the next pass is one
+	logged       string    // the error of the last pass
+	// refused is the time since which sealing waits for other daemons, which cannot read sealed
+	// windows or are not known yet.
 	refused time.Time
 }
 
@@ -190,25 +192,25 @@ func (s *stream) request() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requested = s.progress.Pass + 1
-	s.awake()
+	s.notify()
 	return s.requested
 }
 
-func (s *stream) awake() {
+func (s *stream) notify() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// lag returns for how long parts may have been due.
+// lag returns how long parts may have been due.
 func (s *stream) lag() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lagLocked(s.sealed)
 }
 
-// lagLocked is for what has ended before a time and was dealt with.
+// lagLocked returns the lag if everything that ended before done is finished; s.mu must be held.
 func (s *stream) lagLocked(done time.Time) float64 {
 	after := time.Duration(s.after.Load())
 	from := s.since
@@ -223,13 +225,13 @@ func (s *stream) lagLocked(done time.Time) float64 {
 
 // interval is the time from the end of a pass to the next.
 func (s *stream) interval() time.Duration {
-	return min(max(s.of.Store.Granularity/10, shortest), longest)
+	return min(max(s.opts.Store.Granularity/10, minInterval), maxInterval)
 }
 
 func (s *stream) run(ctx context.Context) {
-	if s.of.Ready != nil {
+	if s.opts.Ready != nil {
 		select {
-		case <-s.of.Ready:
+		case <-s.opts.Ready:
 		case <-ctx.Done():
 			return
 		}
@@ -262,7 +264,7 @@ func (s *stream) passIfDue(ctx context.Context) {
 		s.mu.Unlock()
 		return
 	}
-	if !s.of.Store.Packs() {
+	if !s.opts.Store.CanWriteBlocks() {
 		s.refuse(now)
 		s.mu.Unlock()
 		return
@@ -279,7 +281,7 @@ func (s *stream) passIfDue(ctx context.Context) {
 	defer s.mu.Unlock()
 	s.progress.Running = false
 	if err != nil {
-		s.whole = time.Time{} // late sensors may be forgotten
+		s.lastFullPass = time.Time{} // late sensors may have been lost
 		s.progress.Error = err.Error()
 		if ctx.Err() == nil && s.logged != err.Error() {
 			s.logged = err.Error()
@@ -294,20 +296,20 @@ func (s *stream) passIfDue(ctx context.Context) {
 	}
 }
 
-// refuse notes that not all daemons are known to read sealed windows. After a start it takes
-// some seconds to know them.
+// refuse records that sealing must wait, because not all daemons are known to read sealed windows.
+// After a start, it takes some seconds until they are known.
 func (s *stream) refuse(now time.Time) {
 	if s.refused.IsZero() {
 		s.refused = now
 	}
 	s.progress.Error = errOldDaemons.Error()
-	if now.Sub(s.refused) > settling && s.logged != s.progress.Error {
+	if now.Sub(s.refused) > startupGrace && s.logged != s.progress.Error {
 		s.logged = s.progress.Error
 		s.log.Warn("sealing waits for other daemons", "err", errOldDaemons)
 	}
 }
 
-// pass seals what has ended at a time.
+// pass seals the windows that ended before a time.
 func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 	from, late := s.from(ended, all)
 	began := time.Now()
@@ -327,29 +329,29 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 	if err := b.send(ctx); err != nil {
 		return err
 	}
-	if err := s.roll(ctx, ended, from, late); err != nil {
+	if err := s.makeRollups(ctx, ended, from, late); err != nil {
 		return err
 	}
 	if from == 0 {
-		s.whole = began
+		s.lastFullPass = began
 	}
 	return nil
 }
 
 var errOldDaemons = errors.New("a daemon of an earlier release, which cannot read sealed windows, stores this stream, or did until a few seconds ago: sealing waits until it is upgraded or stopped")
 
-// from returns the start of the first window that a pass looks at, and that of sensors of
-// which readings came late.
+// from returns the start of the first window that a pass must check, in general and for each
+// sensor with late readings.
 func (s *stream) from(ended time.Time, all bool) (from int64, late map[string]int64) {
-	late, others := s.of.Store.TakeLate(ended.UnixMilli())
+	late, others := s.opts.Store.TakeLate(ended.UnixMilli())
 	s.mu.Lock()
 	sealed := s.sealed
 	s.mu.Unlock()
-	if all || sealed.IsZero() || time.Since(s.whole) > allEvery {
+	if all || sealed.IsZero() || time.Since(s.lastFullPass) > fullPassInterval {
 		return 0, nil
 	}
 	// The pass over all sensors finds longer windows of an earlier granularity.
-	longest := max(s.of.Store.Granularity, store.MaxGranularity)
+	longest := max(s.opts.Store.Granularity, store.MaxGranularity)
 	return min(sealed.Add(-longest).UnixMilli(), others), late
 }
 
@@ -358,7 +360,7 @@ func (s *stream) sensors(ctx context.Context) func(yield func(string, error) boo
 	return func(yield func(string, error) bool) {
 		for sensor := ""; ; {
 			asked, cancel := context.WithTimeout(ctx, timeout)
-			next, err := s.of.Store.NextSensor(asked, sensor)
+			next, err := s.opts.Store.NextSensor(asked, sensor)
 			cancel()
 			if err == nil && next == "" {
 				return
@@ -371,14 +373,14 @@ func (s *stream) sensors(ctx context.Context) func(yield func(string, error) boo
 	}
 }
 
-// A batch is what one command seals.
+// A batch has the seals that are sent with one command.
 type batch struct {
 	stream *stream
 	ended  int64
 	seals  []bucket.Seal
 	bytes  int
 	first  time.Time // when the first of them was made
-	began  time.Time // when the work began that was not paused for yet
+	began  time.Time // start of the work that no pause was made for yet
 }
 
 // add seals the parts of a sensor, page by page.
@@ -388,21 +390,21 @@ func (b *batch) add(ctx context.Context, sensor string, from int64) error {
 		if err == nil {
 			err = b.pause(ctx)
 		}
-		if err != nil || found < partsAtOnce {
+		if err != nil || found < maxBatchParts {
 			b.stream.mu.Lock()
 			b.stream.progress.Sensors++
 			b.stream.mu.Unlock()
 			return err
 		}
-		if last == from && sealed == 0 { // what cannot be sealed would be found again
+		if last == from && sealed == 0 { // documents that cannot be sealed would be found again
 			last++
 		}
 		from = last
 	}
 }
 
-// page seals the first parts of a sensor, and returns how many it found and seals, and the
-// start of the last one. If there may be more, all are sent.
+// page seals the next parts of a sensor, and returns how many it found, how many of them it seals,
+// and the start of the last one. If there may be more, it sends all seals.
 func (b *batch) page(ctx context.Context, sensor string, from int64) (found, sealed int, last int64, err error) {
 	s := b.stream
 	if b.began.IsZero() {
@@ -411,7 +413,7 @@ func (b *batch) page(ctx context.Context, sensor string, from int64) (found, sea
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	last = from
-	for doc, err := range s.of.Store.Unsealed(ctx, sensor, from, b.ended, partsAtOnce) {
+	for doc, err := range s.opts.Store.Unsealed(ctx, sensor, from, b.ended, maxBatchParts) {
 		if err != nil {
 			return found, sealed, last, err
 		}
@@ -428,13 +430,13 @@ func (b *batch) page(ctx context.Context, sensor string, from int64) (found, sea
 			b.first = time.Now()
 		}
 		b.seals, b.bytes = append(b.seals, seal), b.bytes+seal.Before
-		if b.bytes >= bytesAtOnce {
+		if b.bytes >= maxBatchBytes {
 			if err := b.send(ctx); err != nil {
 				return found, sealed, last, err
 			}
 		}
 	}
-	if found == partsAtOnce || len(b.seals) >= partsAtOnce || time.Since(b.first) > sendWithin {
+	if found == maxBatchParts || len(b.seals) >= maxBatchParts || time.Since(b.first) > maxSealAge {
 		err = b.send(ctx)
 	}
 	return found, sealed, last, err
@@ -445,10 +447,10 @@ func (b *batch) send(ctx context.Context) error {
 	if len(b.seals) == 0 {
 		return nil
 	}
-	if !b.stream.of.Store.Packs() {
+	if !b.stream.opts.Store.CanWriteBlocks() {
 		return errOldDaemons
 	}
-	n, err := b.stream.of.Store.ApplySeals(ctx, b.seals)
+	n, err := b.stream.opts.Store.ApplySeals(ctx, b.seals)
 	if err != nil {
 		return err
 	}
@@ -480,7 +482,7 @@ func (s *stream) failed(err error) {
 	}
 }
 
-// applied notes seals of which n matched.
+// applied records seals of which n matched.
 func (s *stream) applied(seals []bucket.Seal, n int) {
 	var p Progress
 	for _, seal := range seals {

@@ -42,7 +42,7 @@ func newScene(t *testing.T, after time.Duration) *scene {
 	var err error
 	s.store, err = bucket.New(bucket.Config{
 		Database: s.db, Stream: storetest.Stream, Granularity: window, MaxReadings: 1000, MaxBytes: 256 << 10,
-		ReadColumns: func() bool { return !s.old.Load() }, Registerer: prometheus.NewRegistry(),
+		CanReadColumns: func() bool { return !s.old.Load() }, Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(t, err)
 	require.NoError(t, s.store.Prepare(t.Context()))
@@ -117,13 +117,13 @@ func TestLongWindowsAreSealedWhenTheyEnd(t *testing.T) {
 	const day = 24 * time.Hour
 	s := newScene(t, time.Hour)
 	var err error
-	s.stream.of.Store, err = bucket.New(bucket.Config{
+	s.stream.opts.Store, err = bucket.New(bucket.Config{
 		Database: s.db, Stream: storetest.Stream, Granularity: day, Format: store.Columns, MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(t, err)
-	require.NoError(t, s.stream.of.Store.Prepare(t.Context()))
-	s.stream.sealer = s.stream.of.Store.NewSealer()
-	s.stream.whole = time.Now()
+	require.NoError(t, s.stream.opts.Store.Prepare(t.Context()))
+	s.stream.sealer = s.stream.opts.Store.NewSealer()
+	s.stream.lastFullPass = time.Now()
 	yesterday := time.Now().UTC().Truncate(day).Add(-day)
 	s.stream.sealed = yesterday.Add(day - time.Minute)
 	r := storetest.Reading("a", 0, 1)
@@ -219,7 +219,7 @@ func TestSensorWithManyPartsIsSealedInPages(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, time.Hour)
 	var readings []telemetry.Reading
-	const parts = partsAtOnce + 20
+	const parts = maxBatchParts + 20
 	for i := range parts {
 		r := storetest.Reading("a", 0, 1)
 		r.Time = s.base.Add(time.Duration(i-parts) * window)
@@ -230,6 +230,6 @@ func TestSensorWithManyPartsIsSealedInPages(t *testing.T) {
 	require.NoError(t, err)
 	p := s.pass()
 	assert.EqualValues(t, 20, p.Parts)
-	assert.GreaterOrEqual(t, p.Failed, int64(partsAtOnce))
+	assert.GreaterOrEqual(t, p.Failed, int64(maxBatchParts))
 	assert.EqualValues(t, 1, p.Sensors)
 }

@@ -176,13 +176,13 @@ func (p *process) openStorage(o outside) error {
 	var err error
 	uri := fmt.Sprintf("%s&serverMonitoringMode=poll&heartbeatFrequencyMS=%d", o.uri, c.heartbeat.Milliseconds())
 	p.conn, err = store.Connect(store.ConnectionConfig{
-		URI: uri, Database: database, Dialer: o.dialer, Found: p.recheckAll, Logger: p.log,
+		URI: uri, Database: database, Dialer: o.dialer, OnFound: p.recheckAll, Logger: p.log,
 	})
 	if err != nil {
 		return err
 	}
 	p.claims = claim.New(claim.Config{
-		Database: p.conn.AsideDatabase(), Sessions: p.journal.Sessions, Lose: p.journal.Lose, LostBefore: p.journal.LostSessions(),
+		Database: p.conn.ControlDatabase(), Sessions: p.journal.Sessions, OnLost: p.journal.Lose, LostBefore: p.journal.LostSessions(),
 		Holder: claim.Holder{
 			Host: o.address, Pid: 1, Boot: "boot", Dir: journalDir, Lock: "lock of " + o.address, Since: time.Now(),
 			Daemon: p.session, Address: o.address, Streams: []string{bucketStream, seriesStream}, Columns: true, LongWindows: true, Generations: true,
@@ -205,7 +205,7 @@ func (p *process) openStorage(o outside) error {
 	}
 	of := store.Config{
 		Database: p.conn.Database(), Granularity: c.granularity, Compressor: c.kinds[bucketStream].Compressor, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
-		MaxReadingsPerUpdate: c.maxPerUpdate, Lost: p.recheckAll, Logger: p.log, Registerer: p.metrics,
+		MaxReadingsPerUpdate: c.maxPerUpdate, OnLost: p.recheckAll, Logger: p.log, Registerer: p.metrics,
 	}
 	if of.Stream = bucketStream; c.columns {
 		of.Format = store.Columns
@@ -213,8 +213,8 @@ func (p *process) openStorage(o outside) error {
 	if c.distinct {
 		of.Duplicates = store.DropIdentical
 	}
-	of.ReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
-	of.ReadLongWindows = func() bool { return p.peers.ReadLongWindows(bucketStream) }
+	of.CanReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
+	of.CanReadLongWindows = func() bool { return p.peers.ReadLongWindows(bucketStream) }
 	knows := func() bool { return p.peers.ReadGenerations(bucketStream) }
 	buckets, err := generation.New(generation.Config{Config: of, Storage: c.kinds[bucketStream].Storage, Earlier: earlier[bucketStream], ReadGenerations: knows})
 	if err != nil {
@@ -392,7 +392,7 @@ func (p *process) watch(ctx context.Context) {
 				continue
 			}
 			asked, cancel := context.WithTimeout(ctx, prepareTimeout)
-			err := p.stores[name].Stands(asked)
+			err := p.stores[name].CheckPrepared(asked)
 			cancel()
 			if errors.Is(err, store.ErrNotPrepared) && p.prepareStream(ctx, name) != nil {
 				timer.Reset(firstPause)

@@ -108,7 +108,7 @@ func (w *workload) open() storetest.Store {
 }
 
 func (w *workload) run() {
-	claims := claim.New(claim.Config{Database: w.db, Sessions: func() []string { return []string{"s1", "s2"} }, Lose: func(string) error { return nil }})
+	claims := claim.New(claim.Config{Database: w.db, Sessions: func() []string { return []string{"s1", "s2"} }, OnLost: func(string) error { return nil }})
 	require.NoError(w.t, claims.Ensure(w.t.Context()))
 	stores := []storetest.Store{w.open(), w.open()}
 	for range 12 {

@@ -19,17 +19,16 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// This file holds what the stores' answers have in common: the steps of a summary,
-// the list of sensors, what is not stored yet, the removal of a sensor.
+// This file has the code for queries and deletions that all stores share: the steps of a summary,
+// the list of sensors, readings that are not stored yet, and deleting a sensor.
 
-// Steps gathers readings, and statistics of readings, into summaries of the
-// steps that they lie in. The caller closes a step when nothing more comes for it.
-// It is for one goroutine.
+// Steps aggregates readings, and statistics of readings, into summaries, one for each step of
+// time. The caller closes a step once it is complete. Steps is not safe for concurrent use.
 type Steps struct {
 	query telemetry.SummaryQuery
 	open  map[int64]*Sums // by start of the step
 
-	last      *Sums // that was added to last
+	last      *Sums // added to most recently
 	lastStart int64
 }
 
@@ -48,13 +47,13 @@ func (s *Steps) Start(ms int64) int64 {
 	return ms - ((ms-s.query.Offset)%every+every)%every
 }
 
-// Wants reports whether a reading of that time belongs to the answer.
-func (s *Steps) Wants(ms int64) bool { return ms >= s.query.From && ms < s.query.To }
+// Contains reports whether a reading of that time belongs to the answer.
+func (s *Steps) Contains(ms int64) bool { return ms >= s.query.From && ms < s.query.To }
 
 // Whole reports whether all readings from first to last, both included, belong
 // to the answer and to one step.
 func (s *Steps) Whole(first, last int64) bool {
-	return first <= last && s.Wants(first) && s.Wants(last) && s.Start(first) == s.Start(last)
+	return first <= last && s.Contains(first) && s.Contains(last) && s.Start(first) == s.Start(last)
 }
 
 // at returns the sums of the step that ms lies in.
@@ -75,7 +74,7 @@ func (s *Steps) at(ms int64) *Sums {
 // Add adds a reading, unless it lies outside of the span.
 func (s *Steps) Add(r telemetry.Reading) {
 	ms := r.Time.UnixMilli()
-	if !s.Wants(ms) {
+	if !s.Contains(ms) {
 		return
 	}
 	of := s.at(ms)
@@ -100,14 +99,14 @@ func (s *Steps) AddNumber(ms int64, guess int, name []byte, v telemetry.Value) {
 // span.
 func (s *Steps) AddDocument(doc bson.Raw) error {
 	at, ok := doc.Lookup(TimeKey).DateTimeOK()
-	if !ok || !s.Wants(at) {
+	if !ok || !s.Contains(at) {
 		return nil
 	}
 	return s.at(at).AddDocument(doc)
 }
 
-// EachElement calls do for the elements of a document or an array, in order, with
-// their places. An element is valid for as long as the document.
+// EachElement calls do for the elements of a document or an array, in order, with their indexes.
+// An element is valid for as long as the document is.
 func EachElement(doc bson.Raw, do func(i int, e bsoncore.Element) error) error {
 	if len(doc) < 5 {
 		return fmt.Errorf("read stored document: %d bytes are too short for one", len(doc))
@@ -169,13 +168,13 @@ func (s *Steps) Close(before int64, yield func(telemetry.Summary, error) bool) b
 	return true
 }
 
-// CloseAll is Close of all that is open.
+// CloseAll closes all open steps.
 func (s *Steps) CloseAll(yield func(telemetry.Summary, error) bool) bool {
 	return s.Close(math.MaxInt64, yield)
 }
 
-// Sums are the number of some readings, and the statistics of their numeric fields.
-// The zero value is that of no readings.
+// Sums has the number of some readings and the statistics of their numeric fields. The zero value
+// is empty.
 type Sums struct {
 	Count  int64
 	Fields []telemetry.FieldSummary
@@ -234,7 +233,7 @@ func number(v telemetry.Value) float64 {
 	return v.Float()
 }
 
-// NumberOf returns a stored number, false if the value is none.
+// NumberOf returns a stored number; false if the value is not a number.
 func NumberOf(v bsoncore.Value) (telemetry.Value, bool) {
 	switch v.Type {
 	case bsoncore.TypeDouble:
@@ -250,32 +249,31 @@ func NumberOf(v bsoncore.Value) (telemetry.Value, bool) {
 
 // A SensorIndex finds sensors in the order of their ids' bytes.
 type SensorIndex struct {
-	// Next returns the first sensor from an id on, or only behind that, "" if there is
-	// none.
-	Next func(ctx context.Context, from string, behind bool) (string, error)
+	// Next returns the first sensor whose id is at least from, or greater than from if exclusive
+	// is true; "" if there is none.
+	Next func(ctx context.Context, from string, exclusive bool) (string, error)
 	// Newest returns the time of a sensor's newest reading, in milliseconds since
 	// 1970, and whether it has one: it may have been removed in between.
 	Newest func(ctx context.Context, sensor string) (ms int64, found bool, err error)
 }
 
-// Sensors yields the sensors that a query asks for, in the order of their ids'
-// bytes, each with the time of its newest reading. It skips from sensor to
-// sensor, so that one costs the same however many readings it has. It ends with
-// an error if one occurs.
+// Sensors yields the sensors that a query asks for, in the order of their ids' bytes, each with
+// the time of its newest reading. It skips from sensor to sensor, so the cost does not depend on
+// the number of readings. It ends with an error if one occurs.
 func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
 		from, _, _ := strings.Cut(strings.ToValidUTF8(q.Prefix, "\xff"), "\xff") // it may end within a character
-		behind := q.After != "" && q.After >= from
-		if behind {
+		exclusive := q.After != "" && q.After >= from
+		if exclusive {
 			from = q.After
 		}
 		for left := q.Limit; ; {
-			id, err := x.Next(ctx, from, behind)
+			id, err := x.Next(ctx, from, exclusive)
 			wanted := strings.HasPrefix(id, q.Prefix)
 			if err == nil && (id == "" || !wanted && id > q.Prefix) {
 				return
 			}
-			from, behind = id, true
+			from, exclusive = id, true
 			var newest int64
 			found := false
 			if err == nil && wanted {
@@ -300,10 +298,10 @@ func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.
 	}
 }
 
-// Latest returns the newest reading of a sensor, and whether there is one: of the stored
-// readings, of which find returns the newest, and the unstored ones. Among readings of the
-// same time, the last unstored one wins. Readings stored since the unstored ones were
-// gathered are not newer than what find returns.
+// Latest returns the newest reading of a sensor, and whether there is one. It compares the
+// unstored readings with the newest stored one, which find returns. Among readings with the same
+// time, the last unstored one wins. A reading that was stored after unstored was collected cannot
+// be newer than the result of find.
 func Latest(sensor string, unstored []telemetry.Unstored, find func() (telemetry.Reading, bool, error)) (telemetry.Reading, bool, error) {
 	r, found, err := find()
 	if err != nil {
@@ -317,14 +315,14 @@ func Latest(sensor string, unstored []telemetry.Unstored, find func() (telemetry
 	return r, found, nil
 }
 
-// An Overlay finds the readings of q.Unstored that are not among the stored ones,
-// which come in time order and have a batch.ReadingID.
+// An Overlay finds the readings of q.Unstored that are not among the stored ones. Stored readings
+// are passed in time order, each with its batch.ReadingID.
 type Overlay struct {
 	waiting []telemetry.Unstored // in time order
-	stored  map[[12]byte]bool    // of waiting, by ID: whether it was among the stored ones
+	stored  map[[12]byte]bool    // whether a waiting reading is stored, by its ID
 }
 
-// NewOverlay takes those of q.Unstored that lie in the span.
+// NewOverlay returns an Overlay of the readings in q.Unstored that lie in the query's time range.
 func NewOverlay(q telemetry.Query) *Overlay {
 	o := &Overlay{stored: make(map[[12]byte]bool)}
 	for _, u := range q.Unstored {
@@ -337,8 +335,8 @@ func NewOverlay(q telemetry.Query) *Overlay {
 	return o
 }
 
-// Saw notes that the reading of that id is stored.
-func (o *Overlay) Saw(id [12]byte) {
+// MarkStored notes that the reading with this id is stored.
+func (o *Overlay) MarkStored(id [12]byte) {
 	if _, ok := o.stored[id]; ok {
 		o.stored[id] = true
 	}
@@ -361,13 +359,13 @@ type Stored struct {
 	Reading telemetry.Reading
 }
 
-// Merge yields the stored readings of a query, which come in time order, and those of
-// q.Unstored that are not among them: of one time, behind the stored ones. It ends
-// with the first error, and after q.Limit readings.
+// Merge yields the stored readings of a query, which must be in time order, merged with the
+// readings of q.Unstored that are not among them. Stored readings come first among those with the
+// same time. It ends with the first error, and after q.Limit readings.
 func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		overlay, left := NewOverlay(q), q.Limit
-		give := func(readings ...telemetry.Reading) bool {
+		emit := func(readings ...telemetry.Reading) bool {
 			for _, r := range readings {
 				if left--; !yield(r, nil) || left == 0 {
 					return false
@@ -380,19 +378,19 @@ func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemet
 				yield(telemetry.Reading{}, err)
 				return
 			}
-			overlay.Saw(s.ID)
-			if !give(overlay.Before(s.Reading.Time.UnixMilli())...) || !give(s.Reading) {
+			overlay.MarkStored(s.ID)
+			if !emit(overlay.Before(s.Reading.Time.UnixMilli())...) || !emit(s.Reading) {
 				return
 			}
 		}
-		give(overlay.Before(q.To)...)
+		emit(overlay.Before(q.To)...)
 	}
 }
 
-// Delete removes the documents of a sensor that match, and returns how many
-// readings they held just before; each is how many one document holds, in the
-// language of aggregations. Readings that are not stored yet may come afterwards:
-// the caller has them stored before.
+// Delete removes the documents of a sensor that match, and returns how many readings they held
+// just before. each is the aggregation expression for the number of readings in one document.
+// Readings that are not stored yet may be written afterwards, so the caller must have them stored
+// first.
 func (b *Base) Delete(ctx context.Context, sensor string, match bson.D, each any) (int64, error) {
 	var counts []struct {
 		Readings int64 `bson:"readings"`

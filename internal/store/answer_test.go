@@ -71,9 +71,9 @@ var errBroken = errors.New("broken")
 
 func (l listed) index() SensorIndex {
 	return SensorIndex{
-		Next: func(_ context.Context, from string, behind bool) (string, error) {
+		Next: func(_ context.Context, from string, exclusive bool) (string, error) {
 			for _, id := range l.ids {
-				if id > from || id == from && !behind {
+				if id > from || id == from && !exclusive {
 					return id, nil
 				}
 			}

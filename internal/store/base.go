@@ -25,24 +25,24 @@ import (
 type Config struct {
 	Database     *mongo.Database // with the concerns of Connection.Database
 	Stream       string
-	Name         string        // of the collection; empty: that of the stream, see internal/store/generation
+	Name         string        // of the collection; empty: the stream's name, see internal/store/generation
 	Granularity  time.Duration // length of a window, see CheckGranularity
 	Compressor   Compressor
 	WriteTimeout time.Duration // of one command; 0: 10 s
 	Logger       *slog.Logger  // nil: nothing is logged
-	// ReadColumns reports whether all daemons of the database can read blocks of columns.
+	// CanReadColumns reports whether all daemons of the database can read blocks of columns.
 	// Until then none are written. Nil: they can.
-	ReadColumns func() bool
-	// ReadLongWindows reports whether all daemons of the database can find windows longer than
+	CanReadColumns func() bool
+	// CanReadLongWindows reports whether all daemons of the database can find windows longer than
 	// MaxGranularity. Until then, none are written. Nil: they can.
-	ReadLongWindows func() bool
+	CanReadLongWindows func() bool
 	// Rollup is the length of the steps of the stream's rollups; 0: it has none. Only buckets
 	// have them.
 	Rollup     time.Duration
-	Lost       func() // called when the collection turns out to be gone; must not block; may be nil
+	OnLost     func() // called when the collection turns out to be gone; must not block; may be nil
 	Registerer prometheus.Registerer
 
-	Format               Format // this and what follows: see Settings
+	Format               Format // this and the following fields: see Settings
 	MaxReadings          int
 	MaxBytes             int
 	MaxReadingsPerUpdate int
@@ -79,15 +79,15 @@ func (c Config) Settings() Settings {
 	}
 }
 
-// A Base is what the stores in MongoDB have in common: the settings in force and
-// the collection to write to.
+// A Base is the common part of the stores in MongoDB: the settings in force and the collection to
+// write to.
 //
-// That collection is the one that was prepared, and no other that has, or gets, its
-// name. An insert into a name without a collection would create an ordinary one,
-// without the stream's options and indexes. So each write carries the UUID of its
-// collection, and MongoDB refuses it elsewhere:
+// Writes go only to the collection that was prepared, never to another one of the same name.
+// Inserting into a collection that does not exist would create one without the stream's options
+// and indexes. So each write carries the UUID of its collection, and MongoDB refuses it for any
+// other:
 //
-//	            Prepare                a write is refused, or Stands finds another UUID
+//	            Prepare                a write is refused, or CheckPrepared finds another UUID
 //	unprepared ─────────▶ Prepared(UUID) ───────────────────────────────────────────────▶ unprepared
 type Base struct {
 	Config
@@ -101,7 +101,7 @@ type Base struct {
 	generations atomic.Int64
 }
 
-// Live are the settings in force, and the collection as they ask for it.
+// Live has the settings in force, and the collection with the concerns that they ask for.
 type Live struct {
 	Settings
 	Into *mongo.Collection // to write readings
@@ -110,8 +110,8 @@ type Live struct {
 
 // Prepared is a collection that may be written to.
 type Prepared struct {
-	// Generation differs for each collection: what is remembered of an earlier one
-	// says nothing about this one.
+	// Generation differs for each collection, so that state kept about an earlier one is not used
+	// for this one.
 	Generation int64
 	Bulk       *options.BulkWriteOptionsBuilder  // unordered, to this collection alone
 	Insert     *options.InsertManyOptionsBuilder // likewise
@@ -131,8 +131,8 @@ func NewBase(cfg Config, storage Storage) (*Base, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Lost == nil {
-		cfg.Lost = func() {}
+	if cfg.OnLost == nil {
+		cfg.OnLost = func() {}
 	}
 	metrics, err := NewMetrics(cfg.Registerer, cfg.Stream, storage, cfg.Granularity)
 	if err != nil {
@@ -147,15 +147,15 @@ func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions
 	b.Live.Store(&Live{Settings: c, Into: c.WriteConcern.Writes(b.Database, b.Name, write...), From: c.WriteConcern.Reads(b.Database, b.Name)})
 }
 
-// Rename makes another collection the stream's, with its compressor. It is called before the
-// first use of the Base.
+// Rename sets the stream's collection and its compressor. It must be called before the Base is
+// used.
 func (b *Base) Rename(collection string, compressor Compressor) {
 	b.Name, b.Compressor, b.Majority = collection, compressor, b.Database.Collection(collection)
 	now := b.Live.Load()
 	b.Use(now.Settings, b.write...)
 }
 
-// Answers returns the collection as answers are read from it.
+// Answers returns the collection to read answers from.
 func (b *Base) Answers() *mongo.Collection { return b.Live.Load().From }
 
 // One returns the first document found, and whether there is one. It counts against the
@@ -171,8 +171,8 @@ func (b *Base) One(ctx context.Context, filter bson.D, find *options.FindOneOpti
 	return doc, err == nil, err
 }
 
-// longestBatch is the maximum number of documents in a growing batch.
-const longestBatch = 128
+// maxBatchSize is the maximum number of documents in a growing batch.
+const maxBatchSize = 128
 
 // Each yields the documents found, each valid until the next. They count against the
 // budget of ctx. If firstBatch is not 0, it is the size of the first batch, and sizes
@@ -197,7 +197,7 @@ func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOption
 				return
 			}
 			if batch > 0 && cursor.RemainingBatchLength() == 0 {
-				batch = min(2*batch, longestBatch)
+				batch = min(2*batch, maxBatchSize)
 				cursor.SetBatchSize(batch)
 			}
 		}
@@ -216,7 +216,7 @@ func (b *Base) Collection() Collection {
 type Preparation struct {
 	Type   string // of the collection
 	Create *options.CreateCollectionOptionsBuilder
-	Probe  bson.D // a write that changes nothing, or that is refused for its content
+	Probe  bson.D // a write that changes nothing, or is refused because of its content
 	// Check checks the rest, and makes what is missing.
 	Check func(ctx context.Context, c Collection, info *Info, now *Live) error
 }
@@ -258,8 +258,8 @@ func (b *Base) Prepare(ctx context.Context, p Preparation) error {
 	return b.target(info, named)
 }
 
-// target makes the collection the one to write to, and logs if it is not the one
-// before. Unless named, any collection of its name accepts the writes.
+// target directs writes to the collection, and logs if it differs from the previous one. If named
+// is false, any collection of that name accepts the writes.
 func (b *Base) target(info *Info, named bool) error {
 	if now := b.prepared.Load(); now != nil && now.uuid.Equal(info.UUID) {
 		return nil
@@ -316,16 +316,16 @@ func (b *Base) Wrote(p *Prepared, err error) {
 	}
 }
 
-// lose ends the use of p.
+// lose stops writes to p.
 func (b *Base) lose(p *Prepared) {
 	if b.prepared.CompareAndSwap(p, nil) {
-		b.Lost()
+		b.OnLost()
 	}
 }
 
-// Stands returns nil while the collection that was prepared still has the stream's
+// CheckPrepared returns nil while the collection that was prepared still has the stream's
 // name, and ErrNotPrepared if it does not, or if none was prepared.
-func (b *Base) Stands(ctx context.Context) error {
+func (b *Base) CheckPrepared(ctx context.Context) error {
 	p := b.prepared.Load()
 	if p == nil {
 		return ErrNotPrepared
@@ -344,11 +344,11 @@ func (b *Base) Stands(ctx context.Context) error {
 // uuidField is how commands name the collection that they are meant for.
 const uuidField = "collectionUUID"
 
-// Codes of MongoDB.
+// MongoDB's error codes.
 const (
 	collectionUUIDMismatch = 361
-	// Replies to a command with a field that the server does not know: those of
-	// MongoDB before 6.0, and those of other servers that speak its protocol.
+	// The server does not know a field of the command: MongoDB before 6.0, or another server that
+	// speaks its protocol.
 	unknownField, failedToParse, notImplemented = 40415, 9, 238
 )
 

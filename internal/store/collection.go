@@ -30,8 +30,8 @@ func (c Compressor) StorageEngine() bson.D {
 	return bson.D{{Key: "wiredTiger", Value: bson.D{{Key: "configString", Value: "block_compressor=" + string(c)}}}}
 }
 
-// A MismatchError says that a collection exists and is not what its stream is
-// configured to be. Trying again does not help.
+// A MismatchError says that an existing collection does not match its stream's configuration.
+// Retrying does not help.
 type MismatchError struct {
 	Collection string
 	What       string // which option
@@ -58,16 +58,15 @@ type Collection struct {
 // `brim migrate` of an earlier release worked on.
 const MaintenanceName = "brim_maintenance"
 
-// Info is what the server says of an existing collection.
+// Info is what the server reports about an existing collection.
 type Info struct {
 	Type    string      // collection, timeseries or view
 	Options bson.Raw    // as for the command create
-	UUID    bson.Binary // of a time series: that of the collection with its buckets; a view has none
+	UUID    bson.Binary // of a time series: the UUID of its buckets collection; a view has none
 	Created bool        // by the call that returned it
 }
 
-// Lookup returns what the server knows of the collection, nil if it does not
-// exist.
+// Lookup returns the server's information about the collection; nil if it does not exist.
 func (c Collection) Lookup(ctx context.Context) (*Info, error) {
 	cursor, err := c.Database.ListCollections(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{c.Name, seriesBuckets + c.Name}}}}})
 	if err != nil {
@@ -105,8 +104,8 @@ const (
 	seriesBuckets = "system.buckets."
 )
 
-// Ensure creates the collection with opts unless it exists, and returns what the
-// server knows of it. Another daemon may create it at the same moment.
+// Ensure creates the collection with opts unless it exists, and returns the server's information
+// about it. Another daemon may create it at the same moment.
 func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOptionsBuilder) (*Info, error) {
 	info, err := c.Lookup(ctx)
 	if err != nil || info != nil {
@@ -131,8 +130,7 @@ func (c Collection) Ensure(ctx context.Context, opts *options.CreateCollectionOp
 	return info, nil
 }
 
-// CreateIndex creates an index. If Only is set, it never creates a collection for
-// it.
+// CreateIndex creates an index. If Only is set, it never creates the collection.
 func (c Collection) CreateIndex(ctx context.Context, name string, keys bson.D, more ...bson.E) error {
 	command := bson.D{
 		{Key: "createIndexes", Value: c.Name},
@@ -160,9 +158,9 @@ func (c Collection) CheckType(info *Info, want string) error {
 	return &MismatchError{Collection: c.Name, What: "type", Have: info.Type, Want: want, Hint: hint}
 }
 
-// CheckCompressor returns a mismatch if the collection was created with another
-// compressor than c's. One that was created without naming a compressor passes,
-// since the server does not say which it has.
+// CheckCompressor returns a mismatch if the collection was created with another compressor than
+// c's. A collection that was created without a compressor option passes, because the server does
+// not say which one it uses.
 func (c Collection) CheckCompressor(info *Info) error {
 	if c.Compressor == "" {
 		return nil
@@ -177,7 +175,8 @@ func (c Collection) CheckCompressor(info *Info) error {
 	}
 }
 
-// Compressor returns the one that the collection was created with, empty if none was named.
+// Compressor returns the compressor that the collection was created with; empty if none was
+// specified.
 func (i *Info) Compressor() Compressor {
 	config, _ := i.Options.Lookup("storageEngine", "wiredTiger", "configString").StringValueOK()
 	for part := range strings.SplitSeq(config, ",") {
@@ -188,7 +187,7 @@ func (i *Info) Compressor() Compressor {
 	return ""
 }
 
-// Storage returns what kind of storage the collection is, empty if it is none.
+// Storage returns the collection's kind of storage; empty if it is neither.
 func (i *Info) Storage() Storage {
 	switch i.Type {
 	case "collection":
@@ -199,8 +198,8 @@ func (i *Info) Storage() Storage {
 	return ""
 }
 
-// CheckShape returns a mismatch if the collection cannot hold documents that grow
-// and that are found by the bytes of their keys.
+// CheckShape returns a mismatch if the collection is capped or has a collation: documents must be
+// able to grow, and keys are compared as bytes.
 func (c Collection) CheckShape(info *Info) error {
 	mismatch := &MismatchError{Collection: c.Name, Hint: "choose another stream name or database, or copy the collection into one without it"}
 	if capped, _ := info.Options.Lookup("capped").BooleanOK(); capped {
@@ -293,14 +292,14 @@ func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Dur
 	return nil
 }
 
-// Expiry returns after what time EnsureExpiry's index removes documents, if it
-// is there; 0: it removes none.
+// Expiry returns the age at which EnsureExpiry's index removes documents, and whether that index
+// exists.
 func (c Collection) Expiry(ctx context.Context) (after time.Duration, there bool, err error) {
 	after, there, _, err = c.expiry(ctx)
 	return after, there, err
 }
 
-// partialFilter is the option of an index that says which documents it has.
+// partialFilter is the index option that selects the documents to index.
 const partialFilter = "partialFilterExpression"
 
 // expiry is Expiry, and reports whether the index is for the documents of Expiring.
@@ -330,17 +329,17 @@ func (c Collection) expiry(ctx context.Context) (after time.Duration, there, fit
 	return 0, false, true, nil
 }
 
-// longestLookup bounds the search for longer buckets, which reads the whole
-// collection where there are none.
-const longestLookup = 2 * time.Second
+// maxLookupTime bounds the search for longer buckets, which scans the whole collection if there
+// are none.
+const maxLookupTime = 2 * time.Second
 
-// LongestWindow returns the length of the longest window that the collection's
-// buckets have, at least that of granularity. MongoDB counts from the start of
-// a bucket's window: by a shorter one it would remove longer buckets, left from an
-// earlier granularity, before their youngest readings are old enough. If the search
-// takes too long, it is a day, the longest possible.
+// LongestWindow returns the length of the longest window of the collection's buckets, at least
+// granularity. MongoDB counts a bucket's age from the start of its window. With an expiry based on
+// a shorter window, it would remove longer buckets, from an earlier granularity, before their
+// newest readings are old enough. If the search takes too long, the result is a day, the longest
+// possible window.
 func (c Collection) LongestWindow(ctx context.Context, granularity time.Duration) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, longestLookup)
+	ctx, cancel := context.WithTimeout(ctx, maxLookupTime)
 	defer cancel()
 	longest := granularity
 	for {
@@ -356,7 +355,7 @@ func (c Collection) LongestWindow(ctx context.Context, granularity time.Duration
 		case errors.Is(err, mongo.ErrNoDocuments):
 			return longest, nil
 		case err != nil && mongo.IsTimeout(err):
-			return MaxOfColumns, nil
+			return MaxColumnsGranularity, nil
 		case err != nil:
 			return 0, fmt.Errorf("search for longer buckets in collection %q: %w", c.Name, err)
 		}
@@ -364,9 +363,9 @@ func (c Collection) LongestWindow(ctx context.Context, granularity time.Duration
 	}
 }
 
-// Sharded reports whether a sharded cluster spreads the collection over its shards.
-// It returns a mismatch if the shard key lets two documents of the same _id lie on
-// two shards: what is written again would then be stored again.
+// Sharded reports whether a sharded cluster spreads the collection over its shards. It returns a
+// mismatch if the shard key allows two documents with the same _id on different shards: a repeated
+// write would then be stored twice.
 func (c Collection) Sharded(ctx context.Context) (bool, error) {
 	var hello struct {
 		Message string `bson:"msg"`
@@ -380,7 +379,7 @@ func (c Collection) Sharded(ctx context.Context) (bool, error) {
 	return c.shardedBy(ctx)
 }
 
-// shardedBy is Sharded on a cluster, by its catalog.
+// shardedBy is Sharded on a cluster; it reads the cluster's catalog.
 func (c Collection) shardedBy(ctx context.Context) (bool, error) {
 	namespace := c.Database.Name() + "." + c.Name
 	var found struct {
@@ -397,8 +396,8 @@ func (c Collection) shardedBy(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("look up the shard key of collection %q: %w; grant the right to find in collections of the database config, "+
 			"which the role brimServeShards of deploy/mongodb/roles.js has: readings are not written while the key is unknown, since they might be stored twice", c.Name, err)
 	}
-	// Documents of the same _id lie on one shard if all fields of the key are in the
-	// _id of every bucket; and a router takes those from an equality on _id.
+	// Documents with the same _id are on the same shard if all fields of the key are part of _id;
+	// and a router derives them from an equality match on _id.
 	known := []string{"_id", "_id.s", "_id.b", "_id.g", "_id.p"}
 	if len(found.Key) == 0 || slices.ContainsFunc(found.Key, func(e bson.E) bool { return !slices.Contains(known, e.Key) }) {
 		key, _ := bson.MarshalExtJSON(found.Key, false, false)

@@ -15,19 +15,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// A WriteConcern says how many members of a replica set must have a write before it
-// counts as stored. The zero value is the one that exactly-once storage needs: a
-// majority of them has journaled it.
+// A WriteConcern says how many members of a replica set must have a write before it counts as
+// stored. The zero value is what exactly-once storage needs: a majority has journaled the write.
 type WriteConcern struct {
 	Members     int  // 0: a majority
 	Unjournaled bool // in memory is enough
 }
 
-// MajorityName is how a majority is written.
+// MajorityName stands for a majority in commands and settings.
 const MajorityName = "majority"
 
-// MostMembers is how many members a replica set can have, by MongoDB.
-const MostMembers = 50
+// MaxMembers is MongoDB's limit on the members of a replica set.
+const MaxMembers = 50
 
 // String names the number of members, and whether they need not journal.
 func (w WriteConcern) String() string {
@@ -41,9 +40,9 @@ func (w WriteConcern) String() string {
 	return members
 }
 
-// Writes returns the collection to write readings to. All else uses the concerns of
-// db: a lookup of stored readings, and the update that closes a part, can be relied on
-// only if a majority has confirmed them.
+// Writes returns the collection to write readings to. Everything else uses the concerns of db,
+// because a lookup of stored readings, or an update that closes a part, is reliable only if a
+// majority has confirmed it.
 func (w WriteConcern) Writes(db *mongo.Database, name string, more ...options.Lister[options.CollectionOptions]) *mongo.Collection {
 	if w == (WriteConcern{}) {
 		return db.Collection(name, more...)
@@ -56,9 +55,9 @@ func (w WriteConcern) Writes(db *mongo.Database, name string, more ...options.Li
 	return db.Collection(name, append(more, options.Collection().SetWriteConcern(concern))...)
 }
 
-// Reads returns the collection to read answers from, so that they show what was
-// confirmed. If fewer than a majority confirm writes, or without journaling, a
-// majority read may not show them yet; the primary has them.
+// Reads returns the collection to read answers from, so that they show all confirmed writes. If
+// writes are confirmed by fewer members than a majority, or without journaling, a majority read
+// may not show them yet, but the primary does.
 func (w WriteConcern) Reads(db *mongo.Database, name string) *mongo.Collection {
 	if w == (WriteConcern{}) {
 		return db.Collection(name)
@@ -66,25 +65,25 @@ func (w WriteConcern) Reads(db *mongo.Database, name string) *mongo.Collection {
 	return db.Collection(name, options.Collection().SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary()))
 }
 
-// A ConcernError says that a deployment can never confirm a stream's writes. Trying
-// again does not help.
+// A ConcernError says that a deployment can never confirm a stream's writes. Retrying does not
+// help.
 type ConcernError struct {
 	Stream  string
 	Members int // that the stream asks for
-	There   int // that hold data
+	Have    int // that hold data
 }
 
 // Error implements error.
 func (e *ConcernError) Error() string {
 	return fmt.Sprintf("stream %q asks for a write-concern of %d, but only %d of MongoDB's members hold data: every write would wait forever; allowed: majority and 1 to %d",
-		e.Stream, e.Members, e.There, e.There)
+		e.Stream, e.Members, e.Have, e.Have)
 }
 
 // fenceName is a collection with one document, which counts fences.
 const fenceName = "brim_fence"
 
-// Fence waits until everything that the primary has applied so far is confirmed as w
-// says. It changes a document, so that in a logical session its number is in the oplog:
+// Fence waits until everything that the primary has applied so far is confirmed with write concern
+// w. It modifies a document, so that in a logical session its transaction number is in the oplog:
 // a primary that is elected later knows it, and refuses older writes of the session.
 func (w WriteConcern) Fence(ctx context.Context, db *mongo.Database) error {
 	_, err := w.Writes(db, fenceName).UpdateOne(ctx,
@@ -96,8 +95,8 @@ func (w WriteConcern) Fence(ctx context.Context, db *mongo.Database) error {
 	return nil
 }
 
-// Confirm waits until what a majority read has just shown is confirmed like a write
-// with this concern. Only a number of members can be more than a majority.
+// Confirm waits until the result of a majority read is confirmed with this write concern. Only a
+// number of members can require more than a majority.
 func (w WriteConcern) Confirm(ctx context.Context, db *mongo.Database) error {
 	if w.Members <= 1 {
 		return nil
@@ -105,9 +104,9 @@ func (w WriteConcern) Confirm(ctx context.Context, db *mongo.Database) error {
 	return w.Fence(ctx, db)
 }
 
-// Check returns a *ConcernError unless the deployment has as many members. If MongoDB
-// does not list them, as on a sharded cluster or without the right, it only logs
-// that: writes that cannot be confirmed then wait, and say why.
+// Check returns a *ConcernError unless the deployment has as many members. If MongoDB does not
+// list the members, because it is a sharded cluster or the user lacks the privilege, Check only
+// logs that. Writes that cannot be confirmed then wait, with the reason.
 func (w WriteConcern) Check(ctx context.Context, db *mongo.Database, stream string, log *slog.Logger) error {
 	if w.Members <= 1 {
 		return nil
@@ -123,10 +122,10 @@ func (w WriteConcern) Check(ctx context.Context, db *mongo.Database, stream stri
 	err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "replSetGetConfig", Value: 1}}).Decode(&reply)
 	const notReplicated = 76
 	var refused mongo.ServerError
-	there := 0
+	have := 0
 	switch {
 	case HasCode(err, notReplicated):
-		there = 1
+		have = 1
 	case errors.As(err, &refused) && !mongo.IsNetworkError(err) && !mongo.IsTimeout(err):
 		log.Warn("the daemon may not see whether MongoDB has as many members as the stream's write-concern asks for; with too few its readings wait in the journal. "+
 			"Grant the right to replSetGetConfig, which the role brimServe of deploy/mongodb/roles.js has", "stream", stream, "write_concern", w.String(), "err", err)
@@ -136,11 +135,11 @@ func (w WriteConcern) Check(ctx context.Context, db *mongo.Database, stream stri
 	}
 	for _, m := range reply.Config.Members {
 		if !m.Arbiter {
-			there++
+			have++
 		}
 	}
-	if w.Members <= there {
+	if w.Members <= have {
 		return nil
 	}
-	return &ConcernError{Stream: stream, Members: w.Members, There: there}
+	return &ConcernError{Stream: stream, Members: w.Members, Have: have}
 }

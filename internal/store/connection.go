@@ -25,42 +25,42 @@ import (
 
 // ConnectionConfig says which MongoDB to use.
 type ConnectionConfig struct {
-	URI      string // as MongoDB's documentation describes it; its options win
+	URI      string // a MongoDB connection string; its options take precedence
 	Database string
-	App      string // name that the server knows the connection by; empty: brim, the daemon's
+	App      string // application name shown by the server; empty: brim, as for the daemon
 	Logger   *slog.Logger
 	Monitor  *event.CommandMonitor // of all commands; nil: none
 	Dialer   options.ContextDialer // nil: the network
-	// Found is called whenever a server that accepts writes is found again; it
+	// OnFound is called whenever a server that accepts writes is found again; it
 	// must not block. May be nil.
-	Found func()
+	OnFound func()
 }
 
-// A Connection is a connection to a MongoDB deployment that may be away: it is made
-// without one, and finds it again by itself.
+// A Connection is a connection to a MongoDB deployment that may be unavailable: it can be created
+// while MongoDB is down, and it reconnects by itself.
 type Connection struct {
-	cfg    ConnectionConfig
-	client *mongo.Client
-	aside  *mongo.Client // for what must not wait for the connections of queries and writes
+	cfg     ConnectionConfig
+	client  *mongo.Client
+	control *mongo.Client // for commands that must not wait for a connection from the pool of queries and writes
 
-	mu       sync.Mutex
-	writable bool  // a server that accepts writes is known
-	mute     bool  // the last ping was not answered in time
-	lastErr  error // of the driver's monitors
-	// New connections are refused. The monitors of the driver see a server also if it
-	// refuses the user, and earlier connections go on, so neither shows it.
+	mu           sync.Mutex
+	writable     bool  // a server that accepts writes is known
+	unresponsive bool  // the last ping got no reply in time
+	lastErr      error // reported by the driver's monitors
+	// New connections are refused. The driver's monitors see a server even if it refuses the user,
+	// and existing connections keep working, so neither reveals this.
 	refused bool
-	logged  bool // the log says that writes are accepted
+	logged  bool // whether "accepts writes" was the last state logged
 	closing bool
 
-	present bool            // as writable and mute were last
-	up      context.Context //nolint:containedctx // it is what callers are given
-	end     context.CancelFunc
-	gone    *time.Timer // calls end
+	reachable bool            // writable and not unresponsive, at the last change
+	up        context.Context //nolint:containedctx // handed out to callers
+	end       context.CancelFunc
+	awayTimer *time.Timer // calls end
 }
 
-// Connect prepares a connection. An error means that the URI is invalid, never that
-// the server is away.
+// Connect prepares a connection. An error means that the URI is invalid, never that the server is
+// unavailable.
 func Connect(cfg ConnectionConfig) (*Connection, error) {
 	c := &Connection{cfg: cfg}
 	c.up, c.end = context.WithCancel(context.Background())
@@ -68,7 +68,7 @@ func Connect(cfg ConnectionConfig) (*Connection, error) {
 		SetServerMonitor(&event.ServerMonitor{
 			TopologyDescriptionChanged: c.topologyChanged,
 			ServerHeartbeatFailed: func(e *event.ServerHeartbeatFailedEvent) {
-				// The driver breaks off its own checks when a connection is refused.
+				// The driver cancels its own checks when a connection is refused.
 				if !errors.Is(e.Failure, net.ErrClosed) {
 					c.mu.Lock()
 					defer c.mu.Unlock()
@@ -83,14 +83,14 @@ func Connect(cfg ConnectionConfig) (*Connection, error) {
 	if c.client, err = mongo.Connect(opts); err != nil {
 		return nil, fmt.Errorf("set up MongoDB client: %w", err)
 	}
-	if c.aside, err = mongo.Connect(clientOptions(&cfg, c.connectionUsed).SetMinPoolSize(0).SetMaxPoolSize(asidePool)); err != nil {
+	if c.control, err = mongo.Connect(clientOptions(&cfg, c.connectionUsed).SetMinPoolSize(0).SetMaxPoolSize(controlPoolSize)); err != nil {
 		return nil, errors.Join(fmt.Errorf("set up MongoDB client: %w", err), c.client.Disconnect(context.Background()))
 	}
 	return c, nil
 }
 
-// asidePool is enough for a ping and a renewal of the claims.
-const asidePool = 3
+// controlPoolSize is enough for a ping and a renewal of the claims.
+const controlPoolSize = 3
 
 func clientOptions(cfg *ConnectionConfig, used func(*event.PoolEvent)) *options.ClientOptions {
 	opts := options.Client()
@@ -98,13 +98,13 @@ func clientOptions(cfg *ConnectionConfig, used func(*event.PoolEvent)) *options.
 		opts.SetDialer(cfg.Dialer)
 	}
 	return opts.SetAppName(cmp.Or(cfg.App, "brim")).
-		// A lane must not hang longer than a failover takes to be noticed; it backs
-		// off and tries again by itself.
+		// A lane must not block longer than it takes to notice a failover; it backs off and
+		// retries by itself.
 		SetServerSelectionTimeout(3 * time.Second).
-		// A timeout in the client, even none, keeps timed-out operations from
-		// closing their connections.
+		// With a client timeout set, even to 0, operations that time out do not close their
+		// connections.
 		SetTimeout(0).
-		// With the default of ten seconds a daemon would go on refusing for that long
+		// With the default of ten seconds, a daemon would keep refusing requests for that long
 		// after MongoDB is back.
 		SetHeartbeatInterval(time.Second).
 		SetPoolMonitor(&event.PoolMonitor{Event: used}).
@@ -121,19 +121,19 @@ func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 	c.writable = slices.ContainsFunc(e.NewDescription.Servers, func(s event.ServerDescription) bool {
 		return slices.Contains([]string{"RSPrimary", "Standalone", "Mongos", "LoadBalancer"}, s.Kind)
 	})
-	c.notePresence()
-	if c.writable && !before && c.cfg.Found != nil {
-		c.cfg.Found()
+	c.updateReachable()
+	if c.writable && !before && c.cfg.OnFound != nil {
+		c.cfg.OnFound()
 	}
-	// Whether a writable server accepts the user shows when a connection is used; a
-	// refusal was logged, and looks to the driver like a server that comes and goes.
+	// Whether a writable server accepts the user is known only when a connection is used. A
+	// refusal was logged already; to the driver it looks like a server that comes and goes.
 	if !c.writable && !c.closing && !c.refused && c.logged {
 		c.logged = false
 		c.cfg.Logger.Warn("MongoDB is away", "err", c.available())
 	}
 }
 
-// The codes of a refused user: MongoDB's, and Atlas's.
+// The error codes for a refused user, of MongoDB and of Atlas.
 const (
 	authenticationFailed = 18
 	atlasError           = 8000
@@ -173,15 +173,15 @@ func (c *Connection) connectionUsed(e *event.PoolEvent) {
 // if MongoDB were away, until it accepts the user.
 var ErrRefused = errors.New("MongoDB refuses the user of its URI: authentication failed; check the user, the password and authSource")
 
-// ErrAway says that no MongoDB server accepts writes at present.
+// ErrAway says that currently no MongoDB server accepts writes.
 var ErrAway = errors.New("MongoDB is away")
 
 // ErrNoneFound says that no server was found yet, and no error occurred.
 var ErrNoneFound = fmt.Errorf("%w: no server was found yet", ErrAway)
 
-// Available returns nil while a server that accepts writes is known, answers
-// (while WatchReplies runs), and accepts the user; otherwise why not, mostly as an
-// ErrAway. It does no I/O.
+// Available returns nil while a server is known that accepts writes, accepts the user and, if
+// WatchReplies runs, replies to pings. Otherwise it returns the reason, usually an ErrAway. It
+// does no I/O.
 func (c *Connection) Available() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +190,7 @@ func (c *Connection) Available() error {
 
 func (c *Connection) available() error {
 	switch {
-	case c.mute && (c.writable || mongo.IsTimeout(c.lastErr)):
+	case c.unresponsive && (c.writable || mongo.IsTimeout(c.lastErr)):
 		return errNoReply
 	case c.refused && (c.writable || c.lastErr == nil):
 		return ErrRefused
@@ -202,35 +202,34 @@ func (c *Connection) available() error {
 	return ErrNoneFound
 }
 
-// goneAfter is how long MongoDB must be away before operations that wait for it are
-// canceled: after a broken connection the driver considers a server unknown for an
-// instant.
-const goneAfter = 500 * time.Millisecond
+// awayGrace is how long MongoDB must be unavailable before operations that wait for it are
+// canceled. After a broken connection, the driver considers a server unknown for a moment.
+const awayGrace = 500 * time.Millisecond
 
-// Up returns a context that ends when no server has accepted writes and answered for
-// goneAfter; if that is so already, it has ended.
+// Up returns a context that is canceled once no server has accepted writes and replied for
+// awayGrace; it may be canceled already.
 func (c *Connection) Up() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.up
 }
 
-// notePresence follows writable and mute; c.mu is locked.
-func (c *Connection) notePresence() {
-	present := c.writable && !c.mute
-	if present == c.present {
+// updateReachable updates reachable from writable and unresponsive; c.mu must be held.
+func (c *Connection) updateReachable() {
+	reachable := c.writable && !c.unresponsive
+	if reachable == c.reachable {
 		return
 	}
-	c.present = present
-	if c.gone != nil {
-		c.gone.Stop()
+	c.reachable = reachable
+	if c.awayTimer != nil {
+		c.awayTimer.Stop()
 	}
 	switch {
-	case !present:
-		c.gone = time.AfterFunc(goneAfter, func() {
+	case !reachable:
+		c.awayTimer = time.AfterFunc(awayGrace, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if !c.present {
+			if !c.reachable {
 				c.end()
 			}
 		})
@@ -248,9 +247,9 @@ func (c *Connection) Client() *mongo.Client { return c.client }
 // a secondary may lag behind what was just written.
 func (c *Connection) Database() *mongo.Database { return c.databaseOf(c.client) }
 
-// AsideDatabase is Database over a few connections of its own, for commands that
-// must be quick while many queries or writes are slow.
-func (c *Connection) AsideDatabase() *mongo.Database { return c.databaseOf(c.aside) }
+// ControlDatabase is like Database, but has its own small connection pool, for commands that must be
+// quick even while many queries or writes are slow.
+func (c *Connection) ControlDatabase() *mongo.Database { return c.databaseOf(c.control) }
 
 func (c *Connection) databaseOf(client *mongo.Client) *mongo.Database {
 	journaled := true
@@ -266,11 +265,11 @@ func (c *Connection) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.closing = true
 	c.mu.Unlock()
-	err := errors.Join(c.client.Disconnect(ctx), c.aside.Disconnect(ctx))
+	err := errors.Join(c.client.Disconnect(ctx), c.control.Disconnect(ctx))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gone != nil {
-		c.gone.Stop()
+	if c.awayTimer != nil {
+		c.awayTimer.Stop()
 	}
 	c.end()
 	if err != nil {
@@ -287,13 +286,12 @@ const (
 	pingInterval = 500 * time.Millisecond
 )
 
-// errNoReply is why Available fails while no ping is answered.
+// errNoReply is the error of Available while no ping is answered.
 var errNoReply = fmt.Errorf("%w: it does not answer: no reply to any ping within %v, though its connections are open", ErrAway, pingTimeout)
 
-// Ping asks the server that accepts writes for a reply, and returns how long the
-// quickest took. Until one comes, more pings follow on other connections: a host
-// without a free CPU delays the threads of a server differently, and a stopped
-// server delays all of them:
+// Ping pings the server that accepts writes, and returns the shortest round trip. Until there is a
+// reply, it sends more pings on other connections: on a host without a free CPU only some of a
+// server's threads are delayed, but a stopped server replies to none:
 //
 //	0 s     0.5      1.0      1.5      2.0
 //	├─ ping ───────────────────────────┤
@@ -338,22 +336,22 @@ func Ping(parent context.Context, client *mongo.Client) (time.Duration, error) {
 // stopped answering.
 func (c *Connection) WatchReplies(ctx context.Context) {
 	for machine.Pause(ctx, pingInterval) == nil {
-		c.noteReply(ctx)
+		c.checkReply(ctx)
 	}
 }
 
-func (c *Connection) noteReply(ctx context.Context) {
-	_, err := Ping(ctx, c.aside)
+func (c *Connection) checkReply(ctx context.Context) {
+	_, err := Ping(ctx, c.control)
 	if ctx.Err() != nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.mute
-	c.mute = errors.Is(err, context.DeadlineExceeded) || mongo.IsTimeout(err)
-	c.notePresence()
+	before := c.unresponsive
+	c.unresponsive = errors.Is(err, context.DeadlineExceeded) || mongo.IsTimeout(err)
+	c.updateReachable()
 	switch {
-	case c.mute && !before && c.writable:
+	case c.unresponsive && !before && c.writable:
 		c.cfg.Logger.Warn("MongoDB does not answer", "err", err)
 	case before && err == nil:
 		c.cfg.Logger.Info("MongoDB answers again")

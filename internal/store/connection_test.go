@@ -215,14 +215,14 @@ func TestPingsDoNotWaitForConnectionsInUse(t *testing.T) {
 	t.Parallel()
 	database := mongodtest.Database(t).Name()
 	c := dial(t, mongodtest.URI(t)+"&maxPoolSize=1", database)
-	admin := c.AsideDatabase().Client().Database("admin")
+	admin := c.ControlDatabase().Client().Database("admin")
 	blocked := func(mode string) error {
 		return admin.RunCommand(context.Background(), bson.D{
 			{Key: "configureFailPoint", Value: "waitInFindBeforeMakingBatch"}, {Key: "mode", Value: mode},
 			{Key: "data", Value: bson.D{{Key: "nss", Value: database + ".c"}}},
 		}).Err()
 	}
-	_, err := c.AsideDatabase().Collection("c").InsertOne(t.Context(), bson.D{})
+	_, err := c.ControlDatabase().Collection("c").InsertOne(t.Context(), bson.D{})
 	require.NoError(t, err)
 	require.NoError(t, blocked("alwaysOn"))
 	up := c.Up()
@@ -236,7 +236,7 @@ func TestPingsDoNotWaitForConnectionsInUse(t *testing.T) {
 		return c.Client().Database(database).RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err() != nil
 	}, time.Minute, 10*time.Millisecond, "the connection is in use")
 
-	c.noteReply(t.Context())
+	c.checkReply(t.Context())
 	assert.NoError(t, c.Available())
 	assert.NoError(t, up.Err(), "the query goes on")
 }
@@ -250,20 +250,20 @@ func TestPresenceEndsWhenMongoDBStaysAway(t *testing.T) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.writable = writable
-			c.notePresence()
+			c.updateReachable()
 		}
 		set(true)
 		first := c.Up()
 		set(false)
-		<-time.After(goneAfter / 2) // of the bubble's clock
+		<-time.After(awayGrace / 2) // of the bubble's clock
 		set(true)
-		<-time.After(2 * goneAfter)
+		<-time.After(2 * awayGrace)
 		assert.NoError(t, first.Err(), "it was back in time")
 
 		set(false)
 		began := time.Now()
 		<-first.Done()
-		assert.Equal(t, goneAfter, time.Since(began))
+		assert.Equal(t, awayGrace, time.Since(began))
 		assert.Error(t, c.Up().Err())
 		set(true)
 		assert.NoError(t, c.Up().Err())

@@ -8,21 +8,20 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An Origin is a collection whose readings are copied into another one of the same stream,
-// see internal/store/generation. The copies are recognized by it, and queries leave them out
-// until the origin has left the stream.
+// An Origin is a collection whose readings are copied into another one of the same stream, see
+// internal/store/generation. Copies are identified by their origin, and queries skip them until
+// the origin has been removed from the stream.
 type Origin struct {
 	Collection string
-	Number     int // of the generation; no other ever has it
+	Number     int // of the generation; never reused
 	UUID       bson.Binary
 }
 
-// ErrOtherCopies says that there are copies of a sensor that an earlier attempt made of
-// readings of which some have expired since. They must be removed before the sensor is copied
-// again.
+// ErrOtherCopies says that copies of a sensor from an earlier attempt do not match, because some
+// of the readings have expired since. They must be removed before the sensor is copied again.
 var ErrOtherCopies = errors.New("there are copies of the sensor that were made of other readings")
 
-// fenceTitle is in the validator of a fenced collection.
+// fenceTitle marks the validator of a fenced collection.
 const fenceTitle = "moved by brim move"
 
 // Fence makes the collection refuse all inserts and updates, but no deletions. A time series
@@ -45,7 +44,7 @@ func (c Collection) Fence(ctx context.Context) error {
 	}}})
 }
 
-// MayFence returns an error if the collection has someone else's validator.
+// MayFence returns an error if the collection has a validator that is not Brim's.
 func (c Collection) MayFence(info *Info) error {
 	if !info.HasValidator() || info.fenced() {
 		return nil
@@ -53,7 +52,7 @@ func (c Collection) MayFence(info *Info) error {
 	return fmt.Errorf("collection %q has a validator, which `brim move` would replace: remove it first, in mongosh: db.runCommand({collMod: %q, validator: {}})", c.Name, c.Name)
 }
 
-// Unfence ends what Fence began.
+// Unfence reverts Fence.
 func (c Collection) Unfence(ctx context.Context) error {
 	info, err := c.Lookup(ctx)
 	if err != nil || info == nil || !info.fenced() {

@@ -17,10 +17,10 @@ import (
 // TimeKey is the key of a reading's timestamp in every kind of document.
 const TimeKey = "ts"
 
-// SensorKey is the key under which a reading's document describes its sensor; no
-// field can have that name, see telemetry.CheckFieldName. In a time series the
-// value is {id, tags}. In a bucket, where the part has the tags of most readings,
-// only a reading with other tags has it: {tags}, or {} if the reading has none.
+// SensorKey is the key under which a reading's document describes its sensor; no field can have
+// that name, see telemetry.CheckFieldName. In a time series the value is {id, tags}. In a bucket,
+// where the part has the tags of most readings, only readings whose tags differ from the part's
+// have it: {tags}, or {} if the reading has no tags.
 const SensorKey = "sensor"
 
 // The key of tags, in a part and under SensorKey.
@@ -40,7 +40,7 @@ func AppendFields(dst []byte, b *batch.Batch, row *batch.Row) []byte {
 		case telemetry.Text:
 			dst = appendText(dst, f.Name, b.Text(word))
 		default:
-			// The words of doubles are already in BSON's form.
+			// The words of doubles are already encoded as in BSON.
 			dst = bsoncore.AppendHeader(dst, bsoncore.TypeDouble, f.Name)
 			dst = binary.LittleEndian.AppendUint64(dst, word)
 		}
@@ -77,7 +77,7 @@ func AppendOwnTags(dst []byte, from int, tags []telemetry.Tag) []byte {
 	return dst
 }
 
-// OwnTagsSize returns by how many bytes its own tags make a reading larger.
+// OwnTagsSize returns how many bytes a reading's own tags add.
 func OwnTagsSize(tags []telemetry.Tag) int64 {
 	const document = 4 + 1 // length, terminator
 	n := 1 + len(SensorKey) + 1 + document
@@ -92,7 +92,7 @@ func OwnTagsSize(tags []telemetry.Tag) int64 {
 
 // SameTags reports whether tags, sorted by name, are the same.
 func SameTags(a, b []telemetry.Tag) bool {
-	// Series are shared, so mostly both are the same slice.
+	// Series are shared, so usually both are the same slice.
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
@@ -103,17 +103,17 @@ func ReadingOf(doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string
 	return d.Reading(doc, tags)
 }
 
-// A Decoder turns stored documents of one sensor back into readings. Most have the same
-// keys and tags, whose strings those readings share. It is for one goroutine.
+// A Decoder turns stored documents of one sensor back into readings. Most documents have the same
+// keys and tags, so their readings share the strings. A Decoder is not safe for concurrent use.
 type Decoder struct {
 	Sensor string
 	Fields []string // that are wanted; nil: all
 	Skip   []string // keys that are not fields
 
-	keys  []decoderKey      // by their place in the last document
-	room  []telemetry.Field // for fields of readings to come
+	keys  []decoderKey      // by their index in the last document
+	room  []telemetry.Field // preallocated for the next readings
 	tags  []telemetry.Tag   // of document
-	under []byte            // the last document of tags
+	under []byte            // the last tags document
 }
 
 type decoderKey struct {
@@ -121,14 +121,14 @@ type decoderKey struct {
 	wanted bool
 }
 
-// readingsTogether is for how many readings memory is allocated at once.
-const readingsTogether = 32
+// readingsPerAlloc is the number of readings that fields are allocated for at once.
+const readingsPerAlloc = 32
 
 // Reading returns the reading of a document, with the given tags unless it has its own.
 func (d *Decoder) Reading(doc bson.Raw, tags []telemetry.Tag) (telemetry.Reading, error) {
 	r := telemetry.Reading{Sensor: d.Sensor, Tags: tags}
 	if len(d.room) < len(d.keys) {
-		d.room = make([]telemetry.Field, readingsTogether*len(d.keys))
+		d.room = make([]telemetry.Field, readingsPerAlloc*len(d.keys))
 	}
 	r.Fields = d.room[:0:len(d.keys)]
 	err := EachElement(doc, func(i int, e bsoncore.Element) error {
@@ -164,7 +164,7 @@ func (d *Decoder) Reading(doc bson.Raw, tags []telemetry.Tag) (telemetry.Reading
 	return r, err
 }
 
-// key returns what is known of the key in a place.
+// key returns the decoderKey for the key at an index.
 func (d *Decoder) key(place int, key []byte) decoderKey {
 	if place < len(d.keys) && d.keys[place].name == string(key) {
 		return d.keys[place]
@@ -178,7 +178,7 @@ func (d *Decoder) key(place int, key []byte) decoderKey {
 	return k
 }
 
-// Tags turns a stored tags document back; nil for none.
+// Tags decodes a stored tags document; nil if there is none.
 func (d *Decoder) Tags(v bson.RawValue) []telemetry.Tag {
 	if doc, ok := v.DocumentOK(); !ok || !bytes.Equal(doc, d.under) {
 		d.tags, d.under = TagsOf(v), append(d.under[:0], doc...)
@@ -199,7 +199,7 @@ func valueOf(v bsoncore.Value) (telemetry.Value, error) {
 	return telemetry.Value{}, fmt.Errorf("a reading has no BSON type %v", v.Type)
 }
 
-// TagsOf turns a stored tags document back; nil for none.
+// TagsOf decodes a stored tags document; nil if there is none.
 func TagsOf(v bson.RawValue) (tags []telemetry.Tag) {
 	doc, ok := v.DocumentOK()
 	if !ok {
@@ -217,9 +217,9 @@ func TagsOf(v bson.RawValue) (tags []telemetry.Tag) {
 	return tags
 }
 
-// A Template is the BSON document {ts, fields…} of one shape without values. All
-// bytes of a reading except the values are those of its shape, so a reading is a copy
-// of the template with the values written into it:
+// A Template is the BSON document {ts, fields…} of one shape, without values. Except for the
+// values, all readings of a shape have the same bytes, so a reading is encoded by copying the
+// template and writing the values into it:
 //
 //	length │ 09 "ts" 0 ········ │ 12 "t" 0 ········ │ 01 "h" 0 ········ │ 0
 //	                   └ time              └ word              └ word
@@ -228,13 +228,13 @@ func TagsOf(v bson.RawValue) (tags []telemetry.Tag) {
 // by field.
 type Template struct {
 	document []byte
-	words    []hole // values of eight bytes
-	bools    []hole // values of one byte
-	texts    bool   // there are strings, the rest is not in use
+	words    []slot // values of eight bytes
+	bools    []slot // values of one byte
+	texts    bool   // there are strings; the other fields are unused
 }
 
-// A hole is where a value goes.
-type hole struct {
+// A slot is the position of a value.
+type slot struct {
 	at    uint32 // in the document
 	value uint32 // which of the reading's words
 }
@@ -250,7 +250,7 @@ func NewTemplate(fields []batch.FieldType) *Template {
 	at, doc := bsoncore.AppendDocumentStart(nil)
 	doc = bsoncore.AppendDateTimeElement(doc, TimeKey, 0)
 	for i, f := range fields {
-		h := hole{at: uint32(len(doc) + 1 + len(f.Name) + 1), value: uint32(i)}
+		h := slot{at: uint32(len(doc) + 1 + len(f.Name) + 1), value: uint32(i)}
 		switch f.Kind {
 		case telemetry.Text:
 			return &Template{texts: true}
@@ -286,8 +286,7 @@ func (t *Template) AppendDocument(dst []byte, b *batch.Batch, row *batch.Row) []
 	return dst
 }
 
-// AppendFields appends only the fields, as elements: what AppendFields of this
-// package does.
+// AppendFields appends only the fields, as elements, like the function AppendFields.
 func (t *Template) AppendFields(dst []byte, b *batch.Batch, row *batch.Row) []byte {
 	if t.texts {
 		return AppendFields(dst, b, row)
@@ -298,8 +297,8 @@ func (t *Template) AppendFields(dst []byte, b *batch.Batch, row *batch.Row) []by
 	return dst
 }
 
-// fill writes the values into doc, which begins skipped bytes into the
-// template. Words of doubles are already in BSON's form.
+// fill writes the values into doc, which begins skipped bytes into the template. Words of doubles
+// are already encoded as in BSON.
 func (t *Template) fill(doc []byte, skipped int, values []uint64) {
 	for _, h := range t.words {
 		binary.LittleEndian.PutUint64(doc[int(h.at)-skipped:], values[h.value])
@@ -312,28 +311,28 @@ func (t *Template) fill(doc []byte, skipped int, values []uint64) {
 	}
 }
 
-// Shapes caches what was made of recent shapes. Equal shapes are mostly the same
-// pointer, in all batches, and are found by it; if they are not, something is made
-// again. It is for one goroutine at a time.
+// Shapes caches values built from recent shapes, keyed by pointer. Equal shapes usually are the
+// same pointer, in all batches; otherwise the value is built again. Shapes is not safe for
+// concurrent use.
 type Shapes[T any] struct {
 	build func([]batch.FieldType) *T
 
 	last   *batch.Shape
 	made   *T                  // of last
-	known  map[*batch.Shape]*T // holds the shapes, so that no pointer comes to mean another
+	known  map[*batch.Shape]*T // keeps the shapes alive, so that no pointer is reused
 	fields int                 // of the shapes in known
 }
 
-// NewShapes returns an empty cache; build makes something of a shape's fields.
+// NewShapes returns an empty cache; build makes a value from a shape's fields.
 func NewShapes[T any](build func([]batch.FieldType) *T) *Shapes[T] {
 	return &Shapes[T]{build: build}
 }
 
-// knownFields is how many fields the known shapes have at most: some 400 shapes
-// of ten fields, half a megabyte.
-const knownFields = 4096
+// maxCachedFields is the maximum number of fields of all cached shapes: some 400 shapes of ten fields,
+// half a megabyte.
+const maxCachedFields = 4096
 
-// Of returns what was made of the shape.
+// Of returns the value for the shape.
 func (c *Shapes[T]) Of(shape *batch.Shape) *T {
 	if shape != c.last {
 		c.made = c.find(shape)
@@ -350,7 +349,7 @@ func (c *Shapes[T]) find(shape *batch.Shape) *T {
 	if c.last == nil || !slices.Equal(c.last.Fields, shape.Fields) {
 		made = c.build(shape.Fields)
 	}
-	if c.fields += len(shape.Fields); c.known == nil || c.fields > knownFields {
+	if c.fields += len(shape.Fields); c.known == nil || c.fields > maxCachedFields {
 		c.known, c.fields = make(map[*batch.Shape]*T), len(shape.Fields)
 	}
 	c.known[shape] = made

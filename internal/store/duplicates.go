@@ -28,9 +28,9 @@ const (
 	LastWins Duplicates = "last-wins"
 )
 
-// A Distinct recognizes identical readings of a sensor, which come in time order. The zero
-// value has seen none. It is for one goroutine.
-type Distinct struct {
+// A Deduplicator recognizes identical readings of a sensor, which must be passed in time order. The
+// zero value is ready to use. It is not safe for concurrent use.
+type Deduplicator struct {
 	ms    int64
 	some  bool
 	first []byte              // the key of the first reading of that time
@@ -39,8 +39,9 @@ type Distinct struct {
 	order []int
 }
 
-// Repeats reports whether a reading is identical to an earlier one. The reading is not kept.
-func (d *Distinct) Repeats(r *telemetry.Reading) bool {
+// IsDuplicate reports whether a reading is identical to an earlier one. It does not retain the
+// reading.
+func (d *Deduplicator) IsDuplicate(r *telemetry.Reading) bool {
 	d.makeKey(r)
 	if ms := r.Time.UnixMilli(); !d.some || ms != d.ms {
 		d.ms, d.some = ms, true
@@ -61,8 +62,8 @@ func (d *Distinct) Repeats(r *telemetry.Reading) bool {
 	return false
 }
 
-// makeKey writes what makes a reading different from others of its time.
-func (d *Distinct) makeKey(r *telemetry.Reading) {
+// makeKey encodes everything in a reading except its time.
+func (d *Deduplicator) makeKey(r *telemetry.Reading) {
 	d.key = d.key[:0]
 	text := func(s string) { d.key = append(binary.AppendUvarint(d.key, uint64(len(s))), s...) }
 	d.sort(len(r.Fields), func(i int) string { return r.Fields[i].Name })
@@ -88,7 +89,7 @@ func (d *Distinct) makeKey(r *telemetry.Reading) {
 }
 
 // sort sets order to the indexes of n names, sorted by name.
-func (d *Distinct) sort(n int, name func(int) string) {
+func (d *Deduplicator) sort(n int, name func(int) string) {
 	d.order = d.order[:0]
 	for i := range n {
 		d.order = append(d.order, i)
@@ -96,15 +97,15 @@ func (d *Distinct) sort(n int, name func(int) string) {
 	slices.SortStableFunc(d.order, func(a, b int) int { return strings.Compare(name(a), name(b)) })
 }
 
-// DistinctReadings answers a query without identical readings, from a function that answers
-// it with them. Readings have only the fields that the query names.
-func DistinctReadings(ctx context.Context, q telemetry.Query, all func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Reading, error] {
+// DeduplicatedReadings yields the readings that all returns for a query, without identical ones. They
+// have only the fields that the query names.
+func DeduplicatedReadings(ctx context.Context, q telemetry.Query, all func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Reading, error] {
 	wanted := q.Fields
 	q.Expected, q.Limit, q.Fields = q.Limit, 0, nil // readings that differ in other fields are not identical
 	return func(yield func(telemetry.Reading, error) bool) {
-		var d Distinct
+		var d Deduplicator
 		for r, err := range all(ctx, q) {
-			if err == nil && d.Repeats(&r) {
+			if err == nil && d.IsDuplicate(&r) {
 				continue
 			}
 			r.Fields = fieldsOf(r.Fields, wanted)
@@ -115,8 +116,8 @@ func DistinctReadings(ctx context.Context, q telemetry.Query, all func(context.C
 	}
 }
 
-// fieldsOf returns the fields that have one of some names; nil: all. The list given stays as
-// it is, since an unstored reading has it, too.
+// fieldsOf returns the fields with the given names; nil: all. It does not change its argument,
+// which an unstored reading may share.
 func fieldsOf(all []telemetry.Field, names []string) (out []telemetry.Field) {
 	if names == nil {
 		return all
@@ -129,8 +130,8 @@ func fieldsOf(all []telemetry.Field, names []string) (out []telemetry.Field) {
 	return out
 }
 
-// SumUp summarizes readings, which must be in time order.
-func SumUp(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
+// Summarize summarizes readings, which must be in time order.
+func Summarize(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, last := NewSteps(q), int64(math.MinInt64)
 		for r, err := range readings {

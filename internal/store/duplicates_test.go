@@ -30,7 +30,7 @@ func TestDistinctReadingsHaveTheFieldsInQuestion(t *testing.T) {
 		}
 	}
 	var got []telemetry.Reading
-	for r, err := range DistinctReadings(t.Context(), telemetry.Query{Sensor: "s", Limit: 7, Fields: []string{"a"}}, all) {
+	for r, err := range DeduplicatedReadings(t.Context(), telemetry.Query{Sensor: "s", Limit: 7, Fields: []string{"a"}}, all) {
 		require.NoError(t, err)
 		got = append(got, r)
 	}

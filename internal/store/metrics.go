@@ -19,7 +19,7 @@ type Metrics struct {
 	readings   prometheus.Observer
 	Unknown    prometheus.Counter // operations whose outcome was not known
 	Duplicates prometheus.Counter // readings found stored when they were about to be sent again
-	OwnTags    prometheus.Counter // readings stored with tags of their own, which are not those of their bucket's part
+	OwnTags    prometheus.Counter // readings stored with their own tags, which differ from those of their bucket's part
 
 	// Collections that were prepared in place of another while the daemon ran.
 	Recreated, Replaced prometheus.Counter
@@ -73,7 +73,7 @@ func NewMetrics(reg prometheus.Registerer, stream string, storage Storage, granu
 	return m, all.failed
 }
 
-// A registry remembers what could not be registered.
+// A registry collects registration errors.
 type registry struct {
 	prometheus.Registerer
 
@@ -94,16 +94,16 @@ func shared[C prometheus.Collector](r *registry, c C) C {
 	return c
 }
 
-// Wrote notes one bucket's update of n readings that was carried by a command
-// of the given round trip; fill is from 0 to 1.
+// Wrote records an update of one bucket with n readings, and the round trip of its command; fill
+// is from 0 to 1.
 func (m *Metrics) Wrote(took time.Duration, n int, fill float64) {
 	tenth := min(max(int(fill*float64(len(Fills))), 0), len(Fills)-1)
 	m.write[tenth].Observe(took.Seconds())
 	m.readings.Observe(float64(n))
 }
 
-// Fill is how full a bucket is for the metrics: the position of the newest
-// reading in the window, or the ratio of the part to its cap, whichever is more.
+// Fill is how full a bucket is, for the metrics: the position of the newest reading in the window,
+// or the ratio of the part's size to its cap, whichever is greater.
 func Fill(newest, start int64, granularity time.Duration, partRatio float64) float64 {
 	return max(float64(newest-start)/float64(granularity.Milliseconds()), partRatio)
 }

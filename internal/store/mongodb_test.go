@@ -93,14 +93,14 @@ func TestWriteOnTooFewMembersIsNotStored(t *testing.T) {
 // TestDroppedCollectionIsNoticedWithoutAWrite, and so is a replacement.
 func TestDroppedCollectionIsNoticedWithoutAWrite(t *testing.T) {
 	t.Parallel()
-	type stands interface {
-		Stands(ctx context.Context) error
+	type checker interface {
+		CheckPrepared(ctx context.Context) error
 	}
 	onBoth(t, func(t *testing.T, kind store.Storage, database string, s storetest.Store) {
 		c, err := store.Connect(store.ConnectionConfig{URI: mongodtest.URI(t), Database: database, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-		check := func(s storetest.Store) error { return s.(stands).Stands(t.Context()) }
+		check := func(s storetest.Store) error { return s.(checker).CheckPrepared(t.Context()) }
 		require.NoError(t, check(s))
 		require.NoError(t, c.Database().Collection(storetest.Stream).Drop(t.Context()))
 		require.ErrorIs(t, check(s), store.ErrNotPrepared)

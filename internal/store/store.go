@@ -1,6 +1,6 @@
-// Package store holds what the stores of readings have in common. Each of its
-// sub-packages bucket, timeseries and memory writes what a lane has pending, reports the
-// outcome of each, and answers queries:
+// Package store has the code that the stores of readings share. Each of its sub-packages bucket,
+// timeseries and memory writes a lane's pending readings, reports the outcome for each bucket, and
+// answers queries:
 //
 //	           ┌─▶ bucket ─────┐
 //	claim ─────┤               ├─▶ Base: settings, the prepared collection ─▶ Connection ─▶ MongoDB
@@ -8,7 +8,7 @@
 //	lanes ───────▶ memory
 //
 // Here are also the windows of buckets, the BSON form of a reading (document.go), the
-// parts of answers (answer.go), MongoDB's error codes (outcome.go), and the metrics.
+// parts of answers (answer.go), MongoDB's error codes (errorclass.go), and the metrics.
 package store
 
 import (
@@ -42,18 +42,18 @@ const (
 
 // Bounds of a bucket's granularity.
 const (
-	MinGranularity = time.Minute
-	MaxGranularity = time.Hour
-	MaxOfColumns   = 24 * time.Hour // with Columns
+	MinGranularity        = time.Minute
+	MaxGranularity        = time.Hour
+	MaxColumnsGranularity = 24 * time.Hour // with Columns
 )
 
-// CheckGranularity returns why g cannot be the length of a bucket's window, or
-// nil: it must be whole seconds between a minute and an hour that divide an
-// hour, so that windows never straddle one. With Columns, the limits are a day instead of an hour.
+// CheckGranularity returns an error unless g can be the length of a bucket's window: whole
+// seconds, between a minute and an hour, that divide an hour evenly, so that no window crosses the
+// start of an hour. With Columns, the limit is a day instead of an hour.
 func CheckGranularity(g time.Duration, format Format) error {
 	longest, advice := MaxGranularity, "it must divide an hour evenly, from 1m to 1h, like 1m, 5m, 10m, 15m, 30m or 1h; with --bucket-format columns it must divide a day, and may be up to 24h"
 	if format == Columns {
-		longest, advice = MaxOfColumns, "it must divide a day evenly, from 1m to 24h, like 5m, 1h, 6h, 12h or 24h"
+		longest, advice = MaxColumnsGranularity, "it must divide a day evenly, from 1m to 24h, like 5m, 1h, 6h, 12h or 24h"
 	}
 	if g < MinGranularity || g > longest || g%time.Second != 0 || longest%g != 0 {
 		return fmt.Errorf("granularity %s is invalid: %s", config.FormatDuration(g), advice)
@@ -73,8 +73,8 @@ func LongWindows(ms int64) (starts []int64) {
 	if ms <= 0 {
 		return nil
 	}
-	for parts := time.Duration(1); MaxOfColumns/parts > MaxGranularity; parts++ { // of a day
-		g := MaxOfColumns / parts
+	for parts := time.Duration(1); MaxColumnsGranularity/parts > MaxGranularity; parts++ { // of a day
+		g := MaxColumnsGranularity / parts
 		if CheckGranularity(g, Columns) != nil {
 			continue
 		}
@@ -92,14 +92,13 @@ func WindowStart(ms int64, g time.Duration) int64 { return ms - ms%g.Millisecond
 
 type permitKey struct{}
 
-// WithPermit returns a context for Write with a function that is called before each of
-// its commands: together they can take longer than the claim is valid that the write
-// began with.
+// WithPermit returns a context for Write with a function that Write calls before each command. All
+// its commands together can take longer than the claim is valid.
 func WithPermit(ctx context.Context, permit func() error) context.Context {
 	return context.WithValue(ctx, permitKey{}, permit)
 }
 
-// Permitted returns why the next command of a write must not be sent, or nil.
+// Permitted returns nil if the next command of a write may be sent, and otherwise the reason.
 func Permitted(ctx context.Context) error {
 	if permit, ok := ctx.Value(permitKey{}).(func() error); ok {
 		return permit()

@@ -11,8 +11,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/block"
 )
 
-// viewSuffix follows a bucket stream's name in that of its view. No stream can have
-// such a name, since none has a dot.
+// viewSuffix is appended to a bucket stream's name for the name of its view. No stream has such a
+// name, because stream names have no dot.
 const viewSuffix = ".flat"
 
 // ViewName returns the name of a bucket stream's view.
@@ -31,12 +31,11 @@ const viewMark = "made by brim: one reading a document"
 // viewPipeline shows one reading per document: {_id, sensorId, ts, fields, tags}. Blocks are
 // decoded by a JavaScript function, if the server runs JavaScript; otherwise they are not shown.
 //
-// A $project that keeps _id and sensorId unchanged lets the server move a $match on
-// them before the $unwind, so that a range of _id is an index scan; if the readings
-// were merged into the document itself, each query would read the whole collection.
-// The fields stay together also because one may be called sensorId. Tags are the
-// reading's own, if it has any, or else those of its part; if the path is missing,
-// there are no tags.
+// A $project that keeps _id and sensorId unchanged lets the server move a $match on them before
+// the $unwind, so that a range of _id is an index scan; if the readings were merged into the
+// document itself, each query would read the whole collection. Another reason to keep the fields
+// in a sub-document: one may be called sensorId. Tags are the reading's own if it has any,
+// otherwise those of its part; if neither exists, there are no tags.
 func viewPipeline(javaScript bool) mongo.Pipeline {
 	const reading = "$measurements"
 	without := func(field string, input any) bson.D {
@@ -62,7 +61,7 @@ func viewPipeline(javaScript bool) mongo.Pipeline {
 	}
 }
 
-// decodeFunction is an expression for the readings of blocks.
+// decodeFunction returns an expression that decodes the readings of blocks.
 func decodeFunction(blocks any) bson.D {
 	return bson.D{{Key: "$function", Value: bson.D{
 		{Key: "body", Value: "function(blocks) {\n" + block.JavaScript + "return decodeBlocks(blocks, NumberLong);\n}"},
@@ -74,7 +73,7 @@ func decodeFunction(blocks any) bson.D {
 type View struct {
 	Database *mongo.Database
 	Stream   string
-	Blocks   bool // it shows readings in blocks; see RunsJavaScript
+	Blocks   bool // whether it shows readings in blocks; see RunsJavaScript
 }
 
 // RunsJavaScript reports whether the server runs functions in pipelines. An error
@@ -94,8 +93,8 @@ func (v View) RunsJavaScript(ctx context.Context) (bool, error) {
 	return err == nil, nil
 }
 
-// Ensure creates the view, or updates an older one. Something else of the view's name is left
-// alone, and reported as foreign.
+// Ensure creates the view, or updates an older one. If something else has the view's name, it is
+// left alone and reported as foreign.
 func (v View) Ensure(ctx context.Context) (foreign bool, err error) {
 	name, pipeline := ViewName(v.Stream), viewPipeline(v.Blocks)
 	info, err := Collection{Database: v.Database, Name: name}.Lookup(ctx)

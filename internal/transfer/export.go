@@ -25,8 +25,8 @@ import (
 type ExportConfig struct {
 	Dir    string
 	Format files.Format
-	// Asked describes the export. A run continues an earlier one only if that has the
-	// same; From and To are then the earlier one's.
+	// Asked describes the export. A run continues an earlier one only if Asked is the same, and
+	// then uses the From and To of the earlier one.
 	Asked    []string
 	From, To int64    // milliseconds, From <= Time < To
 	Sensors  []string // empty: all whose ids begin with Prefix
@@ -35,16 +35,16 @@ type ExportConfig struct {
 	Show func(ExportProgress) // called by one goroutine at a time, often
 }
 
-// ExportProgress says how far an export is.
+// ExportProgress is the progress of an export.
 type ExportProgress struct {
-	Day      string // that is being read or written
-	Writing  bool   // all is read, the files are being written
+	Day      string // being read or written
+	Writing  bool   // all days are read, files are being written
 	Done     int    // days
 	Days     int
 	Readings int64 // read, or written, including those of earlier runs
 }
 
-// An Exported is what an export has written.
+// An Exported is the result of an export.
 type Exported struct {
 	Folder    string       `json:"folder"`
 	Format    files.Format `json:"format"`
@@ -58,17 +58,17 @@ type Exported struct {
 
 const (
 	pageReadings = 10_000
-	// parallel is how many sensors are read at once. The readings of all but one wait in
-	// memory, one page each; a daemon answers at least four queries at once, half of
-	// them to one identity.
+	// parallel is how many batches of sensors are read concurrently. The readings of all but one
+	// wait in memory, one page each. A daemon answers at least four queries at once, half of them
+	// to one identity.
 	parallel = 2
 	// A request names at most this many sensors, whose ids total at most about this many
 	// bytes, since they are in its URL.
-	sensorsTogether = 100
-	idsTogether     = 2 << 10
-	// savePause bounds the work that an interruption can lose, unless a day of those
+	maxBatchSensors = 100
+	maxBatchIDBytes = 2 << 10
+	// saveInterval bounds the work that an interruption can lose, unless a day of those
 	// sensors takes longer.
-	savePause = 5 * time.Second
+	saveInterval = 5 * time.Second
 )
 
 // Export writes the readings of a stream as a file a day. If it is interrupted, another
@@ -102,10 +102,10 @@ type export struct {
 	folder *folder
 	state  *manifest
 	parser *files.Parser
-	one    telemetry.Reading // the last that was parsed
+	one    telemetry.Reading // the last one parsed
 }
 
-// begin finds out which days there are, unless an earlier run did.
+// begin determines which days to export, unless an earlier run did.
 func (e *export) begin(ctx context.Context) error {
 	e.parser = files.NewParser()
 	if e.folder.found {
@@ -117,8 +117,8 @@ func (e *export) begin(ctx context.Context) error {
 	}
 	span := e.span
 	if e.cfg.From > 0 {
-		// Finding the first reading takes a request a sensor, about as long as reading a
-		// day does. If the first day is empty, that is done then.
+		// Finding the first reading takes a request per sensor, about as long as reading a day. It
+		// is done later, if the first day turns out to be empty.
 		span = e.roughSpan
 	}
 	first, last, err := span(ctx, e.cfg.From)
@@ -132,7 +132,7 @@ func (e *export) begin(ctx context.Context) error {
 	return e.folder.save()
 }
 
-// span returns the times of the first reading from a time on, and of the last; last is
+// span returns the times of the first reading at or after a time, and of the last one; last is
 // less than first if there are none.
 func (e *export) span(ctx context.Context, from int64) (first, last int64, err error) {
 	var oldest atomic.Int64
@@ -173,7 +173,7 @@ func (e *export) span(ctx context.Context, from int64) (first, last int64, err e
 	return first, last, err
 }
 
-// roughSpan is like span, but returns from where readings are asked for.
+// roughSpan is like span, but returns from as the first time.
 func (e *export) roughSpan(ctx context.Context, from int64) (first, last int64, err error) {
 	last = -1
 	err = e.eachSensor(ctx, "", func(s telemetry.SensorSeen) error {
@@ -183,10 +183,10 @@ func (e *export) roughSpan(ctx context.Context, from int64) (first, last int64, 
 	return from, last, err
 }
 
-// eachSensor calls visit for the sensors behind one in the order of their ids.
-func (e *export) eachSensor(ctx context.Context, after string, visit func(telemetry.SensorSeen) error) error {
+// eachSensor calls do for the sensors after one, in the order of their ids.
+func (e *export) eachSensor(ctx context.Context, after string, do func(telemetry.SensorSeen) error) error {
 	if len(e.cfg.Sensors) == 0 {
-		return e.eachOfStream(ctx, after, visit)
+		return e.eachOfStream(ctx, after, do)
 	}
 	ids := slices.Compact(slices.Sorted(slices.Values(e.cfg.Sensors)))
 	for _, id := range ids {
@@ -200,21 +200,21 @@ func (e *export) eachSensor(ctx context.Context, after string, visit func(teleme
 		if len(page) == 0 || page[0].Sensor != id {
 			return fmt.Errorf("the stream has no sensor %s", telemetry.Quote([]byte(id)))
 		}
-		if err := visit(page[0]); err != nil {
+		if err := do(page[0]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *export) eachOfStream(ctx context.Context, after string, visit func(telemetry.SensorSeen) error) error {
+func (e *export) eachOfStream(ctx context.Context, after string, do func(telemetry.SensorSeen) error) error {
 	for {
 		page, next, err := e.source.Sensors(ctx, e.cfg.Prefix, after)
 		if err != nil {
 			return err
 		}
 		for _, s := range page {
-			if err := visit(s); err != nil {
+			if err := do(s); err != nil {
 				return err
 			}
 		}
@@ -246,7 +246,7 @@ func (e *export) readDays(ctx context.Context) error {
 	return nil
 }
 
-// skipEmptyDays finds the next day with readings: there may be years between two.
+// skipEmptyDays finds the next day with readings, because there may be years in between.
 func (e *export) skipEmptyDays(ctx context.Context) error {
 	first, last, err := e.span(ctx, e.state.Next)
 	if err != nil {
@@ -261,7 +261,7 @@ func (e *export) skipEmptyDays(ctx context.Context) error {
 
 // readDay reads a day into its spool, and returns how many readings it has.
 func (e *export) readDay(ctx context.Context, start int64) (n int64, err error) {
-	at := reading{}
+	at := dayProgress{}
 	if e.state.Reading != nil {
 		at = *e.state.Reading
 	}
@@ -286,7 +286,7 @@ func (e *export) readDay(ctx context.Context, start int64) (n int64, err error) 
 			return 0, s.err
 		}
 		at.After = s.last()
-		if time.Since(saved) < savePause {
+		if time.Since(saved) < saveInterval {
 			continue
 		}
 		if at.Bytes, err = out.sync(); err != nil {
@@ -320,7 +320,7 @@ func (e *export) take(out *spool, lines []byte) error {
 	return out.write(lines)
 }
 
-// read is how many readings the days have that were read.
+// read returns the number of readings in the days that were read.
 func (e *export) read() (n int64) {
 	for _, d := range e.state.Days {
 		n += d.Readings
@@ -328,7 +328,7 @@ func (e *export) read() (n int64) {
 	return n
 }
 
-// daysBefore is how many days of the export end before a time.
+// daysBefore returns how many days of the export end before a time.
 func (e *export) daysBefore(ms int64) int {
 	return int((dayOf(ms) - dayOf(e.state.From)) / day.Milliseconds())
 }
@@ -337,12 +337,12 @@ func (e *export) daysBefore(ms int64) int {
 type sensorBatch struct {
 	sensors []string
 	bytes   int       // of sensors
-	pages   chan Page // of which one may wait
+	pages   chan Page // buffers one page
 	err     error     // set before pages is closed
 }
 
-// sensors yields the sensors behind one that may have readings in a day, in the order of
-// their ids, while some of the next are being read.
+// sensors yields batches of the sensors after one that may have readings in a day, in the order of
+// their ids. Up to parallel batches are read ahead.
 func (e *export) sensors(ctx context.Context, start int64, after string) iter.Seq2[*sensorBatch, error] {
 	return func(yield func(*sensorBatch, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -354,8 +354,8 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 		all.Go(func() {
 			defer close(order)
 			defer close(work)
-			failed = e.together(ctx, start, after, func(one *sensorBatch) error {
-				for _, to := range []chan *sensorBatch{work, order} { // in this order, so that each that is waited for is read
+			failed = e.eachBatch(ctx, start, after, func(one *sensorBatch) error {
+				for _, to := range []chan *sensorBatch{work, order} { // in this order, so that every batch in order is also read
 					select {
 					case to <- one:
 					case <-ctx.Done():
@@ -384,29 +384,29 @@ func (e *export) sensors(ctx context.Context, start int64, after string) iter.Se
 	}
 }
 
-// together calls visit for the sensors that may have readings in a day, as many at a time
-// as one request asks for.
-func (e *export) together(ctx context.Context, start int64, after string, visit func(*sensorBatch) error) error {
+// eachBatch calls do for batches of the sensors that may have readings in a day, each as large as
+// one request can be.
+func (e *export) eachBatch(ctx context.Context, start int64, after string, do func(*sensorBatch) error) error {
 	next := &sensorBatch{pages: make(chan Page, 1)}
 	err := e.eachSensor(ctx, after, func(s telemetry.SensorSeen) error {
 		if s.Newest < max(start, e.state.From) {
 			return nil
 		}
 		next.sensors, next.bytes = append(next.sensors, s.Sensor), next.bytes+len(s.Sensor)
-		if len(next.sensors) < sensorsTogether && next.bytes < idsTogether {
+		if len(next.sensors) < maxBatchSensors && next.bytes < maxBatchIDBytes {
 			return nil
 		}
 		full := next
 		next = &sensorBatch{pages: make(chan Page, 1)}
-		return visit(full)
+		return do(full)
 	})
 	if err != nil || len(next.sensors) == 0 {
 		return err
 	}
-	return visit(next)
+	return do(next)
 }
 
-// readBatch reads the pages of the sensors of a batch.
+// readBatch reads the pages of a batch.
 func (e *export) readBatch(ctx context.Context, start int64, s *sensorBatch) error {
 	q := PageQuery{Sensors: s.sensors, From: max(start, e.state.From), To: min(start+day.Milliseconds(), e.state.To), Limit: pageReadings}
 	for {
@@ -451,12 +451,12 @@ func (e *export) writeDays(ctx context.Context) error {
 	return nil
 }
 
-// writeDay makes the day's file of its spool.
+// writeDay creates a day's file from its spool.
 func (e *export) writeDay(ctx context.Context, d *dayState, show func(int64)) error {
 	spooled := e.folder.spoolPath(d.Day)
 	ready := spooled
 	if _, err := os.Stat(spooled); errors.Is(err, fs.ErrNotExist) && e.state.Format == files.NDJSON {
-		ready = "" // it was renamed, and an interruption came before that was noted
+		ready = "" // it was renamed already, but an interruption came before this was recorded
 	} else if e.state.Format != files.NDJSON {
 		ready = strings.TrimSuffix(spooled, ".ndjson.zst") + ".part"
 		if err := e.convert(ctx, spooled, ready, show); err != nil {
@@ -482,7 +482,7 @@ func (e *export) writeDay(ctx context.Context, d *dayState, show func(int64)) er
 	return nil
 }
 
-// convert writes a spool in the format of the export.
+// convert converts a spool to the format of the export.
 func (e *export) convert(ctx context.Context, from, to string, show func(int64)) (err error) {
 	in, err := os.Open(from)
 	if err != nil {

@@ -33,22 +33,22 @@ type Target interface {
 // ImportConfig says what to import.
 type ImportConfig struct {
 	Paths   []string     // of files, and of folders with files
-	Format  files.Format // empty: by the ends of their names
+	Format  files.Format // empty: determined by the file name
 	Options files.Options
 	Stream  string
-	Daemon  string // where the stream is, to tell imports apart
+	Daemon  string // the daemon with the stream, to distinguish imports
 
-	StateDir string // has a file for each file that was imported, wholly or in part
-	Again    bool   // import files again that were imported before, from their beginning
+	StateDir string // has a state file for each file that was imported, completely or in part
+	Again    bool   // import files again that were imported completely before
 
 	Show func(ImportProgress) // called by one goroutine at a time, often
-	// Refused is called for rows that cannot be read, and for readings that the daemon
-	// refused, of which it lists 100 of a request; by one goroutine at a time.
+	// Refused is called for rows that cannot be read, and for readings that the daemon refused (it
+	// lists at most 100 per request); by one goroutine at a time.
 	Refused func(BadRow)
 	Skipped func(path string, readings int64) // called for files that were imported before
 }
 
-// ImportProgress says how far an import is.
+// ImportProgress is the progress of an import.
 type ImportProgress struct {
 	File     string
 	Done     int // files
@@ -65,18 +65,17 @@ type BadRow struct {
 	Message string
 }
 
-// Imported is what an import has stored.
+// Imported is the result of an import.
 type Imported struct {
 	Stream    string `json:"stream"`
 	Files     int    `json:"files"`
-	Before    int    `json:"before"` // of these files, those that were imported before
+	Before    int    `json:"before"` // how many of these files were imported before
 	Readings  int64  `json:"readings"`
 	Refused   int64  `json:"refused"`   // rows
 	Continued bool   `json:"continued"` // an earlier run had begun a file
 }
 
-// A chunk is the readings of one request. Its number and content depend on the file
-// alone.
+// A chunk has the readings of one request. Its number and content depend only on the file.
 type chunk struct {
 	number   int
 	readings []telemetry.Reading
@@ -85,18 +84,17 @@ type chunk struct {
 	bad      []BadRow
 }
 
-// Chunks end with so many rows, or bytes as estimated. A daemon accepts twice as many
-// rows, and 8 MiB.
+// Maximum rows and estimated bytes of a chunk. A daemon accepts twice as many rows, and 8 MiB.
 const (
 	chunkRows  = 5000
 	chunkBytes = 1 << 20
-	// inFlight is how many requests are sent at once.
+	// inFlight is how many requests are sent concurrently.
 	inFlight = 4
 )
 
-// Import sends the readings of files to a daemon. If it is interrupted, another call
-// continues it: chunks that were acknowledged are recorded, and
-// those that were on their way have a key that the daemon remembers for 15 minutes.
+// Import sends the readings of files to a daemon. If it is interrupted, another call continues it:
+// acknowledged chunks are recorded, and unacknowledged ones have an idempotency key that the
+// daemon remembers for 15 minutes.
 func Import(ctx context.Context, to Target, cfg ImportConfig) (done Imported, err error) {
 	paths, err := cfg.expand()
 	if err != nil {
@@ -117,7 +115,7 @@ func Import(ctx context.Context, to Target, cfg ImportConfig) (done Imported, er
 	return done, nil
 }
 
-// expand returns the files, those of folders in the order of their names.
+// expand returns the files; those in folders are sorted by name.
 func (c *ImportConfig) expand() (all []string, err error) {
 	for _, path := range c.Paths {
 		info, err := os.Stat(path)
@@ -228,7 +226,8 @@ func (f *fileImport) run(ctx context.Context, all int) error {
 	return f.state.save()
 }
 
-// options are those of the import, and the tags of a CSV file that an export has written.
+// options returns the import's options; for a CSV file written by an export, they include its
+// tags.
 func (f *fileImport) options(format files.Format) (files.Options, error) {
 	o := f.cfg.Options
 	if format != files.CSV || len(o.Tags) > 0 {
@@ -250,7 +249,7 @@ func (f *fileImport) options(format files.Format) (files.Options, error) {
 	return o, nil
 }
 
-// countingReader counts what was read from the beginning to the end.
+// countingReader counts the bytes that were read.
 type countingReader struct {
 	*os.File
 
@@ -263,7 +262,7 @@ func (c *countingReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// cut yields the rows of a file in chunks.
+// cut divides the rows of a file into chunks.
 func cut(rows files.Rows, path string) iter.Seq2[*chunk, error] {
 	return func(yield func(*chunk, error) bool) {
 		now := &chunk{}
@@ -309,9 +308,9 @@ func sizeOf(r *telemetry.Reading) int {
 func (f *fileImport) send(parent context.Context, chunks iter.Seq2[*chunk, error], all int) error {
 	group, ctx := errgroup.WithContext(parent)
 	group.SetLimit(inFlight)
-	var broken error
+	var readErr error
 	for c, err := range chunks {
-		if broken = err; err != nil || ctx.Err() != nil {
+		if readErr = err; err != nil || ctx.Err() != nil {
 			break
 		}
 		if f.isDone(c.number) {
@@ -324,8 +323,8 @@ func (f *fileImport) send(parent context.Context, chunks iter.Seq2[*chunk, error
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if broken != nil {
-		return broken
+	if readErr != nil {
+		return readErr
 	}
 	return parent.Err()
 }
@@ -379,8 +378,7 @@ func (f *fileImport) showLocked(all int) {
 	})
 }
 
-// identify returns what identifies the content of a file: a hash of it. A copy of a file
-// is the same.
+// identify returns a hash of the content of a file.
 func identify(file *os.File, size int64) (string, error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, io.NewSectionReader(file, 0, size)); err != nil {

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// progress is how far the import of a file into a stream is.
+// progress is the state of importing a file into a stream.
 type progress struct {
 	Version int    `json:"version"`
 	Path    string `json:"path"` // for people
@@ -22,20 +22,20 @@ type progress struct {
 	Daemon  string `json:"daemon"`
 	// Run is part of the keys of requests when a file is imported again.
 	Run      string `json:"run,omitempty"`
-	Chunks   int    `json:"chunks"`          // so many were acknowledged, without a gap
-	Ahead    []int  `json:"ahead,omitempty"` // further ones
+	Chunks   int    `json:"chunks"`          // number of chunks acknowledged, without a gap
+	Ahead    []int  `json:"ahead,omitempty"` // further acknowledged chunks
 	Readings int64  `json:"readings"`
 	Refused  int64  `json:"refused"`
 	Complete bool   `json:"complete"`
 
-	file      string // that has this
+	file      string // path of the state file
 	identity  string
 	continued bool
 	skipped   bool // it was complete before
 }
 
-// openProgress finds out how far an earlier run has come with the file. It belongs to the
-// file's content, the stream, and what decides how rows become readings.
+// openProgress reads the progress of an earlier run. It is identified by the file's content, the
+// daemon, the stream, and the options that affect how rows are read.
 func (c *ImportConfig) openProgress(file *os.File, size int64) (*progress, error) {
 	content, err := identify(file, size)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *ImportConfig) openProgress(file *os.File, size int64) (*progress, error
 	return &known, nil
 }
 
-// key is that of the request with a chunk.
+// key returns the idempotency key of a chunk's request.
 func (p *progress) key(number int) string {
 	of := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", p.identity, p.Run, number))
 	return "import-" + hex.EncodeToString(of[:16])
@@ -76,7 +76,7 @@ func (p *progress) has(number int) bool {
 	return number < p.Chunks || slices.Contains(p.Ahead, number)
 }
 
-// add notes that a chunk was acknowledged.
+// add records that a chunk was acknowledged.
 func (p *progress) add(number int) {
 	p.Ahead = append(p.Ahead, number)
 	slices.Sort(p.Ahead)
@@ -86,8 +86,8 @@ func (p *progress) add(number int) {
 	}
 }
 
-// save replaces the file. It is not synced: after a failure of the machine, the keys of
-// the last requests prevent that they are stored twice.
+// save replaces the state file. It does not sync it: after a machine failure, the idempotency keys
+// of the last requests prevent storing them twice.
 func (p *progress) save() error {
 	text, err := json.Marshal(p)
 	if err != nil {

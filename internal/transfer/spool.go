@@ -24,24 +24,23 @@ import (
 const (
 	manifestName = ".brim-export.json"
 	lockName     = ".brim-export.lock"
-	spoolFolder  = ".brim-export" // a compressed file for each day that is read and not written yet
+	spoolFolder  = ".brim-export" // a file for each day that is read but not written yet
 )
 
-// A manifest says what an export was asked for, and how far it is. It is replaced as a
-// whole, so it is never half of one.
+// A manifest has the parameters and the progress of an export. It is replaced atomically.
 type manifest struct {
 	Version int           `json:"version"`
 	Asked   []string      `json:"asked"`
 	Format  files.Format  `json:"format"`
-	From    int64         `json:"from"` // of the readings found, in milliseconds
+	From    int64         `json:"from"` // time range of the readings, in milliseconds
 	To      int64         `json:"to"`
 	Next    int64         `json:"next"` // the day to read next
 	Columns files.Columns `json:"columns"`
-	Days    []*dayState   `json:"days"` // that have readings, in order
-	Reading *reading      `json:"reading,omitempty"`
+	Days    []*dayState   `json:"days"` // days with readings, in order
+	Reading *dayProgress  `json:"reading,omitempty"`
 }
 
-// A dayState is a day that was read.
+// A dayState is the state of a day that was read.
 type dayState struct {
 	Day      int64 `json:"day"` // its start
 	Readings int64 `json:"readings"`
@@ -49,8 +48,8 @@ type dayState struct {
 	Written  bool  `json:"written"`
 }
 
-// reading is how far the day is that is being read.
-type reading struct {
+// dayProgress is the progress of the day that is being read.
+type dayProgress struct {
 	After    string `json:"after"` // the last sensor that was read
 	Bytes    int64  `json:"bytes"` // of the spool
 	Readings int64  `json:"readings"`
@@ -61,10 +60,10 @@ type folder struct {
 	path  string
 	lock  *flock.Flock
 	state manifest
-	found bool // there was a manifest
+	found bool // the manifest existed before
 }
 
-// openFolder creates the folder, or finds an export that was begun.
+// openFolder creates the folder, or opens one with an interrupted export.
 func openFolder(path string) (*folder, error) {
 	if err := os.MkdirAll(filepath.Join(path, spoolFolder), 0o755); err != nil {
 		return nil, fmt.Errorf("create the folder: %w", err)
@@ -101,7 +100,7 @@ func (f *folder) load() error {
 	return nil
 }
 
-// checkEmpty refuses a folder with files that are not of an export.
+// checkEmpty refuses a folder with other files.
 func (f *folder) checkEmpty() error {
 	entries, err := os.ReadDir(f.path)
 	if err != nil {
@@ -115,10 +114,10 @@ func (f *folder) checkEmpty() error {
 	return nil
 }
 
-// close ends the use of the folder. Its lock file stays if the export does not end here.
+// close unlocks the folder. It removes the working files if the export is complete.
 func (f *folder) close() error {
 	if f.complete() {
-		_ = os.RemoveAll(filepath.Join(f.path, spoolFolder)) // what stays does no harm
+		_ = os.RemoveAll(filepath.Join(f.path, spoolFolder)) // leftovers are harmless
 		_ = os.Remove(filepath.Join(f.path, lockName))
 	}
 	return f.lock.Close()
@@ -139,7 +138,7 @@ func (f *folder) save() error {
 	return machine.ReplaceFile(filepath.Join(f.path, manifestName), append(text, '\n'), nil)
 }
 
-// spoolPath is where the readings of a day are kept until they are written.
+// spoolPath returns the path of a day's spool.
 func (f *folder) spoolPath(day int64) string {
 	name := dayName(day) + ".ndjson"
 	if f.state.Format != files.NDJSON {
@@ -148,12 +147,12 @@ func (f *folder) spoolPath(day int64) string {
 	return filepath.Join(f.path, spoolFolder, name)
 }
 
-// dayPath is the file of a day.
+// dayPath returns the path of a day's file.
 func (f *folder) dayPath(day int64) string {
 	return filepath.Join(f.path, "day="+dayName(day), "readings."+string(f.state.Format))
 }
 
-// publish moves a file to the place of the day's file, durably.
+// publish moves a file durably to the path of the day's file.
 func (f *folder) publish(from string, day int64) error {
 	to := f.dayPath(day)
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
@@ -171,15 +170,15 @@ func (f *folder) publish(from string, day int64) error {
 	return nil
 }
 
-// A spool is the readings of a day as NDJSON. Unless that is the export's own format, it
-// is compressed, in frames: a file can be cut off between them, and appended to.
+// A spool has the readings of a day as NDJSON. Unless NDJSON is the export's format, it is
+// compressed in frames, so that it can be truncated at the end of a frame and appended to.
 type spool struct {
 	file *os.File
 	buf  *bufio.Writer
 	zstd *zstd.Encoder // nil: it is not compressed
 }
 
-// openSpool opens the spool of a day, and cuts off what comes after so many bytes.
+// openSpool opens the spool of a day, and truncates it to the given size.
 func (f *folder) openSpool(day, bytes int64) (*spool, error) {
 	path := f.spoolPath(day)
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
@@ -234,5 +233,5 @@ func (s *spool) sync() (size int64, err error) {
 
 func (s *spool) close() error { return s.file.Close() }
 
-// countLines is how many readings a page has.
+// countLines returns the number of readings in a page.
 func countLines(page []byte) int64 { return int64(bytes.Count(page, []byte{'\n'})) }

@@ -1,12 +1,12 @@
-// Package transfer moves readings between a daemon and files, in memory that does not
-// grow with their number, and goes on where an earlier run was interrupted.
+// Package transfer moves readings between a daemon and files. It needs memory independent of their
+// number, and continues where an earlier run was interrupted.
 //
 //	daemon ─▶ Source ─▶ spool of a day ─▶ files.Writer ─▶ DIR/day=2026-11-22/readings.parquet
 //	files.Read ─▶ chunks of readings, each with a key ─▶ Send ─▶ daemon
 //
-// export.go is the first, in two passes because all files of an export have the same
-// columns; spool.go has what it keeps between runs. import.go is the second; its
-// progress is in progress.go.
+// export.go implements the first line, in two passes because all files of an export have the same
+// columns; its files between runs are in spool.go. import.go implements the second; its progress
+// is in progress.go.
 package transfer
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Source is the daemon and stream that readings are exported from. It repeats a request
-// that may succeed later, and is called by several goroutines.
+// A Source is the daemon and stream that readings are exported from. It retries requests, and is
+// called by several goroutines.
 type Source interface {
-	// Sensors returns a page of the sensors whose ids begin with the prefix, in the order
-	// of their ids, and after which id the next page begins; empty: this is the last.
+	// Sensors returns a page of the sensors whose ids begin with the prefix, in the order of their
+	// ids, and the id after which the next page begins; empty: this is the last page.
 	Sensors(ctx context.Context, prefix, after string) (page []telemetry.SensorSeen, next string, err error)
 	// Readings returns a page of the readings of sensors, one sensor after the other and
 	// each in time order, a line each, and where the next page begins. ErrPageTooLarge asks
@@ -48,7 +48,7 @@ var ErrPageTooLarge = errors.New("the page is too large")
 
 const day = 24 * time.Hour
 
-// dayOf is the start of a day in UTC, in milliseconds.
+// dayOf returns the start of the UTC day of a time, in milliseconds.
 func dayOf(ms int64) int64 {
 	length := day.Milliseconds()
 	start := ms / length * length

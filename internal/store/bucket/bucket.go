@@ -1,7 +1,7 @@
-// Package bucket keeps a stream's readings in bucket documents: one document
-// for each sensor, window and part, to which readings are appended with a
-// guarded upsert. The guard and the data change in one update of one document,
-// so an update can be repeated without storing a reading twice:
+// Package bucket stores a stream's readings in bucket documents: one document for each sensor,
+// window and part, to which readings are appended by a guarded upsert. The guard and the data
+// change in one update of one document, so an update can be repeated without storing a reading
+// twice:
 //
 //	pending ─▶ cut ─▶ guarded update ─▶ bulkWrite ─┬─ applied ───▶ drop the rows
 //	             ▲                                 ├─ E11000 ────▶ look up all parts ─┬─ stored already ─▶ drop
@@ -10,8 +10,8 @@
 //	             │                                 ├─ unknown ───▶ wait
 //	             └─ smaller, or the next part ◀────┴─ content ───▶ halve, until one reading stands alone
 //
-// This file prepares the collection; write.go has the diagram, hang.go what
-// happens when one document is locked, update.go the BSON, read.go how readings are read.
+// This file prepares the collection. write.go implements the diagram, hang.go handles locked
+// documents, update.go encodes updates, read.go reads readings.
 package bucket
 
 import (
@@ -39,11 +39,11 @@ type Settings = store.Settings
 // several goroutines, each with its own writes.
 type Store struct {
 	*store.Base
-	bulks   bulks
-	late    late
-	told    atomic.Bool  // that the view lacks blocks
-	sharded atomic.Bool  // the collection is spread over shards; known once it is prepared
-	slowest atomic.Int64 // of the last commands, in ns; see patience
+	bulks      bulks
+	late       late
+	viewWarned atomic.Bool  // it was logged that the view missesSource blocks
+	sharded    atomic.Bool  // the collection is sharded; known once it is prepared
+	slowest    atomic.Int64 // of the recent commands, in ns; see patience
 }
 
 // New checks cfg; it does no I/O.
@@ -59,9 +59,9 @@ func New(cfg Config) (*Store, error) {
 	return &Store{Base: base}, nil
 }
 
-// maxPartBytes keeps an update under the 16 MiB that a document may have, even
-// if every field of every reading has another name: the statistics then take
-// up to five times the bytes of the readings.
+// maxPartBytes keeps an update under MongoDB's limit of 16 MiB, even if every field of every
+// reading has a different name: the statistics then take up to five times the bytes of the
+// readings.
 const maxPartBytes = 2 << 20
 
 func check(c Settings) error {
@@ -100,7 +100,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 	return s.Base.Prepare(ctx, store.Preparation{Type: "collection", Create: options.CreateCollection(), Probe: noMatch, Check: s.check})
 }
 
-// changeNothing is for updates that match no document.
+// changeNothing is an update for filters that match no document.
 var changeNothing = bson.D{{Key: "$set", Value: bson.D{{Key: "never", Value: true}}}}
 
 func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info, now *store.Live) error {
@@ -116,7 +116,7 @@ func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info,
 		if err := s.ensureRollups(ctx, now); err != nil {
 			return err
 		}
-		c.Expiring = rolledOnly
+		c.Expiring = countedOnly
 	}
 	if err := s.expire(ctx, c, now.Retention); err != nil {
 		return err
@@ -127,12 +127,13 @@ func (s *Store) check(ctx context.Context, c store.Collection, info *store.Info,
 	return s.ensureView(ctx, now.View)
 }
 
-// expiryMargin is how much longer parts stay where they have rollups: a reading that comes late, as
-// old as it may be, must be stored, sealed and counted while all other parts of its step are there.
+// expiryMargin is how much longer parts are kept if the stream has rollups. A late reading, at
+// most as old as the retention allows, must be stored, sealed and counted while all other parts of
+// its step still exist.
 const expiryMargin = 2 * time.Hour
 
-// expire makes MongoDB remove buckets when their youngest reading can be no
-// younger than the retention: it counts from a bucket's start.
+// expire makes MongoDB remove buckets once even their newest possible reading is older than the
+// retention. MongoDB counts from a bucket's start.
 func (s *Store) expire(ctx context.Context, c store.Collection, retention time.Duration) error {
 	if retention == 0 {
 		return c.EnsureExpiry(ctx, "bucketStart", 0)
@@ -157,8 +158,8 @@ func (s *Store) expire(ctx context.Context, c store.Collection, retention time.D
 	return c.EnsureExpiry(ctx, "bucketStart", retention+window)
 }
 
-// ensureView makes the view, or removes it. A stream works without one, so a
-// lasting obstacle is only logged.
+// ensureView creates or removes the view. A stream works without it, so a permanent error is only
+// logged.
 func (s *Store) ensureView(ctx context.Context, want bool) error {
 	view := store.View{Database: s.Database, Stream: s.Name}
 	if !want {
@@ -168,7 +169,7 @@ func (s *Store) ensureView(ctx context.Context, want bool) error {
 	if view.Blocks, err = view.RunsJavaScript(ctx); err != nil {
 		return err
 	}
-	if !view.Blocks && !s.told.Swap(true) {
+	if !view.Blocks && !s.viewWarned.Swap(true) {
 		s.Logger.Warn("MongoDB does not run JavaScript (security.javascriptEnabled), so the stream's view does not show readings in blocks: those of --bucket-format columns, and those that were sealed",
 			"stream", s.Stream, "view", store.ViewName(s.Name))
 	}
@@ -189,10 +190,9 @@ func (s *Store) tolerate(err error) error {
 	return nil
 }
 
-// ofSensor is a filter of documents of one sensor that a router sends to the
-// shards that have them. A router takes the fields of the shard key from a whole
-// _id. From a range of _ids it takes nothing, and asks all shards, unless the
-// sensor is named beside it:
+// ofSensor returns a filter for documents of one sensor that a router can target to the shards
+// that have them. A router derives the shard key from an exact _id. From a range of _ids it
+// cannot, and queries all shards, unless the filter also names the sensor:
 //
 //	{_id: {s, b, g, p}}                             one shard: updates, fences
 //	{_id: {$gte: …, $lt: …}}                        all shards
@@ -204,9 +204,9 @@ func (s *Store) ofSensor(sensor string, filter bson.D) bson.D {
 	return append(bson.D{{Key: "_id.s", Value: sensor}}, filter...)
 }
 
-// confirm waits until readings that a lookup has just found are confirmed like an
-// acknowledged write. On a sharded collection it waits for the shards that were
-// queried, by updates that match nothing: a write elsewhere would not wait for them.
+// confirm waits until readings that a lookup has just found are confirmed like an acknowledged
+// write. On a sharded collection, it sends updates that match nothing to the shards that were
+// queried, because a write to another shard would not wait for them.
 func (s *Store) confirm(ctx context.Context, writes []*batch.Pending) error {
 	now := s.Live.Load()
 	if !s.sharded.Load() || now.WriteConcern.Members <= 1 {
@@ -216,8 +216,8 @@ func (s *Store) confirm(ctx context.Context, writes []*batch.Pending) error {
 	for i, pending := range writes {
 		at, filter := int32(0), []byte{0, 0, 0, 0}
 		filter = appendID(filter, pending, 0)
-		// A predicate that is never true by itself would be all that is left of the
-		// filter, and the router could not tell the shard from it.
+		// With a predicate that can never be true, the optimizer would drop the rest of the
+		// filter, and the router could not derive the shard.
 		filter = end(bsoncore.AppendStringElement(filter, "full", "never"), at)
 		fences[i] = mongo.NewUpdateOneModel().SetFilter(bson.Raw(filter)).SetUpdate(changeNothing)
 	}

@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 		"tiny parts, two readings per update": {MaxReadings: 3, MaxReadingsPerUpdate: 2},
 		"parts limited by bytes":              {MaxBytes: 1 << 10},
 		"columns":                             {Format: store.Columns},
-		"both formats, tiny parts":            {Format: store.Columns, MaxReadings: 5, MaxReadingsPerUpdate: 2, ReadColumns: alternating()},
+		"both formats, tiny parts":            {Format: store.Columns, MaxReadings: 5, MaxReadingsPerUpdate: 2, CanReadColumns: alternating()},
 	}
 	for name, cfg := range variants {
 		t.Run(name, func(t *testing.T) {

@@ -20,21 +20,21 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A copy is a document with readings that another collection of the stream held:
+// A copy is a document with readings from another collection of the stream:
 //
 //	{_id: {s, b, g, p: -2147418108}, from: "readings", full: true, count: 37, measurements: […], …}
 //
-// Its part is negative, and says in which generation the readings were written first, and in
-// which part. So each has one possible _id, and inserting it a second time is refused. Updates
-// go to parts from 0 on, and never meet it. Its w is left out: no session that wrote the
-// original has anything left to write.
+// Its part number is negative, and encodes the generation and the part of the original. So each
+// copy has exactly one possible _id, and a second insert is refused. Updates go to parts from 0
+// on, so they never touch a copy. It has no w, because no session that wrote the original has
+// anything left to write.
 const fromKey = "from"
 
-// maxParts bounds the parts of a bucket that is copied. At most 32,767 generations can be told
-// apart.
+// maxParts bounds the parts of a bucket that is copied. The encoding allows for 32,767
+// generations.
 const maxParts = 1 << 16
 
-// copyNumber returns the part of a copy.
+// copyNumber returns the part number of a copy.
 func copyNumber(o store.Origin, part int32) (int32, error) {
 	switch {
 	case part < 0: // it is a copy, and its generation was never this one
@@ -45,7 +45,7 @@ func copyNumber(o store.Origin, part int32) (int32, error) {
 	return (int32(o.Number)-math.MaxInt16-1)*maxParts + part, nil
 }
 
-// withoutCopies adds to a filter that copies of these collections do not match.
+// withoutCopies extends a filter to exclude copies from these collections.
 func withoutCopies(filter bson.D, of []string) bson.D {
 	if len(of) == 0 {
 		return filter
@@ -53,11 +53,11 @@ func withoutCopies(filter bson.D, of []string) bson.D {
 	return append(filter, bson.E{Key: fromKey, Value: bson.D{{Key: "$nin", Value: of}}})
 }
 
-// partsBatch is how many documents come at once. They are read slowly, and MongoDB ends a cursor
-// that is not asked for ten minutes.
+// partsBatch is the batch size of the cursor. Documents are processed slowly, and MongoDB closes a
+// cursor that is idle for ten minutes.
 const partsBatch = 16
 
-// Parts yields all documents with readings, from those of a sensor on, in the order of their
+// Parts yields all documents with readings, starting with those of a sensor, in the order of their
 // _ids. A document is valid until the next one. It ends with an error if one occurs.
 func (s *Store) Parts(ctx context.Context, sensor string) iter.Seq2[bson.Raw, error] {
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: firstKey(sensor)}}}, {Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}}
@@ -79,9 +79,10 @@ func (s *Store) Parts(ctx context.Context, sensor string) iter.Seq2[bson.Raw, er
 	}
 }
 
-// CopyParts inserts copies of documents of the origin, which accepts no updates any more. It
-// returns the copies of documents that were deleted meanwhile, for RemoveCopies: a deletion
-// deletes in the origin first, so if the original is there now, the deletion will find the copy.
+// CopyParts inserts copies of documents of the origin, which must no longer accept updates. It
+// returns the _ids of copies whose originals were deleted meanwhile, for RemoveCopies. A deletion
+// removes originals first, so if an original still exists after the copy was inserted, the
+// deletion will find the copy.
 func (s *Store) CopyParts(ctx context.Context, o store.Origin, from *Store, docs []bson.Raw) (gone bson.A, err error) {
 	originals, ids, copies := make(bson.A, len(docs)), make(bson.A, len(docs)), make([]bson.Raw, len(docs))
 	for i, doc := range docs {
@@ -93,7 +94,7 @@ func (s *Store) CopyParts(ctx context.Context, o store.Origin, from *Store, docs
 	if refused, err := s.insertCopies(ctx, copies); err != nil {
 		return nil, err
 	} else if len(refused) > 0 {
-		// They are there, and must not be rolled back.
+		// These exist already; wait until they cannot be rolled back.
 		if err := (store.WriteConcern{}).Fence(ctx, s.Database); err != nil {
 			return nil, err
 		}
@@ -160,7 +161,7 @@ func copyOf(o store.Origin, doc bson.Raw) (bson.Raw, error) {
 	return end(bsoncore.AppendBooleanElement(out, "full", true), at), nil
 }
 
-// insertCopies inserts copies, and returns those that are there already, by place.
+// insertCopies inserts copies, and returns the indexes of those that exist already.
 func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (there []int, err error) {
 	const duplicateKey = 11000
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
@@ -182,10 +183,10 @@ func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (there []in
 	return there, nil
 }
 
-// TakeCopies inserts copies of all readings of a sensor, which come in time order from an
-// origin that accepts no others any more. store.ErrOtherCopies asks to call DropCopies first.
-func (s *Store) TakeCopies(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (n int64, err error) {
-	t := taker{store: s, ctx: ctx, origin: o, sensor: sensor, now: s.Live.Load(), start: math.MinInt64}
+// CopyReadings inserts copies of all readings of a sensor, which must be in time order, from an
+// origin that no longer accepts readings. On store.ErrOtherCopies, call DropCopies and try again.
+func (s *Store) CopyReadings(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (n int64, err error) {
+	t := copyWriter{store: s, ctx: ctx, origin: o, sensor: sensor, now: s.Live.Load(), start: math.MinInt64}
 	for r, err := range readings {
 		if err == nil {
 			err = t.add(r)
@@ -210,8 +211,8 @@ func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (
 	return false, nil
 }
 
-// A taker makes parts of readings.
-type taker struct {
+// A copyWriter groups readings into parts, and inserts those.
+type copyWriter struct {
 	store  *Store
 	ctx    context.Context //nolint:containedctx // it is that of one call
 	origin store.Origin
@@ -219,14 +220,14 @@ type taker struct {
 	now    *store.Live
 
 	done     []bson.Raw // parts that are not inserted yet
-	inserted int        // bytes of them
+	inserted int        // total bytes of done
 
 	start  int64 // of the part's window
-	number int32 // of the part, without the origin
+	number int32 // of the part, before it is encoded with the origin
 	part   openPart
 }
 
-// openPart is the part that readings are added to.
+// openPart is the part that readings are being added to.
 type openPart struct {
 	tags         []telemetry.Tag
 	measurements []byte
@@ -235,7 +236,7 @@ type openPart struct {
 	stats        Statistics
 }
 
-func (t *taker) add(r telemetry.Reading) error {
+func (t *copyWriter) add(r telemetry.Reading) error {
 	start := store.WindowStart(r.Time.UnixMilli(), t.store.Granularity)
 	tags := r.Tags
 	own := len(t.part.readings) > 0 && !store.SameTags(tags, t.part.tags)
@@ -244,7 +245,7 @@ func (t *taker) add(r telemetry.Reading) error {
 	if own {
 		measurement = store.AppendOwnTags(bytes.Clone(measurement), 0, tags)
 	}
-	size := Weight(measurement)
+	size := ReadingSize(measurement)
 	full := len(t.part.readings) >= t.now.MaxReadings || len(t.part.readings) > 0 && t.part.bytes+size > int64(t.now.MaxBytes)
 	if start != t.start || full {
 		if err := t.close(); err != nil {
@@ -254,7 +255,7 @@ func (t *taker) add(r telemetry.Reading) error {
 			t.start, t.number = start, 0
 		}
 		if own {
-			measurement, size = bare, Weight(bare)
+			measurement, size = bare, ReadingSize(bare)
 		}
 	}
 	p := &t.part
@@ -266,8 +267,8 @@ func (t *taker) add(r telemetry.Reading) error {
 	return p.stats.Add(bare)
 }
 
-// close makes a document of the part.
-func (t *taker) close() error {
+// close encodes the part as a document.
+func (t *copyWriter) close() error {
 	p := &t.part
 	if len(p.readings) == 0 {
 		return nil
@@ -328,8 +329,8 @@ func (p *openPart) block(compress bool) ([]byte, error) {
 	return b.Append(nil, block.Options{Statistics: true, Compress: compress})
 }
 
-// flush inserts the parts that are made. One that is there must be the same.
-func (t *taker) flush() error {
+// flush inserts the finished parts. One that exists already must be the same.
+func (t *copyWriter) flush() error {
 	if len(t.done) == 0 {
 		return nil
 	}

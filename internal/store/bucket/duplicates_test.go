@@ -39,7 +39,7 @@ func repeated(sensor string, n int, random *rand.Rand) (out []telemetry.Reading)
 
 func distinct(ctx context.Context, t *testing.T, s *Store, q telemetry.Query) (out []telemetry.Reading) {
 	t.Helper()
-	for r, err := range store.DistinctReadings(ctx, q, s.Readings) {
+	for r, err := range store.DeduplicatedReadings(ctx, q, s.Readings) {
 		require.NoError(t, err)
 		out = append(out, r)
 	}
@@ -51,7 +51,7 @@ func distinct(ctx context.Context, t *testing.T, s *Store, q telemetry.Query) (o
 func TestDuplicatesAreTheSameBeforeAndAfterSealing(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Format: store.Columns, ReadColumns: alternating(), MaxReadings: 20, Duplicates: store.DropIdentical})
+	s := open(t, db, Config{Format: store.Columns, CanReadColumns: alternating(), MaxReadings: 20, Duplicates: store.DropIdentical})
 	dropped := 0
 	for seed := range uint64(4) {
 		sensor, random := fmt.Sprint("s", seed), rand.New(rand.NewPCG(seed, 1))
@@ -64,7 +64,7 @@ func TestDuplicatesAreTheSameBeforeAndAfterSealing(t *testing.T) {
 		query := telemetry.Query{Sensor: sensor, To: endOfTime}
 		steps := telemetry.SummaryQuery{Query: query, Every: time.Minute.Milliseconds()}
 		summary := func() (out []telemetry.Summary) {
-			for one, err := range store.SumUp(steps, store.DistinctReadings(t.Context(), steps.Query, s.Readings)) {
+			for one, err := range store.Summarize(steps, store.DeduplicatedReadings(t.Context(), steps.Query, s.Readings)) {
 				require.NoError(t, err)
 				out = append(out, one)
 			}

@@ -15,68 +15,67 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// errHangs says that a command was given up because it alone was not answered.
+// errHangs says that a command was abandoned because it got no reply while others did.
 var errHangs = errors.New("the write timed out while MongoDB answered others; its document may be locked by a transaction")
 
-// errSlow says that no write of a division was answered.
+// errSlow says that none of the separately sent writes got a reply.
 var errSlow = errors.New("MongoDB is too slow to find out which write hangs")
 
-// errNotTried says that a division ended before it came to an operation.
+// errNotTried says that an operation was not sent separately, because time ran out before.
 var errNotTried = errors.New("not tried yet: too many writes before it got no answer")
 
 const (
-	// leastPatience is how long a command may take before it is suspected: many
-	// times what one of a megabyte takes on a busy machine.
-	leastPatience = 400 * time.Millisecond
-	// A command is suspected when it takes this many times as long as the slowest
-	// recent one, so that a MongoDB that is slow as a whole does not get extra
-	// commands.
-	manyTimes = 4
-	// longestPatience is the most for a single bucket that hung before: a write
-	// that takes no longer than that on its own is considered to work.
-	longestPatience = 5 * time.Second
-	// A command that hangs is divided into its operations. This many are sent at a
-	// time, since many documents may be locked, and none begins after this long.
-	aloneAtOnce    = 16
-	longestDivided = 2 * time.Second
-	// If this many operations get no answer, and none gets one, it is not the fault of
+	// minPatience is how long a command may take before it is suspected to hang: many times what
+	// a command of a megabyte takes on a busy machine.
+	minPatience = 400 * time.Millisecond
+	// A command is suspected to hang if it takes this many times as long as the slowest recent
+	// one, so that a MongoDB that is slow in general does not get extra commands.
+	patienceFactor = 4
+	// maxPatience is the maximum for a single bucket that hung before: a write that takes less
+	// than that on its own is considered to work.
+	maxPatience = 5 * time.Second
+	// The operations of a command that hangs are sent separately: this many at a time, since many
+	// documents may be locked, and no more are started after this long.
+	divideWorkers = 16
+	maxDivideTime = 2 * time.Second
+	// If at least this many operations get no reply, and no operation gets one, the cause is not
 	// single documents.
-	tooMany = 3
+	minUnanswered = 3
 )
 
-// patience is how long a command of these operations may take before it is
-// suspected to hang.
+// patience returns how long a command with these operations may take before it is suspected to
+// hang.
 func (s *Store) patience(ops []operation) time.Duration {
-	p := max(leastPatience, manyTimes*time.Duration(s.slowest.Load()))
+	p := max(minPatience, patienceFactor*time.Duration(s.slowest.Load()))
 	if len(ops) == 1 {
-		p = max(p, min(leastPatience<<min(ops[0].pending.Hung, 10), longestPatience))
+		p = max(p, min(minPatience<<min(ops[0].pending.Hung, 10), maxPatience))
 	}
 	return p
 }
 
-// answered notes how long an answered command took. The slowest decays over some
-// tens of commands.
+// answered records the duration of a command that was answered. The maximum decays over some tens
+// of commands.
 func (s *Store) answered(took time.Duration) {
 	slowest := s.slowest.Load()
 	s.slowest.CompareAndSwap(slowest, max(int64(took), slowest-slowest/16))
 }
 
-// unlessItHangs runs a command and gives it up, with errHangs, if it hangs: it
-// takes longer than recent commands did; a write to the collection that changes
-// nothing, sent after it, was answered; and the same time later the command still
-// was not. If MongoDB or the whole collection does not answer, neither is answered,
-// and the command has until ctx ends.
-func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func(ctx context.Context) error) error {
+// withHangDetection runs a command and abandons it with errHangs if it hangs. A command hangs if it
+// takes longer than recent commands did, a probe that was sent after it (a write to the collection
+// that changes nothing) was answered, and after as long again the command still was not. If
+// MongoDB or the whole collection does not respond, the probe gets no reply either, and the
+// command may run until ctx ends.
+func (s *Store) withHangDetection(ctx context.Context, ops []operation, command func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	began, asked := time.Now(), make(chan struct{})
-	suspect := time.AfterFunc(s.patience(ops), func() {
-		defer close(asked)
+	began, probeDone := time.Now(), make(chan struct{})
+	probe := time.AfterFunc(s.patience(ops), func() {
+		defer close(probeDone)
 		sent := time.Now()
 		if s.changeNothing(ctx, ops[0].pending) != nil {
 			return
 		}
 		select {
-		case <-time.After(max(leastPatience/4, time.Since(sent))):
+		case <-time.After(max(minPatience/4, time.Since(sent))):
 			cancel(errHangs)
 		case <-ctx.Done():
 		}
@@ -84,8 +83,8 @@ func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func
 	err := command(ctx)
 	hangs := err != nil && errors.Is(context.Cause(ctx), errHangs)
 	cancel(nil)
-	if !suspect.Stop() {
-		<-asked
+	if !probe.Stop() {
+		<-probeDone
 	}
 	if hangs {
 		return errHangs
@@ -96,24 +95,24 @@ func (s *Store) unlessItHangs(ctx context.Context, ops []operation, command func
 	return err
 }
 
-// changeNothing writes to the collection, where the sensor's documents are, and
-// matches none: their _id has more fields.
+// changeNothing sends an update to the shard with the sensor's documents that matches none of
+// them: their _id has more fields.
 func (s *Store) changeNothing(ctx context.Context, pending *batch.Pending) error {
 	none := bson.D{{Key: "s", Value: pending.Sensor}, {Key: "b", Value: bson.DateTime(pending.Start)}}
 	_, err := s.Live.Load().Into.UpdateOne(ctx, s.ofSensor(pending.Sensor, bson.D{{Key: "_id", Value: none}}), changeNothing)
 	return err
 }
 
-// divide resends the operations of a command that hung, each alone: the guard reveals
-// those that were applied, and those that hang are given up. Several are sent
-// concurrently; writes are settled here, on the goroutine of their lane.
+// divide resends the operations of a command that hung, each in a command of its own. The guard
+// reveals those that were applied, and those that hang are given up. Several are sent
+// concurrently; their results are handled here, on the goroutine of the lane.
 func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared) error {
 	var (
 		all     sync.WaitGroup
 		next    atomic.Int64
 		replies = make([]reply, len(ops))
 		tried   = make([]bool, len(ops))
-		failed  = make([]error, min(aloneAtOnce, len(ops)))
+		failed  = make([]error, min(divideWorkers, len(ops)))
 		began   = time.Now()
 	)
 	for worker := range failed {
@@ -124,7 +123,7 @@ func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared)
 				if failed[worker] == nil {
 					failed[worker] = store.Permitted(ctx)
 				}
-				if failed[worker] == nil && time.Since(began) > longestDivided {
+				if failed[worker] == nil && time.Since(began) > maxDivideTime {
 					failed[worker] = errNotTried
 				}
 				if failed[worker] != nil {
@@ -148,7 +147,7 @@ func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared)
 	return cmp.Or(failed...)
 }
 
-// settleEach settles operations that were sent alone, or not at all.
+// settleEach handles the replies to operations that were sent separately, or not at all.
 func (s *Store) settleEach(ctx context.Context, ops []operation, replies []reply, tried []bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
@@ -158,7 +157,7 @@ func (s *Store) settleEach(ctx context.Context, ops []operation, replies []reply
 		case !tried[i]:
 			unsent(ops[i:i+1], replies[i].err)
 		case errors.Is(replies[i].err, errHangs):
-			s.hangs(&ops[i])
+			s.giveUpHung(&ops[i])
 		default:
 			more, _ := s.settle(ctx, ops[i:i+1], replies[i])
 			conflicts = append(conflicts, more...)
@@ -167,14 +166,14 @@ func (s *Store) settleEach(ctx context.Context, ops []operation, replies []reply
 	s.resolve(ctx, conflicts)
 }
 
-// hangs gives up an operation that hung alone.
-func (s *Store) hangs(op *operation) {
+// giveUpHung gives up an operation that hung on its own.
+func (s *Store) giveUpHung(op *operation) {
 	s.unknown(op, errHangs)
 	op.pending.Verdict = batch.Hangs
 }
 
-// suspectSlow has the operations of a division without an answer wait, unless
-// they are few or hung before, and gives the next command more time.
+// suspectSlow handles a division in which no operation was answered. Unless they are few or hung
+// before, the operations wait instead of counting as hung, and the next command gets more time.
 func (s *Store) suspectSlow(ops []operation) {
 	hung := 0
 	for i := range ops {
@@ -182,10 +181,10 @@ func (s *Store) suspectSlow(ops []operation) {
 			hung++
 		}
 	}
-	if hung < tooMany {
+	if hung < minUnanswered {
 		return
 	}
-	s.answered(min(2*s.patience(ops), longestPatience) / manyTimes)
+	s.answered(min(2*s.patience(ops), maxPatience) / patienceFactor)
 	for i := range ops {
 		if pending := ops[i].pending; pending.Verdict == batch.Hangs {
 			pending.Verdict, pending.Err = batch.Wait, errSlow

@@ -51,8 +51,8 @@ func TestHangingWriteIsFound(t *testing.T) {
 			writes := storetest.Pending(storetest.Batch(t, "s1", sensors+1, readings(1)...), window)
 			began := time.Now()
 			s.Write(t.Context(), writes)
-			if len(locked) > aloneAtOnce {
-				assert.Less(t, time.Since(began), time.Duration(len(locked))*leastPatience, "they are waited for concurrently")
+			if len(locked) > divideWorkers {
+				assert.Less(t, time.Since(began), time.Duration(len(locked))*minPatience, "they are waited for concurrently")
 			}
 			hang := 0
 			var others []*batch.Pending
@@ -71,7 +71,7 @@ func TestHangingWriteIsFound(t *testing.T) {
 				}
 			}
 			storetest.WriteAll(t, s, others) // while the lock is held
-			assert.GreaterOrEqual(t, hang, min(len(locked), aloneAtOnce))
+			assert.GreaterOrEqual(t, hang, min(len(locked), divideWorkers))
 			require.NoError(t, session.AbortTransaction(ctx))
 			storetest.WriteAll(t, s, writes)
 			for i := range sensors {
@@ -96,15 +96,15 @@ func TestPatienceFollowsASlowMongoDB(t *testing.T) {
 	t.Parallel()
 	s := unconnected(Settings{})
 	one := []operation{{pending: &batch.Pending{}}}
-	assert.Equal(t, leastPatience, s.patience(one))
+	assert.Equal(t, minPatience, s.patience(one))
 	s.answered(3 * time.Second)
 	assert.Equal(t, 12*time.Second, s.patience(one), "longer than a write may take at all")
 	for range 100 {
 		s.answered(time.Millisecond)
 	}
-	assert.Equal(t, leastPatience, s.patience(one), "that is over")
+	assert.Equal(t, minPatience, s.patience(one), "that is over")
 	one[0].pending.Hung = 2
-	assert.Equal(t, 4*leastPatience, s.patience(one), "a bucket that hung is given more time, for it may only be slow")
+	assert.Equal(t, 4*minPatience, s.patience(one), "a bucket that hung is given more time, for it may only be slow")
 	one[0].pending.Hung = 50
-	assert.Equal(t, longestPatience, s.patience(one))
+	assert.Equal(t, maxPatience, s.patience(one))
 }

@@ -19,10 +19,10 @@ import (
 // Sealing removes only values that a later reading replaces, so the remaining readings give the
 // same result, even if readings with earlier keys are stored afterwards.
 
-// winners sorts readings with the same time by key, and removes fields that a later reading also
-// has. Readings without a key come first, in their order.
-func winners(of []due) []due {
-	slices.SortStableFunc(of, func(a, b due) int { return a.key.Compare(b.key) })
+// dropOverwrittenFields sorts readings with the same time by key, and removes fields that a later reading has,
+// too. Readings without a key come first, in their original order.
+func dropOverwrittenFields(of []orderedReading) []orderedReading {
+	slices.SortStableFunc(of, func(a, b orderedReading) int { return a.key.Compare(b.key) })
 	later := make(map[string]struct{}, len(of[len(of)-1].Fields))
 	for i := len(of) - 1; i >= 0; i-- {
 		var left []telemetry.Field
@@ -39,13 +39,13 @@ func winners(of []due) []due {
 	return of
 }
 
-// lastWins merges readings with the same time into one.
-func lastWins(of []due) telemetry.Reading {
+// mergeLastWins merges readings with the same time into one.
+func mergeLastWins(of []orderedReading) telemetry.Reading {
 	r := of[len(of)-1].Reading
 	if len(of) == 1 {
 		return r
 	}
-	of = winners(of)
+	of = dropOverwrittenFields(of)
 	r = of[len(of)-1].Reading
 	r.Fields = nil
 	for i := range of {

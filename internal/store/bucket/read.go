@@ -19,22 +19,22 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A piece of an answer is a document whose window begins at start, or readings of
-// such a window that are not stored yet, which come after its documents.
+// A piece of an answer is either a document whose window begins at start, or the unstored readings
+// of such a window, which follow its documents.
 type piece struct {
 	start    int64 // milliseconds since the epoch
 	doc      bson.Raw
 	unstored []telemetry.Unstored
 }
 
-// walk yields what a query needs, in the order of the windows' starts: the documents
-// that may hold readings of the span, as the projection shows them, and tombstones, the
-// closed parts without readings that `brim migrate` of an earlier release has left behind;
-// and those of q.Unstored that are not stored. A piece's document is valid until the next
-// piece.
+// walk yields the pieces that a query needs, ordered by the start of their windows: documents that
+// may hold readings in the query's time range, with the projection applied, and readings of
+// q.Unstored that are not stored. The documents include tombstones, which are closed parts without
+// readings that `brim migrate` of an earlier release left behind. A piece's document is valid
+// until the next piece.
 //
-// Windows with unstored readings are queried separately, neighbors together. Each is
-// taken as it was at one moment, since the w of its parts belong together:
+// Windows with unstored readings are queried separately, several neighboring ones at a time. Each
+// must be read as of one point in time, because the w of its parts belong together:
 //
 //	10:00   10:05   10:10   10:15   10:20
 //	└───── one cursor ────┘ └─ w ─┴── w ┘
@@ -60,10 +60,10 @@ type walk struct {
 
 	waiting map[int64][]telemetry.Unstored // by start of their window
 	starts  []int64                        // of waiting, in order
-	ended   bool                           // the consumer wants no more
+	ended   bool                           // the consumer has stopped
 }
 
-// gather sorts the unstored readings that lie in the span into windows.
+// gather groups the unstored readings in the query's time range by window.
 func (w *walk) gather() {
 	w.waiting = make(map[int64][]telemetry.Unstored)
 	for _, u := range w.query.Unstored {
@@ -80,18 +80,18 @@ func (w *walk) gather() {
 	w.starts = slices.Sorted(maps.Keys(w.waiting))
 }
 
-// Batches of a limited read begin small and double: with two documents, or as many as hold
-// the readings if they are full, so that a sensor with few readings takes one round trip.
+// The batches of a limited read begin small and double. The first has two documents, or as many as
+// are needed if all are full, so that a sensor with few readings takes one round trip.
 const (
-	firstBatch    = 2
-	usualReadings = 1000 // of a full document
+	firstBatch      = 2
+	typicalReadings = 1000 // of a full document
 )
 
 func (w *walk) run() error {
 	find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(w.projection)
 	batch := int32(0)
 	if n := cmp.Or(w.query.Limit, w.query.Expected); n > 0 {
-		batch = int32(max(firstBatch, min(n/usualReadings, 100)))
+		batch = int32(max(firstBatch, min(n/typicalReadings, 100)))
 	}
 	for doc, err := range w.store.Each(w.ctx, w.filter(), find, batch) {
 		var start int64
@@ -115,12 +115,12 @@ func (w *walk) failed(err error) error {
 	return fmt.Errorf("read buckets of sensor %q: %w", w.query.Sensor, err)
 }
 
-// filter matches the documents that may hold readings of the span, except for windows
+// filter matches the documents that may hold readings in the query's time range, except windows
 // that are queried separately.
 func (w *walk) filter() bson.D {
 	from, to := bson.DateTime(w.query.From), bson.DateTime(w.query.To)
-	// Windows of up to an hour overlap the span if they start less than an hour before it.
-	// Longer ones are looked up by their possible starts.
+	// Windows of up to an hour that overlap the range start less than an hour before it. Longer
+	// ones are looked up by their possible starts.
 	starting := bson.A{bson.D{startingIn(w.query.Sensor, w.query.From-store.MaxGranularity.Milliseconds()+1, w.query.To)}}
 	for _, start := range store.LongWindows(w.query.From) {
 		starting = append(starting, bson.D{startingIn(w.query.Sensor, start, start+1)})
@@ -143,13 +143,13 @@ func (w *walk) filter() bson.D {
 	return w.store.ofSensor(w.query.Sensor, withoutCopies(filter, w.query.Hidden))
 }
 
-// startingIn matches the documents of a sensor whose windows start in a span.
+// startingIn matches the documents of a sensor whose windows start in [from, to).
 func startingIn(sensor string, from, to int64) bson.E {
 	return bson.E{Key: "_id", Value: bson.D{{Key: "$gte", Value: startKey(sensor, from)}, {Key: "$lt", Value: startKey(sensor, to)}}}
 }
 
-// startKey precedes every key of the sensor's windows from ms on, since keys
-// compare field by field, and follows all earlier ones.
+// startKey sorts before the keys of all windows of the sensor that start at ms or later, and after
+// all earlier ones: keys are compared field by field.
 func startKey(sensor string, ms int64) bson.D {
 	return bson.D{{Key: "s", Value: sensor}, {Key: "b", Value: bson.DateTime(ms)}}
 }
@@ -162,8 +162,7 @@ func startOf(doc bson.Raw) (int64, error) {
 	return start, nil
 }
 
-// windowsBefore yields the windows that are queried separately and begin before the
-// time.
+// windowsBefore yields the separately queried windows that begin before ms.
 func (w *walk) windowsBefore(ms int64) error {
 	for len(w.starts) > 0 && w.starts[0] < ms && !w.ended {
 		starts := w.neighbors(ms)
@@ -181,22 +180,22 @@ func (w *walk) windowsBefore(ms int64) error {
 	return nil
 }
 
-// windowsTogether is how many windows are queried at once, unless few readings are
-// wanted: their documents are held in memory.
-const windowsTogether = 12
+// windowsPerQuery is how many windows one query asks for, unless the read has a limit. Their
+// documents are held in memory.
+const windowsPerQuery = 12
 
-// neighbors returns windows before the time that are close to each other.
+// neighbors returns the next windows before ms that are close to each other.
 func (w *walk) neighbors(ms int64) []int64 {
 	n := 1
-	for n < min(len(w.starts), windowsTogether) && w.query.Limit == 0 && w.starts[n] < ms && w.starts[n]-w.starts[n-1] <= store.MaxGranularity.Milliseconds() {
+	for n < min(len(w.starts), windowsPerQuery) && w.query.Limit == 0 && w.starts[n] < ms && w.starts[n]-w.starts[n-1] <= store.MaxGranularity.Milliseconds() {
 		n++
 	}
 	return w.starts[:n]
 }
 
-// window yields a window, of which some documents were found.
+// window yields the pieces of a window, whose documents were found as docs.
 func (w *walk) window(start int64, docs []bson.Raw) error {
-	docs, err := w.asOfOneMoment(start, docs)
+	docs, err := w.consistentWindow(start, docs)
 	if err != nil {
 		return err
 	}
@@ -213,14 +212,14 @@ func (w *walk) window(start int64, docs []bson.Raw) error {
 	return nil
 }
 
-// windowAttempts is how often a window is queried if its parts do not fit together:
-// the query ran while a part was closed and the next one begun.
+// windowAttempts is how often a window is queried if its parts are inconsistent, because the query
+// ran while one part was closed and the next one begun.
 const windowAttempts = 3
 
-// asOfOneMoment returns the documents of the windows that start there, in order. It
-// queries them again if those found do not fit together.
-func (w *walk) asOfOneMoment(start int64, docs []bson.Raw) ([]bson.Raw, error) {
-	for attempt := 1; attempt < windowAttempts && !fitTogether(docs); attempt++ {
+// consistentWindow returns the documents of the windows that begin at start, in order. It queries
+// them again if docs are inconsistent.
+func (w *walk) consistentWindow(start int64, docs []bson.Raw) ([]bson.Raw, error) {
+	for attempt := 1; attempt < windowAttempts && !consistentParts(docs); attempt++ {
 		found, err := w.windowsOnce(start, start+1)
 		if err != nil {
 			return nil, err
@@ -230,8 +229,8 @@ func (w *walk) asOfOneMoment(start int64, docs []bson.Raw) ([]bson.Raw, error) {
 	return docs, nil
 }
 
-// windowsOnce returns the documents of the windows that start in a span, in order, by
-// their start.
+// windowsOnce returns the documents of the windows that start in [from, to), in order, by the
+// start of their window.
 func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
 	projection := append(slices.Clone(w.projection), bson.E{Key: "w", Value: 1}, bson.E{Key: "full", Value: 1})
 	windows := w.store.ofSensor(w.query.Sensor, withoutCopies(bson.D{startingIn(w.query.Sensor, from, to)}, w.query.Hidden))
@@ -251,9 +250,9 @@ func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
 	return found, nil
 }
 
-// fitTogether reports whether the parts, in order, can have existed like this at one
-// moment: a part is begun only when the one before it is closed.
-func fitTogether(docs []bson.Raw) bool {
+// consistentParts reports whether the parts, in order, can have existed in this state at the same
+// time: a part is begun only when the previous one is closed.
+func consistentParts(docs []bson.Raw) bool {
 	var grain, next int32
 	closed := true
 	for _, doc := range docs {
@@ -278,8 +277,8 @@ func grainOf(doc bson.Raw) int32 {
 	return int32(g)
 }
 
-// notIn returns the readings that no part of their bucket holds, in the order of
-// their sequences: those above the largest sequence of their session in any part.
+// notIn returns the readings that are in no part of their bucket, in the order of their sequences:
+// those whose sequence is above the largest one of their session in any part.
 func notIn(docs []bson.Raw, unstored []telemetry.Unstored) (out []telemetry.Unstored) {
 	type bucket struct {
 		grain   int32
@@ -305,13 +304,13 @@ func notIn(docs []bson.Raw, unstored []telemetry.Unstored) (out []telemetry.Unst
 	return out
 }
 
-// Readings yields what is stored for the query, and what of q.Unstored is not,
-// in time order, out of buckets of any granularity and all their parts. Readings
-// of one millisecond come in the order of their windows, parts and places, the
-// unstored ones of a window behind them. It ends with an error if one occurs.
+// Readings yields the readings for the query in time order: the stored ones, from buckets of any
+// granularity and all their parts, and those of q.Unstored that are not stored. Readings with the
+// same time are ordered by window, part and position, with a window's unstored readings last. It
+// ends with an error if one occurs.
 //
-// It holds the documents of overlapping windows in memory, an hour's at most, and
-// unpacks those whose readings overlap.
+// It holds the documents of overlapping windows in memory, at most those of an hour, and unpacks
+// those whose readings overlap.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		e := emitter{query: q, yield: yield, left: q.Limit, decoder: store.Decoder{Sensor: q.Sensor, Fields: q.Fields}}
@@ -335,29 +334,29 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 	}
 }
 
-// emitter brings the readings of documents into time order.
+// An emitter yields the readings of documents in time order.
 type emitter struct {
 	query  telemetry.Query
 	yield  func(telemetry.Reading, error) bool
 	left   int   // readings still to yield; 0: all
-	last   int64 // time before which all was yielded
+	last   int64 // all readings before this time were yielded
 	pieces int   // held so far
 
-	packed  []packed // documents of which no reading is due yet
-	open    []due    // in time order from given on
-	given   int      // of open
+	packed  []heldDocument   // documents none of whose readings is due yet
+	open    []orderedReading // sorted by time from yielded on
+	yielded int              // of open
 	decoder store.Decoder
 }
 
-// packed is a document as it came.
-type packed struct {
+// A heldDocument is a document whose readings are not decoded yet.
+type heldDocument struct {
 	order int   // among the pieces
 	first int64 // none of its readings is older
 	doc   bson.Raw
 }
 
-// due is a reading of a piece.
-type due struct {
+// An orderedReading is a decoded reading, with its position in the output order.
+type orderedReading struct {
 	order int
 	key   block.Key // set with store.LastWins
 	telemetry.Reading
@@ -368,7 +367,7 @@ func (e *emitter) hold(p piece) {
 	e.pieces++
 	if p.doc == nil {
 		for _, u := range p.unstored {
-			e.open = append(e.open, due{e.pieces, block.Key{Arrival: u.Arrival, Session: u.Session, Sequence: u.Sequence}, u.Reading})
+			e.open = append(e.open, orderedReading{e.pieces, block.Key{Arrival: u.Arrival, Session: u.Session, Sequence: u.Sequence}, u.Reading})
 		}
 		e.sort()
 		return
@@ -377,23 +376,23 @@ func (e *emitter) hold(p piece) {
 	if !ok {
 		first = math.MinInt64
 	}
-	e.packed = append(e.packed, packed{order: e.pieces, first: first, doc: slices.Clone(p.doc)})
+	e.packed = append(e.packed, heldDocument{order: e.pieces, first: first, doc: slices.Clone(p.doc)})
 }
 
-// sort sorts what is unpacked. Readings of one time are in the order of their pieces, and
-// of their places in it.
+// sort sorts the decoded readings. Those with the same time are ordered by their pieces, and by
+// their positions in it.
 func (e *emitter) sort() {
-	slices.SortStableFunc(e.open[e.given:], func(a, b due) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.order, b.order)) })
+	slices.SortStableFunc(e.open[e.yielded:], func(a, b orderedReading) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.order, b.order)) })
 }
 
-// emit yields what is held and older than before, and reports whether the consumer
-// wants more. A document is unpacked when its first reading is due.
+// emit yields all held readings older than before, and reports whether the consumer wants more. A
+// document is decoded when its first reading is due.
 func (e *emitter) emit(ctx context.Context, before int64) (more bool, err error) {
 	if before <= e.last {
 		return true, nil
 	}
 	e.last = before
-	slices.SortStableFunc(e.packed, func(a, b packed) int { return cmp.Compare(a.first, b.first) })
+	slices.SortStableFunc(e.packed, func(a, b heldDocument) int { return cmp.Compare(a.first, b.first) })
 	for len(e.packed) > 0 && e.packed[0].first < before {
 		next := e.packed[0]
 		if !e.drain(next.first) {
@@ -402,39 +401,38 @@ func (e *emitter) emit(ctx context.Context, before int64) (more bool, err error)
 		if err := e.unpack(ctx, next); err != nil {
 			return false, err
 		}
-		e.packed[0] = packed{} // its memory can be freed
+		e.packed[0] = heldDocument{} // its memory can be freed
 		e.packed = e.packed[1:]
 	}
 	return e.drain(before), nil
 }
 
-// drain yields what is unpacked and older than before.
+// drain yields the decoded readings older than before.
 func (e *emitter) drain(before int64) bool {
-	for e.given < len(e.open) && e.open[e.given].Time.UnixMilli() < before {
-		r, n := e.open[e.given].Reading, 1
+	for e.yielded < len(e.open) && e.open[e.yielded].Time.UnixMilli() < before {
+		r, n := e.open[e.yielded].Reading, 1
 		if e.query.LastWins {
-			for e.given+n < len(e.open) && e.open[e.given+n].Time.Equal(r.Time) {
+			for e.yielded+n < len(e.open) && e.open[e.yielded+n].Time.Equal(r.Time) {
 				n++
 			}
-			r = lastWins(e.open[e.given:][:n])
+			r = mergeLastWins(e.open[e.yielded:][:n])
 		}
-		clear(e.open[e.given:][:n])
-		if e.given += n; !e.yield(r, nil) {
+		clear(e.open[e.yielded:][:n])
+		if e.yielded += n; !e.yield(r, nil) {
 			return false
 		}
 		if e.left--; e.left == 0 {
 			return false
 		}
 	}
-	if e.given == len(e.open) {
-		e.open, e.given = e.open[:0], 0
+	if e.yielded == len(e.open) {
+		e.open, e.yielded = e.open[:0], 0
 	}
 	return true
 }
 
-// unpack adds the readings of a document that lie in the query's span, those of its blocks
-// first.
-func (e *emitter) unpack(ctx context.Context, p packed) error {
+// unpack adds a document's readings in the query's time range, those of its blocks first.
+func (e *emitter) unpack(ctx context.Context, p heldDocument) error {
 	tags := e.decoder.Tags(p.doc.Lookup("tags"))
 	err := eachBlock(p.doc, e.query.Sensor, func(b *block.Block) error {
 		if err := spend(ctx, b, e.query.Fields); err != nil {
@@ -453,7 +451,7 @@ func (e *emitter) unpack(ctx context.Context, p packed) error {
 			if err != nil {
 				return err
 			}
-			one := due{order: p.order, Reading: r}
+			one := orderedReading{order: p.order, Reading: r}
 			if at++; keys != nil {
 				one.key = keys[at]
 			}
@@ -472,18 +470,18 @@ func (e *emitter) unpack(ctx context.Context, p packed) error {
 			return nil
 		}
 		r, err := e.decoder.Reading(m, tags)
-		e.open = append(e.open, due{order: p.order, Reading: r})
+		e.open = append(e.open, orderedReading{order: p.order, Reading: r})
 		return err
 	})
 	e.sort()
 	return err
 }
 
-// unpackedBytes is about what a time or a value of a block would take in a document.
+// unpackedBytes is roughly what a time or value in a block would take in a document.
 const unpackedBytes = 16
 
-// spend charges the budget of ctx for the wanted fields of a block, at their unpacked size,
-// before they are unpacked. A packed block has about a tenth of it.
+// spend charges the budget of ctx for the wanted fields of a block before they are decoded, at
+// their decoded size, which is about ten times that of the block.
 func spend(ctx context.Context, b *block.Block, wanted []string) error {
 	values, err := b.Values(wanted)
 	if err != nil {

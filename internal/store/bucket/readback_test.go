@@ -227,6 +227,6 @@ func TestPartsFitTogether(t *testing.T) {
 		"the first of the second granularity's": {[]bson.Raw{part(60, 0, false), part(300, 1, false)}, false},
 	}
 	for name, tt := range tests {
-		assert.Equal(t, tt.want, fitTogether(tt.docs), name)
+		assert.Equal(t, tt.want, consistentParts(tt.docs), name)
 	}
 }

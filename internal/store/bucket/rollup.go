@@ -24,25 +24,25 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A rollup is what remains of a sensor's readings when they have expired: one document per UTC
-// day, with statistics of each step.
+// A rollup keeps statistics of a sensor's readings after they have expired: one document per UTC
+// day, with the statistics of each step.
 //
 //	{_id: {s: "s-1", d: 2026-11-21}, day: 2026-11-21, every: 3600, steps: {
 //	   "36000": {n: 720, first, last, fields: {t: {n, min, max, sum, first, last}},
 //	             src: {"36000.300.0": 60, …}, at, r: 1}, …}}
 //
-// A step is made when it has ended and its parts are sealed:
+// A step is computed once it has ended and its parts are sealed:
 //
 //	read the rollup ─▶ read the parts ─▶ write the step, if its r is still the same ─▶ mark the parts: sealed.rolled
 //
 // Only marked parts expire. An update that appends readings removes the mark. src has the number
-// of readings of each part that the step counts. A step is made anew only if all these parts are
-// there and have as many readings or more. Otherwise some of them have expired, and what is left
-// of them, or was written again by a replay, must not replace the step: only parts that it does
+// of readings of each part that the step counts. A step is recomputed only if all these parts
+// exist and have at least as many readings. Otherwise some of them have expired, and the remaining
+// readings, or those that a replay wrote again, must not replace the step: only parts that it does
 // not count are added.
 //
-// A sensor's deletion is counted in {_id: {s, d: null}, deletions}. A day belongs to the
-// deletions that it was made after, so what was read before a deletion and is written after it
+// A sensor's deletion is counted in {_id: {s, d: null}, deletions}. A day stores the number of
+// deletions when it was computed, so a rollup that was read before a deletion and written after it
 // has no effect.
 
 const (
@@ -50,19 +50,19 @@ const (
 
 	stepsKey     = "steps"
 	deletionsKey = "deletions"
-	// rolledKey is true in a part whose readings are all counted.
-	rolledKey = "sealed.rolled"
+	// countedKey is true in a part whose readings are all counted.
+	countedKey = "sealed.rolled"
 )
 
-// rolledOnly matches the parts that may expire.
-var rolledOnly = bson.D{{Key: rolledKey, Value: true}}
+// countedOnly matches the parts that may expire.
+var countedOnly = bson.D{{Key: countedKey, Value: true}}
 
 // rollups returns the collection with the stream's rollups.
 func (s *Store) rollups() *mongo.Collection {
 	return s.Database.Collection(store.RollupName(s.Stream))
 }
 
-// ensureRollups makes that collection.
+// ensureRollups creates that collection.
 func (s *Store) ensureRollups(ctx context.Context, now *store.Live) error {
 	c := store.Collection{Database: s.Database, Name: store.RollupName(s.Stream), Compressor: s.Compressor}
 	if _, err := c.Ensure(ctx, options.CreateCollection()); err != nil {
@@ -91,37 +91,37 @@ func (s *Store) ensureRollups(ctx context.Context, now *store.Live) error {
 	return c.EnsureExpiry(ctx, "day", after)
 }
 
-// rolled is a step of a rollup.
-type rolled struct {
+// rollupStep is a step of a rollup.
+type rollupStep struct {
 	start       int64 // milliseconds since the epoch
 	count       int64
 	first, last int64 // times of its readings
 	fields      []block.FieldStatistics
 	sources     map[string]int64 // readings by part, see source.key
-	at          int64            // when it was made; not before any of its parts was sealed
+	at          int64            // when it was computed; not before any of its parts was sealed
 	revision    int32
 }
 
-// rolledDay is a document with rollups.
-type rolledDay struct {
+// rollupDay is a document with rollups.
+type rollupDay struct {
 	start     int64
 	stored    bool  // it exists
-	deletions int64 // after which it was made
-	steps     map[int64]*rolled
+	deletions int64 // number of deletions when it was computed
+	steps     map[int64]*rollupStep
 }
 
 func dayKey(sensor string, day int64) bson.D {
 	return bson.D{{Key: "s", Value: sensor}, {Key: "d", Value: bson.DateTime(day)}}
 }
 
-// deletionKey precedes the keys of all days of a sensor.
+// deletionKey sorts before the keys of all days of a sensor.
 func deletionKey(sensor string) bson.D {
 	return bson.D{{Key: "s", Value: sensor}, {Key: "d", Value: nil}}
 }
 
-// rolledDays returns the days of a sensor that overlap a span, in order, and the number of its
+// rollupDays returns the days of a sensor that overlap [from, to), in order, and the number of its
 // deletions. Days from before the last deletion have no steps.
-func (s *Store) rolledDays(ctx context.Context, sensor string, from, to int64) (days []*rolledDay, deletions int64, err error) {
+func (s *Store) rollupDays(ctx context.Context, sensor string, from, to int64) (days []*rollupDay, deletions int64, err error) {
 	cursor, err := s.rollups().Find(ctx, bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "_id", Value: deletionKey(sensor)}},
 		bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: dayKey(sensor, from-dayMillis)}, {Key: "$lt", Value: dayKey(sensor, to)}}}},
@@ -140,7 +140,7 @@ func (s *Store) rolledDays(ctx context.Context, sensor string, from, to int64) (
 			deletions = made
 			continue
 		}
-		day := &rolledDay{start: start, stored: true, deletions: made, steps: make(map[int64]*rolled)}
+		day := &rollupDay{start: start, stored: true, deletions: made, steps: make(map[int64]*rollupStep)}
 		if made == deletions {
 			err = day.read(cursor.Current)
 		}
@@ -155,7 +155,7 @@ func (s *Store) rolledDays(ctx context.Context, sensor string, from, to int64) (
 	return days, deletions, nil
 }
 
-func (d *rolledDay) read(doc bson.Raw) error {
+func (d *rollupDay) read(doc bson.Raw) error {
 	steps, ok := doc.Lookup(stepsKey).DocumentOK()
 	if !ok {
 		return errors.New("it has no steps")
@@ -166,7 +166,7 @@ func (d *rolledDay) read(doc bson.Raw) error {
 		if err != nil || !ok {
 			return fmt.Errorf("its step %q is not valid", e.Key())
 		}
-		step := &rolled{start: d.start + 1000*offset, sources: make(map[string]int64)}
+		step := &rollupStep{start: d.start + 1000*offset, sources: make(map[string]int64)}
 		if err := step.read(of); err != nil {
 			return fmt.Errorf("its step %q is not valid: %w", e.Key(), err)
 		}
@@ -175,7 +175,7 @@ func (d *rolledDay) read(doc bson.Raw) error {
 	})
 }
 
-func (r *rolled) read(doc bsoncore.Document) error {
+func (r *rollupStep) read(doc bsoncore.Document) error {
 	var all [5]bool
 	r.count, all[0] = doc.Lookup("n").AsInt64OK()
 	r.first, all[1] = doc.Lookup("first").DateTimeOK()
@@ -216,8 +216,8 @@ func (r *rolled) read(doc bsoncore.Document) error {
 	})
 }
 
-// document is what is stored of the step.
-func (r *rolled) document() bson.D {
+// document returns the step as it is stored.
+func (r *rollupStep) document() bson.D {
 	fields, sources := make(bson.D, 0, len(r.fields)), make(bson.D, 0, len(r.sources))
 	for _, f := range r.fields {
 		fields = append(fields, bson.E{Key: f.Name, Value: bson.D{
@@ -234,8 +234,8 @@ func (r *rolled) document() bson.D {
 	}
 }
 
-// sums is what a summary takes from the step.
-func (r *rolled) sums() (out store.Sums) {
+// sums returns the step's statistics for a summary.
+func (r *rollupStep) sums() (out store.Sums) {
 	out.Count = r.count
 	for _, f := range r.fields {
 		out.Fields = append(out.Fields, f.FieldSummary)
@@ -243,8 +243,8 @@ func (r *rolled) sums() (out store.Sums) {
 	return out
 }
 
-// add counts a reading, which is not older than those before.
-func (r *rolled) add(reading *telemetry.Reading) {
+// add counts a reading, which must not be older than the previous ones.
+func (r *rollupStep) add(reading *telemetry.Reading) {
 	at := reading.Time.UnixMilli()
 	if r.count == 0 {
 		r.first = at
@@ -260,8 +260,8 @@ func (r *rolled) add(reading *telemetry.Reading) {
 	}
 }
 
-// merge adds statistics of other readings, which are newer or not.
-func (r *rolled) merge(f block.FieldStatistics, newer bool) {
+// merge adds the statistics of other readings; newer says whether they are newer.
+func (r *rollupStep) merge(f block.FieldStatistics, newer bool) {
 	at := slices.IndexFunc(r.fields, func(have block.FieldStatistics) bool { return have.Name == f.Name })
 	if at < 0 {
 		r.fields = append(r.fields, f)
@@ -283,8 +283,8 @@ func (r *rolled) merge(f block.FieldStatistics, newer bool) {
 	}
 }
 
-// with returns the step with the readings of other parts.
-func (r *rolled) with(more *rolled) *rolled {
+// with returns the step merged with the readings of other parts.
+func (r *rollupStep) with(more *rollupStep) *rollupStep {
 	out := *r
 	out.fields, out.sources = slices.Clone(r.fields), maps.Clone(r.sources)
 	newer := more.first >= r.first
@@ -298,8 +298,8 @@ func (r *rolled) with(more *rolled) *rolled {
 	return &out
 }
 
-// same reports whether two steps say the same.
-func (r *rolled) same(other *rolled) bool {
+// same reports whether two steps are equal, apart from their time and revision.
+func (r *rollupStep) same(other *rollupStep) bool {
 	a, b := *r, *other
 	a.at, a.revision, b.at, b.revision = 0, 0, 0, 0
 	one, err := bson.Marshal(a.document())
@@ -321,16 +321,16 @@ func floatOf(v telemetry.Value) float64 {
 	return v.Float()
 }
 
-// A source is a part of which a step may have readings.
+// A source is a part that steps may have readings from.
 type source struct {
-	key         string // names it within its day: start of its window, granularity, number
-	filter      bson.D // matches it unless it was changed
+	key         string // unique within a day: start of the window, granularity, part number
+	filter      bson.D // matches it unless it was modified
 	since       int64  // when it was sealed for the first time
 	first, last int64
-	rolled      bool // marked
+	counted     bool // marked
 	stale       bool // readings were appended after it was sealed
 
-	counts map[int64]int64 // readings by step; of those with the same time one, with store.LastWins
+	counts map[int64]int64 // readings by step; with store.LastWins, those with the same time count as one
 }
 
 // sourceKey returns the key of a part.
@@ -341,45 +341,45 @@ func sourceKey(doc bson.Raw) string {
 	return fmt.Sprintf("%d.%d.%d", (start-store.WindowStart(start, 24*time.Hour))/1000, g, p)
 }
 
-// A Roll brings rollups of a sensor and day up to date. Store.Rolls makes it.
-type Roll struct {
+// A RollupUpdate updates rollups of a sensor and day. Store.RollupUpdates creates it.
+type RollupUpdate struct {
 	sensor         string
 	day            int64
 	filter, update bson.D   // update is nil if no step changes
-	marks          []bson.D // filters of parts that are counted then
+	marks          []bson.D // filters of the parts that are counted after it
 
 	Steps    int // that it writes
 	Readings int64
-	// Refused are readings that a step should count and cannot: another part that it counts
-	// has expired.
+	// Refused is the number of readings that a step should count but cannot, because another part
+	// that it counts has expired.
 	Refused int64
-	// Replayed are readings of parts that have expired and were written again, which are
-	// counted already.
+	// Replayed is the number of readings that are counted already, in parts that expired and were
+	// written again.
 	Replayed int64
 }
 
-// rollAtOnce is how many parts are looked at together.
-const rollAtOnce = 5000
+// rollupPageSize is the maximum number of uncounted parts that are looked up at a time.
+const rollupPageSize = 5000
 
-// Rolls yields what brings the rollups of a sensor up to date: for parts that are sealed and not
-// counted, whose windows start at or after from, and whose steps have ended. There is at least
-// one for each day. It ends with an error if one occurs.
-func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) iter.Seq2[Roll, error] {
-	return func(yield func(Roll, error) bool) {
+// RollupUpdates yields the updates for the rollups of a sensor: for parts that are sealed and not counted,
+// whose windows start at or after from, and whose steps have ended. There is at least one update
+// for each day. It ends with an error if one occurs.
+func (s *Store) RollupUpdates(ctx context.Context, sensor string, from, ended int64) iter.Seq2[RollupUpdate, error] {
+	return func(yield func(RollupUpdate, error) bool) {
 		for {
-			days, more, err := s.unrolled(ctx, sensor, from, ended)
+			days, more, err := s.findUncounted(ctx, sensor, from, ended)
 			if err != nil {
-				yield(Roll{}, fmt.Errorf("find what to count of sensor %q: %w", sensor, err))
+				yield(RollupUpdate{}, fmt.Errorf("find what to count of sensor %q: %w", sensor, err))
 				return
 			}
 			starts := slices.Sorted(maps.Keys(days))
 			for _, day := range starts {
 				for _, steps := range s.runs(days[day]) {
-					roll, err := s.roll(ctx, sensor, day, steps)
+					update, err := s.planRollup(ctx, sensor, day, steps)
 					if err != nil {
 						err = fmt.Errorf("count the readings of sensor %q on %s: %w", sensor, time.UnixMilli(day).UTC().Format(time.DateOnly), err)
 					}
-					if !yield(roll, err) || err != nil {
+					if !yield(update, err) || err != nil {
 						return
 					}
 				}
@@ -392,17 +392,17 @@ func (s *Store) Rolls(ctx context.Context, sensor string, from, ended int64) ite
 	}
 }
 
-// rollTimeout bounds how long a page of uncounted parts, and the readings of a run of steps, may
-// take to be read.
-const rollTimeout = time.Minute
+// rollupTimeout bounds the time to look up a page of uncounted parts, and to read the readings of a
+// run of steps.
+const rollupTimeout = time.Minute
 
-// unrolledDay has the steps of a day with uncounted readings.
-type unrolledDay struct {
+// uncountedDay has the steps of a day with uncounted readings.
+type uncountedDay struct {
 	steps map[int64]bool
-	whole bool // the windows of its parts are so long that it is not divided
+	whole bool // its parts have such long windows that it cannot be divided into runs
 }
 
-// runLength is the length of runs: whole steps, and whole windows of up to MaxGranularity.
+// runLength is the length of a run: a multiple of a step, and of MaxGranularity.
 func (s *Store) runLength() int64 {
 	length := s.Rollup
 	for length%store.MaxGranularity != 0 {
@@ -411,8 +411,8 @@ func (s *Store) runLength() int64 {
 	return length.Milliseconds()
 }
 
-// runs divides the steps of a day, in order, so that few of its readings are in memory at once.
-func (s *Store) runs(day *unrolledDay) (out [][]int64) {
+// runs divides the steps of a day, in order, to limit the readings in memory.
+func (s *Store) runs(day *uncountedDay) (out [][]int64) {
 	last, length := int64(0), s.runLength()
 	for i, step := range slices.Sorted(maps.Keys(day.steps)) {
 		run := step / length
@@ -425,9 +425,9 @@ func (s *Store) runs(day *unrolledDay) (out [][]int64) {
 	return out
 }
 
-// unrolled finds the steps that have uncounted readings, by day.
-func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) (days map[int64]*unrolledDay, more bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, rollTimeout)
+// findUncounted finds the steps that have uncounted readings, by day.
+func (s *Store) findUncounted(ctx context.Context, sensor string, from, ended int64) (days map[int64]*uncountedDay, more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rollupTimeout)
 	defer cancel()
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	every := s.Rollup.Milliseconds()
@@ -436,9 +436,9 @@ func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) 
 	cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, bson.D{
 		startingIn(sensor, from, ended),
 		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}},
-		{Key: rolledKey, Value: bson.D{{Key: "$ne", Value: true}}},
+		{Key: countedKey, Value: bson.D{{Key: "$ne", Value: true}}},
 		{Key: "$expr", Value: op("$and", op("$eq", "$count", "$sealed.n"), op("$lte", op("$subtract", last, op("$mod", last, every)), ended))},
-	}), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(rollAtOnce).SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}}))
+	}), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(rollupPageSize).SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}}))
 	if err != nil {
 		return nil, false, err
 	}
@@ -446,14 +446,14 @@ func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) 
 	if err := cursor.All(ctx, &docs); err != nil {
 		return nil, false, err
 	}
-	days = make(map[int64]*unrolledDay)
+	days = make(map[int64]*uncountedDay)
 	newest := int64(0)
 	for _, doc := range docs {
 		start, _ := doc.Lookup("_id", "b").DateTimeOK()
 		day := store.WindowStart(start, 24*time.Hour)
 		newest = day
 		if days[day] == nil {
-			days[day] = &unrolledDay{steps: make(map[int64]bool)}
+			days[day] = &uncountedDay{steps: make(map[int64]bool)}
 		}
 		first, _ := doc.Lookup("first").DateTimeOK()
 		last, _ := doc.Lookup("last").DateTimeOK()
@@ -462,33 +462,33 @@ func (s *Store) unrolled(ctx context.Context, sensor string, from, ended int64) 
 			days[day].steps[step] = true
 		}
 	}
-	if more = len(docs) == rollAtOnce; more && len(days) > 1 {
+	if more = len(docs) == rollupPageSize; more && len(days) > 1 {
 		delete(days, newest) // it may be incomplete
 	}
 	return days, more, nil
 }
 
-// roll makes steps of a day, which are in order. The rollup is read before the parts: if another
-// daemon writes it later, this one's update does not match.
-func (s *Store) roll(ctx context.Context, sensor string, start int64, wanted []int64) (Roll, error) {
-	ctx, cancel := context.WithTimeout(ctx, rollTimeout)
+// planRollup computes steps of a day, which must be in order. It reads the rollup before the parts: if
+// another daemon writes the rollup in between, this update does not match.
+func (s *Store) planRollup(ctx context.Context, sensor string, start int64, wanted []int64) (RollupUpdate, error) {
+	ctx, cancel := context.WithTimeout(ctx, rollupTimeout)
 	defer cancel()
-	days, deletions, err := s.rolledDays(ctx, sensor, start, start+1)
+	days, deletions, err := s.rollupDays(ctx, sensor, start, start+1)
 	if err != nil {
-		return Roll{}, err
+		return RollupUpdate{}, err
 	}
-	day := &rolledDay{start: start, deletions: deletions}
+	day := &rollupDay{start: start, deletions: deletions}
 	for _, d := range days {
 		if d.start == start {
 			day = d
 		}
 	}
-	r := roller{store: s, sensor: sensor, rule: s.Live.Load().Duplicates, now: time.Now().UnixMilli()}
+	r := rollupBuilder{store: s, sensor: sensor, rule: s.Live.Load().Duplicates, now: time.Now().UnixMilli()}
 	end := wanted[len(wanted)-1] + s.Rollup.Milliseconds()
 	if err := r.gather(ctx, wanted[0], end); err != nil {
-		return Roll{}, err
+		return RollupUpdate{}, err
 	}
-	out := Roll{sensor: sensor, day: start}
+	out := RollupUpdate{sensor: sensor, day: start}
 	settled := make(map[int64]map[*source]bool)
 	set, guards := bson.D{}, bson.D{{Key: "_id", Value: dayKey(sensor, start)}, unchanged(deletionsKey, day.deletions, day.deletions > 0)}
 	for _, at := range wanted {
@@ -509,7 +509,7 @@ func (s *Store) roll(ctx context.Context, sensor string, start int64, wanted []i
 		out.Steps, out.Readings = out.Steps+1, out.Readings+step.count
 	}
 	if len(set) > 0 {
-		out.filter, out.update = guards, s.rollUpdate(day, deletions, set)
+		out.filter, out.update = guards, s.rollupUpdateDocument(day, deletions, set)
 	}
 	for _, one := range r.sources {
 		if one.first >= wanted[0] && one.last < end && one.settledIn(settled) {
@@ -519,8 +519,8 @@ func (s *Store) roll(ctx context.Context, sensor string, start int64, wanted []i
 	return out, nil
 }
 
-// unchanged matches a document in which a value is as it was, or absent. It is no equality, which
-// an upsert would store.
+// unchanged matches a document in which a value is unchanged or, if there is false, absent. It
+// does not use an equality match, because an upsert would store that.
 func unchanged(path string, value any, there bool) bson.E {
 	if !there {
 		return bson.E{Key: path, Value: bson.D{{Key: "$exists", Value: false}}}
@@ -528,8 +528,8 @@ func unchanged(path string, value any, there bool) bson.E {
 	return bson.E{Key: path, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$ne", Value: value}}}}}
 }
 
-// rollUpdate is the update that stores steps.
-func (s *Store) rollUpdate(day *rolledDay, deletions int64, steps bson.D) bson.D {
+// rollupUpdateDocument is the update that stores steps.
+func (s *Store) rollupUpdateDocument(day *rollupDay, deletions int64, steps bson.D) bson.D {
 	head := bson.D{{Key: "day", Value: bson.DateTime(day.start)}, {Key: "every", Value: int32(s.Rollup / time.Second)}}
 	if deletions > 0 {
 		head = append(head, bson.E{Key: deletionsKey, Value: deletions})
@@ -537,25 +537,25 @@ func (s *Store) rollUpdate(day *rolledDay, deletions int64, steps bson.D) bson.D
 	if !day.stored || day.deletions == deletions {
 		return bson.D{{Key: "$set", Value: steps}, {Key: "$setOnInsert", Value: head}}
 	}
-	of := bson.D{} // it is from before the last deletion: all that it has is replaced
+	of := bson.D{} // it is from before the last deletion, so it is replaced as a whole
 	for _, step := range steps {
 		of = append(of, bson.E{Key: strings.TrimPrefix(step.Key, stepsKey+"."), Value: step.Value})
 	}
 	return bson.D{{Key: "$set", Value: append(head, bson.E{Key: stepsKey, Value: of})}}
 }
 
-// A roller makes steps of what is stored.
-type roller struct {
+// A rollupBuilder computes steps from the stored readings.
+type rollupBuilder struct {
 	store   *Store
 	sensor  string
 	rule    store.Duplicates
 	now     int64
 	sources []*source
-	all     []due // the readings of the sources, whose places are their order
+	all     []orderedReading // the readings of the sources; order is the index of the source
 }
 
-// gather reads the parts that have readings of a span, except for those that were never sealed.
-func (r *roller) gather(ctx context.Context, from, to int64) error {
+// gather reads the parts that have readings in [from, to), except those that were never sealed.
+func (r *rollupBuilder) gather(ctx context.Context, from, to int64) error {
 	s := r.store
 	w := walk{store: s, ctx: ctx, query: telemetry.Query{Sensor: r.sensor, From: from, To: to, LastWins: r.rule == store.LastWins}}
 	cursor, err := s.Majority.Find(ctx, w.filter(), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
@@ -576,20 +576,20 @@ func (r *roller) gather(ctx context.Context, from, to int64) error {
 		one.filter = bson.D{
 			{Key: "_id", Value: bson.RawValue{Type: id.Type, Value: slices.Clone(id.Value)}}, {Key: "count", Value: count}, {Key: "sealed.n", Value: count}, guardOf(doc),
 		}
-		one.since = sealedSince(doc)
+		one.since = firstSealed(doc)
 		one.first, _ = doc.Lookup("first").DateTimeOK()
 		one.last, _ = doc.Lookup("last").DateTimeOK()
-		one.rolled, _ = doc.Lookup("sealed", "rolled").BooleanOK()
+		one.counted, _ = doc.Lookup("sealed", "rolled").BooleanOK()
 		r.sources = append(r.sources, one)
 		if one.stale {
 			continue
 		}
-		e.given = len(e.open) // all is sorted at the end
-		if err := e.unpack(ctx, packed{order: len(r.sources) - 1, doc: slices.Clone(doc)}); err != nil {
+		e.yielded = len(e.open) // all is sorted at the end
+		if err := e.unpack(ctx, heldDocument{order: len(r.sources) - 1, doc: slices.Clone(doc)}); err != nil {
 			return err
 		}
 	}
-	e.given = 0
+	e.yielded = 0
 	e.sort()
 	r.all = e.open
 	for i, one := range r.all {
@@ -600,8 +600,8 @@ func (r *roller) gather(ctx context.Context, from, to int64) error {
 	return cursor.Err()
 }
 
-// repeatsTime reports whether an earlier reading of the same part has the time of this one.
-func (r *roller) repeatsTime(i int) bool {
+// repeatsTime reports whether an earlier reading of the same part has the same time.
+func (r *rollupBuilder) repeatsTime(i int) bool {
 	for j := i - 1; j >= 0 && r.all[j].Time.Equal(r.all[i].Time); j-- {
 		if r.all[j].order == r.all[i].order {
 			return true
@@ -610,14 +610,14 @@ func (r *roller) repeatsTime(i int) bool {
 	return false
 }
 
-// step returns what a step should be, nil if that is not known now, and the parts whose readings
-// in it need no more work.
-func (r *roller) step(at int64, before *rolled, out *Roll) (step *rolled, done map[*source]bool) {
+// step computes a step, or returns nil if that is not possible yet. done are the parts whose
+// readings in it need no more work.
+func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (step *rollupStep, done map[*source]bool) {
 	end := at + r.store.Rollup.Milliseconds()
 	here := make(map[string]*source)
 	for _, one := range r.sources {
 		if one.stale && one.first < end && one.last >= at {
-			return nil, nil // it is sealed again first
+			return nil, nil // it must be sealed again first
 		}
 		if one.counts[at] > 0 {
 			here[one.key] = one
@@ -634,7 +634,7 @@ func (r *roller) step(at int64, before *rolled, out *Roll) (step *rolled, done m
 	for key, one := range here {
 		n, counted := before.sources[key]
 		switch {
-		case !counted && !one.rolled:
+		case !counted && !one.counted:
 			fresh[key] = one
 			done[one] = true
 		case !counted || one.since > before.at: // moved, or written again
@@ -652,8 +652,8 @@ func (r *roller) step(at int64, before *rolled, out *Roll) (step *rolled, done m
 	return before.with(r.sum(at, fresh)), done
 }
 
-// complete reports whether all that a step counts is there.
-func (r *roller) complete(at int64, step *rolled, here map[string]*source) bool {
+// complete reports whether everything that a step counts still exists.
+func (r *rollupBuilder) complete(at int64, step *rollupStep, here map[string]*source) bool {
 	for key, n := range step.sources {
 		if one := here[key]; one == nil || one.counts[at] < n || one.since > step.at {
 			return false
@@ -662,21 +662,21 @@ func (r *roller) complete(at int64, step *rolled, here map[string]*source) bool 
 	return true
 }
 
-// sum makes a step of the readings of some parts, by the stream's rule on duplicates.
-func (r *roller) sum(at int64, of map[string]*source) *rolled {
-	out := &rolled{start: at, sources: make(map[string]int64), at: r.now}
+// sum computes a step from the readings of some parts, with the stream's rule on duplicates.
+func (r *rollupBuilder) sum(at int64, of map[string]*source) *rollupStep {
+	out := &rollupStep{start: at, sources: make(map[string]int64), at: r.now}
 	for key, one := range of {
 		out.sources[key] = one.counts[at]
 		out.at = max(out.at, one.since)
 	}
-	from, _ := slices.BinarySearchFunc(r.all, at, func(d due, at int64) int { return cmp.Compare(d.Time.UnixMilli(), at) })
-	var distinct store.Distinct
+	from, _ := slices.BinarySearchFunc(r.all, at, func(d orderedReading, at int64) int { return cmp.Compare(d.Time.UnixMilli(), at) })
+	var distinct store.Deduplicator
 	for i, end := from, at+r.store.Rollup.Milliseconds(); i < len(r.all) && r.all[i].Time.UnixMilli() < end; {
 		to := i + 1
 		for to < len(r.all) && r.all[to].Time.Equal(r.all[i].Time) {
 			to++
 		}
-		var same []due
+		var same []orderedReading
 		for _, one := range r.all[i:to] {
 			if of[r.sources[one.order].key] == r.sources[one.order] {
 				same = append(same, one)
@@ -684,12 +684,12 @@ func (r *roller) sum(at int64, of map[string]*source) *rolled {
 		}
 		i = to
 		if r.rule == store.LastWins && len(same) > 0 {
-			merged := lastWins(same)
+			merged := mergeLastWins(same)
 			out.add(&merged)
 			continue
 		}
 		for _, one := range same {
-			if r.rule != store.DropIdentical || !distinct.Repeats(&one.Reading) {
+			if r.rule != store.DropIdentical || !distinct.IsDuplicate(&one.Reading) {
 				out.add(&one.Reading)
 			}
 		}
@@ -698,9 +698,10 @@ func (r *roller) sum(at int64, of map[string]*source) *rolled {
 	return out
 }
 
-// settledIn reports whether a part can be marked: it is not, and all its readings were dealt with.
+// settledIn reports whether a part should be marked now: it is not marked yet, and all its
+// readings were handled.
 func (o *source) settledIn(steps map[int64]map[*source]bool) bool {
-	if o.rolled || o.stale || len(o.counts) == 0 {
+	if o.counted || o.stale || len(o.counts) == 0 {
 		return false
 	}
 	for at := range o.counts {
@@ -719,8 +720,8 @@ func guardOf(doc bson.Raw) bson.E {
 	return bson.E{Key: "w", Value: bson.D{{Key: "$exists", Value: false}}}
 }
 
-// sealedSince returns when a document was sealed for the first time; math.MaxInt64: it never was.
-func sealedSince(doc bson.Raw) int64 {
+// firstSealed returns when a document was sealed for the first time; math.MaxInt64: it never was.
+func firstSealed(doc bson.Raw) int64 {
 	if since, ok := doc.Lookup("sealed", "since").DateTimeOK(); ok {
 		return since
 	}
@@ -731,28 +732,28 @@ func sealedSince(doc bson.Raw) int64 {
 	return at
 }
 
-// ApplyRolls sends rolls. It returns how many it could not apply, because another daemon changed
-// the rollup meanwhile: TakeLate returns their sensors. After an error any of them may have been
-// applied; that does no harm.
-func (s *Store) ApplyRolls(ctx context.Context, rolls []Roll) (changed int, err error) {
+// ApplyRollups sends updates. It returns how many could not be applied because another daemon
+// changed the rollup meanwhile; TakeLate returns their sensors. After an error, any of them may
+// have been applied, which is harmless.
+func (s *Store) ApplyRollups(ctx context.Context, updates []RollupUpdate) (changed int, err error) {
 	to := s.Target(nil)
 	if to == nil {
 		return 0, store.ErrNotPrepared
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
-	conflicts, err := s.writeRolls(ctx, rolls)
+	conflicts, err := s.writeRollups(ctx, updates)
 	if err != nil {
 		return 0, fmt.Errorf("write rollups: %w", err)
 	}
 	var marks []mongo.WriteModel
-	for i, roll := range rolls {
+	for i, one := range updates {
 		if conflicts[i] {
-			s.late.add(roll.sensor, roll.day)
+			s.late.add(one.sensor, one.day)
 			continue
 		}
-		for _, filter := range roll.marks {
-			marks = append(marks, mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(bson.D{{Key: "$set", Value: rolledOnly}}))
+		for _, filter := range one.marks {
+			marks = append(marks, mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(bson.D{{Key: "$set", Value: countedOnly}}))
 		}
 	}
 	if len(marks) > 0 {
@@ -765,15 +766,16 @@ func (s *Store) ApplyRolls(ctx context.Context, rolls []Roll) (changed int, err 
 	return len(conflicts), nil
 }
 
-// writeRolls writes the steps, and returns the places of those that were not as they were read.
-// An upsert makes that show: it cannot insert a document of the same _id.
-func (s *Store) writeRolls(ctx context.Context, rolls []Roll) (conflicts map[int]bool, err error) {
+// writeRollups writes the steps, and returns the indexes of the updates whose rollup was changed
+// since it was read. The upsert reveals that: it cannot insert a second document with the same
+// _id.
+func (s *Store) writeRollups(ctx context.Context, updates []RollupUpdate) (conflicts map[int]bool, err error) {
 	conflicts = make(map[int]bool)
 	var models []mongo.WriteModel
 	var places []int
-	for i, roll := range rolls {
-		if roll.update != nil {
-			models, places = append(models, mongo.NewUpdateOneModel().SetFilter(roll.filter).SetUpdate(roll.update).SetUpsert(true)), append(places, i)
+	for i, one := range updates {
+		if one.update != nil {
+			models, places = append(models, mongo.NewUpdateOneModel().SetFilter(one.filter).SetUpdate(one.update).SetUpsert(true)), append(places, i)
 		}
 	}
 	if len(models) == 0 {
@@ -784,28 +786,29 @@ func (s *Store) writeRolls(ctx context.Context, rolls []Roll) (conflicts map[int
 	if !errors.As(err, &failed) || failed.WriteConcernError != nil {
 		return conflicts, err
 	}
-	for _, one := range failed.WriteErrors {
+	for _, e := range failed.WriteErrors {
 		const duplicateKey = 11000
-		if one.Code != duplicateKey {
+		if e.Code != duplicateKey {
 			return nil, err
 		}
-		conflicts[places[one.Index]] = true
+		conflicts[places[e.Index]] = true
 	}
 	return conflicts, nil
 }
 
-// deleteRollups removes those of a sensor whose readings were deleted. A step that was made of
-// the deleted readings, and is written later, is from before this deletion.
+// deleteRollups removes the rollups of a sensor whose readings were deleted. A step that was
+// computed from the deleted readings and is written later belongs to an earlier deletion count, so
+// it is ignored.
 func (s *Store) deleteRollups(ctx context.Context, sensor string) error {
 	_, err := s.rollups().UpdateOne(ctx, bson.D{{Key: "_id", Value: deletionKey(sensor)}}, bson.D{
 		{Key: "$inc", Value: bson.D{{Key: deletionsKey, Value: int64(1)}}},
-		{Key: "$unset", Value: bson.D{{Key: "day", Value: ""}}}, // by which rollups expire; days refer to this one for ever
+		{Key: "$unset", Value: bson.D{{Key: "day", Value: ""}}}, // rollups expire by this field, but this document must stay
 	}, options.UpdateOne().SetUpsert(true))
 	if err == nil {
 		_, err = s.rollups().DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: deletionKey(sensor)}, {Key: "$lt", Value: dayKey(sensor, math.MaxInt64)}}}})
 	}
 	if err == nil { // readings that arrived meanwhile are counted again
-		_, err = s.Majority.UpdateMany(ctx, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}}), bson.D{{Key: "$unset", Value: bson.D{{Key: rolledKey, Value: ""}}}})
+		_, err = s.Majority.UpdateMany(ctx, s.ofSensor(sensor, bson.D{{Key: "_id", Value: keysOf(sensor)}}), bson.D{{Key: "$unset", Value: bson.D{{Key: countedKey, Value: ""}}}})
 	}
 	if err != nil {
 		return fmt.Errorf("delete the rollups of sensor %q: %w", sensor, err)

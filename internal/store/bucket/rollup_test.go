@@ -59,24 +59,24 @@ func (r *rolls) writeAll(readings []telemetry.Reading) {
 }
 
 // made returns what brings the rollups up to date.
-func (r *rolls) made() (out []Roll) {
+func (r *rolls) made() (out []RollupUpdate) {
 	r.t.Helper()
-	for roll, err := range r.store.Rolls(r.t.Context(), "a", 0, endOfTime) {
+	for roll, err := range r.store.RollupUpdates(r.t.Context(), "a", 0, endOfTime) {
 		require.NoError(r.t, err)
 		out = append(out, roll)
 	}
 	return out
 }
 
-func (r *rolls) apply(of []Roll) (changed int) {
+func (r *rolls) apply(of []RollupUpdate) (changed int) {
 	r.t.Helper()
-	changed, err := r.store.ApplyRolls(r.t.Context(), of)
+	changed, err := r.store.ApplyRollups(r.t.Context(), of)
 	require.NoError(r.t, err)
 	return changed
 }
 
 // roll seals and makes the rollups.
-func (r *rolls) roll() []Roll {
+func (r *rolls) roll() []RollupUpdate {
 	r.t.Helper()
 	sealAll(r.t, r.store, "a")
 	of := r.made()
@@ -101,9 +101,9 @@ func (r *rolls) expire(before time.Duration) int64 {
 }
 
 // steps returns the steps that are stored.
-func (r *rolls) steps() (out []*rolled) {
+func (r *rolls) steps() (out []*rollupStep) {
 	r.t.Helper()
-	days, deletions, err := r.store.rolledDays(r.t.Context(), "a", 0, endOfTime)
+	days, deletions, err := r.store.rollupDays(r.t.Context(), "a", 0, endOfTime)
 	require.NoError(r.t, err)
 	for _, day := range days {
 		if day.deletions == deletions {
@@ -513,7 +513,7 @@ func TestADayIsCountedInRuns(t *testing.T) {
 		24 * time.Hour:   {{0}},
 	} {
 		s := &Store{Base: &store.Base{Config: store.Config{Rollup: every}}}
-		day := &unrolledDay{steps: make(map[int64]bool)}
+		day := &uncountedDay{steps: make(map[int64]bool)}
 		for _, run := range want {
 			for _, step := range run {
 				day.steps[step] = true

@@ -39,7 +39,7 @@ type anyOrder struct {
 	used    map[time.Duration]bool
 	expired map[int64]bool // steps of which some part has expired, by number
 	sent    []replayed
-	made    [3][]Roll
+	made    [3][]RollupUpdate
 	story   []string
 }
 
@@ -110,7 +110,7 @@ func (a *anyOrder) expireSettled(before time.Duration) (n int64) {
 		return is
 	}
 	for _, doc := range docs {
-		if !marked(doc) && sealedSince(doc) < math.MaxInt64 { // a roll that was made may count it
+		if !marked(doc) && firstSealed(doc) < math.MaxInt64 { // a roll that was made may count it
 			late[stepOf(doc)] = true
 		}
 	}

@@ -21,28 +21,28 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Sealing makes one block of all readings of a part, in time order and with statistics, and
-// drops identical ones if the stream's rule on duplicates says so:
+// Sealing packs all readings of a part into one block, in time order and with statistics, and
+// drops duplicates if the stream's rule on duplicates says so:
 //
 //	{count: 37, measurements: […], blocks: […], w}  ──▶  {count: 37, blocks: [one], stats, sealed: {n: 37}, w}
 //
-// The update matches only if count and w are as they were read, so nothing that is appended
-// meanwhile is lost. w and full stay: an update that arrives later meets its guard. A reading
-// that arrives later is appended as ever. Then count differs from sealed.n, stats is not used,
-// and the part can be sealed again. A part is whole at any moment, so a crash harms
-// nothing, and if two daemons seal it, the second one does the same work again.
+// The update matches only if count and w are unchanged since they were read, so nothing that was
+// appended meanwhile is lost. w and full are kept, so that the guard still rejects a repeated
+// update. A late reading is appended as usual. Then count differs from sealed.n, stats is not
+// used, and the part can be sealed again. A part is complete at any time, so a crash does no harm,
+// and if two daemons seal it, the second only repeats the work.
 
 // sealedVersion is sealed.v.
 const sealedVersion = 1
 
-// late are the sensors to which readings were appended in windows that had ended before a
-// time: those windows may be sealed already.
+// late has the sensors to which readings were appended in windows that had already ended, and may
+// be sealed.
 type late struct {
-	ended atomic.Int64 // the time, in milliseconds since 1970
+	ended atomic.Int64 // windows that ended by then count, in milliseconds since 1970
 
-	mu      sync.Mutex
-	sensors map[string]int64 // the start of the first such window
-	others  int64            // likewise of all that did not fit; math.MaxInt64: none
+	mu       sync.Mutex
+	sensors  map[string]int64 // the start of the first such window
+	overflow int64            // the same for all sensors that did not fit; math.MaxInt64: none
 }
 
 // maxLate bounds the sensors of late, some 100 bytes each.
@@ -58,36 +58,36 @@ func (l *late) add(sensor string, start int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.sensors == nil {
-		l.sensors, l.others = make(map[string]int64), math.MaxInt64
+		l.sensors, l.overflow = make(map[string]int64), math.MaxInt64
 	}
 	first, known := l.sensors[sensor]
 	switch {
 	case known:
 		l.sensors[sensor] = min(first, start)
 	case len(l.sensors) == maxLate:
-		l.others = min(l.others, start)
+		l.overflow = min(l.overflow, start)
 	default:
 		l.sensors[sensor] = start
 	}
 }
 
-// TakeLate returns the sensors to which this Store appended readings in windows that had
-// ended before the time of the last call, each with the start of the first such window, and
-// forgets them. Windows of other sensors, if there were too many, start at others or later.
-func (s *Store) TakeLate(ended int64) (sensors map[string]int64, others int64) {
+// TakeLate returns and clears the sensors to which this Store appended readings in windows that
+// had ended by the time given in the last call, each with the start of the first such window. If
+// there were too many sensors, the windows of the others start at overflow or later.
+func (s *Store) TakeLate(ended int64) (sensors map[string]int64, overflow int64) {
 	l := &s.late
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sensors, others = l.sensors, math.MaxInt64
+	sensors, overflow = l.sensors, math.MaxInt64
 	if sensors != nil {
-		others = l.others
+		overflow = l.overflow
 	}
 	l.sensors = nil
 	l.ended.Store(ended)
-	return sensors, others
+	return sensors, overflow
 }
 
-// NextSensor returns the first sensor behind an id that has a document, "" if there is none.
+// NextSensor returns the first sensor after an id that has a document; "" if there is none.
 func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {
 	id, err := s.nextSensor(ctx, after, after != "")
 	if err != nil {
@@ -96,10 +96,9 @@ func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {
 	return id, nil
 }
 
-// Unsealed yields the documents of a sensor that have readings that are not sealed, the first
-// ones up to a limit: those whose window starts at or after from, and has ended at ended; in
-// milliseconds since 1970. A document is valid until the next one. It ends with an error if one
-// occurs.
+// Unsealed yields the documents of a sensor that have unsealed readings, up to a limit. Their
+// windows start at or after from and have ended by ended, both in milliseconds since 1970. A
+// document is valid until the next one. It ends with an error if one occurs.
 func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, limit int) iter.Seq2[bson.Raw, error] {
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	filter := bson.D{
@@ -128,17 +127,17 @@ func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, 
 	}
 }
 
-// A Seal is the update that seals a part. A Sealer makes it.
+// A Seal is the update that seals a part. A Sealer creates it.
 type Seal struct {
 	filter, update bson.D
 	sensor         string
 	start          int64
 
 	Readings      int
-	Before, After int // bytes of the document, the latter estimated
+	Before, After int // bytes of the document; After is an estimate
 }
 
-// A Sealer makes Seals. It belongs to one goroutine at a time.
+// A Sealer creates Seals. It is not safe for concurrent use.
 type Sealer struct {
 	store   *Store
 	builder block.Builder
@@ -147,8 +146,8 @@ type Sealer struct {
 // NewSealer returns a Sealer of the store's parts.
 func (s *Store) NewSealer() *Sealer { return &Sealer{store: s} }
 
-// Seal makes the update for a whole document. An error says that the document is not what a
-// Store writes; it is left alone.
+// Seal creates the update for a complete document. An error means that a Store has not written the
+// document like this; it is left unchanged.
 func (r *Sealer) Seal(doc bson.Raw, now time.Time) (Seal, error) {
 	id := doc.Lookup("_id")
 	seal, err := r.seal(doc, id, now)
@@ -199,7 +198,7 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 	}
 	sealed := bson.D{{Key: "at", Value: bson.NewDateTimeFromTime(now)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: kept}}
 	if !doc.Lookup("sealed").IsZero() {
-		sealed = append(sealed, bson.E{Key: "since", Value: bson.DateTime(sealedSince(doc))})
+		sealed = append(sealed, bson.E{Key: "since", Value: bson.DateTime(firstSealed(doc))})
 	}
 	set := bson.D{
 		{Key: blocksKey, Value: bson.A{bson.Binary{Data: data}}},
@@ -252,29 +251,28 @@ func (r *Sealer) gather(doc bson.Raw, sensor string, count int) error {
 	})
 }
 
-// dropIdentical leaves out identical readings, which are sorted by time, and returns how many
-// are left.
+// dropIdentical removes identical readings, and returns how many are left.
 func (r *Sealer) dropIdentical(sensor string) (kept int64, err error) {
 	all, err := r.readings(sensor)
 	if err != nil {
 		return 0, err
 	}
-	var distinct store.Distinct
+	var distinct store.Deduplicator
 	left, before := all[:0], len(all)
 	for _, one := range all {
-		if !distinct.Repeats(&one.Reading) {
+		if !distinct.IsDuplicate(&one.Reading) {
 			left = append(left, one)
 		}
 	}
 	if len(left) < before {
-		r.leave(left)
+		r.replaceReadings(left)
 	}
 	return int64(len(left)), nil
 }
 
-// dropOverwritten removes field values that a later reading of the same time replaces, and
-// readings that have no fields left, see lastWins. The others keep their keys, so the result
-// stays right if a reading that arrived in between is stored later.
+// dropOverwritten removes field values that a later reading with the same time replaces, and
+// readings that have no fields left, see mergeLastWins. The others keep their keys, so the result stays
+// correct if a reading that arrived in between is stored later.
 func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
 	all, err := r.readings(sensor)
 	if err != nil {
@@ -292,14 +290,14 @@ func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
 			continue
 		}
 		several = true
-		for _, one := range winners(same) {
+		for _, one := range dropOverwrittenFields(same) {
 			if len(one.Fields) > 0 {
 				left = append(left, one)
 			}
 		}
 	}
 	if several {
-		r.leave(left)
+		r.replaceReadings(left)
 	}
 	return int64(len(left)), nil
 }
@@ -309,7 +307,7 @@ func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
 var documentTags = []telemetry.Tag{{Name: "the document's"}}
 
 // readings returns the readings in the builder, with their keys.
-func (r *Sealer) readings(sensor string) (out []due, err error) {
+func (r *Sealer) readings(sensor string) (out []orderedReading, err error) {
 	data, err := r.builder.Append(nil, block.Options{})
 	if err != nil {
 		return nil, err
@@ -322,12 +320,12 @@ func (r *Sealer) readings(sensor string) (out []due, err error) {
 	if err != nil {
 		return nil, err
 	}
-	out = make([]due, 0, packed.Len())
+	out = make([]orderedReading, 0, packed.Len())
 	for reading, err := range packed.Readings(sensor, documentTags, nil) {
 		if err != nil {
 			return nil, err
 		}
-		one := due{Reading: reading}
+		one := orderedReading{Reading: reading}
 		if keys != nil {
 			one.key = keys[len(out)]
 		}
@@ -336,8 +334,8 @@ func (r *Sealer) readings(sensor string) (out []due, err error) {
 	return out, nil
 }
 
-// leave replaces the readings in the builder.
-func (r *Sealer) leave(left []due) {
+// replaceReadings replaces the readings in the builder.
+func (r *Sealer) replaceReadings(left []orderedReading) {
 	r.builder.Reset()
 	for _, one := range left {
 		r.builder.AddReading(one.Reading)
@@ -350,7 +348,7 @@ func (r *Sealer) leave(left []due) {
 	}
 }
 
-// statisticsDocument is stats of a document.
+// statisticsDocument returns the field stats of a document.
 func statisticsDocument(fields []block.FieldStatistics) (out bson.D) {
 	number := func(v telemetry.Value) any {
 		if v.Kind() == telemetry.Int {
@@ -368,7 +366,7 @@ func statisticsDocument(fields []block.FieldStatistics) (out bson.D) {
 	return out
 }
 
-// sizeOf returns the size of the document with these elements in place of its own.
+// sizeOf estimates the size of the document after these elements are set.
 func (*Sealer) sizeOf(doc bson.Raw, set bson.D) int {
 	raw, err := bson.Marshal(set)
 	if err != nil {
@@ -392,8 +390,8 @@ func (*Sealer) sizeOf(doc bson.Raw, set bson.D) int {
 // Start returns the start of the part's window, in milliseconds since 1970.
 func (s *Seal) Start() int64 { return s.start }
 
-// ApplySeals sends seals, and returns how many matched: the others' parts changed after they
-// were read, and TakeLate returns their sensors. After an error any of them may have been
+// ApplySeals sends seals, and returns how many matched. The parts of the others were changed after
+// they were read; TakeLate returns their sensors. After an error, any of them may have been
 // applied.
 func (s *Store) ApplySeals(ctx context.Context, seals []Seal) (applied int, err error) {
 	to := s.Target(nil)

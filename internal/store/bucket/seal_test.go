@@ -78,7 +78,7 @@ func mixed(from, to int) (out []telemetry.Reading) {
 func TestSealedPartHasTheSameReadings(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{
-		"documents": {}, "columns": {Format: store.Columns}, "both, compressed": {Format: store.Columns, ReadColumns: alternating(), MaxReadingsPerUpdate: 7}, "with view": {View: true},
+		"documents": {}, "columns": {Format: store.Columns}, "both, compressed": {Format: store.Columns, CanReadColumns: alternating(), MaxReadingsPerUpdate: 7}, "with view": {View: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

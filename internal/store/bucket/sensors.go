@@ -18,7 +18,7 @@ import (
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	next := s.nextSensor
 	if s.Rollup > 0 {
-		next = s.nextOfBoth
+		next = s.nextSensorOrRollup
 	}
 	return store.SensorIndex{Next: next, Newest: s.Newest}.Sensors(ctx, q)
 }
@@ -28,15 +28,15 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
 	_, ms, found, err = s.newest(ctx, sensor)
 	if err == nil && !found && s.Rollup > 0 {
-		return s.newestRolled(ctx, sensor)
+		return s.newestInRollups(ctx, sensor)
 	}
 	return ms, found, err
 }
 
-// nextSensor is Next of store.SensorIndex.
-func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (string, error) {
+// nextSensor implements store.SensorIndex.Next.
+func (s *Store) nextSensor(ctx context.Context, from string, exclusive bool) (string, error) {
 	key := firstKey(from)
-	if behind {
+	if exclusive {
 		key = lastKey(from)
 	}
 	doc, _, err := s.One(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}},
@@ -45,13 +45,12 @@ func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (strin
 	return id, err
 }
 
-// newestBatch is how many documents one batch of newest holds: an hour of windows
-// of five minutes, and a few.
+// newestBatch is the batch size of newest: an hour of five-minute windows, and a few more.
 const newestBatch = 16
 
-// newest returns the key of the document with the sensor's newest reading, the last
-// of several, and that reading's time. It goes back from the last window to the
-// first that began too early to reach as far, and then looks at longer ones that may:
+// newest returns the _id of the document with the sensor's newest reading, the last one of
+// several, and that reading's time. It scans back from the last window to the first that cannot
+// contain a newer reading, and then looks up longer windows that may:
 //
 //	0:00 ├───────────────────────── 24h ── newest ──┤
 //	                   9:00 ├─────── 1h ───────┤
@@ -92,9 +91,9 @@ func (s *Store) newest(ctx context.Context, sensor string) (id bson.RawValue, ms
 	return id, ms, found, err
 }
 
-// Latest returns the sensor's newest reading, stored or among the unstored ones, and
-// whether there is one. Of several of one time it is the last unstored one, or else
-// the last in the order of Readings.
+// Latest returns the sensor's newest reading, stored or among the unstored ones, and whether there
+// is one. Of several with the same time, it is the last unstored one, or else the last in the
+// order of Readings.
 func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (telemetry.Reading, bool, error) {
 	return store.Latest(sensor, unstored, func() (telemetry.Reading, bool, error) { return s.latest(ctx, sensor) })
 }
@@ -161,8 +160,8 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 	return n, err
 }
 
-// firstKey precedes and lastKey follows every key of the sensor, and no other
-// sensor's; keysOf matches those in between.
+// firstKey sorts before, and lastKey after, all keys of the sensor; keysOf matches the keys in
+// between.
 func firstKey(sensor string) bson.D {
 	return bson.D{{Key: "s", Value: sensor}, {Key: "b", Value: bson.MinKey{}}}
 }

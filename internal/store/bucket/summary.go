@@ -15,30 +15,30 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Summary yields the summaries of q's steps, in time order, with what of
-// q.Unstored is not stored. It ends with an error if one occurs.
+// Summary yields the summaries of q's steps, in time order, including the readings of q.Unstored
+// that are not stored. It ends with an error if one occurs.
 //
-// If all readings of a document belong to one step, its statistics are used, and its
-// readings stay on the server; else its readings are:
+// If all readings of a document belong to one step, its statistics are used, and its readings are
+// not fetched; otherwise its readings are used:
 //
 //	step   ├────────────────────────┼───────────────
 //	        ├ stats ┤├ stats ┤├ readings ┤├ stats ┤
 //
-// Steps of rollups take the place of the readings that they count.
+// Steps of rollups replace the readings that they count.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		q.Limit = 0
 		if q.Gone {
-			s.gone(ctx, q.Query)(yield)
+			s.expiredSteps(ctx, q.Query)(yield)
 			return
 		}
-		from, err := s.shadowOf(ctx, q)
+		from, err := s.newRollupOverlay(ctx, q)
 		if err != nil {
 			yield(telemetry.Summary{}, err)
 			return
 		}
 		if q.Readings != nil {
-			from.sumUp(q, q.Readings(ctx, q.Query))(yield)
+			from.summarize(q, q.Readings(ctx, q.Query))(yield)
 			return
 		}
 		steps := store.NewSteps(q)
@@ -59,8 +59,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 	}
 }
 
-// summaryProjection shows the readings of a document only if its statistics would not
-// do.
+// summaryProjection includes the readings of a document only if its statistics cannot be used.
 func summaryProjection(q telemetry.SummaryQuery) bson.D {
 	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	whole := bson.A{
@@ -69,7 +68,7 @@ func summaryProjection(q telemetry.SummaryQuery) bson.D {
 		op("$in", "$count", bson.A{"$sealed.n", op("$size", op("$ifNull", "$measurements", bson.A{}))}),
 	}
 	if q.Every > 0 {
-		// The remainder tells steps apart: in one step, it grows with the time.
+		// Both times are in the same step if rounding down to a step gives the same.
 		rest := func(field string) bson.D {
 			return op("$subtract", field, op("$mod", op("$subtract", bson.D{{Key: "$toLong", Value: field}}, q.Offset), q.Every))
 		}
@@ -82,7 +81,7 @@ func summaryProjection(q telemetry.SummaryQuery) bson.D {
 	}
 }
 
-func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from *shadow) error {
+func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from *rollupOverlay) error {
 	for _, u := range p.unstored {
 		steps.Add(u.Reading)
 	}
@@ -95,7 +94,7 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from 
 		last, _ := doc.Lookup("last").DateTimeOK()
 		var all bool
 		key = sourceKey(doc)
-		if partly, all = from.among(key, first, last); all {
+		if partly, all = from.coverage(key, first, last); all {
 			return nil
 		}
 	}
@@ -109,7 +108,7 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from 
 			return fmt.Errorf("read a bucket of sensor %q: %w", from.sensor, err)
 		}
 	}
-	wants := func(ms int64) bool { return steps.Wants(ms) && (!partly || !from.hides(key, ms)) }
+	wants := func(ms int64) bool { return steps.Contains(ms) && (!partly || !from.hides(key, ms)) }
 	err := eachBlock(doc, from.sensor, func(b *block.Block) error {
 		if err := spend(ctx, b, nil); err != nil {
 			return err
@@ -167,8 +166,7 @@ func hasReadings(doc bson.Raw) bool {
 	return measurements == nil || blocks == nil
 }
 
-// readingsOf fetches the readings of a document whose statistics turned out to be
-// wrong.
+// readingsOf fetches the readings of a document whose statistics cannot be used after all.
 func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) {
 	out, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
 		options.FindOne().SetProjection(bson.D{{Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}})).Raw()
@@ -178,8 +176,7 @@ func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) 
 	return out, telemetry.Spend(ctx, len(out))
 }
 
-// statisticsOf returns what a document says of its readings, false if that cannot be
-// true.
+// statisticsOf returns a document's statistics; false if they are missing or inconsistent.
 func statisticsOf(raw bson.Raw) (out store.Sums, first, last int64, ok bool) {
 	doc := bsoncore.Document(raw)
 	first, hasFirst := doc.Lookup("first").DateTimeOK()

@@ -15,15 +15,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// encoder turns operations into BSON. It is the hot path: documents are appended to,
-// never built from maps; what rows of one shape have in common is made once (form)
-// and copied. Its memory is reused from operation to operation, and it belongs to one
-// goroutine at a time.
+// encoder encodes operations as BSON. It is on the hot path: it appends to byte slices and never
+// builds documents from maps; the bytes that rows of one shape share are encoded once (form) and
+// copied. It reuses its memory, and is not safe for concurrent use.
 type encoder struct {
-	stats statistics
-	block block.Builder
-	guard string // key of the write guard
-	of    string // session that the guard belongs to
+	stats        statistics
+	block        block.Builder
+	guard        string // key of the write guard
+	guardSession string // session that the guard belongs to
 }
 
 // document appends a sub-document, filled by fill.
@@ -32,8 +31,8 @@ func document(dst []byte, key string, fill func([]byte) []byte) []byte {
 	return end(fill(dst), at)
 }
 
-// end closes the document that began at. It cannot fail for a length that
-// AppendDocumentElementStart gave.
+// end ends the document that begins at offset at. It cannot fail for an offset that
+// AppendDocumentElementStart returned.
 func end(dst []byte, at int32) []byte {
 	dst, _ = bsoncore.AppendDocumentEnd(dst, at)
 	return dst
@@ -51,19 +50,18 @@ func appendKey(dst []byte, pending *batch.Pending, number int32) []byte {
 	return bsoncore.AppendInt32Element(dst, "p", number)
 }
 
-// guardKey is the path of the largest sequence of the session that was
+// guardKey returns the path of the write guard: the largest sequence of the session that was
 // applied to a part.
 func (e *encoder) guardKey(session string) string {
-	if session != e.of || e.guard == "" {
-		e.of, e.guard = session, "w."+session
+	if session != e.guardSession || e.guard == "" {
+		e.guardSession, e.guard = session, "w."+session
 	}
 	return e.guard
 }
 
-// filter matches the part unless it holds the first row already, is closed, has
-// no room, or has other tags than the operation was made for. Guarding on the
-// first row keeps the update repeatable when the rows are cut differently the
-// second time.
+// filter matches the part unless it already holds the first row, is closed, has no room, or has
+// other tags than the operation expects. Because the guard compares the first row's sequence, an
+// update can be repeated even if the rows are divided differently the second time.
 //
 // A block must not follow measurements: readings are read in the order of their arrival,
 // those of blocks first, and a reader may be between two pages.
@@ -88,8 +86,8 @@ func (e *encoder) filter(dst []byte, op *operation) []byte {
 	return end(appendTagsFilter(dst, *op.tags), at)
 }
 
-// appendTagsFilter matches parts that have just these tags. A part that the upsert
-// creates gets the tags from the filter's equality match.
+// appendTagsFilter matches parts that have exactly these tags. A part that the upsert creates
+// takes its tags from the filter's equality match.
 func appendTagsFilter(dst []byte, tags []telemetry.Tag) []byte {
 	if len(tags) > 0 {
 		return store.AppendTags(dst, tags)
@@ -97,8 +95,8 @@ func appendTagsFilter(dst []byte, tags []telemetry.Tag) []byte {
 	return document(dst, "tags", func(dst []byte) []byte { return bsoncore.AppendBooleanElement(dst, "$exists", false) })
 }
 
-// update appends the readings and all that the document says of them. A block has no
-// statistics: those of the document would say nothing about a document with blocks.
+// update pushes the readings and updates the document's other fields. Blocks are written without
+// statistics, because the statistics of a document with blocks are not used.
 func (e *encoder) update(dst []byte, op *operation) (_ []byte, err error) {
 	at, dst := bsoncore.AppendDocumentStart(dst)
 	e.stats.reset()
@@ -120,8 +118,8 @@ func (e *encoder) update(dst []byte, op *operation) (_ []byte, err error) {
 	dst = document(dst, "$max", func(dst []byte) []byte {
 		return e.stats.appendMaxs(bsoncore.AppendDateTimeElement(dst, "last", e.stats.last))
 	})
-	if op.unroll {
-		dst = document(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, rolledKey, "") })
+	if op.clearsCounted {
+		dst = document(dst, "$unset", func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, countedKey, "") })
 	}
 	dst = document(dst, "$set", func(dst []byte) []byte {
 		dst = bsoncore.AppendInt64Element(dst, e.guardKey(op.pending.Session), int64(op.rows[len(op.rows)-1].Seq()))
@@ -138,7 +136,7 @@ func (e *encoder) update(dst []byte, op *operation) (_ []byte, err error) {
 	return end(dst, at), err
 }
 
-// appendBlock appends the readings as a block, and gathers the first and the last time.
+// appendBlock appends the readings as a block, and records the first and the last time.
 func (e *encoder) appendBlock(dst []byte, op *operation) ([]byte, error) {
 	e.block.Reset()
 	for _, r := range op.rows {
@@ -159,7 +157,7 @@ func (e *encoder) appendBlock(dst []byte, op *operation) ([]byte, error) {
 	return dst, err
 }
 
-// appendEach appends the readings as an array, and gathers their statistics.
+// appendEach appends the readings as an array, and computes their statistics.
 func (e *encoder) appendEach(dst []byte, op *operation) []byte {
 	at, dst := bsoncore.AppendArrayElementStart(dst, "$each")
 	key := append(make([]byte, 0, 8), '0')
@@ -184,8 +182,8 @@ func (e *encoder) appendEach(dst []byte, op *operation) []byte {
 	return dst
 }
 
-// statistics are those of an operation's rows, field by field, in the order in which
-// the fields first appear.
+// statistics has the statistics of an operation's rows for each field, in the order in which the
+// fields first appear.
 type statistics struct {
 	fields      []fieldStats
 	first, last int64 // time of the rows
@@ -194,17 +192,17 @@ type statistics struct {
 	round uint64 // counts operations
 }
 
-// fieldStats are the statistics of one field over the rows of an operation.
+// fieldStats has the statistics of one field over the rows of an operation.
 type fieldStats struct {
 	*elements
 	n          int64
 	sum        float64
-	min, max   uint64 // words, of the kinds beside them
+	min, max   uint64 // as words, of kind minK and maxK
 	minK, maxK telemetry.Kind
 	kind       telemetry.Kind // of all values so far; 0: of none, or of several
 }
 
-// form is what the rows of one shape have in common.
+// form is the precomputed encoding of rows of one shape.
 type form struct {
 	*store.Template
 	columns []column
@@ -219,10 +217,10 @@ type column struct {
 	stats    int // place of its statistics in the operation
 }
 
-// elements are the BSON elements of a field's statistics without their values.
+// elements has the BSON elements of a field's statistics, without values.
 type elements struct {
 	name      string
-	sumN      []byte // sum, and n behind it
+	sumN      []byte // sum, followed by n
 	low, high []byte // min, max
 	sumAt     int    // of sum's value in sumN
 	nAt       int    // of n's value in sumN
@@ -273,8 +271,8 @@ func (s *statistics) of(shape *batch.Shape) *form {
 	return f
 }
 
-// find returns the place of a field's statistics. Most shapes have the same fields,
-// so it first tries the field's place in its shape.
+// find returns the index of a field's statistics. Most shapes have the same fields, so it first
+// tries the field's index in its shape.
 func (s *statistics) find(e *elements, guess int) int {
 	if guess < len(s.fields) && s.fields[guess].name == e.name {
 		return guess
@@ -307,7 +305,7 @@ func (s *statistics) add(f *form, time int64, values []uint64) {
 
 func (s *statistics) addTime(time int64) { s.first, s.last = min(s.first, time), max(s.last, time) }
 
-// addInt is add where all values so far are integers.
+// addInt is add for the case that all values so far are integers.
 func (f *fieldStats) addInt(v int64) {
 	f.n++
 	f.sum += float64(v)
@@ -319,7 +317,7 @@ func (f *fieldStats) addInt(v int64) {
 	}
 }
 
-// addFloat is add where all values so far are doubles.
+// addFloat is add for the case that all values so far are doubles.
 func (f *fieldStats) addFloat(v float64) {
 	f.n++
 	f.sum += v
@@ -354,7 +352,7 @@ func number(kind telemetry.Kind, word uint64) float64 {
 	return math.Float64frombits(word)
 }
 
-// less compares integers as integers, so that none loses its last bits.
+// less compares integers as integers, so that no precision is lost.
 func less(aK telemetry.Kind, a uint64, bK telemetry.Kind, b uint64) bool {
 	if aK == telemetry.Int && bK == telemetry.Int {
 		return int64(a) < int64(b)
@@ -388,8 +386,8 @@ func (s *statistics) appendMaxs(dst []byte) []byte {
 	return dst
 }
 
-// appendNumber appends an element with its type and its value, the first byte
-// and the last eight.
+// appendNumber appends element with its type (the first byte) and its value (the last eight bytes)
+// replaced.
 func appendNumber(dst, element []byte, kind telemetry.Kind, word uint64) []byte {
 	at := len(dst)
 	dst = append(dst, element...)
@@ -400,8 +398,8 @@ func appendNumber(dst, element []byte, kind telemetry.Kind, word uint64) []byte 
 	return dst
 }
 
-// Statistics gathers what a part says of its readings, for a part that is made as a
-// whole from documents. The zero value is that of no readings.
+// Statistics computes a part's statistics, for a part that is written as a whole. The zero value
+// is empty.
 type Statistics struct {
 	sums        store.Sums
 	first, last int64
@@ -420,8 +418,8 @@ func (s *Statistics) Add(document bson.Raw) error {
 	return s.sums.AddDocument(document)
 }
 
-// Append appends the elements first, last and stats as the updates of a Store
-// would have made them; stats is left out where no field has numbers.
+// Append appends the elements first, last and stats, as a Store's updates would have written them;
+// stats is omitted if no field has numbers.
 func (s *Statistics) Append(dst []byte) []byte {
 	dst = bsoncore.AppendDateTimeElement(dst, "first", s.first)
 	dst = bsoncore.AppendDateTimeElement(dst, "last", s.last)

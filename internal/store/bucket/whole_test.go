@@ -40,7 +40,7 @@ func TestStatisticsEqualThoseOfUpdates(t *testing.T) {
 	weight := int64(0)
 	for _, m := range measurements {
 		require.NoError(t, stats.Add(m.Document()))
-		weight += Weight(m.Document())
+		weight += ReadingSize(m.Document())
 	}
 	assert.Equal(t, raw.Lookup("bytes").AsInt64(), weight)
 	made := bson.Raw(end(stats.Append([]byte{0, 0, 0, 0}), 0))

@@ -21,10 +21,9 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Write sends each bucket's pending rows, or as many as fit into one update, in few
-// commands, and finds out why updates were refused. It leaves the rows that are not stored
-// yet in each write, with a verdict. It returns when it has all verdicts; the end of ctx
-// leaves outcomes unknown.
+// Write sends each bucket's pending rows, or as many as fit into one update, in as few commands as
+// possible, and determines why updates were refused. It leaves rows that are not stored yet in
+// each write, and sets its verdict. If ctx ends, outcomes are unknown.
 func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	to := s.Target(writes)
 	if to == nil {
@@ -38,7 +37,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	for ops := bulk.ops; len(ops) > 0; {
 		n := oneCommand(ops)
 		if err := s.command(ctx, bulk, ops[:n], to); err != nil {
-			// What ended one command would end the next, after another wait.
+			// The next command would fail in the same way, after another wait.
 			unsent(ops[n:], err)
 			return
 		}
@@ -46,10 +45,9 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// prepareAll creates the operations of all writes that have something to send. It
-// first looks up the parts of buckets whose part is uncertain: an earlier process
-// may have stored their readings in a part that the guard of the next update would
-// not see.
+// prepareAll creates the operations of all writes that have something to send. It first looks up
+// the parts of buckets whose current part is uncertain: an earlier process may have stored their
+// readings in another part, which the guard of the next update would not check.
 func (s *Store) prepareAll(ctx context.Context, bulk *bulk, writes []*batch.Pending) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
@@ -57,12 +55,12 @@ func (s *Store) prepareAll(ctx context.Context, bulk *bulk, writes []*batch.Pend
 	for _, pending := range writes {
 		pending.Verdict, pending.Err = batch.Again, nil
 		p := partOf(pending)
-		// Rows that an earlier process sent may come in several rounds, and need not
-		// be stored in the current part.
+		// Rows that an earlier process sent may arrive in several rounds, and may be stored in an
+		// earlier part.
 		if p.applied > 0 {
 			s.dropStored(pending, int64(p.applied))
 		}
-		if p.unsure {
+		if p.uncertain {
 			toLookUp = append(toLookUp, pending)
 		}
 	}
@@ -74,9 +72,9 @@ func (s *Store) prepareAll(ctx context.Context, bulk *bulk, writes []*batch.Pend
 	}
 }
 
-// command sends some of the bulk's operations and settles them. An error says that
-// the outcome of the command as a whole is unknown. A command that hangs while
-// MongoDB answers others is divided.
+// command sends some of the bulk's operations and handles the reply. An error means that the
+// outcome of all is unknown. If the command hangs while MongoDB answers others, its operations are
+// sent separately.
 func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *store.Prepared) error {
 	if err := store.Permitted(outer); err != nil {
 		unsent(ops, err)
@@ -91,7 +89,7 @@ func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *
 		s.resolve(ctx, conflicts)
 		return err
 	case len(ops) == 1:
-		s.hangs(&ops[0])
+		s.giveUpHung(&ops[0])
 		return nil
 	}
 	return s.divide(outer, ops, to)
@@ -100,7 +98,7 @@ func (s *Store) command(outer context.Context, bulk *bulk, ops []operation, to *
 // exchange sends the operations and returns the reply. It does not change the
 // writes, so that it may run on any goroutine.
 func (s *Store) exchange(ctx context.Context, bulk *bulk, ops []operation, to *store.Prepared) (r reply) {
-	err := s.unlessItHangs(ctx, ops, func(ctx context.Context) error {
+	err := s.withHangDetection(ctx, ops, func(ctx context.Context) error {
 		r = bulk.send(ctx, s.Live.Load().Into, ops, to)
 		return r.err
 	})
@@ -117,80 +115,78 @@ func unsent(ops []operation, err error) {
 	}
 }
 
-// part is what is known about the part that a bucket's next update goes to. It is
-// kept in the State of the bucket's pending rows, from write to write. The database
-// itself checks every cap; inexact knowledge only means that an update may be cut too
-// large and has to be cut again.
+// part is what is known about the part that a bucket's next update goes to. It is kept in the
+// State of the bucket's pending rows, from write to write. The database itself enforces the caps;
+// if this information is inexact, an update may be too large and has to be divided again.
 type part struct {
-	number  int32
-	count   int64 // readings known to be inside
-	bytes   int64
-	tags    *[]telemetry.Tag // of the part; nil while not known
-	mixes   bool             // it has measurements, so no block may follow: see encoder.filter
-	limit   int              // readings per update while a poison reading is searched for; 0: none
-	unsure  bool             // look it up before the next update, since the last one was refused
-	applied uint64           // the largest sequence of the pending rows' session that a lookup found, perhaps in an earlier part
-	of      int64            // generation of the collection that this describes; 0: none yet
+	number          int32
+	count           int64 // readings known to be in it
+	bytes           int64
+	tags            *[]telemetry.Tag // of the part; nil while not known
+	hasMeasurements bool             // it has measurements, so no block may be appended, see encoder.filter
+	limit           int              // readings per update while a poison reading is searched for; 0: none
+	uncertain       bool             // it must be looked up before the next update, because the last one was refused
+	applied         uint64           // the session's largest stored sequence that a lookup found, perhaps in an earlier part
+	generation      int64            // Prepared.Generation of the collection that this describes; 0: none yet
 }
 
-// partOf returns the bucket's part.
+// partOf returns the part that the bucket's next update goes to.
 func partOf(pending *batch.Pending) *part {
 	if p, ok := pending.State.(*part); ok {
 		return p
 	}
-	p := &part{unsure: pending.Recovered}
+	p := &part{uncertain: pending.Recovered}
 	pending.State = p
 	return p
 }
 
-// forget discards what is known about the parts in an earlier collection: in
-// the new one they may be absent or different.
+// forget discards what is known about parts in an earlier collection: in the new one they may not
+// exist or be different.
 func (s *Store) forget(writes []*batch.Pending, to *store.Prepared) {
 	for _, pending := range writes {
 		p := partOf(pending)
-		if p.of == to.Generation {
+		if p.generation == to.Generation {
 			continue
 		}
-		if p.of != 0 {
-			*p = part{unsure: true}
+		if p.generation != 0 {
+			*p = part{uncertain: true}
 		}
-		p.of = to.Generation
+		p.generation = to.Generation
 	}
 }
 
-// next moves on to the part after the current one, which is closed.
+// next advances to the next part, because the current one is closed.
 func (p *part) next() {
-	p.number, p.count, p.bytes, p.tags, p.mixes = p.number+1, 0, 0, nil, false
+	p.number, p.count, p.bytes, p.tags, p.hasMeasurements = p.number+1, 0, 0, nil, false
 }
 
-// A reading in the array is an element, with a type and a key of up to four
-// digits, whose document has a length, ts and a terminator beside its fields.
+// A reading in the array is an element with a type and a key of up to four digits. Its document
+// has a length, ts and a terminator in addition to the fields.
 const (
 	element  = 1 + 5
 	frame    = 4 + (1 + 3 + 8) + 1
 	overhead = element + frame
 )
 
-// weight estimates the bytes of a reading inside a part, without tags of its own.
-func weight(r batch.Ref) int64 { return int64(r.Row().Size) + overhead }
+// readingSize estimates the bytes of a reading in a part, without its own tags.
+func readingSize(r batch.Ref) int64 { return int64(r.Row().Size) + overhead }
 
 // tagsOf returns the tags that a reading was sent with.
 func tagsOf(r batch.Ref) *[]telemetry.Tag { return &r.Batch.Series(r.Row()).Tags }
 
-// Weight estimates the bytes of a reading, stored as document, inside a part. It
-// is what a Store counts for the same reading.
-func Weight(document bson.Raw) int64 { return int64(len(document)) + element }
+// ReadingSize estimates the bytes in a part of a reading that is stored as document. A Store counts the
+// same for the reading.
+func ReadingSize(document bson.Raw) int64 { return int64(len(document)) + element }
 
 // operation is one guarded update.
 //
-// The tags of a part are in its document once, and only a reading that was sent
-// with other tags, or with none, has its own beside its fields. So an operation is
-// made for a part with certain tags: those that a lookup or a write has shown, or
-// else those of the first row. The latter is a guess, which is wrong if an earlier
-// process created the part with other tags, or another daemon is creating it, and
-// even the former is wrong if the part was deleted and created again. Therefore
-// the filter demands these tags, and an upsert that creates the part takes them
-// from the filter. Readings 1 and 2 are of site north, 3 is of site south:
+// A part's document has its tags once, and only readings that were sent with different tags, or
+// with none, have their own next to their fields. So an operation expects a part with certain
+// tags: those known from a lookup or a write, or else those of the first row. The latter is a
+// guess, which is wrong if an earlier process created the part with other tags, or if another
+// daemon is creating it. Even the former are wrong if the part was deleted and created again.
+// Therefore the filter requires these tags, and an upsert that creates the part takes them from
+// the filter. Readings 1 and 2 are of site north, 3 is of site south:
 //
 //	part    operation              result
 //	none    north: 1, 2, 3 south   north: 1, 2, 3 south
@@ -198,30 +194,29 @@ func Weight(document bson.Raw) int64 { return int64(len(document)) + element }
 //	south   north: 1, 2, 3 south   E11000, the lookup shows south, then:
 //	south   south: 1 north, 2 north, 3
 //
-// However late an operation arrives, it is applied to a part with the tags that it
-// was made for, or not at all, and no operation changes the tags of a part.
+// So an operation is applied to a part with the tags that it expects or not at all, however late
+// it arrives. No operation changes the tags of a part.
 type operation struct {
-	pending *batch.Pending
-	part    *part
-	number  int32 // of the part, at the time of sending
-	rows    []batch.Ref
-	bytes   int64
-	fills   bool // the part is closed by this very update
-	format  store.Format
-	unroll  bool // the stream has rollups, which do not count these readings yet
-	ordered bool // its block stores the order of arrival, see store.LastWins
+	pending       *batch.Pending
+	part          *part
+	number        int32 // of the part, at the time of sending
+	rows          []batch.Ref
+	bytes         int64
+	fills         bool // this update closes the part
+	format        store.Format
+	clearsCounted bool // the stream has rollups, which do not count these readings yet
+	ordered       bool // its block stores the order of arrival, for store.LastWins
 
-	tags *[]telemetry.Tag // that the part must have; nil for an operation without rows
+	tags *[]telemetry.Tag // that the part must have; nil if there are no rows
 	own  int              // rows with other tags
 
-	bulk   *bulk // that carries it
+	bulk   *bulk // that it is sent with
 	newest int64 // time of its rows; known once it is encoded
 
 	maxReadings, maxBytes int64
 }
 
-// ownTags returns the tags that a row keeps beside its fields, nil if it has those
-// of the part.
+// ownTags returns the tags to store with a row; nil if the row has those of the part.
 func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 	if tags := tagsOf(r); !store.SameTags(*tags, *op.tags) {
 		return tags
@@ -229,20 +224,20 @@ func (op *operation) ownTags(r batch.Ref) *[]telemetry.Tag {
 	return nil
 }
 
-// cut decides how many of the pending rows go into the bucket's current part: as many as
-// fit, or false if not even the first does. A reading that is larger than an empty
-// part goes alone.
+// cut decides how many of the pending rows go into the bucket's current part: as many as fit, or
+// false if not even the first one does. A reading that is larger than the cap gets a part of its
+// own.
 func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 	now := s.Live.Load()
 	op := operation{
-		pending: pending, part: p, number: p.number, format: s.format(), ordered: now.Duplicates == store.LastWins, unroll: s.Rollup > 0,
+		pending: pending, part: p, number: p.number, format: s.format(), ordered: now.Duplicates == store.LastWins, clearsCounted: s.Rollup > 0,
 		maxReadings: int64(now.MaxReadings), maxBytes: int64(now.MaxBytes),
 		tags: p.tags,
 	}
 	if op.tags == nil && len(pending.Rows) > 0 {
 		op.tags = tagsOf(pending.Rows[0])
 	}
-	if op.format == store.Columns && p.mixes {
+	if op.format == store.Columns && p.hasMeasurements {
 		return op, false
 	}
 	most := op.maxReadings - p.count
@@ -259,7 +254,7 @@ func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 		if op.format == store.Columns && !fields.add(pending.Rows[n]) {
 			break
 		}
-		w, own := weight(pending.Rows[n]), 0
+		w, own := readingSize(pending.Rows[n]), 0
 		if tags := op.ownTags(pending.Rows[n]); tags != nil {
 			w, own = w+store.OwnTagsSize(*tags), 1
 		}
@@ -273,20 +268,20 @@ func (s *Store) cut(pending *batch.Pending, p *part) (operation, bool) {
 		return op, false
 	}
 	op.rows = pending.Rows[:n:n]
-	// Closing the part together with its last update saves a command. Whether
-	// the next reading fits by bytes is a guess; closing too early is harmless.
+	// Closing the part together with its last update saves a command. Whether the next reading
+	// would fit is a guess; closing too early is harmless.
 	op.fills = p.count+n >= op.maxReadings || p.bytes+op.bytes+largest > op.maxBytes
 	return op, true
 }
 
-// A columnCount bounds the fields of an update with a block, which has a column for each. It
-// counts those of each shape, so that it may count too many, but never too few.
+// A columnCount bounds the fields of an update with a block, which has a column for each. It adds
+// up the fields of all shapes, so it may overestimate, but never underestimates.
 type columnCount struct {
 	last *batch.Shape
 	n    int
 }
 
-// add reports whether the row's fields still have room. Those of one row always have.
+// add reports whether the row's fields still fit. Those of a single row always do.
 func (c *columnCount) add(r batch.Ref) bool {
 	if shape := r.Batch.Shape(r.Row()); shape != c.last {
 		c.last = shape
@@ -295,9 +290,9 @@ func (c *columnCount) add(r batch.Ref) bool {
 	return c.n <= block.MaxColumns
 }
 
-// format is that of the next update.
+// format returns the format of the next update.
 func (s *Store) format() store.Format {
-	if s.Live.Load().Format == store.Columns && s.Packs() {
+	if s.Live.Load().Format == store.Columns && s.CanWriteBlocks() {
 		return store.Columns
 	}
 	return store.Documents
@@ -309,17 +304,17 @@ var errShortWindows = errors.New("windows longer than an hour are not written un
 var errNoOrder = errors.New("it is not known yet that all daemons of the stream can read columns, and only columns keep the order that duplicates last-wins needs: nothing is written until then")
 
 // sendable returns the writes that may be sent now, and marks the others as unsent: those into
-// windows that not all daemons can find, see Config.ReadLongWindows, and all where sub-documents
-// would lose the order in which readings arrived.
+// windows that not all daemons can find, see Config.ReadLongWindows; and all writes if the stream
+// needs the order of arrival, which only blocks keep, and blocks may not be written yet.
 func (s *Store) sendable(writes []*batch.Pending) []*batch.Pending {
-	if s.Live.Load().Duplicates == store.LastWins && !s.Packs() {
+	if s.Live.Load().Duplicates == store.LastWins && !s.CanWriteBlocks() {
 		for _, pending := range writes {
 			pending.Verdict, pending.Err = batch.Unsent, errNoOrder
 		}
 		return nil
 	}
 	long := func(pending *batch.Pending) bool { return pending.Granularity > store.MaxGranularity }
-	if s.ReadLongWindows == nil || !slices.ContainsFunc(writes, long) || s.ReadLongWindows() {
+	if s.CanReadLongWindows == nil || !slices.ContainsFunc(writes, long) || s.CanReadLongWindows() {
 		return writes
 	}
 	var out []*batch.Pending
@@ -333,8 +328,8 @@ func (s *Store) sendable(writes []*batch.Pending) []*batch.Pending {
 	return out
 }
 
-// Packs reports whether blocks may be written, see Config.ReadColumns.
-func (s *Store) Packs() bool { return s.ReadColumns == nil || s.ReadColumns() }
+// CanWriteBlocks reports whether blocks may be written, see Config.ReadColumns.
+func (s *Store) CanWriteBlocks() bool { return s.CanReadColumns == nil || s.CanReadColumns() }
 
 // stored is what the database holds of one part.
 type stored struct {
@@ -344,19 +339,18 @@ type stored struct {
 		Grain  int32         `bson:"g"`
 		Part   int32         `bson:"p"`
 	} `bson:"_id"`
-	Count  int64            `bson:"count"`
-	Bytes  int64            `bson:"bytes"`
-	Full   bool             `bson:"full"`
-	Tags   bson.RawValue    `bson:"tags"`
-	Writes map[string]int64 `bson:"w"`
-	Mixes  bool             `bson:"mixes"` // made by partFields
+	Count           int64            `bson:"count"`
+	Bytes           int64            `bson:"bytes"`
+	Full            bool             `bson:"full"`
+	Tags            bson.RawValue    `bson:"tags"`
+	Writes          map[string]int64 `bson:"w"`
+	HasMeasurements bool             `bson:"mixes"` // computed by partFields
 }
 
-// bulk is what one Write sends: its operations, and the memory that they are
-// encoded in. The driver is given operations rather than bytes and asks each
-// for its filter and its update when it composes the command. It copies what
-// it gets before it asks for the next, so all of them are encoded in the same few
-// kilobytes, and it holds none of our memory when it begins to send.
+// bulk has the operations of one Write, and the buffers that they are encoded in. The driver is
+// given operations instead of bytes, and calls their marshalers when it builds the command. It
+// copies each result before it calls the next, so all of them are encoded in the same few
+// kilobytes, and it retains none of our memory when it starts to send.
 type bulk struct {
 	encoder
 	ops    []operation
@@ -368,7 +362,7 @@ type bulk struct {
 	sent   time.Time // when all were encoded
 }
 
-// filterOf and updateOf are an operation's two documents, as bson.Marshaler.
+// filterOf and updateOf are an operation's two documents; they implement bson.Marshaler.
 type (
 	filterOf operation
 	updateOf operation
@@ -394,7 +388,7 @@ func (u *updateOf) MarshalBSON() ([]byte, error) {
 	return b.update, nil
 }
 
-// bulks is a pool of them.
+// bulks is a pool of bulk values.
 type bulks struct{ pool sync.Pool }
 
 func (p *bulks) get() *bulk {
@@ -405,22 +399,21 @@ func (p *bulks) get() *bulk {
 	return b
 }
 
-// keptBytes is how large an update's memory may be to be kept.
-const keptBytes = 1 << 20
+// maxPooledBytes is the maximum size of an update's buffer for its bulk to be returned to the pool.
+const maxPooledBytes = 1 << 20
 
 func (p *bulks) put(b *bulk) {
 	clear(b.ops) // they hold readings
 	b.ops = b.ops[:0]
-	if cap(b.update) <= keptBytes {
+	if cap(b.update) <= maxPooledBytes {
 		p.pool.Put(b)
 	}
 }
 
-// commandBytes is about how large a command gets. The driver grows its message
-// from a kilobyte on, copying it again and again, unless it finds one of the
-// size in its pool, and it keeps none of more than 16 MiB: at 60 readings of
-// ten fields an update, commands of 7 MiB cost this process about twice the CPU
-// a reading of those of 1 MiB.
+// commandBytes is roughly the maximum size of a command. The driver grows its message buffer from
+// a kilobyte, copying it repeatedly, unless its pool has a large enough one, and it pools none of
+// more than 16 MiB. With updates of 60 readings of ten fields, commands of 7 MiB cost this process
+// about twice as much CPU per reading as commands of 1 MiB.
 const commandBytes = 1 << 20
 
 // oneCommand returns how many of the operations go into the next command.
@@ -433,8 +426,8 @@ func oneCommand(ops []operation) int {
 	return n
 }
 
-// size estimates the bytes of the update: the readings, of which a block takes fewer, and
-// for each field of documents four elements of statistics with longer names.
+// size estimates the bytes of the update: the readings (a block takes less), and for documents
+// also four statistics with longer names for each field.
 func (op *operation) size() int64 {
 	if op.format == store.Columns {
 		return 512 + op.bytes
@@ -442,8 +435,8 @@ func (op *operation) size() int64 {
 	return 512 + op.bytes + 5*int64(op.rows[0].Row().Size)
 }
 
-// send carries some of the operations to the collection, in one command. The
-// reply's time is that of the round trip, without the encoding before it.
+// send sends some of the operations in one command. The reply's duration is that of the round
+// trip, without the encoding.
 func (b *bulk) send(ctx context.Context, coll *mongo.Collection, ops []operation, to *store.Prepared) reply {
 	upsert := true
 	b.models, b.writes = b.models[:0], b.writes[:0]
@@ -460,23 +453,23 @@ func (b *bulk) send(ctx context.Context, coll *mongo.Collection, ops []operation
 	return reply{err: err, took: time.Since(b.sent)}
 }
 
-// reply is what came back for one bulk.
+// reply is the result of one command.
 type reply struct {
 	err  error
 	took time.Duration
 }
 
-// answered reports whether MongoDB said what became of the operations.
+// answered reports whether MongoDB returned the results of the operations.
 func (r reply) answered() bool {
 	var bulk mongo.BulkWriteException
 	return r.err == nil || errors.As(r.err, &bulk)
 }
 
-// duplicateKey is how an upsert says that the part exists and did not match.
+// duplicateKey is the error code of an upsert whose part exists and did not match.
 const duplicateKey = 11000
 
-// errConflict says that a part refused an update and a lookup did not show why:
-// another daemon was creating it, or the majority lags behind the primary.
+// errConflict says that a part refused an update and a lookup did not reveal why: another daemon
+// was just creating it, or the majority lags behind the primary.
 var errConflict = errors.New("the part exists and refused the update")
 
 // prepare creates the bucket's next operation, closing its part first if it has
@@ -499,9 +492,8 @@ func (s *Store) prepare(ctx context.Context, pending *batch.Pending) (operation,
 	return s.cut(pending, p)
 }
 
-// settle gives every operation its outcome, except for the writes whose parts
-// refused their updates, which it returns. An error says that all outcomes are
-// unknown.
+// settle sets the outcome of every operation, except for writes whose parts refused the update; it
+// returns those. An error means that all outcomes are unknown.
 func (s *Store) settle(ctx context.Context, ops []operation, r reply) (conflicts []*batch.Pending, err error) {
 	var bulk mongo.BulkWriteException
 	if r.err != nil && !errors.As(r.err, &bulk) {
@@ -535,8 +527,7 @@ func (s *Store) settle(ctx context.Context, ops []operation, r reply) (conflicts
 	return conflicts, nil
 }
 
-// unknown leaves an operation to be sent again: if it was applied, the guard
-// will say so.
+// unknown leaves an operation to be sent again: if it was applied, the guard will reveal that.
 func (s *Store) unknown(op *operation, err error) {
 	s.Metrics.Unknown.Inc()
 	op.pending.Verdict, op.pending.Err = batch.Wait, err
@@ -548,7 +539,7 @@ func (s *Store) applied(op *operation, took time.Duration) {
 		s.Metrics.OwnTags.Add(float64(op.own))
 	}
 	p.count, p.bytes, p.tags = p.count+int64(n), p.bytes+op.bytes, op.tags
-	p.mixes = p.mixes || op.format == store.Documents
+	p.hasMeasurements = p.hasMeasurements || op.format == store.Documents
 	ratio := max(float64(p.count)/float64(op.maxReadings), float64(p.bytes)/float64(op.maxBytes))
 	s.Metrics.Wrote(took, n, store.Fill(op.newest, op.pending.Start, op.pending.Granularity, ratio))
 	if op.fills {
@@ -562,7 +553,7 @@ func (s *Store) applied(op *operation, took time.Duration) {
 	settleRest(op.pending)
 }
 
-// settleRest sets the verdict of a write of which some rows were stored.
+// settleRest sets the verdict of a write after some of its rows were stored.
 func settleRest(pending *batch.Pending) {
 	pending.Verdict, pending.Err = batch.Again, nil
 	if len(pending.Rows) == 0 {
@@ -570,8 +561,8 @@ func settleRest(pending *batch.Pending) {
 	}
 }
 
-// resolve finds out why parts refused their updates. If the lookup shows nothing new
-// for a write, the write waits.
+// resolve determines why parts refused their updates. If the lookup reveals nothing new for a
+// write, the write waits.
 func (s *Store) resolve(ctx context.Context, writes []*batch.Pending) {
 	type view struct {
 		rows int
@@ -594,7 +585,7 @@ func (s *Store) resolve(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// isolate narrows a content error down to one reading, alone on a fresh part.
+// isolate narrows a content error down to a single reading, alone in a new part.
 func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) {
 	pending, p := op.pending, op.part
 	if n := len(op.rows); n > 1 {
@@ -616,14 +607,13 @@ func (s *Store) isolate(ctx context.Context, op *operation, e mongo.WriteError) 
 	}
 }
 
-// closePart closes the bucket's part, so that no delayed request can be applied to
-// it any more, and moves on to the next. It reports whether it did; otherwise the
-// write waits.
+// closePart closes the bucket's part, so that no delayed request can be applied to it any more,
+// and advances to the next one. It reports whether it succeeded; otherwise the write waits.
 func (s *Store) closePart(ctx context.Context, pending *batch.Pending, p *part) bool {
 	at, filter := int32(0), []byte{0, 0, 0, 0}
 	filter = end(appendID(filter, pending, p.number), at)
 	var closed stored
-	err := s.unlessItHangs(ctx, []operation{{pending: pending}}, func(ctx context.Context) error {
+	err := s.withHangDetection(ctx, []operation{{pending: pending}}, func(ctx context.Context) error {
 		return s.Majority.FindOneAndUpdate(ctx, bson.Raw(filter),
 			bson.D{{Key: "$set", Value: bson.D{{Key: "full", Value: true}}}},
 			options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(partFields),
@@ -634,8 +624,8 @@ func (s *Store) closePart(ctx context.Context, pending *batch.Pending, p *part) 
 		pending.Verdict, pending.Err = batch.Hangs, err
 		return false
 	case errors.Is(err, mongo.ErrNoDocuments):
-		// Removed by the retention or by hand: the number is free again.
-		p.count, p.bytes, p.tags, p.mixes = 0, 0, nil, false
+		// It was removed, by the retention or by hand, so its number is free again.
+		p.count, p.bytes, p.tags, p.hasMeasurements = 0, 0, nil, false
 	case err != nil:
 		pending.Verdict, pending.Err = batch.Wait, fmt.Errorf("close part: %w", err)
 		return false
@@ -662,17 +652,17 @@ func (s *Store) dropStored(pending *batch.Pending, last int64) {
 	}
 }
 
-// partFields leaves out the measurements, and all else that may be large.
+// partFields excludes the measurements, and everything else that may be large.
 var partFields = bson.D{
 	{Key: "count", Value: 1}, {Key: "bytes", Value: 1}, {Key: "full", Value: 1}, {Key: "tags", Value: 1}, {Key: "w", Value: 1},
 	{Key: "mixes", Value: bson.D{{Key: "$gt", Value: bson.A{"$measurements", nil}}}},
 }
 
-// lookupBatch is how many buckets one query asks for.
+// lookupBatch is the number of buckets per query.
 const lookupBatch = 100
 
-// lookUp reads all parts of the buckets, drops rows that are already stored, and points
-// each write at its bucket's first open part. If that fails, the write waits.
+// lookUp reads all parts of the buckets, drops rows that are already stored, and directs each
+// write to its bucket's first open part. If that fails, the write waits.
 func (s *Store) lookUp(ctx context.Context, writes []*batch.Pending) {
 	for chunk := range slices.Chunk(writes, lookupBatch) {
 		parts, err := s.findParts(ctx, chunk)
@@ -689,8 +679,8 @@ func (s *Store) lookUp(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// learn updates the write from the bucket's stored parts. A bucket's stored rows of one
-// session are always a prefix, so the largest sequence is enough.
+// learn updates the write from the bucket's stored parts. The stored rows of a session are always
+// a prefix of those sent, so the largest sequence is enough.
 func (s *Store) learn(pending *batch.Pending, parts []stored) {
 	var last int64
 	for _, d := range parts {
@@ -698,9 +688,9 @@ func (s *Store) learn(pending *batch.Pending, parts []stored) {
 	}
 	p := partOf(pending)
 	s.dropStored(pending, last)
-	p.unsure, p.applied = false, max(p.applied, uint64(last))
-	// Parts before the current one were closed. A lagging majority may show them open, and after
-	// a deletion another daemon may have made them anew.
+	p.uncertain, p.applied = false, max(p.applied, uint64(last))
+	// Parts before the current one are closed. A lagging majority may show them as open, and after
+	// a deletion another daemon may have created them again.
 	open := slices.IndexFunc(parts, func(d stored) bool { return !d.Full && d.ID.Part >= p.number })
 	seen := part{}
 	switch {
@@ -710,25 +700,25 @@ func (s *Store) learn(pending *batch.Pending, parts []stored) {
 		seen.number = parts[len(parts)-1].ID.Part + 1
 	}
 	if seen.number >= p.number {
-		p.number, p.count, p.bytes, p.tags, p.mixes = seen.number, seen.count, seen.bytes, seen.tags, seen.mixes
+		p.number, p.count, p.bytes, p.tags, p.hasMeasurements = seen.number, seen.count, seen.bytes, seen.tags, seen.hasMeasurements
 	}
 }
 
-// seen returns the part as a lookup shows it. Its tags are the given ones if these
-// are equal, so that resolve can tell whether anything was learned.
+// seen returns the part as found by a lookup. If its tags equal the given ones, it keeps that
+// pointer, so that resolve can detect whether anything changed.
 func (d *stored) seen(tags *[]telemetry.Tag) part {
-	p := part{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags, mixes: d.Mixes}
+	p := part{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags, hasMeasurements: d.HasMeasurements}
 	have := store.TagsOf(d.Tags)
 	if tags == nil || !store.SameTags(*tags, have) {
 		p.tags = &have
 	}
 	if ours := d.Tags.IsZero() || len(have) > 0 && bytes.HasSuffix(store.AppendTags(nil, have), d.Tags.Value); !ours {
-		p.count = math.MaxInt32 // changed by hand, so that no filter would match: as if the part had no room
+		p.count = math.MaxInt32 // modified by hand, so that no filter would match; treat the part as full
 	}
 	return p
 }
 
-// bucketKey names a bucket within the stream.
+// bucketKey identifies a bucket within the stream.
 type bucketKey struct {
 	sensor string
 	start  int64

@@ -1,7 +1,6 @@
-// Package claim keeps two processes from storing readings under one session, as
-// when the folder of a journal is copied or a machine is resumed from a snapshot
-// twice. Before a process stores anything, it claims each session that it uses with
-// a small document in MongoDB:
+// Package claim prevents two processes from storing readings under one session, for example after
+// a journal's folder was copied or a machine was resumed twice from a snapshot. Before a process
+// stores anything, it claims each session that it uses with a small document in MongoDB:
 //
 //	{_id: session, beat, host, pid, dir, …}     renewed every interval, each time
 //	                                            with another beat, and only if the
@@ -15,8 +14,8 @@
 //	  of this process ────────▶ claimed again: the database was restored
 //	ours has another beat ────▶ lost: nothing is stored under the session any more
 //
-// No clocks are compared, and of two that resume from one snapshot the second to
-// renew finds the other's beat.
+// Clocks are not compared. If two processes resume from one snapshot, the second to renew finds
+// the other's beat.
 //
 // The claims also say which daemons run, and at which address: others.go.
 package claim
@@ -46,38 +45,38 @@ import (
 // Collection is the name of the collection with the claims.
 const Collection = "brim_sessions"
 
-// How long a claim is valid. A write begins only while the last renewal is younger
-// than trust, and takes up to 10 s; another process waits longer than both before it
-// concludes from an unchanged beat that the holder has ended.
+// How long a claim is valid. A write begins only if the last renewal is younger than validFor, and
+// takes up to 10 s. Another process waits longer than both together before it concludes from an
+// unchanged beat that the holder has ended.
 const (
-	interval     = 4 * time.Second     // between renewals
-	trust        = 2 * interval        // how long a renewal is good for
-	patience     = 5 * interval        // how long an unchanged beat is watched
-	renewTimeout = 5 * time.Second     // less than trust: a renewal that took longer would be too old when confirmed
-	changes      = 2                   // of a beat that show that its holder runs: one may be its last
-	mostDrawn    = 1 << 16             // beats that are remembered
-	forgotten    = 30 * 24 * time.Hour // after which claims of holders without a journal are removed
-	tidyAgain    = 10                  // renewals after which those of a process that was killed just before are old enough to be removed
+	interval              = 4 * time.Second     // between renewals
+	validFor              = 2 * interval        // how long a renewal is valid
+	expireAfter           = 5 * interval        // a claim whose beat does not change for this long can be taken over
+	renewTimeout          = 5 * time.Second     // less than validFor: a renewal that took longer would be too old once confirmed
+	aliveChanges          = 2                   // of a beat that prove that its holder runs; a single one may have been its last
+	maxOwnBeats           = 1 << 16             // beats that are remembered
+	staleAfter            = 30 * 24 * time.Hour // age at which claims of holders without a journal are removed
+	removeStaleAgainAfter = 10                  // after this many renewals, the claims of a process that was killed just before the start are old enough to be removed
 )
 
-// Config says who claims, and what.
+// Config configures Claims.
 type Config struct {
 	Database *mongo.Database // with the concerns of store.Connection.Database
 	Holder   Holder
 	// Sessions returns the sessions whose readings may still have to be stored,
 	// that of new readings first.
 	Sessions func() []string
-	// Lose is called for a session that another process has taken over, until it
-	// returns nil. It records that for a later process, and if that session was for
-	// new readings draws another one.
-	Lose func(session string) error
-	// LostBefore are sessions that an earlier process with this journal lost.
+	// OnLost is called for a session that another process has taken over, until it returns nil. It
+	// must record the loss for later processes and, if the session was the one for new readings,
+	// start another one.
+	OnLost func(session string) error
+	// LostBefore has the sessions that an earlier process with this journal lost.
 	LostBefore []string
-	// Unreachable returns the addresses of other holders that this process could not
-	// reach recently. They read it in the claims. Nil: there are none.
+	// Unreachable returns the addresses of other holders that this process could not reach
+	// recently. It is published in the claims. Nil: there are none.
 	Unreachable func() []string
-	// Places returns where the readings of a session go, by stream, for `brim move`: a
-	// collection, or a target if that is not known yet. Nil: nothing is known.
+	// Places returns where the readings of a session are stored, by stream, for `brim move`: a
+	// collection, or a target if the collection is not known yet. Nil: nothing is known.
 	Places func(session string) map[string]string
 	// Unstored returns the sessions with readings that a later process has to store. Their
 	// claims remain when this one ends. Nil: there are none.
@@ -92,11 +91,11 @@ type Holder struct {
 	Host  string    `bson:"host"`
 	Pid   int       `bson:"pid"`
 	Dir   string    `bson:"dir,omitempty"`  // of the journal; empty without one
-	Lock  string    `bson:"lock,omitempty"` // identity of the journal's lock file, which one process holds
-	Boot  string    `bson:"boot,omitempty"` // ID of the machine's boot: two machines that run at once differ
+	Lock  string    `bson:"lock,omitempty"` // identity of the journal's lock file, which only one process can hold
+	Boot  string    `bson:"boot,omitempty"` // ID of the machine's boot, which differs between machines
 	Since time.Time `bson:"since"`
 
-	// What other daemons need to ask this one for unstored readings, see Others.
+	// Used by other daemons to ask this one for unstored readings, see Others.
 	Daemon  string   `bson:"daemon"`  // identifies the process; empty: an older release
 	Address string   `bson:"address"` // HOST:PORT of its data listener; empty: it cannot be asked
 	TLS     bool     `bson:"tls"`     // whether the listener has TLS
@@ -112,7 +111,7 @@ type Holder struct {
 	Writes map[string]string `bson:"writes,omitempty"`
 }
 
-// ID names the process's journal, or without one the process.
+// ID identifies the process's journal or, without a journal, the process.
 func (h *Holder) ID() string {
 	if h.Dir == "" {
 		return fmt.Sprintf("%s:%d", h.Host, h.Pid)
@@ -120,13 +119,12 @@ func (h *Holder) ID() string {
 	return h.Host + ":" + h.Dir
 }
 
-// sameLock reports whether both had the same file locked, so that one of them has
-// ended.
+// sameLock reports whether both have locked the same file, which means that one of them has ended.
 func (h *Holder) sameLock(other *Holder) bool {
 	return h.Lock != "" && h.Lock == other.Lock && h.Host == other.Host && h.Boot == other.Boot
 }
 
-// String names the process.
+// String describes the process.
 func (h *Holder) String() string {
 	s := fmt.Sprintf("process %d on %s", h.Pid, h.Host)
 	if h.Dir != "" {
@@ -135,14 +133,14 @@ func (h *Holder) String() string {
 	return s + ", since " + h.Since.UTC().Format(time.RFC3339)
 }
 
-// A HeldError says that a session is in use by another process. Trying again helps
-// once that process has ended, or has stored all that it accepted under the
-// session.
+// A HeldError says that a session is in use by another process. Retrying helps once that process
+// has ended, or has stored everything that it accepted under the session.
 type HeldError struct {
 	Session string
 	By      Holder
 
-	// Abandoned: this process had sent nothing of the session, and never will, see Abandon.
+	// Abandoned: this process has written nothing under the session and must never do so, see
+	// Abandon.
 	Abandoned bool
 }
 
@@ -155,39 +153,38 @@ func (e *HeldError) Error() string {
 // errWatching says that it is not known yet whether a claim's holder has ended.
 var errWatching = errors.New("another process has claimed a session of this journal; waiting some seconds to see whether it still runs")
 
-// errLostBefore is why readings that an earlier process left under a session that it
-// lost become dead letters: the guard would consider them stored if the other process
-// stored something under the same sequences.
+// errLostBefore is why readings of a session that an earlier process lost become dead letters: if
+// the other process stored readings with the same sequences, the guard would consider these
+// stored.
 var errLostBefore = errors.New("the session was also used by another daemon; the reading may be stored already")
 
 var errLostMeanwhile = errors.New("a session was lost while readings were being written")
 
-// Claims are those of one process. Its methods may be called by several
-// goroutines.
+// Claims has the claims of one process. It is safe for concurrent use.
 type Claims struct {
 	cfg    Config
 	losses prometheus.Counter
 	held   atomic.Pointer[time.Time] // when the last successful renewal began; nil: none yet
 	lost   atomic.Pointer[map[string]*HeldError]
 
-	turn     chan struct{} // holds a value while requests to MongoDB run; guards what follows
-	sessions map[string]*session
-	drawn    []string  // the newest beats of this process, whether known to be in a document or not
-	untold   []string  // lost, and Lose did not return nil yet
-	stopped  bool      // Close has begun
-	failed   time.Time // when the last renewal failed, and with what
-	failure  error
+	sem        chan struct{} // semaphore, held during requests to MongoDB; guards the following fields
+	sessions   map[string]*session
+	ownBeats   []string  // the newest beats of this process, including those that may not have been written
+	unreported []string  // lost sessions for which OnLost has not returned nil yet
+	stopped    bool      // Close has begun
+	failed     time.Time // when the last renewal failed; failure is its error
+	failure    error
 
-	others others
+	others otherClaims
 }
 
-// session is what is known of one claim.
+// session is what is known about one claim.
 type session struct {
 	ours bool
-	beat string // in the document, as far as known
+	beat string // last known beat in the document
 
-	watched string    // another's beat
-	since   time.Time // when that was seen first
+	watched string    // the beat of another process
+	since   time.Time // when it was first seen
 	changes int       // of it
 }
 
@@ -203,7 +200,7 @@ type claimed struct {
 	Holder    `bson:",inline"`
 }
 
-// New returns the claims of a process that has none yet; it does no I/O.
+// New returns Claims without any claim; it does no I/O.
 func New(cfg Config) *Claims {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -211,7 +208,7 @@ func New(cfg Config) *Claims {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Claims{cfg: cfg, turn: make(chan struct{}, 1), sessions: make(map[string]*session)}
+	c := &Claims{cfg: cfg, sem: make(chan struct{}, 1), sessions: make(map[string]*session)}
 	c.losses = promauto.With(cfg.Registerer).NewCounter(prometheus.CounterOpts{
 		Name: "brim_store_sessions_lost_total",
 		Help: "Sessions of this daemon that another daemon stored readings under; what this one had not stored of them becomes dead letters at the next start.",
@@ -220,7 +217,7 @@ func New(cfg Config) *Claims {
 	return c
 }
 
-// Lost returns why nothing of a session may be stored, nil if it may be.
+// Lost returns why readings of a session must not be stored; nil if they may be.
 func (c *Claims) Lost(session string) error {
 	if e := (*c.lost.Load())[session]; e != nil {
 		return e
@@ -228,7 +225,7 @@ func (c *Claims) Lost(session string) error {
 	return nil
 }
 
-// Err returns why some readings are not stored, nil if all are.
+// Err returns why readings of some sessions are not stored; nil if none is lost.
 func (c *Claims) Err() error {
 	var errs []error
 	lost := *c.lost.Load()
@@ -238,17 +235,17 @@ func (c *Claims) Err() error {
 	return errors.Join(errs...)
 }
 
-// Ensure returns nil once the claims hold, mostly without asking MongoDB. It must
-// be called before each write. A *HeldError is final; other errors may pass.
+// Ensure returns nil once the claims are valid, usually without a request to MongoDB. It must be
+// called before each write. A *HeldError is final; other errors may be temporary.
 func (c *Claims) Ensure(ctx context.Context) error {
 	if c.isFresh() {
 		return nil
 	}
 	asked := c.cfg.Now()
-	if err := c.begin(ctx); err != nil {
+	if err := c.lock(ctx); err != nil {
 		return err
 	}
-	defer c.end()
+	defer c.unlock()
 	switch {
 	case c.isFresh(): // renewed by another caller meanwhile
 		return nil
@@ -258,27 +255,27 @@ func (c *Claims) Ensure(ctx context.Context) error {
 	return c.renew(ctx)
 }
 
-// begin waits until no other caller is sending requests about the claims.
-func (c *Claims) begin(ctx context.Context) error {
+// lock waits until no other caller is sending requests for the claims.
+func (c *Claims) lock(ctx context.Context) error {
 	select {
-	case c.turn <- struct{}{}:
+	case c.sem <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the renewal of the claims: %w", ctx.Err())
 	}
 }
 
-func (c *Claims) end() { <-c.turn }
+func (c *Claims) unlock() { <-c.sem }
 
-// isFresh also goes by the wall clock: on a machine that was resumed it is ahead
-// of the monotonic clock.
+// isFresh also checks the wall clock: after a machine was suspended, it is ahead of the monotonic
+// clock.
 func (c *Claims) isFresh() bool {
 	held := c.held.Load()
 	if held == nil {
 		return false
 	}
 	now := c.cfg.Now()
-	return now.Sub(*held) < trust && now.Round(0).Sub(held.Round(0)) < patience
+	return now.Sub(*held) < validFor && now.Round(0).Sub(held.Round(0)) < expireAfter
 }
 
 // Run renews the claims until ctx ends.
@@ -286,26 +283,26 @@ func (c *Claims) Run(ctx context.Context) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for round := 0; ; round++ {
-		if round == 0 || round == tidyAgain {
-			c.tidy(ctx)
+		if round == 0 || round == removeStaleAgainAfter {
+			c.removeStale(ctx)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if c.begin(ctx) != nil {
+			if c.lock(ctx) != nil {
 				return
 			}
 			if err := c.renew(ctx); err != nil && ctx.Err() == nil {
 				c.cfg.Logger.Debug("renew the claims on the sessions", "err", err)
 			}
-			c.end()
+			c.unlock()
 		}
 	}
 }
 
-// renew writes all claims and, where it finds another process's beat, decides
-// which of the two has the session.
+// renew writes all claims. If it finds another process's beat in one, it decides which of the two
+// processes has the session.
 func (c *Claims) renew(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -315,7 +312,7 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 			c.failed, c.failure = c.cfg.Now(), err
 		}
 	}()
-	c.tell()
+	c.reportLosses()
 	inUse := slices.DeleteFunc(c.cfg.Sessions(), func(s string) bool { return c.Lost(s) != nil })
 	for _, s := range inUse {
 		if c.sessions[s] == nil {
@@ -326,7 +323,7 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	free, err := c.judge(ctx, others)
+	free, err := c.resolveConflicts(ctx, others)
 	if err != nil {
 		return err
 	}
@@ -338,7 +335,7 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 	}
 	for _, session := range c.cfg.Sessions() {
 		if s := c.sessions[session]; c.Lost(session) == nil && (s == nil || !s.ours) {
-			return c.renew(ctx) // it was drawn in place of one that was lost just now
+			return c.renew(ctx) // it replaces one that was lost just now
 		}
 	}
 	c.held.Store(&begin)
@@ -346,18 +343,18 @@ func (c *Claims) renew(ctx context.Context) (err error) {
 	return nil
 }
 
-// write puts a new beat into the claims of the sessions, in one command, and
-// returns those that have a beat we do not know. A beat is never sent twice: a
-// process that resumes from the same snapshot would take it for its own.
+// write writes a new beat into the claims of the sessions, in one command, and returns the
+// sessions whose claims have an unexpected beat. A beat is never sent twice, because a process
+// that resumed from the same snapshot would take it for its own.
 func (c *Claims) write(ctx context.Context, sessions []string) (others []string, err error) {
 	if len(sessions) == 0 {
 		return nil, nil
 	}
 	beat := newBeat()
-	if len(c.drawn) == mostDrawn {
-		c.drawn = slices.Clone(c.drawn[mostDrawn/2:])
+	if len(c.ownBeats) == maxOwnBeats {
+		c.ownBeats = slices.Clone(c.ownBeats[maxOwnBeats/2:])
 	}
-	c.drawn = append(c.drawn, beat)
+	c.ownBeats = append(c.ownBeats, beat)
 	var unreachable []string
 	if c.cfg.Unreachable != nil {
 		unreachable = c.cfg.Unreachable()
@@ -365,8 +362,7 @@ func (c *Claims) write(ctx context.Context, sessions []string) (others []string,
 	updates := make(bson.A, len(sessions))
 	for i, name := range sessions {
 		s := c.sessions[name]
-		// An upsert, so that each claim that does not match comes back as a
-		// separate error.
+		// An upsert, so that each claim that does not match is reported as a separate error.
 		next := claimed{Session: name, Beat: beat, Unreachable: unreachable, Holder: c.cfg.Holder, Stopped: c.stopped}
 		if c.cfg.Places != nil {
 			next.Places = c.cfg.Places(name)
@@ -394,9 +390,9 @@ func (c *Claims) write(ctx context.Context, sessions []string) (others []string,
 	return others, nil
 }
 
-// run carries out a command that writes, without the driver's retries: of two that
-// resume from one snapshot the second would get the result of the first one's
-// command. It returns which of the operations met a claim of another process.
+// run runs a write command without the driver's retries: of two processes that resume from one
+// snapshot, the second would get the result of the first one's command. It returns the operations
+// that found a claim of another process.
 func (c *Claims) run(ctx context.Context, command bson.D) (refused map[int]bool, err error) {
 	const duplicateKey = 11000
 	err = c.cfg.Database.RunCommand(ctx, append(command,
@@ -416,9 +412,9 @@ func (c *Claims) run(ctx context.Context, command bson.D) (refused map[int]bool,
 	return refused, nil
 }
 
-// judge decides about sessions whose claims have a beat that we did not expect,
-// and returns those that are free: their holders have ended, or are this process.
-func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, err error) {
+// resolveConflicts handles sessions whose claims have an unexpected beat, and returns those that
+// this process may claim: their holders have ended, or are this process.
+func (c *Claims) resolveConflicts(ctx context.Context, sessions []string) (free []string, err error) {
 	if len(sessions) == 0 {
 		return nil, nil
 	}
@@ -431,27 +427,27 @@ func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, e
 		return nil, fmt.Errorf("read the claims on the sessions: %w", err)
 	}
 	if len(found) < len(sessions) {
-		err = errWatching // one was released just now, or a majority read does not show it yet
+		err = errWatching // a claim was released just now, or is not visible to a majority read yet
 	}
 	now := c.cfg.Now()
 	for i := range found {
 		theirs := &found[i]
 		s := c.sessions[theirs.Session]
 		switch {
-		case slices.Contains(c.drawn, theirs.Beat): // the answer to an earlier attempt was lost, or the database was restored
+		case slices.Contains(c.ownBeats, theirs.Beat): // the reply to an earlier attempt was lost, or the database was restored
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
 		case s.ours, theirs.Abandoned:
 			c.lose(&HeldError{Session: theirs.Session, By: theirs.Holder, Abandoned: !s.ours})
-		case theirs.Stopped, c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= patience:
+		case theirs.Stopped, c.cfg.Holder.sameLock(&theirs.Holder), theirs.Beat == s.watched && now.Sub(s.since) >= expireAfter:
 			s.beat = theirs.Beat
 			free = append(free, theirs.Session)
 		case s.watched == "":
 			s.watched, s.since = theirs.Beat, now
 			err = errWatching
 			c.cfg.Logger.Info("a session of this journal is claimed by another process; waiting to see whether it still runs",
-				"session", theirs.Session, "by", theirs.String(), "at_most", patience)
-		case theirs.Beat != s.watched && s.changes+1 == changes:
+				"session", theirs.Session, "by", theirs.String(), "at_most", expireAfter)
+		case theirs.Beat != s.watched && s.changes+1 == aliveChanges:
 			return nil, &HeldError{Session: theirs.Session, By: theirs.Holder}
 		case theirs.Beat != s.watched:
 			s.watched, s.since, s.changes = theirs.Beat, now, s.changes+1
@@ -463,24 +459,24 @@ func (c *Claims) judge(ctx context.Context, sessions []string) (free []string, e
 	return free, err
 }
 
-// lose ends the use of a session that another process has taken over.
+// lose stops using a session that another process has taken over.
 func (c *Claims) lose(e *HeldError) {
 	lost := maps.Clone(*c.lost.Load())
 	lost[e.Session] = e
 	c.lost.Store(&lost)
-	c.held.Store(nil) // the session in place of this one is not claimed yet
+	c.held.Store(nil) // the session that replaces this one is not claimed yet
 	c.losses.Inc()
 	delete(c.sessions, e.Session)
-	c.untold = append(c.untold, e.Session)
+	c.unreported = append(c.unreported, e.Session)
 	c.cfg.Logger.Error("another process stores readings under a session of this one; readings that this one accepted under it and did not store stay in the journal, and become dead letters at the next start, since the readings of the two cannot be distinguished",
 		"session", e.Session, "by", e.By.String())
-	c.tell()
+	c.reportLosses()
 }
 
-// tell reports which sessions are lost.
-func (c *Claims) tell() {
-	c.untold = slices.DeleteFunc(c.untold, func(session string) bool {
-		err := c.cfg.Lose(session)
+// reportLosses calls OnLost for lost sessions.
+func (c *Claims) reportLosses() {
+	c.unreported = slices.DeleteFunc(c.unreported, func(session string) bool {
+		err := c.cfg.OnLost(session)
 		if err != nil {
 			c.cfg.Logger.Error("a lost session could not be recorded in the journal; until it is, the daemon must not be started again with this journal", "session", session, "err", err)
 		}
@@ -488,8 +484,8 @@ func (c *Claims) tell() {
 	})
 }
 
-// release removes the claims of sessions that are not in use. One that cannot be
-// removed does no harm.
+// release removes the claims of sessions that are not in use. A claim that cannot be removed is
+// harmless.
 func (c *Claims) release(ctx context.Context, inUse []string) {
 	var deletes bson.A
 	for _, name := range slices.Sorted(maps.Keys(c.sessions)) {
@@ -514,36 +510,37 @@ func (c *Claims) remove(ctx context.Context, deletes bson.A) {
 	}
 }
 
-// tidy removes claims that are not needed, by MongoDB's clock alone: those of earlier processes
-// with this journal whose sessions it no longer holds, and those of processes without a journal
-// that never came back. Others with a journal stay, since it may hold readings, see Uses.
-func (c *Claims) tidy(ctx context.Context) {
+// removeStale removes claims that are not needed any more: those of earlier processes with this
+// journal whose sessions the journal no longer has, and those of processes without a journal that
+// have not been renewed for long. It only uses MongoDB's clock. Claims of processes with other
+// journals are kept, because those may hold readings, see Uses.
+func (c *Claims) removeStale(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	before := func(age time.Duration) bson.E {
 		return bson.E{Key: "$expr", Value: bson.D{{Key: "$lt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", age.Milliseconds()}}}}}}}
 	}
-	deletes := bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "dir", Value: bson.D{{Key: "$exists", Value: false}}}, before(forgotten)}}, {Key: "limit", Value: 0}}}
+	deletes := bson.A{bson.D{{Key: "q", Value: bson.D{{Key: "dir", Value: bson.D{{Key: "$exists", Value: false}}}, before(staleAfter)}}, {Key: "limit", Value: 0}}}
 	if h := &c.cfg.Holder; h.Lock != "" {
-		// The journal's sessions are known, since this process has its lock.
+		// This process has the journal's lock, so it knows all its sessions.
 		deletes = append(deletes, bson.D{{Key: "q", Value: bson.D{
 			{Key: "host", Value: h.Host}, {Key: "dir", Value: h.Dir}, {Key: "lock", Value: h.Lock},
 			{Key: "_id", Value: bson.D{{Key: "$nin", Value: c.cfg.Sessions()}}},
-			{Key: "abandoned", Value: bson.D{{Key: "$ne", Value: true}}}, before(patience),
+			{Key: "abandoned", Value: bson.D{{Key: "$ne", Value: true}}}, before(expireAfter),
 		}}, {Key: "limit", Value: 0}})
 	}
 	c.remove(ctx, deletes)
 }
 
-// Close releases the claims, within ctx, but for those of sessions with readings that a later
+// Close releases the claims, within ctx, except those of sessions with readings that a later
 // process has to store. Nothing may be written afterwards.
 func (c *Claims) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	if c.begin(ctx) != nil {
+	if c.lock(ctx) != nil {
 		return // claims that are not released expire
 	}
-	defer c.end()
+	defer c.unlock()
 	var kept []string
 	if c.cfg.Unstored != nil {
 		kept = slices.DeleteFunc(c.cfg.Unstored(), func(name string) bool { return c.sessions[name] == nil || !c.sessions[name].ours })
@@ -560,7 +557,7 @@ type Store interface {
 	Write(ctx context.Context, writes []*batch.Pending)
 }
 
-// Guard returns a store that writes only what is claimed.
+// Guard returns a store that writes only readings of claimed sessions.
 func (c *Claims) Guard(s Store) Store { return &guarded{c, s} }
 
 type guarded struct {
@@ -607,8 +604,8 @@ func (g *guarded) Write(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// newBeat draws a beat. The time is in it because two machines that resume from
-// one snapshot may draw the same.
+// newBeat returns a random beat. It includes the time, because two machines that resume from one
+// snapshot may generate the same random bytes.
 func newBeat() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:8])                                          // never fails

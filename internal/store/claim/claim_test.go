@@ -38,7 +38,7 @@ func newProcess(db *mongo.Database, pid int, lock string, sessions ...string) *p
 	p.Claims = New(Config{
 		Database: db, Holder: Holder{Host: "h", Pid: pid, Dir: "/journals/" + lock, Lock: lock, Boot: "b", Since: p.now},
 		Sessions: func() []string { return slices.Clone(p.sessions) },
-		Lose: func(session string) error {
+		OnLost: func(session string) error {
 			p.lost = append(p.lost, session)
 			if p.sessions[0] == session {
 				p.redrawn++
@@ -53,7 +53,7 @@ func newProcess(db *mongo.Database, pid int, lock string, sessions ...string) *p
 
 // later asks again when the claims are due.
 func (p *process) later(t *testing.T) error {
-	p.now = p.now.Add(trust)
+	p.now = p.now.Add(validFor)
 	return p.Ensure(t.Context())
 }
 
@@ -137,7 +137,7 @@ func TestUnchangedBeatFreesAClaim(t *testing.T) {
 			next := newProcess(db, 2, "1:1", "new", "old")
 			change(&next.cfg.Holder)
 			require.ErrorIs(t, next.Ensure(t.Context()), errWatching)
-			next.now = next.now.Add(patience - time.Second)
+			next.now = next.now.Add(expireAfter - time.Second)
 			require.ErrorIs(t, next.Ensure(t.Context()), errWatching)
 			next.now = next.now.Add(time.Second)
 			require.NoError(t, next.Ensure(t.Context()))
@@ -151,7 +151,7 @@ func snapshot(of, twin *process) {
 	for name, s := range of.Claims.sessions {
 		twin.Claims.sessions[name] = new(*s)
 	}
-	twin.drawn = slices.Clone(of.drawn)
+	twin.ownBeats = slices.Clone(of.ownBeats)
 }
 
 // recorder keeps what it was given to write.
@@ -227,7 +227,7 @@ func TestOneOfTwoResumedAttemptsContinues(t *testing.T) {
 	require.NoError(t, one.Ensure(t.Context()))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	one.now = one.now.Add(trust)
+	one.now = one.now.Add(validFor)
 	require.Error(t, one.Ensure(ended))
 	snapshot(one, two)
 	require.NoError(t, one.later(t))
@@ -257,8 +257,8 @@ func TestLossIsReportedUntilItIsRecorded(t *testing.T) {
 	require.NoError(t, one.Ensure(t.Context()))
 	snapshot(one, two)
 	require.NoError(t, one.later(t))
-	lose, failures := two.cfg.Lose, 2
-	two.cfg.Lose = func(session string) error {
+	lose, failures := two.cfg.OnLost, 2
+	two.cfg.OnLost = func(session string) error {
 		if failures--; failures >= 0 {
 			return errors.New("the disk is full")
 		}
@@ -290,7 +290,7 @@ func TestNothingIsWrittenOnAnOldClaim(t *testing.T) {
 	require.Equal(t, batch.Stored, write())
 
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(1, faulttest.CutAnswer)})
-	p.now = p.now.Add(trust - time.Millisecond)
+	p.now = p.now.Add(validFor - time.Millisecond)
 	require.Equal(t, batch.Stored, write(), "without asking")
 	p.now = p.now.Add(time.Millisecond)
 	require.Equal(t, batch.Wait, write())
@@ -325,9 +325,9 @@ func TestEachCommandOfAWriteNeedsTheClaim(t *testing.T) {
 	db := fresh(t)
 	p, next := newProcess(db, 1, "1:1", "s"), newProcess(db, 2, "1:2", "new", "s")
 	wrote := &slow{behind: func() {
-		p.now = p.now.Add(patience)
+		p.now = p.now.Add(expireAfter)
 		require.ErrorIs(t, next.Ensure(t.Context()), errWatching)
-		next.now = next.now.Add(patience)
+		next.now = next.now.Add(expireAfter)
 		require.NoError(t, next.Ensure(t.Context()))
 	}}
 	writes := []*batch.Pending{{Session: "s"}, {Session: "s"}}
@@ -349,12 +349,12 @@ func TestOldClaimsAreRemoved(t *testing.T) {
 		require.NoError(t, err)
 	}
 	ours := []bson.E{{Key: "host", Value: p.cfg.Holder.Host}, {Key: "dir", Value: "/journal"}, {Key: "lock", Value: "1:1"}}
-	add("without a journal", forgotten+time.Hour)
+	add("without a journal", staleAfter+time.Hour)
 	add("stored by an earlier process", time.Hour, ours...)
 	add("abandoned", time.Hour, append(ours, bson.E{Key: "abandoned", Value: true})...)
 	add("maybe alive", 0, ours...)
-	add("another journal", forgotten+time.Hour, bson.E{Key: "dir", Value: "/other"})
-	p.tidy(t.Context())
+	add("another journal", staleAfter+time.Hour, bson.E{Key: "dir", Value: "/other"})
+	p.removeStale(t.Context())
 	var left []string
 	for name := range claims(t, db) {
 		left = append(left, name)

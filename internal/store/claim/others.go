@@ -17,23 +17,23 @@ type Other struct {
 	Unreachable []string // addresses of processes that it could not reach recently
 }
 
-// others is what is known of the claims of other processes.
-type others struct {
+// otherClaims is what is known about the claims of other processes.
+type otherClaims struct {
 	mu    sync.Mutex
 	read  time.Time           // when they were read; zero: never
 	beats map[string]heldBeat // by session
 }
 
-// heldBeat is a beat and when it was first seen.
+// A heldBeat is a beat, and when it was first seen.
 type heldBeat struct {
 	beat  string
 	since time.Time
 }
 
-// Others reads the claims of other processes, and returns those whose beat changed
-// within patience, as judge would. A killed process is among them for that long, even if
-// it ended before the first call. A process that ended cleanly has no claims. A process
-// without a Daemon is listed once for each of its sessions.
+// Others reads the claims of other processes, and returns the processes whose beat changed within
+// expireAfter. A process that was killed is still listed for that long, even if it ended before
+// the first call. A process that ended cleanly has no claims. A process without Daemon is listed
+// once for each of its sessions.
 func (c *Claims) Others(ctx context.Context) ([]Other, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -45,15 +45,15 @@ func (c *Claims) Others(ctx context.Context) ([]Other, error) {
 	if err := cursor.All(ctx, &found); err != nil {
 		return nil, fmt.Errorf("read the claims of other daemons: %w", err)
 	}
-	return c.others.living(found, &c.cfg.Holder, c.cfg.Now()), nil
+	return c.others.updateLive(found, &c.cfg.Holder, c.cfg.Now()), nil
 }
 
-// living notes the beats, and returns the live holders except own.
-func (o *others) living(found []claimed, own *Holder, now time.Time) (out []Other) {
+// updateLive records the beats, and returns the live holders except own.
+func (o *otherClaims) updateLive(found []claimed, own *Holder, now time.Time) (out []Other) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// While the claims could not be read, their holders could not renew them either.
-	fresh := now.Sub(o.read) > patience/2
+	// While the claims could not be read, their holders may have been unable to renew them.
+	fresh := now.Sub(o.read) > expireAfter/2
 	before := o.beats
 	o.read, o.beats = now, make(map[string]heldBeat, len(found))
 	for i := range found {
@@ -67,7 +67,7 @@ func (o *others) living(found []claimed, own *Holder, now time.Time) (out []Othe
 		}
 		o.beats[f.Session] = seen
 		listed := f.Daemon != "" && slices.ContainsFunc(out, func(one Other) bool { return one.Daemon == f.Daemon })
-		if now.Sub(seen.since) < patience && !listed {
+		if now.Sub(seen.since) < expireAfter && !listed {
 			out = append(out, Other{Holder: f.Holder, Unreachable: f.Unreachable})
 		}
 	}

@@ -41,7 +41,7 @@ func TestOthersAreThoseWhoseBeatChanges(t *testing.T) {
 	b.cfg.Unreachable = func() []string { return unreachable }
 	for range 5 { // 40 s, with reads often enough
 		require.NoError(t, b.later(t))
-		a.now = a.now.Add(patience / 4)
+		a.now = a.now.Add(expireAfter / 4)
 		a.daemons(t)
 	}
 	found, err := a.Others(t.Context())
@@ -67,7 +67,7 @@ func TestOthersLiveOnWhileMongoDBWasAway(t *testing.T) {
 	a.now = a.now.Add(time.Hour)
 	assert.Len(t, a.daemons(t), 1)
 	for range 4 {
-		a.now = a.now.Add(patience / 4)
+		a.now = a.now.Add(expireAfter / 4)
 		a.daemons(t)
 	}
 	assert.Empty(t, a.daemons(t))

@@ -9,18 +9,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// A Use is a session of a daemon that runs, or whose journal may hold readings.
+// A Use is a session of a daemon that is running, or whose journal may hold readings.
 type Use struct {
 	Session string
 	Holder  Holder
 	Places  map[string]string // see Config; nil: an earlier release
-	Alive   bool              // the claim was renewed within patience
+	Alive   bool              // the claim was renewed within expireAfter
 	Stopped bool              // the daemon stopped, and its journal holds readings
 
 	beat string
 }
 
-// leasePrefix begins the names of claims that are no sessions: no session has a dot.
+// leasePrefix is the prefix of claims that are not sessions. Session names have no dot.
 const leasePrefix = "move."
 
 // Lease returns the name of a claim for the process that moves a stream's readings.
@@ -28,11 +28,11 @@ func Lease(stream string) string { return leasePrefix + stream }
 
 func isLease(session string) bool { return strings.HasPrefix(session, leasePrefix) }
 
-// Uses returns the sessions of a stream that may still write to MongoDB, as far as they are
-// not abandoned: those of live daemons, and those that a daemon left behind that was killed,
-// or that stopped with readings in its journal.
+// Uses returns the sessions of a stream that may still write to MongoDB, except abandoned ones:
+// those of live daemons, and those of daemons that were killed, or stopped with readings in their
+// journal.
 func Uses(ctx context.Context, db *mongo.Database, stream string) ([]Use, error) {
-	alive := bson.D{{Key: "$gt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", patience.Milliseconds()}}}}}}
+	alive := bson.D{{Key: "$gt", Value: bson.A{"$renewed", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", expireAfter.Milliseconds()}}}}}}
 	cursor, err := db.Collection(Collection).Aggregate(ctx, mongo.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: "abandoned", Value: bson.D{{Key: "$ne", Value: true}}}}}},
 		{{Key: "$set", Value: bson.D{{Key: "alive", Value: alive}}}},
@@ -52,7 +52,7 @@ func Uses(ctx context.Context, db *mongo.Database, stream string) ([]Use, error)
 	for i := range found {
 		c := &found[i].Claim
 		alive := found[i].Alive && !c.Stopped
-		if isLease(c.Session) || !c.stores(stream) || !alive && c.Dir == "" { // without a journal nothing is left
+		if isLease(c.Session) || !c.stores(stream) || !alive && c.Dir == "" { // without a journal, it has no readings left
 			continue
 		}
 		out = append(out, Use{c.Session, c.Holder, c.Places, alive, c.Stopped, c.Beat})
@@ -77,9 +77,9 @@ func (c *claimed) stores(stream string) bool {
 	return false
 }
 
-// Abandon takes a session away from a daemon that does not run. If it comes back, what its
-// journal holds under the session becomes dead letters. It reports false if the daemon has
-// come back meanwhile.
+// Abandon takes a session away from a daemon that is not running. If the daemon is started again,
+// its journal's readings of the session become dead letters. Abandon reports false if the daemon
+// has come back meanwhile.
 func Abandon(ctx context.Context, db *mongo.Database, u *Use) (bool, error) {
 	r, err := db.Collection(Collection).UpdateOne(ctx,
 		bson.D{{Key: "_id", Value: u.Session}, {Key: "beat", Value: u.beat}},

@@ -39,7 +39,7 @@ func uses(t *testing.T, db *mongo.Database) map[string]Use {
 // age makes all claims as old as those of a process that was killed.
 func age(t *testing.T, db *mongo.Database) {
 	t.Helper()
-	_, err := db.Collection(Collection).UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "renewed", Value: time.Now().Add(-2 * patience)}}}})
+	_, err := db.Collection(Collection).UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "renewed", Value: time.Now().Add(-2 * expireAfter)}}}})
 	require.NoError(t, err)
 }
 

@@ -16,8 +16,8 @@
 //     guards (the w of its buckets, the _ids of its readings) recognize it. So a session writes
 //     one generation of a stream, and a reading that waits is looked for in that one.
 //   - The list is changed by compare-and-set with majority, before the first write to a new
-//     generation. A new one is written after another settle: until then, every daemon reads the
-//     list again, since none uses what it read for longer than trusted.
+//     generation. A new one is written after another propagationDelay: until then, every daemon reads the
+//     list again, since none uses what it read for longer than listTTL.
 //   - A query gathers the readings that wait, then looks at the list, and then reads the
 //     generations. A reading that is stored in between is in a generation of the list.
 //   - Collections are never renamed, and numbers are never used again.
@@ -51,10 +51,10 @@ type Target struct {
 	Compressor store.Compressor `bson:"compressor"` // empty: not recorded, by a release that knew one generation only
 }
 
-// String is what ParseTarget reads.
+// String returns the form that ParseTarget reads.
 func (t Target) String() string { return string(t.Storage) + "/" + string(t.Compressor) }
 
-// ParseTarget reads a target; anything else than a target gives one that no generation fits.
+// ParseTarget parses a target. If s is not one, the result fits no generation.
 func ParseTarget(s string) Target {
 	storage, compressor, _ := strings.Cut(s, "/")
 	return Target{store.Storage(storage), store.Compressor(compressor)}
@@ -63,16 +63,16 @@ func ParseTarget(s string) Target {
 // Config describes a stream in MongoDB. Its Name must be empty.
 type Config struct {
 	store.Config
-	Storage store.Storage // with Compressor, what is written
+	Storage store.Storage // with Compressor, the target that is written
 
-	// Earlier are the targets of sessions of earlier processes whose readings the journal
-	// holds. Sessions that are missing here have the target of this process.
+	// Earlier has the targets of sessions of earlier processes with readings in the journal. Other
+	// sessions have the target of this process.
 	Earlier map[string]Target
-	// Sessions returns the sessions with readings that are not stored, and others. Nil: all of
+	// Sessions returns the sessions with unstored readings; it may return others, too. Nil: all of
 	// Earlier have some.
 	Sessions func() []string
-	// ReadGenerations reports whether all daemons of the stream know generations. Until then,
-	// none is added. Nil: they do.
+	// ReadGenerations reports whether all daemons of the stream can read several generations.
+	// Until then, none is added. Nil: they can.
 	ReadGenerations func() bool
 }
 
@@ -81,40 +81,40 @@ type Config struct {
 type Store struct {
 	cfg      Config
 	registry registry
-	own      one // what this process writes; it has no name before it is in the list
+	own      backend // the store that this process writes to; it has no collection until that is in the list
 
 	preparing sync.Mutex
-	routes    atomic.Pointer[routes] // of writes; nil: not prepared yet
-	seen      atomic.Pointer[seen]   // for queries; nil: the list was not read yet
+	routes    atomic.Pointer[routes]   // for writes; nil: not prepared yet
+	snapshot  atomic.Pointer[snapshot] // for queries; nil: the list was not read yet
 
-	mu       sync.Mutex     // guards what follows
-	settings store.Settings // in force
-	current  Generation     // what own writes; zero before it has its collection
-	ones     map[string]one // by collection
+	mu       sync.Mutex         // guards the following fields
+	settings store.Settings     // in force
+	current  Generation         // the generation of own; zero until it has a collection
+	backends map[string]backend // by collection
 }
 
-// one is the store of a generation.
-type one interface {
+// backend is the store of a generation.
+type backend interface {
 	source
 	Write(ctx context.Context, writes []*batch.Pending)
 	Prepare(ctx context.Context) error
-	Stands(ctx context.Context) error
+	CheckPrepared(ctx context.Context) error
 	Rename(collection string, compressor store.Compressor)
 }
 
-// routes say which store writes what.
+// routes maps sessions to the stores that write their readings.
 type routes struct {
-	current one
-	earlier map[string]one // by session, if it is not current
-	all     []one          // each once
-	names   map[one]string // collections
+	current backend
+	earlier map[string]backend // by session, if it is not current
+	all     []backend          // each once
+	names   map[backend]string // collections
 }
 
 // New checks cfg; it does no I/O.
 func New(cfg Config) (*Store, error) {
 	s := &Store{
-		cfg: cfg, settings: cfg.Settings(), ones: make(map[string]one),
-		registry: registry{database: cfg.Database, stream: cfg.Stream, rollups: cfg.Rollup > 0, pause: settle},
+		cfg: cfg, settings: cfg.Settings(), backends: make(map[string]backend),
+		registry: registry{database: cfg.Database, stream: cfg.Stream, rollups: cfg.Rollup > 0, pause: propagationDelay},
 	}
 	var err error
 	s.own, err = s.open(Generation{Target: s.target()}, true)
@@ -123,24 +123,24 @@ func New(cfg Config) (*Store, error) {
 
 func (s *Store) logger() *slog.Logger { return cmp.Or(s.cfg.Logger, slog.New(slog.DiscardHandler)) }
 
-// target is what this process writes.
+// target returns the target that this process writes.
 func (s *Store) target() Target { return Target{s.cfg.Storage, s.cfg.Compressor} }
 
-// Bucket returns the store that this process writes, nil if it is none of buckets. Before the
-// stream is prepared, it has no collection.
+// Bucket returns the store that this process writes to; nil if it is not a bucket store. It has no
+// collection until the stream is prepared.
 func (s *Store) Bucket() *bucket.Store {
 	b, _ := s.own.(*bucket.Store)
 	return b
 }
 
-// Defaults of the caps for buckets of a stream whose settings have none.
+// Default caps of buckets, if the stream's settings have none.
 const (
 	maxReadings = 1000
 	maxBytes    = 256 << 10
 )
 
 // open returns a store of a generation. Only the first can have rollups.
-func (s *Store) open(g Generation, first bool) (one, error) {
+func (s *Store) open(g Generation, first bool) (backend, error) {
 	cfg := s.cfg.Config
 	cfg.Name, cfg.Compressor = g.Collection, g.Compressor
 	now := s.forStorage(g.Storage)
@@ -150,7 +150,7 @@ func (s *Store) open(g Generation, first bool) (one, error) {
 	if !first {
 		cfg.Rollup, cfg.RollupRetention = 0, 0
 	}
-	if g.Storage != s.cfg.Storage && store.CheckGranularity(cfg.Granularity, now.Format) != nil { // it is one of columns
+	if g.Storage != s.cfg.Storage && store.CheckGranularity(cfg.Granularity, now.Format) != nil { // a granularity that only columns allow
 		cfg.Granularity = store.MaxGranularity
 	}
 	switch g.Storage {
@@ -163,7 +163,7 @@ func (s *Store) open(g Generation, first bool) (one, error) {
 	}
 }
 
-// forStorage returns the settings in force as a generation takes them.
+// forStorage returns the settings in force that apply to a generation.
 func (s *Store) forStorage(storage store.Storage) store.Settings {
 	now := s.settings
 	if storage == store.TimeSeries {
@@ -183,8 +183,8 @@ func (s *Store) Change(c store.Settings) error {
 	defer s.mu.Unlock()
 	before := s.settings
 	s.settings = c
-	all := []one{s.own}
-	for _, of := range s.ones {
+	all := []backend{s.own}
+	for _, of := range s.backends {
 		if of != s.own {
 			all = append(all, of)
 		}
@@ -203,9 +203,9 @@ func (s *Store) Change(c store.Settings) error {
 	return nil
 }
 
-// Prepare makes the list of generations have what this process writes, and creates the
-// collections, or checks them. A *store.MismatchError or *store.ConcernError is final; other
-// errors may pass.
+// Prepare adds the targets that this process writes to the list of generations, if necessary, and
+// creates or checks the collections. A *store.MismatchError or *store.ConcernError is final; other
+// errors may be temporary.
 func (s *Store) Prepare(ctx context.Context) error {
 	s.preparing.Lock()
 	defer s.preparing.Unlock()
@@ -228,40 +228,40 @@ func (s *Store) Prepare(ctx context.Context) error {
 			Hint: "start all daemons of the stream without rollup, or move all readings into one collection with `brim move " + s.cfg.Stream + "`",
 		}
 	}
-	current, err := s.fitting(list, s.target())
+	current, err := s.findGeneration(list, s.target())
 	if err != nil {
 		return err
 	}
 	if err := s.name(&list.Generations[current]); err != nil {
 		return err
 	}
-	now, err := s.learn(list, began)
+	now, err := s.setSnapshot(list, began)
 	if err != nil {
 		return err
 	}
-	r := &routes{current: now.ones[current], earlier: make(map[string]one), names: make(map[one]string)}
-	for i, of := range now.ones {
+	r := &routes{current: now.backends[current], earlier: make(map[string]backend), names: make(map[backend]string)}
+	for i, of := range now.backends {
 		r.names[of] = now.list.Generations[i].Collection
 	}
 	r.all = append(r.all, r.current)
 	for session, t := range earlier {
-		i, err := s.fitting(list, t)
+		i, err := s.findGeneration(list, t)
 		if err != nil {
 			return err
 		}
 		if i != current {
-			r.earlier[session] = now.ones[i]
+			r.earlier[session] = now.backends[i]
 		}
-		if !slices.Contains(r.all, now.ones[i]) {
-			r.all = append(r.all, now.ones[i])
+		if !slices.Contains(r.all, now.backends[i]) {
+			r.all = append(r.all, now.backends[i])
 		}
 	}
-	for i, of := range now.ones {
+	for i, of := range now.backends {
 		if now.list.Generations[i].Moving != nil {
 			continue
 		}
 		if !slices.Contains(r.all, of) && list.gone[now.list.Generations[i].Collection] {
-			continue // removed by hand; nothing of it is needed
+			continue // removed by hand, and not needed for writes
 		}
 		if err := of.Prepare(ctx); err != nil {
 			return err
@@ -285,7 +285,7 @@ func (s *Store) earlier() map[string]Target {
 	return out
 }
 
-// mayAdd returns why no generation can be added now.
+// mayAdd returns an error if no generation can be added now.
 func (s *Store) mayAdd() error {
 	if s.cfg.ReadGenerations == nil || s.cfg.ReadGenerations() {
 		return nil
@@ -293,17 +293,17 @@ func (s *Store) mayAdd() error {
 	return errOlderDaemons
 }
 
-// fitting returns which generation of the list the target has.
-func (s *Store) fitting(list *List, t Target) (int, error) {
+// findGeneration returns the index of the generation that fits the target.
+func (s *Store) findGeneration(list *List, t Target) (int, error) {
 	i := list.find(t)
-	if i < 0 { // it has been added
+	if i < 0 { // cannot happen: it was added
 		return 0, fmt.Errorf("stream %q has no generation of %s", s.cfg.Stream, t)
 	}
 	g := list.Generations[i]
 	if g.Storage == t.Storage {
 		return i, nil
 	}
-	// A migration has changed the collection: readings for its former storage may be in it.
+	// The collection was migrated to another storage, so readings for the former one may be in it.
 	is := &store.Info{Type: "collection"}
 	if g.Storage == store.TimeSeries {
 		is.Type = "timeseries"
@@ -315,12 +315,12 @@ func (s *Store) fitting(list *List, t Target) (int, error) {
 	return 0, store.Collection{Database: s.cfg.Database, Name: g.Collection}.CheckType(is, want)
 }
 
-// name gives the store of this process its collection.
+// name sets the collection of this process's store.
 func (s *Store) name(g *Generation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current.Collection != "" {
-		if s.ones[g.Collection] != s.own {
+		if s.backends[g.Collection] != s.own {
 			return fmt.Errorf("stream %q: its readings were moved into another collection; restart the daemon", s.cfg.Stream)
 		}
 		return nil
@@ -330,34 +330,34 @@ func (s *Store) name(g *Generation) error {
 		s.logger().Warn("the stream's collection was recompressed, and is used as it is", "stream", s.cfg.Stream, "collection", g.Collection, "compressor", compressor, "asked_for", s.cfg.Compressor)
 	}
 	s.own.Rename(g.Collection, compressor)
-	s.ones[g.Collection] = s.own
+	s.backends[g.Collection] = s.own
 	s.current = Generation{Collection: g.Collection, Target: Target{s.cfg.Storage, compressor}, State: g.State}
 	return nil
 }
 
-// Current returns the generation that this process writes; its Collection is empty before the
-// stream was prepared.
+// Current returns the generation that this process writes to; its Collection is empty until the
+// stream is prepared.
 func (s *Store) Current() Generation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current
 }
 
-// Stands returns nil while the collections that were prepared for writing have their names,
+// CheckPrepared returns nil while the collections that were prepared for writing have their names,
 // and else store.ErrNotPrepared.
-func (s *Store) Stands(ctx context.Context) error {
+func (s *Store) CheckPrepared(ctx context.Context) error {
 	r := s.routes.Load()
 	if r == nil {
 		return store.ErrNotPrepared
 	}
-	needed := []one{r.current}
+	needed := []backend{r.current}
 	for session := range s.earlier() {
 		if of, other := r.earlier[session]; other && !slices.Contains(needed, of) {
 			needed = append(needed, of)
 		}
 	}
 	for _, of := range needed {
-		if err := of.Stands(ctx); err != nil {
+		if err := of.CheckPrepared(ctx); err != nil {
 			return err
 		}
 	}
@@ -391,8 +391,8 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// of returns the store that readings of a session are written to.
-func (r *routes) of(session string) one {
+// of returns the store for the readings of a session.
+func (r *routes) of(session string) backend {
 	if to, ok := r.earlier[session]; ok {
 		return to
 	}

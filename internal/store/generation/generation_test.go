@@ -295,7 +295,7 @@ func TestOnlyTheFirstCollectionAnswersFromRollups(t *testing.T) {
 	second, err := s.open(Generation{Collection: "s.g2", Target: zstd()}, false)
 	require.NoError(t, err)
 	assert.Zero(t, second.(*bucket.Store).Rollup)
-	s.seen.Store(&seen{list: &List{}, ones: []one{fake{gone: 3}, fake{gone: 4}}, at: time.Now()})
+	s.snapshot.Store(&snapshot{list: &List{}, backends: []backend{fake{gone: 3}, fake{gone: 4}}, at: time.Now()})
 	var got []int64
 	for step, err := range s.Summary(t.Context(), telemetry.SummaryQuery{Gone: true}) {
 		require.NoError(t, err)
@@ -308,13 +308,13 @@ func TestADeletionThatFailsHalfway(t *testing.T) {
 	t.Parallel()
 	s := daemon(t, mongodtest.Database(t), snappy(), nil)
 	denied := &telemetry.Error{Kind: telemetry.Forbidden, Code: "delete_not_granted", Message: "nothing was deleted"}
-	s.seen.Store(&seen{list: &List{Generations: make([]Generation, 2)}, ones: []one{fake{}, fake{err: denied}}, at: time.Now()})
+	s.snapshot.Store(&snapshot{list: &List{Generations: make([]Generation, 2)}, backends: []backend{fake{}, fake{err: denied}}, at: time.Now()})
 	_, err := s.Delete(t.Context(), "s")
 	var failed *telemetry.Error
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, "delete_not_granted", failed.Code)
 	assert.Contains(t, failed.Message, "deleted from 1 of the stream's collections, not yet from the others; repeat the request once the daemon's MongoDB user has the action remove")
-	s.seen.Store(&seen{list: &List{Generations: make([]Generation, 2)}, ones: []one{fake{err: denied}, fake{}}, at: time.Now()})
+	s.snapshot.Store(&snapshot{list: &List{Generations: make([]Generation, 2)}, backends: []backend{fake{err: denied}, fake{}}, at: time.Now()})
 	_, err = s.Delete(t.Context(), "s")
 	require.ErrorIs(t, err, denied)
 }
@@ -350,7 +350,7 @@ func TestSettingsOfBucketsUnderTimeSeries(t *testing.T) {
 
 // fake is a generation that yields one step that has gone, and fails deletions with err.
 type fake struct {
-	one
+	backend
 	gone int64
 	err  error
 }

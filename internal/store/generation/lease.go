@@ -16,9 +16,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
-// A lease is the right to move a stream, which one process has at a time. It is a claim like
-// those of sessions. A lock on this machine shows at once that an earlier process here has
-// ended; one elsewhere is known to have ended when it has not renewed its claim for 20 s.
+// A lease is the exclusive right to move a stream. It is a claim like those of sessions. With a
+// lock file, it is known at once that an earlier process on this machine has ended; a process on
+// another machine is considered ended when it has not renewed its claim for 20 s.
 type lease struct {
 	name   string
 	claims *claim.Claims
@@ -27,18 +27,18 @@ type lease struct {
 	done   sync.WaitGroup
 }
 
-// leaseRetry is how often a lease is tried again.
+// leaseRetry is the interval between attempts to get a lease.
 const leaseRetry = 500 * time.Millisecond
 
-// lease waits until this process has the lease.
-func (m *Mover) lease(ctx context.Context) (*lease, error) {
-	m.note("", "", "waiting until no other `brim move` runs")
+// acquireLease waits until this process has the lease.
+func (m *Mover) acquireLease(ctx context.Context) (*lease, error) {
+	m.report("", "", "waiting until no other `brim move` runs")
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("brim-move-%d-%016x.lock", os.Getuid(), xxhash.Sum64String(m.cfg.Place+"/"+m.cfg.Database.Name()+"/"+m.cfg.Stream)))
 	l := &lease{name: claim.Lease(m.cfg.Stream), lock: flock.New(path, flock.SetPermissions(0o600))}
 	host, _ := os.Hostname() // empty if unknown
 	holder := claim.Holder{Host: host, Pid: os.Getpid(), Boot: machine.BootID(), Since: time.Now(), Daemon: "brim move"}
 	switch locked, err := l.lock.TryLock(); {
-	case err != nil: // without a lock it takes longer
+	case err != nil: // works without a lock, but takes longer
 		l.lock = nil
 	case !locked:
 		return nil, fmt.Errorf("another `brim move` of stream %q runs on this machine", m.cfg.Stream)
@@ -47,7 +47,7 @@ func (m *Mover) lease(ctx context.Context) (*lease, error) {
 	}
 	l.claims = claim.New(claim.Config{
 		Database: m.cfg.Claims, Holder: holder,
-		Sessions: func() []string { return []string{l.name} }, Lose: func(string) error { return nil },
+		Sessions: func() []string { return []string{l.name} }, OnLost: func(string) error { return nil },
 	})
 	for {
 		err := l.claims.Ensure(ctx)
@@ -77,7 +77,7 @@ func (l *lease) permit(ctx context.Context) error {
 	return err
 }
 
-// end gives the lease back.
+// end releases the lease.
 func (l *lease) end(ctx context.Context) error {
 	l.stop()
 	l.done.Wait()

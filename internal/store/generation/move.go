@@ -32,8 +32,8 @@ import (
 //	            no writes; readings are copied,    │
 //	            and queries leave the copies out   └ queries read the copies
 //
-// An answer goes by one list, so that it has the original of a reading or its copy, never both
-// and never neither. What else makes this safe:
+// A query uses one version of the list for its whole answer, so it returns either the original of
+// a reading or its copy, never both and never neither. Moving is safe because:
 //
 //   - A generation is moved only when no daemon has readings left for it: none that runs, and
 //     none that ended without storing all that its journal holds. A daemon claims its sessions,
@@ -47,38 +47,38 @@ import (
 //   - A collection is dropped some time after it left the list. An answer that took longer is
 //     checked, see Store.check.
 type Mover struct {
-	cfg      MoveConfig
-	registry registry
-	rate     *rate.Limiter
-	right    *lease
-	progress MoveProgress
-	saved    time.Time
-	advanced time.Time // when something was read last
+	cfg          MoveConfig
+	registry     registry
+	rate         *rate.Limiter
+	lease        *lease
+	progress     MoveProgress
+	saved        time.Time
+	lastProgress time.Time // when something was last read
 }
 
 // MoveConfig configures a Mover.
 type MoveConfig struct {
-	// Config says how bucket documents are made if a time series is moved into buckets.
+	// Config has the settings for bucket documents if a time series is moved into buckets.
 	store.Config
 
-	Abandon  []string // IDs of daemons that do not run, whose journals are given up
+	Abandon  []string // IDs of daemons that are not running, whose journals are given up
 	Rate     int64    // bytes a second that are read; 0: no limit
 	Progress func(MoveProgress)
-	Claims   *mongo.Database // that of Config, over connections of its own
-	Place    string          // names the deployment of Database, without secrets
-	// Pause is for how long a moved collection is kept for queries that began before; longer ones
-	// notice that it is gone. 0: 4 s.
+	Claims   *mongo.Database // the same database, with its own connection pool
+	Place    string          // identifies the deployment of Database, without secrets
+	// Pause is how long a moved collection is kept for queries that began before the move ended.
+	// Longer queries detect that it is gone. 0: 4 s.
 	Pause time.Duration
 }
 
-// MoveProgress says how far a move is.
+// MoveProgress is the progress of a move.
 type MoveProgress struct {
 	From, Into string // collections
 	Sensor     string // that is being copied
 	Readings   int64  // copied by this process
 	Bytes      int64  // read by this process
-	Total      int64  // bytes of the collection, about
-	Note       string // what else is done
+	Total      int64  // bytes of the collection, approximately
+	Note       string // the current activity, if not copying
 }
 
 // MovedCollection is a collection that was moved.
@@ -88,7 +88,8 @@ type MovedCollection struct {
 	Readings   int64  `json:"readings"` // copied by this process
 }
 
-// A BusyError says why a stream cannot be moved yet. Copies made so far stay hidden from queries.
+// A BusyError says why a stream cannot be moved yet. Copies made so far remain hidden from
+// queries.
 type BusyError struct {
 	Stream, Collection string
 	Reasons            []string
@@ -101,7 +102,7 @@ func (e *BusyError) Error() string {
 
 // NewMover returns a Mover; it does no I/O.
 func NewMover(cfg MoveConfig) *Mover {
-	cfg.Pause = cmp.Or(cfg.Pause, 2*settle)
+	cfg.Pause = cmp.Or(cfg.Pause, 2*propagationDelay)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -112,24 +113,24 @@ func NewMover(cfg MoveConfig) *Mover {
 	if cfg.Rate > 0 {
 		limit, burst = rate.Limit(cfg.Rate), int(max(cfg.Rate/10, 1))
 	}
-	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream, pause: settle}, rate: rate.NewLimiter(limit, burst)}
+	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream, pause: propagationDelay}, rate: rate.NewLimiter(limit, burst)}
 }
 
-// Run moves all generations into the one that daemons write, or into the last one if none
-// runs, and drops their collections. It may be interrupted at any point, and run again. A
+// Run moves all generations into the one that daemons write to, or into the last one if no daemon
+// is running, and drops their collections. It may be interrupted at any time and run again. A
 // *BusyError says that daemons use another generation.
 func (m *Mover) Run(ctx context.Context) (moved []MovedCollection, err error) {
-	if m.right, err = m.lease(ctx); err != nil {
+	if m.lease, err = m.acquireLease(ctx); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, m.right.end(ctx)) }()
+	defer func() { err = errors.Join(err, m.lease.end(ctx)) }()
 	if err := m.abandon(ctx); err != nil {
 		return nil, err
 	}
 	for {
-		m.advanced = time.Now()
+		m.lastProgress = time.Now()
 		one, err := m.step(ctx)
-		for err != nil && store.Transient(err) && time.Since(m.advanced) < patience && machine.Pause(ctx, leaseRetry) == nil {
+		for err != nil && store.Transient(err) && time.Since(m.lastProgress) < retryFor && machine.Pause(ctx, leaseRetry) == nil {
 			m.cfg.Logger.Warn("MongoDB did not answer; trying again", "err", err)
 			one, err = m.step(ctx)
 		}
@@ -140,10 +141,10 @@ func (m *Mover) Run(ctx context.Context) (moved []MovedCollection, err error) {
 	}
 }
 
-// patience is for how long a step is tried again while MongoDB is away and nothing is copied.
-const patience = 5 * time.Minute
+// retryFor is how long a step is retried while MongoDB is unavailable and there is no progress.
+const retryFor = 5 * time.Minute
 
-// step moves one generation; nil: there is only one, and nothing is left to drop.
+// step moves one generation. It returns nil if there is only one, and nothing is left to drop.
 func (m *Mover) step(ctx context.Context) (*MovedCollection, error) {
 	list, err := m.list(ctx)
 	if err != nil {
@@ -160,9 +161,9 @@ func (m *Mover) step(ctx context.Context) (*MovedCollection, error) {
 	return &one, err
 }
 
-// list reads the list, if this process may move the stream.
+// list reads the list, if this process still has the lease.
 func (m *Mover) list(ctx context.Context) (*List, error) {
-	if err := m.right.permit(ctx); err != nil {
+	if err := m.lease.permit(ctx); err != nil {
 		return nil, err
 	}
 	list, err := Read(ctx, m.cfg.Database, m.cfg.Stream)
@@ -172,7 +173,7 @@ func (m *Mover) list(ctx context.Context) (*List, error) {
 	return list, err
 }
 
-// change changes the list by do, again if a daemon changes it at the same moment.
+// change applies do to the list. It retries if a daemon changes the list at the same time.
 func (m *Mover) change(ctx context.Context, do func(*List) error) error {
 	for {
 		list, err := m.list(ctx)
@@ -182,13 +183,13 @@ func (m *Mover) change(ctx context.Context, do func(*List) error) error {
 		if err := do(list); err != nil {
 			return err
 		}
-		if err := m.registry.change(ctx, list); !errors.Is(err, errRaced) {
+		if err := m.registry.change(ctx, list); !errors.Is(err, errConflict) {
 			return err
 		}
 	}
 }
 
-// abandon gives up the journals of daemons that do not run.
+// abandon gives up the journals of daemons that are not running.
 func (m *Mover) abandon(ctx context.Context) error {
 	if len(m.cfg.Abandon) == 0 {
 		return nil
@@ -223,7 +224,7 @@ func (m *Mover) abandon(ctx context.Context) error {
 	return nil
 }
 
-// choose returns the generation to move next, marked as moving; nil: there is only one.
+// choose marks the generation to move next as moving and returns it; nil if there is only one.
 func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
 	if i := slices.IndexFunc(list.Generations, func(g Generation) bool { return g.Moving != nil }); i >= 0 {
 		return &list.Generations[i], nil // an earlier process has begun
@@ -235,7 +236,7 @@ func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	into, err := m.written(list, uses)
+	into, err := m.chooseTarget(list, uses)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +244,7 @@ func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
 	if into == 0 {
 		from = &list.Generations[1]
 	}
-	if err := m.free(from, &list.Generations[into], uses); err != nil {
+	if err := m.checkUnused(from, &list.Generations[into], uses); err != nil {
 		return nil, err
 	}
 	if from.Moving, err = m.check(ctx, from, &list.Generations[into]); err != nil {
@@ -252,7 +253,7 @@ func (m *Mover) choose(ctx context.Context, list *List) (*Generation, error) {
 	return from, m.mark(ctx, from.Collection, from.Moving)
 }
 
-// check returns the mark of a generation that can be moved.
+// check checks that a generation can be moved, and returns its mark.
 func (m *Mover) check(ctx context.Context, from, into *Generation) (*Moving, error) {
 	there, err := store.Collection{Database: m.cfg.Database, Name: into.Collection}.Lookup(ctx)
 	if err != nil {
@@ -275,7 +276,7 @@ func (m *Mover) check(ctx context.Context, from, into *Generation) (*Moving, err
 	}}
 	c := store.Collection{Database: m.cfg.Database, Name: from.Collection}
 	info, err := c.Lookup(ctx)
-	if err != nil || info == nil { // it was removed by hand: nothing is to be copied
+	if err != nil || info == nil { // it was removed by hand, so there is nothing to copy
 		return as, err
 	}
 	as.UUID = info.UUID
@@ -288,8 +289,8 @@ func (m *Mover) check(ctx context.Context, from, into *Generation) (*Moving, err
 // mark sets Moving of a generation.
 func (m *Mover) mark(ctx context.Context, collection string, as *Moving) error {
 	return m.change(ctx, func(list *List) error {
-		i := list.named(collection)
-		if i < 0 || as != nil && list.named(as.Into) < 0 {
+		i := list.byCollection(collection)
+		if i < 0 || as != nil && list.byCollection(as.Into) < 0 {
 			return fmt.Errorf("stream %q has lost collection %q meanwhile, or the one that it is moved into", m.cfg.Stream, collection)
 		}
 		list.Generations[i].Moving = as
@@ -297,8 +298,9 @@ func (m *Mover) mark(ctx context.Context, collection string, as *Moving) error {
 	})
 }
 
-// written returns the generation that daemons write, the last one if none runs.
-func (m *Mover) written(list *List, uses []claim.Use) (int, error) {
+// chooseTarget returns the generation that daemons write to, or the last one if no daemon is
+// running.
+func (m *Mover) chooseTarget(list *List, uses []claim.Use) (int, error) {
 	into := -1
 	for _, u := range uses {
 		if !u.Alive {
@@ -321,8 +323,8 @@ func (m *Mover) written(list *List, uses []claim.Use) (int, error) {
 	return into, nil
 }
 
-// free returns a *BusyError unless no daemon has readings for the generation.
-func (m *Mover) free(from, into *Generation, uses []claim.Use) error {
+// checkUnused returns a *BusyError unless no daemon has readings for the generation.
+func (m *Mover) checkUnused(from, into *Generation, uses []claim.Use) error {
 	var reasons []string
 	for i := range uses {
 		u := &uses[i]
@@ -389,10 +391,10 @@ func (m *Mover) sizeOf(ctx context.Context, collection string) (size collectionS
 	return size, nil
 }
 
-// release waits until all daemons know that a generation is moving, fences it, and makes sure
-// that no daemon has begun to use it before it was marked. Otherwise the mark is taken back.
+// release waits until all daemons know that a generation is moving, fences it, and checks that no
+// daemon began to use it before it was marked. Otherwise it removes the mark.
 func (m *Mover) release(ctx context.Context, from, into *Generation) error {
-	m.note(from.Collection, into.Collection, "waiting until all daemons know")
+	m.report(from.Collection, into.Collection, "waiting until all daemons know")
 	if err := machine.Pause(ctx, m.registry.pause); err != nil {
 		return err
 	}
@@ -401,35 +403,35 @@ func (m *Mover) release(ctx context.Context, from, into *Generation) error {
 			return err
 		}
 	}
-	if err := m.stillFree(ctx, from, into); err != nil {
+	if err := m.recheckUnused(ctx, from, into); err != nil {
 		return errors.Join(err, m.undo(ctx, from))
 	}
-	if err := m.keepLonger(ctx, from, into); err != nil {
+	if err := m.extendExpiry(ctx, from, into); err != nil {
 		return err
 	}
 	from.Moving.Released = true
 	return m.mark(ctx, from.Collection, from.Moving)
 }
 
-// stillFree is free, by the claims of this moment.
-func (m *Mover) stillFree(ctx context.Context, from, into *Generation) error {
+// recheckUnused is checkUnused with the current claims.
+func (m *Mover) recheckUnused(ctx context.Context, from, into *Generation) error {
 	uses, err := claim.Uses(ctx, m.cfg.Database, m.cfg.Stream)
 	if err != nil {
 		return err
 	}
-	return m.free(from, into, uses)
+	return m.checkUnused(from, into, uses)
 }
 
-func (m *Mover) note(from, into, text string) {
+func (m *Mover) report(from, into, text string) {
 	m.progress = MoveProgress{From: from, Into: into, Note: text}
 	m.cfg.Progress(m.progress)
 }
 
-// copier is a store as the Mover uses it.
+// A copier is a store that the Mover can copy from and to.
 type copier interface {
-	one
-	TakeCopies(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (int64, error)
-	// DropCopies removes the copies of a sensor, or reports that there are some that cannot be
+	backend
+	CopyReadings(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (int64, error)
+	// DropCopies removes the copies of a sensor, or reports that copies are left that cannot be
 	// removed.
 	DropCopies(ctx context.Context, o store.Origin, sensor string) (left bool, err error)
 }
@@ -439,7 +441,7 @@ type transfer struct {
 	source, target copier
 	origin         store.Origin
 	list           *List  // as it was when the transfer began
-	done           string // the last sensor that an earlier process has copied
+	done           string // the last sensor that an earlier process copied
 }
 
 // open returns the store of a generation.
@@ -453,14 +455,14 @@ func (m *Mover) open(g *Generation, as Form) (copier, error) {
 	return bucket.New(cfg)
 }
 
-// move copies a generation that is marked as moving, and takes it off the list.
+// move copies a generation that is marked as moving, and removes it from the list.
 func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection, err error) {
 	out = MovedCollection{Collection: from.Collection, Into: from.Moving.Into}
 	list, err := m.list(ctx)
 	if err != nil {
 		return out, err
 	}
-	i := list.named(from.Moving.Into)
+	i := list.byCollection(from.Moving.Into)
 	if i < 0 {
 		return out, fmt.Errorf("collection %q is being moved into %q, which stream %q does not have", from.Collection, from.Moving.Into, m.cfg.Stream)
 	}
@@ -498,12 +500,12 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 	}
 	out.Readings = m.progress.Readings
 	// A time series is not fenced: an abandoned daemon may have come back under another session.
-	if err := m.stillFree(ctx, from, into); err != nil {
+	if err := m.recheckUnused(ctx, from, into); err != nil {
 		return out, errors.Join(err, m.mark(ctx, from.Collection, &Moving{Into: from.Moving.Into, UUID: from.Moving.UUID, As: from.Moving.As, Deleted: from.Moving.Deleted}))
 	}
-	m.note(from.Collection, into.Collection, "copied; waiting until no query reads the former collection")
+	m.report(from.Collection, into.Collection, "copied; waiting until no query reads the former collection")
 	return out, m.change(ctx, func(list *List) error {
-		i := list.named(from.Collection)
+		i := list.byCollection(from.Collection)
 		if i < 0 || list.Generations[i].Moving == nil {
 			return fmt.Errorf("collection %q has left the list of stream %q meanwhile", from.Collection, m.cfg.Stream)
 		}
@@ -513,23 +515,23 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 	})
 }
 
-// undo takes back that a generation is moving, unless a daemon has added another one for its
-// target meanwhile. Then it stays marked, so that no other daemon uses it.
+// undo removes the mark of a generation, unless a daemon has added another one for its target
+// meanwhile. Then it stays marked, so that no other daemon uses it.
 func (m *Mover) undo(ctx context.Context, from *Generation) error {
 	if err := (store.Collection{Database: m.cfg.Database, Name: from.Collection}).Unfence(ctx); err != nil {
 		return err
 	}
 	return m.change(ctx, func(list *List) error {
-		if i := list.named(from.Collection); i >= 0 && list.find(from.Target) < 0 {
+		if i := list.byCollection(from.Collection); i >= 0 && list.find(from.Target) < 0 {
 			list.Generations[i].Moving = nil
 		}
 		return nil
 	})
 }
 
-// keepLonger makes MongoDB keep documents with longer windows than those of daemons until
-// their youngest readings are old enough. The next start of a daemon finds the right time.
-func (m *Mover) keepLonger(ctx context.Context, from, into *Generation) error {
+// extendExpiry makes MongoDB keep documents whose windows are longer than those of the daemons
+// until their newest readings are old enough. The next start of a daemon sets the exact time.
+func (m *Mover) extendExpiry(ctx context.Context, from, into *Generation) error {
 	if into.Storage != store.Bucket {
 		return nil
 	}
@@ -552,7 +554,7 @@ func (m *Mover) keepLonger(ctx context.Context, from, into *Generation) error {
 func (m *Mover) dropOrphans(ctx context.Context, t *transfer) error {
 	for seen, err := range t.target.Sensors(ctx, telemetry.SensorQuery{After: t.done}) {
 		if err == nil {
-			err = m.right.permit(ctx)
+			err = m.lease.permit(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("list the sensors of the target: %w", err)
@@ -570,7 +572,7 @@ func (m *Mover) dropDeleted(ctx context.Context, t *transfer, sensor string) err
 	if _, there, err := t.source.Newest(ctx, sensor); err != nil || there {
 		return err
 	}
-	if err := m.stands(ctx, t.origin); err != nil {
+	if err := m.checkOrigin(ctx, t.origin); err != nil {
 		return err
 	}
 	left, err := t.target.DropCopies(ctx, t.origin, sensor)
@@ -578,7 +580,7 @@ func (m *Mover) dropDeleted(ctx context.Context, t *transfer, sensor string) err
 		return err
 	}
 	return m.change(ctx, func(list *List) error {
-		if i := list.named(t.origin.Collection); i >= 0 && list.Generations[i].Moving != nil {
+		if i := list.byCollection(t.origin.Collection); i >= 0 && list.Generations[i].Moving != nil {
 			as := list.Generations[i].Moving
 			as.Deleted = append(as.Deleted, sensor)
 		}
@@ -586,13 +588,13 @@ func (m *Mover) dropDeleted(ctx context.Context, t *transfer, sensor string) err
 	})
 }
 
-// stands returns nil if the origin exists. Then what was not found in it before was deleted; its
-// name is never used again. Otherwise another process has finished the move, and the copies are
-// all there is.
-func (m *Mover) stands(ctx context.Context, o store.Origin) error {
+// checkOrigin returns nil if the origin still exists. Then readings that were not found in it
+// before were deleted, because its name is never reused. Otherwise another process has finished
+// the move, and only the copies are left.
+func (m *Mover) checkOrigin(ctx context.Context, o store.Origin) error {
 	info, err := store.Collection{Database: m.cfg.Database, Name: o.Collection}.Lookup(ctx)
 	switch {
-	case err != nil || info == nil && len(o.UUID.Data) == 0: // there was none to move
+	case err != nil || info == nil && len(o.UUID.Data) == 0: // there was no collection to move
 	case info == nil || !info.UUID.Equal(o.UUID):
 		err = fmt.Errorf("collection %q is gone: did another process move it?", o.Collection)
 	}
@@ -620,37 +622,38 @@ func (m *Mover) copyAll(ctx context.Context, t *transfer) error {
 	return nil
 }
 
-// Times that no reading lies outside of, in milliseconds since the epoch: the years 1 and 10000.
+// Bounds of the times of all readings, in milliseconds since the epoch: the start of the years 1
+// and 10000.
 const (
 	firstTime = -62_135_596_800_000
 	lastTime  = 253_402_300_800_000
 )
 
-// readingBytes is about what a reading takes, for the rate.
+// readingBytes is the estimated size of a reading, for the rate limit.
 const readingBytes = 60
 
 // copySensor copies the readings of a sensor.
 func (m *Mover) copySensor(ctx context.Context, t *transfer, sensor string) error {
 	m.progress.Sensor = sensor
-	// What the list hides of the source are copies of deleted sensors.
+	// What the list hides in the source are copies of deleted sensors.
 	query := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: t.list.hidden(sensor)}
 	readings := func(yield func(telemetry.Reading, error) bool) {
 		for r, err := range t.source.Readings(ctx, query) {
 			if err == nil {
-				err = m.spend(ctx, readingBytes)
+				err = m.throttle(ctx, readingBytes)
 			}
 			if !yield(r, err) || err != nil {
 				return
 			}
 		}
 	}
-	n, err := t.target.TakeCopies(ctx, t.origin, sensor, readings)
+	n, err := t.target.CopyReadings(ctx, t.origin, sensor, readings)
 	if errors.Is(err, store.ErrOtherCopies) {
-		if err := errors.Join(m.right.permit(ctx), m.stands(ctx, t.origin)); err != nil {
+		if err := errors.Join(m.lease.permit(ctx), m.checkOrigin(ctx, t.origin)); err != nil {
 			return err
 		}
 		if _, err = t.target.DropCopies(ctx, t.origin, sensor); err == nil {
-			n, err = t.target.TakeCopies(ctx, t.origin, sensor, readings)
+			n, err = t.target.CopyReadings(ctx, t.origin, sensor, readings)
 		}
 	}
 	if err != nil {
@@ -660,7 +663,7 @@ func (m *Mover) copySensor(ctx context.Context, t *transfer, sensor string) erro
 	return m.dropDeleted(ctx, t, sensor)
 }
 
-// batchBytes is how much is copied with one command.
+// batchBytes is how many bytes are copied with one command.
 const batchBytes = 1 << 20
 
 // copyParts copies documents as they are.
@@ -671,12 +674,12 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 		if len(batch) == 0 {
 			return nil
 		}
-		if err := m.right.permit(ctx); err != nil {
+		if err := m.lease.permit(ctx); err != nil {
 			return err
 		}
 		gone, err := target.CopyParts(ctx, t.origin, source, batch)
 		if err == nil && len(gone) > 0 {
-			if err = m.stands(ctx, t.origin); err == nil {
+			if err = m.checkOrigin(ctx, t.origin); err == nil {
 				err = target.RemoveCopies(ctx, gone)
 			}
 		}
@@ -688,7 +691,7 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 	}
 	for doc, err := range source.Parts(ctx, t.done) {
 		if err == nil {
-			err = m.spend(ctx, int64(len(doc)))
+			err = m.throttle(ctx, int64(len(doc)))
 		}
 		if err != nil {
 			return err
@@ -698,7 +701,7 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 			if err := flush(); err != nil {
 				return err
 			}
-			// Those of the last sensor may follow.
+			// More documents of the last sensor may follow.
 			if sensor != last {
 				if err := m.save(ctx, t.origin, last); err != nil {
 					return err
@@ -713,9 +716,9 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 	return flush()
 }
 
-// spend waits until n more bytes may be read, and reports progress.
-func (m *Mover) spend(ctx context.Context, n int64) error {
-	m.progress.Bytes, m.advanced = m.progress.Bytes+n, time.Now()
+// throttle waits until n more bytes may be read, and reports progress.
+func (m *Mover) throttle(ctx context.Context, n int64) error {
+	m.progress.Bytes, m.lastProgress = m.progress.Bytes+n, time.Now()
 	m.cfg.Progress(m.progress)
 	for n > 0 && m.rate.Limit() != rate.Inf {
 		part := min(n, int64(m.rate.Burst()))
@@ -730,10 +733,10 @@ func (m *Mover) spend(ctx context.Context, n int64) error {
 // saveEvery is how often progress is stored.
 const saveEvery = 2 * time.Second
 
-// save notes that all readings up to a sensor are copied. A daemon that changes the list at
-// the same moment may undo that: then some are copied again, which changes nothing.
+// save records that all readings up to a sensor are copied. A daemon that changes the list at the
+// same time may overwrite this; then some are copied again, which is harmless.
 func (m *Mover) save(ctx context.Context, o store.Origin, sensor string) error {
-	if err := m.right.permit(ctx); err != nil {
+	if err := m.lease.permit(ctx); err != nil {
 		return err
 	}
 	if time.Since(m.saved) < saveEvery {
@@ -749,8 +752,8 @@ func (m *Mover) save(ctx context.Context, o store.Origin, sensor string) error {
 	return nil
 }
 
-// dropMoved drops the collections of generations that have left the list, some time after
-// that, with their views.
+// dropMoved drops the collections of generations that were removed from the list, and their views,
+// after a pause.
 func (m *Mover) dropMoved(ctx context.Context, list *List) error {
 	for _, moved := range list.Moved {
 		info, err := (store.Collection{Database: m.cfg.Database, Name: moved.Collection}).Lookup(ctx)

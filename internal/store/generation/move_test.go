@@ -270,7 +270,7 @@ func TestEachReadingIsAnsweredOnceWhileAStreamIsMoved(t *testing.T) {
 			readers := []*Store{h.store(d.into), h.store(d.from), h.store(d.into)}
 			h.answered(readers[0])
 			m := h.mover(d.into)
-			m.registry.pause, m.cfg.Pause = trusted/2, trusted+trusted/4
+			m.registry.pause, m.cfg.Pause = listTTL/2, listTTL+listTTL/4
 			done := make(chan []MovedCollection, 1)
 			go func() {
 				out, err := m.Run(context.Background())
@@ -473,7 +473,7 @@ func (h *history) use(session string, change func(*holder)) *holder {
 func (h *history) claim(u *holder) {
 	cfg := claim.Config{
 		Database: h.db, Sessions: func() []string { return []string{u.session} },
-		Lose:   func(session string) error { u.lost = append(u.lost, session); return nil },
+		OnLost: func(session string) error { u.lost = append(u.lost, session); return nil },
 		Holder: claim.Holder{Host: "host", Dir: u.dir, Lock: "lock of " + u.dir, Daemon: "daemon " + u.dir, Moves: !u.older, Writes: map[string]string{storetest.Stream: u.writes.String()}},
 	}
 	if !u.older {
@@ -760,7 +760,7 @@ func TestTwoMovers(t *testing.T) {
 // claims are those of a mover on another machine.
 func (h *history) claims(host string) *claim.Claims {
 	return claim.New(claim.Config{
-		Database: h.db, Holder: claim.Holder{Host: host}, Lose: func(string) error { return nil },
+		Database: h.db, Holder: claim.Holder{Host: host}, OnLost: func(string) error { return nil },
 		Sessions: func() []string { return []string{claim.Lease(storetest.Stream)} },
 	})
 }
@@ -900,7 +900,7 @@ func (h *history) learns(s *Store) {
 	h.t.Helper()
 	list, err := Read(h.t.Context(), h.db, storetest.Stream)
 	require.NoError(h.t, err)
-	_, err = s.learn(list, time.Now())
+	_, err = s.setSnapshot(list, time.Now())
 	require.NoError(h.t, err)
 }
 
@@ -914,10 +914,10 @@ type reading struct {
 // begin reads one.
 func begin(h *history, s *Store, q telemetry.Query) *reading {
 	h.t.Helper()
-	if s.seen.Load() == nil {
+	if s.snapshot.Load() == nil {
 		h.learns(s)
 	}
-	s.seen.Load().at = time.Now()
+	s.snapshot.Load().at = time.Now()
 	var r reading
 	r.next, r.stop = iter.Pull2(s.Readings(h.t.Context(), q))
 	h.t.Cleanup(r.stop)
@@ -925,7 +925,7 @@ func begin(h *history, s *Store, q telemetry.Query) *reading {
 	require.NoError(h.t, err)
 	require.True(h.t, some)
 	r.values = append(r.values, first.Fields[0].Value.Float())
-	s.seen.Load().at = time.Now().Add(-time.Hour) // so long ago
+	s.snapshot.Load().at = time.Now().Add(-time.Hour) // so long ago
 	return &r
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// source is read.Source.
+// source has the methods of read.Source.
 type source interface {
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
 	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
@@ -24,14 +24,14 @@ type source interface {
 	Delete(ctx context.Context, sensor string) (int64, error)
 }
 
-// seen is a list that was read, with its stores.
-type seen struct {
-	list *List
-	ones []one // one for each generation
-	at   time.Time
+// snapshot is a version of the list, with the stores of its generations.
+type snapshot struct {
+	list     *List
+	backends []backend // one for each generation
+	at       time.Time
 }
 
-// errUnlisted says that the list was not made yet.
+// errUnlisted says that the list does not exist yet.
 func errUnlisted() error {
 	return &telemetry.Error{
 		Kind: telemetry.Unavailable, Code: "starting", RetryAfter: time.Second,
@@ -39,10 +39,10 @@ func errUnlisted() error {
 	}
 }
 
-// now returns the list, read less than trusted ago. The caller has gathered what waits before:
-// what was stored since is in these generations.
-func (s *Store) now(ctx context.Context) (*seen, error) {
-	if last := s.seen.Load(); last != nil && time.Since(last.at) < trusted {
+// freshSnapshot returns a list that was read less than listTTL ago. The caller must have collected
+// the unstored readings before: a reading that was stored since is in these generations.
+func (s *Store) freshSnapshot(ctx context.Context) (*snapshot, error) {
+	if last := s.snapshot.Load(); last != nil && time.Since(last.at) < listTTL {
 		return last, nil
 	}
 	began := time.Now()
@@ -53,12 +53,12 @@ func (s *Store) now(ctx context.Context) (*seen, error) {
 	case list == nil:
 		return nil, errUnlisted()
 	}
-	return s.learn(list, began)
+	return s.setSnapshot(list, began)
 }
 
-// forSensor is now for a query of one sensor.
-func (s *Store) forSensor(ctx context.Context, sensor string) (*seen, error) {
-	n, err := s.now(ctx)
+// forSensor is freshSnapshot for a query of one sensor.
+func (s *Store) forSensor(ctx context.Context, sensor string) (*snapshot, error) {
+	n, err := s.freshSnapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read sensor %q: %w", sensor, err)
 	}
@@ -73,12 +73,12 @@ func errMoved(stream string, err error) error {
 	}
 }
 
-// check ends an answer. A collection is dropped some time after it left the list, so an answer
-// that took longer may have missed its readings: then check returns an error in place of err,
-// which may be nil.
-func (s *Store) check(ctx context.Context, n *seen, err error) error {
-	now := time.Now() // a machine that was suspended shows it by the wall clock alone
-	if max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < settle {
+// check is called at the end of an answer. A collection is dropped some time after it was removed
+// from the list, so an answer that took longer may have missed its readings. In this case check
+// returns an error in place of err, which may be nil.
+func (s *Store) check(ctx context.Context, n *snapshot, err error) error {
+	now := time.Now() // after a suspension, only the wall clock is ahead
+	if max(now.Sub(n.at), now.Round(0).Sub(n.at.Round(0))) < propagationDelay {
 		return err
 	}
 	list, failed := Read(ctx, s.cfg.Database, s.cfg.Stream)
@@ -93,8 +93,8 @@ func (s *Store) check(ctx context.Context, n *seen, err error) error {
 	return err
 }
 
-// checked adds check to an answer.
-func checked[T any](ctx context.Context, s *Store, n *seen, of iter.Seq2[T, error]) iter.Seq2[T, error] {
+// checked calls check at the end of an answer.
+func checked[T any](ctx context.Context, s *Store, n *snapshot, of iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		for item, err := range of {
@@ -112,33 +112,33 @@ func checked[T any](ctx context.Context, s *Store, n *seen, of iter.Seq2[T, erro
 	}
 }
 
-// learn makes the list, read at a time, the one for queries.
-func (s *Store) learn(list *List, at time.Time) (*seen, error) {
+// setSnapshot makes list, which was read at a time, the one for queries.
+func (s *Store) setSnapshot(list *List, at time.Time) (*snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if last := s.seen.Load(); last != nil && last.list.Version > list.Version {
+	if last := s.snapshot.Load(); last != nil && last.list.Version > list.Version {
 		return last, nil // it was read later
 	}
-	next := &seen{list: list, at: at}
+	next := &snapshot{list: list, at: at}
 	for i, g := range list.Generations {
-		of := s.ones[g.Collection]
+		of := s.backends[g.Collection]
 		if of == nil {
 			var err error
 			if of, err = s.open(g, i == 0); err != nil {
 				return nil, err
 			}
-			s.ones[g.Collection] = of
+			s.backends[g.Collection] = of
 		}
-		next.ones = append(next.ones, of)
+		next.backends = append(next.backends, of)
 	}
-	s.seen.Store(next)
+	s.snapshot.Store(next)
 	return next, nil
 }
 
-// divide returns the unstored readings by the generation that they are for. Those that are for
-// none of them are not stored in any.
-func (n *seen) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
-	out := make([][]telemetry.Unstored, len(n.ones))
+// divide groups the unstored readings by their generation. Those of no generation cannot be stored
+// in any, so they go to the first.
+func (n *snapshot) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
+	out := make([][]telemetry.Unstored, len(n.backends))
 	places := make(map[string]int)
 	for _, u := range all {
 		at, known := places[u.Target]
@@ -163,15 +163,15 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 			return
 		}
 		q.Hidden = n.list.hidden(q.Sensor)
-		if len(n.ones) == 1 {
-			checked(ctx, s, n, n.ones[0].Readings(ctx, q))(yield)
+		if len(n.backends) == 1 {
+			checked(ctx, s, n, n.backends[0].Readings(ctx, q))(yield)
 			return
 		}
-		of := make([]iter.Seq2[telemetry.Reading, error], len(n.ones))
+		of := make([]iter.Seq2[telemetry.Reading, error], len(n.backends))
 		for i, unstored := range n.divide(q.Unstored) {
 			part := q
 			part.Unstored = unstored
-			of[i] = n.ones[i].Readings(ctx, part)
+			of[i] = n.backends[i].Readings(ctx, part)
 		}
 		all := merged(of, func(a, b telemetry.Reading) int { return a.Time.Compare(b.Time) })
 		if q.LastWins {
@@ -181,8 +181,8 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 	}
 }
 
-// lastWins makes one reading of two with the same time: what the later generation has replaces
-// what the earlier has. It is the order in which daemons began to use them.
+// lastWins merges two readings with the same time: fields of the later generation replace those of
+// the earlier one. This is the order in which daemons began to use them.
 func lastWins(a, b telemetry.Reading) telemetry.Reading {
 	later := make(map[string]struct{}, len(b.Fields))
 	for _, f := range b.Fields {
@@ -207,20 +207,20 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			return
 		}
 		q.Hidden = n.list.hidden(q.Sensor)
-		if len(n.ones) == 1 || q.Gone { // only the first can have rollups
-			checked(ctx, s, n, n.ones[0].Summary(ctx, q))(yield)
+		if len(n.backends) == 1 || q.Gone { // only the first can have rollups
+			checked(ctx, s, n, n.backends[0].Summary(ctx, q))(yield)
 			return
 		}
-		if q.Readings != nil { // of all generations together
+		if q.Readings != nil { // already merged from all generations
 			q.Limit = 0
-			store.SumUp(q, q.Readings(ctx, q.Query))(yield)
+			store.Summarize(q, q.Readings(ctx, q.Query))(yield)
 			return
 		}
-		of := make([]iter.Seq2[telemetry.Summary, error], len(n.ones))
+		of := make([]iter.Seq2[telemetry.Summary, error], len(n.backends))
 		for i, unstored := range n.divide(q.Unstored) {
 			part := q
 			part.Unstored = unstored
-			of[i] = n.ones[i].Summary(ctx, part)
+			of[i] = n.backends[i].Summary(ctx, part)
 		}
 		all := merged(of, func(a, b telemetry.Summary) int { return cmp.Compare(a.Start, b.Start) })
 		all = joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)
@@ -231,13 +231,13 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 // Sensors implements read.Source.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
-		n, err := s.now(ctx)
+		n, err := s.freshSnapshot(ctx)
 		if err != nil {
 			yield(telemetry.SensorSeen{}, err)
 			return
 		}
-		of := make([]iter.Seq2[telemetry.SensorSeen, error], len(n.ones))
-		for i, one := range n.ones {
+		of := make([]iter.Seq2[telemetry.SensorSeen, error], len(n.backends))
+		for i, one := range n.backends {
 			of[i] = one.Sensors(ctx, q)
 		}
 		if len(of) == 1 && len(n.list.Moved) == 0 {
@@ -264,7 +264,7 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 		r, found, err := s.last(ctx, n, sensor)
 		return r.Time.UnixMilli(), found, err
 	}
-	for _, of := range n.ones {
+	for _, of := range n.backends {
 		at, there, err := of.Newest(ctx, sensor)
 		if err != nil {
 			return 0, false, err
@@ -276,22 +276,22 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 	return ms, found, nil
 }
 
-// Latest implements read.Source. Of several with the same time, it is the last unstored one, or
-// else that of the newest generation.
+// Latest implements read.Source. Of several with the same time, it returns the last unstored one,
+// or else that of the newest generation.
 func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (r telemetry.Reading, found bool, err error) {
 	n, err := s.forSensor(ctx, sensor)
 	if err != nil {
 		return r, false, err
 	}
 	gone := len(n.list.deletedFrom(sensor)) > 0
-	if len(n.ones) == 1 && !gone {
-		return n.ones[0].Latest(ctx, sensor, unstored)
+	if len(n.backends) == 1 && !gone {
+		return n.backends[0].Latest(ctx, sensor, unstored)
 	}
 	return store.Latest(sensor, unstored, func() (r telemetry.Reading, found bool, err error) {
 		if gone {
 			return s.last(ctx, n, sensor)
 		}
-		for _, of := range n.ones {
+		for _, of := range n.backends {
 			one, there, err := of.Latest(ctx, sensor, nil)
 			if err != nil {
 				return r, false, err
@@ -304,16 +304,16 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 	})
 }
 
-// Delete implements read.Source. Readings that are being moved are deleted in their
-// former collection first, and those of the one that this process writes last, so that a copy
-// is either deleted here, or made after that and removed by the mover, see Mover.
+// Delete implements read.Source. It deletes first in collections that are being moved, and last in
+// the one that this process writes to. So a copy is either deleted here, or created afterwards and
+// then removed by the Mover.
 func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 	n, err := s.forSensor(ctx, sensor)
 	if err != nil {
 		return 0, err
 	}
-	var moving, others, own []one
-	for i, of := range n.ones {
+	var moving, others, own []backend
+	for i, of := range n.backends {
 		switch {
 		case n.list.Generations[i].Moving != nil:
 			moving = append(moving, of)
@@ -323,7 +323,7 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 			others = append(others, of)
 		}
 	}
-	sum, unknown := int64(0), len(moving) > 0 // copies are counted, too
+	sum, unknown := int64(0), len(moving) > 0 // copies would be counted, too
 	for i, of := range slices.Concat(moving, others, own) {
 		deleted, err := of.Delete(ctx, sensor)
 		if err != nil {
@@ -338,11 +338,11 @@ func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 	return sum, nil
 }
 
-// last returns the sensor's last stored reading by reading all, for a sensor of which copies are
-// left that are not part of answers.
-func (s *Store) last(ctx context.Context, n *seen, sensor string) (last telemetry.Reading, found bool, err error) {
+// last returns the sensor's last stored reading by reading all of them, for a sensor with leftover
+// copies that must be ignored.
+func (s *Store) last(ctx context.Context, n *snapshot, sensor string) (last telemetry.Reading, found bool, err error) {
 	q := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: n.list.hidden(sensor)}
-	for _, of := range n.ones {
+	for _, of := range n.backends {
 		for r, err := range of.Readings(ctx, q) {
 			if err != nil {
 				return last, false, err
@@ -355,8 +355,8 @@ func (s *Store) last(ctx context.Context, n *seen, sensor string) (last telemetr
 	return last, found, nil
 }
 
-// deleted reports whether all that is left of a sensor are such copies.
-func (s *Store) deleted(ctx context.Context, n *seen, sensor string) (bool, error) {
+// deleted reports whether such copies are all that is left of a sensor.
+func (s *Store) deleted(ctx context.Context, n *snapshot, sensor string) (bool, error) {
 	if len(n.list.deletedFrom(sensor)) == 0 {
 		return false, nil
 	}
@@ -364,7 +364,8 @@ func (s *Store) deleted(ctx context.Context, n *seen, sensor string) (bool, erro
 	return !found, err
 }
 
-// deletedInPart returns err, with a message that is right if some generations are emptied.
+// deletedInPart returns err, with a corrected message if the sensor was already deleted from some
+// generations.
 func deletedInPart(err error, emptied int) error {
 	var of *telemetry.Error
 	if emptied == 0 || !errors.As(err, &of) {
@@ -378,8 +379,8 @@ func deletedInPart(err error, emptied int) error {
 	return &part
 }
 
-// merged yields the items of sorted sequences in order; of equal ones, those of an earlier
-// sequence come first. It ends with the first error.
+// merged merges sorted sequences. Of equal items, those of an earlier sequence come first. It ends
+// with the first error.
 func merged[T any](of []iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		type head struct {
@@ -443,7 +444,7 @@ func first[T any](of iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
 	}
 }
 
-// without leaves items out.
+// without leaves out the items for which which returns true.
 func without[T any](of iter.Seq2[T, error], which func(T) (bool, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for item, err := range of {
@@ -461,7 +462,7 @@ func without[T any](of iter.Seq2[T, error], which func(T) (bool, error)) iter.Se
 	}
 }
 
-// joined makes one of neighbors that are the same.
+// joined combines neighboring items that are the same.
 func joined[T any](of iter.Seq2[T, error], same func(a, b T) bool, join func(a, b T) T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var last T

@@ -16,15 +16,15 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// Collection is the name of the collection with the lists, one document for each stream. No
-// stream can have it, since no stream's name has a dot.
+// Collection is the name of the collection with the lists, one document for each stream. No stream
+// can have this name, because stream names have no dot.
 const Collection = "brim.streams"
 
-// How long a list that was read is used, and how long after it was added a generation is
-// first written. The difference allows for clocks that run at different speeds.
+// How long a list may be used after it was read, and how long after it was added a generation is
+// first written to. The difference allows for clocks that run at different speeds.
 const (
-	trusted = time.Second
-	settle  = 2 * trusted
+	listTTL          = time.Second
+	propagationDelay = 2 * listTTL
 )
 
 // A Generation is one collection of a stream.
@@ -32,7 +32,7 @@ type Generation struct {
 	Collection string `bson:"collection" json:"collection"`
 	Target     `bson:",inline"`
 	State      State `bson:"state" json:"state"`
-	// Was are targets that the collection had before `brim recompress` or `brim migrate`.
+	// Was has the targets that the collection had before `brim recompress` or `brim migrate`.
 	// Readings for them may be stored in it.
 	Was []Target `bson:"was,omitempty" json:"-"`
 	// Moving is set while its readings are moved into another generation. Then nothing is
@@ -40,21 +40,20 @@ type Generation struct {
 	Moving *Moving `bson:"moving,omitempty" json:"moving,omitempty"`
 }
 
-// Moving says how far the readings of a generation are copied.
+// Moving is the progress of moving a generation.
 type Moving struct {
 	Into string      `bson:"into" json:"into"` // collection of another generation
 	UUID bson.Binary `bson:"uuid" json:"-"`    // of the collection that is moved
 	As   Form        `bson:"as" json:"-"`
-	// Released: no daemon has readings left for it, nor will one have. Before that nothing is
-	// copied.
+	// Released: no daemon has readings left for it, or will have any. Nothing is copied before.
 	Released bool   `bson:"released" json:"-"`
 	Done     string `bson:"done" json:"-"` // up to this sensor, all readings are copied
 	// Deleted becomes that of Moved.
 	Deleted []string `bson:"deleted,omitempty" json:"-"`
 }
 
-// A Form is what buckets are like that are made of a time series. It stays the same for a whole
-// move.
+// A Form has the settings of buckets into which a time series is moved. It stays the same for the
+// whole move.
 type Form struct {
 	Seconds     int          `bson:"seconds"` // granularity
 	Format      store.Format `bson:"format"`
@@ -69,24 +68,24 @@ type Moved struct {
 	UUID       bson.Binary `bson:"uuid"`
 	Into       string      `bson:"into"`
 	Dropped    bool        `bson:"dropped"` // or it is about to be
-	// Deleted are sensors that were deleted while they were copied into a time series. Queries
-	// leave the copies out.
+	// Deleted has the sensors that were deleted while they were copied into a time series. Queries
+	// skip their copies.
 	Deleted []string `bson:"deleted,omitempty"`
 }
 
-// State is that of a generation.
+// State is the state of a generation.
 type State string
 
 // The states.
 const (
-	Fresh State = "fresh" // nothing is written yet, until all daemons read it
+	Fresh State = "fresh" // not written to until all daemons read it
 	Open  State = "open"  // may be written
 )
 
 // A List has a stream's generations, the oldest first.
 type List struct {
 	Stream      string       `bson:"_id"`
-	Version     int64        `bson:"version"` // of the list, which changes with each change
+	Version     int64        `bson:"version"` // of the list; each change increments it
 	Last        int          `bson:"last"`    // the highest number of a generation ever
 	Generations []Generation `bson:"generations"`
 	Moved       []Moved      `bson:"moved,omitempty"`
@@ -94,17 +93,17 @@ type List struct {
 	gone map[string]bool // collections that do not exist
 }
 
-// find returns the generation that a target has, -1 if there is none.
+// find returns the index of the generation that fits a target; -1 if there is none.
 func (l *List) find(t Target) int {
 	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Moving == nil && g.fits(t) })
 }
 
-// named returns the generation with a collection, -1 if there is none.
-func (l *List) named(collection string) int {
+// byCollection returns the index of the generation with a collection; -1 if there is none.
+func (l *List) byCollection(collection string) int {
 	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Collection == collection })
 }
 
-// Of returns the collection that a target has, that of the newest generation if it has none.
+// Of returns the collection that fits a target; if there is none, that of the newest generation.
 func (l *List) Of(t Target) string {
 	if i := l.find(t); i >= 0 {
 		return l.Generations[i].Collection
@@ -112,8 +111,8 @@ func (l *List) Of(t Target) string {
 	return l.Generations[len(l.Generations)-1].Collection
 }
 
-// hidden returns the collections whose copies are not part of answers about the sensor: those of
-// the list, whether they are being moved or will be while the answer is read, and those that the
+// hidden returns the collections whose copies must be ignored in answers about the sensor: all of
+// the list, because they are being moved or may be while the answer is read, and those that the
 // sensor was deleted from.
 func (l *List) hidden(sensor string) (out []string) {
 	if len(l.Generations) > 1 {
@@ -135,7 +134,7 @@ func (l *List) deletedFrom(sensor string) (out []string) {
 	return out
 }
 
-// Written returns the generation that a daemon with the target writes; where there is none, the
+// Written returns the generation that a daemon with the target writes to; if there is none, the
 // newest.
 func (l *List) Written(t Target) Generation {
 	if i := l.find(t); i >= 0 {
@@ -144,15 +143,15 @@ func (l *List) Written(t Target) Generation {
 	return l.Generations[len(l.Generations)-1]
 }
 
-// fits reports whether readings for the target are in the generation.
+// fits reports whether readings for the target belong to the generation.
 func (g *Generation) fits(t Target) bool {
 	return slices.ContainsFunc(append([]Target{g.Target}, g.Was...), func(have Target) bool {
 		return have.Storage == t.Storage && (have.Compressor == t.Compressor || have.Compressor == "" || t.Compressor == "")
 	})
 }
 
-// isTarget reports whether a place of claim.Config is a target that the generation fits, and not
-// the name of a collection.
+// isTarget reports whether a place of claim.Config is a target, not the name of a collection, and
+// the generation fits it.
 func (g *Generation) isTarget(place string) bool {
 	return strings.Contains(place, "/") && g.fits(ParseTarget(place))
 }
@@ -176,23 +175,23 @@ func Read(ctx context.Context, db *mongo.Database, stream string) (*List, error)
 type registry struct {
 	database *mongo.Database
 	stream   string
-	rollups  bool          // the stream has them, so it stays in one collection
+	rollups  bool          // the stream has rollups, so it must stay in one collection
 	pause    time.Duration // until all daemons have read a change
 }
 
-// errRaced says that another daemon changed the list at the same moment.
-var errRaced = errors.New("another daemon has changed the list of the stream's collections at the same moment")
+// errConflict says that another daemon changed the list at the same time.
+var errConflict = errors.New("another daemon has changed the list of the stream's collections at the same moment")
 
 var errOlderDaemons = errors.New("the stream's storage or compressor is changed once all daemons are upgraded: a daemon of an earlier release, whose queries would not find the new collection, uses this stream, " +
 	"or did until a few seconds ago")
 
-// attempts is how often a list is changed again after another daemon did.
+// attempts is how often a change of the list is tried if other daemons change it, too.
 const attempts = 5
 
 // ensure returns the list once it has a generation for each target that may be written.
 func (r *registry) ensure(ctx context.Context, wanted []Target, mayAdd func() error) (list *List, err error) {
 	for range attempts {
-		if list, err = r.ensureOnce(ctx, wanted, mayAdd); !errors.Is(err, errRaced) {
+		if list, err = r.ensureOnce(ctx, wanted, mayAdd); !errors.Is(err, errConflict) {
 			break
 		}
 	}
@@ -200,12 +199,12 @@ func (r *registry) ensure(ctx context.Context, wanted []Target, mayAdd func() er
 }
 
 func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func() error) (*List, error) {
-	if err := r.checkWork(ctx); err != nil {
+	if err := r.checkMaintenance(ctx); err != nil {
 		return nil, err
 	}
 	list, err := Read(ctx, r.database, r.stream)
 	if err == nil && list == nil {
-		list, err = r.takeOver(ctx, wanted[0])
+		list, err = r.adoptCollections(ctx, wanted[0])
 	}
 	if err == nil {
 		err = r.reconcile(ctx, list, wanted[0])
@@ -233,7 +232,7 @@ func (r *registry) ensureOnce(ctx context.Context, wanted []Target, mayAdd func(
 	return list, r.open(ctx, list, wanted)
 }
 
-// open makes fresh generations that are wanted open, once every daemon reads them.
+// open opens the wanted generations that are fresh, once all daemons read them.
 func (r *registry) open(ctx context.Context, list *List, wanted []Target) error {
 	fresh := func(t Target) bool { return list.Generations[list.find(t)].State == Fresh }
 	if !slices.ContainsFunc(wanted, fresh) {
@@ -248,7 +247,7 @@ func (r *registry) open(ctx context.Context, list *List, wanted []Target) error 
 	return r.change(ctx, list)
 }
 
-// change writes the list if no one has changed it since it was read.
+// change writes the list, unless it was changed since it was read.
 func (r *registry) change(ctx context.Context, list *List) error {
 	was := list.Version
 	list.Version++
@@ -262,14 +261,14 @@ func (r *registry) change(ctx context.Context, list *List) error {
 	case err != nil:
 		return fmt.Errorf("change the generations of stream %q in collection %q: %w", r.stream, Collection, err)
 	case result.MatchedCount == 0:
-		return errRaced
+		return errConflict
 	}
 	return nil
 }
 
-// takeOver makes the list of a stream that has none: of the collections that are there, or,
-// for a new stream, of the one that is wanted.
-func (r *registry) takeOver(ctx context.Context, wanted Target) (*List, error) {
+// adoptCollections creates the list of a stream that has none: from its existing collections or,
+// for a new stream, with the wanted target.
+func (r *registry) adoptCollections(ctx context.Context, wanted Target) (*List, error) {
 	list := &List{Stream: r.stream, Version: 1, Last: 1}
 	names, err := r.database.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$gte", Value: r.stream + ".g"}, {Key: "$lt", Value: r.stream + ".h"}}}})
 	if err != nil {
@@ -293,14 +292,14 @@ func (r *registry) takeOver(ctx context.Context, wanted Target) (*List, error) {
 	_, err = r.database.Collection(Collection).InsertOne(ctx, list)
 	switch {
 	case mongo.IsDuplicateKeyError(err):
-		return nil, errRaced
+		return nil, errConflict
 	case err != nil:
 		return nil, fmt.Errorf("list stream %q in collection %q: %w", r.stream, Collection, err)
 	}
 	return list, nil
 }
 
-// numberOf returns the number of a generation by its collection's name; 0: it has none.
+// numberOf returns the number of the generation with a collection's name; 0 if it is not one.
 func numberOf(stream, collection string) int {
 	if collection == stream {
 		return 1
@@ -315,9 +314,9 @@ func numberOf(stream, collection string) int {
 // nameOf returns the name of the collection of a later generation.
 func nameOf(stream string, number int) string { return stream + ".g" + strconv.Itoa(number) }
 
-// reconcile records what `brim recompress` and `brim migrate` of an earlier release, or a restored
-// dump, have made of collections since. One
-// that was dropped holds nothing, and may be made as it was.
+// reconcile updates the list if `brim recompress` or `brim migrate` of an earlier release, or a
+// restored dump, has changed a collection. A collection that was dropped is empty, so it may be
+// created with a former target again.
 func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) error {
 	changed := false
 	list.gone = make(map[string]bool)
@@ -352,7 +351,7 @@ func (r *registry) reconcile(ctx context.Context, list *List, wanted Target) err
 	return r.change(ctx, list)
 }
 
-// checkAdd returns why no generation can be added for the target.
+// checkAdd returns an error if no generation can be added for the target.
 func (r *registry) checkAdd(list *List, t Target, mayAdd func() error) error {
 	first := &list.Generations[0]
 	mismatch := &store.MismatchError{Collection: first.Collection, What: "storage", Have: first.String(), Want: t.String()}
@@ -369,9 +368,9 @@ func (r *registry) checkAdd(list *List, t Target, mayAdd func() error) error {
 	return mayAdd()
 }
 
-// checkWork returns an error while `brim recompress` or `brim migrate` of an earlier release is
+// checkMaintenance returns an error while `brim recompress` or `brim migrate` of an earlier release is
 // unfinished: its collection may refuse writes, or have another name.
-func (r *registry) checkWork(ctx context.Context) error {
+func (r *registry) checkMaintenance(ctx context.Context) error {
 	var work struct {
 		Kind  string `bson:"kind"`
 		Phase string `bson:"phase"`

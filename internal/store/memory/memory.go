@@ -1,6 +1,6 @@
-// Package memory keeps a stream's newest readings in this process and nowhere
-// else. It shows what the daemon and a load generator cost without a database,
-// and forgets the older half of its readings whenever it is full.
+// Package memory keeps a stream's newest readings in this process only. It serves to measure the
+// daemon and a load generator without a database, and discards the older half of its readings
+// whenever it is full.
 package memory
 
 import (
@@ -24,8 +24,8 @@ import (
 // Config describes a stream in memory.
 type Config struct {
 	Stream      string
-	Granularity time.Duration // of the windows that the metrics speak of
-	MaxReadings int           // kept at most; 0: 200,000, some 50 MB of ten-field readings
+	Granularity time.Duration // of the windows, for the metrics
+	MaxReadings int           // maximum number kept; 0: 200,000, some 50 MB of ten-field readings
 	Registerer  prometheus.Registerer
 }
 
@@ -36,7 +36,7 @@ type Store struct {
 
 	mu    sync.RWMutex
 	young map[string][]batch.Ref // by sensor
-	old   map[string][]batch.Ref // the generation before
+	old   map[string][]batch.Ref // the previous generation
 	count int                    // readings in young
 }
 
@@ -61,8 +61,8 @@ func New(cfg Config) (*Store, error) {
 // Prepare has nothing to do.
 func (s *Store) Prepare(context.Context) error { return nil }
 
-// Stands returns nil: there is no collection that could be dropped.
-func (s *Store) Stands(context.Context) error { return nil }
+// CheckPrepared returns nil: there is no collection that could be dropped.
+func (s *Store) CheckPrepared(context.Context) error { return nil }
 
 // Write keeps all rows; every verdict is batch.Stored.
 func (s *Store) Write(_ context.Context, writes []*batch.Pending) {
@@ -93,7 +93,7 @@ func (s *Store) Write(_ context.Context, writes []*batch.Pending) {
 	}
 }
 
-// dropStored takes the rows away that are kept already.
+// dropStored removes the rows that are kept already.
 func (s *Store) dropStored(pending *batch.Pending) int {
 	kept := make(map[[12]byte]bool)
 	for _, r := range slices.Concat(s.old[pending.Sensor], s.young[pending.Sensor]) {
@@ -104,9 +104,9 @@ func (s *Store) dropStored(pending *batch.Pending) int {
 	return n
 }
 
-// Readings yields what is kept for the query, and what of q.Unstored is not, in
-// time order. Readings of one millisecond come in the order in which they were
-// written, the unstored ones behind them. It ends with an error if ctx does.
+// Readings yields the readings for the query in time order: those that are kept, and those of
+// q.Unstored that are not. Readings with the same time are in the order in which they were
+// written, followed by the unstored ones. It ends with an error if ctx is canceled.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return store.Merge(q, func(yield func(store.Stored, error) bool) {
 		s.mu.RLock()
@@ -126,11 +126,11 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 	})
 }
 
-// Summary yields the summaries of q's steps, in time order, with what of
-// q.Unstored is not kept.
+// Summary yields the summaries of q's steps, in time order, including the readings of q.Unstored
+// that are not kept.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	if q.Readings != nil {
-		return store.SumUp(q, q.Readings(ctx, q.Query))
+		return store.Summarize(q, q.Readings(ctx, q.Query))
 	}
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps := store.NewSteps(q)
@@ -149,8 +149,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 	}
 }
 
-// Sensors yields the sensors that readings are kept of, in the order of their
-// ids' bytes.
+// Sensors yields the sensors with readings, in the order of their ids' bytes.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
 		for _, seen := range s.seen(q) {
@@ -202,8 +201,8 @@ func (s *Store) seen(q telemetry.SensorQuery) []telemetry.SensorSeen {
 	return out
 }
 
-// Latest returns the sensor's newest reading, kept or among those that are
-// unstored, of one time the one that came last.
+// Latest returns the sensor's newest reading, kept or unstored. Of several with the same time, it
+// is the last one.
 func (s *Store) Latest(_ context.Context, sensor string, unstored []telemetry.Unstored) (telemetry.Reading, bool, error) {
 	s.mu.RLock()
 	refs := slices.Concat(s.old[sensor], s.young[sensor])
@@ -222,7 +221,7 @@ func (s *Store) Latest(_ context.Context, sensor string, unstored []telemetry.Un
 	})
 }
 
-// Delete forgets the sensor and returns how many readings it had.
+// Delete removes the sensor and returns how many readings it had.
 func (s *Store) Delete(_ context.Context, sensor string) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,14 +20,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A copy is a reading that another collection of the stream held. Its _id is made of that
-// collection, the reading's time, and its place among those of that time, so that it is the
-// same whenever the reading is copied:
+// A copy is a reading from another collection of the stream. Its _id consists of a hash of that
+// collection's name, the reading's time, and its index among the readings with that time, so that
+// it is the same whenever the reading is copied:
 //
 //	origin (4) │ milliseconds (6) │ place (2)
 //
-// The _id of any other reading begins with a hash of its session: that it begins like an
-// origin and has its own time behind it does not happen.
+// The _ids of other readings begin with a hash of their session. They practically never begin like
+// an origin and continue with the reading's own time.
 type origin [4]byte
 
 func originOf(collection string) (o origin) {
@@ -52,22 +52,21 @@ func isCopy(doc bson.Raw, ms int64, of []origin) bool {
 	return slices.ContainsFunc(of, func(o origin) bool { return id == o.id(ms, place) })
 }
 
-// copiedTogether is how many readings are copied with one command.
-const copiedTogether = 1000
+// copyBatchSize is how many readings are copied with one command.
+const copyBatchSize = 1000
 
-// copied is a reading on its way.
-type copied struct {
+// copiedReading is a reading that is being copied.
+type copiedReading struct {
 	id bson.ObjectID
 	ms int64
 	telemetry.Reading
 }
 
-// TakeCopies inserts copies of all readings of a sensor, which come in time order from an
-// origin that accepts no others any more. Those that an earlier attempt has inserted are left
-// out.
-func (s *Store) TakeCopies(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (n int64, err error) {
+// CopyReadings inserts copies of all readings of a sensor, which must be in time order, from an
+// origin that no longer accepts readings. It skips copies that an earlier attempt has inserted.
+func (s *Store) CopyReadings(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (n int64, err error) {
 	of := originOf(o.Collection)
-	var chunk []copied
+	var chunk []copiedReading
 	last, place := int64(math.MinInt64), 0
 	for r, err := range readings {
 		if err != nil {
@@ -75,8 +74,8 @@ func (s *Store) TakeCopies(ctx context.Context, o store.Origin, sensor string, r
 		}
 		ms := r.Time.UnixMilli()
 		if place++; ms != last {
-			if last, place = ms, 0; len(chunk) >= copiedTogether {
-				if err := s.takeChunk(ctx, sensor, chunk); err != nil {
+			if last, place = ms, 0; len(chunk) >= copyBatchSize {
+				if err := s.copyChunk(ctx, sensor, chunk); err != nil {
 					return 0, err
 				}
 				chunk = chunk[:0]
@@ -85,14 +84,14 @@ func (s *Store) TakeCopies(ctx context.Context, o store.Origin, sensor string, r
 		if place > math.MaxUint16 {
 			return 0, fmt.Errorf("sensor %q has more than %d readings at %s, which cannot be copied into a time series", sensor, math.MaxUint16, r.Time.Format(time.RFC3339Nano))
 		}
-		chunk = append(chunk, copied{of.id(ms, uint16(place)), ms, r})
+		chunk = append(chunk, copiedReading{of.id(ms, uint16(place)), ms, r})
 		n++
 	}
-	return n, s.takeChunk(ctx, sensor, chunk)
+	return n, s.copyChunk(ctx, sensor, chunk)
 }
 
-// DropCopies reports whether there are copies of a sensor: a time series cannot remove only some
-// readings of a sensor, not before MongoDB 7.0.
+// DropCopies reports whether there are copies of a sensor. It cannot remove them: before MongoDB
+// 7.0, only all readings of a sensor can be deleted from a time series.
 func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (left bool, err error) {
 	of := []origin{originOf(o.Collection)}
 	for doc, err := range s.Each(ctx, bson.D{{Key: idField, Value: sensor}}, options.Find().SetProjection(bson.D{{Key: timeField, Value: 1}}), 0) {
@@ -106,12 +105,12 @@ func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (
 	return false, nil
 }
 
-// takeAttempts is how often a chunk is sent if its outcome is unknown.
-const takeAttempts = 3
+// copyAttempts is how often a chunk is sent if its outcome is unknown.
+const copyAttempts = 3
 
-// takeChunk inserts those readings that are not there.
-func (s *Store) takeChunk(ctx context.Context, sensor string, chunk []copied) (err error) {
-	for range takeAttempts {
+// copyChunk inserts the readings that are missing.
+func (s *Store) copyChunk(ctx context.Context, sensor string, chunk []copiedReading) (err error) {
+	for range copyAttempts {
 		var missing []bson.Raw
 		if missing, err = s.missing(ctx, sensor, chunk); err != nil || len(missing) == 0 {
 			return err
@@ -127,9 +126,9 @@ func (s *Store) takeChunk(ctx context.Context, sensor string, chunk []copied) (e
 	return fmt.Errorf("insert copies of sensor %q into collection %q: %w", sensor, s.Name, err)
 }
 
-// insertCopies sends copies on a logical session of their own. If the outcome is unknown, it
-// waits until the command has ended or can no longer begin, see unanswered, and then reports that
-// this is settled.
+// insertCopies sends copies on a logical session of their own. If the outcome is unknown, it waits
+// until the command has ended or can no longer be executed, see unanswered, and then reports
+// settled.
 func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (settled bool, err error) {
 	session, err := s.startSession()
 	if err != nil {
@@ -147,7 +146,7 @@ func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (settled bo
 }
 
 // missing returns the documents of the readings that are not in the collection.
-func (s *Store) missing(ctx context.Context, sensor string, chunk []copied) (out []bson.Raw, err error) {
+func (s *Store) missing(ctx context.Context, sensor string, chunk []copiedReading) (out []bson.Raw, err error) {
 	if len(chunk) == 0 {
 		return nil, nil
 	}
@@ -178,8 +177,8 @@ func (s *Store) missing(ctx context.Context, sensor string, chunk []copied) (out
 	return out, nil
 }
 
-// document is the reading as a daemon would have stored it.
-func (c *copied) document(sensor string) bson.Raw {
+// document returns the reading as a daemon would have stored it.
+func (c *copiedReading) document(sensor string) bson.Raw {
 	at, doc := bsoncore.AppendDocumentStart(nil)
 	doc = bsoncore.AppendObjectIDElement(doc, "_id", c.id)
 	doc = bsoncore.AppendDateTimeElement(doc, timeField, c.ms)

@@ -19,11 +19,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Readings yields what is stored for the query, and what of q.Unstored is not,
-// in time order, and in the order of their _ids within a millisecond, so that
-// pages fit together; the unstored ones come after those. The server does not
-// keep the order of a document's keys, so fields are sorted by name, unless q names
-// those that it needs. It ends
+// Readings yields the readings for the query in time order: the stored ones, and those of
+// q.Unstored that are not stored. Stored readings with the same time are in the order of their
+// _ids, so that pages are consistent; unstored ones follow them. The server does not preserve the
+// order of a document's keys, so fields are sorted by name, unless q names the fields. It ends
 // with an error if one occurs.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
@@ -38,11 +37,11 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 	}
 }
 
-// Batches of a limited read hold a few more than are wanted: readings of the
-// last millisecond are read to its end.
+// Batches of a limited read have a few readings more than the limit, because all readings of the
+// last millisecond are read.
 const batchReserve = 10
 
-// stored yields what is stored for the query, in the order of Readings.
+// stored yields the stored readings for the query, in the order of Readings.
 func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.Stored, error] {
 	find := options.Find()
 	if q.Fields != nil { // the server unpacks only these
@@ -56,8 +55,8 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 		find.SetBatchSize(int32(min(n, 10_000) + batchReserve))
 	}
 	return func(yield func(store.Stored, error) bool) {
-		var held []store.Stored // all of one millisecond
-		give := func() bool {
+		var held []store.Stored // all readings of one millisecond
+		emit := func() bool {
 			slices.SortStableFunc(held, func(a, b store.Stored) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 			for _, h := range held {
 				if !yield(h, nil) {
@@ -78,22 +77,22 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 				yield(next, err)
 				return
 			}
-			if len(held) > 0 && !next.Reading.Time.Equal(held[0].Reading.Time) && !give() {
+			if len(held) > 0 && !next.Reading.Time.Equal(held[0].Reading.Time) && !emit() {
 				return
 			}
-			next.ID, _ = doc.Lookup("_id").ObjectIDOK() // others stay in the order in which they came
+			next.ID, _ = doc.Lookup("_id").ObjectIDOK() // others keep their order
 			held = append(held, next)
 		}
-		give()
+		emit()
 	}
 }
 
-// documents yields the sensor's documents in the span, in time order. Each is valid
+// documents yields the sensor's documents in the query's time range, in time order. Each is valid
 // until the next.
 func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.FindOptionsBuilder) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
-		// The order is that of time alone. With another key the server would gather and sort
-		// everything, where it now follows the index and unpacks as much as is read.
+		// Sort by time only. With an additional key, the server would collect and sort everything;
+		// like this, it follows the index and unpacks only what is read.
 		find.SetSort(bson.D{{Key: timeField, Value: 1}}).SetAllowDiskUse(true)
 		hidden := make([]origin, len(q.Hidden))
 		for i, collection := range q.Hidden {
@@ -115,16 +114,16 @@ func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.
 	}
 }
 
-// firstBound and lastBound limit the span that is sent to the server. The server finds its
-// buckets, which span a year at most, by _ids that hold seconds in 32 bits. Bounds outside
-// these limits would wrap around: MongoDB 6.0 would find nothing.
+// firstBound and lastBound limit the time range that is sent to the server. The server finds its
+// buckets, which span a year at most, by _ids that hold seconds in 32 bits. Bounds outside these
+// limits would wrap around: MongoDB 6.0 would find nothing.
 const (
 	firstBound = 366 * 24 * 3600 * 1000
 	lastBound  = math.MaxInt32 * 1000
 )
 
-// filter matches the stored readings of the query and, if that begins before firstBound or
-// ends after lastBound, also others.
+// filter matches the stored readings of the query and, if it begins before firstBound or ends
+// after lastBound, also others.
 func filter(q telemetry.Query) bson.D {
 	match := bson.D{{Key: idField, Value: q.Sensor}}
 	var span bson.D
@@ -146,14 +145,14 @@ func byName(r telemetry.Reading) telemetry.Reading {
 	return r
 }
 
-// Summary yields the summaries of q's steps, in time order, with what of
-// q.Unstored is not stored. It ends with an error if one occurs.
+// Summary yields the summaries of q's steps, in time order, including the readings of q.Unstored
+// that are not stored. It ends with an error if one occurs.
 //
-// The readings are added up here: the server could only do so for fields that the query
-// names, and a stream does not know its fields.
+// The readings are aggregated here. The server can only aggregate fields that are named in the
+// query, and a stream does not know its fields.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	if q.Readings != nil {
-		return store.SumUp(q, q.Readings(ctx, q.Query))
+		return store.Summarize(q, q.Readings(ctx, q.Query))
 	}
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, overlay := store.NewSteps(q), store.NewOverlay(q.Query)
@@ -176,7 +175,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 					}
 				}
 				if id, ok := doc.Lookup("_id").ObjectIDOK(); ok {
-					overlay.Saw(id)
+					overlay.MarkStored(id)
 				}
 				err = steps.AddDocument(doc)
 			}
@@ -190,15 +189,16 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 	}
 }
 
-// Latest returns the sensor's newest reading, stored or among the unstored ones, and
-// whether there is one. Of several of one time it is the last unstored one, or else
-// the last in the order of Readings.
+// Latest returns the sensor's newest reading, stored or among the unstored ones, and whether there
+// is one. Of several with the same time, it is the last unstored one, or else the last in the
+// order of Readings.
 func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.Unstored) (telemetry.Reading, bool, error) {
 	r, found, err := store.Latest(sensor, unstored, func() (telemetry.Reading, bool, error) { return s.latest(ctx, sensor) })
 	return byName(r), found, err
 }
 
-// latest is Latest of what is stored: its time first, then the last of that time.
+// latest is Latest for stored readings: it finds the newest time, then the last reading with that
+// time.
 func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading, found bool, err error) {
 	at, found, err := s.Newest(ctx, sensor)
 	if err != nil || !found {
@@ -213,16 +213,15 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 	return r, err == nil, err
 }
 
-// recently is how far back the newest reading is searched for at first. Most sensors
-// send more often, and the index leads to that span.
-const recently = time.Hour
+// recentSpan is how far back the newest reading is searched for first. Most sensors send more
+// often, and the index covers this search.
+const recentSpan = time.Hour
 
-// Newest returns the time of the sensor's newest reading. To sort them by time
-// MongoDB would unpack all that the sensor has. So it is asked for the last hour,
-// and then for the last bucket.
+// Newest returns the time of the sensor's newest reading. To sort by time, MongoDB would unpack
+// all readings of the sensor. So the last hour is searched first, and then the last bucket.
 func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool, err error) {
 	mine := bson.E{Key: idField, Value: sensor}
-	since := bson.E{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(time.Now().Add(-recently))}}}
+	since := bson.E{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(time.Now().Add(-recentSpan))}}}
 	doc, found, err := s.One(ctx, bson.D{mine, since}, options.FindOne().
 		SetSort(bson.D{{Key: timeField, Value: -1}}).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: timeField, Value: 1}}))
 	if err == nil && !found {
@@ -245,8 +244,8 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 	return ms, true, nil
 }
 
-// lastBucket has the server sort a sensor's buckets by their newest times, and
-// unpack the first: it does so if a group takes the first of such an order.
+// lastBucket makes the server sort a sensor's buckets by their newest times and unpack only the
+// first. It does so for a $group that takes the $first of such an order.
 func lastBucket(sensor string) mongo.Pipeline {
 	return mongo.Pipeline{
 		{{Key: "$match", Value: bson.D{{Key: idField, Value: sensor}}}},
@@ -255,19 +254,18 @@ func lastBucket(sensor string) mongo.Pipeline {
 	}
 }
 
-// Sensors yields the sensors that have readings stored, in the order of their
-// ids' bytes, each with the time of its newest reading. By the index a sensor takes
-// two queries, and if it has not sent for an hour a third, which reads its buckets and
-// unpacks one of them; grouping by sensor would unpack every bucket of the
-// collection. It ends with an error if one occurs.
+// Sensors yields the sensors that have readings stored, in the order of their ids' bytes, each
+// with the time of its newest reading. With the index, a sensor takes two queries, and a third one
+// if it has not sent for an hour, which reads its buckets and unpacks one of them. Grouping by
+// sensor would unpack every bucket of the collection. It ends with an error if one occurs.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return store.SensorIndex{Next: s.nextSensor, Newest: s.Newest}.Sensors(ctx, q)
 }
 
-// nextSensor is Next of store.SensorIndex.
-func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (string, error) {
+// nextSensor implements store.SensorIndex.Next.
+func (s *Store) nextSensor(ctx context.Context, from string, exclusive bool) (string, error) {
 	operator := "$gte"
-	if behind {
+	if exclusive {
 		operator = "$gt"
 	}
 	doc, _, err := s.One(ctx, bson.D{{Key: idField, Value: bson.D{{Key: operator, Value: from}}}},
@@ -276,8 +274,8 @@ func (s *Store) nextSensor(ctx context.Context, from string, behind bool) (strin
 	return found, err
 }
 
-// Delete removes all readings of the sensor and returns how many there were, since
-// the server would count its own buckets; see store.Base.Delete.
+// Delete removes all readings of the sensor and returns how many there were, see
+// store.Base.Delete. The server's own count is of buckets.
 func (s *Store) Delete(ctx context.Context, sensor string) (int64, error) {
 	return s.Base.Delete(ctx, sensor, bson.D{{Key: idField, Value: sensor}}, 1)
 }

@@ -1,7 +1,7 @@
-// Package timeseries keeps a stream's readings in a native time-series
-// collection. Such a collection has no unique index, so the database cannot
-// refuse a reading that it has already: after an unknown outcome this store
-// looks up which readings arrived, and sends only the others, see unanswered.
+// Package timeseries stores a stream's readings in a native time-series collection. Such a
+// collection has no unique index, so the database cannot reject a duplicate. After an unknown
+// outcome, this store looks up which readings were stored, and sends only the others, see
+// unanswered.
 package timeseries
 
 import (
@@ -63,7 +63,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Otherwise a missing right to it would be noticed when the outcome of an insert is
+	// Otherwise a missing privilege for it would be noticed only when the outcome of an insert is
 	// unknown.
 	if err := (store.WriteConcern{}).Fence(ctx, s.Database); err != nil {
 		return err
@@ -92,18 +92,18 @@ func (s *Store) Prepare(ctx context.Context) error {
 			if err := s.expire(ctx, info.Options, now.Retention); err != nil {
 				return err
 			}
-			// A sensor is found by this one. The server's own index, where it makes one, is
-			// on the whole metaField and cannot find a sensor by its id.
+			// This index finds a sensor by its id. The server's own index, if it creates one, is
+			// on the whole metaField and cannot.
 			if err := c.CreateIndex(ctx, "brim_sensor_time", bson.D{{Key: idField, Value: 1}, {Key: timeField, Value: 1}}); err != nil {
 				return fmt.Errorf("create index of collection %q: %w", s.Name, err)
 			}
-			// A view of the buckets that the stream had before shows nothing any more.
+			// A view of the stream's former buckets would show nothing any more.
 			return store.View{Database: s.Database, Stream: s.Name}.Remove(ctx)
 		},
 	})
 }
 
-// checkFields compares what an existing collection can never change.
+// checkFields checks the options that can never be changed.
 func (s *Store) checkFields(have bson.Raw) error {
 	for _, field := range []struct{ what, want string }{{"timeField", timeField}, {"metaField", metaField}} {
 		if name, _ := have.Lookup("timeseries", field.what).StringValueOK(); name != field.want {
@@ -116,9 +116,8 @@ func (s *Store) checkFields(have bson.Raw) error {
 	return nil
 }
 
-// span widens the server's buckets to the granularity where both can be. They
-// cannot be made narrower; wider ones are as right, and only make short spans of
-// time slower to read.
+// span widens the server's buckets to the granularity if possible. They cannot be made narrower.
+// Wider ones are correct, too, but reading short time ranges is slower.
 func (s *Store) span(ctx context.Context, have bson.Raw, custom bool) error {
 	want := int64(s.Granularity / time.Second)
 	is, chosen := number(have, "timeseries", "bucketMaxSpanSeconds"), number(have, "timeseries", "bucketRoundingSeconds") > 0
@@ -155,7 +154,7 @@ func (s *Store) modify(ctx context.Context, what string, change bson.E) error {
 	return nil
 }
 
-// number returns a whole number of the options, 0 if there is none.
+// number returns an integer from the options; 0 if there is none.
 func number(options bson.Raw, keys ...string) int64 {
 	n, _ := options.Lookup(keys...).AsInt64OK()
 	return n

@@ -77,7 +77,7 @@ func TestDelayedInsertIsRefused(t *testing.T) {
 			assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
 			assert.Len(t, storetest.ReadAll(t, s, "b"), 1)
 			assert.Zero(t, testutil.ToFloat64(s.Metrics.Duplicates), "the insert had not arrived when its readings were looked for")
-			assert.Empty(t, s.unanswered.of)
+			assert.Empty(t, s.unanswered.sessions)
 		})
 	}
 }

@@ -20,13 +20,12 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// state is what is remembered about a bucket between writes.
+// state is kept for a bucket between writes.
 type state struct {
-	doubt bool // some rows may be stored already
+	uncertain bool // some rows may be stored already
 }
 
-// idOf is a reading's own _id: as long as, and of the type of, those that drivers
-// make.
+// idOf returns a reading's _id, an ObjectID like those that drivers generate.
 func idOf(pending *batch.Pending, r batch.Ref) bson.ObjectID {
 	return bson.ObjectID(batch.ReadingID(pending.Session, r.Seq()))
 }
@@ -35,14 +34,14 @@ func stateOf(pending *batch.Pending) *state {
 	if st, ok := pending.State.(*state); ok {
 		return st
 	}
-	st := &state{doubt: pending.Recovered}
+	st := &state{uncertain: pending.Recovered}
 	pending.State = st
 	return st
 }
 
-// Write inserts the rows of all writes, unordered and in few commands, after
-// looking up those that an earlier attempt may have stored. Rows left in a write are not
-// stored, or not known to be; its verdict says what to do.
+// Write inserts the rows of all writes, unordered and in few commands, after looking up rows that
+// an earlier attempt may have stored. Rows left in a write are not stored, or not known to be; its
+// verdict says what to do.
 func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	to := s.Target(writes)
 	if to == nil {
@@ -50,7 +49,7 @@ func (s *Store) Write(ctx context.Context, writes []*batch.Pending) {
 	}
 	in := s.inserts.get()
 	defer s.inserts.put(in)
-	s.settleDoubts(ctx, writes)
+	s.resolveUncertain(ctx, writes)
 	for _, pending := range writes {
 		if pending.Verdict == batch.Wait {
 			continue
@@ -80,7 +79,7 @@ func (s *Store) insert(ctx context.Context, in *insert, to *store.Prepared) {
 		n := oneCommand(readings)
 		if err := s.command(ctx, in, readings[:n], to); err != nil {
 			s.unanswered.add(session, readings[:n])
-			// What ended one command would end the next, after another wait.
+			// The next command would fail in the same way, after another wait.
 			unsent(readings[n:], err)
 			return
 		}
@@ -95,8 +94,8 @@ func unsent(readings []reading, err error) {
 	}
 }
 
-// command sends some of the readings and settles their writes. An error means
-// that the outcome of all is unknown.
+// command sends some of the readings and sets the outcome of their writes. An error means that the
+// outcome of all is unknown.
 func (s *Store) command(ctx context.Context, in *insert, readings []reading, to *store.Prepared) error {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
@@ -105,19 +104,19 @@ func (s *Store) command(ctx context.Context, in *insert, readings []reading, to 
 	return s.settle(readings, err, took)
 }
 
-// settleDoubts removes the rows that an earlier attempt stored. If that cannot be
-// determined for a write, the write waits.
-func (s *Store) settleDoubts(ctx context.Context, writes []*batch.Pending) {
+// resolveUncertain removes the rows that an earlier attempt stored. If they cannot be determined
+// for a write, the write waits.
+func (s *Store) resolveUncertain(ctx context.Context, writes []*batch.Pending) {
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	waited := false
 	for _, pending := range writes {
 		pending.Verdict, pending.Err = batch.Stored, nil
 		// Rows that an earlier process sent may come in several rounds.
-		if !stateOf(pending).doubt && !pending.Recovered {
+		if !stateOf(pending).uncertain && !pending.Recovered {
 			continue
 		}
-		// So that a majority read misses nothing that was applied, or will be.
+		// Fence, so that a majority read misses nothing that was applied or may still be.
 		var err error
 		if session := s.unanswered.session(pending); session != nil {
 			err = s.fence(ctx, session)
@@ -135,8 +134,8 @@ func (s *Store) settleDoubts(ctx context.Context, writes []*batch.Pending) {
 	}
 }
 
-// settle gives every write its outcome, or returns an error if all outcomes are
-// unknown. A write's readings are contiguous, in the order of its rows.
+// settle sets the outcome of every write, and returns an error if all outcomes are unknown. A
+// write's readings are contiguous, in the order of its rows.
 func (s *Store) settle(readings []reading, err error, took time.Duration) error {
 	var bulk mongo.BulkWriteException
 	known := err == nil || errors.As(err, &bulk) && bulk.WriteConcernError == nil
@@ -151,7 +150,7 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 			s.settlePending(pending, refused, at, took)
 		} else {
 			s.Metrics.Unknown.Inc()
-			stateOf(pending).doubt = true
+			stateOf(pending).uncertain = true
 			pending.Verdict, pending.Err = batch.Wait, err
 		}
 		at += n
@@ -162,8 +161,8 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 	return err
 }
 
-// settlePending keeps the refused rows of a write whose documents begin at index
-// at; those refused for their content come first.
+// settlePending handles a write whose documents begin at index at. It keeps the refused rows;
+// those refused because of their content come first.
 func (s *Store) settlePending(pending *batch.Pending, refused map[int]mongo.WriteError, at int, took time.Duration) {
 	var poison, wait []batch.Ref
 	newest := int64(math.MinInt64)
@@ -192,14 +191,14 @@ func (s *Store) settlePending(pending *batch.Pending, refused map[int]mongo.Writ
 	}
 	copy(pending.Rows, slices.Concat(poison, wait))
 	if len(wait) > 0 {
-		pending.Verdict, stateOf(pending).doubt = batch.Wait, true
+		pending.Verdict, stateOf(pending).uncertain = batch.Wait, true
 	}
 	if len(poison) > 0 {
 		pending.Verdict = batch.Poison
 	}
 }
 
-// dropStored removes the rows that are in the collection already.
+// dropStored removes the rows that are already in the collection.
 func (s *Store) dropStored(ctx context.Context, pending *batch.Pending) error {
 	oldest, newest := int64(math.MaxInt64), int64(math.MinInt64)
 	ids := make([]bson.ObjectID, len(pending.Rows))
@@ -235,15 +234,14 @@ func (s *Store) dropStored(ctx context.Context, pending *batch.Pending) error {
 	})
 	pending.Found += n
 	s.Metrics.Duplicates.Add(float64(n))
-	stateOf(pending).doubt = false
+	stateOf(pending).uncertain = false
 	return nil
 }
 
-// insert is what one Write sends: its readings, and the memory that they are
-// encoded in. The driver is given readings rather than bytes and asks each for
-// its document when it composes the command. It copies what it gets before it
-// asks for the next, so all of them are encoded in the same few bytes, and it holds
-// none of our memory when it begins to send.
+// insert has the readings of one Write, and the buffers that they are encoded in. The driver is
+// given readings instead of bytes, and calls their marshalers when it builds the command. It
+// copies each document before it calls the next, so all of them are encoded in the same small
+// buffer, and it retains none of our memory when it starts to send.
 type insert struct {
 	readings []reading
 	docs     []*reading // of the current command
@@ -256,7 +254,7 @@ type insert struct {
 	series    *batch.Series
 }
 
-// reading is one document, as bson.Marshaler.
+// reading is one document; it implements bson.Marshaler.
 type reading struct {
 	insert  *insert
 	pending *batch.Pending
@@ -273,7 +271,7 @@ func (r *reading) MarshalBSON() ([]byte, error) {
 	return in.doc, nil
 }
 
-// encode makes the document of one reading.
+// encode encodes the document of one reading.
 func (in *insert) encode(pending *batch.Pending, r batch.Ref) {
 	row := r.Row()
 	if s := r.Batch.Series(row); s != in.series {
@@ -290,7 +288,7 @@ func (in *insert) encode(pending *batch.Pending, r batch.Ref) {
 	in.doc, _ = bsoncore.AppendDocumentEnd(doc, at)
 }
 
-// inserts is a pool of them.
+// inserts is a pool of insert values.
 type inserts struct{ pool sync.Pool }
 
 func (p *inserts) get() *insert {
@@ -306,7 +304,7 @@ func (p *inserts) put(in *insert) {
 	p.pool.Put(in)
 }
 
-// commandBytes is about how large a command gets, see package bucket.
+// commandBytes is roughly the maximum size of a command, see package bucket.
 const commandBytes = 1 << 20
 
 // oneCommand returns how many of the readings go into the next command; those
@@ -320,11 +318,10 @@ func oneCommand(readings []reading) int {
 	return n
 }
 
-// withoutIDs is a registry for a collection that is only inserted into. For the
-// result of InsertMany, which is not used here, the driver decodes every document
-// that it is about to send into a struct of just its _id, a third of all that an
-// insert costs this process. The registry leaves that struct empty. A driver that
-// uses another struct gets its ids, at the old cost.
+// withoutIDs returns a registry for a collection that is only inserted into. For the result of
+// InsertMany, which is not used here, the driver decodes every document that it is about to send
+// into a struct with just the _id, which is a third of the CPU time of an insert. The registry
+// leaves this struct empty. If a driver version uses another struct, it decodes the ids as usual.
 func withoutIDs() *bson.Registry {
 	registry := bson.NewRegistry()
 	registry.RegisterTypeDecoder(reflect.TypeFor[struct {
@@ -333,8 +330,8 @@ func withoutIDs() *bson.Registry {
 	return registry
 }
 
-// send inserts some of the readings with one command, which took the time that
-// is returned, without the encoding before it.
+// send inserts some of the readings with one command, and returns how long that took, without the
+// encoding.
 func (in *insert) send(ctx context.Context, coll *mongo.Collection, readings []reading, to *store.Prepared) (time.Duration, error) {
 	in.docs = in.docs[:0]
 	for i := range readings {
@@ -346,10 +343,10 @@ func (in *insert) send(ctx context.Context, coll *mongo.Collection, readings []r
 	return time.Since(in.sent), err
 }
 
-// An insert that was never answered may still be in one of the server's sockets,
-// and be executed after a lookup has missed its readings. So each Write inserts on
-// a logical session of its own, with retryable writes, and a lookup follows
-// another write on the same session:
+// An insert that was never answered may still be in one of the server's sockets, and be executed
+// after a lookup did not find its readings. So each Write inserts on a logical session of its own,
+// with retryable writes, and before a lookup there is another write, the fence, on the same
+// session:
 //
 //	session S   insert, number 7 ──────── delayed ───────▶ refused: 7 is older than 8
 //	            fence,  number 8 ──▶ carried out ──▶ lookup ──▶ insert what is missing
@@ -359,12 +356,11 @@ func (in *insert) send(ctx context.Context, coll *mongo.Collection, readings []r
 // The number of the fence is in the oplog, see store.WriteConcern.Fence, so that
 // a primary that is elected later refuses the insert, too.
 
-// unanswered are the sessions of this process whose last command has no known
-// outcome, by the writes that it carried. It does not rely on Pending.State, which a
-// lane may drop.
+// unanswered has the sessions of this process whose last command has an unknown outcome, by the
+// writes in that command. It does not rely on Pending.State, which a lane may discard.
 type unanswered struct {
-	mu sync.Mutex
-	of map[pendingKey]*session
+	mu       sync.Mutex
+	sessions map[pendingKey]*session
 }
 
 type pendingKey struct {
@@ -377,11 +373,11 @@ func keyOf(pending *batch.Pending) pendingKey {
 	return pendingKey{pending.Session, pending.Sensor, pending.Start, pending.Granularity}
 }
 
-// A session is a logical one with a command that may still be on its way.
+// A session is a logical session with a command that may still be executed.
 type session struct {
-	turn    chan struct{} // holds a value while a command is sent: commands are sent one at a time
+	sem     chan struct{} // semaphore, held while a command is sent
 	logical *mongo.Session
-	barred  bool // that command can no longer be executed
+	fenced  bool // the command can no longer be executed
 }
 
 // startSession returns a new logical session. An error says that the client is
@@ -394,53 +390,52 @@ func (s *Store) startSession() (*mongo.Session, error) {
 	return logical, nil
 }
 
-// add remembers that a command with these readings, the last on its session, has
-// no known outcome.
+// add records that the last command of the session, which had these readings, has an unknown
+// outcome.
 func (u *unanswered) add(logical *mongo.Session, readings []reading) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.of == nil {
-		u.of = make(map[pendingKey]*session)
+	if u.sessions == nil {
+		u.sessions = make(map[pendingKey]*session)
 	}
-	one := &session{turn: make(chan struct{}, 1), logical: logical}
+	one := &session{sem: make(chan struct{}, 1), logical: logical}
 	for _, r := range readings {
-		u.of[keyOf(r.pending)] = one
+		u.sessions[keyOf(r.pending)] = one
 	}
 }
 
-// session returns the session with a command that may still store rows of the
-// write, nil if there is none.
+// session returns the session with a command that may still store rows of the write; nil if there
+// is none.
 func (u *unanswered) session(pending *batch.Pending) *session {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.of[keyOf(pending)]
+	return u.sessions[keyOf(pending)]
 }
 
 // forget drops a session whose command can no longer be executed.
 func (u *unanswered) forget(one *session) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	maps.DeleteFunc(u.of, func(_ pendingKey, of *session) bool { return of == one })
+	maps.DeleteFunc(u.sessions, func(_ pendingKey, of *session) bool { return of == one })
 }
 
-// fence returns when the session's command has ended or can never begin, and what
-// it stored is confirmed by a majority. On a standalone, and with
-// retryWrites=false in the URI, commands have no numbers and may overtake each
-// other.
+// fence waits until the session's command has ended or can no longer be executed, and what it
+// stored is confirmed by a majority. On a standalone server, or with retryWrites=false in the URI,
+// commands have no transaction numbers and may be reordered.
 func (s *Store) fence(ctx context.Context, one *session) error {
 	select {
-	case one.turn <- struct{}{}:
+	case one.sem <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("wait for another command of the session: %w", ctx.Err())
 	}
-	defer func() { <-one.turn }()
-	if one.barred {
+	defer func() { <-one.sem }()
+	if one.fenced {
 		return nil
 	}
 	if err := (store.WriteConcern{}).Fence(mongo.NewSessionContext(ctx, one.logical), s.Database); err != nil {
 		return err
 	}
-	one.barred = true
+	one.fenced = true
 	one.logical.EndSession(ctx)
 	s.unanswered.forget(one)
 	return nil

@@ -8,42 +8,40 @@ import (
 	"time"
 )
 
-// turns bounds how many goroutines work for queries at once: evaluate one, or read a sensor
-// and wait for MongoDB meanwhile. While readings arrive, queries have half of the
-// CPUs, because a goroutine that writes readings would otherwise wait behind theirs,
-// each of which runs for up to 10 ms at a time. A turn goes to the client that has the fewest,
-// and among those to the one that asked first.
+// scheduler bounds how many goroutines work for queries at once, by evaluating one or reading a
+// sensor. While readings arrive, queries may use half of the CPUs. Otherwise a goroutine that
+// writes readings would wait behind those of queries, which run for up to 10 ms at a time. A slot
+// goes to the client that holds the fewest, and among those to the one that has waited longest.
 //
-// Many queries, one after the other, would use that half all the time, and MongoDB's work
-// for them is added to it. So while readings arrive, there are pauses between turns once
-// queries have worked for burst longer than their share of the time.
-type turns struct {
+// Many queries in sequence would use that half all the time, in addition to MongoDB's work for
+// them. So while readings arrive, there are pauses once queries have used burst more than their
+// share of the time.
+type scheduler struct {
 	arriving func() bool // whether readings arrive
 
 	mu      sync.Mutex
 	taken   int
-	held    map[string]int // of taken, by client
+	held    map[string]int // slots taken, by client
 	waiting []*waiter
 	since   time.Time     // when worked was updated
-	worked  time.Duration // by all turns together, beyond their share
+	worked  time.Duration // by all slots together, beyond their share
 	pausing bool          // a timer will end the pause
 }
 
-// A waiter is a client that waits for a turn.
+// A waiter is a client that waits for a slot.
 type waiter struct {
 	client string
-	ready  chan struct{} // closed when it has one
+	ready  chan struct{} // closed when it gets one
 }
 
-// burst is enough for a dashboard of twelve panels, of a day of a hundred sensors.
+// burst is enough for a dashboard with twelve panels that show a day of a hundred sensors.
 const burst = 400 * time.Millisecond
 
-// share is how many turns there are in the long run while readings arrive: half of the
-// CPUs but one.
+// share is the average number of slots in use while readings arrive: half of the CPUs but one.
 func share() float64 { return max(0.25, float64(runtime.GOMAXPROCS(0)-1)/2) }
 
-// most is how many turns there are now.
-func (t *turns) most() int {
+// limit returns the current number of slots; t.mu must be held.
+func (t *scheduler) limit() int {
 	processors, now := runtime.GOMAXPROCS(0), time.Now()
 	t.worked = max(0, t.worked+time.Duration((float64(t.taken)-share())*float64(now.Sub(t.since))))
 	t.since = now
@@ -57,12 +55,12 @@ func (t *turns) most() int {
 	return max(1, processors/2)
 }
 
-// take waits until a client has a turn.
-func (t *turns) take(ctx context.Context, client string) error {
+// acquire waits for a slot.
+func (t *scheduler) acquire(ctx context.Context, client string) error {
 	t.mu.Lock()
 	mine := &waiter{client, make(chan struct{})}
 	t.waiting = append(t.waiting, mine)
-	t.handOut()
+	t.grant()
 	t.mu.Unlock()
 	select {
 	case <-mine.ready:
@@ -75,27 +73,27 @@ func (t *turns) take(ctx context.Context, client string) error {
 		t.waiting = slices.Delete(t.waiting, at, at+1)
 	}
 	t.mu.Unlock()
-	if at < 0 { // it got one at the last moment
-		t.leave(client)
+	if at < 0 { // it got a slot just before
+		t.release(client)
 	}
 	return ctx.Err()
 }
 
-// leave ends a turn of a client.
-func (t *turns) leave(client string) {
+// release releases a slot of a client.
+func (t *scheduler) release(client string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.most() // counts what was worked
+	t.limit() // updates worked
 	t.taken--
 	if t.held[client]--; t.held[client] == 0 {
 		delete(t.held, client)
 	}
-	t.handOut()
+	t.grant()
 }
 
-// handOut gives turns to those who wait; t is locked.
-func (t *turns) handOut() {
-	for most := t.most(); len(t.waiting) > 0 && t.taken < most; {
+// grant gives free slots to waiters; t.mu must be held.
+func (t *scheduler) grant() {
+	for limit := t.limit(); len(t.waiting) > 0 && t.taken < limit; {
 		at := 0
 		for i, w := range t.waiting {
 			if t.held[w.client] < t.held[t.waiting[at].client] {
@@ -117,7 +115,7 @@ func (t *turns) handOut() {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			t.pausing = false
-			t.handOut()
+			t.grant()
 		})
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// TestOutcomesOfCodes: a code in two places of the list would not compile.
-func TestOutcomesOfCodes(t *testing.T) {
+// TestErrorClasses: a code in two places of the list would not compile.
+func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]struct{ transient, away, content, tooLarge bool }{
 		6: {transient: true, away: true}, 91: {transient: true, away: true}, 133: {transient: true, away: true}, 189: {transient: true, away: true},
@@ -35,8 +35,8 @@ func TestOutcomesOfCodes(t *testing.T) {
 	}
 }
 
-// TestOutcomesWithoutACode are the driver's own errors, and its labels.
-func TestOutcomesWithoutACode(t *testing.T) {
+// TestErrorsWithoutACode are the driver's own errors, and its labels.
+func TestErrorsWithoutACode(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		err             error

@@ -29,11 +29,11 @@ func statusAt(t *testing.T, s *daemon.Status) (address string) {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// siteOf is the site that the flags name.
-func siteOf(t *testing.T, args ...string) (*site, error) {
+// deploymentOf returns the deployment that the flags select.
+func deploymentOf(t *testing.T, args ...string) (*deployment, error) {
 	t.Helper()
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	find := siteFlags(flags)
+	find := deploymentFlags(flags)
 	require.NoError(t, flags.Parse(args))
 	return find(t.Context(), &process{stdout: io.Discard, stderr: io.Discard})
 }
@@ -52,7 +52,7 @@ func runningStatus() *daemon.Status {
 func TestDaemonNamesItsMongoDB(t *testing.T) {
 	t.Parallel()
 	admin := statusAt(t, runningStatus())
-	s, err := siteOf(t, "--admin", admin)
+	s, err := deploymentOf(t, "--admin", admin)
 	require.NoError(t, err)
 	assert.Equal(t, "mongodb://127.0.0.1:27/?replicaSet=brim", s.uri)
 	assert.Equal(t, "brim", s.database)
@@ -61,7 +61,7 @@ func TestDaemonNamesItsMongoDB(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "weather", chosen.Name, "the daemon's default stream")
 
-	s, err = siteOf(t, "--admin", admin, "--stream", "ecg")
+	s, err = deploymentOf(t, "--admin", admin, "--stream", "ecg")
 	require.NoError(t, err)
 	chosen, err = s.stream()
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestDaemonNamesItsMongoDB(t *testing.T) {
 		Compressor: store.Zstd, Retention: time.Hour,
 	}, chosen)
 
-	s, err = siteOf(t, "--admin", admin, "--stream", "egc")
+	s, err = deploymentOf(t, "--admin", admin, "--stream", "egc")
 	require.NoError(t, err)
 	_, err = s.stream()
 	require.ErrorContains(t, err, `there is no stream "egc"`)
@@ -80,7 +80,7 @@ func TestDaemonNamesItsMongoDB(t *testing.T) {
 
 func TestDaemonOfAnotherMongoDBIsIgnored(t *testing.T) {
 	t.Parallel()
-	s, err := siteOf(t, "--admin", statusAt(t, runningStatus()), "--mongo-uri", "mongodb://db.example:27017")
+	s, err := deploymentOf(t, "--admin", statusAt(t, runningStatus()), "--mongo-uri", "mongodb://db.example:27017")
 	require.NoError(t, err)
 	assert.Nil(t, s.daemon)
 	assert.Equal(t, "mongodb://db.example:27017", s.uri)
@@ -95,11 +95,11 @@ func TestDaemonIsMatchedByItsMaskedURI(t *testing.T) {
 	about := runningStatus()
 	about.MongoURI, about.Mongod = "mongodb://sensors:***@db.example:27017/", nil
 	admin := statusAt(t, about)
-	_, err := siteOf(t, "--admin", admin)
+	_, err := deploymentOf(t, "--admin", admin)
 	require.ErrorContains(t, err, "does not tell the password")
 	assert.ErrorContains(t, err, "BRIM_MONGO_URI")
 
-	s, err := siteOf(t, "--admin", admin, "--mongo-uri", "mongodb://sensors:secret@db.example:27017/")
+	s, err := deploymentOf(t, "--admin", admin, "--mongo-uri", "mongodb://sensors:secret@db.example:27017/")
 	require.NoError(t, err)
 	require.NotNil(t, s.daemon)
 	assert.Equal(t, "mongodb://sensors:secret@db.example:27017/", s.uri)
@@ -111,17 +111,17 @@ func TestNoMongoDBAndNoDaemon(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	admin := strings.TrimPrefix(gone.URL, "http://")
 	gone.Close()
-	_, err := siteOf(t, "--admin", admin)
+	_, err := deploymentOf(t, "--admin", admin)
 	require.ErrorContains(t, err, "no --mongo-uri given, and no daemon to get it from")
 
 	about := runningStatus()
 	about.MongoURI = ""
-	_, err = siteOf(t, "--admin", statusAt(t, about))
+	_, err = deploymentOf(t, "--admin", statusAt(t, about))
 	assert.ErrorContains(t, err, "stores nothing in MongoDB yet")
 
 	about = runningStatus()
 	about.Streams[0].GranularitySeconds = 0
-	_, err = siteOf(t, "--admin", statusAt(t, about))
+	_, err = deploymentOf(t, "--admin", statusAt(t, about))
 	assert.ErrorContains(t, err, "another version")
 }
 
@@ -148,16 +148,16 @@ func TestThePasswordOfAnEmbeddedMongoDBIsReadFromItsFile(t *testing.T) {
 	const uri = "mongodb://owner:canary@127.0.0.1:27/?replicaSet=brim&authSource=admin"
 	path := writeURI(t, uri+"\n")
 	admin := statusAt(t, runningWithPassword(path))
-	s, err := siteOf(t, "--admin", admin)
+	s, err := deploymentOf(t, "--admin", admin)
 	require.NoError(t, err)
 	assert.Equal(t, uri, s.uri)
 	assert.NotNil(t, s.daemon)
 
-	s, err = siteOf(t, "--admin", admin, "--mongo-uri", uri)
+	s, err = deploymentOf(t, "--admin", admin, "--mongo-uri", uri)
 	require.NoError(t, err)
 	assert.NotNil(t, s.daemon, "it is that daemon's, by another user")
 
-	s, err = siteOf(t, "--admin", admin, "--mongo-uri-file", path)
+	s, err = deploymentOf(t, "--admin", admin, "--mongo-uri-file", path)
 	require.NoError(t, err)
 	assert.Equal(t, uri, s.uri)
 	assert.NotNil(t, s.daemon)
@@ -165,19 +165,19 @@ func TestThePasswordOfAnEmbeddedMongoDBIsReadFromItsFile(t *testing.T) {
 
 func TestUnreadablePasswordFile(t *testing.T) {
 	t.Parallel()
-	_, err := siteOf(t, "--admin", statusAt(t, runningWithPassword("/nonexistent/mongod/uri")))
+	_, err := deploymentOf(t, "--admin", statusAt(t, runningWithPassword("/nonexistent/mongod/uri")))
 	require.ErrorContains(t, err, "requires a password: it is in /nonexistent/mongod/uri of the daemon's machine")
 	require.ErrorContains(t, err, "BRIM_MONGO_URI")
 
 	other := writeURI(t, "mongodb://owner:canary@127.0.0.1:28/?replicaSet=brim")
-	_, err = siteOf(t, "--admin", statusAt(t, runningWithPassword(other)))
+	_, err = deploymentOf(t, "--admin", statusAt(t, runningWithPassword(other)))
 	require.ErrorContains(t, err, "is not the URI of mongodb://brim:***@127.0.0.1:27/")
 	assert.NotContains(t, err.Error(), "canary")
 
 	closed := writeURI(t, "mongodb://owner:canary@127.0.0.1:27/?replicaSet=brim")
 	require.NoError(t, os.Chmod(closed, 0))
 	if os.Getuid() != 0 { // who may read everything
-		_, err = siteOf(t, "--admin", statusAt(t, runningWithPassword(closed)))
+		_, err = deploymentOf(t, "--admin", statusAt(t, runningWithPassword(closed)))
 		assert.ErrorContains(t, err, "only the user that runs the daemon may read")
 	}
 }

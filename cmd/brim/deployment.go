@@ -18,23 +18,21 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
-// A site is where a command works that inspects or repairs what daemons write:
-// a MongoDB, and the streams in it.
-type site struct {
+// A deployment is the MongoDB, with its streams, that a command inspects or changes.
+type deployment struct {
 	uri        string // may contain a secret
 	database   string
-	streams    []daemon.Stream // as the daemon has them, or else the configuration
+	streams    []daemon.Stream // from the daemon, or else from the configuration
 	admin      string          // of a daemon, HOST:PORT or https://HOST:PORT
 	caller     *caller
 	thresholds string         // file of the doctor's thresholds; empty: the built-in ones
-	daemon     *daemon.Status // of the daemon there if it writes to this MongoDB; nil: none answers
+	daemon     *daemon.Status // status of the daemon, if it writes to this MongoDB; nil: there is none
 	chosen     string         // name of the stream that was asked for; empty: the default one
 }
 
-// siteFlags adds the flags that name a site, which are the daemon's own, so
-// that its environment and its file can be used. The result is to be called
-// when the flags are parsed.
-func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, error) {
+// deploymentFlags adds the flags that select a deployment. They are the daemon's own, so that its
+// environment and configuration file can be used. Call the result after the flags are parsed.
+func deploymentFlags(flags *pflag.FlagSet) func(context.Context, *process) (*deployment, error) {
 	load := settingFlags(flags,
 		[2]string{daemon.UriSetting, "MongoDB; empty: that of the daemon at --admin"},
 		[2]string{daemon.UriFileSetting, "file that contains the URI; a password on the command line would be visible in the process list"},
@@ -42,7 +40,7 @@ func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, err
 	var admin string
 	flagAdder(flags)("admin", localAdmin, "HOST:PORT", "a daemon's admin listener, which tells its MongoDB and its streams; https://HOST:PORT with TLS", adminAddress(&admin))
 	access := clientFlags(flags)
-	return func(ctx context.Context, p *process) (*site, error) {
+	return func(ctx context.Context, p *process) (*deployment, error) {
 		c, err := load(p)
 		if err != nil {
 			return nil, err
@@ -58,7 +56,7 @@ func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, err
 				at = schemeTLS + at
 			}
 		}
-		out, err := caller.findSite(ctx, c, at)
+		out, err := caller.findDeployment(ctx, c, at)
 		if err == nil && flags.Changed("stream") {
 			out.chosen = flags.Lookup("stream").Value.String()
 		}
@@ -66,14 +64,14 @@ func siteFlags(flags *pflag.FlagSet) func(context.Context, *process) (*site, err
 	}
 }
 
-// findSite asks the daemon for what the configuration does not say.
-func (c *caller) findSite(ctx context.Context, cfg *daemon.Config, admin string) (*site, error) {
-	s := &site{uri: cfg.MongoURI, database: cfg.Database, streams: cfg.Streams, admin: admin, caller: c, chosen: cfg.Default.Name, thresholds: cfg.Thresholds}
+// findDeployment asks the daemon for what is missing in the configuration.
+func (c *caller) findDeployment(ctx context.Context, cfg *daemon.Config, admin string) (*deployment, error) {
+	s := &deployment{uri: cfg.MongoURI, database: cfg.Database, streams: cfg.Streams, admin: admin, caller: c, chosen: cfg.Default.Name, thresholds: cfg.Thresholds}
 	about, err := c.askStatus(ctx, admin)
 	variable := daemon.Setting{Name: daemon.UriSetting}.Variable()
 	switch {
 	case s.uri != "" && (err != nil || !isAt(about, s.uri) || about.Database != s.database):
-		return s, nil //nolint:nilerr // what answers there is not a daemon of this MongoDB
+		return s, nil //nolint:nilerr // there is no daemon of this MongoDB
 	case err != nil:
 		return nil, fmt.Errorf("no --mongo-uri given, and no daemon to get it from: %w", err)
 	case about.MongoURI == "":
@@ -96,8 +94,8 @@ func (c *caller) findSite(ctx context.Context, cfg *daemon.Config, admin string)
 	return s, err
 }
 
-// isAt reports whether the daemon stores in the MongoDB at a URI. An embedded
-// one has other users than the daemon's.
+// isAt reports whether the daemon writes to the MongoDB at a URI. An embedded MongoDB has other
+// users in addition to the daemon's.
 func isAt(s *daemon.Status, uri string) bool {
 	if s.Mongod != nil {
 		return config.Deployment(s.MongoURI) == config.Deployment(uri)
@@ -105,8 +103,8 @@ func isAt(s *daemon.Status, uri string) bool {
 	return s.MongoURI == config.MaskURI(uri)
 }
 
-// reachableURI is the daemon's, with the password that an embedded MongoDB
-// keeps in a file beside its data.
+// reachableURI returns the daemon's URI. For an embedded MongoDB, it includes the password from
+// the file next to its data.
 func reachableURI(s *daemon.Status) (string, error) {
 	if s.Mongod == nil || !s.Mongod.Auth {
 		return s.MongoURI, nil
@@ -127,7 +125,7 @@ func reachableURI(s *daemon.Status) (string, error) {
 	}
 }
 
-// streamsOf are the daemon's, as it is configured.
+// streamsOf returns the daemon's streams.
 func streamsOf(s *daemon.Status) ([]daemon.Stream, error) {
 	out := make([]daemon.Stream, 0, len(s.Streams))
 	for _, one := range s.Streams {
@@ -144,8 +142,8 @@ func streamsOf(s *daemon.Status) ([]daemon.Stream, error) {
 	return out, nil
 }
 
-// stream returns the one to work on.
-func (s *site) stream() (daemon.Stream, error) {
+// stream returns the selected stream.
+func (s *deployment) stream() (daemon.Stream, error) {
 	names := make([]string, 0, len(s.streams))
 	for _, one := range s.streams {
 		if one.Name == s.chosen {
@@ -156,8 +154,8 @@ func (s *site) stream() (daemon.Stream, error) {
 	return daemon.Stream{}, config.Usage(fmt.Errorf("--stream: there is no stream %q%s; allowed: %s", s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
 }
 
-// connect prepares a connection with the concerns of the daemon's. The server
-// shows it under the command's name.
-func (s *site) connect(command string, log *slog.Logger) (*store.Connection, error) {
+// connect prepares a connection with the same concerns as the daemon's. Its application name is
+// that of the command.
+func (s *deployment) connect(command string, log *slog.Logger) (*store.Connection, error) {
 	return store.Connect(store.ConnectionConfig{URI: s.uri, Database: s.database, App: "brim " + command, Monitor: crash.Monitor(), Logger: log})
 }

@@ -18,31 +18,31 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Answers take a step of a rollup in place of the readings that it counts if these belong to one
-// step of the answer. If a part has readings that are not counted yet, it depends on whether
-// what the step counts has expired:
+// A summary uses a step of a rollup in place of the readings that it counts, if all of them belong
+// to one step of the summary. If some readings are not counted yet, it depends on whether the
+// counted ones have expired:
 //
 //	            all is counted   │ something is not, the rest is there │ something is not, the rest has expired
 //	rollup   ███████████████████ │                                     │ ███████████████
 //	readings                     │ ███████████████████████████████████ │                ████ of other parts
-type shadow struct {
+type rollupOverlay struct {
 	sensor string
 	every  int64
-	left   []*rolled         // steps that are not in the answer yet, in order
-	steps  map[int64]*shaded // by start
+	left   []*rollupStep          // steps that were not added to the summary yet, in order
+	steps  map[int64]*overlayStep // by start
 }
 
-// shaded is a step that is taken from a rollup.
-type shaded struct {
-	*rolled
+// overlayStep is a step that is used from a rollup.
+type overlayStep struct {
+	*rollupStep
 
 	day   int64
-	mixed bool // parts that it does not count are read
+	mixed bool // parts that it does not count are read in addition
 }
 
-// hides reports whether the readings of a part, or of any if key is empty, that lie in a step are
-// not to be read.
-func (s *shadow) hides(key string, ms int64) bool {
+// hides reports whether readings at ms are replaced by a step. key is that of their part; empty:
+// any part.
+func (s *rollupOverlay) hides(key string, ms int64) bool {
 	if len(s.steps) == 0 {
 		return false
 	}
@@ -54,8 +54,8 @@ func (s *shadow) hides(key string, ms int64) bool {
 	return !step.mixed || counts || key == ""
 }
 
-// among returns whether some, and whether all, of a part's readings are hidden.
-func (s *shadow) among(key string, first, last int64) (some, all bool) {
+// coverage returns whether some, and whether all, readings of a part are replaced.
+func (s *rollupOverlay) coverage(key string, first, last int64) (some, all bool) {
 	if len(s.steps) == 0 {
 		return false, false
 	}
@@ -67,16 +67,16 @@ func (s *shadow) among(key string, first, last int64) (some, all bool) {
 	return some, all
 }
 
-// add adds the steps with readings before a time to an answer.
-func (s *shadow) add(to *store.Steps, before int64) {
+// add adds the steps that have readings before a time to a summary.
+func (s *rollupOverlay) add(to *store.Steps, before int64) {
 	for len(s.left) > 0 && s.left[0].first < before {
 		to.AddStatistics(s.left[0].first, s.left[0].sums())
 		s.left = s.left[1:]
 	}
 }
 
-// sumUp is store.SumUp of the readings that are not hidden, and of the steps.
-func (s *shadow) sumUp(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
+// summarize is like store.Summarize, for the readings that are not replaced, and the steps.
+func (s *rollupOverlay) summarize(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		steps, last := store.NewSteps(q), int64(math.MinInt64)
 		for r, err := range readings {
@@ -99,13 +99,13 @@ func (s *shadow) sumUp(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Re
 	}
 }
 
-// shadowOf finds the steps of rollups for an answer.
-func (s *Store) shadowOf(ctx context.Context, q telemetry.SummaryQuery) (*shadow, error) {
-	out := &shadow{sensor: q.Sensor, every: s.Rollup.Milliseconds(), steps: make(map[int64]*shaded)}
+// newRollupOverlay finds the steps of rollups that a summary can use.
+func (s *Store) newRollupOverlay(ctx context.Context, q telemetry.SummaryQuery) (*rollupOverlay, error) {
+	out := &rollupOverlay{sensor: q.Sensor, every: s.Rollup.Milliseconds(), steps: make(map[int64]*overlayStep)}
 	if s.Rollup == 0 || q.From >= q.To {
 		return out, nil
 	}
-	days, deletions, err := s.rolledDays(ctx, q.Sensor, q.From, q.To)
+	days, deletions, err := s.rollupDays(ctx, q.Sensor, q.From, q.To)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (s *Store) shadowOf(ctx context.Context, q telemetry.SummaryQuery) (*shadow
 	for _, day := range days {
 		for _, step := range day.steps {
 			if day.deletions == deletions && steps.Whole(step.first, step.last) {
-				out.steps[step.start] = &shaded{rolled: step, day: day.start}
+				out.steps[step.start] = &overlayStep{rollupStep: step, day: day.start}
 			}
 		}
 	}
@@ -124,31 +124,32 @@ func (s *Store) shadowOf(ctx context.Context, q telemetry.SummaryQuery) (*shadow
 		return nil, fmt.Errorf("compare rollups of sensor %q with its readings: %w", q.Sensor, err)
 	}
 	for _, step := range out.steps {
-		out.left = append(out.left, step.rolled)
+		out.left = append(out.left, step.rollupStep)
 	}
-	slices.SortFunc(out.left, func(a, b *rolled) int { return cmp.Compare(a.start, b.start) })
+	slices.SortFunc(out.left, func(a, b *rollupStep) int { return cmp.Compare(a.start, b.start) })
 	return out, nil
 }
 
-// compare finds the steps that do not count all readings.
-func (s *Store) compare(ctx context.Context, of *shadow, q telemetry.SummaryQuery) error {
+// compare drops steps that do not count all readings and can be computed from the readings
+// instead.
+func (s *Store) compare(ctx context.Context, of *rollupOverlay, q telemetry.SummaryQuery) error {
 	open := make(map[int64]bool)
 	for _, u := range q.Unstored {
 		if at := store.WindowStart(u.Reading.Time.UnixMilli(), s.Rollup); of.steps[at] != nil {
 			open[at] = true
 		}
 	}
-	uncounted := bson.E{Key: rolledKey, Value: bson.D{{Key: "$ne", Value: true}}}
+	uncounted := bson.E{Key: countedKey, Value: bson.D{{Key: "$ne", Value: true}}}
 	err := s.overlapping(ctx, q.Sensor, of.steps, uncounted, func(_ bson.Raw, at int64) { open[at] = true })
 	if err != nil || len(open) == 0 {
 		return err
 	}
-	asked, there := make(map[int64]*shaded), make(map[int64]map[string]bool)
+	asked, there := make(map[int64]*overlayStep), make(map[int64]map[string]bool)
 	for at := range open {
 		asked[at], there[at] = of.steps[at], make(map[string]bool)
 	}
 	err = s.overlapping(ctx, q.Sensor, asked, bson.E{}, func(doc bson.Raw, at int64) {
-		there[at][sourceKey(doc)] = sealedSince(doc) <= asked[at].at // else it was written again
+		there[at][sourceKey(doc)] = firstSealed(doc) <= asked[at].at // otherwise it was written again
 	})
 	if err != nil {
 		return err
@@ -164,9 +165,9 @@ func (s *Store) compare(ctx context.Context, of *shadow, q telemetry.SummaryQuer
 	return nil
 }
 
-// overlapping calls do for each of some steps that a part overlaps. Only parts with a property
-// count, if one is given.
-func (s *Store) overlapping(ctx context.Context, sensor string, steps map[int64]*shaded, property bson.E, do func(doc bson.Raw, at int64)) error {
+// overlapping calls do for each pair of a part and a step that overlap. If property is given, only
+// parts that match it are considered.
+func (s *Store) overlapping(ctx context.Context, sensor string, steps map[int64]*overlayStep, property bson.E, do func(doc bson.Raw, at int64)) error {
 	q := telemetry.Query{Sensor: sensor}
 	for at := range steps {
 		if q.To == 0 || at < q.From {
@@ -195,16 +196,16 @@ func (s *Store) overlapping(ctx context.Context, sensor string, steps map[int64]
 	return nil
 }
 
-// gone yields the steps of a span that count readings which have expired.
-func (s *Store) gone(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Summary, error] {
+// expiredSteps yields the steps in a time range that count expired readings.
+func (s *Store) expiredSteps(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
 		if s.Rollup == 0 || q.From >= q.To {
 			return
 		}
-		days, _, err := s.rolledDays(ctx, q.Sensor, q.From, q.To)
+		days, _, err := s.rollupDays(ctx, q.Sensor, q.From, q.To)
 		var there map[int64]map[string]int64
 		if err == nil && len(days) > 0 {
-			there, err = s.partsThere(ctx, q.Sensor, days[0].start, days[len(days)-1].start+dayMillis)
+			there, err = s.sealTimes(ctx, q.Sensor, days[0].start, days[len(days)-1].start+dayMillis)
 		}
 		if err != nil {
 			yield(telemetry.Summary{}, fmt.Errorf("read rollups of sensor %q: %w", q.Sensor, err))
@@ -213,7 +214,7 @@ func (s *Store) gone(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry
 		for _, day := range days {
 			for at := day.start; at < day.start+dayMillis; at += s.Rollup.Milliseconds() {
 				step := day.steps[at]
-				if step == nil || at < q.From || at+s.Rollup.Milliseconds() > q.To || !step.lacks(there[day.start]) {
+				if step == nil || at < q.From || at+s.Rollup.Milliseconds() > q.To || !step.missesSource(there[day.start]) {
 					continue
 				}
 				if !yield(step.summary(), nil) {
@@ -224,9 +225,9 @@ func (s *Store) gone(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry
 	}
 }
 
-// lacks reports whether a part that the step counts is not there, given when those that are
-// there were sealed for the first time.
-func (r *rolled) lacks(there map[string]int64) bool {
+// missesSource reports whether a part that the step counts no longer exists. there has the existing
+// parts, with the time when each was first sealed.
+func (r *rollupStep) missesSource(there map[string]int64) bool {
 	for key := range r.sources {
 		if since, ok := there[key]; !ok || since > r.at {
 			return true
@@ -235,8 +236,8 @@ func (r *rolled) lacks(there map[string]int64) bool {
 	return false
 }
 
-// summary is the step with all that it has.
-func (r *rolled) summary() telemetry.Summary {
+// summary returns the complete step, with first and last values.
+func (r *rollupStep) summary() telemetry.Summary {
 	out := telemetry.Summary{Start: r.start, Count: r.count, First: r.first, Last: r.last}
 	for _, f := range r.fields {
 		f.FieldSummary.First, f.FieldSummary.Last = f.First, f.Last
@@ -245,8 +246,8 @@ func (r *rolled) summary() telemetry.Summary {
 	return out
 }
 
-// partsThere returns when a sensor's parts were sealed for the first time, by day and key.
-func (s *Store) partsThere(ctx context.Context, sensor string, from, to int64) (map[int64]map[string]int64, error) {
+// sealTimes returns when each of a sensor's parts was first sealed, by day and key.
+func (s *Store) sealTimes(ctx context.Context, sensor string, from, to int64) (map[int64]map[string]int64, error) {
 	there := make(map[int64]map[string]int64)
 	find := options.Find().SetProjection(bson.D{{Key: "sealed", Value: 1}})
 	for doc, err := range s.Each(ctx, s.ofSensor(sensor, bson.D{startingIn(sensor, from, to)}), find, 0) {
@@ -261,19 +262,19 @@ func (s *Store) partsThere(ctx context.Context, sensor string, from, to int64) (
 		if there[day] == nil {
 			there[day] = make(map[string]int64)
 		}
-		there[day][sourceKey(doc)] = sealedSince(doc)
+		there[day][sourceKey(doc)] = firstSealed(doc)
 	}
 	return there, nil
 }
 
-// nextOfBoth is nextSensor of readings and rollups.
-func (s *Store) nextOfBoth(ctx context.Context, from string, behind bool) (string, error) {
-	id, err := s.nextSensor(ctx, from, behind)
+// nextSensorOrRollup is nextSensor for sensors with readings or rollups.
+func (s *Store) nextSensorOrRollup(ctx context.Context, from string, exclusive bool) (string, error) {
+	id, err := s.nextSensor(ctx, from, exclusive)
 	if err != nil {
 		return "", err
 	}
 	key := firstKey(from)
-	if behind {
+	if exclusive {
 		key = lastKey(from)
 	}
 	doc, err := s.rollups().FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: key}}}, {Key: stepsKey, Value: bson.D{{Key: "$exists", Value: true}}}},
@@ -287,17 +288,17 @@ func (s *Store) nextOfBoth(ctx context.Context, from string, behind bool) (strin
 	return id, nil
 }
 
-// newestRolled returns the time of the newest reading that a rollup of the sensor counts.
-func (s *Store) newestRolled(ctx context.Context, sensor string) (ms int64, found bool, err error) {
+// newestInRollups returns the time of the newest reading that a rollup of the sensor counts.
+func (s *Store) newestInRollups(ctx context.Context, sensor string) (ms int64, found bool, err error) {
 	doc, err := s.rollups().FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: deletionKey(sensor)}, {Key: "$lt", Value: lastKey(sensor)}}}},
 		options.FindOne().SetSort(bson.D{{Key: "_id", Value: -1}}).SetProjection(bson.D{{Key: "_id", Value: 1}})).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return 0, false, nil
 	}
-	var days []*rolledDay
+	var days []*rollupDay
 	if err == nil {
 		start, _ := doc.Lookup("_id", "d").DateTimeOK()
-		days, _, err = s.rolledDays(ctx, sensor, start, start+1)
+		days, _, err = s.rollupDays(ctx, sensor, start, start+1)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("find the newest rollup of sensor %q: %w", sensor, err)

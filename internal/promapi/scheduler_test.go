@@ -20,16 +20,16 @@ func TestQueriesLeaveProcessorsToReadingsThatArrive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		arrive := false
-		turns := &turns{arriving: func() bool { return arrive }}
+		s := &scheduler{arriving: func() bool { return arrive }}
 		processors := runtime.GOMAXPROCS(0)
 		for range 2 * processors {
-			require.NoError(t, turns.take(t.Context(), "a"))
+			require.NoError(t, s.acquire(t.Context(), "a"))
 		}
 		arrive = true
 		var order []string
 		wait := func(ctx context.Context, name string) {
 			go func() {
-				if turns.take(ctx, "a") == nil {
+				if s.acquire(ctx, "a") == nil {
 					order = append(order, name)
 				}
 			}()
@@ -41,65 +41,65 @@ func TestQueriesLeaveProcessorsToReadingsThatArrive(t *testing.T) {
 		wait(t.Context(), "second")
 		leave()
 		for range 2*processors - max(1, processors/2) {
-			turns.leave("a")
+			s.release("a")
 			synctest.Wait()
 		}
 		assert.Empty(t, order, "there are as many as there may be")
-		turns.leave("a")
+		s.release("a")
 		synctest.Wait()
-		turns.leave("a")
+		s.release("a")
 		synctest.Wait()
 		assert.Equal(t, []string{"first", "second"}, order)
 		for range max(1, processors/2) {
-			turns.leave("a")
+			s.release("a")
 		}
-		assert.Zero(t, turns.taken)
-		assert.Empty(t, turns.waiting)
+		assert.Zero(t, s.taken)
+		assert.Empty(t, s.waiting)
 	})
 }
 
-// TestOneClientDoesNotTakeAllTurns has a client whose turns take long, and asks for more.
-func TestOneClientDoesNotTakeAllTurns(t *testing.T) {
+// TestOneClientDoesNotTakeAllSlots has a client that holds its slots for long, and asks for more.
+func TestOneClientDoesNotTakeAllSlots(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		turns := &turns{arriving: func() bool { return false }}
-		most := turns.most()
-		require.GreaterOrEqual(t, most, 2)
+		s := &scheduler{arriving: func() bool { return false }}
+		limit := s.limit()
+		require.GreaterOrEqual(t, limit, 2)
 		var order []string
-		for range most {
-			require.NoError(t, turns.take(t.Context(), "greedy"))
+		for range limit {
+			require.NoError(t, s.acquire(t.Context(), "greedy"))
 		}
 		for _, client := range []string{"greedy", "greedy", "other", "third"} {
 			go func() {
-				if turns.take(t.Context(), client) == nil {
+				if s.acquire(t.Context(), client) == nil {
 					order = append(order, client)
 				}
 			}()
 			synctest.Wait()
 		}
-		turns.leave("greedy")
+		s.release("greedy")
 		synctest.Wait()
 		assert.Equal(t, []string{"other"}, order)
-		turns.leave("other")
+		s.release("other")
 		synctest.Wait()
 		assert.Equal(t, []string{"other", "third"}, order)
-		turns.leave("third")
+		s.release("third")
 		synctest.Wait()
 		assert.Equal(t, []string{"other", "third", "greedy"}, order)
-		for range most {
-			turns.leave("greedy")
+		for range limit {
+			s.release("greedy")
 		}
 		synctest.Wait()
-		turns.leave("greedy")
-		assert.Zero(t, turns.taken)
-		assert.Empty(t, turns.held)
+		s.release("greedy")
+		assert.Zero(t, s.taken)
+		assert.Empty(t, s.held)
 	})
 }
 
 // neverAsked is a source that cannot be read.
 type neverAsked struct{ read.Source }
 
-// TestWaitingForATurnIsNotWaitingForMongoDB asks while other clients have all turns.
+// TestWaitingForATurnIsNotWaitingForMongoDB asks while other clients have all s.
 func TestWaitingForATurnIsNotWaitingForMongoDB(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestWaitingForATurnIsNotWaitingForMongoDB(t *testing.T) {
 		r.Open(read.Stored{Sources: map[string]read.Source{"readings": neverAsked{}}, Available: func(string) error { return nil }})
 		api, err := New(Config{Reader: r, Logger: logger})
 		require.NoError(t, err)
-		for range api.turns.most() {
-			require.NoError(t, api.turns.take(t.Context(), "greedy"))
+		for range api.scheduler.limit() {
+			require.NoError(t, api.scheduler.acquire(t.Context(), "greedy"))
 		}
 		w := httptest.NewRecorder()
 		api.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/prometheus/api/v1/query?query=1", http.NoBody))
@@ -124,13 +124,13 @@ func TestQueriesPauseWhileReadingsArrive(t *testing.T) {
 	t.Parallel()
 	for _, arrive := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			turns := &turns{arriving: func() bool { return arrive }}
+			s := &scheduler{arriving: func() bool { return arrive }}
 			const long, each = time.Minute, 5 * time.Millisecond
 			began, worked := time.Now(), time.Duration(0)
 			for time.Since(began) < long {
-				require.NoError(t, turns.take(t.Context(), "a"))
+				require.NoError(t, s.acquire(t.Context(), "a"))
 				<-time.After(each)
-				turns.leave("a")
+				s.release("a")
 				worked += each
 			}
 			if share := share(); arrive && share < 1 {
