@@ -293,7 +293,7 @@ func adminAddress(place *string) func(string) error {
 	return func(s string) error {
 		var address string
 		if config.Address(&address)(hostPort(s)) != nil {
-			return fmt.Errorf("%q is not HOST:PORT of a daemon's admin listener, like %s", s, localAdmin)
+			return fmt.Errorf("%q is not HOST:PORT of a daemon's admin listener, like %s", config.MaskUser(s), localAdmin)
 		}
 		*place = strings.TrimPrefix(strings.TrimSuffix(s, "/"), "http://")
 		return nil

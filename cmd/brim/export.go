@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -251,16 +253,60 @@ func (s *exportSource) Readings(ctx context.Context, q transfer.PageQuery) (page
 		if err == nil && n > maxExportPage {
 			return transfer.ErrPageTooLarge
 		}
-		page = transfer.Page{Lines: body.Bytes(), Next: resp.Header.Get("Brim-After")}
-		if after := resp.Trailer.Get("Brim-After"); after != "" {
-			page.Next = after
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			page.Next, err = url.PathUnescape(page.Next)
+		page = transfer.Page{Lines: body.Bytes()}
+		after := cmp.Or(resp.Trailer.Get(afterHeader), resp.Header.Get(afterHeader))
+		if after == "" && len(resp.Trailer[afterHeader]) == 0 && n >= longAnswer {
+			page.Next, err = pageAfter(page.Lines, q.After)
+			return err
 		}
+		page.Next, err = url.PathUnescape(after)
 		return err
 	})
 	return page, err
+}
+
+const (
+	afterHeader = "Brim-After" // where the next page begins
+	// longAnswer is the least size of an answer that has this in a trailer alone, which a
+	// proxy may remove; nginx does.
+	longAnswer = 256 << 10
+)
+
+// pageAfter returns where the page after one begins that itself begins after a cursor. It
+// ends before a millisecond that it cannot hold, unless that is longer than a page.
+func pageAfter(lines []byte, cursor string) (string, error) {
+	type place struct {
+		SensorID string
+		TS       time.Time
+	}
+	var last place
+	same := 0
+	for rest := bytes.TrimSuffix(lines, []byte("\n")); len(rest) > 0; same++ {
+		begin := bytes.LastIndexByte(rest, '\n') + 1
+		var one place
+		if err := json.Unmarshal(rest[begin:], &one); err != nil {
+			return "", fmt.Errorf("read the last line: %w", err)
+		}
+		switch {
+		case same == 0:
+			last = one
+		case one != last:
+			return fmt.Sprintf("%d.0.%s", last.TS.UnixMilli()+1, last.SensorID), nil
+		}
+		rest = rest[:max(0, begin-1)]
+	}
+	ms := strconv.FormatInt(last.TS.UnixMilli(), 10)
+	if parts := strings.SplitN(cursor, ".", 3); len(parts) == 3 && parts[0] == ms && parts[2] == last.SensorID {
+		seen, err := strconv.Atoi(parts[1])
+		if err != nil {
+			return "", fmt.Errorf("read the cursor %q: %w", cursor, err)
+		}
+		same += seen
+	}
+	return fmt.Sprintf("%s.%d.%s", ms, same, last.SensorID), nil
 }
 
 // get sends a request, and retries it until read has read a complete response.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func journalText(r *journal.Report) string {
 	line("keys\t%d idempotency keys", r.Keys)
 	line("\nsegment\tsession\tstarted\tbytes\tpositions\trecords\treadings\tsequences")
 	for _, s := range r.Segments {
-		line("%s\t%s\t%s\t%d\t%d-%d\t%d\t%d\t%d-%d", s.File[len(r.Dir)+1:], s.Session, s.Started.UTC().Format(time.RFC3339), s.Bytes, s.Base, s.End, s.Records, s.Readings, s.FirstSeq, s.LastSeq)
+		line("%s\t%s\t%s\t%d\t%d-%d\t%d\t%d\t%d-%d", filepath.Base(s.File), s.Session, s.Started.UTC().Format(time.RFC3339), s.Bytes, s.Base, s.End, s.Records, s.Readings, s.FirstSeq, s.LastSeq)
 	}
 	switch {
 	case len(r.Unapplied) == 0 && r.Damaged():

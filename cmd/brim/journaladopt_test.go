@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/journal"
 )
 
 // TestJournalOfADeadDaemonIsReplayed kills a daemon for good, with readings that only its
@@ -95,5 +96,14 @@ func TestReplayText(t *testing.T) {
 			t.Parallel()
 			assert.Equal(t, one.want, replayedText(&one.done))
 		})
+	}
+}
+
+// TestInspectNamesSegments of a folder that is written in a longer way than its files.
+func TestInspectNamesSegments(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"journal", "./journal/", ".", "/var/lib/brim/a/../b/../c/../d/../e/../f/../g/../h/../journal"} {
+		r := journal.Report{Dir: dir, Segments: []journal.SegmentReport{{File: filepath.Join(dir, "00000000000000000000.journal"), Session: "s"}}}
+		assert.Contains(t, journalText(&r), "\n00000000000000000000.journal  s ", dir)
 	}
 }

@@ -118,7 +118,7 @@ func (o *loadOptions) addTarget(flags *pflag.FlagSet) {
 	add("admin", "", "HOST:PORT", "the daemon's admin listener, https://HOST:PORT with TLS, for the store's own latency by tenth of the window", adminAddress(&o.admin))
 	add("http", "", "URL", "of the daemon's HTTP listener, where --target is its gRPC listener (default: as --admin says; without it "+localDaemon+" for a target of grpc://127.0.0.1:"+localGRPC+", and required for any other)", func(s string) error {
 		if u, err := url.Parse(s); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return fmt.Errorf("%q is not the URL of a daemon's HTTP listener, like %s", s, localDaemon)
+			return fmt.Errorf("%q is not the URL of a daemon's HTTP listener, like %s", config.MaskUser(s), localDaemon)
 		}
 		o.http = s
 		return nil
@@ -418,7 +418,7 @@ func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, 
 		return s, "", "", err
 	}
 	if s.GranularitySeconds < 1 {
-		return s, "", "", fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", base, s.Name)
+		return s, "", "", fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", config.MaskUser(base), s.Name)
 	}
 	if o.admin != "" && s.Storage == "memory" {
 		_, _ = fmt.Fprintln(p.stderr, "the stream is stored in memory, not in MongoDB: store_by_fill shows the times of memory")
@@ -446,7 +446,7 @@ func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
 		Streams []load.Stream `json:"streams"`
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&about); err != nil || about.Default == "" || len(about.Streams) == 0 {
-		return load.Stream{}, fmt.Errorf("%s: the answer of %s is not a Brim daemon's: it has no streams", r.flag, r.base)
+		return load.Stream{}, fmt.Errorf("%s: the answer of %s is not a Brim daemon's: it has no streams", r.flag, config.MaskUser(r.base))
 	}
 	var names []string
 	for _, s := range about.Streams {
@@ -455,7 +455,7 @@ func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return load.Stream{}, fmt.Errorf("the daemon at %s has no stream %q; it has: %s", r.base, name, strings.Join(names, ", "))
+	return load.Stream{}, fmt.Errorf("the daemon at %s has no stream %q; it has: %s", config.MaskUser(r.base), name, strings.Join(names, ", "))
 }
 
 // httpListener returns the URL of the daemon's HTTP listener, and the flag that determined it. For
@@ -485,7 +485,7 @@ func (o *loadOptions) httpListener(about *daemon.Status) (base, flag string, err
 	case loopback(target.Hostname()) && target.Port() == localGRPC:
 		return localDaemon, "--http", nil
 	}
-	return "", "", config.Usage(fmt.Errorf("--target: %s does not tell about its streams; name the HTTP listener of the same daemon with --http, or its admin listener with --admin", target.Redacted()))
+	return "", "", config.Usage(fmt.Errorf("--target: %s does not tell about its streams; name the HTTP listener of the same daemon with --http, or its admin listener with --admin", config.MaskUser(o.target)))
 }
 
 // checkSameDaemon rejects an admin listener that certainly belongs to another daemon than the
@@ -506,7 +506,7 @@ func (o *loadOptions) checkSameDaemon(at *daemon.Addresses) error {
 			listens = portOf(at.GRPC)
 		}
 		if listens != "" && listens != cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]) {
-			return config.Usage(fmt.Errorf("--admin: %s is the admin listener of another daemon, which accepts readings at %s (HTTP) and %s (gRPC), and %s is %s", o.admin, at.HTTP, at.GRPC, flag, u.Redacted()))
+			return config.Usage(fmt.Errorf("--admin: %s is the admin listener of another daemon, which accepts readings at %s (HTTP) and %s (gRPC), and %s is %s", o.admin, at.HTTP, at.GRPC, flag, config.MaskUser(where)))
 		}
 	}
 	return nil

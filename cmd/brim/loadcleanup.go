@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/url"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/config"
 )
 
 // A loadCleanup deletes the sensors of one load run, whose ids share a unique prefix.
@@ -34,7 +36,7 @@ func (c *loadCleanup) run(ctx context.Context, w io.Writer) error {
 	o := deleteOptions{stream: c.stream, prefix: c.prefix, yes: true}
 	d, err := o.run(ctx, &process{stderr: w}, c.remote)
 	if err != nil {
-		return fmt.Errorf("--cleanup: %w; %s; to delete the rest, run: brim delete --url %s --stream %s --prefix %s --yes", err, d, c.remote.base, c.stream, c.prefix)
+		return fmt.Errorf("--cleanup: %w; %s; to delete the rest, run: brim delete --url %s --stream %s --prefix %s --yes", err, d, config.ShellWord(config.MaskUser(c.remote.base)), config.ShellWord(c.stream), c.prefix)
 	}
 	_, _ = fmt.Fprintln(w, d)
 	return nil

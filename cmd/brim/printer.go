@@ -102,6 +102,8 @@ func summaryKind() kind {
 			for field, statistics := range s.Fields {
 				for name, value := range statistics {
 					switch {
+					case string(value) == "null": // a mean whose sum does not fit a double
+						continue
 					case whole:
 					case name == "n": // mostly it is the step's count
 						continue

@@ -59,6 +59,34 @@ func TestQueryPrintsSummaries(t *testing.T) {
 	assert.Equal(t, "sensorId,start,count,t.n,t.min,t.mean,t.max\r\ns,2026-11-21T10:00:00.000Z,3,3,1,1.4999999999999998,2.5\r\ns,2026-11-21T11:00:00.000Z,2,2,2,3,4\r\n", got.stdout)
 }
 
+// TestAMeanThatDoesNotExistIsNotZero has a sum that does not fit a double.
+func TestAMeanThatDoesNotExistIsNotZero(t *testing.T) {
+	t.Parallel()
+	a := &answering{body: `{"summary":[
+		{"start":"2026-11-21T10:00:00.000Z","count":2,"fields":{"t":{"n":2,"min":1e308,"max":1.5e308,"mean":null}}},
+		{"start":"2026-11-21T11:00:00.000Z","count":1,"fields":{"t":{"n":1,"min":1e308,"max":1e308,"mean":1e308}}}]}`}
+	base := a.serve(t)
+	got := runBrim(t, nil, "query", "s", "--url", base, "--every", "1h")
+	require.NoError(t, got.err)
+	assert.Equal(t, `start                     count  t.min  t.mean  t.max
+2026-11-21T10:00:00.000Z  2      1e308  -       1.5e308
+2026-11-21T11:00:00.000Z  1      1e308  1e308   1e308
+`, got.stdout)
+	got = runBrim(t, nil, "query", "s", "--url", base, "--every", "1h", "--output", "csv")
+	require.NoError(t, got.err)
+	assert.Equal(t, "sensorId,start,count,t.n,t.min,t.mean,t.max\r\ns,2026-11-21T10:00:00.000Z,2,2,1e308,,1.5e308\r\ns,2026-11-21T11:00:00.000Z,1,1,1e308,1e308,1e308\r\n", got.stdout)
+	var page struct{ Summary []json.RawMessage }
+	require.NoError(t, json.Unmarshal([]byte(a.body), &page))
+	d := newDrawing(summaryKind(), 80)
+	for _, item := range page.Summary {
+		r, err := summaryKind().decode(item, false)
+		require.NoError(t, err)
+		d.add(r)
+	}
+	assert.InDelta(t, 1e308, d.fields["t"].min, 0)
+	assert.Equal(t, []float64{1e308}, d.fields["t"].values)
+}
+
 func TestASummaryIsDrawnWithTheBoundsOfItsReadings(t *testing.T) {
 	t.Parallel()
 	d := newDrawing(summaryKind(), 80)

@@ -44,8 +44,10 @@ func TestAPasswordInAURLIsNotRepeated(t *testing.T) {
 	gone := listener.Addr().String()
 	require.NoError(t, listener.Close())
 	for _, address := range []string{"http://u:CANARY@" + gone, "gopher://u:CANARY@" + gone, "u:CANARY@" + gone} {
-		got := runBrim(t, nil, "query", "s", "--url", address)
-		require.ErrorContains(t, got.err, "***@"+gone)
-		assert.NotContains(t, got.err.Error()+got.stdout+got.stderr, "CANARY")
+		for _, args := range [][]string{{"query", "s", "--url", address}, {"load", "--target", address}, {"load", "--target", "grpc://" + gone, "--http", address}, {"load", "--admin", address}} {
+			got := runBrim(t, nil, args...)
+			require.ErrorContains(t, got.err, "***@"+gone)
+			assert.NotContains(t, got.err.Error()+got.stdout+got.stderr, "CANARY")
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -209,4 +210,53 @@ func TestExportRepeatsWhatFails(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "ts,sensorId,t\n2026-11-21T10:00:00.000Z,\"a\",1.5\n", string(text))
 	assert.Contains(t, got.stdout, "1 reading of stream readings, from 2026-11-21 to 2026-11-21")
+}
+
+// TestExportWithoutTrailers is behind a proxy that removes them, as nginx does.
+func TestExportWithoutTrailers(t *testing.T) {
+	t.Parallel()
+	const n, page = 9000, 4000
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for name, apart := range map[string]time.Duration{"many milliseconds": time.Millisecond, "one millisecond": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/v1/sensors" {
+					_, _ = w.Write([]byte(`{"sensors":[{"sensorId":"a.b","newest":"2026-11-21T13:00:00.000Z"}]}`))
+					return
+				}
+				if r.URL.Query().Get("limit") == "1" { // the oldest one
+					w.Header().Set("Brim-After", "1.0.a.b")
+					_, _ = fmt.Fprintf(w, `{"sensorId":"a.b","ts":"2026-11-21T12:00:00.000Z","fields":{"t":0}}`+"\n")
+					return
+				}
+				var ms int64
+				var seen int
+				if after := r.URL.Query().Get("after"); after != "" {
+					assert.True(t, strings.HasSuffix(after, ".a.b"), after)
+					_, _ = fmt.Sscanf(after, "%d.%d.", &ms, &seen)
+				}
+				for i, written := 0, 0; i < n && written < page; i++ {
+					at := noon.Add(time.Duration(i) * apart)
+					if at.UnixMilli() < ms || at.UnixMilli() == ms && seen > 0 {
+						seen -= map[bool]int{true: 1}[at.UnixMilli() == ms]
+						continue
+					}
+					written++
+					_, _ = fmt.Fprintf(w, `{"sensorId":"a.b","ts":"%s","fields":{"t":%d}}`+"\n", at.Format("2006-01-02T15:04:05.000Z"), i)
+				}
+			}))
+			t.Cleanup(server.Close)
+			out := filepath.Join(t.TempDir(), "out")
+			got := runBrim(t, nil, "export", "readings", "--out", out, "--format", "ndjson", "--url", server.URL)
+			require.NoError(t, got.err)
+			text, err := os.ReadFile(filepath.Join(out, "day=2026-11-21", "readings.ndjson"))
+			require.NoError(t, err)
+			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+			require.Len(t, lines, n)
+			for i, line := range lines {
+				require.Contains(t, line, fmt.Sprintf(`"t":%d}`, i))
+			}
+		})
+	}
 }

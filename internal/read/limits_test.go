@@ -91,7 +91,7 @@ func TestLongAnswersHaveTheCursorInATrailer(t *testing.T) {
 	assert.Equal(t, fmt.Sprintf("%d.0", base.Add(8999*time.Second).UnixMilli()+1), resp.Trailer.Get(afterHeader))
 	resp, _, err = overTheWire(t, r, "/v1/sensors/a/readings?limit=10000", asLines)
 	require.NoError(t, err)
-	assert.Empty(t, resp.Trailer.Get(afterHeader), "this was all")
+	assert.Equal(t, []string{""}, resp.Trailer.Values(afterHeader), "this was all, and no proxy has removed the trailer")
 	resp, _, err = overTheWire(t, r, "/v1/sensors/a/readings?limit=10", asLines)
 	require.NoError(t, err)
 	assert.NotEmpty(t, resp.Header.Get(afterHeader), "a short answer has it in front")

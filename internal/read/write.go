@@ -84,7 +84,8 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 func (a *answer) status() int { return cmp.Or(a.code, http.StatusOK) }
 
 // afterHeader has the cursor of the next page of an NDJSON answer: in a trailer, and in a
-// header if it was known before the first byte was sent.
+// header if it was known before the first byte was sent. The trailer of the last page is
+// empty, so that clients notice if a proxy removes trailers.
 const afterHeader = "Brim-After"
 
 // How much NDJSON is buffered before the header is sent, so that most errors can still
@@ -215,12 +216,12 @@ func (o *writer) end(after string) error {
 	if !o.answer.begun {
 		h.Set("Content-Type", typeLines)
 	}
-	if after != "" {
-		if !o.answer.begun {
-			h.Set("Trailer", afterHeader)
-			h.Set(afterHeader, headerText(after))
-			o.answer.WriteHeader(http.StatusOK)
-		}
+	if after != "" && !o.answer.begun {
+		h.Set("Trailer", afterHeader)
+		h.Set(afterHeader, headerText(after))
+		o.answer.WriteHeader(http.StatusOK)
+	}
+	if o.answer.begun {
 		h.Set(afterHeader, headerText(after)) // the trailer
 	}
 	_, err := o.answer.Write(o.body)

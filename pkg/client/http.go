@@ -86,6 +86,11 @@ func (t *httpTransport) try(ctx context.Context, to int, w *write) attempt {
 		return attempt{err: fmt.Errorf("read the answer: %w", err), again: true, unknown: true}
 	}
 	a := readAnswer(resp, body, len(w.readings))
+	var problem *telemetry.Error
+	if w.gzipped && errors.As(a.err, &problem) && problem.Code == codeRatio { // it is too regular to be compressed; nothing was stored
+		w.body, w.gzipped = telemetry.AppendNDJSON(nil, w.readings), false
+		return t.try(ctx, to, w)
+	}
 	a.result.Replayed = resp.Header.Get("Idempotent-Replayed") == "true"
 	return a
 }

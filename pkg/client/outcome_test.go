@@ -119,6 +119,18 @@ func TestWhatInflatesTooFarIsSentAsItIs(t *testing.T) {
 	assert.Len(t, d.journal.taken(), 5)
 }
 
+// TestWhatInflatesTooFarIsSentAsItIsOverHTTP is the same for the body of a request.
+func TestWhatInflatesTooFarIsSentAsItIsOverHTTP(t *testing.T) {
+	t.Parallel()
+	d := startDaemon(t, func(c *ingest.Config) { c.MaxInflateRatio = 2 })
+	all := large(3 << 20)
+	result, err := newClient(t, d.http, func(c *Config) { c.Gzip = true }).Write(t.Context(), all...)
+	require.NoError(t, err)
+	assert.Equal(t, len(all), result.Accepted)
+	assert.Equal(t, 1, result.Attempts)
+	assert.Len(t, d.journal.taken(), len(all))
+}
+
 // TestATokenThatIsNotThereYetIsWaitedFor has a source that fails while a secret is
 // replaced.
 func TestATokenThatIsNotThereYetIsWaitedFor(t *testing.T) {

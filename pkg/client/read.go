@@ -28,6 +28,15 @@ type Span struct {
 // ErrNoReading is returned by Latest for a sensor without readings.
 var ErrNoReading = errors.New("the sensor has no readings")
 
+// An IncompleteError says that other daemons of the database could not be asked for
+// readings that they have acknowledged and not stored yet. All else was returned.
+type IncompleteError struct{ Daemons string }
+
+// Error implements error.
+func (e *IncompleteError) Error() string {
+	return e.Daemons + " could not be asked for readings that are acknowledged and not stored yet; the others were returned"
+}
+
 const (
 	pageReadings = 10_000
 	maxLine      = 4 << 20 // a reading with 256 fields of 1 KiB, escaped, has less
@@ -35,31 +44,54 @@ const (
 
 // Readings returns the readings of a sensor in time order, including those that are
 // acknowledged and not stored yet, in pages of 10,000. An error ends them; readings
-// before it are valid. It needs a client for HTTP.
+// before it are valid, and complete but for those that an *IncompleteError is about. It
+// needs a client for HTTP.
 func (c *Client) Readings(ctx context.Context, sensor string, span Span) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		query := c.query(span)
 		query.Set("limit", strconv.Itoa(pageReadings))
-		for {
-			after, more, err := c.page(ctx, sensor, query, func(r telemetry.Reading) bool { return yield(r, nil) })
-			if err != nil {
+		var end pageEnd
+		var incomplete *IncompleteError
+		for more := true; more; {
+			end.page = 0
+			after, told, err := c.page(ctx, sensor, query, func(r telemetry.Reading) bool {
+				end.add(r.Time.UnixMilli())
+				more = yield(r, nil)
+				return more
+			})
+			switch {
+			case !more: // nothing else is wanted
+				return
+			case err != nil && !errors.As(err, &incomplete):
 				yield(telemetry.Reading{}, fmt.Errorf("read readings: %w", err))
 				return
-			}
-			if !more {
-				return
+			case !told:
+				after = end.cursor()
 			}
 			query.Set("after", after)
+			more = after != ""
+		}
+		if incomplete != nil {
+			yield(telemetry.Reading{}, fmt.Errorf("read readings: %w", incomplete))
 		}
 	}
 }
 
-// page reads one page. If more, there is another after the cursor.
-func (c *Client) page(ctx context.Context, sensor string, query url.Values, yield func(telemetry.Reading) bool) (after string, more bool, err error) {
+const (
+	afterHeader = "Brim-After" // where the next page begins
+	// longAnswer is the least size of an answer that has this in a trailer alone, which a
+	// proxy may remove; nginx does.
+	longAnswer = 256 << 10
+)
+
+// page reads one page. After is where the next one begins; told is false if a proxy, or a
+// daemon of an earlier release, has left out whether there is one.
+func (c *Client) page(ctx context.Context, sensor string, query url.Values, yield func(telemetry.Reading) bool) (after string, told bool, err error) {
 	err = c.ask(ctx, sensor, "readings", query, func(resp *http.Response) error {
-		lines := bufio.NewScanner(resp.Body)
+		lines, size := bufio.NewScanner(resp.Body), 0
 		lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 		for lines.Scan() {
+			size += len(lines.Bytes()) + 1
 			r, err := parseReading(lines.Bytes())
 			if err != nil {
 				return err
@@ -71,18 +103,38 @@ func (c *Client) page(ctx context.Context, sensor string, query url.Values, yiel
 		if err := lines.Err(); err != nil {
 			return err
 		}
-		after = resp.Trailer.Get("Brim-After")
-		if after == "" {
-			after = resp.Header.Get("Brim-After")
-		}
-		more = after != ""
+		after = cmp.Or(resp.Trailer.Get(afterHeader), resp.Header.Get(afterHeader))
+		told = after != "" || len(resp.Trailer[afterHeader]) > 0 || size < longAnswer
 		return nil
 	})
-	return after, more, err
+	return after, told, err
+}
+
+// A pageEnd is the last millisecond of a page.
+type pageEnd struct {
+	ms   int64
+	same int // readings of this millisecond, also of earlier pages
+	page int // readings of the page
+}
+
+func (e *pageEnd) add(ms int64) {
+	if e.same == 0 || ms != e.ms {
+		e.ms, e.same = ms, 0
+	}
+	e.same, e.page = e.same+1, e.page+1
+}
+
+// cursor is where the page after this one begins, if there is one. A page ends before a
+// millisecond that it cannot hold, unless that is longer than a page.
+func (e *pageEnd) cursor() string {
+	if e.same < e.page {
+		return fmt.Sprintf("%d.0", e.ms+1)
+	}
+	return fmt.Sprintf("%d.%d", e.ms, e.same)
 }
 
 // Latest returns the newest reading of a sensor, or ErrNoReading. An empty stream is
-// that of the Config.
+// that of the Config. With an *IncompleteError it returns the newest that is known.
 func (c *Client) Latest(ctx context.Context, sensor, stream string) (telemetry.Reading, error) {
 	var r telemetry.Reading
 	err := c.ask(ctx, sensor, "latest", c.query(Span{Stream: stream}), func(resp *http.Response) (err error) {
@@ -98,7 +150,7 @@ func (c *Client) Latest(ctx context.Context, sensor, stream string) (telemetry.R
 		return telemetry.Reading{}, ErrNoReading
 	}
 	if err != nil {
-		return telemetry.Reading{}, fmt.Errorf("read latest reading: %w", err)
+		return r, fmt.Errorf("read latest reading: %w", err)
 	}
 	return r, nil
 }
@@ -118,7 +170,8 @@ type StepField struct {
 }
 
 // Summary returns a step for each interval of that length that has readings, aligned to
-// the epoch; 0: one step for the span. There are at most 10,000 steps.
+// the epoch; 0: one step for the span. There are at most 10,000 steps. With an
+// *IncompleteError it returns those of all other readings.
 func (c *Client) Summary(ctx context.Context, sensor string, span Span, every time.Duration) ([]Step, error) {
 	query := c.query(span)
 	if every > 0 {
@@ -138,7 +191,11 @@ func (c *Client) Summary(ctx context.Context, sensor string, span Span, every ti
 			steps = append(steps, step)
 		}
 	})
-	if err != nil {
+	var incomplete *IncompleteError
+	switch {
+	case errors.As(err, &incomplete):
+		return steps, fmt.Errorf("read summary: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("read summary: %w", err)
 	}
 	return steps, nil
@@ -159,7 +216,8 @@ func (c *Client) query(span Span) url.Values {
 }
 
 // ask requests something about a sensor, with repetitions, and passes the answer to
-// read, whose error is final. The timeout is that of the answer's header; the rest may
+// read, whose error is final. After that it returns an *IncompleteError if some readings
+// may be missing. The timeout is that of the answer's header; the rest may
 // take longer. Close does not wait for read, which may call it, but ends the answer.
 func (c *Client) ask(ctx context.Context, sensor, what string, query url.Values, read func(*http.Response) error) error {
 	t, ok := c.transport.(*httpTransport)
@@ -193,6 +251,9 @@ func (c *Client) ask(ctx context.Context, sensor, what string, query url.Values,
 			return ErrClosed
 		}
 		return err
+	}
+	if missing := resp.Header.Get("Brim-Incomplete"); missing != "" {
+		return &IncompleteError{Daemons: missing}
 	}
 	return nil
 }

@@ -1,9 +1,12 @@
 package client
 
 import (
+	"fmt"
 	"io"
 	"math"
 	"net/http"
+	"path"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,6 +51,85 @@ func TestPagesAreJoined(t *testing.T) {
 		break // the rest is not asked for
 	}
 	assert.Len(t, asked, 3)
+}
+
+// TestPagesAreJoinedWithoutTrailers is behind a proxy that removes them, as nginx does.
+func TestPagesAreJoinedWithoutTrailers(t *testing.T) {
+	t.Parallel()
+	const limit = 3000
+	for name, apart := range map[string]time.Duration{"many milliseconds": time.Millisecond, "one millisecond": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := weather("s", 3*limit)
+			for i := range all {
+				all[i].Time = noon.Add(time.Duration(i) * apart)
+			}
+			var asked []string
+			server := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+				after := r.URL.Query().Get("after")
+				asked = append(asked, after)
+				var ms int64
+				var seen int
+				_, _ = fmt.Sscanf(after, "%d.%d", &ms, &seen)
+				left := slices.DeleteFunc(slices.Clone(all), func(r telemetry.Reading) bool {
+					if r.Time.UnixMilli() == ms && seen > 0 {
+						seen--
+						return true
+					}
+					return r.Time.UnixMilli() < ms
+				})
+				for i := range left[:min(limit, len(left))] {
+					_, _ = w.Write(append(left[i].AppendJSON(nil), '\n'))
+				}
+			})
+			var got []telemetry.Reading
+			for r, err := range newClient(t, server.URL).Readings(t.Context(), "s", Span{}) {
+				require.NoError(t, err)
+				got = append(got, r)
+			}
+			assert.Equal(t, all, got)
+			assert.Len(t, asked, 4, asked) // the last one may be the end, or not
+		})
+	}
+}
+
+func TestIncompleteAnswersSaySo(t *testing.T) {
+	t.Parallel()
+	bodies := map[string]string{
+		"readings": string(one("s", 1).AppendJSON(nil)) + "\n", "latest": string(one("s", 1).AppendJSON(nil)),
+		"summary": `{"start":"2026-01-02T12:00:00.000Z","count":1,"fields":{}}`,
+	}
+	asked := 0
+	server := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked != 2 { // the second page is complete
+			w.Header().Set("Brim-Incomplete", "other:8430")
+		}
+		if asked == 1 {
+			w.Header().Set("Brim-After", "7.0")
+		}
+		_, _ = io.WriteString(w, bodies[path.Base(r.URL.Path)])
+	})
+	c := newClient(t, server.URL)
+	var incomplete *IncompleteError
+	n := 0
+	var last error
+	for _, err := range c.Readings(t.Context(), "s", Span{}) {
+		if last = err; err == nil {
+			n++
+		}
+	}
+	require.ErrorAs(t, last, &incomplete)
+	assert.Equal(t, "other:8430", incomplete.Daemons)
+	assert.Equal(t, 2, n)
+	for range c.Readings(t.Context(), "s", Span{}) {
+		break
+	}
+	r, err := c.Latest(t.Context(), "s", "")
+	require.ErrorAs(t, err, &incomplete)
+	assert.Equal(t, one("s", 1), r)
+	steps, err := c.Summary(t.Context(), "s", Span{}, 0)
+	require.ErrorAs(t, err, &incomplete)
+	assert.Len(t, steps, 1)
 }
 
 func TestReadingsThatBreakOff(t *testing.T) {

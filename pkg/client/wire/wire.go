@@ -36,7 +36,7 @@ func ParseAddress(text string) (Address, error) {
 	a, port := Address{Name: u.Hostname()}, u.Port()
 	usual, known := map[string]string{"http": "80", "https": "443", "grpc": "", "grpcs": ""}[u.Scheme]
 	if !known {
-		return Address{}, fmt.Errorf("address %q has an unknown scheme; %s", u.Redacted(), addressesAllowed)
+		return Address{}, fmt.Errorf("address %q has an unknown scheme; %s", masked(text), addressesAllowed)
 	}
 	if port == "" {
 		port = usual
@@ -44,14 +44,28 @@ func ParseAddress(text string) (Address, error) {
 	number, err := strconv.ParseUint(port, 10, 16)
 	switch {
 	case a.Name == "" || err != nil || number == 0 || strings.ContainsRune(a.Name, ':') && net.ParseIP(strings.Split(a.Name, "%")[0]) == nil:
-		return Address{}, fmt.Errorf("address %q needs a host and a port of 1 to 65535; %s", u.Redacted(), addressesAllowed)
+		return Address{}, fmt.Errorf("address %q needs a host and a port of 1 to 65535; %s", masked(text), addressesAllowed)
 	case u.User != nil, u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "", u.Opaque != "":
-		return Address{}, fmt.Errorf("address %q has more than a host and a port; %s", u.Redacted(), addressesAllowed)
+		return Address{}, fmt.Errorf("address %q has more than a host and a port; %s", masked(text), addressesAllowed)
 	}
 	a.GRPC, a.TLS = strings.HasPrefix(u.Scheme, "grpc"), strings.HasSuffix(u.Scheme, "s")
 	a.Host = net.JoinHostPort(a.Name, port)
 	a.Base = u.Scheme + "://" + a.Host
 	return a, nil
+}
+
+// masked hides all that stands before a host: a password, or a token that was given as a
+// name. It hides too much rather than too little.
+func masked(text string) string {
+	at := strings.LastIndexByte(text, '@')
+	if at < 0 {
+		return text
+	}
+	scheme, _, ok := strings.Cut(text[:at], "://")
+	if !ok {
+		return "***" + text[at:]
+	}
+	return scheme + "://***" + text[at:]
 }
 
 // String is the address as a URL.

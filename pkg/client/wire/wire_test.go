@@ -96,10 +96,17 @@ func TestAddresses(t *testing.T) {
 	for _, given := range []string{
 		"", "localhost:8430", "127.0.0.1:8430", "ftp://localhost:1", "http://", "http://:8430", "grpc://localhost", "http://h:0", "http://h:70000",
 		"http://h:1/v1/readings", "http://h:1?a=b", "http://h:1#a", "http:h:1", "http://u:secret@h:1", "http://u:secret@h:x", "secret://u:secret@h:1", "http://%zz:secret@h",
+		"http://:secret@h:1", "u:secret@h:1",
 	} {
 		_, err := ParseAddress(given)
 		require.ErrorContains(t, err, "allowed: http://host:port, https://host:port, grpc://host:port and grpcs://host:port", given)
 		assert.NotContains(t, err.Error(), ":secret@")
+	}
+	for _, given := range []string{"http://CANARY@h:1", "http://u:CANARY@h:1", "u:CANARY@h:1", "CANARY://u:CANARY@h:1", "http://u:CANARY@:1"} {
+		_, err := ParseAddress(given)
+		require.ErrorContains(t, err, "***@")
+		assert.NotContains(t, err.Error(), "u:CANARY")
+		assert.NotContains(t, err.Error(), "CANARY@")
 	}
 }
 
