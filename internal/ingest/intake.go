@@ -321,6 +321,9 @@ func (in *intake) request() batch.Request {
 	if in.key != "" {
 		r.Key, r.BodyHash = scopedKey(in.who.Name, in.target.Name, in.key, in.part), in.hash
 		r.Answer = in.answer.encode(in.builder.Len())
+		if in.message != nil { // a repetition finds out again what is refused
+			r.Answer = new(answer).encode(in.count)
+		}
 	}
 	return r
 }

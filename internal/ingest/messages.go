@@ -65,8 +65,9 @@ func (e *MessageError) Error() string { return e.Code + ": " + e.Message }
 // other readings are journaled when AppendMessages returns. Readings that the database refuses
 // later become dead letters. If err is not nil, the readings may or may not be journaled: the
 // caller must retry if it is of kind Unavailable, Quota or UnknownOutcome, or if the identity
-// may not send now (Unauthenticated and Forbidden).
-func (srv *Server) AppendMessages(ctx context.Context, identity string, messages []Message) (refused map[int]*MessageError, err error) {
+// may not send now (Unauthenticated and Forbidden). key is the same when the caller retries, so
+// that readings are stored once.
+func (srv *Server) AppendMessages(ctx context.Context, identity, key string, messages []Message) (refused map[int]*MessageError, err error) {
 	begin := time.Now()
 	if srv.stopping() {
 		return nil, errStopping()
@@ -92,6 +93,9 @@ func (srv *Server) AppendMessages(ctx context.Context, identity string, messages
 	}
 	in.open(srv, srv.streams[srv.config.DefaultStream], want)
 	in.who, in.lease, in.ctx = who, l, ctx
+	if want == telemetry.Stored { // a timeout has an unknown outcome
+		in.key = key
+	}
 	in.build()
 	defer in.close()
 	refused = make(map[int]*MessageError)
