@@ -123,7 +123,10 @@ func (in *influxReader) join(first []byte) (entry []byte, err error) {
 	var more [][]byte
 	for len(more) < stringLines && openString(entry) {
 		row, err := in.lines.next()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, errLongLine) {
+			more = append(more, nil)
+			break
+		} else if errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return nil, err
