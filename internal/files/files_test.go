@@ -278,6 +278,16 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A string of several lines keeps what is at the ends of its lines.
+func TestSpacesInAStringOfSeveralLines(t *testing.T) {
+	t.Parallel()
+	rows := read(t, files.Influx, []byte(" m t=\"one \t\r\n two\r\nthree\" 1 \r\nm t=\"open \r\n"), files.Options{})
+	require.Len(t, rows, 2)
+	require.ErrorContains(t, rows[0].Err, "column")
+	require.NoError(t, rows[1].Err)
+	assert.Equal(t, "one \t\r\n two\r\nthree", rows[1].Reading.Fields[0].Value.Text())
+}
+
 // An unclosed quote before a line that is too long costs only its own line.
 func TestLongLineAfterAnUnclosedQuote(t *testing.T) {
 	t.Parallel()

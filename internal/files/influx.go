@@ -98,7 +98,7 @@ func (in *influxReader) next() (entry []byte, line int64, err error) {
 			in.comment(bytes.TrimSpace(text[1:]))
 		case in.schema: // CREATE DATABASE …
 		case openString(text):
-			entry, err := in.join(text)
+			entry, err := in.join(bytes.TrimLeft(row, " \t\r")) // the rest is part of the string
 			return entry, line, err
 		default:
 			return text, line, nil
@@ -138,7 +138,7 @@ func (in *influxReader) join(first []byte) (entry []byte, err error) {
 		in.lines.putBack(more)
 		entry = entry[:length]
 	}
-	return entry, nil
+	return bytes.TrimRight(entry, " \t\r"), nil
 }
 
 // openString reports whether a point ends inside a string. Before the fields, quotes have no
