@@ -151,6 +151,7 @@ func TestMessagesAfterARefusedOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, refused, 1)
 	assert.Equal(t, codeTooMany, refused[1].Code)
+	assert.Contains(t, refused[1].Message, "more than 2 readings")
 	var fields [][]telemetry.Field
 	for _, r := range journal.readings() {
 		fields = append(fields, r.Fields)
