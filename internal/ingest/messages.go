@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -222,11 +223,14 @@ func (in *intake) decodeMessageJSON(body []byte) error {
 	return in.decodeJSON(body, f)
 }
 
+// fieldsMember finds the member fields. In a string, quotes have a backslash in front.
+var fieldsMember = regexp.MustCompile(`"fields"\s*:`)
+
 // unflatten turns a flat object, whose members are fields, as in {"temperature":21.5}, into a
 // reading. All other bodies, also objects that give a name twice, stay as they are.
 func unflatten(body []byte) []byte {
 	trimmed := bytes.TrimSpace(body)
-	if len(trimmed) == 0 || trimmed[0] != '{' || bytes.Contains(body, []byte(`"fields"`)) {
+	if len(trimmed) == 0 || trimmed[0] != '{' || fieldsMember.Match(body) {
 		return body
 	}
 	var members map[string]jsontext.Value

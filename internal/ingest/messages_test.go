@@ -47,6 +47,11 @@ func TestMessages(t *testing.T) {
 			Sensor: "s-1", Time: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), Tags: north,
 			Fields: []telemetry.Field{{Name: "a", Value: telemetry.FloatValue(21.5)}, {Name: "b", Value: telemetry.IntValue(9007199254740993)}},
 		}}},
+		"flat JSON with the word fields": {published(PayloadJSON, `{"mode":"fields","t":1}`), []telemetry.Reading{{
+			Sensor: "s-1", Time: received, Tags: north,
+			Fields: []telemetry.Field{{Name: "mode", Value: telemetry.TextValue("fields")}, {Name: "t", Value: telemetry.IntValue(1)}},
+		}}},
+		"JSON with space": {published(PayloadJSON, "{\"fields\" : {\"a\":1}}"), []telemetry.Reading{one("s-1", received, north, "a", telemetry.IntValue(1))}},
 		"JSON array": {published(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":2}}]`), []telemetry.Reading{
 			one("s-1", received, north, "a", telemetry.IntValue(1)), one("s-1", received, north, "a", telemetry.IntValue(2)),
 		}},
