@@ -302,3 +302,16 @@ func TestMessagesOfUnknownOutcome(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, journal.readings(), 4)
 }
+
+// Sensors of a message that is refused as a whole do not count towards a quota.
+func TestSensorsOfARefusedMessageDoNotCount(t *testing.T) {
+	t.Parallel()
+	guard, err := access.Open(access.Config{Default: access.Quota{ActiveSensors: 1}})
+	require.NoError(t, err)
+	srv, journal := newTestServer(t, func(c *Config) { c.Guard, c.MaxReadings = guard, 2 })
+	many := published(PayloadJSON, `[{"sensorId":"a","fields":{"t":1}},{"sensorId":"b","fields":{"t":1}},{"sensorId":"c","fields":{"t":1}}]`)
+	refused, err := srv.AppendMessages(t.Context(), "", "", []Message{many, published(PayloadNumber, "1")})
+	require.NoError(t, err)
+	require.Contains(t, refused, 0)
+	assert.Len(t, journal.readings(), 1)
+}
