@@ -340,13 +340,30 @@ func (b *Builder) Undo() {
 	b.batch.text.cut(b.textMark)
 }
 
-// Truncate drops all readings but the first n.
+// Truncate drops all readings but the first n, and series that only the others have.
 func (b *Builder) Truncate(n int) {
-	if n < len(b.rows) {
-		b.values = b.values[:b.rows[n].offset]
-		b.rows = b.rows[:n]
-		b.last = nil // it was the shape of a reading that is gone
+	if n >= len(b.rows) {
+		return
 	}
+	b.values = b.values[:b.rows[n].offset]
+	b.rows = b.rows[:n]
+	b.last = nil // it was the shape of a reading that is gone
+	kept := 0
+	for i := range b.rows {
+		kept = max(kept, int(b.rows[i].series)+1)
+	}
+	for _, s := range b.batch.series[kept:] {
+		if b.listed == nil {
+			break
+		}
+		set := b.slots(s.Series)
+		for i := range set {
+			if set[i].series == s.Series {
+				set[i] = listing{}
+			}
+		}
+	}
+	b.batch.series = b.batch.series[:kept]
 }
 
 func (b *Builder) finish() {
@@ -435,7 +452,7 @@ func (b *Builder) listSeries(s *Series) uint32 {
 	if b.listed == nil {
 		b.listed = make([]listing, listedSlots)
 	}
-	set := b.listed[s.Hash%listedSlots&^(listedWays-1):][:listedWays]
+	set := b.slots(s)
 	to := &set[s.Hash>>32%listedWays]
 	for i := range set {
 		if l := &set[i]; l.request != b.request {
@@ -447,6 +464,11 @@ func (b *Builder) listSeries(s *Series) uint32 {
 	*to = listing{series: s, number: uint32(len(b.batch.series)), request: b.request}
 	b.batch.series = append(b.batch.series, seriesRef{s, s.Hash})
 	return to.number
+}
+
+// slots returns where listed may have the series.
+func (b *Builder) slots(s *Series) []listing {
+	return b.listed[s.Hash%listedSlots&^(listedWays-1):][:listedWays]
 }
 
 // listShape returns the number that the batch has for the shape.

@@ -247,6 +247,41 @@ func TestDroppedReadingsLeaveNoTrace(t *testing.T) {
 	assert.Equal(t, []telemetry.Field{{Name: "h", Value: telemetry.IntValue(3)}}, made.Reading(1).Fields)
 }
 
+// A series that only dropped readings have is not in the batch, and is listed anew if it
+// comes again.
+func TestDroppedReadingsLeaveNoSeries(t *testing.T) {
+	t.Parallel()
+	for first := range 3 {
+		b := NewBuilder(received)
+		add := func(sensors ...string) {
+			for _, s := range sensors {
+				b.Begin("readings", b.Len(), always)
+				b.Sensor([]byte(s))
+				b.Int([]byte("t"), 1)
+				require.Nil(t, b.End())
+			}
+		}
+		want := []string{"a", "b", "a"}[:first]
+		add(want...)
+		add("b", "c", "d", "a")
+		b.Truncate(first)
+		want = append(want, "d", "c", "a", "d", "c")
+		add("d", "c", "a", "d", "c")
+		made := b.Batch()
+		var got []string
+		for i := range made.Len() {
+			got = append(got, made.Reading(uint32(i)).Sensor)
+		}
+		assert.Equal(t, want, got)
+		var listed []string
+		for i := range made.SeriesLen() {
+			listed = append(listed, made.SeriesAt(i).Sensor)
+		}
+		slices.Sort(want)
+		assert.ElementsMatch(t, slices.Compact(want), listed)
+	}
+}
+
 func TestShapesAndSeriesAreKeptOnce(t *testing.T) {
 	t.Parallel()
 	b := NewBuilder(received)

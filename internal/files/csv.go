@@ -184,18 +184,18 @@ func (c *csvReader) takeQuoted(row []byte) (rest []byte, err error) {
 		}
 		c.text = append(append(c.text, row...), '\n')
 		next, err := c.lines.next()
-		switch {
-		case errors.Is(err, io.EOF) || len(more) == stringLines:
-			if err == nil {
-				more = append(more, slices.Clone(next))
-			}
-			c.lines.putBack(more)
-			return nil, errQuote
-		case err != nil:
+		last := errors.Is(err, io.EOF)
+		if err != nil && !last && !errors.Is(err, errLongLine) {
 			return nil, err
 		}
-		row = slices.Clone(next)
-		more = append(more, row)
+		row = slices.Clone(next) // nil: it is too long
+		if !last {
+			more = append(more, row)
+		}
+		if err != nil || len(more) > stringLines {
+			c.lines.putBack(more)
+			return nil, errQuote
+		}
 	}
 }
 

@@ -278,6 +278,37 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A string of several lines keeps what is at the ends of its lines.
+func TestSpacesInAStringOfSeveralLines(t *testing.T) {
+	t.Parallel()
+	rows := read(t, files.Influx, []byte(" m t=\"one \t\r\n two\r\nthree\" 1 \r\nm t=\"open \r\n"), files.Options{})
+	require.Len(t, rows, 2)
+	require.ErrorContains(t, rows[0].Err, "column")
+	require.NoError(t, rows[1].Err)
+	assert.Equal(t, "one \t\r\n two\r\nthree", rows[1].Reading.Fields[0].Value.Text())
+}
+
+// An unclosed quote before a line that is too long costs only its own line.
+func TestLongLineAfterAnUnclosedQuote(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 4<<20+1) + "\n"
+	for format, content := range map[files.Format]string{
+		files.CSV:    "ts,sensorId,t\n1,\"s,2\n2,s,3\n" + long + "3,s,4\n",
+		files.Influx: "# header\nm t=\"s 1\nm t=3 2\n" + long + "m t=4 3\n",
+	} {
+		var good, bad []int64
+		for _, row := range read(t, format, []byte(content), files.Options{}) {
+			if row.Err == nil {
+				good = append(good, row.Line)
+			} else {
+				bad = append(bad, row.Line)
+			}
+		}
+		assert.Equal(t, []int64{3, 5}, good, format)
+		assert.Equal(t, []int64{2, 4}, bad, format)
+	}
+}
+
 func TestFormatOf(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]files.Format{"a/readings.PARQUET": files.Parquet, "x.csv.gz": files.CSV, "x.jsonl.zst": files.NDJSON, "dump.lp": files.Influx} {

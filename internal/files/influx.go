@@ -98,7 +98,7 @@ func (in *influxReader) next() (entry []byte, line int64, err error) {
 			in.comment(bytes.TrimSpace(text[1:]))
 		case in.schema: // CREATE DATABASE …
 		case openString(text):
-			entry, err := in.join(text)
+			entry, err := in.join(bytes.TrimLeft(row, " \t\r")) // the rest is part of the string
 			return entry, line, err
 		default:
 			return text, line, nil
@@ -123,7 +123,10 @@ func (in *influxReader) join(first []byte) (entry []byte, err error) {
 	var more [][]byte
 	for len(more) < stringLines && openString(entry) {
 		row, err := in.lines.next()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, errLongLine) {
+			more = append(more, nil)
+			break
+		} else if errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return nil, err
@@ -135,7 +138,7 @@ func (in *influxReader) join(first []byte) (entry []byte, err error) {
 		in.lines.putBack(more)
 		entry = entry[:length]
 	}
-	return entry, nil
+	return bytes.TrimRight(entry, " \t\r"), nil
 }
 
 // openString reports whether a point ends inside a string. Before the fields, quotes have no

@@ -65,7 +65,7 @@ type lineReader struct {
 	r      *bufio.Reader
 	number int64 // of the last line
 	long   []byte
-	back   [][]byte // lines that were put back
+	back   [][]byte // lines that were put back; nil: one that is too long
 }
 
 // stringLines is the maximum number of continuation lines of a string, which has at most 1 KiB.
@@ -81,6 +81,9 @@ func (l *lineReader) next() ([]byte, error) {
 		line := l.back[0]
 		l.back = l.back[1:]
 		l.number++
+		if line == nil {
+			return nil, errLongLine
+		}
 		return line, nil
 	}
 	line, err := l.r.ReadSlice('\n')
@@ -109,7 +112,7 @@ func (l *lineReader) next() ([]byte, error) {
 	return trimEnd(l.long), nil
 }
 
-// putBack puts the last lines back; they must be copies.
+// putBack puts the last lines back; they must be copies. nil is a line that is too long.
 func (l *lineReader) putBack(last [][]byte) {
 	l.back = append(last, l.back...)
 	l.number -= int64(len(last))

@@ -178,8 +178,12 @@ func (in *intake) restart() {
 }
 
 func (in *intake) tooMany() error {
+	most := in.most
+	if in.message != nil { // the ones before it do not count
+		most = in.server.config.MaxReadings
+	}
 	return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
-		"the request contains more than %d readings (--max-readings-per-request); nothing was accepted, send smaller requests", in.most)
+		"the request contains more than %d readings (--max-readings-per-request); nothing was accepted, send smaller requests", most)
 }
 
 // end finishes the reading and reports whether it was accepted.
@@ -321,6 +325,9 @@ func (in *intake) request() batch.Request {
 	if in.key != "" {
 		r.Key, r.BodyHash = scopedKey(in.who.Name, in.target.Name, in.key, in.part), in.hash
 		r.Answer = in.answer.encode(in.builder.Len())
+		if in.message != nil { // a repetition finds out again what is refused
+			r.Answer = new(answer).encode(in.count)
+		}
 	}
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -65,8 +66,9 @@ func (e *MessageError) Error() string { return e.Code + ": " + e.Message }
 // other readings are journaled when AppendMessages returns. Readings that the database refuses
 // later become dead letters. If err is not nil, the readings may or may not be journaled: the
 // caller must retry if it is of kind Unavailable, Quota or UnknownOutcome, or if the identity
-// may not send now (Unauthenticated and Forbidden).
-func (srv *Server) AppendMessages(ctx context.Context, identity string, messages []Message) (refused map[int]*MessageError, err error) {
+// may not send now (Unauthenticated and Forbidden). key is the same when the caller retries, so
+// that readings are stored once.
+func (srv *Server) AppendMessages(ctx context.Context, identity, key string, messages []Message) (refused map[int]*MessageError, err error) {
 	begin := time.Now()
 	if srv.stopping() {
 		return nil, errStopping()
@@ -92,6 +94,9 @@ func (srv *Server) AppendMessages(ctx context.Context, identity string, messages
 	}
 	in.open(srv, srv.streams[srv.config.DefaultStream], want)
 	in.who, in.lease, in.ctx = who, l, ctx
+	if want == telemetry.Stored { // a timeout has an unknown outcome
+		in.key = key
+	}
 	in.build()
 	defer in.close()
 	refused = make(map[int]*MessageError)
@@ -218,11 +223,14 @@ func (in *intake) decodeMessageJSON(body []byte) error {
 	return in.decodeJSON(body, f)
 }
 
+// fieldsMember finds the member fields. In a string, quotes have a backslash in front.
+var fieldsMember = regexp.MustCompile(`"fields"\s*:`)
+
 // unflatten turns a flat object, whose members are fields, as in {"temperature":21.5}, into a
 // reading. All other bodies, also objects that give a name twice, stay as they are.
 func unflatten(body []byte) []byte {
 	trimmed := bytes.TrimSpace(body)
-	if len(trimmed) == 0 || trimmed[0] != '{' || bytes.Contains(body, []byte(`"fields"`)) {
+	if len(trimmed) == 0 || trimmed[0] != '{' || fieldsMember.Match(body) {
 		return body
 	}
 	var members map[string]jsontext.Value

@@ -47,6 +47,11 @@ func TestMessages(t *testing.T) {
 			Sensor: "s-1", Time: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), Tags: north,
 			Fields: []telemetry.Field{{Name: "a", Value: telemetry.FloatValue(21.5)}, {Name: "b", Value: telemetry.IntValue(9007199254740993)}},
 		}}},
+		"flat JSON with the word fields": {published(PayloadJSON, `{"mode":"fields","t":1}`), []telemetry.Reading{{
+			Sensor: "s-1", Time: received, Tags: north,
+			Fields: []telemetry.Field{{Name: "mode", Value: telemetry.TextValue("fields")}, {Name: "t", Value: telemetry.IntValue(1)}},
+		}}},
+		"JSON with space": {published(PayloadJSON, "{\"fields\" : {\"a\":1}}"), []telemetry.Reading{one("s-1", received, north, "a", telemetry.IntValue(1))}},
 		"JSON array": {published(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":2}}]`), []telemetry.Reading{
 			one("s-1", received, north, "a", telemetry.IntValue(1)), one("s-1", received, north, "a", telemetry.IntValue(2)),
 		}},
@@ -59,7 +64,7 @@ func TestMessages(t *testing.T) {
 			t.Parallel()
 			srv, journal := newTestServer(t)
 			for range 2 { // the second time the series is known
-				refused, err := srv.AppendMessages(t.Context(), "", []Message{test.message})
+				refused, err := srv.AppendMessages(t.Context(), "", "", []Message{test.message})
 				require.NoError(t, err)
 				assert.Empty(t, refused)
 			}
@@ -84,7 +89,7 @@ func TestMessagesOfTwoTopics(t *testing.T) {
 			south.Tags = []telemetry.Tag{{Name: "site", Value: "south"}}
 			mem := first
 			mem.Stream = "mem"
-			_, err := srv.AppendMessages(t.Context(), "", []Message{first, other, south, mem, first})
+			_, err := srv.AppendMessages(t.Context(), "", "", []Message{first, other, south, mem, first})
 			require.NoError(t, err)
 			var got []string
 			for _, r := range journal.readings() {
@@ -132,7 +137,7 @@ func TestRefusedMessages(t *testing.T) {
 			t.Parallel()
 			srv, journal := newTestServer(t, func(c *Config) { c.MaxReadings = 5 })
 			good := published(PayloadJSON, `[{"fields":{"a":1}},{"fields":{"a":1}},{"fields":{"a":1}}]`)
-			refused, err := srv.AppendMessages(t.Context(), "", []Message{good, test.message, good})
+			refused, err := srv.AppendMessages(t.Context(), "", "", []Message{good, test.message, good})
 			require.NoError(t, err)
 			require.Len(t, refused, 1)
 			assert.Equal(t, test.code, refused[1].Code, refused[1].Message)
@@ -147,10 +152,11 @@ func TestMessagesAfterARefusedOne(t *testing.T) {
 	t.Parallel()
 	srv, journal := newTestServer(t, func(c *Config) { c.MaxReadings = 2 })
 	many := published(PayloadJSON, `[{"fields":{}},{"fields":{"h":2}},{"fields":{"h":2}}]`)
-	refused, err := srv.AppendMessages(t.Context(), "", []Message{published(PayloadNumber, "1"), many, published(PayloadJSON, `{"fields":{"h":3}}`)})
+	refused, err := srv.AppendMessages(t.Context(), "", "", []Message{published(PayloadNumber, "1"), many, published(PayloadJSON, `{"fields":{"h":3}}`)})
 	require.NoError(t, err)
 	require.Len(t, refused, 1)
 	assert.Equal(t, codeTooMany, refused[1].Code)
+	assert.Contains(t, refused[1].Message, "more than 2 readings")
 	var fields [][]telemetry.Field
 	for _, r := range journal.readings() {
 		fields = append(fields, r.Fields)
@@ -163,13 +169,13 @@ func TestMessagesWhileNoneAreTaken(t *testing.T) {
 	t.Parallel()
 	srv, journal := newTestServer(t)
 	journal.err = telemetry.Errorf(telemetry.Unavailable, "journal_full", "the journal is full")
-	_, err := srv.AppendMessages(t.Context(), "", []Message{published(PayloadNumber, "1")})
+	_, err := srv.AppendMessages(t.Context(), "", "", []Message{published(PayloadNumber, "1")})
 	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
 	held, _ := srv.Memory()
 	assert.Zero(t, held)
 	journal.err = nil
 	srv.Stop()
-	_, err = srv.AppendMessages(context.Background(), "", []Message{published(PayloadNumber, "1")})
+	_, err = srv.AppendMessages(context.Background(), "", "", []Message{published(PayloadNumber, "1")})
 	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
 	assert.Empty(t, journal.readings())
 }
@@ -189,14 +195,14 @@ func TestMessagesWhileMemoryIsShort(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, held)
-	refused, err := srv.AppendMessages(ended(t), "", messages)
+	refused, err := srv.AppendMessages(ended(t), "", "", messages)
 	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err), err)
 	assert.Empty(t, refused, "a good message must not become a dead letter")
 	assert.Empty(t, journal.readings())
 	for _, l := range held {
 		l.Release()
 	}
-	refused, err = srv.AppendMessages(t.Context(), "", messages)
+	refused, err = srv.AppendMessages(t.Context(), "", "", messages)
 	require.NoError(t, err)
 	assert.Empty(t, refused)
 	assert.Len(t, journal.readings(), len(messages))
@@ -212,7 +218,7 @@ func ended(t *testing.T) context.Context {
 func TestMessagesDoNotChangeWhatDotsMean(t *testing.T) {
 	t.Parallel()
 	srv, journal := newTestServer(t)
-	refused, err := srv.AppendMessages(t.Context(), "", []Message{published(PayloadLine, "m a.b=1"), published(PayloadJSON, `{"fields":{"a.b":1}}`)})
+	refused, err := srv.AppendMessages(t.Context(), "", "", []Message{published(PayloadLine, "m a.b=1"), published(PayloadJSON, `{"fields":{"a.b":1}}`)})
 	require.NoError(t, err)
 	require.Contains(t, refused, 1)
 	assert.Equal(t, string(telemetry.FieldName), refused[1].Code)
@@ -238,21 +244,21 @@ func TestMessagesOfAnIdentity(t *testing.T) {
 	foreign, own := published(PayloadNumber, "1"), published(PayloadNumber, "2")
 	own.Sensor = "north-1"
 	for range 2 { // the second time the series is known
-		refused, err := srv.AppendMessages(t.Context(), "north", []Message{foreign, own})
+		refused, err := srv.AppendMessages(t.Context(), "north", "", []Message{foreign, own})
 		require.NoError(t, err)
 		require.Len(t, refused, 1)
 		assert.Equal(t, string(telemetry.SensorForbidden), refused[0].Code)
 	}
 	assert.Len(t, journal.readings(), 2)
 	for identity, want := range map[string]telemetry.ErrorKind{"reader": telemetry.Forbidden, "nobody": telemetry.Unauthenticated} {
-		_, err := srv.AppendMessages(t.Context(), identity, []Message{own})
+		_, err := srv.AppendMessages(t.Context(), identity, "", []Message{own})
 		assert.Equal(t, want, telemetry.KindOf(err), identity)
 	}
-	_, err := srv.AppendMessages(t.Context(), "few", []Message{own, own, own})
+	_, err := srv.AppendMessages(t.Context(), "few", "", []Message{own, own, own})
 	require.NoError(t, err)
-	_, err = srv.AppendMessages(t.Context(), "few", []Message{own})
+	_, err = srv.AppendMessages(t.Context(), "few", "", []Message{own})
 	assert.Equal(t, telemetry.Quota, telemetry.KindOf(err))
-	_, err = srv.AppendMessages(t.Context(), "", []Message{own, foreign})
+	_, err = srv.AppendMessages(t.Context(), "", "", []Message{own, foreign})
 	require.NoError(t, err, "no identity has no quota")
 	assert.Len(t, journal.readings(), 7)
 }
@@ -266,12 +272,46 @@ func TestMessagesThatComeAgainCountOnce(t *testing.T) {
 	journal.err = telemetry.Errorf(telemetry.Unavailable, "journal_full", "the journal is full")
 	messages := []Message{published(PayloadNumber, "1"), published(PayloadNumber, "2")}
 	for range 3 {
-		_, err := srv.AppendMessages(t.Context(), "", messages)
+		_, err := srv.AppendMessages(t.Context(), "", "", messages)
 		assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err))
 	}
 	journal.err = nil
-	_, err = srv.AppendMessages(t.Context(), "", messages)
+	_, err = srv.AppendMessages(t.Context(), "", "", messages)
 	require.NoError(t, err)
-	_, err = srv.AppendMessages(t.Context(), "", messages)
+	_, err = srv.AppendMessages(t.Context(), "", "", messages)
 	assert.Equal(t, telemetry.Quota, telemetry.KindOf(err))
+}
+
+// Without a journal on disk, a batch of unknown outcome is sent again under its key.
+func TestMessagesOfUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	srv, journal := newTestServer(t, func(c *Config) { c.Acks = []telemetry.Ack{telemetry.Stored} })
+	messages := []Message{published(PayloadJSON, `[{"fields":{}},{"fields":{"h":2}}]`), published(PayloadJSON, "["), published(PayloadNumber, "1")}
+	var first map[int]*MessageError
+	for range 2 {
+		refused, err := srv.AppendMessages(t.Context(), "", "one", messages)
+		require.NoError(t, err)
+		require.Len(t, refused, 2)
+		if first == nil {
+			first = refused
+		}
+		assert.Equal(t, first, refused)
+	}
+	assert.Len(t, journal.readings(), 2)
+	_, err := srv.AppendMessages(t.Context(), "", "two", messages)
+	require.NoError(t, err)
+	assert.Len(t, journal.readings(), 4)
+}
+
+// Sensors of a message that is refused as a whole do not count towards a quota.
+func TestSensorsOfARefusedMessageDoNotCount(t *testing.T) {
+	t.Parallel()
+	guard, err := access.Open(access.Config{Default: access.Quota{ActiveSensors: 1}})
+	require.NoError(t, err)
+	srv, journal := newTestServer(t, func(c *Config) { c.Guard, c.MaxReadings = guard, 2 })
+	many := published(PayloadJSON, `[{"sensorId":"a","fields":{"t":1}},{"sensorId":"b","fields":{"t":1}},{"sensorId":"c","fields":{"t":1}}]`)
+	refused, err := srv.AppendMessages(t.Context(), "", "", []Message{many, published(PayloadNumber, "1")})
+	require.NoError(t, err)
+	require.Contains(t, refused, 0)
+	assert.Len(t, journal.readings(), 1)
 }

@@ -23,6 +23,7 @@ import (
 //	               └──nothing was written──▶ forgotten
 type keys struct {
 	window time.Duration
+	memory bool // the window begins when the readings are stored, since no request is acknowledged before
 	most   int
 	now    func() time.Time
 
@@ -48,7 +49,7 @@ type keyEntry struct {
 	id       keyID
 	bodyHash uint64
 	end      uint64 // position after the request's record
-	taken    int64  // time of acceptance, in ns
+	taken    int64  // time of acceptance, in ns; in memory, time of storing
 	answer   string
 	stored   bool    // all its readings are known to be stored or refused
 	waiter   *waiter // of a request that is not stored, or has refused readings
@@ -75,7 +76,7 @@ const (
 
 func newKeys(c *Config) *keys {
 	return &keys{
-		window: c.KeyWindow, most: c.MaxKeys, now: c.Now,
+		window: c.KeyWindow, memory: c.Memory, most: c.MaxKeys, now: c.Now,
 		flights: make(map[keyID]*flight), index: make(map[keyID]uint64),
 	}
 }
@@ -169,6 +170,9 @@ func (k *keys) stored(id keyID, end uint64, w *waiter) {
 		k.waiting--
 	}
 	e.stored, e.waiter = true, nil
+	if k.memory {
+		e.taken = k.now().UnixNano()
+	}
 	if refused := w.result(); len(refused) > 0 {
 		e.waiter = w
 		k.bytes += refusedSize(refused)
@@ -220,7 +224,8 @@ func (k *keys) expire() {
 	oldest := k.now().Add(-k.window).UnixNano()
 	for k.entries.n > 0 {
 		first, n := k.entries.first(), k.entries.base
-		if first.taken >= oldest && k.entries.n <= k.most && k.bytes <= maxAnswers {
+		fresh := first.taken >= oldest || k.memory && !first.stored
+		if fresh && k.entries.n <= k.most && k.bytes <= maxAnswers {
 			return
 		}
 		if k.index[first.id] == n {

@@ -197,6 +197,27 @@ func TestAKeyExpires(t *testing.T) {
 	})
 }
 
+// A journal in memory acknowledges nothing before it is stored, however long that takes.
+func TestAKeyInMemoryStaysUntilItsReadingsAreStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j, err := journal.Open(memoryConfig())
+		require.NoError(t, err)
+		r := keyed("a", 1)
+		r.Want = telemetry.Stored
+		for range 200 {
+			_, err := j.Append(t.Context(), makeBatch("readings", 0, 1), r)
+			assert.Equal(t, telemetry.UnknownOutcome, telemetry.KindOf(err))
+		}
+		assert.EqualValues(t, 1, j.Taken())
+		follow(t, j, 0)[0].Batch.Tracker.Released(1)
+		assertRepeated(t, j, r)
+		time.Sleep(16 * time.Minute)
+		assert.Zero(t, j.Status().Keys)
+		require.NoError(t, j.Close())
+	})
+}
+
 func TestOverlappingRepeatWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

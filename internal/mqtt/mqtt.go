@@ -20,6 +20,7 @@ package mqtt
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -47,7 +48,7 @@ import (
 
 // An Ingester accepts messages; in the daemon it is an ingest.Server.
 type Ingester interface {
-	AppendMessages(ctx context.Context, identity string, messages []ingest.Message) (map[int]*ingest.MessageError, error)
+	AppendMessages(ctx context.Context, identity, key string, messages []ingest.Message) (map[int]*ingest.MessageError, error)
 }
 
 // Config configures a Subscriber.
@@ -587,10 +588,11 @@ func (s *Subscriber) append(ctx context.Context, messages []ingest.Message, from
 	if len(messages) == 0 {
 		return true
 	}
+	key := rand.Text()
 	return s.retry(ctx, "append MQTT messages, which the broker keeps until then", func() error {
 		var some map[int]*ingest.MessageError
 		err := s.guard(func() (err error) {
-			some, err = s.ingester.AppendMessages(ctx, s.config.Identity, messages)
+			some, err = s.ingester.AppendMessages(ctx, s.config.Identity, key, messages)
 			return err
 		})
 		if err == nil {

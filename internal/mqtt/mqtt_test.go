@@ -40,13 +40,15 @@ type fakeInlet struct {
 	over  string            // likewise, because its sensor is one too many
 	panic string            // a payload on which it panics
 	calls int
+	keys  []string // of the calls
 	taken []ingest.Message
 }
 
-func (i *fakeInlet) AppendMessages(_ context.Context, _ string, messages []ingest.Message) (map[int]*ingest.MessageError, error) {
+func (i *fakeInlet) AppendMessages(_ context.Context, _, key string, messages []ingest.Message) (map[int]*ingest.MessageError, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.calls++
+	i.keys = append(i.keys, key)
 	if i.err != nil {
 		return nil, i.err
 	}
@@ -220,6 +222,10 @@ func TestWaitsForTheJournal(t *testing.T) {
 	inlet.await(t, "1")
 	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.unacknowledged) == 0 })
 	assert.Positive(t, testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitJournal)))
+	publisher(t, broker)("site/n/s", "2", 1)
+	inlet.await(t, "1", "2")
+	keys := slices.Compact(inlet.keys)
+	assert.Len(t, keys, 2, "a batch keeps its key")
 }
 
 // Messages over a quota stay with the broker beyond ReceiveMaximum, and none is lost. A sensor

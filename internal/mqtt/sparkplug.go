@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/brim-telemetry/brim/internal/ingest"
@@ -97,6 +98,9 @@ func (s *Subscriber) decodeSparkplug(topic string, payload []byte, m *ingest.Mes
 	if (t.kind[0] == 'D') != (t.device != "") {
 		return refuse(reasonTopic, "a topic must have a device if its message type begins with D, and no device otherwise; its type is %s", t.kind)
 	}
+	if countMetrics(payload) > maxMetrics {
+		return refuse(reasonSparkplug, "the payload has more than %d metrics", maxMetrics)
+	}
 	var p pb.Payload
 	if err := proto.Unmarshal(payload, &p); err != nil {
 		return refuse(reasonSparkplug, "the payload is not Sparkplug B: %v", err)
@@ -115,6 +119,25 @@ func (s *Subscriber) decodeSparkplug(topic string, payload []byte, m *ingest.Mes
 		m.Tags = append(m.Tags, telemetry.Tag{Name: "device", Value: t.device})
 	}
 	return nil
+}
+
+// maxMetrics is the largest number of metrics in a message. An empty one takes two bytes, and
+// over a hundred when it is decoded.
+const maxMetrics = 100_000
+
+// countMetrics counts the metrics of a payload, up to where it is malformed.
+func countMetrics(payload []byte) (n int) {
+	for len(payload) > 0 {
+		number, _, size := protowire.ConsumeField(payload)
+		if size < 0 {
+			return n
+		}
+		if number == 2 {
+			n++
+		}
+		payload = payload[size:]
+	}
+	return n
 }
 
 // noteBirth remembers the aliases of a birth.

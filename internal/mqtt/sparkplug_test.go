@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"bytes"
 	"math"
 	"testing"
 	"time"
@@ -177,4 +178,19 @@ func FuzzSparkplug(f *testing.F) {
 			assert.NotEmpty(t, reading.Fields)
 		}
 	})
+}
+
+// A message of too many metrics is refused before they take memory.
+func TestTooManyMetrics(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{maxMetrics: "", maxMetrics + 1: "the payload has more than 100000 metrics"} {
+		var m ingest.Message
+		r := decoder().decodeSparkplug("spBv1.0/plant/NDATA/gw", bytes.Repeat([]byte{0x12, 0}, n), &m)
+		if want == "" {
+			assert.Nil(t, r)
+			continue
+		}
+		require.NotNil(t, r)
+		assert.Equal(t, refusal{reasonSparkplug, want}, *r)
+	}
 }
