@@ -24,6 +24,7 @@ func TestFileProblemsNameLine(t *testing.T) {
 		"streams: 5":                          {":1: streams must hold keys with values"},
 		"streams:\n  x: 5":                    {":2: streams.x must hold keys with values; allowed: bucket-format, bucket-max-bytes"},
 		"streams:\n  X y: {}":                 {`:2: streams: "X y" cannot name a stream`},
+		"streams:\n  brim_fence: {}":          {`:2: streams: "brim_fence" cannot name a stream; it is a collection of Brim's own`},
 		"streams:\n  x:\n    lanes: 2":        {":3: unknown key streams.x.lanes; allowed: bucket-format, bucket-max-bytes, bucket-max-readings"},
 		"streams:\n  x:\n    granularity: 7m": {":3: streams.x.granularity: ", "divide an hour"},
 		"bucket-format: columns\nstreams:\n  x: {granularity: 5h}\n":                              {":3: streams.x.granularity: ", "up to 24h"},

@@ -17,6 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/claim"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -671,6 +672,8 @@ func checkStreamName(name string) error {
 		return fmt.Errorf("%q cannot name a stream; allowed: 1 to %d characters of a-z, 0-9, _ and -", name, maxStreamName)
 	case name == "system":
 		return errors.New(`"system" cannot name a stream; MongoDB reserves it`)
+	case slices.Contains([]string{claim.Collection, store.FenceName, store.MaintenanceName}, name):
+		return fmt.Errorf("%q cannot name a stream; it is a collection of Brim's own", name)
 	}
 	return nil
 }

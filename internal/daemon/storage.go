@@ -167,7 +167,7 @@ func (d *daemon) newSealer(s *storage) *seal.Sealer {
 		}
 	}
 	return seal.New(seal.Config{
-		Streams: streams, Busy: func() bool { return s.queue.Status().PastDue > ingestLag }, Logger: d.log, Registerer: d.registry,
+		Streams: streams, Flush: func(ctx context.Context) error { return s.queue.Flush(ctx) }, Busy: func() bool { return s.queue.Status().PastDue > ingestLag }, Logger: d.log, Registerer: d.registry,
 	})
 }
 

@@ -43,6 +43,8 @@ type Config struct {
 	// Budget is the share of a CPU core that sealing may take, in MongoDB and in this process
 	// together; 0: a quarter.
 	Budget float64
+	// Flush stores what is journaled, before a pass that was requested. Nil: nothing waits.
+	Flush func(ctx context.Context) error
 	// Busy reports whether ingestion is falling behind. While it is, sealing slows down. Nil:
 	// never.
 	Busy       func() bool
@@ -59,6 +61,7 @@ const (
 	maxSealAge       = time.Second // the longer a seal waits, the more likely its part has changed
 	maxPause         = 30 * time.Second
 	retryRefused     = 2 * time.Second
+	flushTimeout     = time.Minute      // then what is stored is sealed
 	startupGrace     = 30 * time.Second // after a start, the other daemons may not be known yet
 	busyFactor       = 4                // while busy, pauses are this many times as long
 	timeout          = 30 * time.Second
@@ -275,6 +278,13 @@ func (s *stream) passIfDue(ctx context.Context) {
 	ended := now.Add(-after)
 	if requested {
 		ended = now
+	}
+	if requested && s.cfg.Flush != nil {
+		flush, cancel := context.WithTimeout(ctx, flushTimeout)
+		if err := s.cfg.Flush(flush); err != nil {
+			s.log.Warn("sealing without readings that are not stored yet", "err", err)
+		}
+		cancel()
 	}
 	err := s.pass(ctx, ended, requested)
 	s.mu.Lock()

@@ -138,12 +138,16 @@ func TestRequestSealsWhatIsNotDue(t *testing.T) {
 	s := newScene(t, 0)
 	s.write("a", 0)
 	assert.Zero(t, s.pass().Pass, "nothing is sealed unless it is requested")
+	s.stream.cfg.Flush = func(context.Context) error {
+		s.write("waiting", 0)
+		return nil
+	}
 	n, ok := s.sealer.Seal(storetest.Stream)
 	require.True(t, ok)
 	assert.EqualValues(t, 1, n)
 	p := s.pass()
 	assert.EqualValues(t, 1, p.Pass)
-	assert.EqualValues(t, 1, p.Parts)
+	assert.EqualValues(t, 2, p.Parts)
 	assert.Zero(t, p.LagSeconds)
 	_, ok = s.sealer.Seal("other")
 	assert.False(t, ok)

@@ -79,18 +79,18 @@ func (e *ConcernError) Error() string {
 		e.Stream, e.Members, e.Have, e.Have)
 }
 
-// fenceName is a collection with one document, which counts fences.
-const fenceName = "brim_fence"
+// FenceName is a collection with one document, which counts fences.
+const FenceName = "brim_fence"
 
 // Fence waits until everything that the primary has applied so far is confirmed with write concern
 // w. It modifies a document, so that in a logical session its transaction number is in the oplog:
 // a primary that is elected later knows it, and refuses older writes of the session.
 func (w WriteConcern) Fence(ctx context.Context, db *mongo.Database) error {
-	_, err := w.Writes(db, fenceName).UpdateOne(ctx,
+	_, err := w.Writes(db, FenceName).UpdateOne(ctx,
 		bson.D{{Key: "_id", Value: "fences"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "count", Value: int64(1)}}}},
 		options.UpdateOne().SetUpsert(true))
 	if err != nil {
-		return fmt.Errorf("wait for the write concern %s: update collection %s: %w", w, fenceName, err)
+		return fmt.Errorf("wait for the write concern %s: update collection %s: %w", w, FenceName, err)
 	}
 	return nil
 }

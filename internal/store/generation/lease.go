@@ -32,7 +32,6 @@ const leaseRetry = 500 * time.Millisecond
 
 // acquireLease waits until this process has the lease.
 func (m *Mover) acquireLease(ctx context.Context) (*lease, error) {
-	m.report("", "", "waiting until no other `brim move` runs")
 	path := filepath.Join(os.TempDir(), fmt.Sprintf("brim-move-%d-%016x.lock", os.Getuid(), xxhash.Sum64String(m.cfg.Place+"/"+m.cfg.Database.Name()+"/"+m.cfg.Stream)))
 	l := &lease{name: claim.Lease(m.cfg.Stream), lock: flock.New(path, flock.SetPermissions(0o600))}
 	host, _ := os.Hostname() // empty if unknown
@@ -61,6 +60,7 @@ func (m *Mover) acquireLease(ctx context.Context) (*lease, error) {
 		case errors.As(err, &held):
 			return nil, errors.Join(fmt.Errorf("another `brim move` of stream %q runs: %s", m.cfg.Stream, &held.By), l.unlock())
 		}
+		m.report("", "", "waiting until no other `brim move` runs")
 		if machine.Pause(ctx, leaseRetry) != nil {
 			return nil, errors.Join(err, l.unlock())
 		}
