@@ -148,7 +148,7 @@ func TestDeadlineOfACompleteMessageIsOver(t *testing.T) {
 		deadline.fire()
 		assert.Zero(t, expired)
 		assert.False(t, p.awaited.Load(), "it was about the message before")
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		assert.Equal(t, 1, expired)
 		p.end()
 	})
