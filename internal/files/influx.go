@@ -123,15 +123,16 @@ func (in *influxReader) join(first []byte) (entry []byte, err error) {
 	var more [][]byte
 	for len(more) < stringLines && openString(entry) {
 		row, err := in.lines.next()
-		if errors.Is(err, errLongLine) {
-			more = append(more, nil)
+		if errors.Is(err, io.EOF) {
 			break
-		} else if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
+		}
+		if err != nil && !errors.Is(err, errLongLine) {
 			return nil, err
 		}
-		more = append(more, slices.Clone(row))
+		more = append(more, slices.Clone(row)) // nil: it is too long
+		if err != nil {
+			break
+		}
 		entry = append(append(entry, '\n'), row...)
 	}
 	if openString(entry) {

@@ -420,6 +420,7 @@ type pacer struct {
 
 // begin sets the first deadline.
 func (p *pacer) begin() {
+	p.awaited.Store(false) // it was about an earlier message
 	if p.pace.rate == 0 || p.control == nil {
 		p.control = nil
 		return

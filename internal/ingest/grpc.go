@@ -299,22 +299,37 @@ func withTimeout(ctx context.Context, r *http.Request) (context.Context, context
 // A lazyDeadline is the read deadline of a call. Setting one in net/http takes longer than
 // decoding a small message, so a timer sets it only when it has passed.
 type lazyDeadline struct {
-	expire func()
-	timer  *time.Timer
+	expire func() // cannot be undone
+
+	mu    sync.Mutex
+	timer *time.Timer
+	until time.Time // the deadline; zero: none
 }
 
 // SetReadDeadline implements readDeadline.
 func (l *lazyDeadline) SetReadDeadline(t time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = t
 	switch {
 	case l.timer == nil && t.IsZero():
 	case l.timer == nil:
-		l.timer = time.AfterFunc(time.Until(t), l.expire)
+		l.timer = time.AfterFunc(time.Until(t), l.fire)
 	case t.IsZero():
 		l.timer.Stop()
 	default:
 		l.timer.Reset(time.Until(t))
 	}
 	return nil
+}
+
+// fire is called by the timer. By then the deadline may have been removed or moved.
+func (l *lazyDeadline) fire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.until.IsZero() && !time.Now().Before(l.until) {
+		l.expire()
+	}
 }
 
 // A message is an encoded WriteRequest. Its end must be called.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -130,4 +131,25 @@ func TestInflateRatioIsCheckedContinuously(t *testing.T) {
 	w = post(t, d, "/v1/readings", typeLines, whole, "Content-Encoding", "gzip")
 	assert.Equal(t, 413, w.Code, "%.300s", w.Body)
 	assert.Len(t, j.readings(), 2000)
+}
+
+// A deadline or an abort that comes as a message is complete does not end its stream.
+func TestDeadlineOfACompleteMessageIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		expired := 0
+		deadline := &lazyDeadline{expire: func() { expired++ }}
+		p := pacer{pace: pace{grace: time.Second, rate: 1}, control: deadline}
+		p.begin()
+		p.abort()
+		p.end()
+		deadline.fire() // the timer was running already
+		p.begin()
+		deadline.fire()
+		assert.Zero(t, expired)
+		assert.False(t, p.awaited.Load(), "it was about the message before")
+		<-time.After(2 * time.Second)
+		assert.Equal(t, 1, expired)
+		p.end()
+	})
 }

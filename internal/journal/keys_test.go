@@ -212,7 +212,7 @@ func TestAKeyInMemoryStaysUntilItsReadingsAreStored(t *testing.T) {
 		assert.EqualValues(t, 1, j.Taken())
 		follow(t, j, 0)[0].Batch.Tracker.Released(1)
 		assertRepeated(t, j, r)
-		time.Sleep(16 * time.Minute)
+		<-time.After(16 * time.Minute)
 		assert.Zero(t, j.Status().Keys)
 		require.NoError(t, j.Close())
 	})

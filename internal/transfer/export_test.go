@@ -310,6 +310,9 @@ func TestExportRefusesFoldersOfOthers(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(taken, "letter.txt"), nil, 0o600))
 	_, err = transfer.Export(t.Context(), newSource(), config(taken, files.CSV))
 	require.ErrorContains(t, err, taken+" is not empty")
+	left, err := os.ReadDir(taken)
+	require.NoError(t, err)
+	assert.Len(t, left, 1, "nothing is added to a folder that is refused")
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, ".brim-export.json"), bytes.Repeat([]byte("x"), 10), 0o600))
 	_, err = transfer.Export(t.Context(), newSource(), config(dir, files.CSV))

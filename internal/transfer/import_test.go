@@ -177,6 +177,20 @@ func TestImportAgainStoresNothingTwice(t *testing.T) {
 	assert.Len(t, d.counted(), 2*n)
 }
 
+// It is the same import whether the format is given or comes from the file's name.
+func TestImportWithTheFormatOfTheName(t *testing.T) {
+	t.Parallel()
+	var h heard
+	var to fakeTarget
+	cfg := importConfig(t, &h, writeFile(t, "a.csv", lines(10)))
+	for _, cfg.Format = range []files.Format{"", files.CSV} {
+		_, err := transfer.Import(t.Context(), &to, cfg)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, upTo(10), to.counted())
+	assert.Equal(t, []string{"a.csv"}, h.skipped)
+}
+
 func TestImportReportsBadRows(t *testing.T) {
 	t.Parallel()
 	var h heard

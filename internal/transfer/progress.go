@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/brim-telemetry/brim/internal/files"
 )
 
 // progress is the state of importing a file into a stream.
@@ -41,7 +43,11 @@ func (c *ImportConfig) openProgress(file *os.File, size int64) (*progress, error
 	if err != nil {
 		return nil, err
 	}
-	of := sha256.Sum256(fmt.Appendf(nil, "%s\n%q %q\n%q %q", content, c.Daemon, c.Stream, c.Format, c.Options))
+	format := c.Format
+	if of, ok := files.FormatOf(filepath.Base(file.Name())); ok && of == format {
+		format = "" // as if it had not been given
+	}
+	of := sha256.Sum256(fmt.Appendf(nil, "%s\n%q %q\n%q %q", content, c.Daemon, c.Stream, format, c.Options))
 	identity := hex.EncodeToString(of[:16])
 	fresh := &progress{Version: 1, Path: file.Name(), Stream: c.Stream, Daemon: c.Daemon, file: filepath.Join(c.StateDir, identity+".json"), identity: identity}
 	text, err := os.ReadFile(fresh.file)

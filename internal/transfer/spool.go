@@ -77,6 +77,8 @@ func openFolder(path string) (*folder, error) {
 		return nil, fmt.Errorf("another export is writing to %s", path)
 	}
 	if err := f.load(); err != nil {
+		_ = os.Remove(filepath.Join(path, spoolFolder)) // only if it is empty
+		_ = os.Remove(filepath.Join(path, lockName))
 		return nil, errors.Join(err, f.close())
 	}
 	return f, nil
