@@ -37,9 +37,9 @@ import (
 //
 // Only marked parts expire. An update that appends readings removes the mark. src has the number
 // of readings of each part that the step counts. A step is recomputed only if all these parts
-// exist and have at least as many readings. Otherwise some of them have expired, and the remaining
-// readings, or those that a replay wrote again, must not replace the step: only parts that it does
-// not count are added.
+// exist and were not written again after it was computed. They may have fewer readings, if sealing
+// dropped duplicates. Otherwise some of them have expired, and the remaining readings, or those that
+// a replay wrote again, must not replace the step: only parts that it does not count are added.
 //
 // A sensor's deletion is counted in {_id: {s, d: null}, deletions}. A day stores the number of
 // deletions when it was computed, so a rollup that was read before a deletion and written after it
@@ -624,7 +624,7 @@ func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (s
 		}
 	}
 	done = make(map[*source]bool)
-	if before == nil || r.complete(at, before, here) {
+	if before == nil || r.complete(before, here) {
 		for _, one := range here {
 			done[one] = true
 		}
@@ -642,8 +642,8 @@ func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (s
 			done[one] = true
 		case n == one.counts[at]:
 			done[one] = true
-		default:
-			out.Refused += max(0, one.counts[at]-n)
+		default: // with fewer readings, sealing dropped duplicates, and the number of new ones is unknown
+			out.Refused += max(1, one.counts[at]-n)
 		}
 	}
 	if len(fresh) == 0 {
@@ -653,9 +653,9 @@ func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (s
 }
 
 // complete reports whether everything that a step counts still exists.
-func (r *rollupBuilder) complete(at int64, step *rollupStep, here map[string]*source) bool {
-	for key, n := range step.sources {
-		if one := here[key]; one == nil || one.counts[at] < n || one.since > step.at {
+func (r *rollupBuilder) complete(step *rollupStep, here map[string]*source) bool {
+	for key := range step.sources {
+		if one := here[key]; one == nil || one.since > step.at {
 			return false
 		}
 	}

@@ -399,6 +399,42 @@ func TestRollupsCountByTheRuleOnDuplicates(t *testing.T) {
 	}
 }
 
+// TestRuleThatDropsDuplicatesAfterTheRollup: sealing a part again leaves fewer readings in it than its
+// step counts.
+func TestRuleThatDropsDuplicatesAfterTheRollup(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []store.Duplicates{store.DropIdentical, store.LastWins} {
+		for _, expired := range []bool{false, true} {
+			cfg := retention()
+			cfg.Format, cfg.Rollup, cfg.Granularity = store.Columns, step, time.Minute
+			r := newRolls(t, cfg)
+			r.write(map[time.Duration]float64{0: 1})
+			for range 4 {
+				r.write(map[time.Duration]float64{time.Minute: 2})
+			}
+			r.roll()
+			require.EqualValues(t, 5, r.steps()[0].count)
+			if expired {
+				require.EqualValues(t, 1, r.expire(time.Minute))
+			}
+			cfg.Duplicates = rule
+			r.store = open(t, r.db, cfg)
+			r.write(map[time.Duration]float64{time.Minute + time.Second: 5})
+			rolls := r.roll()
+			require.Len(t, rolls, 1)
+			if expired {
+				assert.EqualValues(t, 1, rolls[0].Refused)
+				assert.EqualValues(t, 5, r.count())
+				continue
+			}
+			assert.Zero(t, rolls[0].Refused)
+			assert.EqualValues(t, 3, r.steps()[0].count)
+			assert.EqualValues(t, 2, r.expire(time.Hour))
+			assert.EqualValues(t, 3, r.count())
+		}
+	}
+}
+
 // TestStepsThatCannotBeUsed: those that belong to several steps of the answer.
 func TestStepsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
