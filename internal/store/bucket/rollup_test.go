@@ -435,6 +435,27 @@ func TestRuleThatDropsDuplicatesAfterTheRollup(t *testing.T) {
 	}
 }
 
+// TestLateReadingsInAStepWithExpiredParts are in answers without duplicates before they are counted.
+func TestLateReadingsInAStepWithExpiredParts(t *testing.T) {
+	t.Parallel()
+	r := newRolls(t, Config{Retention: time.Hour, Format: store.Columns, Duplicates: store.DropIdentical})
+	r.write(map[time.Duration]float64{0: 1, time.Minute: 2, 2 * time.Minute: 3})
+	r.roll()
+	require.EqualValues(t, 1, r.expire(time.Minute))
+	r.write(map[time.Duration]float64{5 * time.Minute: 10})
+	q := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: "a", To: endOfTime}, Readings: r.store.Readings}
+	check := func() {
+		t.Helper()
+		for one, err := range r.store.Summary(t.Context(), q) {
+			require.NoError(t, err)
+			assert.EqualValues(t, 4, one.Count)
+		}
+	}
+	check()
+	r.roll()
+	check()
+}
+
 // TestStepsThatCannotBeUsed: those that belong to several steps of the answer.
 func TestStepsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()

@@ -37,11 +37,17 @@ type overlayStep struct {
 	*rollupStep
 
 	day   int64
-	mixed bool // parts that it does not count are read in addition
+	mixed bool       // parts that it does not count are read in addition
+	kept  [][2]int64 // of a mixed step: first and last times of the existing parts that it counts
 }
 
-// hides reports whether readings at ms are replaced by a step. key is that of their part; empty:
-// any part.
+// keeps reports whether a part that the step counts may have a reading at ms.
+func (o *overlayStep) keeps(ms int64) bool {
+	return slices.ContainsFunc(o.kept, func(part [2]int64) bool { return part[0] <= ms && ms <= part[1] })
+}
+
+// hides reports whether readings at ms are replaced by a step. key is that of their part; empty: it
+// is unknown, or they are not stored.
 func (s *rollupOverlay) hides(key string, ms int64) bool {
 	if len(s.steps) == 0 {
 		return false
@@ -51,7 +57,7 @@ func (s *rollupOverlay) hides(key string, ms int64) bool {
 		return false
 	}
 	_, counts := step.sources[key]
-	return !step.mixed || counts || key == ""
+	return !step.mixed || counts || key == "" && step.keeps(ms)
 }
 
 // coverage returns whether some, and whether all, readings of a part are replaced.
@@ -149,7 +155,13 @@ func (s *Store) compare(ctx context.Context, of *rollupOverlay, q telemetry.Summ
 		asked[at], there[at] = of.steps[at], make(map[string]bool)
 	}
 	err = s.overlapping(ctx, q.Sensor, asked, bson.E{}, func(doc bson.Raw, at int64) {
-		there[at][sourceKey(doc)] = firstSealed(doc) <= asked[at].at // otherwise it was written again
+		key, step := sourceKey(doc), asked[at]
+		there[at][key] = firstSealed(doc) <= step.at // otherwise it was written again
+		if _, counts := step.sources[key]; counts {
+			first, _ := doc.Lookup("first").DateTimeOK()
+			last, _ := doc.Lookup("last").DateTimeOK()
+			step.kept = append(step.kept, [2]int64{first, last})
+		}
 	})
 	if err != nil {
 		return err
