@@ -168,6 +168,20 @@ func TestOnlyWindowsThatHaveEndedAreUnsealed(t *testing.T) {
 	}
 }
 
+// TestLateReadingWhoseReplyWasLost is noted when a lookup finds it.
+func TestLateReadingWhoseReplyWasLost(t *testing.T) {
+	t.Parallel()
+	s := open(t, connect(t), Config{})
+	late := storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1))
+	storetest.WriteAll(t, s, storetest.Pending(late, s.Granularity))
+	s.TakeLate(endOfTime) // it forgets what was noted, as if nothing had been
+	again := storetest.Pending(late, s.Granularity)
+	again[0].Recovered = true
+	storetest.WriteAll(t, s, again)
+	sensors, _ := s.TakeLate(endOfTime)
+	assert.Contains(t, sensors, "a")
+}
+
 func TestPartThatIsNotWhatItSaysIsNotSealed(t *testing.T) {
 	t.Parallel()
 	db := connect(t)

@@ -649,6 +649,9 @@ func (s *Store) dropStored(pending *batch.Pending, last int64) {
 		n := pending.DropStored(uint64(last))
 		pending.Found += n
 		s.Metrics.Duplicates.Add(float64(n))
+		if n > 0 {
+			s.late.note(pending) // it was not noted if the reply was lost
+		}
 	}
 }
 
