@@ -3,8 +3,10 @@ package promapi
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -94,6 +96,18 @@ func tooManyLabels() *telemetry.Error {
 func (x *exchange) tooManySamples() *telemetry.Error {
 	return telemetry.Errorf(telemetry.Invalid, telemetry.CodeTooCostly,
 		"the query needs more than %d samples in memory, which is the limit (--query-max-samples); use a shorter range, a longer step, or select fewer series", x.api.cfg.MaxSamples)
+}
+
+// guard turns a panic into an error. The HTTP server recovers only from panics in its own goroutines;
+// another one would end the daemon.
+func guard(log *slog.Logger, do func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			log.Error("panic while reading for a query", "panic", cause, "stack", string(debug.Stack()))
+			err = &telemetry.Error{Kind: telemetry.Internal, Code: "internal", Message: "an internal error occurred; see the daemon's log"}
+		}
+	}()
+	return do()
 }
 
 // failure returns the result of a failed request.

@@ -2,6 +2,7 @@ package promapi
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 
 	"github.com/brim-telemetry/brim/internal/read"
@@ -15,7 +16,7 @@ type (
 
 // NewShares is newShares.
 func NewShares(most, readers int) *Shares {
-	return newShares(most, readers, &scheduler{arriving: func() bool { return false }})
+	return newShares(most, readers, &scheduler{arriving: func() bool { return false }}, slog.New(slog.DiscardHandler))
 }
 
 // Shares returns what queries of the API share.

@@ -40,15 +40,17 @@ func (q *querier) read(ctx context.Context, planned []*selection) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			c := collector{querier: q, task: t}
-			if err := c.read(ctx, &mu); err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			c.emit()
-			q.exchange.api.metrics.sensors.WithLabelValues(c.source).Inc()
-			return nil
+			return guard(q.exchange.api.cfg.Logger, func() error {
+				c := collector{querier: q, task: t}
+				if err := c.read(ctx, &mu); err != nil {
+					return err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				c.emit()
+				q.exchange.api.metrics.sensors.WithLabelValues(c.source).Inc()
+				return nil
+			})
 		})
 	}
 	err = group.Wait()

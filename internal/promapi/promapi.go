@@ -98,7 +98,7 @@ func New(cfg Config) (*API, error) {
 		return nil, fmt.Errorf("query-max-samples %d is out of range; allowed: 1 or more", cfg.MaxSamples)
 	}
 	a := &API{cfg: cfg, parser: parser.NewParser(parser.Options{}), metrics: newMetrics(cfg.Registerer), scheduler: &scheduler{arriving: cfg.Reader.Arriving}, flights: &flights{}}
-	a.shares = newShares(cfg.MaxSamples, readers(), a.scheduler)
+	a.shares = newShares(cfg.MaxSamples, readers(), a.scheduler, cfg.Logger)
 	a.engine = promql.NewEngine(promql.EngineOpts{
 		MaxSamples: cfg.MaxSamples, Timeout: time.Hour, // the session's timeout is shorter
 		LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true,

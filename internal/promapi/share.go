@@ -3,6 +3,7 @@ package promapi
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -28,6 +29,7 @@ type shares struct {
 	maxSamples int // that all reads together may hold
 	readers    *semaphore.Weighted
 	scheduler  *scheduler
+	log        *slog.Logger
 
 	mu     sync.Mutex
 	clock  uint64 // incremented when a query arrives or a read begins
@@ -36,9 +38,9 @@ type shares struct {
 	held   int                       // samples in those, or the equivalent
 }
 
-func newShares(maxSamples, readers int, scheduler *scheduler) *shares {
+func newShares(maxSamples, readers int, scheduler *scheduler, log *slog.Logger) *shares {
 	return &shares{
-		maxSamples: maxSamples, readers: semaphore.NewWeighted(int64(readers)), scheduler: scheduler,
+		maxSamples: maxSamples, readers: semaphore.NewWeighted(int64(readers)), scheduler: scheduler, log: log,
 		active: make(map[*activeQuery]struct{}), reads: make(map[readKey][]*sharedRead),
 	}
 }
@@ -316,7 +318,10 @@ func (s *shares) run(ctx context.Context, r *sharedRead) {
 	}
 	if r.err == nil {
 		defer s.scheduler.release(r.name)
-		r.result, r.err = r.load(ctx, r.session, s.begin(r), func(n int) error { return s.grow(r, n) })
+		r.err = guard(s.log, func() (err error) {
+			r.result, err = r.load(ctx, r.session, s.begin(r), func(n int) error { return s.grow(r, n) })
+			return err
+		})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,7 @@
 package promapi_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -61,15 +62,20 @@ func (g *gate) queries() []telemetry.Query {
 }
 
 // sharing returns a reader of a gate, and an API over it.
-func sharing(t *testing.T, g *gate, queries int) (*read.Reader, *promapi.API) {
+func sharing(t *testing.T, g *gate, queries int, change ...func(*read.Stored, *promapi.Config)) (*read.Reader, *promapi.API) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	reader, err := read.New(read.Config{DefaultStream: "readings", Problem: func(http.ResponseWriter, error) {}, Logger: log, MaxQueries: queries})
 	require.NoError(t, err)
-	reader.Open(read.Stored{
+	s := read.Stored{
 		Sources: map[string]read.Source{"readings": g}, Catalogs: map[string]read.Catalog{"readings": g.stored}, Available: func(string) error { return nil },
-	})
-	a, err := promapi.New(promapi.Config{Reader: reader, Logger: log})
+	}
+	cfg := promapi.Config{Reader: reader, Logger: log}
+	for _, c := range change {
+		c(&s, &cfg)
+	}
+	reader.Open(s)
+	a, err := promapi.New(cfg)
 	require.NoError(t, err)
 	return reader, a
 }
@@ -124,6 +130,46 @@ func TestQueriesShareReads(t *testing.T) {
 	visits, _, held := a.Shares().Count()
 	assert.Zero(t, visits)
 	assert.Zero(t, held, "nothing is kept")
+}
+
+// panicking panics in reads.
+type panicking struct{ *gate }
+
+func (panicking) Readings(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return func(func(telemetry.Reading, error) bool) { panic("a bug in readings") }
+}
+
+func (panicking) Summary(context.Context, telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	return func(func(telemetry.Summary, error) bool) { panic("a bug in summaries") }
+}
+
+// TestAPanicInAReadFailsOnlyItsQuery has a query with shared reads, and one that reads statistics,
+// which are not shared.
+func TestAPanicInAReadFailsOnlyItsQuery(t *testing.T) {
+	t.Parallel()
+	g := newGate(machines(3))
+	close(g.open)
+	var out bytes.Buffer
+	_, a := sharing(t, g, 1, func(s *read.Stored, c *promapi.Config) {
+		s.Sources["readings"] = panicking{g}
+		c.Logger = slog.New(slog.NewTextHandler(&out, nil))
+		c.Window = func(string) time.Duration { return time.Minute }
+	})
+	asker := &api{t, a.Handler()}
+	form := url.Values{"start": {strconv.Itoa(epoch)}, "end": {strconv.Itoa(epoch + 600)}, "step": {"60"}}
+	for range 10 { // no slots stay taken
+		for _, query := range []string{"a", "min_over_time(a[2m])"} {
+			code, body := asker.get("/api/v1/query_range", ask(query, form))
+			assert.Equal(t, 500, code)
+			assert.Contains(t, body, "an internal error occurred")
+		}
+	}
+	visits, _, held := a.Shares().Count()
+	assert.Zero(t, visits)
+	assert.Zero(t, held)
+	assert.Contains(t, out.String(), "a bug in readings")
+	assert.Contains(t, out.String(), "a bug in summaries")
+	assert.Contains(t, out.String(), "share_test.go")
 }
 
 func TestQueriesSeeWhatWasThereBeforeThem(t *testing.T) {
