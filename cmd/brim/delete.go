@@ -175,8 +175,10 @@ func (d *deletion) ask(ctx context.Context, r *remote, target string) (after str
 		answer.Sensors = min(1, max(answer.Deleted, -answer.Deleted))
 	}
 	d.Sensors += answer.Sensors
-	if d.Readings += answer.Deleted; answer.Deleted < 0 {
+	if d.Readings < 0 || answer.Deleted < 0 {
 		d.Readings = -1
+	} else {
+		d.Readings += answer.Deleted
 	}
 	return answer.After, nil
 }

@@ -129,7 +129,9 @@ func (q *query) deleteSensors(ctx context.Context, target string, sensors ...str
 			if err != nil {
 				return q.deletionFailed(sensor, deleted.Load(), err)
 			}
-			uncounted.Store(uncounted.Load() || n < 0)
+			if n < 0 {
+				uncounted.Store(true)
+			}
 			total.Add(n)
 			if n != 0 {
 				deleted.Add(1)
