@@ -276,6 +276,8 @@ func TestWrongRequestsAreRefused(t *testing.T) {
 		{"/api/v1/query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}}, 413, "more than 10000 names"},
 		{"/api/v1/query", url.Values{"query": {`t{a="` + strings.Repeat("x", 130<<10) + `"}`}}, 413, "at most 131072 are allowed"},
 		{"/api/v1/query_range", span("1"), 400, "100000 steps; at most 11000"},
+		{"/api/v1/query_range", url.Values{"query": {"t"}, "start": {"0"}, "end": {"9e15"}, "step": {"145y"}}, 400, " steps; at most 11000"},
+		{"/api/v1/query_range", url.Values{"query": {"t"}, "start": {"-9e15"}, "end": {"9e15"}, "step": {"145y"}}, 400, " steps; at most 11000"},
 		{"/api/v1/query_range", span("0"), 400, "too short"},
 		{"/api/v1/query_range", span("x"), 400, "not a duration"},
 		{"/api/v1/query_range", url.Values{"query": {"t"}, "end": {"1"}, "step": {"1"}}, 400, "parameter start is missing"},

@@ -279,8 +279,10 @@ func (x *exchange) queryRange() error {
 		return invalid("end %s is before start %s", end.Format(time.RFC3339), start.Format(time.RFC3339))
 	case step < time.Millisecond:
 		return invalid("step %s is too short; allowed: 1ms or more", telemetry.Quote([]byte(x.r.FormValue("step"))))
-	case end.Sub(start)/step > MaxSteps:
-		return invalid("the range has %d steps; at most %d are allowed: use a longer step or a shorter range", end.Sub(start)/step, MaxSteps)
+	}
+	// In unsigned milliseconds: Sub returns at most 292 years.
+	if steps := (uint64(end.UnixMilli()) - uint64(start.UnixMilli())) / uint64(step.Milliseconds()); steps > MaxSteps {
+		return invalid("the range has %d steps; at most %d are allowed: use a longer step or a shorter range", steps, MaxSteps)
 	}
 	return x.parse(start, end, step)
 }
