@@ -319,6 +319,53 @@ func TestADeletionThatFailsHalfway(t *testing.T) {
 	require.ErrorIs(t, err, denied)
 }
 
+// slow is a generation whose answers take so long that collections may have been dropped meanwhile.
+type slow struct {
+	backend
+	of *Store
+}
+
+func (s slow) wait() { s.of.snapshot.Load().at = time.Now().Add(-propagationDelay) }
+
+func (s slow) Newest(context.Context, string) (int64, bool, error) {
+	s.wait()
+	return 0, false, nil
+}
+
+func (s slow) Latest(context.Context, string, []telemetry.Unstored) (r telemetry.Reading, found bool, err error) {
+	s.wait()
+	return r, false, nil
+}
+
+// TestASlowLookupOfTheNewestReading says that it may have missed readings that were moved.
+func TestASlowLookupOfTheNewestReading(t *testing.T) {
+	t.Parallel()
+	s := daemon(t, mongodtest.Database(t), snappy(), nil)
+	_, err := s.cfg.Database.Collection(Collection).InsertOne(t.Context(), List{
+		Stream: storetest.Stream, Version: 2, Generations: []Generation{{Collection: "readings.g2"}}, Moved: []Moved{{Collection: "readings", Dropped: true}},
+	})
+	require.NoError(t, err)
+	for name, of := range map[string][]string{"one collection": {"readings"}, "two": {"readings", "readings.g2"}} {
+		begin := func() {
+			n := &snapshot{list: &List{}, at: time.Now()}
+			for _, collection := range of {
+				n.list.Generations = append(n.list.Generations, Generation{Collection: collection})
+				n.backends = append(n.backends, slow{of: s})
+			}
+			s.snapshot.Store(n)
+		}
+		var says *telemetry.Error
+		begin()
+		_, _, err := s.Newest(t.Context(), "s")
+		require.ErrorAs(t, err, &says, name)
+		assert.Equal(t, "stream_moved", says.Code, name)
+		begin()
+		_, _, err = s.Latest(t.Context(), "s", nil)
+		require.ErrorAs(t, err, &says, name)
+		assert.Equal(t, "stream_moved", says.Code, name)
+	}
+}
+
 // A granularity of columns, or of the daemon's own storage, may be none of another generation.
 func TestAGenerationHasAGranularityOfItsOwn(t *testing.T) {
 	t.Parallel()

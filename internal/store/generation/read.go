@@ -260,6 +260,7 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 	if err != nil {
 		return 0, false, err
 	}
+	defer func() { err = s.check(ctx, n, err) }()
 	if len(n.list.deletedFrom(sensor)) > 0 {
 		r, found, err := s.last(ctx, n, sensor)
 		return r.Time.UnixMilli(), found, err
@@ -283,6 +284,7 @@ func (s *Store) Latest(ctx context.Context, sensor string, unstored []telemetry.
 	if err != nil {
 		return r, false, err
 	}
+	defer func() { err = s.check(ctx, n, err) }()
 	gone := len(n.list.deletedFrom(sensor)) > 0
 	if len(n.backends) == 1 && !gone {
 		return n.backends[0].Latest(ctx, sensor, unstored)
