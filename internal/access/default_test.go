@@ -31,6 +31,17 @@ func TestSetDefaultKeepsUsage(t *testing.T) {
 	require.NoError(t, other.Admit(1_000_000, none), "no limit again")
 }
 
+// TestNewSensorsWithoutALimitAreNoDebt when the limit comes back.
+func TestNewSensorsWithoutALimitAreNoDebt(t *testing.T) {
+	t.Parallel()
+	i, _ := quotaOf(t, Quota{NewSensorsPerSecond: 10, ActiveSensors: 10_000})
+	require.NoError(t, i.Admit(1, of("first")))
+	i.guard.SetDefault(Quota{ActiveSensors: 10_000})
+	require.NoError(t, i.Admit(1000, fleet(0, 1000)))
+	i.guard.SetDefault(Quota{NewSensorsPerSecond: 10, ActiveSensors: 10_000})
+	require.NoError(t, i.Admit(1, of("second")))
+}
+
 func TestSetDefaultWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	i, _ := quotaOf(t, Quota{ReadingsPerSecond: 1000})

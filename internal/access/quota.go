@@ -198,7 +198,9 @@ func (i *Identity) admitSensors(q *Quota, now time.Time) error {
 			}
 			return i.exceeded(codeActive, wait, "the quota of %s is %s sensors in an hour, and this request has too many new ones; known sensors may continue", q.ActiveSensors)
 		}
-		u.newSensors.level -= float64(n)
+		if q.NewSensorsPerSecond > 0 { // otherwise nothing is refilled
+			u.newSensors.level -= float64(n)
+		}
 	}
 	u.sensors.record(u.hashes)
 	return nil
