@@ -310,6 +310,29 @@ func TestRebuildRestoresSensorsThatHaveReadings(t *testing.T) {
 	assert.Equal(t, []string{"a {} t |", "b {} t |"}, list(t, s, telemetry.SensorQuery{}))
 }
 
+// TestCheckThatWasTakenOverCompletesNothing has one that was taken over or whose catalog was dropped
+// while it ran.
+func TestCheckThatWasTakenOverCompletesNothing(t *testing.T) {
+	t.Parallel()
+	for name, interfere := range map[string]func(*Stream) error{
+		"taken over": func(s *Stream) error {
+			_, err := s.collection.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: ""}}, bson.D{{Key: "$set", Value: bson.D{{Key: "by", Value: "other"}}}})
+			return err
+		},
+		"dropped": func(s *Stream) error { return s.collection.Drop(t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := database(t)
+			from := openStore(t, db, store.Bucket)
+			s := open(t, db, StreamConfig{Source: from})
+			s.Source = stepping{from, func() { assert.NoError(t, interfere(s)) }}
+			require.NoError(t, s.checkOnce(t.Context(), time.Now()))
+			require.ErrorContains(t, s.Complete(), "is being built")
+		})
+	}
+}
+
 // stepping is a source that calls a function before it lists sensors.
 type stepping struct {
 	Source

@@ -172,8 +172,11 @@ func (s *Stream) save(ctx context.Context, now *state) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("write the state of the catalog of sensors: %w", err)
 	}
+	if r.MatchedCount == 0 {
+		return false, nil
+	}
 	s.set(*now)
-	return r.MatchedCount > 0, nil
+	return true, nil
 }
 
 // walk checks all sensors after now.After.
@@ -210,7 +213,7 @@ func (s *Stream) walk(ctx context.Context, now *state) error {
 		}
 	}
 	now.Complete, now.Checked, now.After = true, time.Now(), ""
-	if _, err := s.save(ctx, now); err != nil {
+	if mine, err := s.save(ctx, now); err != nil || !mine {
 		return err
 	}
 	if total > 0 {
