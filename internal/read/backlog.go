@@ -100,6 +100,7 @@ func (s *Session) unstored(ctx context.Context, find search) ([]telemetry.Unstor
 	}
 	others := s.askOthers(ctx, http.MethodGet, find.target())
 	if err := find.run(ctx, uint64(s.reader.cfg.MaxBacklog)); err != nil {
+		discard(others)
 		return nil, err
 	}
 	return find.withOthers(s, others)
@@ -392,6 +393,7 @@ func (s *Session) pendingSensors(ctx context.Context, ask telemetry.SensorQuery,
 	}
 	for record, err := range b.records(ctx, batch.Part{Stream: stream}, span{from, end, uint64(s.reader.cfg.MaxBacklog), resume}) {
 		if err != nil {
+			discard(others)
 			return nil, err
 		}
 		p.take(stream, record, unread, trimmed)

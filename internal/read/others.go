@@ -52,6 +52,11 @@ func (s *Session) askOthers(ctx context.Context, method, target string) (collect
 	return s.stored.Others.Ask(ctx, method, s.stream, target, s.credentials)
 }
 
+// discard collects answers that are not needed, so that they are counted, and their requests end.
+func discard(collect func(func([]byte) error) []string) {
+	collect(func([]byte) error { return nil })
+}
+
 // showMissing names the daemons that could not be asked in a header of the answer.
 func (q *query) showMissing() {
 	if q.w.missing = q.Missing(); len(q.w.missing) > 0 {

@@ -145,13 +145,19 @@ func TestPendingSensorsAreSearchedWithinABound(t *testing.T) {
 		}
 		journaled(t, j, b.Batch())
 	}
-	var rest atomic.Uint64
+	var rest, collected atomic.Uint64
 	rest.Store(j.Oldest())
+	peer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		collected.Add(1)
+		w.WriteHeader(http.StatusNotFound)
+	})
 	r := newReader(t, fakeSource{readings: []telemetry.Reading{reading("a", 0, 1)}}, func(c *Config, s *Stored) {
 		c.MaxBacklog, s.Backlog = 1<<20, backlogOf(j, &rest)
+		s.Others = &others{daemons: map[string]http.Handler{"there:8430": peer}}
 	})
 	got := get(r, "/v1/sensors").body
 	assert.Contains(t, got, "backlog_too_long")
+	assert.EqualValues(t, 1, collected.Load(), "the answers of peers, though they are not used")
 	assert.Contains(t, got, "unstored=off")
 	assert.Contains(t, get(r, "/v1/sensors?unstored=off").body, `"a"`)
 	rest.Store(j.End())
