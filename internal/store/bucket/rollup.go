@@ -624,7 +624,7 @@ func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (s
 		}
 	}
 	done = make(map[*source]bool)
-	if before == nil || r.complete(at, before, here) {
+	if before == nil || r.complete(before, here) {
 		for _, one := range here {
 			done[one] = true
 		}
@@ -653,7 +653,7 @@ func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (s
 }
 
 // complete reports whether everything that a step counts still exists.
-func (r *rollupBuilder) complete(at int64, step *rollupStep, here map[string]*source) bool {
+func (r *rollupBuilder) complete(step *rollupStep, here map[string]*source) bool {
 	for key := range step.sources {
 		if one := here[key]; one == nil || one.since > step.at {
 			return false
