@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -402,6 +403,33 @@ func TestReadingsAreStoredIfTheCatalogCannotBeWritten(t *testing.T) {
 	require.NoError(t, db.Collection(name).Drop(t.Context()))
 	require.NoError(t, s.writeSome(t.Context()))
 	assert.Equal(t, []string{"a {} t |"}, list(t, s, telemetry.SensorQuery{}))
+}
+
+func TestCatalogIsBuiltAgainAfterEntriesOfStoredReadingsWereDropped(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	from := openStore(t, db, store.Bucket)
+	s := open(t, db, StreamConfig{Source: from})
+	check(t, s)
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "", "t"), reading("b", 0, "", "t")), 5*time.Minute)
+	missing := s.missing(writes)
+	storetest.WriteAll(t, from, writes)
+	for i := range uint64(maxUnwritten) {
+		s.note(i, entry{})
+	}
+	s.writeThroughAfter.Store(math.MaxInt64) // MongoDB has refused entries
+	s.enter(t.Context(), missing)
+	require.ErrorContains(t, s.Complete(), "is being built")
+
+	clear(s.unwritten)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.write(ctx) })
+	require.Eventually(t, s.rebuildPending.Load, time.Minute, 10*time.Millisecond)
+	cancel()
+	running.Wait()
+	check(t, s)
+	assert.Equal(t, []string{"a {} t |", "b {} t |"}, list(t, s, telemetry.SensorQuery{}))
 }
 
 func TestDeletedSensorEntersAgain(t *testing.T) {

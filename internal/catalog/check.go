@@ -48,7 +48,7 @@ const (
 // error with the progress.
 func (s *Stream) Complete() error {
 	now := s.state.Load()
-	if now.Complete && !s.rebuildPending.Load() {
+	if now.Complete && !s.rebuildPending.Load() && !s.lost.Load() {
 		return nil
 	}
 	return &telemetry.Error{
