@@ -349,13 +349,18 @@ func TestCheckRemovesSensorsWithoutReadings(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	s := open(t, db, StreamConfig{Source: openStore(t, db, store.Bucket)})
+	check(t, s)
 	see(t, s, reading("gone", 0, "", "t"), reading("new", 0, "", "t"))
 	require.NoError(t, s.writeSome(t.Context()))
 	_, err := s.collection.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "gone"}},
 		bson.D{{Key: "$set", Value: bson.D{{Key: "written", Value: time.Now().Add(-2 * removeAfter)}}}})
 	require.NoError(t, err)
-	check(t, s)
+	require.NoError(t, s.checkOnce(t.Context(), time.Now()))
 	assert.Equal(t, []string{"new {} t |"}, list(t, s, telemetry.SensorQuery{}))
+
+	set := storetest.Pending(storetest.Batch(t, "s1", 1, reading("gone", 0, "", "t"), reading("new", 0, "", "t")), 5*time.Minute)
+	s.Wrap(after(func([]*batch.Pending) {})).Write(t.Context(), set)
+	assert.Equal(t, []string{"gone {} t |", "new {} t |"}, list(t, s, telemetry.SensorQuery{}), "its bucket was set aside for more than a day")
 }
 
 // after is a store that calls a function in each write.
