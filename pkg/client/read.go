@@ -53,9 +53,7 @@ func (c *Client) Readings(ctx context.Context, sensor string, span Span) iter.Se
 		var end pageEnd
 		var incomplete *IncompleteError
 		for more := true; more; {
-			end.page = 0
-			after, told, err := c.page(ctx, sensor, query, func(r telemetry.Reading) bool {
-				end.add(r.Time.UnixMilli())
+			after, told, err := c.page(ctx, sensor, query, &end, func(r telemetry.Reading) bool {
 				more = yield(r, nil)
 				return more
 			})
@@ -85,23 +83,35 @@ const (
 )
 
 // page reads one page. After is where the next one begins; told is false if a proxy, or a
-// daemon of an earlier release, has left out whether there is one.
-func (c *Client) page(ctx context.Context, sensor string, query url.Values, yield func(telemetry.Reading) bool) (after string, told bool, err error) {
+// daemon of an earlier release, has left out whether there is one. A page that is cut off,
+// which a daemon does if it takes much longer than --query-timeout, ends where it was cut.
+func (c *Client) page(ctx context.Context, sensor string, query url.Values, end *pageEnd, yield func(telemetry.Reading) bool) (after string, told bool, err error) {
+	end.page = 0
 	err = c.ask(ctx, sensor, "readings", query, func(resp *http.Response) error {
 		lines, size := bufio.NewScanner(resp.Body), 0
 		lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 		for lines.Scan() {
 			size += len(lines.Bytes()) + 1
 			r, err := parseReading(lines.Bytes())
-			if err != nil {
+			var why *telemetry.Error
+			switch {
+			case err == nil:
+			case errors.As(err, &why) || lines.Err() == nil:
 				return err
+			default:
+				continue // the last line is cut off
 			}
+			end.add(r.Time.UnixMilli())
 			if !yield(r) {
 				return nil
 			}
 		}
 		if err := lines.Err(); err != nil {
-			return err
+			if end.page == 0 || errors.Is(err, bufio.ErrTooLong) {
+				return err
+			}
+			after, told = end.cut(), true
+			return nil
 		}
 		after = cmp.Or(resp.Trailer.Get(afterHeader), resp.Header.Get(afterHeader))
 		told = after != "" || len(resp.Trailer[afterHeader]) > 0 || size < longAnswer
@@ -130,8 +140,11 @@ func (e *pageEnd) cursor() string {
 	if e.same < e.page {
 		return fmt.Sprintf("%d.0", e.ms+1)
 	}
-	return fmt.Sprintf("%d.%d", e.ms, e.same)
+	return e.cut()
 }
+
+// cut is where the rest of a page begins that was cut off.
+func (e *pageEnd) cut() string { return fmt.Sprintf("%d.%d", e.ms, e.same) }
 
 // Latest returns the newest reading of a sensor, or ErrNoReading. An empty stream is
 // that of the Config. With an *IncompleteError it returns the newest that is known.
