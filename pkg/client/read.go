@@ -76,7 +76,8 @@ func (c *Client) Readings(ctx context.Context, sensor string, span Span) iter.Se
 }
 
 const (
-	afterHeader = "Brim-After" // where the next page begins
+	afterHeader      = "Brim-After"      // where the next page begins
+	incompleteHeader = "Brim-Incomplete" // the daemons that could not be asked
 	// longAnswer is the least size of an answer that has this in a trailer alone, which a
 	// proxy may remove; nginx does.
 	longAnswer = 256 << 10
@@ -147,7 +148,8 @@ func (e *pageEnd) cursor() string {
 func (e *pageEnd) cut() string { return fmt.Sprintf("%d.%d", e.ms, e.same) }
 
 // Latest returns the newest reading of a sensor, or ErrNoReading. An empty stream is
-// that of the Config. With an *IncompleteError it returns the newest that is known.
+// that of the Config. With an *IncompleteError it returns the newest that is known,
+// if there is one.
 func (c *Client) Latest(ctx context.Context, sensor, stream string) (telemetry.Reading, error) {
 	var r telemetry.Reading
 	err := c.ask(ctx, sensor, "latest", c.query(Span{Stream: stream}), func(resp *http.Response) (err error) {
@@ -265,7 +267,7 @@ func (c *Client) ask(ctx context.Context, sensor, what string, query url.Values,
 		}
 		return err
 	}
-	if missing := resp.Header.Get("Brim-Incomplete"); missing != "" {
+	if missing := resp.Header.Get(incompleteHeader); missing != "" {
 		return &IncompleteError{Daemons: missing}
 	}
 	return nil
@@ -299,7 +301,12 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 	if err != nil {
 		return nil, attempt{err: fmt.Errorf("read the answer: %w", err), again: true}
 	}
-	return nil, readProblem(resp, body)
+	failed = readProblem(resp, body)
+	var none *telemetry.Error
+	if missing := resp.Header.Get(incompleteHeader); missing != "" && errors.As(failed.err, &none) && none.Code == "sensor_unknown" {
+		failed.err = &IncompleteError{Daemons: missing} // another daemon may have some
+	}
+	return nil, failed
 }
 
 // parseReading decodes a line: a reading, or the error that ended the answer.

@@ -215,6 +215,17 @@ func TestNoReading(t *testing.T) {
 	require.ErrorContains(t, err, "read latest reading: ask "+server.URL+": stream_unknown: m")
 }
 
+func TestNoReadingIsKnown(t *testing.T) {
+	t.Parallel()
+	server := newAnswers(t, say(404, `{"code":"sensor_unknown","message":"m"}`, "Brim-Incomplete", "other:8430"))
+	r, err := newClient(t, server.URL).Latest(t.Context(), "s", "")
+	var incomplete *IncompleteError
+	require.ErrorAs(t, err, &incomplete)
+	assert.Equal(t, "other:8430", incomplete.Daemons)
+	require.NotErrorIs(t, err, ErrNoReading)
+	assert.Empty(t, r.Sensor)
+}
+
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	server := webServer(t, func(w http.ResponseWriter, r *http.Request) {
