@@ -215,6 +215,9 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 		return nil, &answerError{resp.StatusCode, "", fmt.Errorf("%s: the daemon answered %s without saying why; %s", r.flag, resp.Status, r.hint)}
 	}
 	err = fmt.Errorf("%s (%s, HTTP %d)%s", problem.Message, problem.Code, resp.StatusCode, r.tokenHint(resp.StatusCode))
+	if missing := resp.Header.Get("Brim-Incomplete"); missing != "" {
+		err = fmt.Errorf("%w; %s", err, incompleteText(missing))
+	}
 	switch {
 	case problem.Code == "path_unknown":
 		err = fmt.Errorf("%s: %w; %s", r.flag, err, r.hint)
@@ -222,6 +225,11 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 		err = config.Usage(err)
 	}
 	return nil, &answerError{resp.StatusCode, problem.Code, err}
+}
+
+// incompleteText describes the header Brim-Incomplete.
+func incompleteText(daemons string) string {
+	return "readings that are acknowledged but not stored yet may be missing: " + daemons + " could not be asked for them"
 }
 
 // How often, and for how long, a command retries while a daemon is starting.

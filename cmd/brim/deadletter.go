@@ -289,8 +289,9 @@ func interpretAnswer(l queue.KeptLetter, status int, body []byte) (outcome, reas
 	if len(said.Errors) > 0 {
 		said.Code, said.Message = said.Errors[0].Code, said.Errors[0].Message
 	}
+	ofSensor := status == http.StatusForbidden && said.Code == "sensor_forbidden" // others may be allowed
 	reason = said.Code + ": " + said.Message
-	definite := slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge}, status)
+	definite := ofSensor || slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge}, status)
 	switch {
 	case status == http.StatusOK, status == http.StatusAccepted:
 		return letterAccepted, "", nil

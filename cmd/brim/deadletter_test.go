@@ -168,6 +168,22 @@ func TestReplayedLettersArriveExactly(t *testing.T) {
 	assert.Equal(t, map[string]string{"lost": refusal}, lettersIn(t, dir))
 }
 
+func TestReplayGoesOnAfterASensorThatTheTokenMayNotWrite(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Idempotency-Key") == "deadletter-l-0" {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"accepted":0,"rejected":1,"errors":[{"index":0,"code":"sensor_forbidden","message":"not yours"}]}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	dir := putLetters(t, "readings", telemetry.IntValue(1), telemetry.IntValue(2))
+	got := runBrim(t, nil, "deadletter", "replay", "--data-dir", dir, "--url", server.URL)
+	require.NoError(t, got.err)
+	assert.Equal(t, "l-0 refused: sensor_forbidden: not yours\nl-1 accepted\naccepted 1, refused 1, refused again by MongoDB 0, not sent 0\n", got.stdout)
+	assert.Equal(t, map[string]string{"l-0": "sensor_forbidden: not yours"}, lettersIn(t, dir))
+}
+
 func TestUnansweredReplayKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -175,6 +191,7 @@ func TestUnansweredReplayKeepsTheRest(t *testing.T) {
 		answer, want string
 	}{
 		{503, `{"code":"journal_full","message":"full"}`, "does not accept letter l-1 now, send it again later: journal_full: full (HTTP 503)"},
+		{403, `{"code":"scope_missing","message":"read only"}`, "does not accept letter l-1 now, send it again later: scope_missing: read only (HTTP 403)"},
 		{401, `{"code":"token_missing","message":"who"}`, "give a token by BRIM_TOKEN or --token-file"},
 		{404, "not found", "answered letter l-1 with 404 Not Found without saying why; is this its --http-addr?"},
 	} {

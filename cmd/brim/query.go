@@ -347,7 +347,7 @@ func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *questi
 		_, _ = fmt.Fprintf(p.stderr, "%d of %d sensors %s silent\n", printed, found, map[bool]string{true: "is", false: "are"}[printed == 1])
 	}
 	if q.missing != "" {
-		_, _ = fmt.Fprintf(p.stderr, "readings that are acknowledged but not stored yet may be missing: %s could not be asked for them\n", q.missing)
+		_, _ = fmt.Fprintln(p.stderr, incompleteText(q.missing))
 	}
 	o.warnFields(p.stderr, q.kind, seen)
 	return nil

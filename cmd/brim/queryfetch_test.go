@@ -59,3 +59,15 @@ func TestASummaryIsAskedForAsLines(t *testing.T) {
 		})
 	}
 }
+
+func TestNewestReadingThatMayBeElsewhere(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Brim-Incomplete", "other:8430")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"code":"sensor_unknown","message":"there are none"}`))
+	}))
+	t.Cleanup(server.Close)
+	got := runBrim(t, nil, "query", "s", "--latest", "--url", server.URL)
+	require.ErrorContains(t, got.err, "there are none (sensor_unknown, HTTP 404); readings that are acknowledged but not stored yet may be missing: other:8430 could not be asked for them")
+}

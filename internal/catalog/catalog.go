@@ -137,6 +137,7 @@ type Stream struct {
 	wake              chan struct{} // capacity 1: there is something to write
 	rebuild           chan struct{} // capacity 1: see Rebuild
 	rebuildPending    atomic.Bool   // Rebuild was called, but the stored state does not show it yet
+	lost              atomic.Bool   // stored readings have entries that did not fit into unwritten; once it is empty, Rebuild is called
 	prepared          atomic.Bool   // the collection has its indexes
 	writeThroughAfter atomic.Int64  // time, in ns since 1970, until which entries are not written before readings, after a failure
 	state             atomic.Pointer[state]
@@ -169,20 +170,21 @@ func (s *Stream) Saw(series *batch.Series, shape *batch.Shape, ms int64) {
 	}
 }
 
-// note adds an entry to be written.
-func (s *Stream) note(key uint64, e entry) {
+// note adds an entry to be written; false if too many wait.
+func (s *Stream) note(key uint64, e entry) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if before := s.unwritten[key]; before != nil {
 		before.first, before.last = min(before.first, e.first), max(before.last, e.last)
-		return
+		return true
 	}
 	if len(s.unwritten) >= maxUnwritten {
 		s.dropped = time.Now()
-		return
+		return false
 	}
 	s.unwritten[key] = &e
 	notify(s.wake)
+	return true
 }
 
 // notify sends to a channel of capacity 1 without blocking.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -348,13 +349,18 @@ func TestCheckRemovesSensorsWithoutReadings(t *testing.T) {
 	t.Parallel()
 	db := database(t)
 	s := open(t, db, StreamConfig{Source: openStore(t, db, store.Bucket)})
+	check(t, s)
 	see(t, s, reading("gone", 0, "", "t"), reading("new", 0, "", "t"))
 	require.NoError(t, s.writeSome(t.Context()))
 	_, err := s.collection.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "gone"}},
 		bson.D{{Key: "$set", Value: bson.D{{Key: "written", Value: time.Now().Add(-2 * removeAfter)}}}})
 	require.NoError(t, err)
-	check(t, s)
+	require.NoError(t, s.checkOnce(t.Context(), time.Now()))
 	assert.Equal(t, []string{"new {} t |"}, list(t, s, telemetry.SensorQuery{}))
+
+	set := storetest.Pending(storetest.Batch(t, "s1", 1, reading("gone", 0, "", "t"), reading("new", 0, "", "t")), 5*time.Minute)
+	s.Wrap(after(func([]*batch.Pending) {})).Write(t.Context(), set)
+	assert.Equal(t, []string{"gone {} t |", "new {} t |"}, list(t, s, telemetry.SensorQuery{}), "its bucket was set aside for more than a day")
 }
 
 // after is a store that calls a function in each write.
@@ -402,6 +408,33 @@ func TestReadingsAreStoredIfTheCatalogCannotBeWritten(t *testing.T) {
 	require.NoError(t, db.Collection(name).Drop(t.Context()))
 	require.NoError(t, s.writeSome(t.Context()))
 	assert.Equal(t, []string{"a {} t |"}, list(t, s, telemetry.SensorQuery{}))
+}
+
+func TestCatalogIsBuiltAgainAfterEntriesOfStoredReadingsWereDropped(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	from := openStore(t, db, store.Bucket)
+	s := open(t, db, StreamConfig{Source: from})
+	check(t, s)
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "", "t"), reading("b", 0, "", "t")), 5*time.Minute)
+	missing := s.missing(writes)
+	storetest.WriteAll(t, from, writes)
+	for i := range uint64(maxUnwritten) {
+		s.note(i, entry{})
+	}
+	s.writeThroughAfter.Store(math.MaxInt64) // MongoDB has refused entries
+	s.enter(t.Context(), missing)
+	require.ErrorContains(t, s.Complete(), "is being built")
+
+	clear(s.unwritten)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.write(ctx) })
+	require.Eventually(t, s.rebuildPending.Load, time.Minute, 10*time.Millisecond)
+	cancel()
+	running.Wait()
+	check(t, s)
+	assert.Equal(t, []string{"a {} t |", "b {} t |"}, list(t, s, telemetry.SensorQuery{}))
 }
 
 func TestDeletedSensorEntersAgain(t *testing.T) {

@@ -48,7 +48,7 @@ const (
 // error with the progress.
 func (s *Stream) Complete() error {
 	now := s.state.Load()
-	if now.Complete && !s.rebuildPending.Load() {
+	if now.Complete && !s.rebuildPending.Load() && !s.lost.Load() {
 		return nil
 	}
 	return &telemetry.Error{
@@ -265,10 +265,22 @@ func (s *Stream) removeEmpty(ctx context.Context, after, to string, present []st
 	if len(present) > 0 {
 		between = append(between, bson.E{Key: "$nin", Value: present})
 	}
-	_, err := s.collection.DeleteMany(ctx, bson.D{
+	empty := bson.D{
 		{Key: "_id", Value: between},
 		{Key: "written", Value: bson.D{{Key: "$lt", Value: bson.NewDateTimeFromTime(time.Now().Add(-removeAfter))}}},
-	})
+	}
+	var removed []uint64
+	for doc, err := range s.find(ctx, empty, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}})) {
+		if err != nil {
+			return err
+		}
+		removed = append(removed, batch.SeriesHash(s.name, doc.Lookup("_id").StringValue()))
+	}
+	if len(removed) == 0 {
+		return nil
+	}
+	_, err := s.collection.DeleteMany(ctx, empty)
+	s.known.forget(removed) // readings of a bucket that is set aside may be stored later
 	if err != nil {
 		return fmt.Errorf("remove sensors without readings from the catalog: %w", err)
 	}

@@ -106,7 +106,9 @@ func (s *Stream) enter(ctx context.Context, missing map[uint64]*entry) {
 		s.failed(err)
 	}
 	for key, e := range missing {
-		s.note(key, *e)
+		if !s.note(key, *e) {
+			s.lost.Store(true)
+		}
 	}
 }
 
@@ -277,6 +279,10 @@ func (s *Stream) write(ctx context.Context) {
 			}
 			s.writeThroughAfter.Store(0)
 			pause = min(pauseFactor*time.Since(began), maxPause)
+		}
+		if s.lost.Load() {
+			s.Rebuild()
+			s.lost.Store(false)
 		}
 	}
 }

@@ -50,7 +50,7 @@ const (
 // A Batcher collects readings and sends them in few requests. It repeats a request
 // until a daemon accepts it, or until Close: meanwhile readings wait in memory, and Add
 // waits when the memory is full. It gives up only requests that are refused
-// permanently (an invalid token, an unknown stream, a size that is too large, a
+// permanently (an invalid token, an unknown stream, a reading that is too large, a
 // redirect), those that a daemon fails to process by a defect of its own (500,
 // internal), and those whose outcome was unknown for Config.KeyLife (see
 // Config.AtLeastOnce).
@@ -352,7 +352,14 @@ func (b *Batcher) next(l *lane) (p parcel, wait time.Duration) {
 	return p, 0
 }
 
-// deliver sends a parcel, and accounts for its readings.
+// isTooLarge reports whether a request was refused because of its size, and nothing is stored.
+func isTooLarge(err error) bool {
+	var failed *Error
+	return errors.As(err, &failed) && !failed.Unknown && (telemetry.KindOf(err) == telemetry.TooLarge || errors.Is(err, errTooLarge))
+}
+
+// deliver sends a parcel, and accounts for its readings. One that is too large goes in halves: its
+// size is only estimated.
 func (b *Batcher) deliver(l *lane, p parcel) {
 	repeating := func() {
 		b.mu.Lock()
@@ -362,6 +369,19 @@ func (b *Batcher) deliver(l *lane, p parcel) {
 	r, err := b.client.send(b.ctx, Request{Readings: p.readings, Stream: b.config.Stream, Ack: b.config.Ack}, Forever, repeating)
 	var refused *RefusedError
 	var failed *Error
+	if n := len(p.readings); n > 1 && isTooLarge(err) {
+		for _, half := range [][]telemetry.Reading{p.readings[:n/2], p.readings[n/2:]} {
+			part := parcel{readings: half}
+			for i := range half {
+				part.bytes += sizeOf(&half[i])
+			}
+			b.mu.Lock()
+			b.stats.Requests++
+			b.mu.Unlock()
+			b.deliver(l, part)
+		}
+		return
+	}
 	unknown := errors.As(err, &failed) && failed.Unknown
 	lost := err != nil && !errors.As(err, &refused)
 	switch {

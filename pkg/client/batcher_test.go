@@ -1,9 +1,14 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math"
+	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -231,6 +237,45 @@ func TestWhatIsRefusedForGoodIsGivenUp(t *testing.T) {
 		require.NoError(t, b.Add(t.Context(), one("s", 2)), "others go on")
 		require.NoError(t, b.Close(t.Context()))
 		assert.Equal(t, Stats{Added: 2, Delivered: 1, Lost: 1, Requests: 2}, b.Stats())
+	})
+}
+
+// TestABatchThatIsTooLargeGoesInHalves has readings that are larger on the wire than estimated.
+func TestABatchThatIsTooLargeGoesInHalves(t *testing.T) {
+	t.Parallel()
+	const most = 4000
+	all := weather("s", 100)
+	all[30].Fields = []telemetry.Field{{Name: "x", Value: telemetry.TextValue(strings.Repeat("x", most))}}
+	send := func(t *testing.T, address string) {
+		var lost []telemetry.Reading
+		b, err := newClient(t, address).NewBatcher(BatcherConfig{MaxAge: time.Hour, OnLost: func(r []telemetry.Reading, _ error) { lost = append(lost, r...) }})
+		require.NoError(t, err)
+		for _, r := range all {
+			require.NoError(t, b.Add(t.Context(), r))
+		}
+		require.NoError(t, b.Flush(t.Context()))
+		assert.True(t, len(lost) == 1 && lost[0].Time.Equal(all[30].Time), "%d are lost", len(lost))
+		stats := b.Stats()
+		stats.Requests = 0
+		assert.Equal(t, Stats{Added: 100, Delivered: 99, Lost: 1}, stats)
+		require.NoError(t, b.Close(t.Context()))
+	}
+	everyWay(t, func(t *testing.T, address func(*daemon) string) {
+		d := startDaemon(t, func(c *ingest.Config) { c.MaxBodyBytes = most })
+		send(t, address(d))
+		got := d.journal.taken()
+		assert.Len(t, got, 99)
+		assert.True(t, slices.IsSortedFunc(got, func(a, b telemetry.Reading) int { return a.Time.Compare(b.Time) }))
+	})
+	t.Run("proxy", func(t *testing.T) {
+		t.Parallel()
+		send(t, webServer(t, func(w http.ResponseWriter, r *http.Request) {
+			if body, _ := io.ReadAll(r.Body); len(body) > most {
+				say(413, "<html>")(w)
+			} else {
+				say(200, fmt.Sprintf(`{"accepted":%d,"rejected":0,"ack":"journaled"}`, 1+bytes.Count(body, []byte("\n"))))(w)
+			}
+		}).URL)
 	})
 }
 

@@ -161,6 +161,9 @@ func readAnswer(resp *http.Response, body []byte, readings int) attempt {
 	return readProblem(resp, body)
 }
 
+// errTooLarge is the error of a proxy that limits the size of requests.
+var errTooLarge = errors.New("the request is too large")
+
 // readProblem interprets an answer that is not about single readings.
 func readProblem(resp *http.Response, body []byte) attempt {
 	var problem struct{ Code, Message string }
@@ -168,11 +171,13 @@ func readProblem(resp *http.Response, body []byte) attempt {
 	after := parseRetryAfter(resp.Header.Get("Retry-After"), time.Now())
 	if problem.Code == "" { // a proxy answered, perhaps until the daemon is back
 		again := resp.StatusCode >= http.StatusBadRequest
-		switch resp.StatusCode {
-		case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge:
-			again = false
-		}
 		err := fmt.Errorf("the answer is %d %s, not from a daemon", resp.StatusCode, http.StatusText(resp.StatusCode))
+		switch resp.StatusCode {
+		case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusRequestHeaderFieldsTooLarge:
+			again = false
+		case http.StatusRequestEntityTooLarge:
+			again, err = false, fmt.Errorf("%w: %w", errTooLarge, err)
+		}
 		return attempt{err: err, again: again, unknown: resp.StatusCode >= http.StatusInternalServerError, after: after}
 	}
 	return wayOf(&telemetry.Error{Kind: kindOf(resp.StatusCode), Code: problem.Code, Message: problem.Message, RetryAfter: after})

@@ -53,9 +53,7 @@ func (c *Client) Readings(ctx context.Context, sensor string, span Span) iter.Se
 		var end pageEnd
 		var incomplete *IncompleteError
 		for more := true; more; {
-			end.page = 0
-			after, told, err := c.page(ctx, sensor, query, func(r telemetry.Reading) bool {
-				end.add(r.Time.UnixMilli())
+			after, told, err := c.page(ctx, sensor, query, &end, func(r telemetry.Reading) bool {
 				more = yield(r, nil)
 				return more
 			})
@@ -78,30 +76,43 @@ func (c *Client) Readings(ctx context.Context, sensor string, span Span) iter.Se
 }
 
 const (
-	afterHeader = "Brim-After" // where the next page begins
+	afterHeader      = "Brim-After"      // where the next page begins
+	incompleteHeader = "Brim-Incomplete" // the daemons that could not be asked
 	// longAnswer is the least size of an answer that has this in a trailer alone, which a
 	// proxy may remove; nginx does.
 	longAnswer = 256 << 10
 )
 
 // page reads one page. After is where the next one begins; told is false if a proxy, or a
-// daemon of an earlier release, has left out whether there is one.
-func (c *Client) page(ctx context.Context, sensor string, query url.Values, yield func(telemetry.Reading) bool) (after string, told bool, err error) {
+// daemon of an earlier release, has left out whether there is one. A page that is cut off,
+// which a daemon does if it takes much longer than --query-timeout, ends where it was cut.
+func (c *Client) page(ctx context.Context, sensor string, query url.Values, end *pageEnd, yield func(telemetry.Reading) bool) (after string, told bool, err error) {
+	end.page = 0
 	err = c.ask(ctx, sensor, "readings", query, func(resp *http.Response) error {
 		lines, size := bufio.NewScanner(resp.Body), 0
 		lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 		for lines.Scan() {
 			size += len(lines.Bytes()) + 1
 			r, err := parseReading(lines.Bytes())
-			if err != nil {
+			var why *telemetry.Error
+			switch {
+			case err == nil:
+			case errors.As(err, &why) || lines.Err() == nil:
 				return err
+			default:
+				continue // the last line is cut off
 			}
+			end.add(r.Time.UnixMilli())
 			if !yield(r) {
 				return nil
 			}
 		}
 		if err := lines.Err(); err != nil {
-			return err
+			if end.page == 0 || errors.Is(err, bufio.ErrTooLong) {
+				return err
+			}
+			after, told = end.cut(), true
+			return nil
 		}
 		after = cmp.Or(resp.Trailer.Get(afterHeader), resp.Header.Get(afterHeader))
 		told = after != "" || len(resp.Trailer[afterHeader]) > 0 || size < longAnswer
@@ -130,11 +141,15 @@ func (e *pageEnd) cursor() string {
 	if e.same < e.page {
 		return fmt.Sprintf("%d.0", e.ms+1)
 	}
-	return fmt.Sprintf("%d.%d", e.ms, e.same)
+	return e.cut()
 }
 
+// cut is where the rest of a page begins that was cut off.
+func (e *pageEnd) cut() string { return fmt.Sprintf("%d.%d", e.ms, e.same) }
+
 // Latest returns the newest reading of a sensor, or ErrNoReading. An empty stream is
-// that of the Config. With an *IncompleteError it returns the newest that is known.
+// that of the Config. With an *IncompleteError it returns the newest that is known,
+// if there is one.
 func (c *Client) Latest(ctx context.Context, sensor, stream string) (telemetry.Reading, error) {
 	var r telemetry.Reading
 	err := c.ask(ctx, sensor, "latest", c.query(Span{Stream: stream}), func(resp *http.Response) (err error) {
@@ -252,7 +267,7 @@ func (c *Client) ask(ctx context.Context, sensor, what string, query url.Values,
 		}
 		return err
 	}
-	if missing := resp.Header.Get("Brim-Incomplete"); missing != "" {
+	if missing := resp.Header.Get(incompleteHeader); missing != "" {
 		return &IncompleteError{Daemons: missing}
 	}
 	return nil
@@ -286,7 +301,12 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 	if err != nil {
 		return nil, attempt{err: fmt.Errorf("read the answer: %w", err), again: true}
 	}
-	return nil, readProblem(resp, body)
+	failed = readProblem(resp, body)
+	var none *telemetry.Error
+	if missing := resp.Header.Get(incompleteHeader); missing != "" && errors.As(failed.err, &none) && none.Code == "sensor_unknown" {
+		failed.err = &IncompleteError{Daemons: missing} // another daemon may have some
+	}
+	return nil, failed
 }
 
 // parseReading decodes a line: a reading, or the error that ended the answer.

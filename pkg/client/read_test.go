@@ -93,6 +93,35 @@ func TestPagesAreJoinedWithoutTrailers(t *testing.T) {
 	}
 }
 
+// TestPagesThatAreCutOffGoOn has a daemon that ends a page in the middle of a line, as it does after
+// --query-timeout.
+func TestPagesThatAreCutOffGoOn(t *testing.T) {
+	t.Parallel()
+	all := weather("s", 5)
+	all[2].Time = all[1].Time
+	var asked []string
+	server := webServer(t, func(w http.ResponseWriter, r *http.Request) {
+		after := r.URL.Query().Get("after")
+		asked = append(asked, after)
+		from := map[string]int{"": 0, "1767355201000.1": 2, "1767355203000.1": 4}[after]
+		for i := range all[from:min(from+2, len(all))] {
+			_, _ = w.Write(append(all[from+i].AppendJSON(nil), '\n'))
+		}
+		if from+2 < len(all) {
+			_, _ = io.WriteString(w, `{"sensorId":"s","ts":"2026`)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	})
+	var got []telemetry.Reading
+	for r, err := range newClient(t, server.URL).Readings(t.Context(), "s", Span{}) {
+		require.NoError(t, err)
+		got = append(got, r)
+	}
+	assert.Equal(t, all, got)
+	assert.Equal(t, []string{"", "1767355201000.1", "1767355203000.1"}, asked)
+}
+
 func TestIncompleteAnswersSaySo(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{
@@ -139,9 +168,11 @@ func TestReadingsThatBreakOff(t *testing.T) {
 		"query_too_costly: m": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, line+`{"error":{"code":"query_too_costly","message":"m"}}`+"\n")
 		},
-		"unexpected EOF": func(w http.ResponseWriter, _ *http.Request) {
+		"unexpected EOF": func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "1000")
-			_, _ = io.WriteString(w, line)
+			if r.URL.Query().Get("after") == "" {
+				_, _ = io.WriteString(w, line)
+			}
 		},
 		"decode reading": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, line+"{}\n") },
 	} {
@@ -182,6 +213,17 @@ func TestNoReading(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoReading)
 	_, err = c.Latest(t.Context(), "s", "")
 	require.ErrorContains(t, err, "read latest reading: ask "+server.URL+": stream_unknown: m")
+}
+
+func TestNoReadingIsKnown(t *testing.T) {
+	t.Parallel()
+	server := newAnswers(t, say(404, `{"code":"sensor_unknown","message":"m"}`, "Brim-Incomplete", "other:8430"))
+	r, err := newClient(t, server.URL).Latest(t.Context(), "s", "")
+	var incomplete *IncompleteError
+	require.ErrorAs(t, err, &incomplete)
+	assert.Equal(t, "other:8430", incomplete.Daemons)
+	require.NotErrorIs(t, err, ErrNoReading)
+	assert.Empty(t, r.Sensor)
 }
 
 func TestSummary(t *testing.T) {

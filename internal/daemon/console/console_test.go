@@ -191,7 +191,7 @@ func TestPageNeedsOnlyItsOwnFiles(t *testing.T) {
 			wanted = append(wanted, []string{"", "/page/" + imported[1]})
 		}
 	}
-	for _, file := range []string{"uplot.js", "chart.js", "chart.css", "page.css", "main.js", "overview.js", "sensors.js", "sensor.js", "timeline.js"} {
+	for _, file := range []string{"uplot.js", "chart.js", "chart.css", "page.css", "main.js", "overview.js", "sensors.js", "sensor.js", "tags.js", "timeline.js"} {
 		assert.True(t, seen["/page/"+file], file)
 	}
 	for _, none := range []string{"/page/page.html", "/page/", "/page/../console.go"} {

@@ -36,6 +36,7 @@ type Message struct {
 	tags    []telemetry.Tag // of the series that is being filled
 
 	inSeries map[string]bool // sensors that have a series in this request
+	timeless map[string]bool // sensors that have a reading without a time, which cannot be in a series
 
 	readings pool[telemetrypb.Reading]
 	series   pool[telemetrypb.Series]
@@ -66,7 +67,7 @@ func (p *pool[T]) next() *T {
 // NewMessage returns a message to a stream (empty: the default stream) that asks for an
 // ack (empty: the daemon's default).
 func NewMessage(form Form, stream string, ack telemetry.Ack) *Message {
-	m := &Message{compact: form == Compact, inSeries: make(map[string]bool)}
+	m := &Message{compact: form == Compact, inSeries: make(map[string]bool), timeless: make(map[string]bool)}
 	m.Address(stream, ack)
 	return m
 }
@@ -87,6 +88,12 @@ func (m *Message) Of(readings []telemetry.Reading) *telemetrypb.WriteRequest {
 	m.request.Readings, m.request.Series = m.request.Readings[:0], m.request.Series[:0]
 	m.plain, m.columns = m.plain[:0], m.columns[:0]
 	clear(m.inSeries)
+	clear(m.timeless)
+	for i := range readings {
+		if m.compact && readings[i].Time.IsZero() {
+			m.timeless[readings[i].Sensor] = true
+		}
+	}
 	for _, used := range []*int{
 		&m.readings.used, &m.series.used, &m.column.used, &m.field.used, &m.tag.used, &m.time.used,
 		&m.double.used, &m.integer.used, &m.boolean.used, &m.text.used,
@@ -100,7 +107,7 @@ func (m *Message) Of(readings []telemetry.Reading) *telemetrypb.WriteRequest {
 			open = nil
 			// A single reading is smaller in the plain form. But a daemon takes the plain
 			// ones first, so it must not follow a series of its sensor.
-			if m.compact && (i+1 < len(readings) && readings[i+1].Sensor == r.Sensor || m.inSeries[r.Sensor]) {
+			if m.compact && !m.timeless[r.Sensor] && (i+1 < len(readings) && readings[i+1].Sensor == r.Sensor || m.inSeries[r.Sensor]) {
 				open = m.begin(r)
 			}
 		}

@@ -63,6 +63,9 @@ func TestOrderInMessages(t *testing.T) {
 		all := weather(50)
 		for i := range all {
 			all[i].Sensor = string(rune('a' + random.IntN(3)))
+			if all[i].Sensor == "c" && random.IntN(5) == 0 {
+				all[i].Time = time.Time{}
+			}
 		}
 		m.Of(all)
 		last := map[string]int{}

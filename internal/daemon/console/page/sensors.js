@@ -3,6 +3,7 @@ import { clock, date, format } from "./chart.js";
 import { choose, link, milliseconds, set, state } from "./state.js";
 import { get, pathOf, spanOf, summary } from "./api.js";
 import { showSensor } from "./sensor.js";
+import { tagsIn } from "./tags.js";
 
 const page = 50; // sensors that are listed at a time
 const box = document.getElementById("list"), note = document.getElementById("list-note"), more = document.getElementById("more");
@@ -67,7 +68,7 @@ async function list(anew) {
   note.className = "note";
   note.textContent = "Searching …";
   try {
-    const answer = await get("/v1/sensors", { stream: c.stream, prefix: c.prefix, tag: c.tags.trim().split(/\s+/), after, limit: page }, signal);
+    const answer = await get("/v1/sensors", { stream: c.stream, prefix: c.prefix, tag: tagsIn(c.tags), after, limit: page }, signal);
     box.append(...answer.sensors.map(row));
     mark(chosen().sensor);
     after = answer.after ?? "";
