@@ -4,7 +4,7 @@
     python3 blocks.py mongodb://127.0.0.1:27017 DATABASE STREAM SENSOR   # needs pymongo
     python3 blocks.py FILE...                     # each file is one block, as it is stored
 
-prints a reading a line, as JSON. In a program:
+prints one reading per line, as JSON. In a program:
 
     for reading in readings(block):
         print(reading.time, reading.fields, reading.tags)
@@ -31,7 +31,7 @@ MASK = (1 << 64) - 1
 
 
 def signed(value):
-    """Returns a 64-bit integer, which may have run over, as one with a sign."""
+    """Returns an integer that may have overflowed 64 bits as a signed 64-bit integer."""
     value &= MASK
     return value - (1 << 64) if value >> 63 else value
 

@@ -1,6 +1,6 @@
 // Sets up the MongoDB of compose.yaml, in mongosh on mongod's own machine: the
 // replica set, its owner, the roles of roles.js beside this file, and Brim's
-// user with the least rights. What is there already stays or is set again.
+// user with least privileges. What already exists is kept or set again.
 const fs = require("fs");
 const owner = "owner";
 const secret = (name) => fs.readFileSync(`/secrets/mongo/${name}`, "utf8").trim();

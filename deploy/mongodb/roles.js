@@ -1,17 +1,19 @@
-// The roles with the least rights that Brim works with, for mongosh as a user
-// who may make roles (userAdminAnyDatabase):
+// Creates the roles with the least privileges that Brim needs. Run it in mongosh as a
+// user who may create roles (userAdminAnyDatabase):
 //
 //   BRIM_DATABASE=brim BRIM_STREAMS=readings,machines BRIM_TIMESERIES=events mongosh "mongodb://…" --file deploy/mongodb/roles.js
 //
-// BRIM_STREAMS are the bucket streams whose views brimReader may read, BRIM_TIMESERIES the time-series streams, which are read
-// themselves. Repeat it whenever this file, the streams or the name of the database change: roles that are there get these rights and no others. Then make a user of each that is
-// needed, in the database admin; passwordPrompt() keeps the password off the screen:
+// BRIM_STREAMS are the bucket streams whose views brimReader may read, BRIM_TIMESERIES the
+// time-series streams, which are read directly. Run it again when this file, the streams or
+// the name of the database change: existing roles then get exactly these privileges. Then
+// create a user for each role that you need, in the database admin; passwordPrompt() keeps
+// the password off the screen:
 //
 //   db.getSiblingDB("admin").createUser({user: "brim-serve", pwd: passwordPrompt(), roles: ["brimServe"]})
 //
-// A resource with an empty collection is every collection of the database,
-// those of streams that are yet to be configured among them. The list is JSON,
-// and the tests of this folder run Brim with exactly these rights.
+// A resource with an empty collection name is every collection of the database, including
+// those of streams that are not configured yet. The list is JSON, and the tests of this
+// folder run Brim with exactly these privileges.
 const ROLES = [
   {
     "role": "brimServe",

@@ -1,6 +1,6 @@
 // Command mongosetup does for an image without mongosh what
-// deploy/compose/mongo-setup.js does: on mongod's own machine it makes the replica
-// set, its owner, the role of Brim and Brim's user. `mongo-setup ping` only asks
+// deploy/compose/mongo-setup.js does: on mongod's own machine it creates the replica
+// set, its owner, the role of Brim and Brim's user. `mongo-setup ping` only checks
 // whether mongod answers.
 package main
 

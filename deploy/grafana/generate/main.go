@@ -1,6 +1,6 @@
-// Command generate writes the Grafana dashboards. What they show stands in
+// Command generate writes the Grafana dashboards. What they show is in
 // writepath.go, storage.go, loadtest.go and sensors.go, a line or two for each
-// query; panel.go is what all of them look like, and model.go Grafana's JSON.
+// query. panel.go has the style of all panels, and model.go Grafana's JSON.
 //
 //	go generate ./deploy/...
 package main

@@ -28,7 +28,7 @@ const (
 	count       = "short"
 )
 
-// A panel is one drawing, with its queries.
+// A panel is one plot or table, with its queries.
 type panel struct {
 	title   string
 	about   string // what to look for

@@ -19,8 +19,8 @@ func total(series string, by ...string) string {
 	return "sum by (" + strings.Join(by, ", ") + ") (" + rate(series) + ")"
 }
 
-// seen are five minutes of what changes only now and then, without the time
-// before the first look: one NaN spoils a rate for all of its range.
+// seen is a range of five minutes for a metric that changes rarely, without the time
+// before the first sample: a single NaN makes the rate of the whole range NaN.
 func seen(series string) string { return "(" + series + " >= 0)[5m:5s]" }
 
 // quantile is that of a histogram, of which series names the buckets.
