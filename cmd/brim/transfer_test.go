@@ -61,6 +61,9 @@ func TestExportAndImport(t *testing.T) {
 	assert.Contains(t, got.stderr, given+":3001: this is not a reading in JSON")
 	assert.NotContains(t, got.stderr, "jsontext")
 	assert.Equal(t, "imported 3,000 readings from 1 file into stream readings\n", got.stdout)
+	got = runBrim(t, nil, append(append([]string{"import", given, "--stream", "readings"}, state...), all...)...)
+	require.ErrorContains(t, got.err, "1 of 3,001 rows could not be read or were refused")
+	assert.Equal(t, "imported 0 readings from 1 file into stream readings; 1 file with 3,000 readings had been imported earlier\n", got.stdout)
 
 	export := func(stream, format string, who []string, more ...string) (string, transfer.Exported) {
 		out := filepath.Join(t.TempDir(), "out")
