@@ -110,6 +110,13 @@ func TestExportAndImport(t *testing.T) {
 		require.Equal(t, times, found, format)
 	}
 
+	got = runBrim(t, nil, append([]string{"export", "readings", "--out", first, "--format", "ndjson"}, all...)...)
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, "; already complete: nothing was read; it begins at 2026-11-18T11:06:40.000Z and ends at 2026-11-20T13:05:40.001Z; choose another folder for newer readings\n")
+	got = runBrim(t, nil, append([]string{"export", "readings", "--out", first, "--format", "ndjson", "--output", "json"}, all...)...)
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, `"already_complete": true`)
+
 	_, done = export("readings", "csv", few)
 	assert.Equal(t, int64(3*250), done.Readings, "of the sensors s-1, s-10 and s-11")
 	_, done = export("readings", "parquet", all, "--sensor", "s-2", "--from", "2026-11-19", "--to", "2026-11-20")
