@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,6 +25,7 @@ func TestSensorsAreListedOnceTheirReadingsAreAcknowledged(t *testing.T) {
 		t.Helper()
 		got := runBrim(t, nil, append([]string{"query", "--sensors", "--url", "http://" + b.HTTP, "--stream", stream, "--output", "csv"}, more...)...)
 		require.NoError(t, got.err)
+		got.stdout = regexp.MustCompile(`(?m)^([^,\r]*,[^,\r]*)[^\r]*`).ReplaceAllString(got.stdout, "$1") // without fields
 		return got
 	}
 	send := func(stream, body string) {

@@ -39,9 +39,10 @@ func TestSilentSensorsAreCounted(t *testing.T) {
 
 	b = startBrim(t, flags...).awaitStorage()
 	b.awaitSensors(2, 2)
+	b.awaitCatalog()
 	got := runBrim(t, nil, "query", "--silent-for", "1ms", "--url", "http://"+b.HTTP, "--output", "csv")
 	require.NoError(t, got.err)
-	assert.Regexp(t, `^sensorId,newest\r\na,\S+Z\r\nb,\S+Z\r\n$`, got.stdout)
+	assert.Regexp(t, `^sensorId,newest,fields\r\na,\S+Z,v\r\nb,\S+Z,v\r\n$`, got.stdout)
 	code, answer, err := brimtest.Ask(http.MethodDelete, "http://"+b.HTTP+"/v1/sensors/a", "")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, code, answer)

@@ -54,7 +54,8 @@ NAME.text. CSV quotes strings, and nothing else. NDJSON is as HTTP returns it.
 
 Memory does not grow with the number of readings. If the command is interrupted,
 run it again with the same flags: it continues. Until a day's file is complete,
-its readings are kept compressed in DIR/.brim-export.`
+its readings are kept compressed in DIR/.brim-export. A complete export reads nothing
+when it is run again, not even with --from -1h: choose another folder for newer readings.`
 
 // newExport returns `brim export`, which reads from a running daemon over HTTP.
 func newExport(p *process) *cobra.Command {
@@ -161,11 +162,20 @@ func (o *exportOptions) run(ctx context.Context, p *process, r *remote, stream s
 }
 
 func exportText(stream string, done transfer.Exported) string {
-	if done.Files == 0 {
+	const another = "choose another folder for newer readings"
+	switch {
+	case done.Files == 0 && done.AlreadyComplete:
+		return fmt.Sprintf("already complete: nothing was read; stream %s had no such readings; %s\n", stream, another)
+	case done.Files == 0:
 		return fmt.Sprintf("stream %s has no such readings; nothing was written\n", stream)
 	}
-	return fmt.Sprintf("%s of stream %s, from %s to %s, in %s (%s, %s)\n", plural(done.Readings, "reading"), stream, done.From, done.To,
-		done.Folder, plural(done.Files, "file"), humanize.IBytes(uint64(done.Bytes)))
+	already := ""
+	if done.AlreadyComplete {
+		already = fmt.Sprintf("; already complete: nothing was read; it begins at %s and ends at %s; %s",
+			telemetry.FormatMillis(done.Begin.UnixMilli()), telemetry.FormatMillis(done.End.UnixMilli()), another)
+	}
+	return fmt.Sprintf("%s of stream %s, from %s to %s, in %s (%s, %s)%s\n", plural(done.Readings, "reading"), stream, done.From, done.To,
+		done.Folder, plural(done.Files, "file"), humanize.IBytes(uint64(done.Bytes)), already)
 }
 
 func plural[T int | int64](n T, what string) string {

@@ -156,7 +156,7 @@ func (o *importOptions) run(ctx context.Context, p *process, r *remote, paths []
 		return err
 	}
 	if done.Refused > 0 {
-		return fmt.Errorf("%s of %s rows could not be read or were refused", humanize.Comma(done.Refused), humanize.Comma(done.Refused+done.Readings))
+		return fmt.Errorf("%s of %s rows could not be read or were refused", humanize.Comma(done.Refused), humanize.Comma(done.Refused+done.Readings+done.ReadingsBefore))
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func importText(done transfer.Imported) string {
 		fmt.Fprintf(&b, " into stream %s", done.Stream)
 	}
 	if done.Before > 0 {
-		fmt.Fprintf(&b, " (already imported earlier: %s)", plural(done.Before, "file"))
+		fmt.Fprintf(&b, "; %s with %s had been imported earlier", plural(done.Before, "file"), plural(done.ReadingsBefore, "reading"))
 	}
 	return b.String() + "\n"
 }

@@ -131,12 +131,14 @@ func sensorsKind(now time.Time) kind {
 		if err := json.Unmarshal(item, &s); err != nil {
 			return row{}, err
 		}
-		out := row{item: item, at: s.Newest, head: []string{s.SensorID, s.Newest.UTC().Format("2006-01-02T15:04:05.000Z")}}
-		if whole {
-			return out, nil
+		out := row{
+			item: item, at: s.Newest, head: []string{s.SensorID, s.Newest.UTC().Format("2006-01-02T15:04:05.000Z")},
+			values: make(map[string]json.RawMessage),
 		}
-		out.head[0] = printable(s.SensorID)
-		out.values = map[string]json.RawMessage{"age": json.RawMessage(formatAge(now.Sub(s.Newest)))}
+		if !whole {
+			out.head[0] = printable(s.SensorID)
+			out.values["age"] = json.RawMessage(formatAge(now.Sub(s.Newest)))
+		}
 		for name, value := range s.Tags {
 			out.values["tags."+name], _ = json.Marshal(value) // a string always can be
 		}

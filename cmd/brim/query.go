@@ -53,7 +53,10 @@ kept in a temporary file until all columns are known, unless --fields names them
 It contains what sensors sent: a spreadsheet may take a value that begins with
 = + - or @ for a formula, so import it as text. Its columns are sensorId, ts, the
 fields and then tags.NAME; CSV of brim export and of the HTTP API has ts, sensorId,
-the tags and then the fields.
+the tags and then the fields. Of sensors, the columns are sensorId, newest, fields
+(names with a space between them) and then tags.NAME. Lines end in CR LF and strings
+are quoted only where necessary; those of brim export and of the HTTP API end in LF,
+and all strings are quoted.
 JSON and NDJSON are as the daemon returns them.
 
 A sensor is silent if its newest reading is older than --silent-for. Finding

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -234,6 +235,18 @@ func TestCSVHasAColumnForEveryFieldHoweverLateItOccurs(t *testing.T) {
 	got = runBrim(t, nil, "query", "s", "--url", server.URL, "--limit", "0", "--output", "csv", "--fields", "late,t")
 	require.NoError(t, got.err)
 	assert.True(t, strings.HasPrefix(got.stdout, "sensorId,ts,late,t\r\ns,2026-11-21T10:00:00.000Z,,0\r\n"), got.stdout)
+}
+
+func TestCSVOfSensorsHasFieldsAndTags(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"sensors":[{"sensorId":"a","newest":"2026-11-21T10:00:00.000Z","tags":{"site":"north"},"fields":["t"],"textFields":["h"]},`+
+			`{"sensorId":"b","newest":"2026-11-21T10:00:00.000Z","tags":{"room":"1"},"fields":["t"]}]}`)
+	}))
+	t.Cleanup(server.Close)
+	got := runBrim(t, nil, "query", "--sensors", "--url", server.URL, "--output", "csv")
+	require.NoError(t, got.err)
+	assert.Equal(t, "sensorId,newest,fields,tags.room,tags.site\r\na,2026-11-21T10:00:00.000Z,h t,,north\r\nb,2026-11-21T10:00:00.000Z,t,1,\r\n", got.stdout)
 }
 
 func TestCSVKeepsTheLineEndsInsideValues(t *testing.T) {

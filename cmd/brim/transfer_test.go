@@ -61,6 +61,9 @@ func TestExportAndImport(t *testing.T) {
 	assert.Contains(t, got.stderr, given+":3001: this is not a reading in JSON")
 	assert.NotContains(t, got.stderr, "jsontext")
 	assert.Equal(t, "imported 3,000 readings from 1 file into stream readings\n", got.stdout)
+	got = runBrim(t, nil, append(append([]string{"import", given, "--stream", "readings"}, state...), all...)...)
+	require.ErrorContains(t, got.err, "1 of 3,001 rows could not be read or were refused")
+	assert.Equal(t, "imported 0 readings from 1 file into stream readings; 1 file with 3,000 readings had been imported earlier\n", got.stdout)
 
 	export := func(stream, format string, who []string, more ...string) (string, transfer.Exported) {
 		out := filepath.Join(t.TempDir(), "out")
@@ -106,6 +109,13 @@ func TestExportAndImport(t *testing.T) {
 		slices.Sort(found)
 		require.Equal(t, times, found, format)
 	}
+
+	got = runBrim(t, nil, append([]string{"export", "readings", "--out", first, "--format", "ndjson"}, all...)...)
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, "; already complete: nothing was read; it begins at 2026-11-18T11:06:40.000Z and ends at 2026-11-20T13:05:40.001Z; choose another folder for newer readings\n")
+	got = runBrim(t, nil, append([]string{"export", "readings", "--out", first, "--format", "ndjson", "--output", "json"}, all...)...)
+	require.NoError(t, got.err)
+	assert.Contains(t, got.stdout, `"already_complete": true`)
 
 	_, done = export("readings", "csv", few)
 	assert.Equal(t, int64(3*250), done.Readings, "of the sensors s-1, s-10 and s-11")

@@ -334,6 +334,21 @@ func TestCheckThatWasTakenOverCompletesNothing(t *testing.T) {
 	}
 }
 
+// TestStoppedCheckIsContinuedAtOnce stops a daemon while it builds the catalog.
+func TestStoppedCheckIsContinuedAtOnce(t *testing.T) {
+	t.Parallel()
+	db := database(t)
+	from := openStore(t, db, store.Bucket)
+	storetest.WriteAll(t, from, storetest.Pending(storetest.Batch(t, "s1", 1, reading("a", 0, "", "t")), 5*time.Minute))
+	ctx, cancel := context.WithCancel(t.Context())
+	s := open(t, db, StreamConfig{Source: stepping{from, cancel}})
+	s.check(ctx)
+	require.ErrorContains(t, s.Complete(), "is being built")
+	other := open(t, db, StreamConfig{Source: from})
+	check(t, other)
+	assert.Equal(t, []string{"a {} t |"}, list(t, other, telemetry.SensorQuery{}))
+}
+
 // stepping is a source that calls a function before it lists sensors.
 type stepping struct {
 	Source

@@ -32,8 +32,10 @@ const (
 	checkEvery    = 24 * time.Hour // daemons of earlier releases do not add sensors
 	checkInterval = 10 * time.Second
 	lease         = time.Minute
-	checkPageSize = 200 // sensors
-	checkTimeout  = 30 * time.Second
+	// releaseTimeout bounds by how much releasing the lease delays the end of the daemon.
+	releaseTimeout = 2 * time.Second
+	checkPageSize  = 200 // sensors
+	checkTimeout   = 30 * time.Second
 	// After each page, a check pauses for this many times the page's duration, so that it uses one
 	// connection for at most an eighth of the time. While the catalog is incomplete, it uses half.
 	checkPauseFactor = 7
@@ -70,6 +72,7 @@ func (s *Stream) check(ctx context.Context) {
 	if !s.ready(ctx) {
 		return
 	}
+	defer s.release(ctx)
 	began := time.Now()
 	for {
 		if err := s.checkOnce(ctx, began); err != nil && ctx.Err() == nil {
@@ -162,6 +165,21 @@ func (s *Stream) claimCheck(ctx context.Context, now *state) (bool, error) {
 	}
 	*now = next
 	return true, nil
+}
+
+// release lets other daemons continue a check of this one at once, instead of when its lease ends.
+func (s *Stream) release(ctx context.Context) {
+	now := s.state.Load()
+	if now.By != s.catalog.cfg.Daemon || time.Now().After(now.Until) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_, err := s.collection.UpdateOne(ctx, bson.D{{Key: "_id", Value: ""}, {Key: "by", Value: now.By}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: "until", Value: time.Now().Truncate(time.Millisecond)}}}})
+	if err != nil {
+		s.failed(fmt.Errorf("end the lease of a check of the catalog of sensors: %w", err))
+	}
 }
 
 // save stores the state; false if another daemon has taken over the check, or the catalog was

@@ -54,6 +54,9 @@ type Exported struct {
 	Readings  int64        `json:"readings"`
 	Bytes     int64        `json:"bytes"`
 	Continued bool         `json:"continued"` // an earlier run had begun it
+	// AlreadyComplete says that an earlier run had completed it, and this one read nothing.
+	AlreadyComplete bool      `json:"already_complete"`
+	Begin, End      time.Time `json:"-"` // Begin <= times of the readings < End; zero: there are none
 }
 
 const (
@@ -85,6 +88,11 @@ func Export(ctx context.Context, source Source, cfg ExportConfig) (done Exported
 	e := &export{cfg: cfg, source: source, folder: f, state: &f.state}
 	if err := e.begin(ctx); err != nil {
 		return Exported{}, err
+	}
+	if f.found && f.complete() {
+		done = e.result()
+		done.AlreadyComplete = true
+		return done, f.checkFiles()
 	}
 	if err := e.readDays(ctx); err != nil {
 		return Exported{}, err
@@ -528,6 +536,9 @@ func (e *export) convert(ctx context.Context, from, to string, show func(int64))
 
 func (e *export) result() Exported {
 	done := Exported{Folder: e.cfg.Dir, Format: e.state.Format, Files: len(e.state.Days), Continued: e.folder.found}
+	if e.state.To > 0 {
+		done.Begin, done.End = time.UnixMilli(e.state.From), time.UnixMilli(e.state.To)
+	}
 	for i, d := range e.state.Days {
 		if i == 0 {
 			done.From = dayName(d.Day)

@@ -174,7 +174,11 @@ func TestExport(t *testing.T) {
 			done, err := transfer.Export(t.Context(), s, config(dir, f))
 			require.NoError(t, err)
 			done.Bytes = 0
-			assert.Equal(t, transfer.Exported{Folder: dir, Format: f, From: "2026-11-20", To: "2026-11-22", Files: 2, Readings: 200}, done)
+			last := s.readings["s-3"][39].Time
+			assert.Equal(t, transfer.Exported{
+				Folder: dir, Format: f, From: "2026-11-20", To: "2026-11-22", Files: 2, Readings: 200,
+				Begin: time.UnixMilli(start.UnixMilli()), End: time.UnixMilli(last.UnixMilli() + 1),
+			}, done)
 			found := content(t, dir)
 			names := slices.Sorted(maps.Keys(found))
 			assert.Equal(t, []string{".brim-export.json", "day=2026-11-20/readings." + string(f), "day=2026-11-22/readings." + string(f)}, names)
@@ -199,7 +203,16 @@ func TestExport(t *testing.T) {
 			require.NoError(t, err)
 			assert.True(t, again.Continued)
 			assert.Equal(t, int64(200), again.Readings)
+			assert.True(t, again.AlreadyComplete)
 			assert.Equal(t, before, s.calls, "a complete export asks for nothing")
+
+			file := filepath.Join(dir, names[2])
+			require.NoError(t, os.Truncate(file, 1))
+			_, err = transfer.Export(t.Context(), s, config(dir, f))
+			require.ErrorContains(t, err, file+" has 1 bytes, and had ")
+			require.NoError(t, os.Remove(file))
+			_, err = transfer.Export(t.Context(), s, config(dir, f))
+			require.ErrorContains(t, err, file+" is missing")
 		})
 	}
 }

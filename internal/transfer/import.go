@@ -54,7 +54,7 @@ type ImportProgress struct {
 	Done     int // files
 	Files    int
 	Share    float64 // of the file that was read; 0: unknown
-	Readings int64   // stored, in this run and earlier ones of the same files
+	Readings int64   // stored, in this run and interrupted ones of the same files
 	Refused  int64
 }
 
@@ -67,12 +67,13 @@ type BadRow struct {
 
 // Imported is the result of an import.
 type Imported struct {
-	Stream    string `json:"stream"`
-	Files     int    `json:"files"`
-	Before    int    `json:"before"` // how many of these files were imported before
-	Readings  int64  `json:"readings"`
-	Refused   int64  `json:"refused"`   // rows
-	Continued bool   `json:"continued"` // an earlier run had begun a file
+	Stream         string `json:"stream"`
+	Files          int    `json:"files"`
+	Before         int    `json:"before"`          // how many of these files were imported before
+	Readings       int64  `json:"readings"`        // of the other files
+	ReadingsBefore int64  `json:"readings_before"` // of the files that were imported before
+	Refused        int64  `json:"refused"`         // rows, of all files
+	Continued      bool   `json:"continued"`       // an earlier run had begun a file
 }
 
 // A chunk has the readings of one request. Its number and content depend only on the file.
@@ -180,11 +181,13 @@ type fileImport struct {
 // sum adds the file to what was imported before.
 func (f *fileImport) sum(done Imported) Imported {
 	if f.state != nil {
-		done.Readings += f.state.Readings
 		done.Refused += f.state.Refused
 		done.Continued = done.Continued || f.state.continued
 		if f.state.skipped {
 			done.Before++
+			done.ReadingsBefore += f.state.Readings
+		} else {
+			done.Readings += f.state.Readings
 		}
 	}
 	return done

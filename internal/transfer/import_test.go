@@ -127,7 +127,7 @@ func TestImportStoresNothingTwice(t *testing.T) {
 		before := d.requests
 		done, err = transfer.Import(t.Context(), d, c)
 		require.NoError(t, err)
-		assert.Equal(t, transfer.Imported{Stream: "readings", Files: 1, Before: 1, Readings: n}, done)
+		assert.Equal(t, transfer.Imported{Stream: "readings", Files: 1, Before: 1, ReadingsBefore: n}, done)
 		assert.Equal(t, []string{"a.csv"}, h.skipped)
 		assert.Equal(t, before, d.requests)
 	}

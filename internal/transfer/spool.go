@@ -131,6 +131,23 @@ func (f *folder) complete() bool {
 	return f.state.Version > 0 && f.state.Next >= f.state.To && f.state.Reading == nil && !unwritten
 }
 
+// checkFiles checks that the files of a complete export are still there.
+func (f *folder) checkFiles() error {
+	for _, d := range f.state.Days {
+		path := f.dayPath(d.Day)
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("%s is missing, and this export was complete: nothing was read; choose another folder to export again", path)
+		case err != nil:
+			return fmt.Errorf("find the file of a day: %w", err)
+		case info.Size() != d.Bytes:
+			return fmt.Errorf("%s has %d bytes, and had %d when this export was completed: nothing was read; choose another folder to export again", path, info.Size(), d.Bytes)
+		}
+	}
+	return nil
+}
+
 // save makes the state durable.
 func (f *folder) save() error {
 	text, err := json.Marshal(&f.state)
