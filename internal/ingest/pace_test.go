@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,8 +138,8 @@ func TestInflateRatioIsCheckedContinuously(t *testing.T) {
 func TestDeadlineOfACompleteMessageIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		expired := 0
-		deadline := &lazyDeadline{expire: func() { expired++ }}
+		var expired atomic.Int64
+		deadline := &lazyDeadline{expire: func() { expired.Add(1) }}
 		p := pacer{pace: pace{grace: time.Second, rate: 1}, control: deadline}
 		p.begin()
 		p.abort()
@@ -146,10 +147,11 @@ func TestDeadlineOfACompleteMessageIsOver(t *testing.T) {
 		deadline.fire() // the timer was running already
 		p.begin()
 		deadline.fire()
-		assert.Zero(t, expired)
+		assert.Zero(t, expired.Load())
 		assert.False(t, p.awaited.Load(), "it was about the message before")
 		<-time.After(2 * time.Second)
-		assert.Equal(t, 1, expired)
+		synctest.Wait()
+		assert.EqualValues(t, 1, expired.Load())
 		p.end()
 	})
 }
