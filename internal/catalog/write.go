@@ -280,9 +280,8 @@ func (s *Stream) write(ctx context.Context) {
 			s.writeThroughAfter.Store(0)
 			pause = min(pauseFactor*time.Since(began), maxPause)
 		}
-		if s.lost.Load() {
+		if s.lost.Swap(false) {
 			s.Rebuild()
-			s.lost.Store(false)
 		}
 	}
 }
