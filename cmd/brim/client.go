@@ -21,6 +21,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/pkg/client"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Where a daemon listens by default.
@@ -215,7 +216,7 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 		return nil, &answerError{resp.StatusCode, "", fmt.Errorf("%s: the daemon answered %s without saying why; %s", r.flag, resp.Status, r.hint)}
 	}
 	err = fmt.Errorf("%s (%s, HTTP %d)%s", problem.Message, problem.Code, resp.StatusCode, r.tokenHint(resp.StatusCode))
-	if missing := resp.Header.Get("Brim-Incomplete"); missing != "" {
+	if missing := resp.Header.Get(telemetry.IncompleteHeader); missing != "" {
 		err = fmt.Errorf("%w; %s", err, incompleteText(missing))
 	}
 	switch {

@@ -267,8 +267,8 @@ func (s *exportSource) Readings(ctx context.Context, q transfer.PageQuery) (page
 			return err
 		}
 		page = transfer.Page{Lines: body.Bytes()}
-		after := cmp.Or(resp.Trailer.Get(afterHeader), resp.Header.Get(afterHeader))
-		if after == "" && len(resp.Trailer[afterHeader]) == 0 && n >= longAnswer {
+		after := cmp.Or(resp.Trailer.Get(telemetry.AfterHeader), resp.Header.Get(telemetry.AfterHeader))
+		if after == "" && len(resp.Trailer[telemetry.AfterHeader]) == 0 && n >= telemetry.LongAnswer {
 			page.Next, err = pageAfter(page.Lines, q.After)
 			return err
 		}
@@ -278,45 +278,34 @@ func (s *exportSource) Readings(ctx context.Context, q transfer.PageQuery) (page
 	return page, err
 }
 
-const (
-	afterHeader = "Brim-After" // where the next page begins
-	// longAnswer is the least size of an answer that has this in a trailer alone, which a
-	// proxy may remove; nginx does.
-	longAnswer = 256 << 10
-)
-
-// pageAfter returns where the page after one begins that itself begins after a cursor. It
-// ends before a millisecond that it cannot hold, unless that is longer than a page.
-func pageAfter(lines []byte, cursor string) (string, error) {
+// pageAfter returns where the page after one begins that itself begins after a cursor.
+func pageAfter(lines []byte, after string) (string, error) {
 	type place struct {
 		SensorID string
 		TS       time.Time
 	}
+	lines = bytes.TrimSuffix(lines, []byte("\n"))
 	var last place
-	same := 0
-	for rest := bytes.TrimSuffix(lines, []byte("\n")); len(rest) > 0; same++ {
+	var end telemetry.Cursor
+	for rest := lines; len(rest) > 0; {
 		begin := bytes.LastIndexByte(rest, '\n') + 1
 		var one place
 		if err := json.Unmarshal(rest[begin:], &one); err != nil {
 			return "", fmt.Errorf("read the last line: %w", err)
 		}
-		switch {
-		case same == 0:
+		if !end.Set {
 			last = one
-		case one != last:
-			return fmt.Sprintf("%d.0.%s", last.TS.UnixMilli()+1, last.SensorID), nil
 		}
-		rest = rest[:max(0, begin-1)]
-	}
-	ms := strconv.FormatInt(last.TS.UnixMilli(), 10)
-	if parts := strings.SplitN(cursor, ".", 3); len(parts) == 3 && parts[0] == ms && parts[2] == last.SensorID {
-		seen, err := strconv.Atoi(parts[1])
-		if err != nil {
-			return "", fmt.Errorf("read the cursor %q: %w", cursor, err)
+		if one != last {
+			break
 		}
-		same += seen
+		end, rest = end.Past(one.TS.UnixMilli()), rest[:max(0, begin-1)]
 	}
-	return fmt.Sprintf("%s.%d.%s", ms, same, last.SensorID), nil
+	before, err := telemetry.ParseCursor(strings.TrimSuffix(after, "."+last.SensorID))
+	if err == nil && before.Millis == end.Millis { // otherwise the page began elsewhere
+		end.Seen += before.Seen
+	}
+	return end.AfterPage(bytes.Count(lines, []byte("\n"))+1).String() + "." + last.SensorID, nil
 }
 
 // get sends a request, and retries it until read has read a complete response.
@@ -347,7 +336,7 @@ func (s *exportSource) try(ctx context.Context, path, accept string, read func(*
 		return err
 	}
 	defer resp.Body.Close()
-	if missing := resp.Header.Get("Brim-Incomplete"); missing != "" {
+	if missing := resp.Header.Get(telemetry.IncompleteHeader); missing != "" {
 		return fmt.Errorf("%s could not be asked for readings that it has acknowledged and not stored yet", missing)
 	}
 	if err := read(resp); err != nil && !errors.Is(err, transfer.ErrPageTooLarge) {

@@ -417,7 +417,7 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 		return nil, "", err
 	}
 	defer resp.Body.Close()
-	q.missing = cmp.Or(resp.Header.Get("Brim-Incomplete"), q.missing)
+	q.missing = cmp.Or(resp.Header.Get(telemetry.IncompleteHeader), q.missing)
 	decoder := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
 	switch {
 	case q.kind.single:

@@ -59,7 +59,7 @@ func FuzzCursor(f *testing.F) {
 		again, err := parseCursor(c.String())
 		assert.NoError(t, err)
 		assert.Equal(t, c, again)
-		assert.True(t, c.ms >= 0 && c.seen >= 0)
+		assert.True(t, c.Millis >= 0 && c.Seen >= 0)
 	})
 }
 

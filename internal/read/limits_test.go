@@ -87,15 +87,15 @@ func TestLongAnswersHaveTheCursorInATrailer(t *testing.T) {
 	resp, body, err := overTheWire(t, r, "/v1/sensors/a/readings?limit=9000", asLines)
 	require.NoError(t, err)
 	assert.Equal(t, 9000, strings.Count(body, "\n"))
-	assert.Empty(t, resp.Header.Get(afterHeader))
-	assert.Equal(t, fmt.Sprintf("%d.0", base.Add(8999*time.Second).UnixMilli()+1), resp.Trailer.Get(afterHeader))
+	assert.Empty(t, resp.Header.Get(telemetry.AfterHeader))
+	assert.Equal(t, fmt.Sprintf("%d.0", base.Add(8999*time.Second).UnixMilli()+1), resp.Trailer.Get(telemetry.AfterHeader))
 	resp, _, err = overTheWire(t, r, "/v1/sensors/a/readings?limit=10000", asLines)
 	require.NoError(t, err)
-	assert.Equal(t, []string{""}, resp.Trailer.Values(afterHeader), "this was all, and no proxy has removed the trailer")
+	assert.Equal(t, []string{""}, resp.Trailer.Values(telemetry.AfterHeader), "this was all, and no proxy has removed the trailer")
 	resp, _, err = overTheWire(t, r, "/v1/sensors/a/readings?limit=10", asLines)
 	require.NoError(t, err)
-	assert.NotEmpty(t, resp.Header.Get(afterHeader), "a short answer has it in front")
-	assert.Equal(t, resp.Header.Get(afterHeader), resp.Trailer.Get(afterHeader))
+	assert.NotEmpty(t, resp.Header.Get(telemetry.AfterHeader), "a short answer has it in front")
+	assert.Equal(t, resp.Header.Get(telemetry.AfterHeader), resp.Trailer.Get(telemetry.AfterHeader))
 }
 
 func TestTooManyQueriesAreRefused(t *testing.T) {

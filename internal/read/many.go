@@ -62,10 +62,10 @@ func (q *query) many(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if next.set {
+		if next.Set {
 			return list.end(next.String() + "." + sensor)
 		}
-		after = cursor{}
+		after = telemetry.Cursor{}
 	}
 	return list.end("")
 }
@@ -79,43 +79,43 @@ type list struct {
 
 // fill adds the readings of a sensor after a cursor. It returns where the next page begins,
 // or an unset cursor if there are no more readings.
-func (q *query) fill(ctx context.Context, to *list, ask telemetry.Query, after cursor) (next cursor, err error) {
+func (q *query) fill(ctx context.Context, to *list, ask telemetry.Query, after telemetry.Cursor) (next telemetry.Cursor, err error) {
 	skip := 0
-	if after.set {
-		if after.ms >= ask.From {
-			ask.From, skip = after.ms, after.seen
+	if after.Set {
+		if after.Millis >= ask.From {
+			ask.From, skip = after.Millis, after.Seen
 		}
 		ask.To = max(ask.To, ask.From)
 	}
 	ask.Limit = to.limit - to.n + skip + 1
 	if ask.Unstored, err = q.waiting(ctx, ask); err != nil {
-		return cursor{}, err
+		return telemetry.Cursor{}, err
 	}
 	if q.w.begun && len(q.Missing()) > len(q.w.missing) { // the headers were sent without it
-		return cursor{}, telemetry.Errorf(telemetry.Unavailable, "incomplete", "daemon %s could not be asked for readings that it has not stored yet; ask again", strings.Join(q.Missing(), ", "))
+		return telemetry.Cursor{}, telemetry.Errorf(telemetry.Unavailable, "incomplete", "daemon %s could not be asked for readings that it has not stored yet; ask again", strings.Join(q.Missing(), ", "))
 	}
 	q.showMissing()
 	last := after
 	for r, err := range q.source.Readings(ctx, ask) {
 		if err != nil {
-			return cursor{}, err
+			return telemetry.Cursor{}, err
 		}
 		ms := r.Time.UnixMilli()
-		if skip > 0 && ms == after.ms {
+		if skip > 0 && ms == after.Millis {
 			skip--
 			continue
 		}
 		if to.n == to.limit || to.full() {
 			return cut(to, last, ms), nil
 		}
-		if to.n > 0 && (!last.set || ms != last.ms) {
+		if to.n > 0 && (!last.Set || ms != last.Millis) {
 			to.mark()
 		}
-		last = last.past(ms)
+		last = last.Past(ms)
 		if err := to.add(&r); err != nil {
-			return cursor{}, err
+			return telemetry.Cursor{}, err
 		}
 		to.n++
 	}
-	return cursor{}, nil
+	return telemetry.Cursor{}, nil
 }

@@ -33,8 +33,6 @@ type Others interface {
 }
 
 const (
-	// incompleteHeader names the daemons that could not be asked.
-	incompleteHeader = "Brim-Incomplete"
 	// daemonHeader names the daemon in an answer to unstored=only.
 	daemonHeader = "Brim-Daemon"
 	// waitingSlots is how many slots there are for such answers, for each slot of
@@ -60,7 +58,7 @@ func discard(collect func(func([]byte) error) []string) {
 // showMissing names the daemons that could not be asked in a header of the answer.
 func (q *query) showMissing() {
 	if q.w.missing = q.Missing(); len(q.w.missing) > 0 {
-		q.w.Header().Set(incompleteHeader, strings.Join(q.w.missing, ", "))
+		q.w.Header().Set(telemetry.IncompleteHeader, strings.Join(q.w.missing, ", "))
 	}
 }
 

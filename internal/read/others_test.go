@@ -125,7 +125,7 @@ func TestQueriesShowWhatWaitsInOtherDaemons(t *testing.T) {
 	} {
 		got := get(here, target)
 		assert.Equal(t, http.StatusOK, got.status, target)
-		assert.Empty(t, got.header.Get(incompleteHeader), target)
+		assert.Empty(t, got.header.Get(telemetry.IncompleteHeader), target)
 		assert.NotContains(t, got.body, "incomplete", target)
 		at := 0
 		for _, w := range want {
@@ -253,13 +253,13 @@ func TestDaemonsThatCannotBeAskedAreNamed(t *testing.T) {
 			for _, what := range []string{"a/readings", "a/latest", "a/summary"} {
 				got := get(here, "/v1/sensors/"+what)
 				assert.Equal(t, http.StatusOK, got.status, "%s", got.body)
-				assert.Equal(t, "bad:8430", got.header.Get(incompleteHeader), what)
+				assert.Equal(t, "bad:8430", got.header.Get(telemetry.IncompleteHeader), what)
 				assert.NotContains(t, got.body, "99", "no part of an invalid answer is used")
 				assert.Contains(t, got.body, "10", "the other daemon's reading")
 				assert.Equal(t, what != "a/latest", strings.Contains(got.body, `,"incomplete":["bad:8430"]}`), "%s", got.body)
 			}
 			got := get(here, "/v1/sensors/a/readings", typeLines)
-			assert.Equal(t, "bad:8430", got.header.Get(incompleteHeader))
+			assert.Equal(t, "bad:8430", got.header.Get(telemetry.IncompleteHeader))
 			assert.NotContains(t, got.body, "incomplete", "NDJSON has lines for readings only")
 		})
 	}
@@ -267,7 +267,7 @@ func TestDaemonsThatCannotBeAskedAreNamed(t *testing.T) {
 		here, _, o := twoDaemons(t)
 		o.daemons["bad:8430"] = says(http.StatusOK, bad)
 		got := get(here, "/v1/sensors")
-		assert.Equal(t, "bad:8430", got.header.Get(incompleteHeader))
+		assert.Equal(t, "bad:8430", got.header.Get(telemetry.IncompleteHeader))
 		assert.Contains(t, got.body, `],"incomplete":["bad:8430"]}`)
 		assert.Contains(t, got.body, `"b"`)
 		assert.NotContains(t, got.body, `"z"`)
@@ -287,12 +287,12 @@ func TestOtherDaemonsApplyAccessRules(t *testing.T) {
 	}
 	got := ask("/v1/sensors/a/readings", token)
 	assert.Equal(t, http.StatusOK, got.status)
-	assert.Empty(t, got.header.Get(incompleteHeader))
+	assert.Empty(t, got.header.Get(telemetry.IncompleteHeader))
 	assert.Contains(t, got.body, `"v":10`)
 	got = ask("/v1/sensors", token)
 	assert.Contains(t, got.body, `"a"`)
 	assert.NotContains(t, got.body, `"b"`, "sensors of the prefix only")
-	assert.Empty(t, got.header.Get(incompleteHeader))
+	assert.Empty(t, got.header.Get(telemetry.IncompleteHeader))
 	assert.Equal(t, http.StatusForbidden, ask("/v1/sensors/b/readings?unstored=only", token).status)
 	assert.Equal(t, http.StatusUnauthorized, ask("/v1/sensors/a/readings?unstored=only", "brim_wrong").status)
 }
@@ -346,7 +346,7 @@ func TestManyReadingsWaitInOtherDaemons(t *testing.T) {
 	count := func(target string) int {
 		got := get(here, target)
 		require.Equal(t, http.StatusOK, got.status, "%.300s", got.body)
-		require.Empty(t, got.header.Get(incompleteHeader))
+		require.Empty(t, got.header.Get(telemetry.IncompleteHeader))
 		var page struct{ Readings []json.RawMessage }
 		require.NoError(t, json.Unmarshal([]byte(got.body), &page))
 		return len(page.Readings)

@@ -133,7 +133,7 @@ func TestSensorsOfAllPagesAddUp(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(line), &s))
 			got = append(got, s.SensorID)
 		}
-		if after = page.header.Get(afterHeader); after == "" {
+		if after = page.header.Get(telemetry.AfterHeader); after == "" {
 			break
 		}
 	}

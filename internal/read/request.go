@@ -152,7 +152,7 @@ type params struct {
 	stream  string
 	query   telemetry.Query // without Unstored
 	sensors []string        // of callMany, sorted
-	after   cursor
+	after   telemetry.Cursor
 	every   int64 // milliseconds; 0: one step
 	list    telemetry.SensorQuery
 	dryRun  bool
@@ -458,59 +458,24 @@ func wantedForm(accept, possible []string) (string, error) {
 		telemetry.Quote([]byte(strings.Join(accept, ", "))), strings.Join(possible, ", "))
 }
 
-// cursor says where a page begins: a time, and how many readings of that time were on
-// earlier pages, usually none. The order of readings of one millisecond is not stable: it
-// changes when they are stored, and readings of another daemon may come in between. So a
-// page ends before a millisecond whose readings do not all fit, unless they are more than a
-// page.
-type cursor struct {
-	set  bool
-	ms   int64
-	seen int
-}
-
-// past returns the cursor after one more reading.
-func (c cursor) past(ms int64) cursor {
-	if c.set && c.ms == ms {
-		c.seen++
-		return c
-	}
-	return cursor{set: true, ms: ms, seen: 1}
-}
-
-// String returns the form that clients pass from page to page; empty if there is no next
-// page.
-func (c cursor) String() string {
-	if !c.set {
-		return ""
-	}
-	return fmt.Sprintf("%d.%d", c.ms, c.seen)
-}
-
 // cut ends a page on which a reading of the time ms does not fit, and returns where the next
 // one begins. last is the cursor after the readings on this page.
-func cut(p page, last cursor, ms int64) cursor {
+func cut(p page, last telemetry.Cursor, ms int64) telemetry.Cursor {
 	switch {
-	case ms != last.ms:
-		return cursor{set: true, ms: last.ms + 1}
+	case ms != last.Millis:
+		return telemetry.Cursor{Set: true, Millis: last.Millis + 1}
 	case p.rollback():
-		return cursor{set: true, ms: ms}
+		return telemetry.Cursor{Set: true, Millis: ms}
 	default:
 		return last
 	}
 }
 
-func parseCursor(s string) (cursor, error) {
-	ms, seen, ok := strings.Cut(s, ".")
-	c := cursor{set: true}
-	var err error
-	if ok {
-		if c.ms, err = strconv.ParseInt(ms, 10, 64); err == nil {
-			c.seen, err = strconv.Atoi(seen)
-		}
-	}
-	if !ok || err != nil || c.ms < 0 || c.ms > maxTime || c.seen < 0 || c.seen > 1<<30 {
-		return cursor{}, fmt.Errorf("after %s is not a cursor; use the one of the previous page", telemetry.Quote([]byte(s)))
+func parseCursor(s string) (telemetry.Cursor, error) {
+	const mostSeen = 1 << 30
+	c, err := telemetry.ParseCursor(s)
+	if err != nil || c.Millis > maxTime || c.Seen > mostSeen {
+		return telemetry.Cursor{}, fmt.Errorf("after %s is not a cursor; use the one of the previous page", telemetry.Quote([]byte(s)))
 	}
 	return c, nil
 }

@@ -95,6 +95,7 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 			return err
 		}
 	}
+	defer q.End()
 	if p.waitingOnly {
 		return r.answerWaiting(q)
 	}
@@ -102,7 +103,6 @@ func (r *Reader) answer(w *answer, req *http.Request, c call, sensor string) err
 	if err != nil {
 		return err
 	}
-	defer q.End()
 	q.asking.Add(1)
 	defer w.setDeadline(r.cfg.Timeout + deadlineGrace)()
 	err = endpoints[c].answer(q, ctx)

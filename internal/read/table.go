@@ -81,7 +81,7 @@ func (t *table) end(after string) error {
 	h := t.answer.Header()
 	h.Set("Content-Type", t.format.MediaType())
 	if after != "" {
-		h.Set(afterHeader, headerText(after))
+		h.Set(telemetry.AfterHeader, headerText(after))
 	}
 	_, err = t.answer.Write(body.Bytes())
 	return err

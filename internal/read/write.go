@@ -83,15 +83,10 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *answer) status() int { return cmp.Or(a.code, http.StatusOK) }
 
-// afterHeader has the cursor of the next page of an NDJSON answer: in a trailer, and in a
-// header if it was known before the first byte was sent. The trailer of the last page is
-// empty, so that clients notice if a proxy removes trailers.
-const afterHeader = "Brim-After"
-
 // How much NDJSON is buffered before the header is sent, so that most errors can still
 // have their own status, and then before each piece.
 const (
-	firstPiece = 256 << 10
+	firstPiece = telemetry.LongAnswer
 	nextPiece  = 64 << 10
 )
 
@@ -116,8 +111,8 @@ func (q *query) newWriter(open string) *writer {
 		out.body = (*spare)[:0]
 	}
 	q.end = append(q.end, func() {
-		if cap(out.body) <= mostSpare {
-			q.reader.spare.Store(&out.body)
+		if buffer := out.body; cap(buffer) <= mostSpare {
+			q.reader.spare.Store(&buffer) // not &out.body, which would keep the whole answer
 		}
 	})
 	if !out.lines {
@@ -164,7 +159,7 @@ func (o *writer) flush() error {
 	}
 	if !o.answer.begun {
 		o.answer.Header().Set("Content-Type", typeLines)
-		o.answer.Header().Set("Trailer", afterHeader)
+		o.answer.Header().Set("Trailer", telemetry.AfterHeader)
 	}
 	return o.send()
 }
@@ -217,12 +212,12 @@ func (o *writer) end(after string) error {
 		h.Set("Content-Type", typeLines)
 	}
 	if after != "" && !o.answer.begun {
-		h.Set("Trailer", afterHeader)
-		h.Set(afterHeader, headerText(after))
+		h.Set("Trailer", telemetry.AfterHeader)
+		h.Set(telemetry.AfterHeader, headerText(after))
 		o.answer.WriteHeader(http.StatusOK)
 	}
 	if o.answer.begun {
-		h.Set(afterHeader, headerText(after)) // the trailer
+		h.Set(telemetry.AfterHeader, headerText(after)) // the trailer
 	}
 	_, err := o.answer.Write(o.body)
 	return err

@@ -64,7 +64,7 @@ func (c *Client) Readings(ctx context.Context, sensor string, span Span) iter.Se
 				yield(telemetry.Reading{}, fmt.Errorf("read readings: %w", err))
 				return
 			case !told:
-				after = end.cursor()
+				after = end.AfterPage(end.readings).String()
 			}
 			query.Set("after", after)
 			more = after != ""
@@ -75,19 +75,11 @@ func (c *Client) Readings(ctx context.Context, sensor string, span Span) iter.Se
 	}
 }
 
-const (
-	afterHeader      = "Brim-After"      // where the next page begins
-	incompleteHeader = "Brim-Incomplete" // the daemons that could not be asked
-	// longAnswer is the least size of an answer that has this in a trailer alone, which a
-	// proxy may remove; nginx does.
-	longAnswer = 256 << 10
-)
-
 // page reads one page. After is where the next one begins; told is false if a proxy, or a
 // daemon of an earlier release, has left out whether there is one. A page that is cut off,
 // which a daemon does if it takes much longer than --query-timeout, ends where it was cut.
 func (c *Client) page(ctx context.Context, sensor string, query url.Values, end *pageEnd, yield func(telemetry.Reading) bool) (after string, told bool, err error) {
-	end.page = 0
+	end.readings = 0
 	err = c.ask(ctx, sensor, "readings", query, func(resp *http.Response) error {
 		lines, size := bufio.NewScanner(resp.Body), 0
 		lines.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -108,44 +100,30 @@ func (c *Client) page(ctx context.Context, sensor string, query url.Values, end 
 			}
 		}
 		if err := lines.Err(); err != nil {
-			if end.page == 0 || errors.Is(err, bufio.ErrTooLong) {
+			if end.readings == 0 || errors.Is(err, bufio.ErrTooLong) {
 				return err
 			}
-			after, told = end.cut(), true
+			after, told = end.String(), true
 			return nil
 		}
-		after = cmp.Or(resp.Trailer.Get(afterHeader), resp.Header.Get(afterHeader))
-		told = after != "" || len(resp.Trailer[afterHeader]) > 0 || size < longAnswer
+		after = cmp.Or(resp.Trailer.Get(telemetry.AfterHeader), resp.Header.Get(telemetry.AfterHeader))
+		told = after != "" || len(resp.Trailer[telemetry.AfterHeader]) > 0 || size < telemetry.LongAnswer
 		return nil
 	})
 	return after, told, err
 }
 
-// A pageEnd is the last millisecond of a page.
+// A pageEnd is where a page ends so far.
 type pageEnd struct {
-	ms   int64
-	same int // readings of this millisecond, also of earlier pages
-	page int // readings of the page
+	telemetry.Cursor
+
+	readings int // of the page
 }
 
 func (e *pageEnd) add(ms int64) {
-	if e.same == 0 || ms != e.ms {
-		e.ms, e.same = ms, 0
-	}
-	e.same, e.page = e.same+1, e.page+1
+	e.Cursor = e.Past(ms)
+	e.readings++
 }
-
-// cursor is where the page after this one begins, if there is one. A page ends before a
-// millisecond that it cannot hold, unless that is longer than a page.
-func (e *pageEnd) cursor() string {
-	if e.same < e.page {
-		return fmt.Sprintf("%d.0", e.ms+1)
-	}
-	return e.cut()
-}
-
-// cut is where the rest of a page begins that was cut off.
-func (e *pageEnd) cut() string { return fmt.Sprintf("%d.%d", e.ms, e.same) }
 
 // Latest returns the newest reading of a sensor, or ErrNoReading. An empty stream is
 // that of the Config. With an *IncompleteError it returns the newest that is known,
@@ -267,7 +245,7 @@ func (c *Client) ask(ctx context.Context, sensor, what string, query url.Values,
 		}
 		return err
 	}
-	if missing := resp.Header.Get(incompleteHeader); missing != "" {
+	if missing := resp.Header.Get(telemetry.IncompleteHeader); missing != "" {
 		return &IncompleteError{Daemons: missing}
 	}
 	return nil
@@ -303,7 +281,7 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 	}
 	failed = readProblem(resp, body)
 	var none *telemetry.Error
-	if missing := resp.Header.Get(incompleteHeader); missing != "" && errors.As(failed.err, &none) && none.Code == "sensor_unknown" {
+	if missing := resp.Header.Get(telemetry.IncompleteHeader); missing != "" && errors.As(failed.err, &none) && none.Code == "sensor_unknown" {
 		failed.err = &IncompleteError{Daemons: missing} // another daemon may have some
 	}
 	return nil, failed
