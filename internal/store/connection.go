@@ -67,14 +67,7 @@ func Connect(cfg ConnectionConfig) (*Connection, error) {
 	opts := clientOptions(&cfg, c.connectionUsed).
 		SetServerMonitor(&event.ServerMonitor{
 			TopologyDescriptionChanged: c.topologyChanged,
-			ServerHeartbeatFailed: func(e *event.ServerHeartbeatFailedEvent) {
-				// The driver cancels its own checks when a connection is refused.
-				if !errors.Is(e.Failure, net.ErrClosed) {
-					c.mu.Lock()
-					defer c.mu.Unlock()
-					c.lastErr = e.Failure
-				}
-			},
+			ServerHeartbeatFailed:      c.heartbeatFailed,
 		})
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("read MongoDB URI: %w", err)
@@ -131,6 +124,18 @@ func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 		c.logged = false
 		c.cfg.Logger.Warn("MongoDB is away", "err", c.available())
 	}
+}
+
+// heartbeatFailed is called by the driver's monitors whenever a check of a server fails.
+func (c *Connection) heartbeatFailed(e *event.ServerHeartbeatFailedEvent) {
+	// The driver cancels a check that is under way, before or while it reads the reply, when
+	// another connection fails or is refused. That says nothing about the server.
+	if errors.Is(e.Failure, net.ErrClosed) || errors.Is(e.Failure, context.Canceled) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastErr = e.Failure
 }
 
 // The error codes for a refused user, of MongoDB and of Atlas.

@@ -18,8 +18,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
@@ -76,6 +78,18 @@ func TestRefusedUserIsLogged(t *testing.T) {
 	assert.Contains(t, log, "MongoDB refuses the user")
 	assert.NotContains(t, log, "MongoDB accepts writes")
 	assert.NotContains(t, log, "MongoDB is away")
+}
+
+// TestCanceledHeartbeatHidesNoRefusal: the driver cancels its checks when a user is refused.
+func TestCanceledHeartbeatHidesNoRefusal(t *testing.T) {
+	t.Parallel()
+	c := &Connection{refused: true}
+	for _, canceled := range []error{context.Canceled, net.ErrClosed} {
+		c.heartbeatFailed(&event.ServerHeartbeatFailedEvent{Failure: topology.ConnectionError{Wrapped: canceled}})
+		require.ErrorIs(t, c.available(), ErrRefused)
+	}
+	c.heartbeatFailed(&event.ServerHeartbeatFailedEvent{Failure: topology.ConnectionError{Wrapped: io.EOF}})
+	require.ErrorIs(t, c.available(), ErrAway)
 }
 
 func hostOf(t *testing.T, uri string) string {
