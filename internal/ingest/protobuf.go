@@ -282,11 +282,18 @@ func (d *wireDecoder) series(message []byte) error {
 			return err
 		}
 	}
+	var refused *telemetry.Refusal // of all rows
+	if len(d.columns) > telemetry.MaxFields {
+		refused = telemetry.Refuse(telemetry.FieldsTooMany, "the series has more than %d columns; readings with other fields need another series", telemetry.MaxFields)
+	}
 	for row, ms := range d.times {
 		if err := d.in.begin(); err != nil {
 			return err
 		}
 		b := d.in.builder
+		if refused != nil {
+			b.Refuse(refused)
+		}
 		if series != nil {
 			b.SameSeries(series)
 		} else {
@@ -409,7 +416,7 @@ func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, 
 			continue
 		}
 		if len(d.columns) > telemetry.MaxFields {
-			continue // one too many, so every row will be refused
+			continue // one too many, so every row is refused
 		}
 		d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
 		c := &d.columns[len(d.columns)-1]

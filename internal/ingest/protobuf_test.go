@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -144,7 +145,7 @@ func TestDecoderKeepsNothingOfTheLastSeries(t *testing.T) {
 
 func TestTooManyColumnsRefuseTheirRows(t *testing.T) {
 	t.Parallel()
-	d, j := newTestServer(t)
+	d, j := newTestServer(t, anyTime)
 	series := &telemetrypb.Series{SensorId: "s", TsMs: []int64{1, 2}}
 	for range 600 {
 		series.Columns = append(series.Columns, &telemetrypb.Column{Name: "c", Ints: []int64{1, 2}})
@@ -152,6 +153,16 @@ func TestTooManyColumnsRefuseTheirRows(t *testing.T) {
 	response, r := writeMessage(t, d, &telemetrypb.WriteRequest{Series: []*telemetrypb.Series{series}})
 	assert.Equal(t, nothingTaken, r)
 	assert.Equal(t, "fields_too_many", response.GetErrors()[1].GetCode())
+	assert.Empty(t, j.readings())
+
+	// Of these columns no row has more than 200.
+	series.Columns = series.Columns[:0]
+	for i := range uint32(400) {
+		series.Columns = append(series.Columns, &telemetrypb.Column{Name: fmt.Sprint("c", i), Ints: []int64{1}, Absent: []uint32{i / 200}})
+	}
+	response, r = writeMessage(t, d, &telemetrypb.WriteRequest{Series: []*telemetrypb.Series{series}})
+	assert.Equal(t, nothingTaken, r)
+	assert.Contains(t, response.GetErrors()[1].GetMessage(), "the series has more than 256 columns")
 	assert.Empty(t, j.readings())
 }
 

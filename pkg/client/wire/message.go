@@ -186,16 +186,24 @@ func (m *Message) begin(r *telemetry.Reading) *telemetrypb.Series {
 }
 
 // addRow adds a reading to the series that is being filled, and reports whether it fits:
-// its sensor and tags must be those of the series, it needs a time, and its fields must
-// have the kinds of the columns. A field given twice does not fit, so that the daemon
-// refuses this reading and not the series.
+// its sensor and tags must be those of the series, it needs a time, its fields must have
+// the kinds of the columns, and there may be at most telemetry.MaxFields columns. A field
+// given twice does not fit, so that the daemon refuses this reading and not the series.
 func (m *Message) addRow(s *telemetrypb.Series, r *telemetry.Reading) bool {
 	if r.Sensor != s.GetSensorId() || r.Time.IsZero() || !slices.Equal(r.Tags, m.tags) {
 		return false
 	}
+	columns := len(s.GetColumns())
 	for i := range r.Fields {
 		f := &r.Fields[i]
-		if at := find(s.GetColumns(), i, f.Name); at < len(s.GetColumns()) && kindOf(s.GetColumns()[at]) != f.Value.Kind() {
+		at := find(s.GetColumns(), i, f.Name)
+		switch {
+		case at == len(s.GetColumns()):
+			columns++
+		case kindOf(s.GetColumns()[at]) != f.Value.Kind():
+			return false
+		}
+		if columns > telemetry.MaxFields {
 			return false
 		}
 		for j := range i {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -75,6 +76,25 @@ func TestOrderInMessages(t *testing.T) {
 			require.GreaterOrEqual(t, place, last[sensor], "seed %d, sensor %s", seed, sensor)
 			last[sensor] = place
 		}
+	}
+}
+
+// A daemon refuses series with more columns than a reading may have fields.
+func TestSensorsWithManyFields(t *testing.T) {
+	t.Parallel()
+	all := weather(4)
+	for i := range all {
+		all[i].Fields = nil
+		for n := range 100 {
+			all[i].Fields = append(all[i].Fields, telemetry.Field{Name: fmt.Sprint(i, "-", n), Value: telemetry.IntValue(int64(n))})
+		}
+	}
+	request := NewMessage(Compact, "", "").Of(all)
+	assert.Empty(t, request.GetReadings())
+	require.Len(t, request.GetSeries(), 2)
+	for _, s := range request.GetSeries() {
+		assert.Len(t, s.GetTsMs(), 2)
+		assert.Len(t, s.GetColumns(), 200)
 	}
 }
 
