@@ -288,6 +288,43 @@ func TestSpacesInAStringOfSeveralLines(t *testing.T) {
 	assert.Equal(t, "one \t\r\n two\r\nthree", rows[1].Reading.Fields[0].Value.Text())
 }
 
+// A backslash before a backslash stands for itself, so a value may end with one before a space.
+func TestSeriesWithBackslashes(t *testing.T) {
+	t.Parallel()
+	rows := read(t, files.Influx, []byte(`m,path=C:\\ one v=1 1
+m,path=C:\\ two v=2 2
+m,path=C:\\ two u="a\\" 3
+`), files.Options{})
+	require.Len(t, rows, 3)
+	for i, path := range []string{`C:\ one`, `C:\ two`, `C:\ two`} {
+		require.NoError(t, rows[i].Err)
+		assert.Equal(t, []telemetry.Tag{{Name: "path", Value: path}}, rows[i].Reading.Tags)
+	}
+}
+
+// Only a quote at the beginning of a value begins a string, and one at its end ends it.
+func TestQuotesOfStrings(t *testing.T) {
+	t.Parallel()
+	rows := read(t, files.Influx, []byte(`m 35"=1 1
+m 35"=2 2
+m 35"="a
+b" 3
+m t="open 4
+m t="c",u="d" 5
+m t="open 6
+m t="" 7
+`), files.Options{})
+	var values []string
+	for _, row := range rows {
+		if row.Err != nil {
+			values = append(values, "refused")
+			continue
+		}
+		values = append(values, row.Reading.Fields[0].Value.String())
+	}
+	assert.Equal(t, []string{"refused", "refused", "1", "2", "a\nb", "c", ""}, values) // those of a series are held back
+}
+
 // An unclosed quote before a line that is too long costs only its own line.
 func TestLongLineAfterAnUnclosedQuote(t *testing.T) {
 	t.Parallel()

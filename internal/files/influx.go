@@ -142,31 +142,42 @@ func (in *influxReader) join(first []byte) (entry []byte, err error) {
 	return bytes.TrimRight(entry, " \t\r"), nil
 }
 
-// openString reports whether a point ends inside a string. Before the fields, quotes have no
-// meaning.
+// openString reports whether a point ends inside a string, or has one without a closing quote. A
+// string begins with a quote at the beginning of a value, and ends with one at the end.
 func openString(entry []byte) bool {
 	if bytes.IndexByte(entry, '"') < 0 {
 		return false
 	}
 	i, open := seriesEnd(entry), false
 	for ; i < len(entry); i++ {
-		switch entry[i] {
-		case '\\':
+		switch c := entry[i]; {
+		case c == '\\' && (open || escapes(entry[i+1:])):
 			i++
-		case '"':
-			open = !open
+		case c == '"' && open:
+			if i+1 < len(entry) && bytes.IndexByte([]byte(", \r"), entry[i+1]) < 0 {
+				return true
+			}
+			open = false
+		case c == '"':
+			open = entry[i-1] == '='
 		}
 	}
 	return open
 }
 
+// escapes reports whether a backslash escapes what follows. Outside of strings, it stands for
+// itself before most characters, also before another backslash.
+func escapes(rest []byte) bool {
+	return len(rest) > 0 && (rest[0] == ' ' || rest[0] == ',' || rest[0] == '=')
+}
+
 // seriesEnd returns the length of measurement and tags.
 func seriesEnd(entry []byte) int {
 	for i := 0; i < len(entry); i++ {
-		switch entry[i] {
-		case '\\':
+		switch c := entry[i]; {
+		case c == '\\' && escapes(entry[i+1:]):
 			i++
-		case ' ':
+		case c == ' ':
 			return i
 		}
 	}
