@@ -278,7 +278,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancelRequests = cancel
 	d.http = newHTTPServer(ctx, d.sameSite(d.dataHandler()), log)
-	d.http.WriteTimeout = answerTimeout
+	d.http.WriteTimeout = answerTimeout + c.StoredTimeout
 	d.admin = newHTTPServer(ctx, pages.handler(), log)
 	d.grpc = d.newGRPCServer()
 	return d, nil

@@ -45,6 +45,14 @@ func newTestDaemon(t *testing.T, flags map[string]string) *daemon {
 	return d
 }
 
+// A request may wait for MongoDB as long as --stored-timeout allows, and still gets its answer.
+func TestAnswersAfterTheStoredTimeout(t *testing.T) {
+	t.Parallel()
+	flags := memoryFlags(t)
+	flags["stored-timeout"] = "1h"
+	assert.Greater(t, newTestDaemon(t, flags).http.WriteTimeout, time.Hour)
+}
+
 // startRunning runs the daemon until the test ends, and returns when it takes
 // readings.
 func startRunning(t *testing.T, d *daemon) {

@@ -79,8 +79,8 @@ func reachable(l net.Listener) string {
 	return net.JoinHostPort(host, port)
 }
 
-// answerTimeout is the time from the headers of a request to the end of its answer. The
-// slowest body that is accepted takes 5.5 minutes.
+// answerTimeout is the time from the headers of a request to the end of its answer, without
+// --stored-timeout. The slowest body that is accepted takes 5.5 minutes.
 const answerTimeout = 6 * time.Minute
 
 // newHTTPServer returns a server whose requests end with ctx.
