@@ -94,7 +94,10 @@ func newHTTPServer(ctx context.Context, handler http.Handler, log *slog.Logger) 
 		ReadTimeout: 5 * time.Minute,
 		// Longer than the interval at which common agents send.
 		IdleTimeout: 2 * time.Minute,
-		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that hang up, mostly
+		// As of gRPC. By default a connection keeps a buffer for frames of 1 MiB, and 1 MiB that
+		// was not read yet.
+		HTTP2:    &http.HTTP2Config{MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 128 << 10, MaxReceiveBufferPerConnection: 256 << 10},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that hang up, mostly
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -249,6 +250,39 @@ func TestWarnsOfUnmappedClientCertificates(t *testing.T) {
 		require.NoError(t, d.stop(context.Background()))
 		assert.Equal(t, want, strings.Count(logs.String(), warning), logs.String())
 		assert.Equal(t, want, strings.Count(logs.String(), "level=WARN"), logs.String())
+	}
+}
+
+// TestBuffersOfHTTP2: a connection takes no more memory than docs/configuration.md says.
+func TestBuffersOfHTTP2(t *testing.T) {
+	t.Parallel()
+	s := startSecured(t, nil)
+	dialer := &tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.authority.Pool(), NextProtos: []string{"h2"}}}
+	for _, l := range []net.Listener{s.listeners.http, s.listeners.grpc, s.listeners.admin} {
+		conn, err := dialer.DialContext(t.Context(), "tcp", l.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+		_, err = conn.Write([]byte(http2.ClientPreface))
+		require.NoError(t, err)
+		framer := http2.NewFramer(conn, conn)
+		require.NoError(t, framer.WriteSettings())
+		unread, largest := uint32(65_535), uint32(0) // of a new connection, and of a frame
+		for acknowledged := false; !acknowledged; {
+			frame, err := framer.ReadFrame()
+			require.NoError(t, err)
+			switch f := frame.(type) {
+			case *http2.WindowUpdateFrame:
+				unread += f.Increment
+			case *http2.SettingsFrame:
+				acknowledged = f.IsAck()
+				if size, ok := f.Value(http2.SettingMaxFrameSize); ok {
+					largest = size
+				}
+			}
+		}
+		assert.LessOrEqual(t, unread, uint32(256<<10))
+		assert.Equal(t, uint32(16<<10), largest)
 	}
 }
 
