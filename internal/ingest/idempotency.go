@@ -111,6 +111,10 @@ func bodyHash(body []byte, m meaning) uint64 {
 // stored, because a repetition has the same lines.
 const answerVersion = 1
 
+// maxKeptText bounds the messages of a stored answer, except for the last one, which has less
+// than 4 KiB. The journal takes answers of at most 64 KiB.
+const maxKeptText = 48 << 10
+
 var errBadAnswer = errors.New("the answer that was kept is broken")
 
 // encode encodes the answer to a request with this number of accepted readings.
@@ -127,9 +131,13 @@ func (a *answer) encode(accepted int) []byte {
 		dst = appendText(dst, string(code))
 		dst = binary.AppendUvarint(dst, uint64(a.reasons[code]))
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(a.Errors)))
+	listed, size := 0, 0
+	for ; listed < len(a.Errors) && size < maxKeptText; listed++ {
+		size += len(a.Errors[listed].Message)
+	}
+	dst = binary.AppendUvarint(dst, uint64(listed))
 	last := 0
-	for _, e := range a.Errors {
+	for _, e := range a.Errors[:listed] {
 		dst = binary.AppendUvarint(dst, uint64(e.Index-last))
 		last = e.Index
 		reason, _ := slices.BinarySearch(reasons, e.Code)

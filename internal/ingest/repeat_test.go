@@ -71,6 +71,27 @@ func TestARepeatedRequestIsAnsweredAsBefore(t *testing.T) {
 	}
 }
 
+// The journal takes answers of at most 64 KiB, and the list of a stream's fields can be long.
+func TestAnswersThatAreKeptAreBounded(t *testing.T) {
+	t.Parallel()
+	var fields []string
+	for i := range 20 {
+		fields = append(fields, fmt.Sprintf("%0128d", i))
+	}
+	d, j := newTestServer(t, func(c *Config) { c.Streams[0].Fields = fields })
+	body := strings.Repeat(`{"sensorId":"s","fields":{"other":1}}`+"\n", 150) + `{"sensorId":"s","fields":{"` + fields[0] + `":1}}`
+	first := post(t, d, "/v1/readings", typeLines, body, "Idempotency-Key", "k")
+	assert.Equal(t, 207, first.Code)
+	for _, r := range j.keys {
+		assert.Less(t, len(r.Answer), 64<<10)
+	}
+	again := post(t, d, "/v1/readings", typeLines, body, "Idempotency-Key", "k")
+	assert.Equal(t, 207, again.Code)
+	assert.Contains(t, again.Body.String(), `{"accepted":1,"rejected":150,`)
+	assert.Equal(t, 100, strings.Count(first.Body.String(), "field_not_allowed"))
+	assert.Greater(t, strings.Count(again.Body.String(), "field_not_allowed"), 10)
+}
+
 func TestARepetitionKeepsTheFirstVerdicts(t *testing.T) {
 	t.Parallel()
 	now := arrivalTime
