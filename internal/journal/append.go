@@ -41,6 +41,9 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 	case err != nil:
 		return batch.Receipt{}, err
 	case known != nil:
+		if r.Memory != nil {
+			r.Memory.Release()
+		}
 		return j.repeated(ctx, known, r)
 	}
 	return j.take(ctx, b, r, f)

@@ -231,9 +231,12 @@ func TestARequestThatEndsEarlyIsStillJournaled(t *testing.T) {
 }
 
 // memory keeps until when it is held.
-type memory struct{ until <-chan struct{} }
+type memory struct {
+	until    <-chan struct{}
+	released time.Time
+}
 
-func (m *memory) Release()                          {}
+func (m *memory) Release()                          { m.released = time.Now() }
 func (m *memory) ReleaseAfter(done <-chan struct{}) { m.until = done }
 
 func TestFilesAreNotReadableByOtherUsers(t *testing.T) {

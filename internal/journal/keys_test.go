@@ -96,6 +96,24 @@ func TestRepeatedRequestIsAcceptedOnce(t *testing.T) {
 	assert.EqualValues(t, 2, j.Taken())
 }
 
+// Other requests may have the memory of a repeated one while that waits for MongoDB.
+func TestARepeatedRequestWaitsWithoutMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fakeConfig(faulttest.NewFiles(1), "first")
+		j, err := journal.Open(cfg)
+		require.NoError(t, err)
+		assertTaken(t, j, keyed("a", 1))
+		begin, held := time.Now(), memory{}
+		r := keyed("a", 1)
+		r.Want, r.Memory = telemetry.Stored, &held
+		assertRepeated(t, j, r)
+		assert.Positive(t, time.Since(begin), "it waited")
+		assert.Equal(t, begin, held.released)
+		require.NoError(t, j.Close())
+	})
+}
+
 func TestKeysOutliveTheirSegments(t *testing.T) {
 	t.Parallel()
 	files := faulttest.NewFiles(1)
