@@ -1,10 +1,13 @@
 package ingest
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,6 +26,33 @@ func post(t testing.TB, d *Server, path, contentType, body string, headers ...st
 	w := httptest.NewRecorder()
 	d.Handler().ServeHTTP(w, r)
 	return w
+}
+
+// laterReader reads what arrives some time after the headers.
+type laterReader struct {
+	io.Reader
+
+	arrive func()
+}
+
+func (l laterReader) Read(p []byte) (int, error) {
+	l.arrive()
+	return l.Reader.Read(p)
+}
+
+// A body may arrive for minutes, and have readings of these minutes.
+func TestTheTimeOfReceiptIsThatOfTheBody(t *testing.T) {
+	t.Parallel()
+	now, later := arrivalTime, arrivalTime.Add(time.Minute)
+	d, j := newTestServer(t, func(c *Config) { c.MaxFuture, c.Now = time.Second, func() time.Time { return now } })
+	body := strings.NewReader(`{"sensorId":"s","fields":{"t":1}}` + "\n" + `{"sensorId":"s","ts":` + strconv.FormatInt(later.UnixMilli(), 10) + `,"fields":{"t":2}}`)
+	r := httptest.NewRequest(http.MethodPost, "/v1/readings", laterReader{body, func() { now = later }})
+	w := httptest.NewRecorder()
+	d.Handler().ServeHTTP(w, r)
+	assert.Equal(t, 200, w.Code, w.Body)
+	for _, reading := range j.readings() {
+		assert.Equal(t, later.UnixMilli(), reading.Time.UnixMilli())
+	}
 }
 
 func TestHTTPTakesAnObject(t *testing.T) {

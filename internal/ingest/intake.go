@@ -59,7 +59,6 @@ type intake struct {
 	stream  *inputStream            // of the current reading
 	bounds  map[*inputStream]bounds // by stream, if the request has several
 	times   telemetry.TimeRange     // of stream
-	fields  *batch.FieldList        // of target
 	lease   *lease                  // of the request; nil: unlimited
 	ctx     context.Context         // of the request, for the lease
 	count   int                     // readings begun
@@ -84,20 +83,20 @@ type bounds struct {
 
 // open initializes the intake for a request to a stream.
 func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
-	now := d.config.Now()
-	live := stream.live.Load()
 	*in = intake{
-		server: d, want: want, now: now, target: stream, stream: stream, most: d.config.MaxReadings,
-		times: d.times(now, live), fields: live.fields, who: access.From(context.Background()),
+		server: d, want: want, target: stream, stream: stream, most: d.config.MaxReadings, who: access.From(context.Background()),
 	}
 	in.answer.Errors = []refusedReading{}
 }
 
-// build creates the builder. It is called when the body has arrived, because a builder may
-// use more memory than a connection without a lease may hold.
+// build creates the builder. It is called when the body has arrived, which is the time of receipt,
+// and because a builder may use more memory than a connection without a lease may hold.
 func (in *intake) build() {
+	live := in.stream.live.Load()
+	in.now = in.server.config.Now()
+	in.times = in.server.times(in.now, live)
 	in.builder = in.server.known.Builder(in.now)
-	in.builder.MapDots, in.builder.Fields = in.server.config.MapDots, in.fields
+	in.builder.MapDots, in.builder.Fields = in.server.config.MapDots, live.fields
 	if in.who.Limited() {
 		in.builder.AllowSensor = in.allowSensor
 	}
