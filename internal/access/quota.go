@@ -207,7 +207,7 @@ func (i *Identity) admitSensors(q *Quota, now time.Time) error {
 }
 
 // Refund returns readings that Admit counted and that were not stored: of a repeated
-// request, or of one that the journal had no space for.
+// request, or of one that the journal refused.
 func (i *Identity) Refund(readings int) { i.refund(0, readings) }
 
 // RefundRequests returns requests that Named counted, for a sender that will repeat them.

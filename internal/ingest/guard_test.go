@@ -234,12 +234,13 @@ func TestWhatIsNotTakenIsNotCounted(t *testing.T) {
 	d, j, g := guardedServer(t)
 	few := []string{"Authorization", g.bearer("few")}
 	keyed := append([]string{headerKey, "k"}, few...)
-	for _, refusal := range []error{
-		telemetry.Errorf(telemetry.Unavailable, "journal_full", "full"), telemetry.Errorf(telemetry.Unavailable, "stopping", "stopping"),
+	for refusal, code := range map[error]int{
+		telemetry.Errorf(telemetry.Unavailable, "journal_full", "full"): 503, telemetry.Errorf(telemetry.Unavailable, "stopping", "stopping"): 503,
+		telemetry.Errorf(telemetry.Conflict, "idempotency_conflict", "another body"): 409,
 	} {
 		j.err = refusal
 		for range 3 { // which a quota of one a second would not bear
-			assert.Equal(t, 503, post(t, d, "/v1/readings", typeJSON, goodReading, few...).Code)
+			assert.Equal(t, code, post(t, d, "/v1/readings", typeJSON, goodReading, few...).Code)
 		}
 	}
 	j.err = nil

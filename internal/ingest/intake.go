@@ -247,8 +247,8 @@ func (in *intake) append(ctx context.Context) (result, error) {
 		in.answer = answer{}
 		err = in.appendError(ctx, err)
 		kind := telemetry.KindOf(err)
-		if kind == telemetry.Unavailable {
-			in.who.Refund(taken) // an unknown outcome stays charged
+		if kind != telemetry.UnknownOutcome && kind != telemetry.Internal { // these stay charged
+			in.who.Refund(taken)
 		}
 		return resultOf(kind), err
 	}
