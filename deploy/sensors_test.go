@@ -151,6 +151,16 @@ func TestSensorsDashboardAnswers(t *testing.T) {
 			holdsSouthAndNorth(t, values)
 		}
 	}
+	silent := ""
+	for _, p := range d.Panels {
+		if p.Title == "Silent" {
+			silent = p.Targets[0].Expr
+		}
+	}
+	found, err := s.query(strings.NewReplacer("$__range", "600s", "$silent", "1d", "$field", "t", "$tag", "site", "$value", ".*", "$sensor", ".*").Replace(silent))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	assert.Zero(t, found[0].value, "\"Silent after\" is longer than the page's time range")
 }
 
 // holdsSouthAndNorth compares what the panels show of all three sensors with what was sent.

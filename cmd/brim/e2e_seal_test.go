@@ -78,3 +78,16 @@ func TestColumnsAreStoredReadAndSealed(t *testing.T) {
 	var usage config.UsageError
 	assert.ErrorAs(t, got.err, &usage)
 }
+
+// TestSealThatDoesNotReachItsEndFails in every form of the result.
+func TestSealThatDoesNotReachItsEndFails(t *testing.T) {
+	t.Parallel()
+	a := &answering{body: `{"stream":"s","session":"x","pass":1,"error":"MongoDB is away"}`}
+	base := a.serve(t)
+	for _, output := range []string{"text", "json"} {
+		got := runBrim(t, nil, "seal", "s", "--wait", "--url", base, "--output", output)
+		require.ErrorContains(t, got.err, "sealing was not completed: MongoDB is away", output)
+		assert.Equal(t, exitFailed, exitCode(got.err))
+		assert.NotEmpty(t, got.stdout)
+	}
+}

@@ -223,8 +223,8 @@ const (
 )
 
 // Sensors implements transfer.Source.
-func (s *exportSource) Sensors(ctx context.Context, prefix, after string) (page []telemetry.SensorSeen, next string, err error) {
-	query := url.Values{"stream": {s.stream}, "limit": {strconv.Itoa(pageSize)}}
+func (s *exportSource) Sensors(ctx context.Context, prefix, after string, limit int) (page []telemetry.SensorSeen, next string, err error) {
+	query := url.Values{"stream": {s.stream}, "limit": {strconv.Itoa(limit)}}
 	for name, value := range map[string]string{"prefix": prefix, "after": after} {
 		if value != "" {
 			query.Set(name, value)
@@ -251,7 +251,7 @@ func (s *exportSource) Sensors(ctx context.Context, prefix, after string) (page 
 func (s *exportSource) Readings(ctx context.Context, q transfer.PageQuery) (page transfer.Page, err error) {
 	query := url.Values{
 		"stream": {s.stream}, "limit": {strconv.Itoa(q.Limit)},
-		"from": {strconv.FormatInt(q.From, 10)}, "to": {strconv.FormatInt(q.To, 10)},
+		"from": {telemetry.FormatMillis(q.From)}, "to": {telemetry.FormatMillis(q.To)},
 		"sensor": q.Sensors,
 	}
 	if q.After != "" {

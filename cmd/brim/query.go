@@ -210,11 +210,10 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 // spanText describes the time range of a query; empty for all time.
 func spanText(query url.Values) string {
 	end := func(name string) string {
-		ms, err := strconv.ParseInt(query.Get(name), 10, 64)
-		if err != nil {
+		if query.Get(name) == "" {
 			return ""
 		}
-		return " " + name + " " + telemetry.FormatMillis(ms)
+		return " " + name + " " + query.Get(name)
 	}
 	return end("from") + end("to")
 }
@@ -247,23 +246,23 @@ func (o *queryOptions) askSummary(q *question, now time.Time) error {
 		return fmt.Errorf("--every: %w", err)
 	}
 	q.query.Set("every", config.FormatDuration(step))
+	end, err := config.ParseTime(cmp.Or(o.to, "now"), now)
+	if err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	q.query.Set("to", telemetry.FormatMillis(end.UnixMilli()))
 	if err := o.setSpan(q.query, now); err != nil {
 		return err
 	}
-	end := now.UnixMilli()
-	if text := q.query.Get("to"); text != "" {
-		end, _ = strconv.ParseInt(text, 10, 64) // set by setSpan
-	}
-	q.query.Set("to", strconv.FormatInt(end, 10))
 	if q.query.Get("from") == "" {
 		// At a step boundary, so that the first row covers a whole step.
-		begin := max(0, end-(24*time.Hour).Milliseconds())
-		q.query.Set("from", strconv.FormatInt(begin-begin%step.Milliseconds(), 10))
+		begin := max(0, end.Add(-24*time.Hour).UnixMilli())
+		q.query.Set("from", telemetry.FormatMillis(begin-begin%step.Milliseconds()))
 	}
 	return nil
 }
 
-// setSpan puts --from and --to into a query, in milliseconds.
+// setSpan puts --from and --to into a query.
 func (o *queryOptions) setSpan(query url.Values, now time.Time) error {
 	for key, text := range map[string]string{"from": o.from, "to": o.to} {
 		if text == "" {
@@ -273,7 +272,7 @@ func (o *queryOptions) setSpan(query url.Values, now time.Time) error {
 		if err != nil {
 			return fmt.Errorf("--%s: %w", key, err)
 		}
-		query.Set(key, strconv.FormatInt(at.UnixMilli(), 10))
+		query.Set(key, telemetry.FormatMillis(at.UnixMilli()))
 	}
 	return nil
 }

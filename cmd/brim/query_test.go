@@ -128,7 +128,7 @@ func TestQueryParameters(t *testing.T) {
 	got = runBrim(t, nil, "query", "..", "--url", base)
 	require.NoError(t, got.err)
 	assert.Equal(t, []string{"/v1/sensors/a%2Fb%20c/readings", "/v1/sensors/%2E%2E/readings"}, s.paths)
-	assert.Equal(t, url.Values{"stream": {"machines"}, "from": {"1795255200000"}, "to": {"1795258800000"}, "limit": {"1000"}}, s.queries[0])
+	assert.Equal(t, url.Values{"stream": {"machines"}, "from": {"2026-11-21T10:00:00.000Z"}, "to": {"2026-11-21T11:00:00.000Z"}, "limit": {"1000"}}, s.queries[0])
 	assert.Equal(t, url.Values{"limit": {"1000"}}, s.queries[1])
 }
 

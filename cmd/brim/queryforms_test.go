@@ -53,7 +53,7 @@ func TestQueryPrintsSummaries(t *testing.T) {
 2026-11-21T11:00:00.000Z  2      -                 -                 -                 2      3       4
 `, got.stdout)
 	assert.Equal(t, "/v1/sensors/s/summary", a.asks[0].Path)
-	assert.Equal(t, url.Values{"every": {"1h"}, "from": {"1795255200000"}, "to": {"1795262400000"}}, a.asks[0].Query())
+	assert.Equal(t, url.Values{"every": {"1h"}, "from": {"2026-11-21T10:00:00.000Z"}, "to": {"2026-11-21T12:00:00.000Z"}}, a.asks[0].Query())
 
 	got = runBrim(t, nil, "query", "s", "--url", base, "--every", "1h", "--fields", "t", "--output", "csv")
 	require.NoError(t, got.err)
@@ -116,14 +116,14 @@ func TestASummaryIsOfTheLastDayFromAStepOn(t *testing.T) {
 	got := runBrim(t, nil, "query", "s", "--url", a.serve(t), "--every", "2h")
 	require.NoError(t, got.err)
 	q := a.asks[0].Query()
-	from, err := strconv.ParseInt(q.Get("from"), 10, 64)
+	from, err := time.Parse(time.RFC3339, q.Get("from"))
 	require.NoError(t, err)
-	to, err := strconv.ParseInt(q.Get("to"), 10, 64)
+	to, err := time.Parse(time.RFC3339, q.Get("to"))
 	require.NoError(t, err)
-	step := (2 * time.Hour).Milliseconds()
-	assert.Zero(t, from%step)
-	assert.GreaterOrEqual(t, to-from, 12*step)
-	assert.Less(t, to-from, 13*step)
+	const step = 2 * time.Hour
+	assert.Zero(t, from.UnixMilli()%step.Milliseconds())
+	assert.GreaterOrEqual(t, to.Sub(from), 12*step)
+	assert.Less(t, to.Sub(from), 13*step)
 	assert.Contains(t, got.stderr, "sensor \"s\" has no readings in the default stream from 20")
 }
 

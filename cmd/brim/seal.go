@@ -184,10 +184,10 @@ func (o *sealOptions) print(p *process, progress *seal.Progress) error {
 		if err != nil {
 			return fmt.Errorf("encode the result: %w", err)
 		}
-		_, err = p.stdout.Write(append(body, '\n'))
-		return err
-	}
-	if _, err := fmt.Fprintln(p.stdout, sealText(progress)); err != nil {
+		if _, err = p.stdout.Write(append(body, '\n')); err != nil {
+			return err
+		}
+	} else if _, err := fmt.Fprintln(p.stdout, sealText(progress)); err != nil {
 		return err
 	}
 	if progress.Error != "" {

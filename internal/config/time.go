@@ -22,6 +22,9 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 		}
 	}
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil && ms >= 0 && ms <= maxMillis {
+		if ms >= leastSeconds && ms < mostSeconds {
+			return time.Time{}, fmt.Errorf("%d looks like seconds; it is milliseconds since 1970, or a time like %s", ms, time.Unix(ms, 0).UTC().Format(time.RFC3339))
+		}
 		return time.UnixMilli(ms).UTC(), nil
 	}
 	if text == "now" {
@@ -38,6 +41,10 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 
 // maxMillis is the end of the year 9999.
 const maxMillis = 253_402_300_800_000
+
+// What looks like seconds since 1970: as milliseconds, these are times from 1970 to 1973, which are
+// written as text.
+const leastSeconds, mostSeconds = 100_000_000, 100_000_000_000
 
 func notBefore1970(t time.Time) time.Time {
 	if epoch := time.UnixMilli(0); t.Before(epoch) {

@@ -27,7 +27,7 @@ func TestParseTimeForms(t *testing.T) {
 		require.NoError(t, err, text)
 		assert.Equal(t, want.UnixMilli(), at.UnixMilli(), text)
 	}
-	for _, text := range []string{"", "-", "-5", "10:00", "--1h", "-+1h"} {
+	for _, text := range []string{"", "-", "-5", "1795255200", "31536000000", "10:00", "--1h", "-+1h"} {
 		_, err := ParseTime(text, now)
 		assert.Error(t, err, text)
 	}

@@ -405,6 +405,22 @@ func TestLookbackFollowsTheInterval(t *testing.T) {
 	assert.Empty(t, fixed.value("fast", 990+3600))
 }
 
+// A field has its look-back also in a query that selects a more frequent one of its sensor.
+func TestLookbackOfEachField(t *testing.T) {
+	t.Parallel()
+	s := &stored{}
+	for i := range 10 * 60 {
+		if s.readings = append(s.readings, reading("s", i*60, nil, "often", i)); i%60 == 0 {
+			s.readings = append(s.readings, reading("s", i*60, nil, "hourly", i))
+		}
+	}
+	a := newAPI(t, s)
+	const last = 599 * 60
+	assert.Equal(t, "540", a.value("hourly", last))
+	assert.Equal(t, "1139", a.value("hourly + on (sensor) often", last))
+	assert.Equal(t, "2", a.value(`count({sensor="s"})`, last))
+}
+
 // TestStatisticsAnswerAsReadings asks for the least and the greatest values at random
 // ranges and steps, some of which begin and end at readings.
 func TestStatisticsAnswerAsReadings(t *testing.T) {

@@ -68,7 +68,7 @@ func (c *collector) lookBack(ctx context.Context, mu *sync.Mutex) error {
 	for _, reach := range reaches {
 		var spans task
 		for _, s := range c.task.of {
-			if s.instants && (reached == 0 && !c.has(s.from, s.from+defaultLookback.Milliseconds(), 1) || !c.has(s.from-reached.Milliseconds(), s.to, knownSamples)) {
+			if s.instants && (reached == 0 && !c.has(s, s.from, s.from+defaultLookback.Milliseconds(), 1) || !c.has(s, s.from-reached.Milliseconds(), s.to, knownSamples)) {
 				spans.of = append(spans.of, &selection{from: max(0, s.from-reach.Milliseconds()), to: s.from - reached.Milliseconds()})
 			}
 		}
@@ -118,16 +118,18 @@ func mergeSamples(times []int64, values []float64, moreTimes []int64, moreValues
 	return times, values
 }
 
-// has reports whether some column has at least n samples in a time range.
-func (c *collector) has(from, to int64, n int) bool {
+// has reports whether each field of a selection has at least n samples in a time range, with some
+// tags; if its fields are not known, whether some field has.
+func (c *collector) has(s *selection, from, to int64, n int) bool {
+	enough := make(map[string]bool)
 	for _, set := range c.sets {
 		for _, col := range set.columns {
-			if times, _ := col.between(from, to); len(times) >= n {
-				return true
+			if times, _ := col.between(from, to); len(times) >= n && s.matchers.wantsField(col.name) {
+				enough[col.name] = true
 			}
 		}
 	}
-	return false
+	return len(enough) > 0 && !slices.ContainsFunc(c.task.known, func(name string) bool { return s.matchers.wantsField(name) && !enough[name] })
 }
 
 // seriesOf returns the column's samples for the selection.

@@ -98,7 +98,7 @@ func TestBadRequestsAreNamed(t *testing.T) {
 		path + "?from=%zz":                                  {telemetry.Invalid, "malformed"},
 		path + "?to=-1":                                     {telemetry.Invalid, "to"},
 		path + "?from=99999999999999999":                    {telemetry.Invalid, "from"},
-		path + "?from=1795819780":                           {telemetry.Invalid, "from 1795819780 looks like seconds; it is milliseconds since 1970, or a time like 2026-11-27T22:49:40Z"},
+		path + "?from=1795819780":                           {telemetry.Invalid, "from: 1795819780 looks like seconds; it is milliseconds since 1970, or a time like 2026-11-27T22:49:40Z"},
 		"/v1/sensors?limit=10001":                           {telemetry.Invalid, "1 to 10000"},
 		"/v1/sensors?prefix=%ff":                            {telemetry.Invalid, "prefix"},
 		"/v1/sensors?from=1":                                {telemetry.Invalid, "allowed: after, limit, prefix, sensor, stream"},

@@ -70,8 +70,8 @@ func (s *search) target() string {
 	query, what := url.Values{"unstored": {"only"}, "stream": {s.stream}}, "latest"
 	if !s.latest {
 		what = "readings"
-		query.Set("from", strconv.FormatInt(s.from, 10))
-		query.Set("to", strconv.FormatInt(s.to, 10))
+		query.Set("from", telemetry.FormatMillis(s.from))
+		query.Set("to", telemetry.FormatMillis(s.to))
 		// maxUnstoredBytes is reached before this limit.
 		query.Set("limit", strconv.Itoa(min(cmp.Or(s.limit, MaxLimit), MaxLimit)))
 	}

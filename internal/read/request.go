@@ -419,14 +419,8 @@ func parseTime(values url.Values, key string, absent int64) (int64, error) {
 	if err != nil {
 		return 0, invalid("%s: %v", key, err)
 	}
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n >= leastSeconds && n < mostSeconds {
-		return 0, invalid("%s %d looks like seconds; it is milliseconds since 1970, or a time like %s", key, n, time.Unix(n, 0).UTC().Format(time.RFC3339))
-	}
 	return min(max(0, t.UnixMilli()), maxTime), nil
 }
-
-// What looks like seconds since 1970: as milliseconds, these are times from 1970 to 1973.
-const leastSeconds, mostSeconds = 100_000_000, 100_000_000_000
 
 const (
 	typeJSON  = "application/json"

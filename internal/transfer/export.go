@@ -61,6 +61,7 @@ type Exported struct {
 
 const (
 	pageReadings = 10_000
+	pageSensors  = 10_000
 	// parallel is how many batches of sensors are read concurrently. The readings of all but one
 	// wait in memory, one page each. A daemon answers at least four queries at once, half of them
 	// to one identity.
@@ -201,7 +202,7 @@ func (e *export) eachSensor(ctx context.Context, after string, do func(telemetry
 		if id <= after {
 			continue
 		}
-		page, _, err := e.source.Sensors(ctx, id, "")
+		page, _, err := e.source.Sensors(ctx, id, "", 1)
 		if err != nil {
 			return err
 		}
@@ -217,7 +218,7 @@ func (e *export) eachSensor(ctx context.Context, after string, do func(telemetry
 
 func (e *export) eachOfStream(ctx context.Context, after string, do func(telemetry.SensorSeen) error) error {
 	for {
-		page, next, err := e.source.Sensors(ctx, e.cfg.Prefix, after)
+		page, next, err := e.source.Sensors(ctx, e.cfg.Prefix, after, pageSensors)
 		if err != nil {
 			return err
 		}

@@ -37,6 +37,7 @@ type fakeSource struct {
 	mu    sync.Mutex
 	left  int // calls until one fails; negative: none does
 	calls int
+	most  int // sensors of a page
 }
 
 func (s *fakeSource) call() error {
@@ -50,7 +51,7 @@ func (s *fakeSource) call() error {
 	return nil
 }
 
-func (s *fakeSource) Sensors(_ context.Context, prefix, after string) (page []telemetry.SensorSeen, next string, err error) {
+func (s *fakeSource) Sensors(_ context.Context, prefix, after string, limit int) (page []telemetry.SensorSeen, next string, err error) {
 	if err := s.call(); err != nil {
 		return nil, "", err
 	}
@@ -58,11 +59,12 @@ func (s *fakeSource) Sensors(_ context.Context, prefix, after string) (page []te
 		if id <= after || !strings.HasPrefix(id, prefix) {
 			continue
 		}
-		if len(page) == 2 {
-			return page, page[1].Sensor, nil
+		if len(page) == min(2, limit) {
+			return page, page[len(page)-1].Sensor, nil
 		}
 		all := s.readings[id]
 		page = append(page, telemetry.SensorSeen{Sensor: id, Newest: all[len(all)-1].Time.UnixMilli()})
+		s.most = max(s.most, len(page))
 	}
 	return page, "", nil
 }
@@ -278,9 +280,12 @@ func TestExportOfSomeSensorsAndTimes(t *testing.T) {
 	dir := t.TempDir()
 	c := config(dir, files.NDJSON)
 	c.Sensors, c.From, c.To = []string{"s-3", "s-1", "s-3"}, start.Add(10*time.Minute).UnixMilli(), start.Add(20*time.Minute).UnixMilli()
-	done, err := transfer.Export(t.Context(), newSource(), c)
+	s := newSource()
+	s.readings["s-10"] = s.readings["s-1"]
+	done, err := transfer.Export(t.Context(), s, c)
 	require.NoError(t, err)
 	assert.Equal(t, int64(4), done.Readings)
+	assert.Equal(t, 1, s.most, "s-10 is not listed")
 	var ids []string
 	for _, r := range readBack(t, dir, files.NDJSON) {
 		ids = append(ids, r.Sensor)
@@ -290,7 +295,7 @@ func TestExportOfSomeSensorsAndTimes(t *testing.T) {
 	late := t.TempDir() // begins with a day that has none
 	c = config(late, files.NDJSON)
 	c.From = start.AddDate(-20, 0, 0).UnixMilli()
-	s := newSource()
+	s = newSource()
 	done, err = transfer.Export(t.Context(), s, c)
 	require.NoError(t, err)
 	assert.Equal(t, int64(200), done.Readings)

@@ -124,6 +124,9 @@ func (c *ImportConfig) expand() (all []string, err error) {
 			return nil, fmt.Errorf("find what to import: %w", err)
 		}
 		if !info.IsDir() {
+			if !info.Mode().IsRegular() {
+				return nil, fmt.Errorf("%s is a pipe or a device; only files and folders can be imported, since an interrupted import reads them again", path)
+			}
 			if _, err := c.formatOf(path); err != nil {
 				return nil, err
 			}

@@ -223,6 +223,11 @@ func TestImportOfFolders(t *testing.T) {
 	assert.Equal(t, 3, done.Files)
 	assert.Equal(t, upTo(3), d.counted())
 
+	named := importConfig(t, &h, os.DevNull)
+	named.Format = files.CSV
+	_, err = transfer.Import(t.Context(), d, named)
+	require.ErrorContains(t, err, os.DevNull+" is a pipe or a device")
+
 	for path, want := range map[string]string{
 		t.TempDir():                         "has no file to import, whose name ends in .csv, ",
 		filepath.Join(dir, "readme.md"):     "the end of its name does not tell its format; known are .csv, ",

@@ -20,9 +20,9 @@ import (
 // A Source is the daemon and stream that readings are exported from. It retries requests, and is
 // called by several goroutines.
 type Source interface {
-	// Sensors returns a page of the sensors whose ids begin with the prefix, in the order of their
-	// ids, and the id after which the next page begins; empty: this is the last page.
-	Sensors(ctx context.Context, prefix, after string) (page []telemetry.SensorSeen, next string, err error)
+	// Sensors returns a page of at most limit sensors whose ids begin with the prefix, in the order of
+	// their ids, and the id after which the next page begins; empty: this is the last page.
+	Sensors(ctx context.Context, prefix, after string, limit int) (page []telemetry.SensorSeen, next string, err error)
 	// Readings returns a page of the readings of sensors, one sensor after the other and
 	// each in time order, a line each, and where the next page begins. ErrPageTooLarge asks
 	// for a smaller one.

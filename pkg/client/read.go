@@ -202,7 +202,7 @@ func (c *Client) query(span Span) url.Values {
 	}
 	for name, bound := range map[string]time.Time{"from": span.From, "to": span.To} {
 		if !bound.IsZero() {
-			query.Set(name, strconv.FormatInt(bound.UnixMilli(), 10))
+			query.Set(name, telemetry.FormatMillis(bound.UnixMilli()))
 		}
 	}
 	return query

@@ -44,8 +44,8 @@ func TestPagesAreJoined(t *testing.T) {
 	}
 	assert.Equal(t, all, got)
 	assert.Equal(t, []string{
-		"/v1/sensors/a%2Fb/readings?from=1767355200000&limit=10000&stream=x&to=1767441600000",
-		"/v1/sensors/a%2Fb/readings?after=7.0&from=1767355200000&limit=10000&stream=x&to=1767441600000",
+		"/v1/sensors/a%2Fb/readings?from=2026-01-02T12%3A00%3A00.000Z&limit=10000&stream=x&to=2026-01-03T12%3A00%3A00.000Z",
+		"/v1/sensors/a%2Fb/readings?after=7.0&from=2026-01-02T12%3A00%3A00.000Z&limit=10000&stream=x&to=2026-01-03T12%3A00%3A00.000Z",
 	}, asked)
 	for range c.Readings(t.Context(), "a/b", Span{}) {
 		break // the rest is not asked for

@@ -79,7 +79,7 @@ func sensorsNow() []panel {
 	return []panel{
 		{title: "Sensors", kind: number, instant: true, unit: count, queries: each("sensors", "count("+last+")"),
 			about: "Sensors with a reading in the page's time range. If a sensor's tags changed in that time, it counts once for each set."},
-		{title: "Silent", kind: number, instant: true, unit: count, warn: 1, queries: each("silent", "count("+last+") - (count(last_over_time("+chosen+"[$silent])) or vector(0))"),
+		{title: "Silent", kind: number, instant: true, unit: count, warn: 1, queries: each("silent", "count("+last+" unless last_over_time("+chosen+"[$silent])) or vector(0)"),
 			about: "Those of them without a reading for longer than \"Silent after\"."},
 		{title: "Age of the newest reading", kind: number, instant: true, unit: seconds, queries: each("age", "min(time() - "+lastSeen+")"),
 			about: "Time since the newest reading of all chosen sensors."},

@@ -7,7 +7,7 @@ import { iso, get, pathOf, spanOf, summary } from "./api.js";
 const box = document.getElementById("sensor");
 const most = 6; // fields that are plotted at first
 const windows = 24; // that are listed
-let shown = "", loaded = "", abort = new AbortController(), charts = [], all = false;
+let shown = "", loaded = "", failed = false, abort = new AbortController(), charts = [], all = false;
 
 const make = (name, properties = {}, ...children) => {
   const e = Object.assign(document.createElement(name), properties);
@@ -66,6 +66,7 @@ async function load(c) {
   abort.abort();
   abort = new AbortController();
   const { signal } = abort;
+  failed = false;
   if (charts.length === 0) say("Loading …");
   try {
     const reading = await get(pathOf(c.sensor, "latest"), { stream: c.stream }, signal);
@@ -81,6 +82,7 @@ async function load(c) {
     await showBuckets(c, to, signal);
   } catch (e) {
     if (signal.aborted) return;
+    failed = true;
     say(e.status === 404 ? "There is no such sensor in stream " + c.stream + "." : "It cannot be shown: " + e.message, true);
   }
 }
@@ -160,9 +162,9 @@ async function showBuckets(c, to, signal) {
     rows.length > 0 ? table(["Begins", "Readings", "Fill", ""], rows) : make("p", { textContent: "None in this time." }));
 }
 
-// What ends now goes on with time.
+// What ends now goes on with time, and what could not be shown is asked for again.
 setInterval(() => {
-  if (document.hidden || charts.length === 0 || document.getElementById("sensors").hidden || state().from) return;
+  if (document.hidden || document.getElementById("sensors").hidden || !failed && (charts.length === 0 || state().from)) return;
   loaded = "";
   again();
 }, 10e3);

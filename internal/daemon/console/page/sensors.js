@@ -85,25 +85,29 @@ async function list(anew) {
 
 function row(sensor) {
   const item = document.createElement("li"), a = document.createElement("a");
-  const id = document.createElement("span"), age = document.createElement("small"), value = document.createElement("span");
+  const id = document.createElement("span"), value = document.createElement("span");
   const spark = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   a.dataset.sensor = sensor.sensorId;
-  a.dataset.newest = Date.parse(sensor.newest);
   id.className = "id";
   id.textContent = sensor.sensorId;
-  const newest = Date.parse(sensor.newest), today = Date.now() - newest < 12 * 3600e3;
-  age.textContent = [(today ? clock : date)(newest / 1000), ...Object.entries(sensor.tags ?? {}).map((t) => t.join("="))].join(" · ");
+  id.append(document.createElement("small"));
   sensor.fields?.forEach(know);
-  age.title = "time of its newest reading: " + sensor.newest;
-  id.append(age);
   value.className = "n";
   spark.setAttribute("viewBox", "0 0 120 30");
   spark.setAttribute("preserveAspectRatio", "none");
   spark.setAttribute("aria-hidden", "true");
   a.append(id, spark, value);
+  showAge(a, sensor.newest, sensor.tags);
   item.append(a);
   seen.observe(a);
   return item;
+}
+
+// showAge shows when a sensor sent its newest reading, and its tags.
+function showAge(a, newest, tags = {}) {
+  const age = a.querySelector("small"), ms = Date.parse(newest), today = Date.now() - ms < 12 * 3600e3;
+  age.textContent = [(today ? clock : date)(ms / 1000), ...Object.entries(tags).map((t) => t.join("="))].join(" · ");
+  age.title = "time of its newest reading: " + newest;
 }
 
 // A sparkline is asked for when its row comes into view, and no longer when it has left.
@@ -126,10 +130,11 @@ async function drawSpark(a) {
   asking.set(a, abort);
   const value = a.lastElementChild, spark = a.querySelector("svg");
   try {
-    const { from, to } = spanOf(c.range, Number(a.dataset.newest));
     const signal = AbortSignal.any([abort.signal, asked.signal]);
-    const answer = await summary(c.stream, a.dataset.sensor, from, to, 60, signal);
     const newest = await get(pathOf(a.dataset.sensor, "latest"), { stream: c.stream }, signal);
+    showAge(a, newest.ts, newest.tags);
+    const { from, to } = spanOf(c.range, Date.parse(newest.ts));
+    const answer = await summary(c.stream, a.dataset.sensor, from, to, 60, signal);
     const of = c.field || Object.keys(answer.steps.at(-1)?.fields ?? {})[0];
     answer.steps.forEach((s) => Object.keys(s.fields).forEach(know));
     const steps = answer.steps.filter((s) => typeof s.fields[of]?.mean === "number");
@@ -208,9 +213,10 @@ prefix.addEventListener("keydown", (e) => {
   box.querySelector("a")?.focus();
 });
 
-// What is shown goes on with time.
+// What is shown goes on with time, and what could not be listed is asked for again.
 setInterval(() => {
   if (document.hidden || document.getElementById("sensors").hidden) return;
+  if (listed === "") return list(true);
   for (const a of box.querySelectorAll("a")) delete a.dataset.drawn;
   redraw();
 }, 30e3);
