@@ -255,13 +255,13 @@ func (r *rollupStep) add(reading *telemetry.Reading) {
 		if f.Value.Kind().Numeric() {
 			r.merge(block.FieldStatistics{
 				FieldSummary: telemetry.FieldSummary{Name: f.Name, N: 1, Min: f.Value, Max: f.Value, Sum: floatOf(f.Value)}, First: f.Value, Last: f.Value,
-			}, true)
+			}, false, true)
 		}
 	}
 }
 
-// merge adds the statistics of other readings; newer says whether they are newer.
-func (r *rollupStep) merge(f block.FieldStatistics, newer bool) {
+// merge adds the statistics of other readings, which may include the oldest or the newest.
+func (r *rollupStep) merge(f block.FieldStatistics, oldest, newest bool) {
 	at := slices.IndexFunc(r.fields, func(have block.FieldStatistics) bool { return have.Name == f.Name })
 	if at < 0 {
 		r.fields = append(r.fields, f)
@@ -276,10 +276,11 @@ func (r *rollupStep) merge(f block.FieldStatistics, newer bool) {
 	}
 	have.N += f.N
 	have.Sum += f.Sum
-	if newer {
-		have.Last = f.Last
-	} else {
+	if oldest {
 		have.First = f.First
+	}
+	if newest {
+		have.Last = f.Last
 	}
 }
 
@@ -287,9 +288,8 @@ func (r *rollupStep) merge(f block.FieldStatistics, newer bool) {
 func (r *rollupStep) with(more *rollupStep) *rollupStep {
 	out := *r
 	out.fields, out.sources = slices.Clone(r.fields), maps.Clone(r.sources)
-	newer := more.first >= r.first
 	for _, f := range more.fields {
-		out.merge(f, newer)
+		out.merge(f, more.first < r.first, more.last >= r.last)
 	}
 	out.count += more.count
 	out.first, out.last = min(r.first, more.first), max(r.last, more.last)
