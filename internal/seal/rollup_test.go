@@ -134,6 +134,22 @@ func TestDayThatAnotherDaemonChangedIsMadeLater(t *testing.T) {
 	assert.EqualValues(t, 2, s.counted("a"))
 }
 
+// TestLateReadingsOfTooManySensorsAreCounted: only the start of the first window is known of them.
+func TestLateReadingsOfTooManySensorsAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour).withRollups()
+	s.write("a", 0)
+	s.pass()
+	s.stream.progress.Rollups = 0
+	s.write("a", time.Second)
+	b := batch{stream: s.stream, ended: time.Now().UnixMilli()}
+	require.NoError(t, b.add(t.Context(), "a", 0))
+	require.NoError(t, b.send(t.Context()))
+	require.NoError(t, s.stream.makeRollups(t.Context(), s.stream.sealed, s.base.UnixMilli(), nil))
+	assert.EqualValues(t, 1, s.stream.progress.Rollups)
+	assert.EqualValues(t, 2, s.counted("a"))
+}
+
 // BenchmarkRoll makes a step of an hour for each of 500 sensors, of 12 sealed parts with 60 readings.
 //
 //	go test -run '^$' -bench Roll -benchtime 3x ./internal/seal
