@@ -76,8 +76,12 @@ func (r *rollupBatch) add(ctx context.Context, sensor string, from int64) error 
 		r.began = time.Now()
 	}
 	for roll, err := range r.stream.opts.Store.RollupUpdates(ctx, sensor, from, r.ended) {
-		if err != nil {
+		if err != nil && (ctx.Err() != nil || store.Transient(err)) {
 			return err
+		}
+		if err != nil { // its parts are not marked, so they do not expire
+			r.stream.failed(err)
+			break
 		}
 		if len(r.updates) == 0 {
 			r.first = time.Now()
