@@ -78,3 +78,14 @@ func TestColumnsAreStoredReadAndSealed(t *testing.T) {
 	var usage config.UsageError
 	assert.ErrorAs(t, got.err, &usage)
 }
+
+// TestSealThatWasNotCompletedFails, whatever the form of the result.
+func TestSealThatWasNotCompletedFails(t *testing.T) {
+	t.Parallel()
+	for _, output := range []string{"text", "json"} {
+		var out strings.Builder
+		err := (&sealOptions{output: &output}).print(&process{stdout: &out}, &seal.Progress{Error: "MongoDB is away"})
+		assert.ErrorContains(t, err, "MongoDB is away")
+		assert.NotEmpty(t, out.String())
+	}
+}
