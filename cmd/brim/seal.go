@@ -179,15 +179,7 @@ func (o *sealOptions) await(ctx context.Context, p *process, d sealing, begun da
 }
 
 func (o *sealOptions) print(p *process, progress *seal.Progress) error {
-	if *o.output == "json" {
-		body, err := json.MarshalIndent(progress, "", "  ")
-		if err != nil {
-			return fmt.Errorf("encode the result: %w", err)
-		}
-		if _, err = p.stdout.Write(append(body, '\n')); err != nil {
-			return err
-		}
-	} else if _, err := fmt.Fprintln(p.stdout, sealText(progress)); err != nil {
+	if err := p.print(*o.output, progress, sealText(progress)+"\n"); err != nil {
 		return err
 	}
 	if progress.Error != "" {

@@ -383,7 +383,7 @@ func (b *Builder) placesOf(column uint32) []int32 {
 }
 
 func (c *column) rearrange(order []uint32, places []int32) {
-	words, kinds := make([]uint64, 0, len(order)), c.kinds[:0:0]
+	words, kinds := make([]uint64, 0, min(len(order), len(c.words))), c.kinds[:0:0]
 	for _, at := range order {
 		if place := places[at]; place >= 0 {
 			words = append(words, c.words[place])

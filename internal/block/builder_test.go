@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -233,4 +234,27 @@ func TestSmallBlocksAreSmall(t *testing.T) {
 	names := len("temperature" + "humidity" + "pressure" + "on")
 	got := len(built(t, one, block.Options{})) - names
 	assert.LessOrEqual(t, got, 45, "bytes of a block with one reading of four fields, beside the names")
+}
+
+// TestManyFieldsTakeLittle: each reading has a field of its own, and they come in reverse. It
+// measures memory, so it is not parallel.
+func TestManyFieldsTakeLittle(t *testing.T) {
+	const n = 4000
+	want := make([]telemetry.Reading, n)
+	var b block.Builder
+	for i := n - 1; i >= 0; i-- {
+		want[i] = reading(int64(i), fmt.Sprint("f", i), i)
+		b.AddReading(want[i])
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	b.Sort()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(1000*n))
+	data, err := b.Append(nil, block.Options{Statistics: true})
+	require.NoError(t, err)
+	assert.Less(t, len(data), 100*n)
+	assert.Equal(t, want, readAll(t, data, nil))
 }

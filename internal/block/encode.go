@@ -230,18 +230,20 @@ func (e *encoder) appendShape(dst []byte, shape []uint32) []byte {
 	for i := 1; i < len(shape); i++ {
 		rising = rising && e.places[shape[i]] > e.places[shape[i-1]]
 	}
+	const place = 3 // bytes at most
+	bytes := (len(e.order) + 7) / 8
 	switch {
-	case !rising:
+	case rising && len(shape) == len(e.order):
+		dst = append(dst, shapeAll)
+	case !rising || bytes > place*len(shape):
 		dst = binary.AppendUvarint(dst, shapeList+uint64(len(shape)))
 		for _, column := range shape {
 			dst = binary.AppendUvarint(dst, uint64(e.places[column]))
 		}
-	case len(shape) == len(e.order):
-		dst = append(dst, shapeAll)
 	default:
 		dst = append(dst, shapeBits)
 		at := len(dst)
-		dst = append(dst, make([]byte, (len(e.order)+7)/8)...)
+		dst = append(dst, make([]byte, bytes)...)
 		for _, column := range shape {
 			dst[at+int(e.places[column]/8)] |= 1 << (e.places[column] % 8)
 		}

@@ -25,7 +25,9 @@ func (s *stream) makeRollups(ctx context.Context, ended time.Time, from int64, l
 	until := s.rollupsUntil
 	s.mu.Unlock()
 	r := rollupBatch{stream: s, ended: ended.UnixMilli()}
-	if from > 0 && !until.IsZero() && store.WindowStart(r.ended, every) == store.WindowStart(until.UnixMilli(), every) {
+	longest := max(s.opts.Store.Granularity, store.MaxGranularity)
+	// from is earlier if not all sensors with late readings are known.
+	if !until.IsZero() && from >= until.Add(-longest).UnixMilli() && store.WindowStart(r.ended, every) == store.WindowStart(until.UnixMilli(), every) {
 		for sensor, start := range late {
 			if err := r.add(ctx, sensor, start); err != nil {
 				return err
@@ -33,7 +35,6 @@ func (s *stream) makeRollups(ctx context.Context, ended time.Time, from int64, l
 		}
 	} else {
 		if !until.IsZero() {
-			longest := max(s.opts.Store.Granularity, store.MaxGranularity)
 			from = min(from, store.WindowStart(until.UnixMilli(), every)-longest.Milliseconds())
 		} else {
 			from = 0
@@ -75,8 +76,12 @@ func (r *rollupBatch) add(ctx context.Context, sensor string, from int64) error 
 		r.began = time.Now()
 	}
 	for roll, err := range r.stream.opts.Store.RollupUpdates(ctx, sensor, from, r.ended) {
-		if err != nil {
+		if err != nil && (ctx.Err() != nil || store.Transient(err)) {
 			return err
+		}
+		if err != nil { // its parts are not marked, so they do not expire
+			r.stream.failed(err)
+			break
 		}
 		if len(r.updates) == 0 {
 			r.first = time.Now()

@@ -2,6 +2,7 @@ package seal
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +135,22 @@ func TestDayThatAnotherDaemonChangedIsMadeLater(t *testing.T) {
 	assert.EqualValues(t, 2, s.counted("a"))
 }
 
+// TestLateReadingsOfTooManySensorsAreCounted: only the start of the first window is known of them.
+func TestLateReadingsOfTooManySensorsAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour).withRollups()
+	s.write("a", 0)
+	s.pass()
+	s.stream.progress.Rollups = 0
+	s.write("a", time.Second)
+	b := batch{stream: s.stream, ended: time.Now().UnixMilli()}
+	require.NoError(t, b.add(t.Context(), "a", 0))
+	require.NoError(t, b.send(t.Context()))
+	require.NoError(t, s.stream.makeRollups(t.Context(), s.stream.sealed, s.base.UnixMilli(), nil))
+	assert.EqualValues(t, 1, s.stream.progress.Rollups)
+	assert.EqualValues(t, 2, s.counted("a"))
+}
+
 // BenchmarkRoll makes a step of an hour for each of 500 sensors, of 12 sealed parts with 60 readings.
 //
 //	go test -run '^$' -bench Roll -benchtime 3x ./internal/seal
@@ -169,4 +186,58 @@ func BenchmarkRoll(b *testing.B) {
 		require.EqualValues(b, sensors, one.progress.Rollups)
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*sensors), "µs/step")
+}
+
+// TestRollupThatIsTooLargeHoldsUpNoOther: its readings do not expire.
+func TestRollupThatIsTooLargeHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour).withRollups()
+	day := store.WindowStart(s.base.UnixMilli(), 24*time.Hour)
+	other := (s.base.UnixMilli() - day + 5*time.Hour.Milliseconds()) % (24 * time.Hour).Milliseconds()
+	at := bson.DateTime(day + other)
+	long := bson.D{{Key: fmt.Sprint(other / 1000), Value: bson.D{
+		{Key: "n", Value: int32(1)}, {Key: "first", Value: at}, {Key: "last", Value: at}, {Key: "at", Value: at}, {Key: "r", Value: int32(1)}, {Key: "src", Value: bson.D{}},
+		{Key: "fields", Value: bson.D{{Key: strings.Repeat("x", 16_500_000), Value: bson.D{
+			{Key: "n", Value: int32(1)}, {Key: "min", Value: 1.0}, {Key: "max", Value: 1.0}, {Key: "sum", Value: 1.0}, {Key: "first", Value: 1.0}, {Key: "last", Value: 1.0},
+		}}}},
+	}}}
+	for sensor, more := range map[string]bson.D{
+		"its steps are known to be too long": {{Key: "steps", Value: long}},
+		"MongoDB refuses it":                 {{Key: "steps", Value: bson.D{}}, {Key: "padding", Value: strings.Repeat("x", 16<<20-200)}},
+	} {
+		doc := append(bson.D{{Key: "_id", Value: bson.D{{Key: "s", Value: sensor}, {Key: "d", Value: bson.DateTime(day)}}}, {Key: "every", Value: int32(3600)}}, more...)
+		_, err := s.db.Collection(store.RollupName(storetest.Stream)).InsertOne(t.Context(), doc)
+		require.NoError(t, err)
+		s.write(sensor, 0)
+	}
+	s.write("a", 0)
+	s.write("z", 0)
+	p := s.pass()
+	assert.Empty(t, p.Error)
+	assert.EqualValues(t, 2, p.Rollups)
+	assert.Equal(t, []string{"a", "z"}, s.rolled())
+}
+
+// TestDamagedBucketHoldsUpNoOtherRollup: it does not expire.
+func TestDamagedBucketHoldsUpNoOtherRollup(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour)
+	for _, sensor := range []string{"a", "b", "c"} {
+		s.write(sensor, 0)
+	}
+	require.EqualValues(t, 3, s.pass().Parts)
+	_, err := s.db.Collection(storetest.Stream).UpdateOne(t.Context(), bson.D{{Key: "sensorId", Value: "b"}}, bson.D{{Key: "$set", Value: bson.D{{Key: "blocks.0", Value: bson.Binary{Data: []byte("damaged")}}}}})
+	require.NoError(t, err)
+	p := s.withRollups().pass()
+	assert.Empty(t, p.Error)
+	assert.EqualValues(t, 1, p.Failed)
+	assert.Equal(t, []string{"a", "c"}, s.rolled())
+}
+
+// rolled returns the sensors with parts that may expire.
+func (s *scene) rolled() (sensors []string) {
+	s.t.Helper()
+	found := s.db.Collection(storetest.Stream).Distinct(s.t.Context(), "sensorId", bson.D{{Key: "sealed.rolled", Value: true}})
+	require.NoError(s.t, found.Decode(&sensors))
+	return sensors
 }

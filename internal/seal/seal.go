@@ -488,7 +488,7 @@ func (s *stream) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.progress.Failed++; s.progress.Failed == 1 {
-		s.log.Error("a bucket was not sealed because its content is not valid; only the first one in each pass is logged, all are counted in brim_seal_parts_total{outcome=\"failed\"}", "err", err)
+		s.log.Error("a bucket was not sealed, or not counted in a rollup, because its content is not valid; only the first one in each pass is logged, all are counted in brim_seal_parts_total{outcome=\"failed\"}", "err", err)
 	}
 }
 

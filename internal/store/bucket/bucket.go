@@ -42,6 +42,7 @@ type Store struct {
 	bulks      bulks
 	late       late
 	viewWarned atomic.Bool  // it was logged that the view missesSource blocks
+	dayWarned  atomic.Bool  // it was logged that a rollup is too large
 	sharded    atomic.Bool  // the collection is sharded; known once it is prepared
 	slowest    atomic.Int64 // of the recent commands, in ns; see patience
 }

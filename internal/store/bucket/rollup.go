@@ -255,13 +255,13 @@ func (r *rollupStep) add(reading *telemetry.Reading) {
 		if f.Value.Kind().Numeric() {
 			r.merge(block.FieldStatistics{
 				FieldSummary: telemetry.FieldSummary{Name: f.Name, N: 1, Min: f.Value, Max: f.Value, Sum: floatOf(f.Value)}, First: f.Value, Last: f.Value,
-			}, true)
+			}, false, true)
 		}
 	}
 }
 
-// merge adds the statistics of other readings; newer says whether they are newer.
-func (r *rollupStep) merge(f block.FieldStatistics, newer bool) {
+// merge adds the statistics of other readings, which may include the oldest or the newest.
+func (r *rollupStep) merge(f block.FieldStatistics, oldest, newest bool) {
 	at := slices.IndexFunc(r.fields, func(have block.FieldStatistics) bool { return have.Name == f.Name })
 	if at < 0 {
 		r.fields = append(r.fields, f)
@@ -276,10 +276,11 @@ func (r *rollupStep) merge(f block.FieldStatistics, newer bool) {
 	}
 	have.N += f.N
 	have.Sum += f.Sum
-	if newer {
-		have.Last = f.Last
-	} else {
+	if oldest {
 		have.First = f.First
+	}
+	if newest {
+		have.Last = f.Last
 	}
 }
 
@@ -287,9 +288,8 @@ func (r *rollupStep) merge(f block.FieldStatistics, newer bool) {
 func (r *rollupStep) with(more *rollupStep) *rollupStep {
 	out := *r
 	out.fields, out.sources = slices.Clone(r.fields), maps.Clone(r.sources)
-	newer := more.first >= r.first
 	for _, f := range more.fields {
-		out.merge(f, newer)
+		out.merge(f, more.first < r.first, more.last >= r.last)
 	}
 	out.count += more.count
 	out.first, out.last = min(r.first, more.first), max(r.last, more.last)
@@ -490,6 +490,10 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 	}
 	out := RollupUpdate{sensor: sensor, day: start}
 	settled := make(map[int64]map[*source]bool)
+	size := 0
+	for _, have := range day.steps {
+		size += have.size()
+	}
 	set, guards := bson.D{}, bson.D{{Key: "_id", Value: dayKey(sensor, start)}, unchanged(deletionsKey, day.deletions, day.deletions > 0)}
 	for _, at := range wanted {
 		before := day.steps[at]
@@ -497,6 +501,9 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 		settled[at] = done
 		if step == nil || before != nil && step.same(before) {
 			continue
+		}
+		if size += step.size(); before != nil {
+			size -= before.size()
 		}
 		path := stepsKey + "." + strconv.FormatInt((at-start)/1000, 10)
 		if step.revision = 1; before != nil {
@@ -508,6 +515,10 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 		set = append(set, bson.E{Key: path, Value: step.document()})
 		out.Steps, out.Readings = out.Steps+1, out.Readings+step.count
 	}
+	if size > maxDayBytes {
+		s.refuseDay(&out)
+		return out, nil
+	}
 	if len(set) > 0 {
 		out.filter, out.update = guards, s.rollupUpdateDocument(day, deletions, set)
 	}
@@ -517,6 +528,31 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 		}
 	}
 	return out, nil
+}
+
+// maxDayBytes keeps a day under MongoDB's limit of 16 MiB.
+const maxDayBytes = 16_000_000
+
+// size is about how many bytes the step takes.
+func (r *rollupStep) size() (n int) {
+	n = 100
+	for _, f := range r.fields {
+		n += len(f.Name) + 82
+	}
+	for key := range r.sources {
+		n += len(key) + 6
+	}
+	return n
+}
+
+// refuseDay empties an update that MongoDB refuses because the day is too large: nothing is
+// marked, so the readings stay, and other sensors are not held up.
+func (s *Store) refuseDay(of *RollupUpdate) {
+	of.update, of.marks, of.Steps, of.Readings = nil, nil, 0, 0
+	if !s.dayWarned.Swap(true) {
+		s.Logger.Error("a sensor has too many fields for the rollup of a day, which would exceed MongoDB's limit of 16 MB: its readings do not expire; logged once",
+			"stream", s.Stream, "sensor", of.sensor, "day", time.UnixMilli(of.day).UTC().Format(time.DateOnly))
+	}
 }
 
 // unchanged matches a document in which a value is unchanged or, if there is false, absent. It
@@ -768,7 +804,7 @@ func (s *Store) ApplyRollups(ctx context.Context, updates []RollupUpdate) (chang
 
 // writeRollups writes the steps, and returns the indexes of the updates whose rollup was changed
 // since it was read. The upsert reveals that: it cannot insert a second document with the same
-// _id.
+// _id. It empties those that are too large.
 func (s *Store) writeRollups(ctx context.Context, updates []RollupUpdate) (conflicts map[int]bool, err error) {
 	conflicts = make(map[int]bool)
 	var models []mongo.WriteModel
@@ -788,10 +824,14 @@ func (s *Store) writeRollups(ctx context.Context, updates []RollupUpdate) (confl
 	}
 	for _, e := range failed.WriteErrors {
 		const duplicateKey = 11000
-		if e.Code != duplicateKey {
+		switch {
+		case e.Code == duplicateKey:
+			conflicts[places[e.Index]] = true
+		case store.TooLarge(e.Code):
+			s.refuseDay(&updates[places[e.Index]])
+		default:
 			return nil, err
 		}
-		conflicts[places[e.Index]] = true
 	}
 	return conflicts, nil
 }

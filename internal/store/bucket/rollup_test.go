@@ -594,3 +594,22 @@ func TestADayIsCountedInRunsAfterADeletion(t *testing.T) {
 	assert.Len(t, r.roll(), 3)
 	assert.Len(t, r.steps(), 3)
 }
+
+// TestReadingsInBetweenAreNeitherFirstNorLast when they are added to a step.
+func TestReadingsInBetweenAreNeitherFirstNorLast(t *testing.T) {
+	t.Parallel()
+	of := func(times ...int64) *rollupStep {
+		out := &rollupStep{}
+		for _, at := range times {
+			r := storetest.Reading("a", 0, float64(at))
+			r.Time = time.UnixMilli(at)
+			out.add(&r)
+		}
+		return out
+	}
+	for _, both := range [][2]*rollupStep{{of(10, 40), of(20, 30)}, {of(20, 30), of(10, 40)}, {of(10, 30), of(20, 40)}, {of(20, 40), of(10, 30)}} {
+		got := both[0].with(both[1])
+		assert.Equal(t, []int64{4, 10, 40}, []int64{got.count, got.first, got.last})
+		assert.Equal(t, []float64{10, 40}, []float64{got.fields[0].First.Float(), got.fields[0].Last.Float()})
+	}
+}

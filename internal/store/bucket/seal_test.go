@@ -282,3 +282,20 @@ func TestBlockHasRoomForTheFieldsOfAnUpdate(t *testing.T) {
 		pending.Drop(len(op.rows))
 	}
 }
+
+// TestReadingsWithDifferentFieldsFitIntoBlocks, though all of them are written and sealed together.
+func TestReadingsWithDifferentFieldsFitIntoBlocks(t *testing.T) {
+	t.Parallel()
+	const n = 12_000
+	s := open(t, connect(t), Config{Format: store.Columns, MaxReadings: 20_000, MaxBytes: 2 << 20})
+	var readings []telemetry.Reading
+	for i := range n {
+		r := storetest.Reading("a", time.Duration(i*7%n)*time.Millisecond, 1)
+		r.Fields[0].Name = fmt.Sprint("f", i)
+		readings = append(readings, r)
+	}
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings...), window))
+	assert.Len(t, storetest.ReadAll(t, s, "a"), n)
+	require.Equal(t, 1, sealAll(t, s, "a"))
+	assert.Len(t, storetest.ReadAll(t, s, "a"), n)
+}

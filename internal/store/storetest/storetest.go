@@ -467,7 +467,14 @@ func farSpans(t *testing.T, s Store) {
 	}
 	for sensor, at := range map[string]time.Time{"1970": time.UnixMilli(1), "1971": time.Unix(1<<25, 0), "2001": time.Unix(1_000_000_000, 0)} {
 		r := Reading(sensor, at.Sub(Base), 1)
-		write(t, s, r)
+		b := Batch(t, batch.NewSession(), 1, r)
+		WriteAll(t, s, Pending(b, 5*time.Minute))
+		again := Pending(b, 5*time.Minute)
+		again[0].Recovered = true
+		WriteAll(t, s, again)
+		newest, _, err := s.Latest(t.Context(), sensor, nil)
+		require.NoError(t, err)
+		assert.Equal(t, r, newest)
 		for _, from := range append(early, 1) {
 			for _, to := range []int64{at.UnixMilli() + 1, math.MaxInt64} {
 				q := telemetry.Query{Sensor: sensor, From: from, To: to}

@@ -204,8 +204,8 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 	if err != nil || !found {
 		return r, false, err
 	}
-	then := bson.D{{Key: idField, Value: sensor}, {Key: timeField, Value: bson.DateTime(at)}}
-	doc, found, err := s.One(ctx, then, options.FindOne().SetSort(bson.D{{Key: "_id", Value: -1}}))
+	then := filter(telemetry.Query{Sensor: sensor, From: at, To: at + 1})
+	doc, found, err := s.One(ctx, then, options.FindOne().SetSort(bson.D{{Key: timeField, Value: -1}, {Key: "_id", Value: -1}}))
 	if err != nil || !found {
 		return r, false, err
 	}

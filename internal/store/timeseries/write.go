@@ -18,6 +18,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // state is kept for a bucket between writes.
@@ -206,11 +207,8 @@ func (s *Store) dropStored(ctx context.Context, pending *batch.Pending) error {
 		oldest, newest = min(oldest, r.Row().Time), max(newest, r.Row().Time)
 		ids[i] = idOf(pending, r)
 	}
-	cursor, err := s.Majority.Find(ctx, bson.D{
-		{Key: idField, Value: pending.Sensor},
-		{Key: timeField, Value: bson.D{{Key: "$gte", Value: bson.DateTime(oldest)}, {Key: "$lte", Value: bson.DateTime(newest)}}},
-		{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}},
-	}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	those := filter(telemetry.Query{Sensor: pending.Sensor, From: oldest, To: newest + 1})
+	cursor, err := s.Majority.Find(ctx, append(those, bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}), options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		return fmt.Errorf("look up stored readings: %w", err)
 	}
