@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/mqtt"
 	"github.com/brim-telemetry/brim/internal/queue"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -40,8 +41,8 @@ type letterFile struct {
 }
 
 // messageLetters returns the file of refused MQTT messages in the same folder.
-func (f *letterFile) messageLetters() *mqtt.LetterFile {
-	return &mqtt.LetterFile{Path: filepath.Join(filepath.Dir(f.Path), mqtt.LettersName)}
+func (f *letterFile) messageLetters() *ingest.LetterFile {
+	return &ingest.LetterFile{Path: filepath.Join(filepath.Dir(f.Path), mqtt.LettersName)}
 }
 
 // letterFlags adds the flags that locate the file. Call the result after the flags are parsed.
@@ -118,7 +119,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 }
 
 // printMessages prints refused messages.
-func (p *process) printMessages(f *mqtt.LetterFile, output string, limit int) error {
+func (p *process) printMessages(f *ingest.LetterFile, output string, limit int) error {
 	letters, err := f.Read()
 	if err != nil {
 		return err
@@ -137,7 +138,7 @@ func (p *process) printMessages(f *mqtt.LetterFile, output string, limit int) er
 	if len(letters) > 0 {
 		text = tableText(rows)
 	}
-	return p.print(output, append([]mqtt.Letter{}, letters...), text)
+	return p.print(output, append([]ingest.Letter{}, letters...), text)
 }
 
 // lettersText returns a table of dead letters.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
+	"github.com/brim-telemetry/brim/internal/brimtest/mosquitto"
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
@@ -24,7 +24,7 @@ func BenchmarkMQTT(b *testing.B) {
 		b.Skip("the race detector is what would be measured")
 	}
 	const topics, rate, seconds, publishers, inFlight = 10_000, 10_000, 60, 5, 40
-	broker := mqtttest.Start(b)
+	broker := mosquitto.Start(b)
 	daemon := startBrim(b, "--storage", "memory", "--data-dir", b.TempDir(), "--mqtt-url", broker.URL(), "--mqtt-topic", "site/{site}/{sensorId}/{field}").awaitReady()
 	daemon.awaitLog("subscribed to the MQTT broker")
 	before := [2]float64{cpuTime(b, broker.Pid()), cpuTime(b, daemon.Cmd.Process.Pid)}

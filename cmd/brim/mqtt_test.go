@@ -13,14 +13,14 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/brimtest"
-	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
+	"github.com/brim-telemetry/brim/internal/brimtest/mosquitto"
 )
 
 // TestMQTT is the quick start of docs/mqtt.md, with a message that is refused, and a broker
 // that goes away: the daemon stays ready, and says so.
 func TestMQTT(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	dir := t.TempDir()
 	b := startBrim(t, "--storage", "memory", "--data-dir", dir, "--mqtt-url", broker.URL(), "--mqtt-topic", "site/{site}/{sensorId}/{field}").awaitReady()
 	b.awaitLog("subscribed to the MQTT broker")
@@ -48,7 +48,7 @@ func TestMQTT(t *testing.T) {
 // wait at the broker, and all arrive.
 func TestMQTTQuota(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "access.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("identities:\n  - name: meters\n    hash: "+access.HashOf("brim_meters")+

@@ -15,6 +15,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/console"
+	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/mqtt"
 )
 
@@ -29,21 +30,7 @@ const (
 const topSubscription = "default"
 
 // Subscription has the settings of one subscription to an MQTT broker.
-type Subscription struct {
-	Name           string
-	URL, Topic     string
-	Format         mqtt.Format
-	Stream         string // empty: the default stream
-	Identity       string // in the access file; empty: none
-	QoS            int
-	Group          string
-	User           string
-	PasswordFile   string
-	CA, Cert, Key  string // files
-	ClientID       string
-	SessionExpiry  time.Duration
-	ReceiveMaximum int
-}
+type Subscription struct{ mqtt.Config }
 
 // all lists the settings of a subscription. At the top level they are the defaults.
 func (s *Subscription) all() []Setting {
@@ -57,7 +44,7 @@ func (s *Subscription) all() []Setting {
 			Usage: "topics to subscribe to, as in site/{site}/{sensorId}/{field}: {sensorId}, {stream} and {field} set those of the readings, other names are tags, + matches any level and # all remaining levels",
 		},
 		{
-			Name: "mqtt-format", Kind: "FORMAT", Initial: string(mqtt.Auto), set: config.Choice(&s.Format, mqtt.Auto, mqtt.Number, mqtt.JSON, mqtt.Line, mqtt.Sparkplug),
+			Name: "mqtt-format", Kind: "FORMAT", Initial: string(ingest.PayloadAuto), set: config.Choice(&s.Format, ingest.PayloadAuto, ingest.PayloadNumber, ingest.PayloadJSON, ingest.PayloadLine, mqtt.Sparkplug),
 			Usage: "payload format: number, json, line, sparkplug, or auto, which detects it for each message",
 		},
 		{Name: "mqtt-stream", Kind: "NAME", set: config.Text(&s.Stream, ifGiven(checkStreamName)), Usage: "stream for readings if the topic has none; empty: the default stream"},
@@ -69,9 +56,9 @@ func (s *Subscription) all() []Setting {
 		{Name: "mqtt-group", Kind: "NAME", set: config.Text(&s.Group, nil), Usage: "share group: the broker divides the messages among the daemons that subscribe with the same group; empty: not shared"},
 		{Name: "mqtt-user", Kind: "NAME", set: config.Text(&s.User, nil), Usage: "user name at the broker"},
 		{Name: "mqtt-password-file", Kind: "FILE", set: config.Text(&s.PasswordFile, nil), Usage: "file with the password, read on every connect"},
-		{Name: "mqtt-ca", Kind: "FILE", set: config.Text(&s.CA, nil), Usage: "CA certificates in PEM to verify the broker's certificate; empty: the system's"},
-		{Name: "mqtt-cert", Kind: "FILE", set: config.Text(&s.Cert, nil), Usage: "client certificate in PEM, read on every connect"},
-		{Name: "mqtt-key", Kind: "FILE", set: config.Text(&s.Key, nil), Usage: "private key of --mqtt-cert in PEM"},
+		{Name: "mqtt-ca", Kind: "FILE", set: config.Text(&s.CAFile, nil), Usage: "CA certificates in PEM to verify the broker's certificate; empty: the system's"},
+		{Name: "mqtt-cert", Kind: "FILE", set: config.Text(&s.CertFile, nil), Usage: "client certificate in PEM, read on every connect"},
+		{Name: "mqtt-key", Kind: "FILE", set: config.Text(&s.KeyFile, nil), Usage: "private key of --mqtt-cert in PEM"},
 		{Name: "mqtt-client-id", Kind: "ID", set: config.Text(&s.ClientID, nil), Usage: "client ID, which identifies the session at the broker; empty: a random one, generated once and kept in --data-dir"},
 		{
 			Name: "mqtt-session-expiry", Kind: "DURATION", Initial: "7d", set: config.Duration(&s.SessionExpiry, time.Second, 365*config.Day, false),
@@ -149,8 +136,7 @@ func (c *Settings) checkSubscriptions() error {
 		if s.URL == "" || s.Topic == "" {
 			return fmt.Errorf("%smqtt-url and mqtt-topic belong together; give both", where)
 		}
-		made := s.config()
-		err := made.Check()
+		err := s.Check()
 		if s.Identity != "" && c.AccessFile == "" {
 			err = errors.New("mqtt-identity: it needs an access file (access-file)")
 		}
@@ -179,14 +165,6 @@ func (s *Subscription) problem(where string, err error) error {
 		return fmt.Errorf("--%w", err)
 	}
 	return fmt.Errorf("%s.%s.%s: %s", mqttKey, s.Name, strings.TrimPrefix(name, mqttPrefix), rest)
-}
-
-func (s *Subscription) config() mqtt.Config {
-	return mqtt.Config{
-		Name: s.Name, URL: s.URL, User: s.User, PasswordFile: s.PasswordFile, CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key,
-		ClientID: s.ClientID, SessionExpiry: s.SessionExpiry, Topic: s.Topic, Stream: s.Stream, Identity: s.Identity, Format: s.Format, QoS: s.QoS,
-		Group: s.Group, ReceiveMaximum: s.ReceiveMaximum,
-	}
 }
 
 // subscriptionDifferences lists how the wanted subscriptions differ from the current ones.
@@ -243,11 +221,11 @@ func (d *daemon) subscribe() error {
 	if len(d.cfg.Subscriptions) == 0 {
 		return nil
 	}
-	letters := &mqtt.LetterFile{Path: filepath.Join(d.cfg.DataDir, mqtt.LettersName)}
+	letters := &ingest.LetterFile{Path: filepath.Join(d.cfg.DataDir, mqtt.LettersName)}
 	var all []*mqtt.Subscriber
 	var problems []error
 	for _, s := range d.cfg.Subscriptions {
-		c := s.config()
+		c := s.Config
 		c.Folder, c.Letters, c.Registerer, c.Logger = d.cfg.DataDir, letters, d.registry, d.log
 		// The MQTT client may hold ReceiveMaximum messages in memory.
 		c.MaxBytes = min(d.cfg.MaxBodyBytes, heldBytes/int64(s.ReceiveMaximum))

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/brim-telemetry/brim/internal/mqtt"
+	"github.com/brim-telemetry/brim/internal/ingest"
 )
 
 func TestSubscriptionsInheritFromTheTopLevel(t *testing.T) {
@@ -16,8 +16,8 @@ func TestSubscriptionsInheritFromTheTopLevel(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, c.Subscriptions, 2)
 	a, b := c.Subscriptions[0], c.Subscriptions[1]
-	assert.Equal(t, []any{"a", "mqtts://other", mqtt.Auto, 2}, []any{a.Name, a.URL, a.Format, a.QoS})
-	assert.Equal(t, []any{"b", "mqtt://h", mqtt.JSON, 2}, []any{b.Name, b.URL, b.Format, b.QoS})
+	assert.Equal(t, []any{"a", "mqtts://other", ingest.PayloadAuto, 2}, []any{a.Name, a.URL, a.Format, a.QoS})
+	assert.Equal(t, []any{"b", "mqtt://h", ingest.PayloadJSON, 2}, []any{b.Name, b.URL, b.Format, b.QoS})
 
 	printed, err := Sources{Path: writeConfig(t, c.Text())}.Load()
 	require.NoError(t, err)

@@ -32,8 +32,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
 	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/brimtest/mosquitto"
 	"github.com/brim-telemetry/brim/internal/faulttest"
-	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
 )
 
 // TestHOSTILE1 runs many attacks with and without a token concurrently, while good clients
@@ -79,7 +79,7 @@ type siege struct {
 	daemon   *daemon
 	secured  *daemon // speaks TLS, and has nothing to do but to be attacked
 	attacker *attacker
-	broker   *mqtttest.Broker  // nil: mosquitto is missing
+	broker   *mosquitto.Broker // nil: mosquitto is missing
 	tokens   map[string]string // by identity
 }
 
@@ -106,7 +106,7 @@ func (g *siege) start() {
 	require.NoError(t, os.WriteFile(accessFile, []byte(file), 0o600))
 	settings := "streams:\n  " + preyStream + ": {granularity: 1h}\n"
 	if _, err := exec.LookPath("mosquitto"); err == nil || os.Getenv("BRIM_REQUIRE_PROGRAMS") != "" {
-		g.broker = mqtttest.Start(t)
+		g.broker = mosquitto.Start(t)
 		settings += "mqtt-url: " + g.broker.URL() + "\nmqtt-stream: " + preyStream + "\nmqtt:\n  bad: {topic: 'hostile/{sensorId}'}\n  plant: {topic: 'spBv1.0/#'}\n"
 	}
 	require.NoError(t, os.WriteFile(config, []byte(settings), 0o600))

@@ -12,7 +12,7 @@ import (
 	"github.com/golang/snappy"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
+	"github.com/brim-telemetry/brim/internal/brimtest/mosquitto"
 )
 
 // inputAttacks are against OTLP, remote write and MQTT. None of what they send can be stored.
@@ -58,7 +58,7 @@ func (a *attacker) sendTo(ctx context.Context, path string, header http.Header, 
 
 // publishBad publishes messages that must all be refused.
 func (a *attacker) publishBad(ctx context.Context) {
-	p, err := (&mqtttest.Broker{Address: a.mqtt}).Publisher(ctx, fmt.Sprint("attacker-", rand.Uint64()))
+	p, err := (&mosquitto.Broker{Address: a.mqtt}).Publisher(ctx, fmt.Sprint("attacker-", rand.Uint64()))
 	if err != nil {
 		return
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/brimtest/mosquitto"
 	"github.com/brim-telemetry/brim/internal/faulttest"
-	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
 	"github.com/brim-telemetry/brim/pkg/client"
 )
 
@@ -26,7 +26,7 @@ const brokerForgets = 3 * time.Second
 func TestMQTT1(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	broker := mqtttest.Start(t, "autosave_interval 1")
+	broker := mosquitto.Start(t, "autosave_interval 1")
 	s := newScene(t)
 	s.shared()
 	d := s.daemon("", "--mqtt-url", broker.URL(), "--mqtt-topic", "plant/{sensorId}", "--mqtt-qos", "2", "--duplicates", "drop-identical", "--flush-interval", "50ms")
@@ -127,7 +127,7 @@ func TestMQTT1(t *testing.T) {
 
 // A mqttPublisher publishes numbers under the topic of one sensor, one after the other.
 type mqttPublisher struct {
-	broker *mqtttest.Broker
+	broker *mosquitto.Broker
 	sensor string
 	qos    int
 	start  int64 // of the timestamps

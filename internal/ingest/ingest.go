@@ -7,7 +7,8 @@
 //	HTTP  /write        ─ body ─ line protocol ┤
 //	HTTP  /api/v1/write ─ body ─ remote write  ┼─ intake ─ batch ─→ Journal
 //	gRPC  Write, WriteStream ─── protobuf ─────┤      └─ answer ←─ Receipt
-//	HTTP  /v1/metrics, gRPC Export ─── OTLP ───┘
+//	HTTP  /v1/metrics, gRPC Export ─── OTLP ───┤
+//	a broker's messages ─── Feed ─── payloads ─┘
 package ingest
 
 import (

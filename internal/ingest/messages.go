@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -22,10 +23,12 @@ import (
 type PayloadFormat string
 
 const (
+	PayloadAuto   PayloadFormat = "auto"   // one of the others, see formatOf
 	PayloadNumber PayloadFormat = "number" // a number or a boolean
-	PayloadText   PayloadFormat = "text"   // a string as it is
 	PayloadJSON   PayloadFormat = "json"   // readings, as in POST /v1/readings
 	PayloadLine   PayloadFormat = "line"   // line protocol with timestamps in nanoseconds
+
+	payloadText PayloadFormat = "text" // a string as it is
 )
 
 // A Message is a message from a broker, with what its topic says about its readings.
@@ -44,21 +47,11 @@ type Message struct {
 	Tags   []telemetry.Tag
 }
 
-// A MessageError says why a message, or some of its readings, were refused.
-type MessageError struct {
-	Code    string
-	Message string
-	Refused int // readings; 0: the message as a whole
-}
-
 // MessageCodes returns the codes for messages that are refused as a whole. The codes of
 // readings are not among them.
 func MessageCodes() []string {
-	return []string{codeTooMany, codeNoReadings, codeStreamUnknown, codeInternal}
+	return []string{codeTooMany, codeNoReadings, codeStreamUnknown, codeInternal, codeEmpty, codeNoValue, codeMessageTooLarge, access.CodeActiveSensors}
 }
-
-// Error implements error.
-func (e *MessageError) Error() string { return e.Code + ": " + e.Message }
 
 // AppendMessages decodes messages and appends their readings to the journal as one batch.
 // identity is the name of the sender, which needs the scope ingest; each message counts as a
@@ -68,7 +61,7 @@ func (e *MessageError) Error() string { return e.Code + ": " + e.Message }
 // caller must retry if it is of kind Unavailable, Quota or UnknownOutcome, or if the identity
 // may not send now (Unauthenticated and Forbidden). key is the same when the caller retries, so
 // that readings are stored once.
-func (srv *Server) AppendMessages(ctx context.Context, identity, key string, messages []Message) (refused map[int]*MessageError, err error) {
+func (srv *Server) AppendMessages(ctx context.Context, identity, key string, messages []Message) (refused map[int]*telemetry.Error, err error) {
 	begin := time.Now()
 	if srv.stopping() {
 		return nil, errStopping()
@@ -99,7 +92,7 @@ func (srv *Server) AppendMessages(ctx context.Context, identity, key string, mes
 	}
 	in.build()
 	defer in.close()
-	refused = make(map[int]*MessageError)
+	refused = make(map[int]*telemetry.Error)
 	for i := range messages {
 		e, err := in.decodeMessage(&messages[i])
 		if err != nil {
@@ -132,7 +125,7 @@ func (in *intake) messagesFailed(ctx context.Context, err error, begin time.Time
 // decodeMessage decodes one message. refused says why the message, or some of its readings,
 // are refused; a message that is refused as a whole adds nothing to the batch. err is an error
 // that is not caused by the message, such as a lack of memory.
-func (in *intake) decodeMessage(m *Message) (refused *MessageError, err error) {
+func (in *intake) decodeMessage(m *Message) (refused *telemetry.Error, err error) {
 	stream, err := in.server.stream(m.Stream)
 	if err != nil {
 		return wholeRefused(err), nil
@@ -146,16 +139,10 @@ func (in *intake) decodeMessage(m *Message) (refused *MessageError, err error) {
 	count, rows, rejected := in.count, in.builder.Len(), in.answer.Rejected
 	in.most = count + in.server.config.MaxReadings
 	in.answer.Errors = in.answer.Errors[:0]
-	switch {
-	case m.Readings != nil:
+	if m.Readings != nil {
 		err = in.addReadings(m.Readings)
-	case m.Format == PayloadJSON:
-		err = in.decodeMessageJSON(m.Payload)
-	case m.Format == PayloadLine:
-		err = in.decodeLineProtocol(m.Payload, precision{name: "ns", ratio: -1_000_000})
-		in.lines = in.lines[:0]
-	default:
-		err = in.decodeValue(m)
+	} else {
+		err = in.decodePayload(m)
 	}
 	if err == nil && in.count == count {
 		err = telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the message contains no readings")
@@ -170,7 +157,7 @@ func (in *intake) decodeMessage(m *Message) (refused *MessageError, err error) {
 	}
 	if in.answer.Rejected > rejected {
 		first := in.answer.Errors[0]
-		return &MessageError{Code: string(first.Code), Message: first.Message, Refused: in.answer.Rejected - rejected}, nil
+		return telemetry.Errorf(telemetry.Invalid, string(first.Code), "%s (refused readings: %d)", first.Message, in.answer.Rejected-rejected), nil
 	}
 	return nil, nil
 }
@@ -192,12 +179,13 @@ func isRefusal(err error) bool {
 	}
 }
 
-func wholeRefused(err error) *MessageError {
+// wholeRefused returns why a message is refused.
+func wholeRefused(err error) *telemetry.Error {
 	var known *telemetry.Error
 	if !errors.As(err, &known) {
-		return &MessageError{Code: codeInternal, Message: err.Error()}
+		known = telemetry.Errorf(telemetry.Internal, codeInternal, "%v", err)
 	}
-	return &MessageError{Code: known.Code, Message: known.Message}
+	return known
 }
 
 // appendScope appends what a topic says about the series of its readings. The separator is
@@ -208,6 +196,74 @@ func (m *Message) appendScope(dst []byte, stream string) []byte {
 		dst = append(append(append(append(dst, t.Name...), 0), t.Value...), 0)
 	}
 	return append(dst, 0)
+}
+
+// decodePayload decodes the payload of a message.
+func (in *intake) decodePayload(m *Message) (err error) {
+	format, payload := m.Format, m.Payload
+	if format == PayloadAuto {
+		if format, payload, err = formatOf(payload); err != nil {
+			return err
+		}
+	}
+	switch format {
+	case PayloadJSON:
+		return in.decodeMessageJSON(payload)
+	case PayloadLine:
+		err = in.decodeLineProtocol(payload, precision{name: "ns", ratio: -1_000_000})
+		in.lines = in.lines[:0]
+		return err
+	}
+	return in.decodeValue(format, payload)
+}
+
+// formatOf detects the format of a payload, and returns what is to be decoded.
+func formatOf(payload []byte) (PayloadFormat, []byte, error) {
+	trimmed := bytes.TrimSpace(payload)
+	if len(trimmed) == 0 {
+		return "", nil, telemetry.Errorf(telemetry.Invalid, codeEmpty, "the payload is empty")
+	}
+	switch trimmed[0] {
+	case '{', '[':
+		return PayloadJSON, payload, nil
+	case '"':
+		var text string
+		if json.Unmarshal(trimmed, &text) == nil {
+			return payloadText, []byte(text), nil
+		}
+	}
+	if _, ok := parseNumber(trimmed); ok {
+		return PayloadNumber, trimmed, nil
+	}
+	if looksLikeLine(trimmed) {
+		return PayloadLine, payload, nil
+	}
+	switch strings.TrimLeft(strings.ToLower(string(trimmed[:min(len(trimmed), 16)])), "+-") {
+	case "nan", "inf", "infinity", "null", "undefined":
+		return "", nil, telemetry.Errorf(telemetry.Invalid, codeNoValue, "the payload has no value")
+	}
+	return payloadText, trimmed, nil
+}
+
+// looksLikeLine reports whether the first line is a comment, or has a field with a value after
+// its first space.
+func looksLikeLine(payload []byte) bool {
+	line, _, _ := bytes.Cut(payload, []byte{'\n'})
+	if line[0] == '#' {
+		return true
+	}
+	for rest := line; ; {
+		n := bytes.IndexByte(rest, ' ')
+		if n <= 0 {
+			return false
+		}
+		escaped := rest[n-1] == '\\'
+		if rest = rest[n+1:]; !escaped {
+			name, value, ok := bytes.Cut(rest, []byte{'='})
+			return ok && len(name) > 0 && len(value) > 0 && strings.IndexByte(`0123456789-."tTfF`, value[0]) >= 0 &&
+				!bytes.ContainsAny(bytes.ReplaceAll(name, []byte(`\ `), nil), " ,")
+		}
+	}
 }
 
 // decodeMessageJSON decodes JSON like decodeJSON, but checks its syntax first, because a
@@ -257,7 +313,7 @@ func unflatten(body []byte) []byte {
 const aliasMessage = 'm'
 
 // decodeValue decodes a payload that is a single value.
-func (in *intake) decodeValue(m *Message) error {
+func (in *intake) decodeValue(format PayloadFormat, payload []byte) error {
 	if err := in.begin(); err != nil {
 		return err
 	}
@@ -269,13 +325,14 @@ func (in *intake) decodeValue(m *Message) error {
 	} else {
 		in.addTopic(true)
 	}
-	name, payload := []byte(m.Field), bytes.TrimSpace(m.Payload)
-	if m.Format == PayloadText {
-		b.Text(name, m.Payload)
-	} else if v, ok := ParseNumber(payload); ok {
-		b.Add(telemetry.Field{Name: m.Field, Value: v})
+	field := in.message.Field
+	trimmed := bytes.TrimSpace(payload)
+	if format == payloadText {
+		b.Text([]byte(field), payload)
+	} else if v, ok := parseNumber(trimmed); ok {
+		b.Add(telemetry.Field{Name: field, Value: v})
 	} else {
-		b.Refuse(telemetry.Refuse(telemetry.Malformed, "the payload %s is neither a number nor true or false", telemetry.Quote(payload)))
+		b.Refuse(telemetry.Refuse(telemetry.Malformed, "the payload %s is neither a number nor true or false", telemetry.Quote(trimmed)))
 	}
 	if in.end() && known == nil {
 		in.server.known.SetAlias(in.alias, b.LastSeries())
@@ -283,9 +340,9 @@ func (in *intake) decodeValue(m *Message) error {
 	return nil
 }
 
-// ParseNumber reads a payload that is a finite number, true or false. As in JSON, a number
+// parseNumber reads a payload that is a finite number, true or false. As in JSON, a number
 // without fraction and exponent is an integer, if it fits.
-func ParseNumber(s []byte) (telemetry.Value, bool) {
+func parseNumber(s []byte) (telemetry.Value, bool) {
 	switch string(s) {
 	case "true":
 		return telemetry.BoolValue(true), true

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ func TestMessages(t *testing.T) {
 		"decimal":          {published(PayloadNumber, " 21.5\n"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.FloatValue(21.5))}},
 		"integer":          {published(PayloadNumber, "-7"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.IntValue(-7))}},
 		"boolean":          {published(PayloadNumber, "true"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.BoolValue(true))}},
-		"text":             {published(PayloadText, "eco"), []telemetry.Reading{one("s-1", received, north, "t", telemetry.TextValue("eco"))}},
+		"text":             {published(PayloadAuto, "\"eco\""), []telemetry.Reading{one("s-1", received, north, "t", telemetry.TextValue("eco"))}},
 		"JSON":             {published(PayloadJSON, `{"fields":{"a":1}}`), []telemetry.Reading{one("s-1", received, north, "a", telemetry.IntValue(1))}},
 		"JSON with a name": {named, []telemetry.Reading{one("own", time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), north, "a", telemetry.IntValue(1))}},
 		"flat JSON": {published(PayloadJSON, `{"ts":"2026-11-21T09:00:00Z","b":9007199254740993,"a":21.50}`), []telemetry.Reading{{
@@ -129,6 +130,10 @@ func TestRefusedMessages(t *testing.T) {
 		"too many":           {published(PayloadJSON, many), "readings_too_many", 0, 0},
 		"flat JSON twice":    {published(PayloadJSON, `{"a":1,"a":2}`), "unknown_key", 1, 0},
 		"deep flat JSON":     {published(PayloadJSON, `{"a":{"b":1}}`), "value_type", 1, 0},
+		"empty":              {published(PayloadAuto, "\n"), "empty", 0, 0},
+		"not a number":       {published(PayloadAuto, "NaN"), "no_value", 0, 0},
+		"infinity":           {published(PayloadAuto, "-inf"), "no_value", 0, 0},
+		"null":               {published(PayloadAuto, "null"), "no_value", 0, 0},
 		"unknown stream":     {unknown, "stream_unknown", 0, 0},
 		"no sensor":          {nameless, "sensor_missing", 1, 0},
 		"a tag given twice":  {published(PayloadJSON, `{"fields":{"a":1},"tags":{"site":"x"}}`), "tag_duplicate", 1, 0},
@@ -141,7 +146,7 @@ func TestRefusedMessages(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, refused, 1)
 			assert.Equal(t, test.code, refused[1].Code, refused[1].Message)
-			assert.Equal(t, test.refused, refused[1].Refused)
+			assert.Equal(t, test.refused == 1, strings.HasSuffix(refused[1].Message, " (refused readings: 1)"), refused[1].Message)
 			assert.Len(t, journal.readings(), 6+test.taken)
 		})
 	}
@@ -287,7 +292,7 @@ func TestMessagesOfUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	srv, journal := newTestServer(t, func(c *Config) { c.Acks = []telemetry.Ack{telemetry.Stored} })
 	messages := []Message{published(PayloadJSON, `[{"fields":{}},{"fields":{"h":2}}]`), published(PayloadJSON, "["), published(PayloadNumber, "1")}
-	var first map[int]*MessageError
+	var first map[int]*telemetry.Error
 	for range 2 {
 		refused, err := srv.AppendMessages(t.Context(), "", "one", messages)
 		require.NoError(t, err)
@@ -314,4 +319,22 @@ func TestSensorsOfARefusedMessageDoNotCount(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, refused, 0)
 	assert.Len(t, journal.readings(), 1)
+}
+
+func TestAutoFormat(t *testing.T) {
+	t.Parallel()
+	for payload, want := range map[string]PayloadFormat{
+		`21.5`: PayloadNumber, ` -3 `: PayloadNumber, `true`: PayloadNumber, `1e3`: PayloadNumber,
+		`{"fields":{"a":1}}`: PayloadJSON, ` [{}]`: PayloadJSON,
+		`weather,site=n temp=1.5`: PayloadLine, `m a="x y" 1`: PayloadLine, `m\ n a=1i`: PayloadLine,
+		"m a=1\nm a=2": PayloadLine, `m,t=a\ b f=t`: PayloadLine,
+		`eco`: payloadText, `"21.5"`: payloadText, `mode is a=b`: payloadText, `0x10`: payloadText, ` =1`: payloadText,
+		`nano`: payloadText,
+	} {
+		format, _, err := formatOf([]byte(payload))
+		require.NoError(t, err, payload)
+		assert.Equal(t, want, format, payload)
+	}
+	_, text, _ := formatOf([]byte(`"a\tb"`))
+	assert.Equal(t, "a\tb", string(text))
 }

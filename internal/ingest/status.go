@@ -105,6 +105,9 @@ const (
 	codeInternal        = "internal"
 	codeNothingTaken    = "nothing_taken" // every reading was refused
 	codePartialWrite    = "partial_write" // line protocol: some lines were refused
+	codeEmpty           = "empty"         // a message has no payload
+	codeNoValue         = "no_value"      // NaN, null and the like
+	codeMessageTooLarge = "message_too_large"
 )
 
 // knownError returns err as a *telemetry.Error for the client, and logs it.

@@ -3,6 +3,7 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -37,6 +38,33 @@ func ReplaceFile(path string, content []byte, prepare func(*os.File) error) erro
 		return fmt.Errorf("replace %s durably: %w", path, err)
 	}
 	return nil
+}
+
+// AppendLines appends lines to a file and fsyncs it; SyncFolder makes its name durable. If a
+// crash has left an incomplete line, it ends that line first.
+func AppendLines(path string, lines []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if size > 0 {
+		last := make([]byte, 1)
+		if _, err := f.ReadAt(last, size-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			lines = append([]byte{'\n'}, lines...)
+		}
+	}
+	if _, err := f.Write(lines); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 // SyncFolder makes the names in a folder durable.

@@ -23,9 +23,10 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/access/accesstest"
+	"github.com/brim-telemetry/brim/internal/brimtest/mosquitto"
 	"github.com/brim-telemetry/brim/internal/ingest"
-	"github.com/brim-telemetry/brim/internal/mqtt/mqtttest"
-	pb "github.com/brim-telemetry/brim/internal/mqtt/sparkplugpb"
+	"github.com/brim-telemetry/brim/internal/sparkplug"
+	pb "github.com/brim-telemetry/brim/internal/sparkplug/sparkplugpb"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -44,7 +45,7 @@ type fakeInlet struct {
 	taken []ingest.Message
 }
 
-func (i *fakeInlet) AppendMessages(_ context.Context, _, key string, messages []ingest.Message) (map[int]*ingest.MessageError, error) {
+func (i *fakeInlet) AppendMessages(_ context.Context, _, key string, messages []ingest.Message) (map[int]*telemetry.Error, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.calls++
@@ -52,7 +53,7 @@ func (i *fakeInlet) AppendMessages(_ context.Context, _, key string, messages []
 	if i.err != nil {
 		return nil, i.err
 	}
-	refused := make(map[int]*ingest.MessageError)
+	refused := make(map[int]*telemetry.Error)
 	var taken []ingest.Message
 	for n, m := range messages {
 		if i.panic != "" && string(m.Payload) == i.panic {
@@ -65,7 +66,7 @@ func (i *fakeInlet) AppendMessages(_ context.Context, _, key string, messages []
 			return nil, telemetry.Errorf(telemetry.Quota, access.CodeActiveSensors, "too many sensors")
 		}
 		if code := i.wrong[string(m.Payload)]; code != "" {
-			refused[n] = &ingest.MessageError{Code: code, Message: "it is wrong", Refused: 1}
+			refused[n] = telemetry.Errorf(telemetry.Invalid, code, "it is wrong")
 			continue
 		}
 		taken = append(taken, m)
@@ -110,17 +111,17 @@ func eventually(t *testing.T, condition func() bool) {
 	require.Eventually(t, condition, patience, 5*time.Millisecond)
 }
 
-func testConfig(t *testing.T, broker *mqtttest.Broker) Config {
+func testConfig(t *testing.T, broker *mosquitto.Broker) Config {
 	t.Helper()
 	folder := t.TempDir()
 	return Config{
-		Name: "test", URL: broker.URL(), SessionExpiry: time.Hour, Topic: "site/{site}/{sensorId}", Format: Auto, QoS: 2, ReceiveMaximum: 100, MaxBytes: 1 << 20,
-		Folder: folder, Letters: &LetterFile{Path: filepath.Join(folder, LettersName)}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+		Name: "test", URL: broker.URL(), SessionExpiry: time.Hour, Topic: "site/{site}/{sensorId}", Format: ingest.PayloadAuto, QoS: 2, ReceiveMaximum: 100, MaxBytes: 1 << 20,
+		Folder: folder, Letters: &ingest.LetterFile{Path: filepath.Join(folder, LettersName)}, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
 // start starts a subscriber; stop ends it, at once if it is told so.
-func start(t *testing.T, c Config, inlet Ingester) (s *Subscriber, stop func(atOnce bool)) {
+func start(t *testing.T, c Config, inlet ingest.Appender) (s *Subscriber, stop func(atOnce bool)) {
 	t.Helper()
 	c.Registerer = prometheus.NewRegistry()
 	s, err := Start(c, inlet)
@@ -146,7 +147,7 @@ func awaitUp(t *testing.T, s *Subscriber) {
 	eventually(t, func() bool { return s.Err() == nil })
 }
 
-func publisher(t *testing.T, b *mqtttest.Broker) func(topic, payload string, qos int) {
+func publisher(t *testing.T, b *mosquitto.Broker) func(topic, payload string, qos int) {
 	t.Helper()
 	p, err := b.Publisher(t.Context(), "publisher")
 	require.NoError(t, err)
@@ -159,7 +160,7 @@ func publisher(t *testing.T, b *mqtttest.Broker) func(topic, payload string, qos
 
 func TestDeliversEachQoS(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	var inlet fakeInlet
 	s, stop := start(t, testConfig(t, broker), &inlet)
 	awaitUp(t, s)
@@ -184,7 +185,7 @@ func TestAcknowledgesWhatIsJournaled(t *testing.T) {
 	for _, qos := range []int{1, 2} {
 		t.Run(fmt.Sprint(qos), func(t *testing.T) {
 			t.Parallel()
-			broker := mqtttest.Start(t)
+			broker := mosquitto.Start(t)
 			c := testConfig(t, broker)
 			var inlet fakeInlet
 			s, stop := start(t, c, &inlet)
@@ -212,7 +213,7 @@ func TestAcknowledgesWhatIsJournaled(t *testing.T) {
 
 func TestWaitsForTheJournal(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	inlet := fakeInlet{err: telemetry.Errorf(telemetry.Unavailable, "starting", "starting")}
 	s, _ := start(t, testConfig(t, broker), &inlet)
 	awaitUp(t, s)
@@ -221,7 +222,7 @@ func TestWaitsForTheJournal(t *testing.T) {
 	inlet.refuse(nil)
 	inlet.await(t, "1")
 	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.unacknowledged) == 0 })
-	assert.Positive(t, testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitJournal)))
+	assert.Positive(t, testutil.ToFloat64(s.metrics.waits.WithLabelValues(ingest.WaitJournal)))
 	publisher(t, broker)("site/n/s", "2", 1)
 	inlet.await(t, "1", "2")
 	keys := slices.Compact(inlet.keys)
@@ -232,7 +233,7 @@ func TestWaitsForTheJournal(t *testing.T) {
 // too many does not hold up the others.
 func TestHoldsMessagesOverQuota(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	c := testConfig(t, broker)
 	c.ReceiveMaximum = 5
 	used := telemetry.Errorf(telemetry.Quota, "quota_readings", "the quota is used up")
@@ -247,7 +248,7 @@ func TestHoldsMessagesOverQuota(t *testing.T) {
 		want = append(want, fmt.Sprint(n))
 	}
 	publish("site/n/s-new", "new", 1)
-	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitQuota)) > 2 })
+	eventually(t, func() bool { return testutil.ToFloat64(s.metrics.waits.WithLabelValues(ingest.WaitQuota)) > 2 })
 	assert.LessOrEqual(t, testutil.ToFloat64(s.metrics.unacknowledged), 5.0)
 	assert.Empty(t, inlet.payloads())
 	require.NoError(t, s.Err())
@@ -265,14 +266,14 @@ func TestHoldsMessagesOverQuota(t *testing.T) {
 // An identity that may not send holds its messages, and the subscription says so.
 func TestHoldsMessagesOfADeniedIdentity(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	inlet := fakeInlet{err: telemetry.Errorf(telemetry.Unauthenticated, "token_unknown", "there is no such identity")}
 	s, _ := start(t, testConfig(t, broker), &inlet)
 	awaitUp(t, s)
 	publisher(t, broker)("site/n/s", "1", 1)
 	eventually(t, func() bool { return s.Err() != nil })
 	require.ErrorContains(t, s.Err(), "no messages are accepted: there is no such identity")
-	assert.Positive(t, testutil.ToFloat64(s.metrics.waits.WithLabelValues(waitAccess)))
+	assert.Positive(t, testutil.ToFloat64(s.metrics.waits.WithLabelValues(ingest.WaitAccess)))
 	inlet.refuse(nil)
 	inlet.await(t, "1")
 	awaitUp(t, s)
@@ -280,7 +281,7 @@ func TestHoldsMessagesOfADeniedIdentity(t *testing.T) {
 
 func TestConnectsAgain(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	broker.Kill() // away at the start
 	var inlet fakeInlet
 	s, _ := start(t, testConfig(t, broker), &inlet)
@@ -302,7 +303,7 @@ func TestConnectsAgain(t *testing.T) {
 // A lost connection is noticed while messages wait for the journal, however often it is lost.
 func TestNoticesALostConnectionWhileTheJournalIsFull(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	c := testConfig(t, broker)
 	c.ReceiveMaximum = 1
 	inlet := fakeInlet{err: telemetry.Errorf(telemetry.Unavailable, "journal_full", "the journal is full")}
@@ -323,7 +324,7 @@ func TestNoticesALostConnectionWhileTheJournalIsFull(t *testing.T) {
 
 func TestSpeaksOverWebSocket(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	address := broker.AlsoListen("protocol websockets")
 	c := testConfig(t, broker)
 	c.URL = "ws://" + address + "/mqtt"
@@ -331,7 +332,7 @@ func TestSpeaksOverWebSocket(t *testing.T) {
 }
 
 // subscribesAt requires that small and large messages arrive.
-func subscribesAt(t *testing.T, broker *mqtttest.Broker, c Config) {
+func subscribesAt(t *testing.T, broker *mosquitto.Broker, c Config) {
 	t.Helper()
 	var inlet fakeInlet
 	s, _ := start(t, c, &inlet)
@@ -349,7 +350,7 @@ func TestSpeaksOverWebSocketWithTLS(t *testing.T) {
 	authority, dir := accesstest.NewAuthority(t, "ours"), t.TempDir()
 	ca := accesstest.File(t, dir, "ca.pem", authority.PEM)
 	cert, key := authority.Server("127.0.0.1", time.Now().Add(time.Hour)).Write(t, t.TempDir())
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	address := broker.AlsoListen("protocol websockets", "cafile "+ca, "certfile "+cert, "keyfile "+key, "require_certificate true")
 	c := testConfig(t, broker)
 	c.URL = "wss://" + address + "/mqtt"
@@ -367,7 +368,7 @@ func TestExplainsTheWrongScheme(t *testing.T) {
 	authority := accesstest.NewAuthority(t, "ours")
 	cert, key := authority.Server("127.0.0.1", time.Now().Add(time.Hour)).Write(t, t.TempDir())
 	for scheme, lines := range map[string][]string{"mqtts": nil, "mqtt": {"certfile " + cert, "keyfile " + key}} {
-		broker := mqtttest.Start(t, lines...)
+		broker := mosquitto.Start(t, lines...)
 		c := testConfig(t, broker)
 		c.URL = scheme + "://" + broker.Address
 		s, _ := start(t, c, new(fakeInlet))
@@ -379,7 +380,7 @@ func TestExplainsTheWrongScheme(t *testing.T) {
 
 func TestTwoDaemonsShareASubscription(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	var inlets [2]fakeInlet
 	for i := range inlets {
 		c := testConfig(t, broker)
@@ -408,7 +409,7 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	cert, key := authority.Server("127.0.0.1", time.Now().Add(time.Hour)).Write(t, dir)
 	require.NoError(t, os.Rename(cert, cert+".server"))
 	require.NoError(t, os.Rename(key, key+".server"))
-	broker := mqtttest.Start(t, "cafile "+ca, "certfile "+cert+".server", "keyfile "+key+".server", "require_certificate true", "use_identity_as_username true")
+	broker := mosquitto.Start(t, "cafile "+ca, "certfile "+cert+".server", "keyfile "+key+".server", "require_certificate true", "use_identity_as_username true")
 	c := testConfig(t, broker)
 	c.URL, c.CAFile = "mqtts://"+broker.Address, ca
 
@@ -426,7 +427,7 @@ func TestPassword(t *testing.T) {
 	dir := t.TempDir()
 	file := accesstest.File(t, dir, "password", []byte("wrong\n"))
 	users := accesstest.File(t, dir, "users", []byte("brim:$7$101$wcSqy9Ug9NXlvjRi$W1ySVPUsyU7xIRxzyxjnGkPWSMmM7eJd1bo0NE7hoRdwp1SbHSUyGNFHQTLTyXyRu6WPPfzGCiGBdEgBJBLbOQ==\n"))
-	broker := mqtttest.Start(t, "allow_anonymous false", "password_file "+users)
+	broker := mosquitto.Start(t, "allow_anonymous false", "password_file "+users)
 	c := testConfig(t, broker)
 	c.User, c.PasswordFile = "brim", file
 	s, _ := start(t, c, new(fakeInlet))
@@ -440,13 +441,13 @@ func TestPassword(t *testing.T) {
 // it go on.
 func TestPoison(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	c := testConfig(t, broker)
 	inlet := fakeInlet{wrong: map[string]string{"bad": "malformed"}, large: "huge", panic: "bug"}
 	s, stop := start(t, c, &inlet)
 	awaitUp(t, s)
 	publish := publisher(t, broker)
-	for _, payload := range []string{"1", "bad", "nan", "2", "huge", "bug", "3"} {
+	for _, payload := range []string{"1", "bad", "2", "huge", "bug", "3"} {
 		publish("site/n/s", payload, 1)
 	}
 	inlet.await(t, "1", "2", "3")
@@ -460,8 +461,8 @@ func TestPoison(t *testing.T) {
 		kept[string(l.Payload)] = l.Reason
 	}
 	assert.Equal(t, map[string]string{
-		"bad": "malformed: it is wrong (refused readings: 1)", "nan": "no_value: the payload has no value", "huge": "message_too_large: record_too_large: too large",
-		"bug": "internal: " + errPanic.Message,
+		"bad": "malformed: it is wrong", "huge": "message_too_large: record_too_large: too large",
+		"bug": "internal: Brim failed on this message, which is a bug; its log says where",
 	}, kept)
 	assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.refused.WithLabelValues("malformed")))
 	stop(false)
@@ -477,7 +478,7 @@ func TestPoison(t *testing.T) {
 // with another one.
 func TestAnotherTopic(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	c := testConfig(t, broker)
 	s, stop := start(t, c, new(fakeInlet))
 	awaitUp(t, s)
@@ -515,7 +516,7 @@ func TestOldBroker(t *testing.T) {
 			})
 			t.Cleanup(serving.Wait)
 			t.Cleanup(func() { _ = l.Close() })
-			c := testConfig(t, &mqtttest.Broker{Address: l.Addr().String()})
+			c := testConfig(t, &mosquitto.Broker{Address: l.Addr().String()})
 			s, _ := start(t, c, new(fakeInlet))
 			eventually(t, func() bool { return strings.Contains(s.Err().Error(), "MQTT 5") })
 		})
@@ -554,14 +555,14 @@ func TestAnswerWithoutReasonCode(t *testing.T) {
 	})
 	t.Cleanup(serving.Wait)
 	t.Cleanup(func() { _ = l.Close() })
-	s, _ := start(t, testConfig(t, &mqtttest.Broker{Address: l.Addr().String()}), new(fakeInlet))
+	s, _ := start(t, testConfig(t, &mosquitto.Broker{Address: l.Addr().String()}), new(fakeInlet))
 	eventually(t, func() bool { return strings.Contains(s.Err().Error(), "0 reason codes") })
 }
 
 // Births survive a restart, and a node whose births are unknown is asked for them.
 func TestSparkplugBirths(t *testing.T) {
 	t.Parallel()
-	broker := mqtttest.Start(t)
+	broker := mosquitto.Start(t)
 	c := testConfig(t, broker)
 	c.Topic, c.Format = "spBv1.0/#", Sparkplug
 	var inlet fakeInlet
@@ -586,40 +587,18 @@ func TestSparkplugBirths(t *testing.T) {
 		_, err = node.Publish(t.Context(), &paho.Publish{Topic: "spBv1.0/plant/" + kind + "/gw", QoS: 1, Payload: payload})
 		require.NoError(t, err)
 	}
-	publish("NDATA", metric("", 9, 0, 0))
+	publish("NDATA", &pb.Metric{Alias: proto.Uint64(9)})
 	assert.Equal(t, "spBv1.0/plant/NCMD/gw", <-commands)
-	publish("NBIRTH", metric("level", 9, 0, typeInt32))
+	publish("NBIRTH", &pb.Metric{Name: proto.String("level"), Alias: proto.Uint64(9), Datatype: proto.Uint32(3)})
 	eventually(t, func() bool { return len(inlet.payloads()) == 1 })
 	stop(false)
-	assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.refused.WithLabelValues(reasonAlias)))
-	publish("NDATA", metric("", 9, 0, 0))
+	assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.refused.WithLabelValues(sparkplug.CodeAlias)))
+	publish("NDATA", &pb.Metric{Alias: proto.Uint64(9)})
 	var after fakeInlet
 	_, _ = start(t, c, &after)
 	eventually(t, func() bool { return len(after.payloads()) == 1 })
 	assert.Equal(t, []telemetry.Field{{Name: "level", Value: telemetry.IntValue(5)}}, after.taken[0].Readings[0].Fields)
 	assert.Equal(t, "plant/gw", after.taken[0].Sensor)
-}
-
-func TestLettersAreBounded(t *testing.T) {
-	t.Parallel()
-	f := &LetterFile{Path: filepath.Join(t.TempDir(), LettersName), most: 1000}
-	letter := func(n int) Letter { return Letter{Topic: fmt.Sprint(n), Payload: make([]byte, 100)} }
-	for n := range 100 {
-		require.NoError(t, f.put([]Letter{letter(n)}))
-	}
-	// A crash cuts off a line; the next one is whole.
-	file, err := os.OpenFile(f.Path, os.O_APPEND|os.O_WRONLY, 0)
-	require.NoError(t, err)
-	_, err = file.WriteString(`{"topic":"cut`)
-	require.NoError(t, err)
-	require.NoError(t, file.Close())
-	require.NoError(t, f.put([]Letter{letter(100)}))
-	letters, err := f.Read()
-	require.NoError(t, err)
-	assert.Less(t, len(letters), 12)
-	assert.Greater(t, len(letters), 4)
-	assert.Equal(t, "100", letters[len(letters)-1].Topic)
-	assert.Equal(t, "99", letters[len(letters)-2].Topic)
 }
 
 func TestWrongConfigurations(t *testing.T) {
@@ -632,7 +611,7 @@ func TestWrongConfigurations(t *testing.T) {
 		"write {sensorId}":            func(c *Config) { c.Topic = "a/{sensor_ID}" },
 		"set mqtt-group":              func(c *Config) { c.Topic = "$share/g/a/{sensorId}" },
 		"must begin with spBv1.0/":    func(c *Config) { c.Format = Sparkplug },
-		"must contain {sensorId}":     func(c *Config) { c.Format, c.Topic = Number, "a/+" },
+		"must contain {sensorId}":     func(c *Config) { c.Format, c.Topic = ingest.PayloadNumber, "a/+" },
 		"cannot be shared":            func(c *Config) { c.Group, c.Topic = "g", "spBv1.0/#" },
 		"contains /, + or #":          func(c *Config) { c.Group = "a/b" },
 		"need TLS":                    func(c *Config) { c.CAFile = "x" },
@@ -641,7 +620,7 @@ func TestWrongConfigurations(t *testing.T) {
 		"does not contain a password": func(c *Config) { c.User, c.PasswordFile = "u", secret },
 		"no such file":                func(c *Config) { c.URL, c.CAFile = "mqtts://h", "/nowhere" },
 	} {
-		c := Config{URL: "mqtt://127.0.0.1:1883", Topic: "a/{sensorId}", Format: Auto}
+		c := Config{URL: "mqtt://127.0.0.1:1883", Topic: "a/{sensorId}", Format: ingest.PayloadAuto}
 		require.NoError(t, c.Check())
 		change(&c)
 		err := c.Check()

@@ -12,15 +12,16 @@ import (
 	"sync"
 
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/internal/sparkplug"
 )
 
 // A state is kept in a file across restarts. It has the client ID, which identifies the session
 // at the broker; the topic filter, to unsubscribe from it if it changes; and the births of
 // Sparkplug nodes, to resolve aliases.
 type state struct {
-	ClientID string `json:"client_id"`
-	Filter   string `json:"filter"`
-	Births   births `json:"births,omitempty"`
+	ClientID string           `json:"client_id"`
+	Filter   string           `json:"filter"`
+	Births   sparkplug.Births `json:"births,omitempty"`
 
 	path string
 	mu   *sync.Mutex

@@ -95,27 +95,3 @@ func FuzzTemplate(f *testing.F) {
 		}
 	})
 }
-
-func TestAutoFormat(t *testing.T) {
-	t.Parallel()
-	for payload, want := range map[string]ingest.PayloadFormat{
-		`21.5`: ingest.PayloadNumber, ` -3 `: ingest.PayloadNumber, `true`: ingest.PayloadNumber, `1e3`: ingest.PayloadNumber,
-		`{"fields":{"a":1}}`: ingest.PayloadJSON, ` [{}]`: ingest.PayloadJSON,
-		`weather,site=n temp=1.5`: ingest.PayloadLine, `m a="x y" 1`: ingest.PayloadLine, `m\ n a=1i`: ingest.PayloadLine,
-		"m a=1\nm a=2": ingest.PayloadLine, `m,t=a\ b f=t`: ingest.PayloadLine,
-		`eco`: ingest.PayloadText, `"21.5"`: ingest.PayloadText, `mode is a=b`: ingest.PayloadText, `0x10`: ingest.PayloadText, ` =1`: ingest.PayloadText,
-		`nano`: ingest.PayloadText,
-	} {
-		format, _, r := formatOf([]byte(payload))
-		assert.Nil(t, r, payload)
-		assert.Equal(t, want, format, payload)
-	}
-	for payload, reason := range map[string]string{"": reasonEmpty, "\n": reasonEmpty, "NaN": reasonNoValue, "-inf": reasonNoValue, "null": reasonNoValue} {
-		_, _, r := formatOf([]byte(payload))
-		if assert.NotNil(t, r, payload) {
-			assert.Equal(t, reason, r.reason, payload)
-		}
-	}
-	_, text, _ := formatOf([]byte(`"a\tb"`))
-	assert.Equal(t, "a\tb", string(text))
-}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -65,40 +64,18 @@ func (f *DeadLetterFile) Put(letter DeadLetter) error {
 	return f.locked(func() error { return f.append(append(line, '\n')) })
 }
 
-// append adds one line. If a crash has left an incomplete line, it ends that line first.
-func (f *DeadLetterFile) append(line []byte) (err error) {
-	file, err := os.OpenFile(f.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
+// append adds one line.
+func (f *DeadLetterFile) append(line []byte) error {
+	err := machine.AppendLines(f.Path, line)
+	if err == nil && !f.named {
+		// Even if the file existed, since an earlier process may have crashed before this.
+		err = machine.SyncFolder(filepath.Dir(f.Path))
+		f.named = err == nil
+	}
 	if err != nil {
-		return fmt.Errorf("open dead letters: %w", err)
+		return fmt.Errorf("write dead letter: %w", err)
 	}
-	defer func() {
-		if err = errors.Join(err, file.Close()); err != nil {
-			err = fmt.Errorf("write dead letter: %w", err)
-		}
-	}()
-	size, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	if size > 0 {
-		var last [1]byte
-		if _, err := file.ReadAt(last[:], size-1); err != nil {
-			return err
-		}
-		if last[0] != '\n' {
-			line = append([]byte{'\n'}, line...)
-		}
-	}
-	if _, err = file.Write(line); err != nil {
-		return err
-	}
-	if err = file.Sync(); err != nil || f.named {
-		return err
-	}
-	// Even if the file existed, since an earlier process may have crashed before this.
-	err = machine.SyncFolder(filepath.Dir(f.Path))
-	f.named = err == nil
-	return err
+	return nil
 }
 
 // locked calls do under the lock, when no other goroutine or process uses the file.

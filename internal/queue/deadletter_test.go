@@ -137,5 +137,5 @@ func TestALetterThatCannotBeWrittenIsAnError(t *testing.T) {
 	f := &DeadLetterFile{Path: filepath.Join(blocked, DeadLettersName)}
 	assert.ErrorContains(t, f.Put(letterOf("a", telemetry.IntValue(1))), "make folder of dead letters")
 	f = &DeadLetterFile{Path: t.TempDir()}
-	assert.ErrorContains(t, f.Put(letterOf("a", telemetry.IntValue(1))), "open dead letters")
+	assert.ErrorContains(t, f.Put(letterOf("a", telemetry.IntValue(1))), "write dead letter: open")
 }

@@ -356,7 +356,7 @@ const file_sparkplug_proto_rawDesc = "" +
 	"bytesValue\x12%\n" +
 	"\rdataset_value\x18\x11 \x01(\fH\x00R\fdatasetValue\x12'\n" +
 	"\x0etemplate_value\x18\x12 \x01(\fH\x00R\rtemplateValueB\a\n" +
-	"\x05valueB:Z8github.com/brim-telemetry/brim/internal/mqtt/sparkplugpb"
+	"\x05valueB?Z=github.com/brim-telemetry/brim/internal/sparkplug/sparkplugpb"
 
 var (
 	file_sparkplug_proto_rawDescOnce sync.Once

@@ -1,4 +1,4 @@
-package mqtt
+package ingest
 
 import (
 	"bytes"
@@ -13,9 +13,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
-
-// LettersName is the name of the file of refused messages in the data folder.
-const LettersName = "mqtt-dead-letters.ndjson"
 
 // maxLettersBytes is the size at which the file is renamed to NAME.old, replacing an
 // earlier one, so that refused messages cannot fill the disk.
@@ -39,7 +36,7 @@ type LetterFile struct {
 }
 
 // put appends letters and fsyncs the file.
-func (f *LetterFile) put(letters []Letter) (err error) {
+func (f *LetterFile) put(letters []Letter) error {
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines) // ends each value with a line break
 	encoder.SetEscapeHTML(false)
@@ -59,19 +56,7 @@ func (f *LetterFile) put(letters []Letter) (err error) {
 			return fmt.Errorf("rename the full file of refused messages: %w", err)
 		}
 	}
-	file, err := os.OpenFile(f.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
-	if err != nil {
-		return fmt.Errorf("open the file of refused messages: %w", err)
-	}
-	text := lines.Bytes()
-	if info, err := file.Stat(); err == nil && info.Size() > 0 {
-		last := make([]byte, 1)
-		if _, err := file.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
-			text = append([]byte{'\n'}, text...) // after a line that a crash cut off
-		}
-	}
-	_, err = file.Write(text)
-	err = errors.Join(err, file.Sync(), file.Close(), machine.SyncFolder(filepath.Dir(f.Path)))
+	err := errors.Join(machine.AppendLines(f.Path, lines.Bytes()), machine.SyncFolder(filepath.Dir(f.Path)))
 	if err != nil {
 		return fmt.Errorf("write refused messages: %w", err)
 	}
@@ -99,10 +84,10 @@ func (f *LetterFile) Read() ([]Letter, error) {
 	return all, nil
 }
 
-// letterOf makes a letter of a message.
-func letterOf(subscription string, m *message, r *refusal) Letter {
+// letterOf makes a letter of a refused message.
+func letterOf(subscription string, d *Delivery) Letter {
 	return Letter{
-		At: m.at.UTC().Format(telemetry.TimeFormat), Subscription: subscription, Topic: m.packet.Topic,
-		Reason: r.reason + ": " + r.text, Payload: m.packet.Payload,
+		At: d.Received.UTC().Format(telemetry.TimeFormat), Subscription: subscription, Topic: d.Topic,
+		Reason: d.refused.Code + ": " + d.refused.Message, Payload: d.Payload,
 	}
 }

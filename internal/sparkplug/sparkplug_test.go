@@ -1,4 +1,4 @@
-package mqtt
+package sparkplug
 
 import (
 	"bytes"
@@ -6,33 +6,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/brim-telemetry/brim/internal/ingest"
-	pb "github.com/brim-telemetry/brim/internal/mqtt/sparkplugpb"
+	pb "github.com/brim-telemetry/brim/internal/sparkplug/sparkplugpb"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// decoder returns a subscriber that only decodes.
-func decoder() *Subscriber {
-	// Every node was asked, so that nothing is published.
-	asked := map[string]time.Time{"plant/gw": time.Now(), "plant/other": time.Now()}
-	return &Subscriber{metrics: newMetrics("test", prometheus.NewRegistry()), asked: asked, births: make(births)}
+// newDecoder returns a decoder that counts in skipped, and never asks for births.
+func newDecoder() (d *Decoder, skipped map[string]int) {
+	skipped = make(map[string]int)
+	return &Decoder{Skip: func(reason string) { skipped[reason]++ }, Publish: func(string, []byte) {}}, skipped
 }
 
-// take decodes a message as decode does.
-func (s *Subscriber) takeSparkplug(topic string, p *pb.Payload) (ingest.Message, *refusal) {
+// take decodes a payload.
+func (d *Decoder) take(topic string, p *pb.Payload) (Message, error) {
 	payload, err := proto.Marshal(p)
 	if err != nil {
-		panic(err)
+		return Message{}, err
 	}
-	var m ingest.Message
-	r := s.decodeSparkplug(topic, payload, &m)
-	return m, r
+	return d.Decode(topic, payload)
+}
+
+// codeOf returns the code of an error.
+func codeOf(t *testing.T, err error) string {
+	t.Helper()
+	var known *telemetry.Error
+	require.ErrorAs(t, err, &known)
+	return known.Code
 }
 
 func metric(name string, alias, at uint64, kind uint32) *pb.Metric {
@@ -55,13 +57,13 @@ func metric(name string, alias, at uint64, kind uint32) *pb.Metric {
 func TestSparkplug(t *testing.T) {
 	t.Parallel()
 	const at = 1795251600000
-	s := decoder()
+	d, skipped := newDecoder()
 	temp, count, flag := metric("Motor/temp.c", 1, at, typeDouble), metric("count", 2, at, typeInt16), metric("on", 3, at+5, typeBoolean)
 	temp.Value, count.Value, flag.Value = &pb.Metric_DoubleValue{DoubleValue: 21.5}, &pb.Metric_IntValue{IntValue: 65535}, &pb.Metric_BooleanValue{BooleanValue: true}
 	seq, control := metric("bdSeq", 0, at, typeInt64), metric("Node Control/Rebirth", 0, at, typeBoolean)
 	seq.Value, control.Value = &pb.Metric_LongValue{LongValue: 1}, &pb.Metric_BooleanValue{}
-	m, r := s.takeSparkplug("spBv1.0/plant/DBIRTH/gw/motor", &pb.Payload{Timestamp: proto.Uint64(at), Metrics: []*pb.Metric{temp, count, flag, seq, control}})
-	require.Nil(t, r)
+	m, err := d.take("spBv1.0/plant/DBIRTH/gw/motor", &pb.Payload{Timestamp: proto.Uint64(at), Metrics: []*pb.Metric{temp, count, flag, seq, control}})
+	require.NoError(t, err)
 	assert.Equal(t, "plant/gw/motor", m.Sensor)
 	assert.Equal(t, []telemetry.Tag{{Name: "group", Value: "plant"}, {Name: "node", Value: "gw"}, {Name: "device", Value: "motor"}}, m.Tags)
 	time1, time2 := time.UnixMilli(at).UTC(), time.UnixMilli(at+5).UTC()
@@ -84,40 +86,38 @@ func TestSparkplug(t *testing.T) {
 	file.Value = &pb.Metric_BytesValue{BytesValue: []byte{1}}
 	reserved := metric("$x", 0, 0, typeInt8)
 	reserved.Value = &pb.Metric_IntValue{IntValue: 1}
-	m, r = s.takeSparkplug("spBv1.0/plant/DDATA/gw/motor", &pb.Payload{Timestamp: proto.Uint64(at), Metrics: []*pb.Metric{data, null, huge, nan, file, reserved}})
-	require.Nil(t, r)
+	m, err = d.take("spBv1.0/plant/DDATA/gw/motor", &pb.Payload{Timestamp: proto.Uint64(at), Metrics: []*pb.Metric{data, null, huge, nan, file, reserved}})
+	require.NoError(t, err)
 	assert.Equal(t, []telemetry.Reading{{Time: time1, Fields: []telemetry.Field{{Name: "count", Value: telemetry.IntValue(7)}}}}, m.Readings)
 	for _, reason := range []string{"null", "range", "not_finite", "type", "name"} {
-		assert.EqualValues(t, 1, testutil.ToFloat64(s.metrics.skipped.WithLabelValues(reason)), reason)
+		assert.Equal(t, 1, skipped[reason], reason)
 	}
 
 	// Two values of one metric at one instant are two readings.
 	again := metric("", 2, 0, 0)
 	again.Value = &pb.Metric_IntValue{IntValue: 8}
-	m, _ = s.takeSparkplug("spBv1.0/plant/DDATA/gw/motor", &pb.Payload{Timestamp: proto.Uint64(at), Metrics: []*pb.Metric{data, again}})
+	m, _ = d.take("spBv1.0/plant/DDATA/gw/motor", &pb.Payload{Timestamp: proto.Uint64(at), Metrics: []*pb.Metric{data, again}})
 	assert.Len(t, m.Readings, 2)
 
 	// Unknown aliases: of another device, and of all when the node is born again.
 	only := &pb.Payload{Timestamp: proto.Uint64(at), Metrics: []*pb.Metric{data}}
-	_, r = s.takeSparkplug("spBv1.0/plant/DDATA/gw/pump", only)
-	require.NotNil(t, r)
-	assert.Equal(t, reasonAlias, r.reason)
-	_, r = s.takeSparkplug("spBv1.0/plant/NBIRTH/gw", &pb.Payload{})
-	require.Nil(t, r)
-	_, r = s.takeSparkplug("spBv1.0/plant/DDATA/gw/motor", only)
-	require.NotNil(t, r)
+	_, err = d.take("spBv1.0/plant/DDATA/gw/pump", only)
+	assert.Equal(t, CodeAlias, codeOf(t, err))
+	_, err = d.take("spBv1.0/plant/NBIRTH/gw", &pb.Payload{})
+	require.NoError(t, err)
+	_, err = d.take("spBv1.0/plant/DDATA/gw/motor", only)
+	require.Error(t, err)
 
-	for topic, reason := range map[string]string{
-		"spBv1.0/plant/DDATA/gw": reasonTopic, "spBv1.0/plant/NDATA/gw/motor": reasonTopic, "spBv1.0/plant": reasonTopic,
-		"spBv1.0/plant/OTHER/gw": reasonSparkplug,
+	for topic, code := range map[string]string{
+		"spBv1.0/plant/DDATA/gw": CodeTopic, "spBv1.0/plant/NDATA/gw/motor": CodeTopic, "spBv1.0/plant": CodeTopic,
+		"spBv1.0/plant/OTHER/gw": CodePayload,
 	} {
-		_, r = s.takeSparkplug(topic, only)
-		require.NotNil(t, r, topic)
-		assert.Equal(t, reason, r.reason, topic)
+		_, err = d.take(topic, only)
+		assert.Equal(t, code, codeOf(t, err), topic)
 	}
 	for _, topic := range []string{"spBv1.0/plant/NDEATH/gw", "spBv1.0/STATE/host", "spBv1.0/plant/NCMD/gw"} {
-		m, r = s.takeSparkplug(topic, only)
-		assert.Nil(t, r)
+		m, err = d.take(topic, only)
+		require.NoError(t, err)
 		assert.Empty(t, m.Readings)
 	}
 }
@@ -125,15 +125,15 @@ func TestSparkplug(t *testing.T) {
 // A birth that comes again replaces the one before, and is counted once.
 func TestBirthsThatComeAgain(t *testing.T) {
 	t.Parallel()
-	s := decoder()
+	d, _ := newDecoder()
 	others := make(map[uint64]metricName)
 	for alias := range uint64(maxAliases - 1) {
 		others[alias] = metricName{}
 	}
-	s.births["plant/other"] = others
+	d.Births = Births{"plant/other": others}
 	for range 2 {
-		_, r := s.takeSparkplug("spBv1.0/plant/DBIRTH/gw/motor", &pb.Payload{Metrics: []*pb.Metric{metric("level", 9, 0, typeInt32)}})
-		assert.Nil(t, r)
+		_, err := d.take("spBv1.0/plant/DBIRTH/gw/motor", &pb.Payload{Metrics: []*pb.Metric{metric("level", 9, 0, typeInt32)}})
+		require.NoError(t, err)
 	}
 }
 
@@ -144,8 +144,9 @@ func TestSparkplugTimeInAnotherUnit(t *testing.T) {
 	for _, at := range []uint64{micros, nanos, math.MaxUint64} {
 		level := metric("level", 0, at, typeInt32)
 		level.Value = &pb.Metric_IntValue{IntValue: 1}
-		m, r := decoder().takeSparkplug("spBv1.0/plant/NDATA/gw", &pb.Payload{Metrics: []*pb.Metric{level}})
-		require.Nil(t, r)
+		d, _ := newDecoder()
+		m, err := d.take("spBv1.0/plant/NDATA/gw", &pb.Payload{Metrics: []*pb.Metric{level}})
+		require.NoError(t, err)
 		require.Len(t, m.Readings, 1)
 		assert.EqualValues(t, min(at, math.MaxInt64), m.Readings[0].Time.UnixMilli())
 	}
@@ -160,12 +161,9 @@ func FuzzSparkplug(f *testing.F) {
 	f.Add("spBv1.0/plant/NBIRTH/gw", seed)
 	f.Add("spBv1.0/plant/DDATA/gw/motor", []byte{0x12, 0})
 	f.Fuzz(func(t *testing.T, topic string, payload []byte) {
-		s := decoder()
-		if parsed, ok := parseSparkplugTopic(topic); ok {
-			s.asked[parsed.nodeID()] = time.Now()
-		}
-		var m ingest.Message
-		if s.decodeSparkplug(topic, payload, &m) != nil {
+		d, _ := newDecoder()
+		m, err := d.Decode(topic, payload)
+		if err != nil {
 			return
 		}
 		for _, reading := range m.Readings {
@@ -184,13 +182,12 @@ func FuzzSparkplug(f *testing.F) {
 func TestTooManyMetrics(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{maxMetrics: "", maxMetrics + 1: "the payload has more than 100000 metrics"} {
-		var m ingest.Message
-		r := decoder().decodeSparkplug("spBv1.0/plant/NDATA/gw", bytes.Repeat([]byte{0x12, 0}, n), &m)
+		d, _ := newDecoder()
+		_, err := d.Decode("spBv1.0/plant/NDATA/gw", bytes.Repeat([]byte{0x12, 0}, n))
 		if want == "" {
-			assert.Nil(t, r)
+			require.NoError(t, err)
 			continue
 		}
-		require.NotNil(t, r)
-		assert.Equal(t, refusal{reasonSparkplug, want}, *r)
+		require.EqualError(t, err, "sparkplug: "+want)
 	}
 }

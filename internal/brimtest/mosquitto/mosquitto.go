@@ -1,5 +1,5 @@
-// Package mqtttest runs mosquitto, and publishes to it, in tests.
-package mqtttest
+// Package mosquitto runs mosquitto, and publishes to it, in tests.
+package mosquitto
 
 import (
 	"context"

@@ -1,4 +1,6 @@
-package mqtt
+// Package sparkplug decodes Sparkplug B messages, and remembers the births that name the metrics
+// of later messages.
+package sparkplug
 
 import (
 	"maps"
@@ -9,10 +11,41 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/brim-telemetry/brim/internal/ingest"
-	pb "github.com/brim-telemetry/brim/internal/mqtt/sparkplugpb"
+	pb "github.com/brim-telemetry/brim/internal/sparkplug/sparkplugpb"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
+
+// Prefix is the prefix of Sparkplug B topics.
+const Prefix = "spBv1.0/"
+
+// Codes of errors.
+const (
+	CodeTopic   = "topic"           // the topic is malformed
+	CodePayload = "sparkplug"       // it is not a Sparkplug B payload, or of an unknown type
+	CodeAlias   = "sparkplug_alias" // no birth defines the alias
+)
+
+// Skips returns the reasons for not storing a message or a metric.
+func Skips() []string {
+	return []string{"state", "death", "command", "null", "range", "not_finite", "type", "name"}
+}
+
+// A Decoder decodes the messages of a subscription, for one goroutine.
+type Decoder struct {
+	Births  Births                             // known so far; may be nil
+	Changed bool                               // set when Births change; the caller resets it
+	Skip    func(reason string)                // counts a message or a metric that is not stored
+	Publish func(topic string, payload []byte) // asks a node for its births
+
+	asked map[string]time.Time // when each node was asked for its births
+}
+
+// A Message is a decoded message.
+type Message struct {
+	Sensor   string
+	Tags     []telemetry.Tag
+	Readings []telemetry.Reading // none in deaths, for example
+}
 
 // Data types of Sparkplug B metrics that can be stored.
 const (
@@ -39,31 +72,31 @@ type metricName struct {
 	Type uint32 `json:"type"`
 }
 
-// births are the aliases of each node and device, by group/node and group/node/device. A
+// Births are the aliases of each node and device, by group/node and group/node/device. A
 // node's birth removes those of its devices. The inner maps never change; a birth replaces
 // them.
-type births map[string]map[uint64]metricName
+type Births map[string]map[uint64]metricName
 
-// A sparkplugTopic is spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE.
-type sparkplugTopic struct{ group, kind, node, device string }
+// A topic is spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE.
+type topic struct{ group, kind, node, device string }
 
-func parseSparkplugTopic(topic string) (t sparkplugTopic, ok bool) {
-	rest, ok := strings.CutPrefix(topic, sparkplugPrefix)
+func parseTopic(text string) (t topic, ok bool) {
+	rest, ok := strings.CutPrefix(text, Prefix)
 	parts := strings.Split(rest, "/")
 	if !ok || len(parts) < 3 || len(parts) > 4 {
 		return t, false
 	}
-	t = sparkplugTopic{group: parts[0], kind: parts[1], node: parts[2]}
+	t = topic{group: parts[0], kind: parts[1], node: parts[2]}
 	if len(parts) == 4 {
 		t.device = parts[3]
 	}
 	return t, t.group != "" && t.node != ""
 }
 
-func (t sparkplugTopic) nodeID() string { return t.group + "/" + t.node }
+func (t topic) nodeID() string { return t.group + "/" + t.node }
 
 // sensor returns the sensor ID of the node or device.
-func (t sparkplugTopic) sensor() string {
+func (t topic) sensor() string {
 	if t.device == "" {
 		return t.nodeID()
 	}
@@ -73,44 +106,44 @@ func (t sparkplugTopic) sensor() string {
 // maxAliases is the largest number of aliases of all nodes together.
 const maxAliases = 100_000
 
-// decodeSparkplug decodes a message into m, and remembers births. Messages that have no
-// readings, such as deaths, are not refused.
-func (s *Subscriber) decodeSparkplug(topic string, payload []byte, m *ingest.Message) (r *refusal) {
-	if strings.HasPrefix(topic, sparkplugPrefix+"STATE/") {
-		s.metrics.skipped.WithLabelValues("state").Inc()
-		return nil
+// Decode decodes a message and remembers births. A message that has no readings, such as a
+// death, is no error. Errors are of type *telemetry.Error.
+func (d *Decoder) Decode(name string, payload []byte) (m Message, err error) {
+	if strings.HasPrefix(name, Prefix+"STATE/") {
+		d.Skip("state")
+		return m, nil
 	}
-	t, ok := parseSparkplugTopic(topic)
+	t, ok := parseTopic(name)
 	if !ok {
-		return refuse(reasonTopic, "the topic is not a Sparkplug B topic: spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE")
+		return m, refuse(CodeTopic, "the topic is not a Sparkplug B topic: spBv1.0/GROUP/KIND/NODE or spBv1.0/GROUP/KIND/NODE/DEVICE")
 	}
 	switch t.kind {
 	case "NBIRTH", "NDATA", "DBIRTH", "DDATA":
 	case "NDEATH", "DDEATH":
-		s.metrics.skipped.WithLabelValues("death").Inc()
-		return nil
+		d.Skip("death")
+		return m, nil
 	case "NCMD", "DCMD":
-		s.metrics.skipped.WithLabelValues("command").Inc()
-		return nil
+		d.Skip("command")
+		return m, nil
 	default:
-		return refuse(reasonSparkplug, "message type %s is unknown; allowed: NBIRTH, DBIRTH, NDATA, DDATA, NDEATH, DDEATH, NCMD, DCMD, STATE", telemetry.Quote([]byte(t.kind)))
+		return m, refuse(CodePayload, "message type %s is unknown; allowed: NBIRTH, DBIRTH, NDATA, DDATA, NDEATH, DDEATH, NCMD, DCMD, STATE", telemetry.Quote([]byte(t.kind)))
 	}
 	if (t.kind[0] == 'D') != (t.device != "") {
-		return refuse(reasonTopic, "a topic must have a device if its message type begins with D, and no device otherwise; its type is %s", t.kind)
+		return m, refuse(CodeTopic, "a topic must have a device if its message type begins with D, and no device otherwise; its type is %s", t.kind)
 	}
 	if countMetrics(payload) > maxMetrics {
-		return refuse(reasonSparkplug, "the payload has more than %d metrics", maxMetrics)
+		return m, refuse(CodePayload, "the payload has more than %d metrics", maxMetrics)
 	}
 	var p pb.Payload
 	if err := proto.Unmarshal(payload, &p); err != nil {
-		return refuse(reasonSparkplug, "the payload is not Sparkplug B: %v", err)
+		return m, refuse(CodePayload, "the payload is not Sparkplug B: %v", err)
 	}
-	if m.Readings, r = s.readings(t, &p); r != nil {
-		return r
+	if m.Readings, err = d.readings(t, &p); err != nil {
+		return m, err
 	}
 	if t.kind == "NBIRTH" || t.kind == "DBIRTH" {
-		if r := s.noteBirth(t, &p); r != nil {
-			return r
+		if err := d.noteBirth(t, &p); err != nil {
+			return m, err
 		}
 	}
 	m.Sensor = t.sensor()
@@ -118,7 +151,11 @@ func (s *Subscriber) decodeSparkplug(topic string, payload []byte, m *ingest.Mes
 	if t.device != "" {
 		m.Tags = append(m.Tags, telemetry.Tag{Name: "device", Value: t.device})
 	}
-	return nil
+	return m, nil
+}
+
+func refuse(code, format string, args ...any) error {
+	return telemetry.Errorf(telemetry.Invalid, code, format, args...)
 }
 
 // maxMetrics is the largest number of metrics in a message. An empty one takes two bytes, and
@@ -141,9 +178,12 @@ func countMetrics(payload []byte) (n int) {
 }
 
 // noteBirth remembers the aliases of a birth.
-func (s *Subscriber) noteBirth(t sparkplugTopic, p *pb.Payload) *refusal {
+func (d *Decoder) noteBirth(t topic, p *pb.Payload) error {
+	if d.Births == nil {
+		d.Births = make(Births)
+	}
 	if t.device == "" {
-		maps.DeleteFunc(s.births, func(id string, _ map[uint64]metricName) bool {
+		maps.DeleteFunc(d.Births, func(id string, _ map[uint64]metricName) bool {
 			return id == t.nodeID() || strings.HasPrefix(id, t.nodeID()+"/")
 		})
 	}
@@ -154,21 +194,21 @@ func (s *Subscriber) noteBirth(t sparkplugTopic, p *pb.Payload) *refusal {
 		}
 	}
 	all := len(names)
-	for id, others := range s.births {
+	for id, others := range d.Births {
 		if id != t.sensor() { // its own are replaced
 			all += len(others)
 		}
 	}
 	if all > maxAliases {
-		return refuse(reasonSparkplug, "the births of all nodes have more than %d aliases", maxAliases)
+		return refuse(CodePayload, "the births of all nodes have more than %d aliases", maxAliases)
 	}
-	s.births[t.sensor()], s.changed = names, true
+	d.Births[t.sensor()], d.Changed = names, true
 	return nil
 }
 
 // lookup returns the name and the type of an alias. Aliases are unique within a node, so a
 // device may use those of its node.
-func (b births) lookup(t sparkplugTopic, alias uint64) (metricName, bool) {
+func (b Births) lookup(t topic, alias uint64) (metricName, bool) {
 	name, ok := b[t.sensor()][alias]
 	if !ok {
 		name, ok = b[t.nodeID()][alias]
@@ -177,17 +217,17 @@ func (b births) lookup(t sparkplugTopic, alias uint64) (metricName, bool) {
 }
 
 // readings returns one reading for the metrics of each timestamp.
-func (s *Subscriber) readings(t sparkplugTopic, p *pb.Payload) ([]telemetry.Reading, *refusal) {
+func (d *Decoder) readings(t topic, p *pb.Payload) ([]telemetry.Reading, error) {
 	var out []telemetry.Reading
 	open := make(map[uint64]int)            // index of the reading for a timestamp
 	seen := make(map[string]map[uint64]int) // how many values a field has at a timestamp
 	for _, metric := range p.GetMetrics() {
 		name := metricName{metric.GetName(), metric.GetDatatype()}
 		if metric.Alias != nil && metric.Name == nil {
-			of, ok := s.births.lookup(t, metric.GetAlias())
+			of, ok := d.Births.lookup(t, metric.GetAlias())
 			if !ok {
-				s.requestRebirth(t)
-				return nil, refuse(reasonAlias, "no birth of %s defines alias %d; a rebirth was requested", telemetry.Quote([]byte(t.sensor())), metric.GetAlias())
+				d.requestRebirth(t)
+				return nil, refuse(CodeAlias, "no birth of %s defines alias %d; a rebirth was requested", telemetry.Quote([]byte(t.sensor())), metric.GetAlias())
 			}
 			if name.Name = of.Name; metric.Datatype == nil {
 				name.Type = of.Type
@@ -202,7 +242,7 @@ func (s *Subscriber) readings(t sparkplugTopic, p *pb.Payload) ([]telemetry.Read
 			skip = "name"
 		}
 		if skip != "" {
-			s.metrics.skipped.WithLabelValues(skip).Inc()
+			d.Skip(skip)
 			continue
 		}
 		at := metric.GetTimestamp()
@@ -291,14 +331,14 @@ func rebirthPayload(now time.Time) []byte {
 }
 
 // requestRebirth asks a node for its births, at most once per rebirthPause.
-func (s *Subscriber) requestRebirth(t sparkplugTopic) {
+func (d *Decoder) requestRebirth(t topic) {
 	now := time.Now()
-	if now.Sub(s.asked[t.nodeID()]) < rebirthPause {
+	if now.Sub(d.asked[t.nodeID()]) < rebirthPause {
 		return
 	}
-	if len(s.asked) > 10_000 {
-		clear(s.asked)
+	if d.asked == nil || len(d.asked) > 10_000 {
+		d.asked = make(map[string]time.Time)
 	}
-	s.asked[t.nodeID()] = now
-	s.publish(sparkplugPrefix+t.group+"/NCMD/"+t.node, rebirthPayload(now))
+	d.asked[t.nodeID()] = now
+	d.Publish(Prefix+t.group+"/NCMD/"+t.node, rebirthPayload(now))
 }
