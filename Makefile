@@ -23,7 +23,7 @@ MONGO7_PKG  ?= ./cmd/brim ./deploy/mongodb ./examples ./internal/compact ./inter
 UPLOT       ?= 1.6.32
 # The authorities that TLS trusts in the image are those of this machine.
 AUTHORITIES ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
-FAULT_TESTS ?= FS|CRASH|DROP|MONGO|RACE|CAP|HOL|SEAL|SET|TS|CLI|GEN|MOVE|POISON|MERGE|MQTT|WAVE|LOAD|PROTOCOL|HOSTILE|SCALE|AReader|DoctorSituations
+FAULT_TESTS ?= FS|CRASH|DROP|MONGO|RACE|CAP|HOL|SEAL|ROLLUP|SET|TS|CLI|GEN|MOVE|POISON|MERGE|MQTT|WAVE|LOAD|PROTOCOL|HOSTILE|SCALE|AReader|DoctorSituations
 FAULT_PKG   ?= ./internal/faulttest ./internal/journal ./internal/queue
 
 .DEFAULT_GOAL := help

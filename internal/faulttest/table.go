@@ -244,6 +244,7 @@ func Names() []string {
 		"RACE-1", "RACE-2", "CAP-1", "HOL-1", "SET-1", "TS-1", "CLI-1", "POISON-1",
 		"DROP-1",    // a collection is dropped while the daemon runs
 		"SEAL-1",    // windows are sealed while readings for them arrive, and a sealer is killed at each step
+		"ROLLUP-1",  // readings expire in each way in which a rollup could lose them or count them twice
 		"GEN-2",     // the daemon is killed and started with another storage or compressor
 		"MOVE-1",    // readings are moved into another collection, and the mover, the daemons and answers are killed
 		"MOVE-2",    // the same with three members and elections
