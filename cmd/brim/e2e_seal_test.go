@@ -84,7 +84,7 @@ func TestSealThatWasNotCompletedFails(t *testing.T) {
 	t.Parallel()
 	for _, output := range []string{"text", "json"} {
 		var out strings.Builder
-		err := (&sealOptions{output: &output}).print(&process{stdout: &out}, &seal.Progress{Error: "MongoDB is away"})
+		err := (&sealOptions{output: &output}).print(&process{stdout: &out}, &seal.Progress{Error: "MongoDB is away"}) //nolint:forbidigo // it writes to out
 		assert.ErrorContains(t, err, "MongoDB is away")
 		assert.NotEmpty(t, out.String())
 	}

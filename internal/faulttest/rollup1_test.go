@@ -220,10 +220,10 @@ func (r *rollups) partsOneByOne() {
 		r.write(r.writer, hour, half)
 	}
 	r.seal(r.sealer)
-	for i := range half / rolledWindow {
+	for late := half; late < 2*half; late += rolledWindow {
 		assert.Equal(r.t, 3, r.expire(3), "parts expired")
 		for hour := time.Duration(0); hour < rolledSpan; hour += time.Hour {
-			r.write(r.writer, hour+half+i*rolledWindow, rolledWindow)
+			r.write(r.writer, hour+late, rolledWindow)
 		}
 		r.compare("parts have expired, late readings are not counted")
 		r.sealAndCompare("parts have expired, late readings are counted")

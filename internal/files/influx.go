@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/influxdata/line-protocol/v2/lineprotocol"
 
@@ -154,7 +155,7 @@ func openString(entry []byte) bool {
 		case c == '\\' && (open || escapes(entry[i+1:])):
 			i++
 		case c == '"' && open:
-			if i+1 < len(entry) && bytes.IndexByte([]byte(", \r"), entry[i+1]) < 0 {
+			if i+1 < len(entry) && !strings.ContainsRune(", \r", rune(entry[i+1])) {
 				return true
 			}
 			open = false

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-var cpus = runtime.GOMAXPROCS(0)
+var cpus = runtime.GOMAXPROCS(0) //nolint:gochecknoglobals // it never changes
 
 // CPUs returns how many CPUs this process may use: GOMAXPROCS at its start.
 func CPUs() int { return cpus }
