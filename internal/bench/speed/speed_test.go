@@ -3,7 +3,6 @@ package speed
 import (
 	"context"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -44,10 +43,7 @@ func TestCheapCells(t *testing.T) {
 	for _, way := range []string{lineProtocol, rawDocuments} {
 		assert.Positive(t, r.Table("lines").Median(way, rateOf), way)
 	}
-	// In one of so short passes, the reply to each update may be lost; such updates are not counted.
-	assert.True(t, slices.ContainsFunc([]string{"lines", "grpc", "ndjson"}, func(table string) bool {
-		return r.Table(table).Median(lineProtocol, perUpdateOf) > 1
-	}))
+	assert.Greater(t, r.Table("lines").Median(lineProtocol, perUpdateOf), 1.)
 	assert.Contains(t, r.Answer, "the rate of raw insertMany")
 	assert.Positive(t, r.Table("timeseries").Median(rawSeries, mongodOf))
 }
