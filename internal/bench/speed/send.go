@@ -61,10 +61,10 @@ func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, len
 	group, under := errgroup.WithContext(ctx)
 	for c := range s.bodies {
 		bodies, sent := &s.bodies[c], 0
-		// request returns the next one, at least one; requests that may be unanswered have
-		// bodies of their own.
+		// request returns the next one; requests that may be unanswered have bodies of
+		// their own.
 		request := func() ([]byte, bool) {
-			if under.Err() != nil || sent > 0 && !time.Now().Before(end) {
+			if under.Err() != nil || !time.Now().Before(end) {
 				return nil, false
 			}
 			number, parts := given.Add(1)-1, int64(len(bodies[0]))
