@@ -102,6 +102,15 @@ func (m *Metrics) Wrote(took time.Duration, n int, fill float64) {
 	m.readings.Observe(float64(n))
 }
 
+// Found records n readings that were about to be sent again and were found to be stored: by an
+// update whose reply was not received, which counts like others, or by an earlier process.
+func (m *Metrics) Found(n int, recovered bool) {
+	m.Duplicates.Add(float64(n))
+	if n > 0 && !recovered {
+		m.readings.Observe(float64(n))
+	}
+}
+
 // Fill is how full a bucket is, for the metrics: the position of the newest reading in the window,
 // or the ratio of the part's size to its cap, whichever is greater.
 func Fill(newest, start int64, granularity time.Duration, partRatio float64) float64 {

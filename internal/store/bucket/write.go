@@ -648,7 +648,7 @@ func (s *Store) dropStored(pending *batch.Pending, last int64) {
 	if last > 0 {
 		n := pending.DropStored(uint64(last))
 		pending.Found += n
-		s.Metrics.Duplicates.Add(float64(n))
+		s.Metrics.Found(n, pending.Recovered)
 		if n > 0 {
 			s.late.note(pending) // it was not noted if the reply was lost
 		}

@@ -231,7 +231,7 @@ func (s *Store) dropStored(ctx context.Context, pending *batch.Pending) error {
 		return stored[idOf(pending, r)]
 	})
 	pending.Found += n
-	s.Metrics.Duplicates.Add(float64(n))
+	s.Metrics.Found(n, pending.Recovered)
 	stateOf(pending).uncertain = false
 	return nil
 }
