@@ -13,7 +13,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/block"
-	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -287,9 +286,6 @@ func TestBlockHasRoomForTheFieldsOfAnUpdate(t *testing.T) {
 // TestReadingsWithDifferentFieldsFitIntoBlocks, though all of them are written and sealed together.
 func TestReadingsWithDifferentFieldsFitIntoBlocks(t *testing.T) {
 	t.Parallel()
-	if brimtest.Race {
-		t.Skip("NOT RUN: encoding as many fields takes half an hour under the race detector")
-	}
 	const n = 12_000
 	s := open(t, connect(t), Config{Format: store.Columns, MaxReadings: 20_000, MaxBytes: 2 << 20})
 	var readings []telemetry.Reading
