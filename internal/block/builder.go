@@ -2,6 +2,7 @@ package block
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -24,7 +25,8 @@ type Builder struct {
 	own     []uint32 // of each reading, 0 or its number in sets plus 1; may be shorter
 	keys    []Key    // of each reading; empty if no reading has one
 
-	shapes  [][]uint32 // the columns of a reading, in the order of its fields
+	shapes  [][]uint32        // the columns of a reading, in the order of its fields
+	later   map[string]uint32 // shapes after the first few, by their columns as varints
 	sets    [][]telemetry.Tag
 	columns []column
 	text    []byte
@@ -35,6 +37,7 @@ type Builder struct {
 	plan  *plans // of last
 	round uint32 // number of resets
 	shape []uint32
+	key   []byte
 
 	encoder encoder
 }
@@ -78,9 +81,10 @@ const (
 func (b *Builder) Reset() {
 	b.times, b.shapeOf, b.own, b.keys = b.times[:0], b.shapeOf[:0], b.own[:0], b.keys[:0]
 	clear(b.sets)
+	clear(b.later)
 	b.shapes, b.sets, b.text = b.shapes[:0], b.sets[:0], b.text[:0]
 	if b.round++; b.named == nil || b.round == 0 || len(b.columns) > maxColumns || len(b.plans) > maxPlans {
-		b.columns, b.last, b.plan, b.round = nil, nil, nil, 1
+		b.columns, b.later, b.last, b.plan, b.round = nil, nil, nil, nil, 1
 		b.named, b.plans = make(map[string]uint32), make(map[*batch.Shape]*plans)
 	}
 	for i := range b.columns {
@@ -205,14 +209,30 @@ func (b *Builder) column(name string) uint32 {
 	return at
 }
 
+// firstShapes is how many shapes are found by comparison; most blocks have no more.
+const firstShapes = 16
+
 // shapeNumber returns the number of a shape.
 func (b *Builder) shapeNumber(shape []uint32) uint32 {
-	for i := len(b.shapes) - 1; i >= 0; i-- { // few in most blocks
-		if slices.Equal(b.shapes[i], shape) {
+	for i, have := range b.shapes[:min(len(b.shapes), firstShapes)] {
+		if slices.Equal(have, shape) {
 			return uint32(i)
 		}
 	}
 	n := len(b.shapes)
+	if n >= firstShapes {
+		b.key = b.key[:0]
+		for _, column := range shape {
+			b.key = binary.AppendUvarint(b.key, uint64(column))
+		}
+		if number, ok := b.later[string(b.key)]; ok {
+			return number
+		}
+		if b.later == nil {
+			b.later = make(map[string]uint32)
+		}
+		b.later[string(b.key)] = uint32(n)
+	}
 	if n < cap(b.shapes) {
 		b.shapes = b.shapes[:n+1]
 		b.shapes[n] = append(b.shapes[n][:0], shape...)
@@ -344,9 +364,7 @@ func (b *Builder) Sort() {
 // Rearrange makes the block consist of the readings with these numbers, in this order. A
 // reading that is left out is gone.
 func (b *Builder) Rearrange(order []uint32) {
-	for at := range b.columns {
-		b.columns[at].rearrange(order, b.placesOf(uint32(at)))
-	}
+	b.rearrangeColumns(order)
 	if len(b.keys) > 0 {
 		b.keys = pick(b.keys, order)
 	}
@@ -365,32 +383,31 @@ func pick[T any](from []T, order []uint32) []T {
 	return to
 }
 
-// placesOf returns the place of each reading's value in a column, -1 if it has none.
-func (b *Builder) placesOf(column uint32) []int32 {
-	has := make([]bool, len(b.shapes))
-	for i, shape := range b.shapes {
-		has[i] = slices.Contains(shape, column)
+// rearrangeColumns does what Rearrange does, for the values.
+func (b *Builder) rearrangeColumns(order []uint32) {
+	before, values := slices.Clone(b.columns), 0
+	for at := range b.columns {
+		c := &b.columns[at]
+		values += len(c.words)
+		c.words, c.kinds = make([]uint64, 0, min(len(order), len(c.words))), nil
 	}
-	places, next := make([]int32, len(b.shapeOf)), int32(0)
+	// The places of a reading's values in their columns begin at first[reading].
+	first, places, next := make([]uint32, len(b.shapeOf)), make([]uint32, 0, values), make([]uint32, len(b.columns))
 	for i, shape := range b.shapeOf {
-		places[i] = -1
-		if has[shape] {
-			places[i] = next
-			next++
+		first[i] = uint32(len(places))
+		for _, at := range b.shapes[shape] {
+			places = append(places, next[at])
+			next[at]++
 		}
 	}
-	return places
-}
-
-func (c *column) rearrange(order []uint32, places []int32) {
-	words, kinds := make([]uint64, 0, min(len(order), len(c.words))), c.kinds[:0:0]
-	for _, at := range order {
-		if place := places[at]; place >= 0 {
-			words = append(words, c.words[place])
-			if c.kind == 0 {
-				kinds = append(kinds, c.kinds[place])
+	for _, reading := range order {
+		shape := b.shapes[b.shapeOf[reading]]
+		for i, place := range places[first[reading]:][:len(shape)] {
+			from, to := &before[shape[i]], &b.columns[shape[i]]
+			to.words = append(to.words, from.words[place])
+			if to.kind == 0 {
+				to.kinds = append(to.kinds, from.kinds[place])
 			}
 		}
 	}
-	c.words, c.kinds = words, kinds
 }
