@@ -137,26 +137,28 @@ func (b *Builder) use() (shapes []uint32) {
 		e.order = append(e.order[:0], b.shapes[0]...)
 		return e.all[:]
 	}
-	e.order = e.order[:0]
-	used := make([]bool, len(b.shapes))
+	used, listed := make([]bool, len(b.shapes)), make([]bool, len(b.columns))
 	before := uint32(len(b.shapes))
+	head := uint32(len(b.columns))
+	next := make([]uint32, head+1) // a ring: the column that follows each, and the first one after head
+	next[head] = head
 	for _, shape := range b.shapeOf {
 		if shape == before || used[shape] {
 			continue
 		}
 		before, used[shape] = shape, true
 		shapes = append(shapes, shape)
-		next := 0
+		last := head
 		for _, column := range b.shapes[shape] {
-			if len(shapes) > 1 {
-				if at := slices.Index(e.order, column); at >= 0 {
-					next = at + 1
-					continue
-				}
+			if !listed[column] {
+				listed[column], next[column], next[last] = true, next[last], column
 			}
-			e.order = slices.Insert(e.order, next, column)
-			next++
+			last = column
 		}
+	}
+	e.order = e.order[:0]
+	for column := next[head]; column != head; column = next[column] {
+		e.order = append(e.order, column)
 	}
 	return shapes
 }

@@ -43,17 +43,17 @@ func share() float64 { return max(0.25, float64(machine.CPUs()-1)/2) }
 
 // limit returns the current number of slots; t.mu must be held.
 func (t *scheduler) limit() int {
-	processors, now := machine.CPUs(), time.Now()
+	cpus, now := machine.CPUs(), time.Now()
 	t.worked = max(0, t.worked+time.Duration((float64(t.taken)-share())*float64(now.Sub(t.since))))
 	t.since = now
 	switch {
 	case !t.arriving():
 		t.worked = 0
-		return 2 * processors
+		return 2 * cpus
 	case t.worked > burst:
 		return 0
 	}
-	return max(1, processors/2)
+	return max(1, cpus/2)
 }
 
 // acquire waits for a slot.
