@@ -43,7 +43,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/journal"
-	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mqtt"
 	"github.com/brim-telemetry/brim/internal/promapi"
@@ -75,7 +74,6 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	machine.AddThreads()
 	defer limitCollector(d.ingest.Memory)()
 	d.level, d.reloads = level, newReloader(d, c.from, hangups)
 	d.supervisor = newSupervisor(d, o.Env)

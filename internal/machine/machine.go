@@ -4,28 +4,11 @@
 package machine
 
 import (
-	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 
 	"github.com/prometheus/procfs"
 )
-
-var cpus = runtime.GOMAXPROCS(0) //nolint:gochecknoglobals // it never changes
-
-// CPUs returns how many CPUs this process may use: GOMAXPROCS at its start.
-func CPUs() int { return cpus }
-
-// AddThreads makes the runtime execute Go code on two threads more than there are CPUs, unless the
-// environment sets GOMAXPROCS. A thread that waits for the disk counts as executing until the
-// runtime notices, and one that evaluates a query runs for 10 ms or more. On two CPUs, requests
-// would wait for both. With spare threads, the kernel decides which runs.
-func AddThreads() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(cpus + 2)
-	}
-}
 
 // TotalMemory returns the machine's memory in MiB; 0 if it is unknown.
 func TotalMemory() int64 {

@@ -2,11 +2,10 @@ package promapi
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // scheduler bounds how many goroutines work for queries at once, by evaluating one or reading a
@@ -39,11 +38,11 @@ type waiter struct {
 const burst = 400 * time.Millisecond
 
 // share is the average number of slots in use while readings arrive: half of the CPUs but one.
-func share() float64 { return max(0.25, float64(machine.CPUs()-1)/2) }
+func share() float64 { return max(0.25, float64(runtime.GOMAXPROCS(0)-1)/2) }
 
 // limit returns the current number of slots; t.mu must be held.
 func (t *scheduler) limit() int {
-	cpus, now := machine.CPUs(), time.Now()
+	cpus, now := runtime.GOMAXPROCS(0), time.Now()
 	t.worked = max(0, t.worked+time.Duration((float64(t.taken)-share())*float64(now.Sub(t.since))))
 	t.since = now
 	switch {
