@@ -20,22 +20,27 @@ import (
 	"github.com/brim-telemetry/brim/internal/faulttest"
 )
 
-// TestGEN1 restarts two daemons one by one with another storage, compressor, granularity and
-// format, while sensors are written to and read back. At each moment, each answer of any daemon
-// must contain every stored reading once, and no request may be refused by both. Readings that
-// only wait in a daemon are seen by others once these know it, which takes seconds: see
-// internal/simulate.
+// TestGEN1 restarts daemons, four in full form, one by one with another storage, compressor,
+// granularity and format, while sensors are written to and read back. At each moment, each answer
+// of any daemon must contain every stored reading once, and no request may be refused by all.
+// Readings that only wait in a daemon are seen by others once these know it, which takes seconds:
+// see internal/simulate.
 func TestGEN1(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.shared()
 	flags := []string{"--bucket-max-readings", "20", "--granularity", "5m", "--flush-max", "2s"}
-	a, b := s.daemon("", flags...), s.daemon("", flags...)
+	var daemons []*daemon
+	var bases []string
+	for range form(2, 4) {
+		d := s.daemon("", flags...)
+		daemons, bases = append(daemons, d), append(bases, d.HTTP)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var watched []*rolledSensor
 	var all sync.WaitGroup
 	for i := range 3 {
-		w := &rolledSensor{t: t, bases: []string{a.HTTP, b.HTTP}, name: fmt.Sprintf("sensor/%d", i), start: time.Now().Add(-10 * time.Minute).UnixMilli()}
+		w := &rolledSensor{t: t, bases: bases, name: fmt.Sprintf("sensor/%d", i), start: time.Now().Add(-10 * time.Minute).UnixMilli()}
 		watched = append(watched, w)
 		all.Go(func() { w.run(ctx, w.write) })
 		all.Go(func() { w.run(ctx, w.look) })
@@ -46,7 +51,7 @@ func TestGEN1(t *testing.T) {
 		{"--storage", "bucket", "--compressor", "zstd", "--granularity", "24h", "--bucket-format", "columns"},
 	}
 	for _, change := range changes {
-		for _, d := range []*daemon{a, b} {
+		for _, d := range daemons {
 			wait(form(time.Second, 5*time.Second))
 			d.stop()
 			d.start(change...).ready()
