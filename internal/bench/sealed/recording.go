@@ -23,10 +23,11 @@ import (
 const dataFolder = "BLOCK_DATA"
 
 // A recording is readings of some sensors, all of the same number. It repeats after a period
-// of whole hours. It is a shape.Source.
+// of whole windows. It is a shape.Source.
 type recording struct {
 	name     string
-	together int // readings of a sensor that are written together
+	window   time.Duration // of its buckets
+	together int           // readings of a sensor that are written together
 	ids      []string
 	offsets  [][]time.Duration // of the readings of each sensor, from the period's start
 	fields   [][][]telemetry.Field
@@ -63,7 +64,8 @@ func (r *recording) add(sensor int, at time.Duration, fields []telemetry.Field) 
 }
 
 func newRecording(name string, together int, ids ...string) *recording {
-	return &recording{name: name, together: together, ids: ids, offsets: make([][]time.Duration, len(ids)), fields: make([][][]telemetry.Field, len(ids)), period: time.Hour}
+	window := windowOf(name)
+	return &recording{name: name, window: window, together: together, ids: ids, offsets: make([][]time.Duration, len(ids)), fields: make([][][]telemetry.Field, len(ids)), period: window}
 }
 
 // The recordings.
@@ -71,7 +73,19 @@ const (
 	cpuSet  = "TSBS cpu, ten integers"
 	ecgSet  = "ECG, 360 Hz"
 	fourSet = "four fields, ms jitter"
+	daySet  = "four fields, ms jitter, windows of a day"
+	skySet  = "weather, windows of a day"
 )
+
+var allSets = []string{cpuSet, ecgSet, fourSet, daySet, skySet}
+
+// windowOf returns the window of a recording's buckets.
+func windowOf(recording string) time.Duration {
+	if recording == daySet || recording == skySet {
+		return day
+	}
+	return time.Hour
+}
 
 // recordings returns those that are measured: recorded, or else generated.
 func recordings(seed uint64, s scale) (all []*recording, err error) {
@@ -86,6 +100,8 @@ func recordings(seed uint64, s scale) (all []*recording, err error) {
 		{cpuSet, "cpu", 60, generateCPU, s.sensors, 360},
 		{ecgSet, "ecg", 600, generateECG, 1, s.ecg},
 		{fourSet, "four-5s", 60, generateFour, s.sensors, 720},
+		{daySet, "four-30s", 60, generateFour, s.sensors, 2880},
+		{skySet, "weather", 24, generateWeather, s.sensors, 24},
 	} {
 		r, err := readRecording(of.name, of.file, of.together)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -170,7 +186,7 @@ func readingOf(names, line []string) (at int64, fields []telemetry.Field, err er
 
 // align makes offsets of times, and cuts all sensors to the same number of readings.
 func (r *recording) align(times [][]int64, first int64) {
-	start, each := first-first%time.Hour.Milliseconds(), len(slices.MinFunc(times, func(a, b []int64) int { return len(a) - len(b) }))
+	start, each := first-first%r.window.Milliseconds(), len(slices.MinFunc(times, func(a, b []int64) int { return len(a) - len(b) }))
 	last := time.Duration(0)
 	for i := range times {
 		for _, at := range times[i][:each] {
@@ -179,7 +195,7 @@ func (r *recording) align(times [][]int64, first int64) {
 		r.fields[i] = r.fields[i][:each]
 		last = max(last, slices.Max(r.offsets[i]))
 	}
-	r.period = last.Truncate(time.Hour) + time.Hour
+	r.period = last.Truncate(r.window) + r.window
 }
 
 // generateCPU makes percentages that drift, as TSBS does for its use case cpu-only.
@@ -231,8 +247,34 @@ func generateFour(random *rand.Rand, r *recording, n int) {
 				drift[i] += q.step * random.NormFloat64()
 				fields[i] = telemetry.Field{Name: q.name, Value: telemetry.FloatValue(math.Round((q.start+drift[i])*q.scale) / q.scale)}
 			}
-			due := time.Duration(k) * time.Hour / time.Duration(n)
+			due := time.Duration(k) * r.period / time.Duration(n)
 			r.add(sensor, due+time.Duration(random.IntN(60))*time.Millisecond, fields)
+		}
+	}
+}
+
+// generateWeather makes hourly observations of stations. Gusts and rain are rare, and are missing
+// otherwise.
+func generateWeather(random *rand.Rand, r *recording, n int) {
+	for sensor := range r.ids {
+		temperature, pressure := 40+20*random.NormFloat64(), 1015+5*random.NormFloat64()
+		for k := range n {
+			temperature, pressure = temperature+2*random.NormFloat64(), pressure+random.NormFloat64()/2
+			wind := 5 * float64(random.IntN(8))
+			fields := []telemetry.Field{
+				{Name: "temp", Value: telemetry.FloatValue(math.Round(temperature*100) / 100)},
+				{Name: "humid", Value: telemetry.FloatValue(math.Round(4000+5000*random.Float64()) / 100)},
+				{Name: "wind_speed", Value: telemetry.FloatValue(wind)},
+				{Name: "pressure", Value: telemetry.FloatValue(math.Round(pressure*10) / 10)},
+				{Name: "visib", Value: telemetry.IntValue(10)},
+			}
+			if wind > 20 {
+				fields = append(fields, telemetry.Field{Name: "wind_gust", Value: telemetry.FloatValue(1.5 * wind)})
+			}
+			if random.IntN(10) == 0 {
+				fields = append(fields, telemetry.Field{Name: "precip", Value: telemetry.FloatValue(float64(random.IntN(30)) / 100)})
+			}
+			r.add(sensor, time.Duration(k)*r.period/time.Duration(n), fields)
 		}
 	}
 }

@@ -28,10 +28,10 @@ func TestExperiment(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, r.Rows, len(claims()), "all claims were checked")
 	size := r.Table("size")
-	for _, recording := range []string{cpuSet, ecgSet, fourSet} {
+	for _, recording := range allSets {
 		for _, c := range compressors() {
 			assert.Positive(t, size.Median(row(recording, nativeShape(), c), totalOf))
-			assert.Positive(t, size.Median(row(recording, sealedShape(), c), sealCPUOf), "they are sealed")
+			assert.Positive(t, size.Median(row(recording, sealedShape(windowOf(recording)), c), sealCPUOf), "they are sealed")
 		}
 	}
 	assert.NotEmpty(t, r.Answer)
