@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
@@ -176,6 +178,7 @@ func TestOrderOfWritesDoesNotMatter(t *testing.T) {
 		require.NoError(t, err)
 		for range 2 { // an update that is repeated changes nothing
 			for _, i := range random.Perm(len(facts)) {
+				facts[i].fresh = random.IntN(2) == 0 // or so it seems, if another daemon adds it meanwhile
 				require.NoError(t, daemons[random.IntN(2)].record(t.Context(), facts[i:i+1]))
 			}
 		}
@@ -193,6 +196,28 @@ func TestOrderOfWritesDoesNotMatter(t *testing.T) {
 			assert.Len(t, want, 5)
 		}
 		assert.Equal(t, want, got)
+	}
+}
+
+// TestFreshSensorsAreInsertedAsUpdatesMakeThem compares the documents.
+func TestFreshSensorsAreInsertedAsUpdatesMakeThem(t *testing.T) {
+	t.Parallel()
+	c := open(t, database(t), StreamConfig{}).collection
+	now := time.Now()
+	for i, r := range []telemetry.Reading{reading("a", 0, "", "t"), reading("b", 0, "z=1,a=$value", "t", "h", "state", "b"), reading("c", 0, "a=1", "state")} {
+		b := storetest.Batch(t, "session", uint64(i+1), r)
+		e := entry{b.Series(b.Row(0)), b.Shape(b.Row(0)), b.Row(0).Time, b.Row(0).Time}
+		f := e.sensorUpdate(now)
+		id := bson.D{{Key: "_id", Value: f.sensor}}
+		_, err := c.InsertOne(t.Context(), f.document(now))
+		require.NoError(t, err)
+		inserted, err := c.FindOneAndDelete(t.Context(), id).Raw()
+		require.NoError(t, err)
+		_, err = c.BulkWrite(t.Context(), []mongo.WriteModel{f.update(now)})
+		require.NoError(t, err)
+		updated, err := c.FindOne(t.Context(), id).Raw()
+		require.NoError(t, err)
+		assert.JSONEq(t, updated.String(), inserted.String())
 	}
 }
 
@@ -569,4 +594,29 @@ func BenchmarkBefore(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*60), "ns/reading")
+}
+
+// BenchmarkNew measures the CPU time that a new sensor costs, here and in MongoDB.
+func BenchmarkNew(b *testing.B) {
+	s, own, mongod := open(b, database(b), StreamConfig{}), os.Getpid(), mongodtest.Shared(b).Pid()
+	require.NoError(b, s.prepare(b.Context()))
+	cpu := func(pid int) time.Duration {
+		used, err := machine.CPU(pid)
+		require.NoError(b, err)
+		return used
+	}
+	n := 0
+	before, mongodBefore := cpu(own), cpu(mongod)
+	for b.Loop() {
+		var readings []telemetry.Reading
+		for range bulkSize {
+			n++
+			readings = append(readings, reading(fmt.Sprintf("cpu,hostname=host_%d,region=eu", n), 0, fmt.Sprintf("hostname=host_%d,region=eu", n), "a", "b", "c", "d"))
+		}
+		if err := s.bulk(b.Context(), s.missing(storetest.Pending(storetest.Batch(b, "s1", 1, readings...), time.Hour))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((cpu(own)-before).Microseconds())/float64(n), "brim-µs/sensor")
+	b.ReportMetric(float64((cpu(mongod)-mongodBefore).Microseconds())/float64(n), "mongod-µs/sensor")
 }

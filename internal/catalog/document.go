@@ -38,6 +38,7 @@ type sensorUpdate struct {
 	tags          []telemetry.Tag
 	fields, texts []string
 	span          written
+	fresh         bool // the catalog does not have the sensor
 }
 
 // sensorUpdate returns the update for an entry.
@@ -80,6 +81,28 @@ func spanOf(hash uint64, first, last int64, now time.Time) written {
 }
 
 func dateOf(minutes uint32) bson.DateTime { return bson.DateTime(int64(minutes) * minute) }
+
+// document returns the sensor's document, as update would make it.
+func (f *sensorUpdate) document(now time.Time) bson.D {
+	tags, pairs := make(bson.D, 0, len(f.tags)), make([]string, 0, len(f.tags))
+	for _, t := range f.tags {
+		tags, pairs = append(tags, bson.E{Key: t.Name, Value: t.Value}), append(pairs, pair(t.Name, t.Value))
+	}
+	slices.Sort(pairs)
+	to := dateOf(f.span.to)
+	doc := bson.D{
+		{Key: "_id", Value: f.sensor},
+		{Key: "sets", Value: bson.A{bson.D{{Key: "tags", Value: tags}, {Key: "from", Value: dateOf(f.span.from)}, {Key: "to", Value: to}}}},
+		{Key: "to", Value: to},
+		{Key: "written", Value: bson.NewDateTimeFromTime(now)},
+	}
+	for _, names := range []bson.E{{Key: "fields", Value: f.fields}, {Key: "texts", Value: f.texts}} {
+		if all := slices.Sorted(slices.Values(names.Value.([]string))); len(all) > 0 {
+			doc = append(doc, bson.E{Key: names.Key, Value: all[:min(len(all), maxNames)]})
+		}
+	}
+	return append(doc, bson.E{Key: "pairs", Value: pairs})
+}
 
 // update returns the MongoDB update. It is an aggregation pipeline, because it merges the set with
 // an existing one of the same tags.

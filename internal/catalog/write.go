@@ -127,7 +127,8 @@ func (s *Stream) failed(err error) {
 
 // bulk writes entries.
 func (s *Stream) bulk(ctx context.Context, entries map[uint64]*entry) error {
-	if err := s.loadKnown(ctx, entries); err != nil {
+	fresh, err := s.loadKnown(ctx, entries)
+	if err != nil {
 		return err
 	}
 	now := time.Now()
@@ -137,6 +138,7 @@ func (s *Stream) bulk(ctx context.Context, entries map[uint64]*entry) error {
 	facts := make([]sensorUpdate, len(keys))
 	for i, key := range keys {
 		facts[i] = entries[key].sensorUpdate(now)
+		facts[i].fresh = fresh[facts[i].sensor]
 	}
 	for begin := 0; begin < len(facts); begin += bulkSize {
 		end := min(begin+bulkSize, len(facts))
@@ -151,8 +153,9 @@ func (s *Stream) bulk(ctx context.Context, entries map[uint64]*entry) error {
 }
 
 // loadKnown reads which entries are in the catalog already, for example after a restart. That
-// costs a tenth of writing them.
-func (s *Stream) loadKnown(ctx context.Context, entries map[uint64]*entry) error {
+// costs a tenth of writing them. It returns the sensors that the catalog does not have, and that
+// have one entry.
+func (s *Stream) loadKnown(ctx context.Context, entries map[uint64]*entry) (fresh map[string]bool, err error) {
 	of := make(map[string][]uint64, len(entries)) // keys by sensor
 	ids := make([]string, 0, len(entries))
 	for key, e := range entries {
@@ -163,19 +166,24 @@ func (s *Stream) loadKnown(ctx context.Context, entries map[uint64]*entry) error
 	}
 	for doc, err := range s.find(ctx, byID(ids), options.Find().SetProjection(bson.D{{Key: "pairs", Value: 0}})) {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		one, err := decode(doc)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, key := range of[one.ID] {
 			if w, has := entries[key].in(&one); has {
 				s.known.put(key, w)
 			}
 		}
+		delete(of, one.ID)
 	}
-	return nil
+	fresh = make(map[string]bool, len(of))
+	for id, keys := range of {
+		fresh[id] = len(keys) == 1
+	}
+	return fresh, nil
 }
 
 // in returns the time range of the entry's tags in a sensor, if the sensor has the entry's tags
@@ -198,21 +206,30 @@ func (e *entry) in(s *telemetry.Sensor) (w written, has bool) {
 	return w, false
 }
 
-// record writes updates. It skips those that MongoDB refuses because of their content.
+// record writes updates. Fresh sensors are inserted, which costs far less. It skips those that
+// MongoDB refuses because of their content.
 func (s *Stream) record(ctx context.Context, facts []sensorUpdate) error {
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
 	now := time.Now()
-	models := make([]mongo.WriteModel, len(facts))
-	for i := range facts {
-		models[i] = facts[i].update(now)
+	write := func(insert bool) error {
+		models := make([]mongo.WriteModel, len(facts))
+		for i := range facts {
+			if insert && facts[i].fresh {
+				models[i] = mongo.NewInsertOneModel().SetDocument(facts[i].document(now))
+			} else {
+				models[i] = facts[i].update(now)
+			}
+		}
+		_, err := s.collection.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+		return err //nolint:wrapcheck // wrapped below
 	}
-	_, err := s.collection.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	err := write(true)
 	var refused mongo.BulkWriteException
 	const duplicateKey = 11000 // another daemon added the sensor at the same time
 	if store.HasCode(err, duplicateKey) {
-		_, err = s.collection.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+		err = write(false)
 	}
 	if errors.As(err, &refused) && refused.WriteConcernError == nil && !store.Transient(err) && s.allTooLarge(&refused) {
 		s.log.Error("MongoDB refuses entries of the catalog of sensors; queries by tag do not find them", "entries", len(refused.WriteErrors), "err", refused.WriteErrors[0].Message)
