@@ -242,11 +242,9 @@ func (p *Process) Logged() string {
 // process ended, or patience did.
 func (p *Process) Holds(condition func() bool) bool {
 	deadline := time.After(Patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
+	for pause := 20 * time.Millisecond; !condition(); pause = min(pause*5/4, 100*time.Millisecond) { // looking takes CPU time, too
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-p.exited:
 			return condition()
 		case <-deadline:

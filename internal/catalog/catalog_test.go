@@ -284,7 +284,8 @@ func TestCatalogIsBuiltFromStoredReadings(t *testing.T) {
 			db := database(t)
 			from := openStore(t, db, kind)
 			var readings []telemetry.Reading
-			for i := range 3 * checkPageSize / 2 { // more than one step
+			const sensors = checkPageSize + 10 // more than one step
+			for i := range sensors {
 				readings = append(readings, reading(fmt.Sprintf("s-%04d", i), 0, "region=north", "t"))
 			}
 			readings = append(readings, reading("s-0007", 24*time.Hour, "region=south", "h", "state"))
@@ -294,7 +295,7 @@ func TestCatalogIsBuiltFromStoredReadings(t *testing.T) {
 			require.ErrorContains(t, s.Complete(), "is being built")
 			check(t, s)
 			got := list(t, s, telemetry.SensorQuery{})
-			assert.Len(t, got, 3*checkPageSize/2)
+			assert.Len(t, got, sensors)
 			assert.Equal(t, "s-0006 {region=north} t |", got[6])
 			assert.Equal(t, "s-0007 {region=north; region=south} h t | state", got[7])
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -66,9 +67,11 @@ func TestQueueHasAPartOfTheMemoryBeforeItIsLimited(t *testing.T) { //nolint:para
 	d := newTestDaemon(t, memoryFlags(t))
 	defer limitCollector(d.ingest.Memory)()
 	startRunning(t, d)
-	_, body := d.get(t, "/status")
 	var s Status
-	require.NoError(t, json.Unmarshal([]byte(body), &s))
+	require.Eventually(t, func() bool { // readings are accepted before there is a queue
+		_, body := d.get(t, "/status")
+		return json.Unmarshal([]byte(body), &s) == nil && s.Queue != nil
+	}, patience, 5*time.Millisecond)
 	assert.Equal(t, want, s.Queue.MaxBytes)
 }
 

@@ -33,6 +33,7 @@ var errAway = errors.New("the daemon is away")
 // fakeSource is a stream in memory. Its pages are small.
 type fakeSource struct {
 	readings map[string][]telemetry.Reading // in time order
+	page     int                            // readings of a page at most; 0: 7
 
 	mu    sync.Mutex
 	left  int // calls until one fails; negative: none does
@@ -89,7 +90,7 @@ func (s *fakeSource) Readings(_ context.Context, q transfer.PageQuery) (page tra
 		if n++; n <= skip {
 			continue
 		}
-		if n > skip+min(q.Limit, 7) {
+		if n > skip+min(q.Limit, cmp.Or(s.page, 7)) {
 			page.Next = strconv.Itoa(n - 1)
 			break
 		}
@@ -246,6 +247,8 @@ func TestExportContinues(t *testing.T) {
 func TestExportIsInterruptedWhileFilesAreWritten(t *testing.T) {
 	t.Parallel()
 	s := newSource()
+	s.page = 1000 // each page looks at all readings
+
 	for i := range 30_000 { // files are shown to be written every 10,000 readings
 		r := s.readings["s-0"][0]
 		r.Time = start.Add(-time.Hour + time.Duration(i)*time.Millisecond)
