@@ -167,6 +167,7 @@ func (c *csvReader) take(row []byte) (rest []byte, err error) {
 // on the next lines, which are put back if there is no closing quote.
 func (c *csvReader) takeQuoted(row []byte) (rest []byte, err error) {
 	var more [][]byte
+	from := len(c.text)
 	for {
 		i := bytes.IndexByte(row, '"')
 		switch {
@@ -192,7 +193,7 @@ func (c *csvReader) takeQuoted(row []byte) (rest []byte, err error) {
 		if !last {
 			more = append(more, row)
 		}
-		if err != nil || len(more) > stringLines {
+		if err != nil || len(more) > stringLines && len(c.text)-from > stringBytes {
 			c.lines.putBack(more)
 			return nil, errQuote
 		}

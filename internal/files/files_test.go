@@ -346,6 +346,29 @@ func TestLongLineAfterAnUnclosedQuote(t *testing.T) {
 	}
 }
 
+// A string may consist of line breaks only.
+func TestStringOfManyLines(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("\n", telemetry.MaxTextBytes)
+	for format, content := range map[files.Format]string{
+		files.CSV:    "ts,sensorId,t\n1,s,\"" + text + "\"\n2,s,2\n",
+		files.Influx: "m t=\"" + text + "\" 1\nm t=2 2\n",
+	} {
+		rows := read(t, format, []byte(content), files.Options{})
+		require.Len(t, rows, 2, format)
+		require.NoError(t, rows[0].Err, format)
+		assert.Equal(t, text, rows[0].Reading.Fields[0].Value.Text(), format)
+	}
+}
+
+func TestDotsInLineProtocol(t *testing.T) {
+	t.Parallel()
+	rows := read(t, files.Influx, []byte("m.x,h.y=a.b c.d=1i 1000000\nm.x,h.y=a.b c.e=2i 1000000\n"), files.Options{})
+	require.Len(t, rows, 1)
+	require.NoError(t, rows[0].Err)
+	assert.Equal(t, `{"sensorId":"m.x,h.y=a.b","ts":"1970-01-01T00:00:00.001Z","fields":{"c_d":1,"c_e":2},"tags":{"h_y":"a.b"}}`, string(rows[0].Reading.AppendJSON(nil)))
+}
+
 func TestFormatOf(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]files.Format{"a/readings.PARQUET": files.Parquet, "x.csv.gz": files.CSV, "x.jsonl.zst": files.NDJSON, "dump.lp": files.Influx} {

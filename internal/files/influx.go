@@ -122,7 +122,7 @@ func (in *influxReader) join(first []byte) (entry []byte, err error) {
 	entry = slices.Clone(first)
 	length := len(entry)
 	var more [][]byte
-	for len(more) < stringLines && openString(entry) {
+	for (len(more) < stringLines || len(entry)-length <= stringBytes) && openString(entry) {
 		row, err := in.lines.next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -269,7 +269,7 @@ func (in *influxReader) decode(d *lineprotocol.Decoder, r *telemetry.Reading, kn
 		if err != nil {
 			return fmt.Errorf("field %s: %w", telemetry.Quote(name), err)
 		}
-		r.Fields = append(r.Fields, telemetry.Field{Name: in.words.of(name), Value: v})
+		r.Fields = append(r.Fields, telemetry.Field{Name: withoutDots(in.words.of(name)), Value: v})
 	}
 	if r.Time, err = d.Time(in.precision, r.Time); err != nil {
 		return pointError(err)
@@ -300,7 +300,10 @@ func (in *influxReader) decodeSeries(d *lineprotocol.Decoder, measurement []byte
 		key = telemetry.AppendSeriesWord(append(key, ','), []byte(t.Name), true)
 		key = telemetry.AppendSeriesWord(append(key, '='), []byte(t.Value), true)
 	}
-	in.sensor, in.tags = string(key), tags
+	in.sensor, in.tags = string(key), slices.Clone(tags)
+	for i := range in.tags {
+		in.tags[i].Name = withoutDots(in.tags[i].Name)
+	}
 	if in.sensorTag == "" {
 		return nil
 	}
@@ -311,6 +314,9 @@ func (in *influxReader) decodeSeries(d *lineprotocol.Decoder, measurement []byte
 	in.sensor = tags[i].Value
 	return nil
 }
+
+// withoutDots replaces the dots in the name of a field or tag, as the daemon does for line protocol.
+func withoutDots(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 func (in *influxReader) value(v lineprotocol.Value) (telemetry.Value, error) {
 	switch v.Kind() {

@@ -68,9 +68,11 @@ type lineReader struct {
 	back   [][]byte // lines that were put back; nil: one that is too long
 }
 
-// stringLines is the maximum number of continuation lines of a string, which has at most 1 KiB.
-// Beyond that, a quote must be missing.
-const stringLines = 64
+// A string that has more lines and more bytes than these must lack its closing quote.
+const (
+	stringLines = 64
+	stringBytes = telemetry.MaxTextBytes
+)
 
 var errLongLine = fmt.Errorf("the line is longer than %d bytes", maxLine)
 

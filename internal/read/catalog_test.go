@@ -128,7 +128,7 @@ func TestSeveralSensorsAreDeleted(t *testing.T) {
 	})
 	del := func(query string) string { return ask(r, http.MethodDelete, "/v1/sensors?"+query).body }
 	for query, want := range map[string]string{
-		"": "say which sensors to delete", "prefix=": "say which sensors to delete", "prefix=a&dry-run=yes": "allowed: true and false", "tag=x": "it must be NAME=VALUE",
+		"": "say which sensors to delete", "prefix=": "say which sensors to delete", "prefix=a&dry-run=yes": "allowed: true and false", "tag=x": "it must be NAME=VALUE", "tag=x%3D": "to delete all sensors without that tag, use x!~.+",
 		"prefix=a&unstored=off": "allowed: on and only",
 	} {
 		assert.Contains(t, del(query), want, query)

@@ -346,6 +346,11 @@ func (p *params) parseDelete(values url.Values) error {
 	if p.list.Prefix == "" && len(p.list.Tags) == 0 {
 		return invalid("say which sensors to delete, with prefix=TEXT or tag=NAME=VALUE; to delete all, drop the stream's collection in MongoDB")
 	}
+	// A variable that is not set, as in tag=site=$SITE, would delete all sensors without the tag.
+	empty := func(m telemetry.Matcher) bool { return m.Kind == telemetry.MatchEqual && m.Value == "" }
+	if p.list.Prefix == "" && !slices.ContainsFunc(p.list.Tags, func(m telemetry.Matcher) bool { return !empty(m) }) {
+		return invalid("tag %s has no value; to delete all sensors without that tag, use %s!~.+", p.list.Tags[0], p.list.Tags[0].Name)
+	}
 	switch s := values.Get("dry-run"); s {
 	case "", "false":
 	case "true":
