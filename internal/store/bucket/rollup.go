@@ -280,7 +280,8 @@ type source struct {
 	counted     bool // marked
 	stale       bool // readings were appended after it was sealed
 
-	counts map[int64]int64 // readings by step; with store.LastWins, those with the same time count as one
+	counts  map[int64]int64 // readings by step; with store.LastWins, those with the same time count as one
+	settled int             // steps of counts in which its readings need no more work
 }
 
 // sourceKey returns the key of a part.
@@ -434,7 +435,6 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 		return RollupUpdate{}, err
 	}
 	out := RollupUpdate{sensor: sensor, day: start}
-	settled := make(map[int64]map[*source]bool)
 	size := 0
 	for _, have := range day.steps {
 		size += have.size()
@@ -442,8 +442,7 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 	set, guards := bson.D{}, bson.D{{Key: "_id", Value: dayKey(sensor, start)}, unchanged(deletionsKey, day.deletions, day.deletions > 0)}
 	for _, at := range wanted {
 		before := day.steps[at]
-		step, done := r.step(at, before, &out)
-		settled[at] = done
+		step := r.step(at, before, &out)
 		if step == nil || before != nil && step.same(before) {
 			continue
 		}
@@ -468,7 +467,7 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 		out.filter, out.update = guards, s.rollupUpdateDocument(day, deletions, set)
 	}
 	for _, one := range r.sources {
-		if one.first >= wanted[0] && one.last < end && one.settledIn(settled) {
+		if one.first >= wanted[0] && one.last < end && !one.counted && one.settled > 0 && one.settled == len(one.counts) {
 			out.marks = append(out.marks, one.filter)
 		}
 	}
@@ -578,46 +577,42 @@ func (r *rollupBuilder) gather(ctx context.Context, from, to int64) error {
 	return nil
 }
 
-// step computes a step, or returns nil if that is not possible yet. done are the parts whose
-// readings in it need no more work.
-func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (step *rollupStep, done map[*source]bool) {
+// step computes a step, or returns nil if that is not possible yet.
+func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) *rollupStep {
 	end := at + r.store.Rollup.Milliseconds()
 	here := make(map[string]*source)
 	for _, one := range r.sources {
 		if one.stale && one.first < end && one.last >= at {
-			return nil, nil // it must be sealed again first
+			return nil // it must be sealed again first
 		}
 		if one.counts[at] > 0 {
 			here[one.key] = one
 		}
 	}
-	done = make(map[*source]bool)
 	if before == nil || r.complete(before, here) {
 		for _, one := range here {
-			done[one] = true
+			one.settled++
 		}
-		return r.sum(at, here), done
+		return r.sum(at, here)
 	}
 	fresh := make(map[string]*source)
 	for key, one := range here {
 		n, counted := before.sources[key]
+		one.settled++
 		switch {
 		case !counted && !one.counted:
 			fresh[key] = one
-			done[one] = true
 		case !counted || one.since > before.at: // moved, or written again
 			out.Replayed += one.counts[at]
-			done[one] = true
-		case n == one.counts[at]:
-			done[one] = true
-		default: // with fewer readings, sealing dropped duplicates, and the number of new ones is unknown
+		case n != one.counts[at]: // with fewer readings, sealing dropped duplicates, and the number of new ones is unknown
 			out.Refused += max(1, one.counts[at]-n)
+			one.settled--
 		}
 	}
 	if len(fresh) == 0 {
-		return before, done
+		return before
 	}
-	return before.with(r.sum(at, fresh)), done
+	return before.with(r.sum(at, fresh))
 }
 
 // complete reports whether everything that a step counts still exists.
@@ -662,20 +657,6 @@ func (r *rollupBuilder) sum(at int64, of map[string]*source) *rollupStep {
 	}
 	slices.SortFunc(out.Fields, func(a, b telemetry.FieldSummary) int { return cmp.Compare(a.Name, b.Name) })
 	return out
-}
-
-// settledIn reports whether a part should be marked now: it is not marked yet, and all its
-// readings were handled.
-func (o *source) settledIn(steps map[int64]map[*source]bool) bool {
-	if o.counted || o.stale || len(o.counts) == 0 {
-		return false
-	}
-	for at := range o.counts {
-		if !steps[at][o] {
-			return false
-		}
-	}
-	return true
 }
 
 // guardOf matches a document with the same w.

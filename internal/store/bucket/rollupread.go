@@ -194,10 +194,10 @@ func (s *Store) expiredSteps(ctx context.Context, q telemetry.Query) iter.Seq2[t
 	}
 }
 
-// missesSource reports whether a part that the step counts no longer exists.
+// missesSource reports whether a part that the step counts no longer exists, or was written again.
 func (r *rollupStep) missesSource(there map[string]existingPart) bool {
 	for key := range r.sources {
-		if part, ok := there[key]; !ok || part.since > r.at { // else it was written again
+		if part, ok := there[key]; !ok || part.since > r.at {
 			return true
 		}
 	}

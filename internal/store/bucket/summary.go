@@ -71,7 +71,9 @@ func summaryProjection(q telemetry.SummaryQuery) bson.D {
 		}
 		whole = append(whole, expr("$eq", rest("$first"), rest("$last")))
 	}
-	unlessWhole := func(field string) bson.D { return expr("$cond", bson.D{{Key: "$and", Value: whole}}, "$$REMOVE", field) }
+	unlessWhole := func(field string) bson.D {
+		return expr("$cond", bson.D{{Key: "$and", Value: whole}}, "$$REMOVE", field)
+	}
 	return bson.D{
 		{Key: "count", Value: 1}, {Key: "first", Value: 1}, {Key: "last", Value: 1}, {Key: "stats", Value: 1},
 		{Key: "measurements", Value: unlessWhole("$measurements")}, {Key: blocksKey, Value: unlessWhole("$" + blocksKey)},
