@@ -1,13 +1,11 @@
 package bucket
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"math"
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -62,19 +60,13 @@ const partsBatch = 16
 func (s *Store) Parts(ctx context.Context, sensor string) iter.Seq2[bson.Raw, error] {
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: firstKey(sensor)}}}, {Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}}
 	return func(yield func(bson.Raw, error) bool) {
-		cursor, err := s.Majority.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(partsBatch))
-		if err != nil {
-			yield(nil, fmt.Errorf("read collection %q: %w", s.Name, err))
-			return
-		}
-		defer cursor.Close(context.WithoutCancel(ctx))
-		for cursor.Next(ctx) {
-			if !yield(cursor.Current, nil) {
+		for doc, err := range store.Find(ctx, s.Majority, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(partsBatch), 0) {
+			if err != nil {
+				err = fmt.Errorf("read collection %q: %w", s.Name, err)
+			}
+			if !yield(doc, err) {
 				return
 			}
-		}
-		if err := cursor.Err(); err != nil {
-			yield(nil, fmt.Errorf("read collection %q: %w", s.Name, err))
 		}
 	}
 }
@@ -100,10 +92,7 @@ func (s *Store) CopyParts(ctx context.Context, o store.Origin, from *Store, docs
 		}
 	}
 	cursor, err := from.Majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: originals}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	var found []bson.Raw
-	if err == nil {
-		err = cursor.All(ctx, &found)
-	}
+	found, err := store.All[bson.Raw](ctx, cursor, err)
 	if err != nil {
 		return nil, fmt.Errorf("look up what was copied from collection %q: %w", from.Name, err)
 	}
@@ -163,7 +152,6 @@ func copyOf(o store.Origin, doc bson.Raw) (bson.Raw, error) {
 
 // insertCopies inserts copies, and returns the indexes of those that exist already.
 func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (there []int, err error) {
-	const duplicateKey = 11000
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	_, err = s.Majority.InsertMany(ctx, copies, options.InsertMany().SetOrdered(false))
@@ -230,22 +218,20 @@ type copyWriter struct {
 // openPart is the part that readings are being added to.
 type openPart struct {
 	tags         []telemetry.Tag
-	measurements []byte
+	measurements bson.A
 	readings     []telemetry.Reading
 	bytes        int64
-	stats        Statistics
+	sums         store.Sums
 }
 
 func (t *copyWriter) add(r telemetry.Reading) error {
 	start := store.WindowStart(r.Time.UnixMilli(), t.store.Granularity)
-	tags := r.Tags
-	own := len(t.part.readings) > 0 && !store.SameTags(tags, t.part.tags)
 	measurement := appendReading(nil, r)
-	bare := bson.Raw(measurement)
+	bare := ReadingSize(measurement)
+	size, own := bare, len(t.part.readings) > 0 && !store.SameTags(r.Tags, t.part.tags)
 	if own {
-		measurement = store.AppendOwnTags(bytes.Clone(measurement), 0, tags)
+		size += store.OwnTagsSize(r.Tags)
 	}
-	size := ReadingSize(measurement)
 	full := len(t.part.readings) >= t.now.MaxReadings || len(t.part.readings) > 0 && t.part.bytes+size > int64(t.now.MaxBytes)
 	if start != t.start || full {
 		if err := t.close(); err != nil {
@@ -254,62 +240,57 @@ func (t *copyWriter) add(r telemetry.Reading) error {
 		if t.number++; start != t.start {
 			t.start, t.number = start, 0
 		}
-		if own {
-			measurement, size = bare, ReadingSize(bare)
-		}
+		size, own = bare, false
 	}
 	p := &t.part
 	if len(p.readings) == 0 {
-		p.tags = tags
+		p.tags = r.Tags
 	}
-	p.measurements = bsoncore.AppendDocumentElement(p.measurements, strconv.Itoa(len(p.readings)), measurement)
-	p.readings, p.bytes = append(p.readings, r), p.bytes+size
-	return p.stats.Add(bare)
+	err := p.sums.AddDocument(measurement)
+	if own {
+		measurement = store.AppendOwnTags(measurement, 0, r.Tags)
+	}
+	p.measurements, p.readings, p.bytes = append(p.measurements, bson.Raw(measurement)), append(p.readings, r), p.bytes+size
+	return err
 }
 
 // close encodes the part as a document.
 func (t *copyWriter) close() error {
-	p := &t.part
-	if len(p.readings) == 0 {
+	p, n := &t.part, len(t.part.readings)
+	if n == 0 {
 		return nil
 	}
 	number, err := copyNumber(t.origin, t.number)
 	if err != nil {
 		return err
 	}
-	at, doc := bsoncore.AppendDocumentStart(nil)
-	doc = document(doc, "_id", func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(dst, "s", t.sensor)
-		dst = bsoncore.AppendDateTimeElement(dst, "b", t.start)
-		dst = bsoncore.AppendInt32Element(dst, "g", int32(t.store.Granularity/time.Second))
-		return bsoncore.AppendInt32Element(dst, "p", number)
-	})
-	doc = bsoncore.AppendStringElement(doc, fromKey, t.origin.Collection)
-	doc = bsoncore.AppendStringElement(doc, "sensorId", t.sensor)
-	doc = bsoncore.AppendDateTimeElement(doc, "bucketStart", t.start)
-	doc = bsoncore.AppendInt32Element(doc, "count", int32(len(p.readings)))
-	doc = bsoncore.AppendInt64Element(doc, "bytes", p.bytes)
-	doc = p.stats.Append(doc)
-	doc = store.AppendTags(doc, p.tags)
+	doc := bson.D{
+		{Key: "_id", Value: bson.D{
+			{Key: "s", Value: t.sensor}, {Key: "b", Value: bson.DateTime(t.start)}, {Key: "g", Value: int32(t.store.Granularity / time.Second)}, {Key: "p", Value: number},
+		}},
+		{Key: fromKey, Value: t.origin.Collection}, {Key: "sensorId", Value: t.sensor}, {Key: "bucketStart", Value: bson.DateTime(t.start)},
+		{Key: "count", Value: int32(n)}, {Key: "bytes", Value: p.bytes}, {Key: "full", Value: true},
+		{Key: "first", Value: bson.NewDateTimeFromTime(p.readings[0].Time)}, {Key: "last", Value: bson.NewDateTimeFromTime(p.readings[n-1].Time)},
+	}
+	if fields := statisticsDocument(p.sums.Fields); len(fields) > 0 {
+		doc = append(doc, bson.E{Key: "stats", Value: fields})
+	}
 	if t.now.Format == store.Columns {
 		data, err := p.block(!t.now.View)
 		if err != nil {
 			return err
 		}
-		doc = document(doc, "sealed", func(dst []byte) []byte {
-			dst = bsoncore.AppendDateTimeElement(dst, "at", time.Now().UnixMilli())
-			dst = bsoncore.AppendInt32Element(dst, "v", sealedVersion)
-			return bsoncore.AppendInt32Element(dst, "n", int32(len(p.readings)))
-		})
-		array, of := bsoncore.AppendArrayElementStart(doc, blocksKey)
-		doc, _ = bsoncore.AppendArrayEnd(bsoncore.AppendBinaryElement(of, "0", bson.TypeBinaryGeneric, data), array)
+		doc = append(doc, bson.E{Key: blocksKey, Value: bson.A{bson.Binary{Data: data}}}, bson.E{Key: "sealed", Value: sealMark(time.Now(), int64(n))})
 	} else {
-		array, of := bsoncore.AppendArrayElementStart(doc, "measurements")
-		doc, _ = bsoncore.AppendArrayEnd(append(of, p.measurements...), array)
+		doc = append(doc, bson.E{Key: "measurements", Value: p.measurements})
 	}
-	doc = end(bsoncore.AppendBooleanElement(doc, "full", true), at)
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("copy readings of sensor %q: %w", t.sensor, err)
+	}
+	raw = end(store.AppendTags(raw[:len(raw)-1], p.tags), 0)
 	*p = openPart{}
-	t.done, t.inserted = append(t.done, doc), t.inserted+len(doc)
+	t.done, t.inserted = append(t.done, raw), t.inserted+len(raw)
 	if t.inserted < commandBytes {
 		return nil
 	}

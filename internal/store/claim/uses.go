@@ -3,10 +3,13 @@ package claim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // A Use is a session of a daemon that is running, or whose journal may hold readings.
@@ -38,14 +41,11 @@ func Uses(ctx context.Context, db *mongo.Database, stream string) ([]Use, error)
 		{{Key: "$set", Value: bson.D{{Key: "alive", Value: alive}}}},
 		{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read the claims of daemons: %w", err)
-	}
-	var found []struct {
+	found, err := store.All[struct {
 		Claim claimed `bson:",inline"`
 		Alive bool    `bson:"alive"`
-	}
-	if err := cursor.All(ctx, &found); err != nil {
+	}](ctx, cursor, err)
+	if err != nil {
 		return nil, fmt.Errorf("read the claims of daemons: %w", err)
 	}
 	var out []Use
@@ -66,15 +66,7 @@ func (c *claimed) stores(stream string) bool {
 		_, yes := c.Places[stream]
 		return yes
 	}
-	if len(c.Streams) == 0 {
-		return true
-	}
-	for _, s := range c.Streams {
-		if s == stream {
-			return true
-		}
-	}
-	return false
+	return len(c.Streams) == 0 || slices.Contains(c.Streams, stream)
 }
 
 // Abandon takes a session away from a daemon that is not running. If the daemon is started again,
