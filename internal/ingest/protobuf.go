@@ -75,7 +75,6 @@ type wireDecoder struct {
 	columns []column
 	words   []uint64     // of the first column's values, then of the second's, and so on
 	texts   [][]byte     // indexed by the words of string values
-	alias   []byte       // key of the current series
 	shape   *batch.Shape // of the last row; nil: its series had strings or absent values, or other columns follow
 	width   int          // columns of that series
 }
@@ -115,15 +114,15 @@ func (d *wireDecoder) reading(message []byte) error {
 	}
 	b := d.in.builder
 	m := wireMessage{rest: message}
-	var sensor []byte
-	tail := 0 // bytes from the first tag to the end; -1 if they are not all tags
+	var sensor, encoded []byte // the id, and its field
+	tagged := false
 	for left := len(message); m.next(); left = len(m.rest) {
-		if tail > 0 && m.num != 4 {
-			tail = -1
+		if tagged && m.num != 4 {
+			b.Forget() // the key must end with the tags
 		}
 		switch {
 		case m.is(1, protowire.BytesType):
-			sensor = m.bytes
+			sensor, encoded = m.bytes, message[len(message)-left:len(message)-len(m.rest)]
 		case m.is(2, protowire.VarintType):
 			b.Time(int64(m.word))
 		case m.is(3, protowire.BytesType):
@@ -131,16 +130,13 @@ func (d *wireDecoder) reading(message []byte) error {
 				return err
 			}
 		case m.is(4, protowire.BytesType):
-			if tail == 0 {
-				known := d.knownReading(sensor, message[len(message)-left:])
-				if known != nil {
+			if !tagged {
+				if known := b.Known(aliasReading, d.in.scope, encoded, message[len(message)-left:]); known != nil {
 					b.SameSeries(known)
 					d.in.end()
 					return nil
 				}
-				if tail = left; tail > maxAlias {
-					tail = -1
-				}
+				tagged = true
 			}
 			tag, err := decodeTag(m.bytes)
 			if err != nil {
@@ -153,34 +149,15 @@ func (d *wireDecoder) reading(message []byte) error {
 		return m.err
 	}
 	b.Sensor(sensor)
-	if d.in.end() && tail > 0 {
-		d.in.server.known.SetAlias(d.alias, b.LastSeries())
-	}
+	d.in.end()
 	return nil
 }
 
 // The first bytes of alias keys made from messages.
 const (
-	aliasReading = 'q' // the length of the sensor id, the id, and the encoded tags
+	aliasReading = 'q' // the encoded sensor id, and the encoded tags
 	aliasSeries  = 'p' // the encoded sensor id and tags
 )
-
-// knownReading returns the series of a reading that ends with these encoded
-// tags, if it is known.
-func (d *wireDecoder) knownReading(sensor, tags []byte) *batch.Series {
-	if len(tags) > maxAlias {
-		return nil
-	}
-	d.beginAlias(aliasReading)
-	d.alias = append(binary.AppendUvarint(d.alias, uint64(len(sensor))), sensor...)
-	d.alias = append(d.alias, tags...)
-	return d.in.server.known.Alias(d.alias)
-}
-
-// beginAlias begins a key of this kind.
-func (d *wireDecoder) beginAlias(kind byte) {
-	d.alias = append(append(append(d.alias[:0], kind), d.in.stream.Name...), 0)
-}
 
 // field decodes one Field. If it has several values, the last one counts.
 func (d *wireDecoder) field(message []byte) error {
@@ -271,17 +248,7 @@ func (d *wireDecoder) series(message []byte) error {
 		return err
 	}
 	var series *batch.Series
-	if head != nil {
-		d.beginAlias(aliasSeries)
-		d.alias = append(d.alias, head...)
-		series = d.in.server.known.Alias(d.alias)
-	}
 	var sensor []byte
-	if series == nil {
-		if sensor, err = d.seriesTags(message); err != nil {
-			return err
-		}
-	}
 	var refused *telemetry.Refusal // of all rows
 	if len(d.columns) > telemetry.MaxFields {
 		refused = telemetry.Refuse(telemetry.FieldsTooMany, "the series has more than %d columns; readings with other fields need another series", telemetry.MaxFields)
@@ -294,9 +261,17 @@ func (d *wireDecoder) series(message []byte) error {
 		if refused != nil {
 			b.Refuse(refused)
 		}
+		if series == nil && head != nil {
+			series = b.Known(aliasSeries, d.in.scope, head)
+		}
 		if series != nil {
 			b.SameSeries(series)
 		} else {
+			if row == 0 {
+				if sensor, err = d.seriesTags(message); err != nil {
+					return err
+				}
+			}
 			b.Sensor(sensor)
 			for _, t := range d.tags {
 				b.Tag(t.name, t.value)
@@ -312,10 +287,6 @@ func (d *wireDecoder) series(message []byte) error {
 		}
 		if !d.in.end() {
 			continue
-		}
-		if series == nil && head != nil {
-			series = b.LastSeries()
-			d.in.server.known.SetAlias(d.alias, series)
 		}
 		if alike && b.MapDots == 0 {
 			d.shape, d.width = b.LastShape(), len(d.columns)
@@ -349,7 +320,7 @@ func (d *wireDecoder) give(c *column, row uint32) {
 var errOrder = errors.New("a column precedes other fields")
 
 // seriesHead decodes the times. head is the part of the message with the sensor and tags,
-// or nil if they are not together at the start or are long; columns is the part with the
+// or nil if they are not together at the start; columns is the part with the
 // columns. It stops at the first column, or with anyOrder at the end of the message.
 func (d *wireDecoder) seriesHead(message []byte, anyOrder bool) (head, columns []byte, err error) {
 	d.times = d.times[:0]
@@ -371,12 +342,12 @@ func (d *wireDecoder) seriesHead(message []byte, anyOrder bool) (head, columns [
 		case m.num != 1 && m.num != 2:
 			split = true
 		case split:
-			length = maxAlias + 1
+			length = -1
 		default:
 			length = len(message) - len(m.rest)
 		}
 	}
-	if m.err == nil && 0 < length && length <= maxAlias {
+	if m.err == nil && length > 0 {
 		head = message[:length]
 	}
 	return head, columns, m.err
