@@ -51,7 +51,6 @@ type Builder struct {
 	shapeAt map[*Shape]uint32
 	last    *Shape     // of the last reading, maybe of another request
 	lastOf  *FieldList // that the last reading was checked against
-	partial bool       // fields were left out of that reading
 
 	allowed *Series // the last one that AllowSensor let pass
 
@@ -429,7 +428,6 @@ func (b *Builder) finish() {
 	}
 	b.row.Size += shape.size
 	b.row.shape, b.row.series = b.listShape(shape), b.listSeries(series)
-	b.partial = b.leftOut > 0
 	b.Dropped += b.leftOut
 }
 
@@ -602,15 +600,6 @@ func NewFieldList(names []string, drop bool) *FieldList {
 		l.text += fmt.Sprintf(" and %d more", len(names)-most)
 	}
 	return l
-}
-
-// LastShape returns the shape of the last reading in the batch, for Columns; nil if
-// fields were left out of it. There must be one.
-func (b *Builder) LastShape() *Shape {
-	if b.partial {
-		return nil
-	}
-	return b.last
 }
 
 // Expected returns the shape that the current reading will have if it is like the last

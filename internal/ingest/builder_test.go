@@ -38,7 +38,9 @@ func TestARequestWithoutABatchGivesItsBuilderBack(t *testing.T) {
 		back := false
 		for range 30 {
 			request()
-			back = back || d.known.Builder(arrivalTime).LastShape() != nil
+			b := d.known.Builder(arrivalTime)
+			b.Begin("readings", 0, telemetry.TimeRange{})
+			back = back || b.Expected() != nil
 		}
 		assert.True(t, back, name)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -504,47 +505,35 @@ func (d *jsonDecoder) string(scratch *[]byte) (text []byte, ok bool) {
 func (d *jsonDecoder) escape(dst *[]byte) bool {
 	d.i++
 	c := d.peek()
-	switch c {
-	case '"', '\\', '/':
-	case 'b':
-		c = '\b'
-	case 'f':
-		c = '\f'
-	case 'n':
-		c = '\n'
-	case 'r':
-		c = '\r'
-	case 't':
-		c = '\t'
-	case 'u':
-		r, ok := d.unit()
-		if !ok {
-			return false
-		}
-		if utf16.IsSurrogate(r) {
-			at, low := d.i, rune(0)
-			if d.peek() == '\\' && d.i+1 < len(d.src) && d.src[d.i+1] == 'u' {
-				d.i++
-				if low, ok = d.unit(); !ok {
-					return false
-				}
-			} else if d.peek() == '\\' && d.i+1 == len(d.src) {
-				d.i++
-				return d.fail("")
-			}
-			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-				d.i = at
-				*dst = append(*dst, 0xff)
-				return true
-			}
-		}
-		*dst = utf8.AppendRune(*dst, r)
+	if i := strings.IndexByte(`"\/bfnrt`, c); i >= 0 {
+		d.i++
+		*dst = append(*dst, "\"\\/\b\f\n\r\t"[i])
 		return true
-	default:
+	} else if c != 'u' {
 		return d.fail("an escape sequence was expected after the backslash")
 	}
-	d.i++
-	*dst = append(*dst, c)
+	r, ok := d.unit()
+	if !ok {
+		return false
+	}
+	if utf16.IsSurrogate(r) {
+		at, low := d.i, rune(0)
+		if d.peek() == '\\' && d.i+1 < len(d.src) && d.src[d.i+1] == 'u' {
+			d.i++
+			if low, ok = d.unit(); !ok {
+				return false
+			}
+		} else if d.peek() == '\\' && d.i+1 == len(d.src) {
+			d.i++
+			return d.fail("")
+		}
+		if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+			d.i = at
+			*dst = append(*dst, 0xff)
+			return true
+		}
+	}
+	*dst = utf8.AppendRune(*dst, r)
 	return true
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -471,15 +472,8 @@ func (d *lineDecoder) text(name []byte) *telemetry.Refusal {
 // textEscape returns what a backslash and this byte stand for in a string; 0 if they
 // stand for themselves.
 func textEscape(c byte) byte {
-	switch c {
-	case '"', '\\':
-		return c
-	case 'n':
-		return '\n'
-	case 'r':
-		return '\r'
-	case 't':
-		return '\t'
+	if i := strings.IndexByte(`"\nrt`, c); i >= 0 {
+		return "\"\\\n\r\t"[i]
 	}
 	return 0
 }

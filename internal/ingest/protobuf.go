@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -53,7 +52,7 @@ func decodeHead(message []byte) (wireHead, error) {
 func (in *intake) decodeProtobuf(message []byte) error {
 	in.meaning = meaning{form: meansProtobuf}
 	d := in.server.wires.get()
-	d.in, d.shape = in, nil
+	d.in = in
 	defer d.release()
 	return d.message(message)
 }
@@ -73,10 +72,8 @@ type wireDecoder struct {
 	tags    []wireTag
 	times   []uint64
 	columns []column
-	words   []uint64     // of the first column's values, then of the second's, and so on
-	texts   [][]byte     // indexed by the words of string values
-	shape   *batch.Shape // of the last row; nil: its series had strings or absent values, or other columns follow
-	width   int          // columns of that series
+	words   []uint64 // of the first column's values, then of the second's, and so on
+	texts   [][]byte // indexed by the words of string values
 }
 
 type wireTag struct{ name, value []byte }
@@ -215,10 +212,6 @@ func decodeTag(message []byte) (wireTag, error) {
 // A column is one field of the rows of a series. Its values, except for absent rows, are in
 // the words of the decoder.
 type column struct {
-	// encoded is the start of the column at this position of an earlier series: its name and
-	// the tag of its values. Empty: the column began with something else.
-	encoded []byte
-
 	name   []byte
 	kind   telemetry.Kind
 	kinds  int // how many kinds of values it has; one is allowed
@@ -238,7 +231,6 @@ func (d *wireDecoder) series(message []byte) error {
 	}
 	alike, err := d.seriesColumns(columns, false)
 	if err != nil && telemetry.KindOf(err) == telemetry.Internal { // maybe because columns precede the times
-		d.shape = nil // the columns are now those that the next pass compares them with
 		if head, columns, err = d.seriesHead(message, true); err != nil {
 			return err
 		}
@@ -248,6 +240,7 @@ func (d *wireDecoder) series(message []byte) error {
 		return err
 	}
 	var series *batch.Series
+	var shape *batch.Shape // of the columns; nil: unknown, or they have strings or absent values
 	var sensor []byte
 	var refused *telemetry.Refusal // of all rows
 	if len(d.columns) > telemetry.MaxFields {
@@ -278,21 +271,32 @@ func (d *wireDecoder) series(message []byte) error {
 			}
 		}
 		b.Time(int64(ms))
-		if d.shape != nil {
-			b.Columns(d.shape, d.words, len(d.times), row)
+		if last := b.Expected(); shape == nil && alike && d.haveShape(last) {
+			shape = last
+		}
+		if shape != nil {
+			b.Columns(shape, d.words, len(d.times), row)
 		} else {
 			for i := range d.columns {
 				d.give(&d.columns[i], uint32(row))
 			}
 		}
-		if !d.in.end() {
-			continue
-		}
-		if alike && b.MapDots == 0 {
-			d.shape, d.width = b.LastShape(), len(d.columns)
-		}
+		d.in.end()
 	}
 	return nil
+}
+
+// haveShape reports whether the columns are the fields of a shape.
+func (d *wireDecoder) haveShape(s *batch.Shape) bool {
+	if s == nil || len(s.Fields) != len(d.columns) {
+		return false
+	}
+	for i := range d.columns {
+		if c, f := &d.columns[i], &s.Fields[i]; c.kind != f.Kind || string(c.name) != f.Name {
+			return false
+		}
+	}
+	return true
 }
 
 // give passes the column's value in this row to the builder, if there is one.
@@ -372,12 +376,10 @@ func (d *wireDecoder) seriesTags(message []byte) (sensor []byte, err error) {
 }
 
 // seriesColumns decodes the columns. alike reports whether every row has a value in every
-// column, and none of them is a string. The shape of the last row is kept only if the columns
-// begin like those of its series.
+// column, and none of them is a string.
 func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, err error) {
 	d.columns, d.words, d.texts = d.columns[:0], d.words[:0], d.texts[:0]
 	alike = len(d.times) > 0
-	same := true
 	m := wireMessage{rest: message}
 	for m.next() {
 		if !m.is(4, protowire.BytesType) {
@@ -391,57 +393,32 @@ func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, 
 		}
 		d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
 		c := &d.columns[len(d.columns)-1]
-		*c = column{absent: c.absent[:0], begin: len(d.words), encoded: c.encoded}
-		again, err := d.column(c, m.bytes)
-		if err != nil {
+		*c = column{absent: c.absent[:0], begin: len(d.words)}
+		if err := d.column(c, m.bytes); err != nil {
 			return false, err
 		}
-		same = same && again
 		alike = alike && len(c.absent) == 0 && c.kind != telemetry.Text
 		if err := d.in.extendLease(8*int64(len(d.words)) + 24*int64(len(d.texts))); err != nil {
 			return false, err
 		}
 	}
-	if !same || !alike || len(d.columns) != d.width {
-		d.shape = nil
-	}
 	return alike, m.err
 }
 
-// column decodes a Column of a series, and reports whether it begins like the one
-// at the same position in the previous series. Nearly all consist of a name and one
-// packed list.
-func (d *wireDecoder) column(c *column, message []byte) (again bool, err error) {
-	if n := len(c.encoded); n > 0 && bytes.HasPrefix(message, c.encoded) {
-		m := wireMessage{rest: message[n-1:]}
-		if m.next() && len(m.rest) == 0 {
-			c.name = message[n-1-int(c.encoded[1]) : n-1]
-			if err := d.values(c, &m); err != nil {
-				return false, err
-			}
-			return true, c.check(len(d.times))
-		}
-	}
-	c.encoded = c.encoded[:0]
-	fields, name := 0, 0 // bytes of the name, if it is the first field
+// column decodes a Column of a series.
+func (d *wireDecoder) column(c *column, message []byte) error {
 	m := wireMessage{rest: message}
 	for m.next() {
-		if fields++; fields == 1 && m.is(1, protowire.BytesType) {
-			name = len(message) - len(m.rest)
-		}
 		if m.is(1, protowire.BytesType) {
 			c.name = m.bytes
 		} else if err := d.values(c, &m); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if m.err != nil {
-		return false, m.err
+		return m.err
 	}
-	if fields == 2 && name > 0 && name == 2+len(c.name) && message[name] < 0x80 {
-		c.encoded = append(c.encoded, message[:name+1]...)
-	}
-	return false, c.check(len(d.times))
+	return c.check(len(d.times))
 }
 
 // values decodes values, or numbers of absent rows, of a column.
@@ -634,7 +611,7 @@ func (d *wireDecoder) release() {
 	d.columns = d.columns[:cap(d.columns)]
 	size := cap(d.times) + cap(d.tags) + cap(d.words) + cap(d.texts)
 	for i := range d.columns {
-		size += cap(d.columns[i].absent) + cap(d.columns[i].encoded)
+		size += cap(d.columns[i].absent)
 		d.columns[i].name = nil
 	}
 	if size > most {

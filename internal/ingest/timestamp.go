@@ -73,12 +73,8 @@ func parseOffset(s []byte) (minutes int64, ok bool) {
 
 // digits parses s as a decimal number; -1: it is not one.
 func digits(s []byte) int {
-	n := 0
-	for _, c := range s {
-		if c < '0' || c > '9' {
-			return -1
-		}
-		n = n*10 + int(c-'0')
+	if n, count := readDigits(0, s); count == len(s) {
+		return int(n)
 	}
-	return n
+	return -1
 }
