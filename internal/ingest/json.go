@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -53,9 +54,7 @@ type jsonDecoder struct {
 
 	// Most requests have several readings of a series. So the text of the sensor id and the
 	// tags is looked up before it is decoded.
-	late         bool   // sensor and tags are not decoded yet
 	sensor, tags []byte // their text in src; nil: none
-	alias        []byte // key of both
 }
 
 // The members of a reading.
@@ -116,7 +115,7 @@ func (d *jsonDecoder) decodeLines(body []byte) error {
 		if d.err != nil {
 			d.in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the %s is not JSON: %v at byte %d", what, d.err, d.i))
 		}
-		d.end()
+		d.in.end()
 	}
 }
 
@@ -167,7 +166,7 @@ func (d *jsonDecoder) value(body []byte) error {
 	whole := d.reading()
 	d.src = body
 	if whole {
-		d.end()
+		d.in.end()
 		return nil
 	}
 	if errors.Is(d.err, errMore) && end < len(body) {
@@ -192,42 +191,26 @@ func (d *jsonDecoder) malformed(err error) error {
 func (d *jsonDecoder) begin(src []byte) { d.src, d.i, d.err = src, 0, nil }
 
 // reading decodes a value, which should be a reading. It returns false after a syntax error.
-//
-// If sensor and tags are decoded late, a reading with several errors may not be refused for
-// the first one. So a refused reading is decoded again in order.
+// Of several errors, those in sensor and tags are noted last.
 func (d *jsonDecoder) reading() bool {
 	d.space()
 	if d.i < len(d.src) && d.src[d.i] != '{' {
 		return d.refuse(telemetry.Malformed, "a reading must be an object, not %s")
 	}
-	at := d.i
-	d.late, d.members, d.sensor, d.tags = true, 0, nil, nil
+	d.members, d.sensor, d.tags = 0, nil, nil
 	ok := d.object(d.member)
-	if ok && !d.in.builder.Refused() && d.series() {
-		return true
-	}
-	d.in.restart()
-	d.i, d.err, d.late, d.members = at, nil, false, 0
-	d.alias = d.alias[:0]
-	if ok = d.object(d.member); ok {
-		d.in.addTopic(d.members&memberSensor == 0)
+	if ok && !d.in.builder.Refused() {
+		d.series()
 	}
 	return ok
 }
 
-// series passes the sensor and the tags to the builder. It returns false if the builder
-// refuses them.
-func (d *jsonDecoder) series() bool {
+// series passes the sensor and the tags to the builder.
+func (d *jsonDecoder) series() {
 	b := d.in.builder
-	d.alias = append(append(append(append(d.alias[:0], aliasJSON), d.in.stream.Name...), 0), d.in.scope...)
-	d.alias = append(append(d.alias, d.sensor...), d.tags...)
-	if known := d.in.server.known.Alias(d.alias); known != nil {
+	if known := b.Known(aliasJSON, d.in.scope, d.sensor, d.tags); known != nil {
 		b.SameSeries(known)
-		d.alias = d.alias[:0]
-		return true
-	}
-	if len(d.sensor)+len(d.tags) > maxAlias {
-		d.alias = d.alias[:0]
+		return
 	}
 	// The syntax of both was checked before.
 	end := d.i
@@ -244,15 +227,6 @@ func (d *jsonDecoder) series() bool {
 	}
 	d.src, d.i = src, end
 	d.in.addTopic(d.sensor == nil)
-	return !b.Refused()
-}
-
-// end finishes the reading, and remembers its series.
-func (d *jsonDecoder) end() {
-	if d.in.end() && len(d.alias) > 0 {
-		d.in.server.known.SetAlias(d.alias, d.in.builder.LastSeries())
-	}
-	d.alias = d.alias[:0]
 }
 
 // maxDepth is how deep objects and arrays may be nested.
@@ -324,19 +298,14 @@ func (d *jsonDecoder) member(name []byte) bool {
 	case member == memberFields && c == '{':
 		return d.object(d.field)
 	case member == memberTags && c == '{':
-		if !d.late {
-			return d.object(d.tag)
-		}
 		from := d.i
 		ok := d.skip(1)
 		d.tags = d.src[from:d.i]
 		return ok
 	case member == memberSensor && c == '"':
 		from := d.i
-		text, ok := d.string(&d.text)
-		if d.sensor = d.src[from:d.i]; ok && !d.late {
-			d.in.builder.Sensor(text)
-		}
+		_, ok := d.string(&d.text)
+		d.sensor = d.src[from:d.i]
 		return ok
 	case member == memberSensor:
 		return d.refuse(telemetry.SensorInvalid, "sensorId must be a string, not %s")
@@ -536,47 +505,35 @@ func (d *jsonDecoder) string(scratch *[]byte) (text []byte, ok bool) {
 func (d *jsonDecoder) escape(dst *[]byte) bool {
 	d.i++
 	c := d.peek()
-	switch c {
-	case '"', '\\', '/':
-	case 'b':
-		c = '\b'
-	case 'f':
-		c = '\f'
-	case 'n':
-		c = '\n'
-	case 'r':
-		c = '\r'
-	case 't':
-		c = '\t'
-	case 'u':
-		r, ok := d.unit()
-		if !ok {
-			return false
-		}
-		if utf16.IsSurrogate(r) {
-			at, low := d.i, rune(0)
-			if d.peek() == '\\' && d.i+1 < len(d.src) && d.src[d.i+1] == 'u' {
-				d.i++
-				if low, ok = d.unit(); !ok {
-					return false
-				}
-			} else if d.peek() == '\\' && d.i+1 == len(d.src) {
-				d.i++
-				return d.fail("")
-			}
-			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-				d.i = at
-				*dst = append(*dst, 0xff)
-				return true
-			}
-		}
-		*dst = utf8.AppendRune(*dst, r)
+	if i := strings.IndexByte(`"\/bfnrt`, c); i >= 0 {
+		d.i++
+		*dst = append(*dst, "\"\\/\b\f\n\r\t"[i])
 		return true
-	default:
+	} else if c != 'u' {
 		return d.fail("an escape sequence was expected after the backslash")
 	}
-	d.i++
-	*dst = append(*dst, c)
+	r, ok := d.unit()
+	if !ok {
+		return false
+	}
+	if utf16.IsSurrogate(r) {
+		at, low := d.i, rune(0)
+		if d.peek() == '\\' && d.i+1 < len(d.src) && d.src[d.i+1] == 'u' {
+			d.i++
+			if low, ok = d.unit(); !ok {
+				return false
+			}
+		} else if d.peek() == '\\' && d.i+1 == len(d.src) {
+			d.i++
+			return d.fail("")
+		}
+		if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+			d.i = at
+			*dst = append(*dst, 0xff)
+			return true
+		}
+	}
+	*dst = utf8.AppendRune(*dst, r)
 	return true
 }
 
@@ -730,8 +687,8 @@ func (in *intake) jsonDecoder() *jsonDecoder {
 
 // release returns the decoder to the pool, unless it has grown large.
 func (d *jsonDecoder) release() {
-	if server := d.in.server; cap(d.text)+cap(d.name)+cap(d.alias) <= 64<<10 {
-		*d = jsonDecoder{text: d.text[:0], name: d.name[:0], alias: d.alias[:0]}
+	if server := d.in.server; cap(d.text)+cap(d.name) <= 64<<10 {
+		*d = jsonDecoder{text: d.text[:0], name: d.name[:0]}
 		server.json.put(d)
 	}
 }

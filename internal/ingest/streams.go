@@ -17,8 +17,9 @@ const (
 // An inputStream is a stream that receives readings. Its settings other than the name may be
 // replaced at any time; a request uses those in force when its body has arrived.
 type inputStream struct {
-	Name string
-	live atomic.Pointer[liveStream]
+	Name  string
+	scope []byte // Name, NUL
+	live  atomic.Pointer[liveStream]
 }
 
 // A liveStream has the current settings of a stream.
@@ -28,7 +29,7 @@ type liveStream struct {
 }
 
 func newInputStream(s Stream) *inputStream {
-	out := &inputStream{Name: s.Name}
+	out := &inputStream{Name: s.Name, scope: []byte(s.Name + "\x00")}
 	out.set(s)
 	return out
 }
