@@ -101,6 +101,7 @@ func shapes() map[string][]telemetry.Reading {
 		"all kinds":          {reading(1, "v", 1), reading(2, "v", 1.5), reading(3, "v", true), reading(4, "v", "x"), reading(5, "v", 2), reading(6, "v", false), reading(7, "v", ""), reading(8, "v", -0.25)},
 		"absent fields":      {reading(1, "a", 1), reading(2, "b", 2), reading(3, "a", 3, "b", 4), reading(4, "c", 5), reading(5, "a", 6, "c", 7)},
 		"order of fields":    {reading(1, "a", 1, "b", 2, "c", 3), reading(2, "c", 1, "b", 2, "a", 3), reading(3, "b", 1, "x", 2, "a", 3), reading(4, "a", 1, "b", 2, "c", 3)},
+		"name of JavaScript": {reading(1, "a", 1, "__proto__", 2)},
 		"integers as JSON":   series(300, func(i int) any { return jsonNumber(float64(i*7%400) / 4) }),
 		"whole doubles":      series(300, func(i int) any { return []any{1.5, 2.0, 3, 4}[i%4] }),
 		"large beside small": series(60, func(i int) any { return []any{1.5, int64(1) << 60}[i%2] }),

@@ -169,7 +169,7 @@ function decodeBlocks(blocks, long) {
   function tagsOf(r) {
     const sets = [];
     for (let count = r.number(); count > 0; count--) {
-      const tags = {}, size = r.number();
+      const tags = Object.create(null), size = r.number(); // it takes the name __proto__
       for (let i = 0; i < size; i++) {
         const name = r.text();
         tags[name] = r.text();
@@ -206,7 +206,7 @@ function decodeBlocks(blocks, long) {
       if (!(c.kind & ZSTD)) c.values = values(data, c.kind, forms.filter(form => has[form]).length);
     });
     return at.map((ms, i) => {
-      const reading = {ts: new Date(ms)};
+      const reading = Object.assign(Object.create(null), {ts: new Date(ms)});
       for (const of of lists[forms[i]]) {
         const c = columns[of];
         if (c.values) reading[c.name] = c.values[c.next++];

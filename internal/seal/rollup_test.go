@@ -88,6 +88,19 @@ func TestStartFindsWhatIsSealedAndNotCounted(t *testing.T) {
 	assert.EqualValues(t, 1, s.counted("a"))
 }
 
+// TestRollupsBeginAgain, as after their length is changed: readings that the dropped ones counted are
+// counted again before they expire.
+func TestRollupsBeginAgain(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, time.Hour).withRollups()
+	s.write("a", 0)
+	require.EqualValues(t, 1, s.pass().Rollups)
+	require.NoError(t, s.db.Collection(store.RollupName(storetest.Stream)).Drop(t.Context()))
+	s.restart()
+	assert.EqualValues(t, 1, s.pass().Rollups)
+	assert.EqualValues(t, 1, s.counted("a"))
+}
+
 // TestStepIsMadeWhenItHasEnded: windows of it are sealed long before.
 func TestStepIsMadeWhenItHasEnded(t *testing.T) {
 	t.Parallel()

@@ -321,6 +321,11 @@ func (s *stream) refuse(now time.Time) {
 
 // pass seals the windows that ended before a time.
 func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
+	if s.opts.Store.Rollup > 0 && s.rollupsUntil.IsZero() {
+		if err := s.opts.Store.UnmarkWithoutRollups(ctx); err != nil {
+			return err
+		}
+	}
 	from, late := s.from(ended, all)
 	began := time.Now()
 	b := batch{stream: s, ended: ended.UnixMilli()}

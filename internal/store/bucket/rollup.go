@@ -90,6 +90,19 @@ func (s *Store) ensureRollups(ctx context.Context, now *store.Live) error {
 	return c.EnsureExpiry(ctx, "day", after)
 }
 
+// UnmarkWithoutRollups removes the marks of all parts if there are no rollups, because the collection
+// was dropped to begin again: otherwise these parts would expire uncounted.
+func (s *Store) UnmarkWithoutRollups(ctx context.Context) error {
+	err := s.rollups().FindOne(ctx, bson.D{{Key: stepsKey, Value: bson.D{{Key: "$exists", Value: true}}}}, options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		_, err = s.Majority.UpdateMany(ctx, countedOnly, bson.D{{Key: "$unset", Value: bson.D{{Key: countedKey, Value: ""}}}})
+	}
+	if err != nil {
+		return fmt.Errorf("look for buckets that former rollups counted: %w", err)
+	}
+	return nil
+}
+
 // rollupStep is a step of a rollup.
 type rollupStep struct {
 	telemetry.Summary // with First and Last

@@ -234,6 +234,8 @@ func TestViewShowsReadingsInBlocks(t *testing.T) {
 	}
 	s := open(t, db, Config{Settings: Settings{Format: store.Columns, View: true}})
 	readings := mixed(0, 40)
+	readings[0].Fields = append(readings[0].Fields, telemetry.Field{Name: "__proto__", Value: telemetry.IntValue(1)})
+	readings[1].Tags = []telemetry.Tag{{Name: "__proto__", Value: "x"}}
 	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings[:20]...), window))
 	documents := open(t, db, Config{Settings: Settings{View: true}})
 	storetest.WriteAll(t, documents, storetest.Pending(storetest.Batch(t, "s2", 1, readings[20:]...), window))
