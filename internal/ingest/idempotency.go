@@ -3,15 +3,15 @@ package ingest
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
+	"math"
 	"slices"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
-	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
 // A request with an Idempotency-Key is accepted once, however often it is sent. The journal
@@ -100,39 +100,134 @@ func bodyHash(body []byte, m meaning) uint64 {
 	return hash.Sum64()
 }
 
+// The answer to a request with an Idempotency-Key is stored with its readings, as far as it
+// is known before they are journaled:
+//
+//	version, accepted, rejected            three bytes if all of up to 127 were accepted
+//	number of reasons, each: code, count   only if some were rejected; reasons sorted
+//	number of listed errors, each: difference of the index to the previous one, number of the reason, message
+//
+// Numbers are unsigned varints, and texts are preceded by their length. Line numbers are not
+// stored, because a repetition has the same lines.
+const answerVersion = 1
+
 // maxKeptText bounds the messages of a stored answer, except for the last one, which has less
 // than 4 KiB. The journal takes answers of at most 64 KiB.
 const maxKeptText = 48 << 10
 
 var errBadAnswer = errors.New("the answer that was kept is broken")
 
-// encode encodes the answer to a request with this number of accepted readings. It is stored
-// with them, as far as it is known before they are journaled. Line numbers are not stored,
-// because a repetition has the same lines.
+// encode encodes the answer to a request with this number of accepted readings.
 func (a *answer) encode(accepted int) []byte {
-	kept := answer{Accepted: accepted, Rejected: a.Rejected}
-	for size := 0; len(kept.Errors) < len(a.Errors) && size < maxKeptText; {
-		e := a.Errors[len(kept.Errors)]
-		kept.Errors = append(kept.Errors, e)
-		size += len(e.Message)
+	dst := []byte{answerVersion}
+	dst = binary.AppendUvarint(dst, uint64(accepted))
+	dst = binary.AppendUvarint(dst, uint64(a.Rejected))
+	if a.Rejected == 0 {
+		return dst
 	}
-	text, _ := proto.Marshal(kept.response()) // its texts are UTF-8
-	return text
+	reasons := slices.Sorted(maps.Keys(a.reasons))
+	dst = binary.AppendUvarint(dst, uint64(len(reasons)))
+	for _, code := range reasons {
+		dst = appendText(dst, string(code))
+		dst = binary.AppendUvarint(dst, uint64(a.reasons[code]))
+	}
+	listed, size := 0, 0
+	for ; listed < len(a.Errors) && size < maxKeptText; listed++ {
+		size += len(a.Errors[listed].Message)
+	}
+	dst = binary.AppendUvarint(dst, uint64(listed))
+	last := 0
+	for _, e := range a.Errors[:listed] {
+		dst = binary.AppendUvarint(dst, uint64(e.Index-last))
+		last = e.Index
+		reason, _ := slices.BinarySearch(reasons, e.Code)
+		dst = binary.AppendUvarint(dst, uint64(reason))
+		dst = appendText(dst, e.Message)
+	}
+	return dst
 }
 
-// decodeAnswer is the inverse of encode, for a request with this number of readings.
-func decodeAnswer(kept []byte, readings int) (answer, error) {
-	var r telemetrypb.WriteResponse
-	if err := proto.Unmarshal(kept, &r); err != nil {
-		return answer{}, errors.Join(errBadAnswer, err)
+func appendText(dst []byte, text string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
+}
+
+// decodeAnswer is the inverse of encode.
+func decodeAnswer(kept []byte) (answer, error) {
+	r := answerReader{rest: kept}
+	if r.number(answerVersion) != answerVersion {
+		return answer{}, errBadAnswer
 	}
-	a := answer{Accepted: int(r.GetAccepted()), Rejected: int(r.GetRejected()), Errors: []refusedReading{}}
-	for _, e := range r.GetErrors() {
-		a.Errors = append(a.Errors, refusedReading{Index: int(e.GetIndex()), Code: telemetry.Code(e.GetCode()), Message: e.GetMessage()})
+	a := answer{Accepted: r.number(MostReadings), Rejected: r.number(MostReadings), Errors: []refusedReading{}}
+	if a.Rejected > 0 {
+		reasons := r.reasons(&a)
+		r.errors(&a, reasons)
 	}
-	outside := func(e refusedReading) bool { return e.Index >= readings }
-	if a.Accepted+a.Rejected != readings || len(a.Errors) > a.Rejected || (len(a.Errors) == 0) != (a.Rejected == 0) || slices.ContainsFunc(a.Errors, outside) {
+	if r.broken || len(r.rest) > 0 {
 		return answer{}, errBadAnswer
 	}
 	return a, nil
+}
+
+// An answerReader reads numbers and texts. After an error it stays broken and reads only
+// zeros.
+type answerReader struct {
+	rest   []byte
+	broken bool
+}
+
+// reasons reads the reasons and their counts, whose sum must be a.Rejected.
+func (r *answerReader) reasons(a *answer) []telemetry.Code {
+	a.reasons = make(map[telemetry.Code]int)
+	var reasons []telemetry.Code
+	total := 0
+	for range r.number(len(r.rest)) {
+		code, count := telemetry.Code(r.text()), r.number(a.Rejected)
+		r.broken = r.broken || count == 0 || len(reasons) > 0 && code <= reasons[len(reasons)-1]
+		if r.broken {
+			return nil
+		}
+		reasons = append(reasons, code)
+		a.reasons[code] = count
+		total += count
+	}
+	r.broken = r.broken || total != a.Rejected
+	return reasons
+}
+
+// errors reads the listed errors; every reading is listed at most once.
+func (r *answerReader) errors(a *answer, reasons []telemetry.Code) {
+	listed := r.number(min(maxListed, a.Rejected))
+	index := 0
+	for i := range listed {
+		step, reason, message := r.number(MostReadings), r.number(len(reasons)-1), r.text()
+		index += step
+		r.broken = r.broken || i > 0 && step == 0 || index >= a.Accepted+a.Rejected
+		if r.broken {
+			return
+		}
+		a.Errors = append(a.Errors, refusedReading{Index: index, Code: reasons[reason], Message: message})
+	}
+	r.broken = r.broken || listed == 0 // answers use the first one
+}
+
+// number reads a number that is not greater than most.
+func (r *answerReader) number(most int) int {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 || most < 0 || v > uint64(most) {
+		r.rest, r.broken = nil, true
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return int(v)
+}
+
+func (r *answerReader) text() string {
+	n := r.number(math.MaxInt32)
+	if n > len(r.rest) {
+		r.rest, r.broken = nil, true
+		return ""
+	}
+	text := string(r.rest[:n])
+	r.rest = r.rest[n:]
+	return text
 }

@@ -322,7 +322,10 @@ func (in *intake) request() batch.Request {
 // repeat sets the answer to that of the first request with this key. The two may differ,
 // because some rules depend on the time.
 func (in *intake) repeat(kept []byte) error {
-	a, err := decodeAnswer(kept, in.count)
+	a, err := decodeAnswer(kept)
+	if err == nil && a.Accepted+a.Rejected != in.count {
+		err = errBadAnswer
+	}
 	if err != nil {
 		return fmt.Errorf("repeat answer: %w", err)
 	}
