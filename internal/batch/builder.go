@@ -51,6 +51,7 @@ type Builder struct {
 	shapeAt map[*Shape]uint32
 	last    *Shape     // of the last reading, maybe of another request
 	lastOf  *FieldList // that the last reading was checked against
+	partial bool       // fields were left out of that reading
 
 	allowed *Series // the last one that AllowSensor let pass
 
@@ -66,7 +67,6 @@ type Builder struct {
 	tags      []byte // name and value pairs, each with its length in front
 	tagCount  int
 	same      *Series // given by SameSeries
-	alias     []byte  // what the interner is to know the series by; empty: nothing
 	leftOut   int     // fields that are not in Fields
 
 	// While fields arrive as they did in the last reading, they are only
@@ -162,7 +162,7 @@ func (b *Builder) Begin(stream string, index int, times telemetry.TimeRange) {
 	b.row = Row{Index: uint32(index), offset: uint32(len(b.values))}
 	b.timed, b.refusal, b.textMark = false, nil, b.batch.text.mark()
 	b.sensor, b.hasSensor, b.tags, b.tagCount, b.same, b.leftOut = b.sensor[:0], false, b.tags[:0], 0, nil, 0
-	b.matched, b.fieldKey, b.guess, b.alias = 0, b.fieldKey[:0], b.last, b.alias[:0]
+	b.matched, b.fieldKey, b.guess = 0, b.fieldKey[:0], b.last
 	if b.lastOf != b.Fields {
 		b.guess = nil // it may have fields that this stream does not allow
 	}
@@ -190,34 +190,6 @@ func (b *Builder) Sensor(id []byte) {
 // LastSeries returns the series of the last reading in the batch, for
 // SameSeries. There must be one.
 func (b *Builder) LastSeries() *Series { return b.batch.Series(&b.rows[len(b.rows)-1]) }
-
-// MaxAlias is the length of the longest key that Known remembers.
-const MaxAlias = 4 << 10
-
-// Known returns the series that a key stands for, so that a decoder need not decode it
-// again. If there is none, the key will stand for the series of this reading. It has all
-// input that the series depends on, behind a byte that tells its decoder from others.
-func (b *Builder) Known(kind byte, scope []byte, text ...[]byte) *Series {
-	n := 0
-	for _, part := range text {
-		n += len(part)
-	}
-	if b.alias = b.alias[:0]; n > MaxAlias {
-		return nil
-	}
-	b.alias = append(append(b.alias, kind), scope...)
-	for _, part := range text {
-		b.alias = append(b.alias, part...)
-	}
-	known := b.interner.Alias(b.alias)
-	if known != nil {
-		b.Forget()
-	}
-	return known
-}
-
-// Forget undoes a call of Known that returned nil.
-func (b *Builder) Forget() { b.alias = b.alias[:0] }
 
 // SameSeries gives the sensor and the tags at once, and the stream, which must
 // be the one that the reading was begun with.
@@ -354,15 +326,18 @@ func (b *Builder) dropGuess() {
 func (b *Builder) End() *telemetry.Refusal {
 	b.finish()
 	if b.refusal != nil {
-		b.values = b.values[:b.row.offset]
-		b.batch.text.cut(b.textMark)
+		b.Undo()
 		return b.refusal
 	}
 	b.rows = append(b.rows, b.row)
-	if len(b.alias) > 0 {
-		b.interner.SetAlias(b.alias, b.LastSeries())
-	}
 	return nil
+}
+
+// Undo forgets the reading under construction: it leaves no trace, and there is
+// no End for it.
+func (b *Builder) Undo() {
+	b.values = b.values[:b.row.offset]
+	b.batch.text.cut(b.textMark)
 }
 
 // Truncate drops all readings but the first n, and series that only the others have.
@@ -428,6 +403,7 @@ func (b *Builder) finish() {
 	}
 	b.row.Size += shape.size
 	b.row.shape, b.row.series = b.listShape(shape), b.listSeries(series)
+	b.partial = b.leftOut > 0
 	b.Dropped += b.leftOut
 }
 
@@ -600,6 +576,15 @@ func NewFieldList(names []string, drop bool) *FieldList {
 		l.text += fmt.Sprintf(" and %d more", len(names)-most)
 	}
 	return l
+}
+
+// LastShape returns the shape of the last reading in the batch, for Columns; nil if
+// fields were left out of it. There must be one.
+func (b *Builder) LastShape() *Shape {
+	if b.partial {
+		return nil
+	}
+	return b.last
 }
 
 // Expected returns the shape that the current reading will have if it is like the last

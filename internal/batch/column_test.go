@@ -21,7 +21,7 @@ func TestColumnsGiveTheFieldsOfARow(t *testing.T) {
 	b.Int([]byte("i"), -1)
 	b.Bool([]byte("b"), true)
 	require.Nil(t, b.End())
-	series, shape := b.LastSeries(), b.last
+	series, shape := b.LastSeries(), b.LastShape()
 	table := []uint64{
 		math.Float64bits(1.5), math.Float64bits(math.Inf(1)), math.Float64bits(-2),
 		10, 11, ^uint64(11),

@@ -43,7 +43,7 @@ func TestFieldListDropsOtherFields(t *testing.T) {
 			if left == 0 {
 				require.Equal(t, telemetry.FieldsMissing, refusal.Code)
 				dropped = limited.Dropped
-				require.NotNil(t, plain.End())
+				plain.Undo()
 				continue
 			}
 			require.Nil(t, refusal)

@@ -366,7 +366,7 @@ func TestDotsInLineProtocol(t *testing.T) {
 	rows := read(t, files.Influx, []byte("m.x,h.y=a.b c.d=1i 1000000\nm.x,h.y=a.b c.e=2i 1000000\n"), files.Options{})
 	require.Len(t, rows, 1)
 	require.NoError(t, rows[0].Err)
-	assert.Equal(t, `{"sensorId":"m.x,h.y=a.b","ts":"1970-01-01T00:00:00.001Z","fields":{"c_d":1,"c_e":2},"tags":{"h_y":"a.b"}}`, string(rows[0].Reading.AppendJSON(nil)))
+	assert.JSONEq(t, `{"sensorId":"m.x,h.y=a.b","ts":"1970-01-01T00:00:00.001Z","fields":{"c_d":1,"c_e":2},"tags":{"h_y":"a.b"}}`, string(rows[0].Reading.AppendJSON(nil)))
 }
 
 func TestFormatOf(t *testing.T) {

@@ -33,14 +33,12 @@ func TestARequestWithoutABatchGivesItsBuilderBack(t *testing.T) {
 	for name, request := range map[string]func(){
 		"a broken body":     func() { assert.Equal(t, 400, post(t, d, "/v1/readings", typeJSON, "["+two).Code) },
 		"too many readings": func() { assert.Equal(t, 413, post(t, d, "/v1/readings", typeJSON, "["+two+","+two+"]").Code) },
-		"a broken message":  func() { assert.Equal(t, resultOf(telemetry.Invalid), takeRaw(t, d, broken).result) },
+		"a broken message":  func() { assert.Equal(t, invalid, takeRaw(t, d, broken).result) },
 	} {
 		back := false
 		for range 30 {
 			request()
-			b := d.known.Builder(arrivalTime)
-			b.Begin("readings", 0, telemetry.TimeRange{})
-			back = back || b.Expected() != nil
+			back = back || d.known.Builder(arrivalTime).LastShape() != nil
 		}
 		assert.True(t, back, name)
 	}

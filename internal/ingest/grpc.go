@@ -576,18 +576,15 @@ type messageAnswer struct {
 // answer takes a WriteRequest.
 func (m *message) answer(ctx context.Context) (a messageAnswer) {
 	in := new(intake)
-	id, r, refused := m.take(ctx, in, in.decodeProtobuf)
-	a = messageAnswer{response: in.answer.response(), result: r, repeated: in.answer.repeated, err: refused}
-	a.response.RequestId = id
-	return a
-}
-
-func (a *answer) response() *telemetrypb.WriteResponse {
-	r := &telemetrypb.WriteResponse{Accepted: uint32(a.Accepted), Rejected: uint32(a.Rejected), Ack: acksOf[a.Ack]}
-	for _, e := range a.Errors {
-		r.Errors = append(r.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
+	a.response = new(telemetrypb.WriteResponse)
+	a.response.RequestId, a.result, a.err = m.take(ctx, in, func(body []byte) error { return in.decodeProtobuf(body) })
+	a.repeated = in.answer.repeated
+	a.response.Accepted, a.response.Rejected = uint32(in.answer.Accepted), uint32(in.answer.Rejected)
+	a.response.Ack = acksOf[in.answer.Ack]
+	for _, e := range in.answer.Errors {
+		a.response.Errors = append(a.response.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
 	}
-	return r
+	return a
 }
 
 var acksOf = map[telemetry.Ack]telemetrypb.Ack{

@@ -66,8 +66,8 @@ type intake struct {
 	lines   []uint32                // line protocol: the line number of each reading, from 1
 	most    int                     // maximum of count
 	message *Message                // source of the readings; nil: a request
-	scope   []byte                  // what series depend on apart from the text of a reading: target and topic
-	topic   []byte                  // scope, if there is a message
+	scope   []byte                  // series of the message's topic; part of alias keys
+	alias   []byte
 	answer  answer
 
 	mayBeEmpty bool // a request without readings is not an error
@@ -84,7 +84,7 @@ type bounds struct {
 // open initializes the intake for a request to a stream.
 func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	*in = intake{
-		server: d, want: want, target: stream, stream: stream, scope: stream.scope, most: d.config.MaxReadings, who: access.From(context.Background()),
+		server: d, want: want, target: stream, stream: stream, most: d.config.MaxReadings, who: access.From(context.Background()),
 	}
 	in.answer.Errors = []refusedReading{}
 }
@@ -164,6 +164,18 @@ func (in *intake) extendLease(scratch int64) error {
 	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch)
 }
 
+// undo discards the current reading.
+func (in *intake) undo() {
+	in.builder.Undo()
+	in.count--
+}
+
+// restart discards what was decoded of the current reading and begins it again.
+func (in *intake) restart() {
+	in.undo()
+	_ = in.begin() // it did not fail before
+}
+
 func (in *intake) tooMany() error {
 	most := in.most
 	if in.message != nil { // the ones before it do not count
@@ -221,7 +233,7 @@ func (in *intake) append(ctx context.Context) (result, error) {
 		return allTaken, nil
 	}
 	if in.count == 0 {
-		return resultOf(telemetry.Invalid), telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the request contains no readings")
+		return invalid, telemetry.Errorf(telemetry.Invalid, codeNoReadings, "the request contains no readings")
 	}
 	taken, receipt, err := in.submit(ctx)
 	switch {
@@ -362,3 +374,7 @@ func (in *intake) refusedByStore(late []batch.Refused) {
 	slices.SortStableFunc(all, func(x, y refusedReading) int { return x.Index - y.Index })
 	in.answer.Errors = all[:min(len(all), maxListed)]
 }
+
+// maxAlias is the maximum length of an alias key, a part of a request. Longer parts are
+// decoded each time.
+const maxAlias = 4 << 10

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
-	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -54,7 +53,9 @@ type jsonDecoder struct {
 
 	// Most requests have several readings of a series. So the text of the sensor id and the
 	// tags is looked up before it is decoded.
+	late         bool   // sensor and tags are not decoded yet
 	sensor, tags []byte // their text in src; nil: none
+	alias        []byte // key of both
 }
 
 // The members of a reading.
@@ -115,7 +116,7 @@ func (d *jsonDecoder) decodeLines(body []byte) error {
 		if d.err != nil {
 			d.in.builder.Refuse(telemetry.Refuse(telemetry.Malformed, "the %s is not JSON: %v at byte %d", what, d.err, d.i))
 		}
-		d.in.end()
+		d.end()
 	}
 }
 
@@ -166,7 +167,7 @@ func (d *jsonDecoder) value(body []byte) error {
 	whole := d.reading()
 	d.src = body
 	if whole {
-		d.in.end()
+		d.end()
 		return nil
 	}
 	if errors.Is(d.err, errMore) && end < len(body) {
@@ -191,26 +192,42 @@ func (d *jsonDecoder) malformed(err error) error {
 func (d *jsonDecoder) begin(src []byte) { d.src, d.i, d.err = src, 0, nil }
 
 // reading decodes a value, which should be a reading. It returns false after a syntax error.
-// Of several errors, those in sensor and tags are noted last.
+//
+// If sensor and tags are decoded late, a reading with several errors may not be refused for
+// the first one. So a refused reading is decoded again in order.
 func (d *jsonDecoder) reading() bool {
 	d.space()
 	if d.i < len(d.src) && d.src[d.i] != '{' {
 		return d.refuse(telemetry.Malformed, "a reading must be an object, not %s")
 	}
-	d.members, d.sensor, d.tags = 0, nil, nil
+	at := d.i
+	d.late, d.members, d.sensor, d.tags = true, 0, nil, nil
 	ok := d.object(d.member)
-	if ok && !d.in.builder.Refused() {
-		d.series()
+	if ok && !d.in.builder.Refused() && d.series() {
+		return true
+	}
+	d.in.restart()
+	d.i, d.err, d.late, d.members = at, nil, false, 0
+	d.alias = d.alias[:0]
+	if ok = d.object(d.member); ok {
+		d.in.addTopic(d.members&memberSensor == 0)
 	}
 	return ok
 }
 
-// series passes the sensor and the tags to the builder.
-func (d *jsonDecoder) series() {
+// series passes the sensor and the tags to the builder. It returns false if the builder
+// refuses them.
+func (d *jsonDecoder) series() bool {
 	b := d.in.builder
-	if known := b.Known(aliasJSON, d.in.scope, d.sensor, d.tags); known != nil {
+	d.alias = append(append(append(append(d.alias[:0], aliasJSON), d.in.stream.Name...), 0), d.in.scope...)
+	d.alias = append(append(d.alias, d.sensor...), d.tags...)
+	if known := d.in.server.known.Alias(d.alias); known != nil {
 		b.SameSeries(known)
-		return
+		d.alias = d.alias[:0]
+		return true
+	}
+	if len(d.sensor)+len(d.tags) > maxAlias {
+		d.alias = d.alias[:0]
 	}
 	// The syntax of both was checked before.
 	end := d.i
@@ -227,6 +244,15 @@ func (d *jsonDecoder) series() {
 	}
 	d.src, d.i = src, end
 	d.in.addTopic(d.sensor == nil)
+	return !b.Refused()
+}
+
+// end finishes the reading, and remembers its series.
+func (d *jsonDecoder) end() {
+	if d.in.end() && len(d.alias) > 0 {
+		d.in.server.known.SetAlias(d.alias, d.in.builder.LastSeries())
+	}
+	d.alias = d.alias[:0]
 }
 
 // maxDepth is how deep objects and arrays may be nested.
@@ -298,14 +324,19 @@ func (d *jsonDecoder) member(name []byte) bool {
 	case member == memberFields && c == '{':
 		return d.object(d.field)
 	case member == memberTags && c == '{':
+		if !d.late {
+			return d.object(d.tag)
+		}
 		from := d.i
 		ok := d.skip(1)
 		d.tags = d.src[from:d.i]
 		return ok
 	case member == memberSensor && c == '"':
 		from := d.i
-		_, ok := d.string(&d.text)
-		d.sensor = d.src[from:d.i]
+		text, ok := d.string(&d.text)
+		if d.sensor = d.src[from:d.i]; ok && !d.late {
+			d.in.builder.Sensor(text)
+		}
 		return ok
 	case member == memberSensor:
 		return d.refuse(telemetry.SensorInvalid, "sensorId must be a string, not %s")
@@ -505,35 +536,47 @@ func (d *jsonDecoder) string(scratch *[]byte) (text []byte, ok bool) {
 func (d *jsonDecoder) escape(dst *[]byte) bool {
 	d.i++
 	c := d.peek()
-	if i := strings.IndexByte(`"\/bfnrt`, c); i >= 0 {
-		d.i++
-		*dst = append(*dst, "\"\\/\b\f\n\r\t"[i])
+	switch c {
+	case '"', '\\', '/':
+	case 'b':
+		c = '\b'
+	case 'f':
+		c = '\f'
+	case 'n':
+		c = '\n'
+	case 'r':
+		c = '\r'
+	case 't':
+		c = '\t'
+	case 'u':
+		r, ok := d.unit()
+		if !ok {
+			return false
+		}
+		if utf16.IsSurrogate(r) {
+			at, low := d.i, rune(0)
+			if d.peek() == '\\' && d.i+1 < len(d.src) && d.src[d.i+1] == 'u' {
+				d.i++
+				if low, ok = d.unit(); !ok {
+					return false
+				}
+			} else if d.peek() == '\\' && d.i+1 == len(d.src) {
+				d.i++
+				return d.fail("")
+			}
+			if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
+				d.i = at
+				*dst = append(*dst, 0xff)
+				return true
+			}
+		}
+		*dst = utf8.AppendRune(*dst, r)
 		return true
-	} else if c != 'u' {
+	default:
 		return d.fail("an escape sequence was expected after the backslash")
 	}
-	r, ok := d.unit()
-	if !ok {
-		return false
-	}
-	if utf16.IsSurrogate(r) {
-		at, low := d.i, rune(0)
-		if d.peek() == '\\' && d.i+1 < len(d.src) && d.src[d.i+1] == 'u' {
-			d.i++
-			if low, ok = d.unit(); !ok {
-				return false
-			}
-		} else if d.peek() == '\\' && d.i+1 == len(d.src) {
-			d.i++
-			return d.fail("")
-		}
-		if r = utf16.DecodeRune(r, low); r == utf8.RuneError {
-			d.i = at
-			*dst = append(*dst, 0xff)
-			return true
-		}
-	}
-	*dst = utf8.AppendRune(*dst, r)
+	d.i++
+	*dst = append(*dst, c)
 	return true
 }
 
@@ -687,8 +730,8 @@ func (in *intake) jsonDecoder() *jsonDecoder {
 
 // release returns the decoder to the pool, unless it has grown large.
 func (d *jsonDecoder) release() {
-	if server := d.in.server; cap(d.text)+cap(d.name) <= 64<<10 {
-		*d = jsonDecoder{text: d.text[:0], name: d.name[:0]}
+	if server := d.in.server; cap(d.text)+cap(d.name)+cap(d.alias) <= 64<<10 {
+		*d = jsonDecoder{text: d.text[:0], name: d.name[:0], alias: d.alias[:0]}
 		server.json.put(d)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -58,6 +57,7 @@ type lineDecoder struct {
 	measurement []byte
 	tags        []lineTag
 	sensor      []byte
+	alias       []byte // key of that text; empty: it is too long or has escapes
 	unescaped   []byte // words that had escapes
 
 	// See likeLast.
@@ -109,11 +109,12 @@ func isBlank(line []byte) bool {
 func (d *lineDecoder) entry(line []byte, long bool) error {
 	length, number := d.lines.end-d.lines.start, d.lines.number
 	d.s, d.i = line, 0
+	var known *batch.Series
 	var refused *telemetry.Refusal
 	var err error
 	if long {
 		refused, err = telemetry.Refuse(telemetry.Malformed, "the line is longer than %d bytes", maxReadingBytes), d.in.begin()
-	} else if refused, err = d.series(); err == nil && refused == nil {
+	} else if known, refused, err = d.series(); err == nil && refused == nil {
 		if refused = d.fields(); refused == nil {
 			refused = d.time()
 		}
@@ -125,7 +126,9 @@ func (d *lineDecoder) entry(line []byte, long bool) error {
 		d.in.builder.Refuse(refused)
 		d.lines.cut(length, number)
 	}
-	d.in.end()
+	if d.in.end() && known == nil && len(d.alias) > 0 {
+		d.in.server.known.SetAlias(d.alias, d.in.builder.LastSeries())
+	}
 	return nil
 }
 
@@ -135,20 +138,20 @@ const aliasLine = 'l'
 // series decodes measurement and tags and begins a reading of that series. Most requests have
 // several lines of a series, and tags are the longest part of a line, so the text up to the
 // first space is looked up before it is decoded.
-func (d *lineDecoder) series() (*telemetry.Refusal, error) {
-	n := bytes.IndexByte(d.s, ' ')
-	unescaped := n > 0 && bytes.IndexByte(d.s[:n], '\\') < 0
-	if unescaped {
-		if known := d.in.builder.Known(aliasLine, d.in.scope, d.s[:n]); known != nil {
+func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
+	d.alias = d.alias[:0]
+	if n := bytes.IndexByte(d.s, ' '); n > 0 && n <= maxAlias && bytes.IndexByte(d.s[:n], '\\') < 0 {
+		d.alias = append(append(append(append(append(d.alias, aliasLine), d.in.target.Name...), 0), d.in.scope...), d.s[:n]...)
+		if known := d.in.server.known.Alias(d.alias); known != nil {
 			if known.Stream != d.in.stream.Name {
 				d.in.toStream(d.in.server.streams[known.Stream])
 			}
 			if err := d.in.begin(); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			d.in.builder.SameSeries(known)
 			d.i = n
-			return nil, nil
+			return known, nil, nil
 		}
 	}
 	d.spaces()
@@ -156,40 +159,37 @@ func (d *lineDecoder) series() (*telemetry.Refusal, error) {
 	var ok bool
 	d.measurement, ok = d.word(inMeasurement)
 	if err := d.begin(); err != nil {
-		return nil, err
-	}
-	if unescaped {
-		d.in.builder.Known(aliasLine, d.in.scope, d.s[:n]) // so that it is known to later lines
+		return nil, nil, err
 	}
 	switch {
 	case !ok:
-		return d.wrong("the measurement is not UTF-8"), nil
+		return nil, d.wrong("the measurement is not UTF-8"), nil
 	case len(d.measurement) == 0 || d.measurement[0] == '#':
-		return d.wrong("a measurement was expected"), nil
+		return nil, d.wrong("a measurement was expected"), nil
 	}
 	for d.at() == ',' {
 		d.i++
 		name, ok := d.word(inName)
 		if !ok || len(name) == 0 || d.at() != '=' {
-			return d.wrong("the name of a tag and an equals sign were expected"), nil
+			return nil, d.wrong("the name of a tag and an equals sign were expected"), nil
 		}
 		d.i++
 		value, ok := d.word(inName)
 		if !ok || len(value) == 0 {
-			return d.wrong("the value of tag %s was expected", telemetry.Quote(name)), nil
+			return nil, d.wrong("the value of tag %s was expected", telemetry.Quote(name)), nil
 		}
 		d.in.builder.Tag(name, value)
 		d.tags = append(d.tags, lineTag{name, value})
 	}
 	if d.at() != ' ' {
 		if d.i == len(d.s) {
-			return d.wrong("the line has no fields"), nil
+			return nil, d.wrong("the line has no fields"), nil
 		}
-		return d.wrong("a comma or a space was expected"), nil
+		return nil, d.wrong("a comma or a space was expected"), nil
 	}
 	d.addTopic()
 	d.addSensor()
-	return nil, nil
+	return nil, nil, nil
 }
 
 // begin begins a reading of the stream with the name of the measurement, or of the request's
@@ -472,8 +472,15 @@ func (d *lineDecoder) text(name []byte) *telemetry.Refusal {
 // textEscape returns what a backslash and this byte stand for in a string; 0 if they
 // stand for themselves.
 func textEscape(c byte) byte {
-	if i := strings.IndexByte(`"\nrt`, c); i >= 0 {
-		return "\"\\\n\r\t"[i]
+	switch c {
+	case '"', '\\':
+		return c
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
 	}
 	return 0
 }
@@ -584,8 +591,12 @@ func parseLineBool(s []byte) (v, ok bool) {
 
 // parseLineInt reads an integer; fits is false if it takes more than 64 bits.
 func parseLineInt(s []byte) (n int64, fits, ok bool) {
-	n, err := strconv.ParseInt(string(s), 10, 64)
-	return n, err == nil, !errors.Is(err, strconv.ErrSyntax)
+	digits := bytes.TrimPrefix(s, []byte{'-'})
+	if _, count := readDigits(0, digits); count == 0 || count < len(digits) {
+		return 0, false, false
+	}
+	n, form := parseInt(s)
+	return n, form == numberInt, true
 }
 
 // shortDecimal parses a double with so few digits that it is exact without strconv. It returns

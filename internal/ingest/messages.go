@@ -135,8 +135,7 @@ func (in *intake) decodeMessage(m *Message) (refused *telemetry.Error, err error
 	in.toStream(stream)
 	in.builder.MapDots = in.server.config.MapDots // line protocol changes it
 	in.builder.DefaultTime = m.Received.UnixMilli()
-	in.topic = m.appendScope(in.topic[:0], stream.Name)
-	in.scope = in.topic
+	in.scope = m.appendScope(in.scope[:0], stream.Name)
 	count, rows, rejected := in.count, in.builder.Len(), in.answer.Rejected
 	in.most = count + in.server.config.MaxReadings
 	in.answer.Errors = in.answer.Errors[:0]
@@ -319,7 +318,9 @@ func (in *intake) decodeValue(format PayloadFormat, payload []byte) error {
 		return err
 	}
 	b := in.builder
-	if known := b.Known(aliasMessage, in.scope); known != nil {
+	in.alias = append(append(in.alias[:0], aliasMessage), in.scope...)
+	known := in.server.known.Alias(in.alias)
+	if known != nil {
 		b.SameSeries(known)
 	} else {
 		in.addTopic(true)
@@ -333,7 +334,9 @@ func (in *intake) decodeValue(format PayloadFormat, payload []byte) error {
 	} else {
 		b.Refuse(telemetry.Refuse(telemetry.Malformed, "the payload %s is neither a number nor true or false", telemetry.Quote(trimmed)))
 	}
-	in.end()
+	if in.end() && known == nil {
+		in.server.known.SetAlias(in.alias, b.LastSeries())
+	}
 	return nil
 }
 

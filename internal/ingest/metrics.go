@@ -39,14 +39,11 @@ func (p protocol) code(r result) string {
 
 // status returns the HTTP status of a result.
 func (p protocol) status(r result) int {
-	lines := p == protoLine || p == protoRemote
 	switch {
-	case p == protoRemote && r == resultOf(telemetry.TooSlow):
+	case p == protoRemote && r == tooSlow:
 		return http.StatusServiceUnavailable // senders drop a request after 4xx
-	case lines && r == allTaken:
-		return http.StatusNoContent
-	case lines && r == partlyTaken:
-		return http.StatusBadRequest
+	case p == protoLine, p == protoRemote:
+		return statuses[r].line
 	case p == protoOTLPHTTP:
 		return otlpStatus(r).http
 	}

@@ -1,9 +1,6 @@
 package ingest
 
-import (
-	"bytes"
-	"strconv"
-)
+import "math"
 
 // numberForm is how a number can be read.
 type numberForm uint8
@@ -16,14 +13,27 @@ const (
 
 // parseInt parses a valid JSON number.
 func parseInt(raw []byte) (int64, numberForm) {
-	if bytes.ContainsAny(raw, ".eE") {
-		return 0, numberFloat
+	digits, negative := raw, false
+	if digits[0] == '-' {
+		digits, negative = digits[1:], true
 	}
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil {
+	var n uint64
+	huge := false
+	for _, c := range digits {
+		if !isDigit(c) {
+			return 0, numberFloat
+		}
+		// 19 digits fit an uint64, and any more are too many.
+		huge = huge || n > (math.MaxUint64-9)/10
+		n = n*10 + uint64(c-'0')
+	}
+	switch {
+	case huge || (!negative && n > math.MaxInt64) || n > -math.MinInt64:
 		return 0, numberHuge
+	case negative:
+		return -int64(n), numberInt
 	}
-	return n, numberInt
+	return int64(n), numberInt
 }
 
 func isDigit(c byte) bool { return c-'0' <= 9 }

@@ -419,12 +419,24 @@ func (m *otlpMapper) withAttributes(tags []telemetry.Tag, prefix string, attribu
 
 func byTagName(a, b telemetry.Tag) int { return strings.Compare(a.Name, b.Name) }
 
-// withTags merges two lists of tags, and sorts them. If both have a name, the second list
-// takes precedence.
+// withTags merges two sorted lists of tags, without changing them. If both have a name, the
+// second list takes precedence.
 func withTags(tags []telemetry.Tag, more ...telemetry.Tag) []telemetry.Tag {
-	all := slices.Concat(more, tags)
-	slices.SortStableFunc(all, byTagName)
-	return slices.CompactFunc(all, func(a, b telemetry.Tag) bool { return a.Name == b.Name })
+	if len(more) == 0 {
+		return tags
+	}
+	all := make([]telemetry.Tag, 0, len(tags)+len(more))
+	for len(tags) > 0 && len(more) > 0 {
+		switch order := byTagName(tags[0], more[0]); {
+		case order < 0:
+			all, tags = append(all, tags[0]), tags[1:]
+		case order == 0:
+			tags = tags[1:]
+		default:
+			all, more = append(all, more[0]), more[1:]
+		}
+	}
+	return append(append(all, tags...), more...)
 }
 
 // float adds a value of the current point. It skips NaN, which means that there is no value.
@@ -547,9 +559,7 @@ func (m *otlpMapper) histogram(p pmetric.HistogramDataPoint) {
 }
 
 // otlpBuckets are cumulative bucket counts: how many measurements are at most each bound.
-type otlpBuckets []otlpBucket
-
-type otlpBucket struct {
+type otlpBuckets []struct {
 	bound float64
 	count uint64
 }
@@ -564,7 +574,10 @@ func (b *otlpBuckets) add(n uint64, bound float64) {
 			return
 		}
 	}
-	*b = append(*b, otlpBucket{bound, n})
+	*b = append(*b, struct {
+		bound float64
+		count uint64
+	}{bound, n})
 }
 
 // plus returns a sum, or if it overflows the largest number, which is refused later.

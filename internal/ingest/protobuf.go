@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func decodeHead(message []byte) (wireHead, error) {
 func (in *intake) decodeProtobuf(message []byte) error {
 	in.meaning = meaning{form: meansProtobuf}
 	d := in.server.wires.get()
-	d.in = in
+	d.in, d.shape = in, nil
 	defer d.release()
 	return d.message(message)
 }
@@ -72,8 +73,11 @@ type wireDecoder struct {
 	tags    []wireTag
 	times   []uint64
 	columns []column
-	words   []uint64 // of the first column's values, then of the second's, and so on
-	texts   [][]byte // indexed by the words of string values
+	words   []uint64     // of the first column's values, then of the second's, and so on
+	texts   [][]byte     // indexed by the words of string values
+	alias   []byte       // key of the current series
+	shape   *batch.Shape // of the last row; nil: its series had strings or absent values, or other columns follow
+	width   int          // columns of that series
 }
 
 type wireTag struct{ name, value []byte }
@@ -111,15 +115,15 @@ func (d *wireDecoder) reading(message []byte) error {
 	}
 	b := d.in.builder
 	m := wireMessage{rest: message}
-	var sensor, encoded []byte // the id, and its field
-	tagged := false
+	var sensor []byte
+	tail := 0 // bytes from the first tag to the end; -1 if they are not all tags
 	for left := len(message); m.next(); left = len(m.rest) {
-		if tagged && m.num != 4 {
-			b.Forget() // the key must end with the tags
+		if tail > 0 && m.num != 4 {
+			tail = -1
 		}
 		switch {
 		case m.is(1, protowire.BytesType):
-			sensor, encoded = m.bytes, message[len(message)-left:len(message)-len(m.rest)]
+			sensor = m.bytes
 		case m.is(2, protowire.VarintType):
 			b.Time(int64(m.word))
 		case m.is(3, protowire.BytesType):
@@ -127,13 +131,16 @@ func (d *wireDecoder) reading(message []byte) error {
 				return err
 			}
 		case m.is(4, protowire.BytesType):
-			if !tagged {
-				if known := b.Known(aliasReading, d.in.scope, encoded, message[len(message)-left:]); known != nil {
+			if tail == 0 {
+				known := d.knownReading(sensor, message[len(message)-left:])
+				if known != nil {
 					b.SameSeries(known)
 					d.in.end()
 					return nil
 				}
-				tagged = true
+				if tail = left; tail > maxAlias {
+					tail = -1
+				}
 			}
 			tag, err := decodeTag(m.bytes)
 			if err != nil {
@@ -146,15 +153,34 @@ func (d *wireDecoder) reading(message []byte) error {
 		return m.err
 	}
 	b.Sensor(sensor)
-	d.in.end()
+	if d.in.end() && tail > 0 {
+		d.in.server.known.SetAlias(d.alias, b.LastSeries())
+	}
 	return nil
 }
 
 // The first bytes of alias keys made from messages.
 const (
-	aliasReading = 'q' // the encoded sensor id, and the encoded tags
+	aliasReading = 'q' // the length of the sensor id, the id, and the encoded tags
 	aliasSeries  = 'p' // the encoded sensor id and tags
 )
+
+// knownReading returns the series of a reading that ends with these encoded
+// tags, if it is known.
+func (d *wireDecoder) knownReading(sensor, tags []byte) *batch.Series {
+	if len(tags) > maxAlias {
+		return nil
+	}
+	d.beginAlias(aliasReading)
+	d.alias = append(binary.AppendUvarint(d.alias, uint64(len(sensor))), sensor...)
+	d.alias = append(d.alias, tags...)
+	return d.in.server.known.Alias(d.alias)
+}
+
+// beginAlias begins a key of this kind.
+func (d *wireDecoder) beginAlias(kind byte) {
+	d.alias = append(append(append(d.alias[:0], kind), d.in.stream.Name...), 0)
+}
 
 // field decodes one Field. If it has several values, the last one counts.
 func (d *wireDecoder) field(message []byte) error {
@@ -212,6 +238,10 @@ func decodeTag(message []byte) (wireTag, error) {
 // A column is one field of the rows of a series. Its values, except for absent rows, are in
 // the words of the decoder.
 type column struct {
+	// encoded is the start of the column at this position of an earlier series: its name and
+	// the tag of its values. Empty: the column began with something else.
+	encoded []byte
+
 	name   []byte
 	kind   telemetry.Kind
 	kinds  int // how many kinds of values it has; one is allowed
@@ -231,6 +261,7 @@ func (d *wireDecoder) series(message []byte) error {
 	}
 	alike, err := d.seriesColumns(columns, false)
 	if err != nil && telemetry.KindOf(err) == telemetry.Internal { // maybe because columns precede the times
+		d.shape = nil // the columns are now those that the next pass compares them with
 		if head, columns, err = d.seriesHead(message, true); err != nil {
 			return err
 		}
@@ -240,8 +271,17 @@ func (d *wireDecoder) series(message []byte) error {
 		return err
 	}
 	var series *batch.Series
-	var shape *batch.Shape // of the columns; nil: unknown, or they have strings or absent values
+	if head != nil {
+		d.beginAlias(aliasSeries)
+		d.alias = append(d.alias, head...)
+		series = d.in.server.known.Alias(d.alias)
+	}
 	var sensor []byte
+	if series == nil {
+		if sensor, err = d.seriesTags(message); err != nil {
+			return err
+		}
+	}
 	var refused *telemetry.Refusal // of all rows
 	if len(d.columns) > telemetry.MaxFields {
 		refused = telemetry.Refuse(telemetry.FieldsTooMany, "the series has more than %d columns; readings with other fields need another series", telemetry.MaxFields)
@@ -254,49 +294,34 @@ func (d *wireDecoder) series(message []byte) error {
 		if refused != nil {
 			b.Refuse(refused)
 		}
-		if series == nil && head != nil {
-			series = b.Known(aliasSeries, d.in.scope, head)
-		}
 		if series != nil {
 			b.SameSeries(series)
 		} else {
-			if row == 0 {
-				if sensor, err = d.seriesTags(message); err != nil {
-					return err
-				}
-			}
 			b.Sensor(sensor)
 			for _, t := range d.tags {
 				b.Tag(t.name, t.value)
 			}
 		}
 		b.Time(int64(ms))
-		if last := b.Expected(); shape == nil && alike && d.haveShape(last) {
-			shape = last
-		}
-		if shape != nil {
-			b.Columns(shape, d.words, len(d.times), row)
+		if d.shape != nil {
+			b.Columns(d.shape, d.words, len(d.times), row)
 		} else {
 			for i := range d.columns {
 				d.give(&d.columns[i], uint32(row))
 			}
 		}
-		d.in.end()
-	}
-	return nil
-}
-
-// haveShape reports whether the columns are the fields of a shape.
-func (d *wireDecoder) haveShape(s *batch.Shape) bool {
-	if s == nil || len(s.Fields) != len(d.columns) {
-		return false
-	}
-	for i := range d.columns {
-		if c, f := &d.columns[i], &s.Fields[i]; c.kind != f.Kind || string(c.name) != f.Name {
-			return false
+		if !d.in.end() {
+			continue
+		}
+		if series == nil && head != nil {
+			series = b.LastSeries()
+			d.in.server.known.SetAlias(d.alias, series)
+		}
+		if alike && b.MapDots == 0 {
+			d.shape, d.width = b.LastShape(), len(d.columns)
 		}
 	}
-	return true
+	return nil
 }
 
 // give passes the column's value in this row to the builder, if there is one.
@@ -324,7 +349,7 @@ func (d *wireDecoder) give(c *column, row uint32) {
 var errOrder = errors.New("a column precedes other fields")
 
 // seriesHead decodes the times. head is the part of the message with the sensor and tags,
-// or nil if they are not together at the start; columns is the part with the
+// or nil if they are not together at the start or are long; columns is the part with the
 // columns. It stops at the first column, or with anyOrder at the end of the message.
 func (d *wireDecoder) seriesHead(message []byte, anyOrder bool) (head, columns []byte, err error) {
 	d.times = d.times[:0]
@@ -346,12 +371,12 @@ func (d *wireDecoder) seriesHead(message []byte, anyOrder bool) (head, columns [
 		case m.num != 1 && m.num != 2:
 			split = true
 		case split:
-			length = -1
+			length = maxAlias + 1
 		default:
 			length = len(message) - len(m.rest)
 		}
 	}
-	if m.err == nil && length > 0 {
+	if m.err == nil && 0 < length && length <= maxAlias {
 		head = message[:length]
 	}
 	return head, columns, m.err
@@ -376,10 +401,12 @@ func (d *wireDecoder) seriesTags(message []byte) (sensor []byte, err error) {
 }
 
 // seriesColumns decodes the columns. alike reports whether every row has a value in every
-// column, and none of them is a string.
+// column, and none of them is a string. The shape of the last row is kept only if the columns
+// begin like those of its series.
 func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, err error) {
 	d.columns, d.words, d.texts = d.columns[:0], d.words[:0], d.texts[:0]
 	alike = len(d.times) > 0
+	same := true
 	m := wireMessage{rest: message}
 	for m.next() {
 		if !m.is(4, protowire.BytesType) {
@@ -393,32 +420,57 @@ func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, 
 		}
 		d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
 		c := &d.columns[len(d.columns)-1]
-		*c = column{absent: c.absent[:0], begin: len(d.words)}
-		if err := d.column(c, m.bytes); err != nil {
+		*c = column{absent: c.absent[:0], begin: len(d.words), encoded: c.encoded}
+		again, err := d.column(c, m.bytes)
+		if err != nil {
 			return false, err
 		}
+		same = same && again
 		alike = alike && len(c.absent) == 0 && c.kind != telemetry.Text
 		if err := d.in.extendLease(8*int64(len(d.words)) + 24*int64(len(d.texts))); err != nil {
 			return false, err
 		}
 	}
+	if !same || !alike || len(d.columns) != d.width {
+		d.shape = nil
+	}
 	return alike, m.err
 }
 
-// column decodes a Column of a series.
-func (d *wireDecoder) column(c *column, message []byte) error {
+// column decodes a Column of a series, and reports whether it begins like the one
+// at the same position in the previous series. Nearly all consist of a name and one
+// packed list.
+func (d *wireDecoder) column(c *column, message []byte) (again bool, err error) {
+	if n := len(c.encoded); n > 0 && bytes.HasPrefix(message, c.encoded) {
+		m := wireMessage{rest: message[n-1:]}
+		if m.next() && len(m.rest) == 0 {
+			c.name = message[n-1-int(c.encoded[1]) : n-1]
+			if err := d.values(c, &m); err != nil {
+				return false, err
+			}
+			return true, c.check(len(d.times))
+		}
+	}
+	c.encoded = c.encoded[:0]
+	fields, name := 0, 0 // bytes of the name, if it is the first field
 	m := wireMessage{rest: message}
 	for m.next() {
+		if fields++; fields == 1 && m.is(1, protowire.BytesType) {
+			name = len(message) - len(m.rest)
+		}
 		if m.is(1, protowire.BytesType) {
 			c.name = m.bytes
 		} else if err := d.values(c, &m); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if m.err != nil {
-		return m.err
+		return false, m.err
 	}
-	return c.check(len(d.times))
+	if fields == 2 && name > 0 && name == 2+len(c.name) && message[name] < 0x80 {
+		c.encoded = append(c.encoded, message[:name+1]...)
+	}
+	return false, c.check(len(d.times))
 }
 
 // values decodes values, or numbers of absent rows, of a column.
@@ -611,7 +663,7 @@ func (d *wireDecoder) release() {
 	d.columns = d.columns[:cap(d.columns)]
 	size := cap(d.times) + cap(d.tags) + cap(d.words) + cap(d.texts)
 	for i := range d.columns {
-		size += cap(d.columns[i].absent)
+		size += cap(d.columns[i].absent) + cap(d.columns[i].encoded)
 		d.columns[i].name = nil
 	}
 	if size > most {

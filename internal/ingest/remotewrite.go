@@ -516,7 +516,7 @@ func (d *remoteDecoder) setOf() (uint32, error) {
 		return 0, d.in.tooMany() // each set has at least one reading, unless all its values are skipped
 	}
 	set := labelSet{from: uint32(len(d.tags))}
-	if d.beginAlias(d.pairs); len(d.alias) <= batch.MaxAlias {
+	if d.beginAlias(d.pairs); len(d.alias) <= maxAlias {
 		set.series = d.in.server.known.Alias(d.alias)
 	}
 	if set.series == nil {
@@ -536,7 +536,7 @@ func (d *remoteDecoder) setOf() (uint32, error) {
 func (d *remoteDecoder) beginAlias(labels []wireTag) {
 	d.alias = append(append(append(d.alias[:0], aliasRemote), d.in.stream.Name...), 0)
 	for _, l := range labels {
-		if len(d.alias) > batch.MaxAlias {
+		if len(d.alias) > maxAlias {
 			return // it is not used
 		}
 		d.alias = append(binary.AppendUvarint(d.alias, uint64(len(l.name))), l.name...)
@@ -633,7 +633,7 @@ func (d *remoteDecoder) reading(set *labelSet, samples []remoteSample) error {
 	}
 	if d.ended(refused, len(samples)) && !known {
 		set.series = b.LastSeries()
-		if d.beginAlias(d.tags[set.from:set.to]); len(d.alias) <= batch.MaxAlias {
+		if d.beginAlias(d.tags[set.from:set.to]); len(d.alias) <= maxAlias {
 			d.in.server.known.SetAlias(d.alias, set.series)
 		}
 	}
@@ -658,7 +658,7 @@ func (d *remoteDecoder) sensor(labels []wireTag) {
 func (d *remoteDecoder) release() {
 	server := d.in.server
 	const most = 1 << 14
-	if max(cap(d.samples), cap(d.symbols), cap(d.metrics), cap(d.labels), cap(d.tags)) > most || cap(d.key) > batch.MaxAlias {
+	if max(cap(d.samples), cap(d.symbols), cap(d.metrics), cap(d.labels), cap(d.tags)) > most || cap(d.key) > maxAlias {
 		return
 	}
 	// It must not refer to the body.

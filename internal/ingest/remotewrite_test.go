@@ -325,7 +325,7 @@ func TestRemoteWriteNegotiates(t *testing.T) {
 	w = postRemote(t, srv, typeRemoteV2, v2)
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.NotEmpty(t, w.Header().Get("Retry-After"))
-	assert.Equal(t, http.StatusServiceUnavailable, protoRemote.status(resultOf(telemetry.TooSlow)), "what came slowly may be repeated")
+	assert.Equal(t, http.StatusServiceUnavailable, protoRemote.status(tooSlow), "what came slowly may be repeated")
 }
 
 // TestLateRefusalsAreNotWritten has a reading of two samples that the database refused.

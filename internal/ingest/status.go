@@ -21,40 +21,61 @@ const (
 	nothingTaken               // every reading was refused
 	noneAllowed                // every reading was refused, because the sender may not send for its sensor
 	methodWrong                // HTTP only
-	failed                     // the first of one result for each telemetry.ErrorKind
+	invalid                    // from here on: the kinds of telemetry.Error, in their order
+	tooSlow
+	tooLarge
+	unsupported
+	notAcceptable
+	notFound
+	conflict
+	unauthenticated
+	forbidden
+	quota
+	unavailable
+	unknownOutcome
+	internal
 )
 
 // A statusRow has the status codes of a result.
 type statusRow struct {
-	http int
-	grpc codes.Code
+	result result
+	http   int // JSON
+	line   int // line protocol
+	grpc   codes.Code
 }
 
-// statuses has all status codes. Over gRPC a partial refusal is a success whose response
-// names the refused readings.
+// statuses has all status codes; row i is result i. Over gRPC a partial refusal is a
+// success whose response names the refused readings.
 var statuses = [...]statusRow{
-	allTaken:                                   {http.StatusOK, codes.OK},
-	notYetStored:                               {http.StatusAccepted, codes.OK},
-	partlyTaken:                                {http.StatusMultiStatus, codes.OK},
-	nothingTaken:                               {http.StatusBadRequest, codes.InvalidArgument},
-	noneAllowed:                                {http.StatusForbidden, codes.PermissionDenied},
-	methodWrong:                                {http.StatusMethodNotAllowed, codes.Unimplemented},
-	failed + result(telemetry.Internal):        {http.StatusInternalServerError, codes.Internal},
-	failed + result(telemetry.Invalid):         {http.StatusBadRequest, codes.InvalidArgument},
-	failed + result(telemetry.TooSlow):         {http.StatusRequestTimeout, codes.Aborted},
-	failed + result(telemetry.TooLarge):        {http.StatusRequestEntityTooLarge, codes.ResourceExhausted},
-	failed + result(telemetry.Unsupported):     {http.StatusUnsupportedMediaType, codes.Unimplemented},
-	failed + result(telemetry.NotAcceptable):   {http.StatusNotAcceptable, codes.Unimplemented},
-	failed + result(telemetry.NotFound):        {http.StatusNotFound, codes.NotFound},
-	failed + result(telemetry.Conflict):        {http.StatusConflict, codes.AlreadyExists},
-	failed + result(telemetry.Unauthenticated): {http.StatusUnauthorized, codes.Unauthenticated},
-	failed + result(telemetry.Forbidden):       {http.StatusForbidden, codes.PermissionDenied},
-	failed + result(telemetry.Quota):           {http.StatusTooManyRequests, codes.ResourceExhausted},
-	failed + result(telemetry.Unavailable):     {http.StatusServiceUnavailable, codes.Unavailable},
-	failed + result(telemetry.UnknownOutcome):  {http.StatusGatewayTimeout, codes.DeadlineExceeded},
+	{allTaken, http.StatusOK, http.StatusNoContent, codes.OK},
+	{notYetStored, http.StatusAccepted, http.StatusAccepted, codes.OK},
+	{partlyTaken, http.StatusMultiStatus, http.StatusBadRequest, codes.OK},
+	{nothingTaken, http.StatusBadRequest, http.StatusBadRequest, codes.InvalidArgument},
+	{noneAllowed, http.StatusForbidden, http.StatusForbidden, codes.PermissionDenied},
+	{methodWrong, http.StatusMethodNotAllowed, http.StatusMethodNotAllowed, codes.Unimplemented},
+	{invalid, http.StatusBadRequest, http.StatusBadRequest, codes.InvalidArgument},
+	{tooSlow, http.StatusRequestTimeout, http.StatusRequestTimeout, codes.Aborted},
+	{tooLarge, http.StatusRequestEntityTooLarge, http.StatusRequestEntityTooLarge, codes.ResourceExhausted},
+	{unsupported, http.StatusUnsupportedMediaType, http.StatusUnsupportedMediaType, codes.Unimplemented},
+	{notAcceptable, http.StatusNotAcceptable, http.StatusNotAcceptable, codes.Unimplemented},
+	{notFound, http.StatusNotFound, http.StatusNotFound, codes.NotFound},
+	{conflict, http.StatusConflict, http.StatusConflict, codes.AlreadyExists},
+	{unauthenticated, http.StatusUnauthorized, http.StatusUnauthorized, codes.Unauthenticated},
+	{forbidden, http.StatusForbidden, http.StatusForbidden, codes.PermissionDenied},
+	{quota, http.StatusTooManyRequests, http.StatusTooManyRequests, codes.ResourceExhausted},
+	{unavailable, http.StatusServiceUnavailable, http.StatusServiceUnavailable, codes.Unavailable},
+	{unknownOutcome, http.StatusGatewayTimeout, http.StatusGatewayTimeout, codes.DeadlineExceeded},
+	{internal, http.StatusInternalServerError, http.StatusInternalServerError, codes.Internal},
 }
 
-func resultOf(kind telemetry.ErrorKind) result { return failed + result(kind) }
+// resultOf returns the result for an error of this kind. Kinds and results have the same
+// order, except that Internal is the zero kind.
+func resultOf(kind telemetry.ErrorKind) result {
+	if kind < telemetry.Invalid || kind > telemetry.UnknownOutcome {
+		return internal
+	}
+	return invalid + result(kind-telemetry.Invalid)
+}
 
 // Codes for requests that are refused as a whole, in addition to those of the journal. Like
 // the codes of readings, they do not change.

@@ -16,6 +16,14 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
+func TestStatusesAreInTheOrderOfResults(t *testing.T) {
+	t.Parallel()
+	for i, s := range statuses {
+		assert.EqualValues(t, i, s.result)
+	}
+	assert.Len(t, statuses, int(internal)+1)
+}
+
 // TestEveryStatus drives each row of the table through each protocol.
 func TestEveryStatus(t *testing.T) {
 	t.Parallel()

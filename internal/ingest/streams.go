@@ -17,9 +17,8 @@ const (
 // An inputStream is a stream that receives readings. Its settings other than the name may be
 // replaced at any time; a request uses those in force when its body has arrived.
 type inputStream struct {
-	Name  string
-	scope []byte // Name, NUL
-	live  atomic.Pointer[liveStream]
+	Name string
+	live atomic.Pointer[liveStream]
 }
 
 // A liveStream has the current settings of a stream.
@@ -29,7 +28,7 @@ type liveStream struct {
 }
 
 func newInputStream(s Stream) *inputStream {
-	out := &inputStream{Name: s.Name, scope: []byte(s.Name + "\x00")}
+	out := &inputStream{Name: s.Name}
 	out.set(s)
 	return out
 }
