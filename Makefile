@@ -9,8 +9,6 @@ GOTESTSUM := $(TOOL) gotestsum --format pkgname --format-hide-empty-pkg
 MANIFESTS := deploy/manifests
 # The packages that a reading passes through.
 WRITE_PATH := ./pkg/telemetry/... ./internal/batch/... ./internal/ingest/... ./internal/journal/... ./internal/queue/... ./internal/store/... ./internal/read/...
-# Many tests wait, for MongoDB or for time to pass.
-PACKAGES_AT_ONCE = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 ARGS    ?=
 PKG     ?= ./...
 BENCH   ?= .
@@ -49,7 +47,7 @@ demo: build ## write latency as hourly buckets fill, with single and merged upda
 .PHONY: test
 test: ## all tests but the fault tests, in random order; what needs a program that is missing is skipped and listed; PKG=./internal/queue narrows it
 	@$(GO) test -tags fault ./internal/crash
-	@$(GOTESTSUM) -- -p $(PACKAGES_AT_ONCE) -shuffle=on -timeout 20m $(ARGS) $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -v '/internal/faulttest$$'),$(PKG))
+	@$(GOTESTSUM) -- -shuffle=on -timeout 20m $(ARGS) $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -v '/internal/faulttest$$'),$(PKG))
 
 .PHONY: test-fault-short
 test-fault-short: ## a short form of each fault test; two minutes
