@@ -98,7 +98,8 @@ func (o *moveOptions) run(ctx context.Context, p *process) error {
 	progress := moveProgress{line: line}
 	moved, err := generation.NewMover(generation.MoveConfig{
 		Config: store.Config{
-			Database: connection.Database(), Stream: one.Name, Granularity: one.Granularity, Settings: store.Settings{Format: one.BucketFormat, MaxReadings: one.BucketMaxReadings, MaxBytes: one.BucketMaxBytes, View: one.View != daemon.Off},
+			Database: connection.Database(), Stream: one.Name, Granularity: one.Granularity, Format: one.BucketFormat,
+			MaxReadings: one.BucketMaxReadings, MaxBytes: one.BucketMaxBytes, View: one.View != daemon.Off,
 			Logger: slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
 		Claims: connection.ControlDatabase(), Place: config.Deployment(s.uri),

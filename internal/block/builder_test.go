@@ -172,7 +172,7 @@ func TestStatisticsAreThoseOfDocuments(t *testing.T) {
 // assertStatistics compares statistics with what the store makes of the documents.
 func assertStatistics(t require.TestingT, readings []telemetry.Reading, got block.Statistics) {
 	var sums store.Sums
-	want := block.Statistics{First: math.MaxInt64, Last: math.MinInt64, Fields: []telemetry.FieldSummary{}}
+	want := block.Statistics{First: math.MaxInt64, Last: math.MinInt64, Fields: []block.FieldStatistics{}}
 	type ends struct{ first, last telemetry.Value }
 	numbers := make(map[string]ends)
 	for _, r := range readings {
@@ -194,16 +194,15 @@ func assertStatistics(t require.TestingT, readings []telemetry.Reading, got bloc
 		require.NoError(t, sums.AddDocument(raw))
 	}
 	for _, f := range sums.Fields {
-		f.First, f.Last = numbers[f.Name].first, numbers[f.Name].last
-		want.Fields = append(want.Fields, f)
+		want.Fields = append(want.Fields, block.FieldStatistics{FieldSummary: f, First: numbers[f.Name].first, Last: numbers[f.Name].last})
 	}
-	got.Fields = slices.DeleteFunc(got.Fields, func(f telemetry.FieldSummary) bool { return f.N == 0 })
-	byName := func(a, b telemetry.FieldSummary) int { return cmp.Compare(a.Name, b.Name) }
+	got.Fields = slices.DeleteFunc(got.Fields, func(f block.FieldStatistics) bool { return f.N == 0 })
+	byName := func(a, b block.FieldStatistics) int { return cmp.Compare(a.Name, b.Name) }
 	slices.SortFunc(got.Fields, byName)
 	slices.SortFunc(want.Fields, byName)
 	for i := range want.Fields { // all sums that are NaN are alike
 		if i < len(got.Fields) && math.IsNaN(want.Fields[i].Sum) && math.IsNaN(got.Fields[i].Sum) {
-			got.Fields[i], want.Fields[i] = telemetry.FieldSummary{}, telemetry.FieldSummary{}
+			got.Fields[i], want.Fields[i] = block.FieldStatistics{}, block.FieldStatistics{}
 		}
 	}
 	require.Equal(t, want, got)

@@ -11,8 +11,14 @@ import (
 // Statistics are those of a block's readings.
 type Statistics struct {
 	First, Last int64 // times of the earliest and of the latest reading
-	// Fields without numbers have only a name. First and Last are in the order of the readings.
-	Fields []telemetry.FieldSummary
+	Fields      []FieldStatistics
+}
+
+// FieldStatistics are those of a field's numbers: doubles and integers. Fields without
+// any have N = 0 and nothing else.
+type FieldStatistics struct {
+	telemetry.FieldSummary
+	First, Last telemetry.Value // in the order of the readings
 }
 
 // The first byte of a number in the header.
@@ -41,7 +47,7 @@ func (b *Builder) appendStatistics(dst []byte) []byte {
 	return dst
 }
 
-func (c *column) statistics() (f telemetry.FieldSummary) {
+func (c *column) statistics() (f FieldStatistics) {
 	switch c.kind {
 	case telemetry.Int:
 		least, most, sum := int64(c.words[0]), int64(c.words[0]), 0.0
@@ -80,7 +86,7 @@ func numberValue(kind telemetry.Kind, word uint64) telemetry.Value {
 	return telemetry.FloatValue(math.Float64frombits(word))
 }
 
-func (c *column) mixedStatistics() (f telemetry.FieldSummary) {
+func (c *column) mixedStatistics() (f FieldStatistics) {
 	for i, kind := range c.kinds {
 		if !kind.Numeric() {
 			continue
@@ -167,7 +173,7 @@ func (b *Block) Statistics() (s Statistics, ok bool, err error) {
 		r.fail("the statistics of a block are too short")
 		return Statistics{}, false, r.err
 	}
-	s.Fields = make([]telemetry.FieldSummary, len(b.columns))
+	s.Fields = make([]FieldStatistics, len(b.columns))
 	for i := range s.Fields {
 		f := &s.Fields[i]
 		n := r.uvarint()

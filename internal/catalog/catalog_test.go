@@ -58,7 +58,7 @@ func openStore(t testing.TB, db *mongo.Database, kind store.Storage) storetest.S
 	t.Helper()
 	cfg := store.Config{
 		Database: db, Stream: stream, Granularity: 5 * time.Minute,
-		Settings: store.Settings{MaxReadings: 1000, MaxBytes: 256 << 10}, Registerer: prometheus.NewRegistry(),
+		MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
 	}
 	var s storetest.Store
 	var err error

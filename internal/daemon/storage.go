@@ -224,12 +224,13 @@ func inMemory(h streamStore) bool {
 
 // newStore returns the store of a stream.
 func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (streamStore, error) {
-	switch s.Storage {
+	switch c := s.inStore(); s.Storage {
 	case store.Bucket, store.TimeSeries:
 		return generation.New(generation.Config{
 			Config: store.Config{
 				Database: database, Stream: s.Name, Granularity: s.Granularity,
-				Compressor: s.Compressor, Rollup: s.Rollup, Settings: s.inStore(),
+				Format: c.Format, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
+				Compressor: s.Compressor, Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View, Duplicates: c.Duplicates, Rollup: s.Rollup, RollupRetention: c.RollupRetention,
 				CanReadColumns:     func() bool { return of.peers.ReadColumns(s.Name) },
 				CanReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
 				OnLost:             of.recheckAll, Logger: d.log, Registerer: d.registry,

@@ -180,8 +180,8 @@ func moveMain() error {
 	defer connection.Close(context.Background())
 	_, err = generation.NewMover(generation.MoveConfig{
 		Config: store.Config{
-			Database: connection.Database(), Stream: "readings", Granularity: 5 * time.Minute, Settings: store.Settings{MaxReadings: 20, MaxBytes: 256 << 10, Format: store.Columns},
-			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Database: connection.Database(), Stream: "readings", Granularity: 5 * time.Minute, MaxReadings: 20, MaxBytes: 256 << 10,
+			Format: store.Columns, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		},
 		Claims: connection.ControlDatabase(), Place: "fault test", Pause: 2 * time.Second, Rate: 1 << 20,
 	}).Run(context.Background())

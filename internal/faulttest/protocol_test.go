@@ -132,7 +132,7 @@ func playHistory(s *scene, seed uint64, changing bool) (faults int, stuck error)
 func (h *history) daemon(old []*writer) *simulated {
 	s, err := bucket.New(bucket.Config{
 		Database: h.conn.Database(), Stream: "readings", Granularity: time.Hour,
-		Settings:   bucket.Settings{MaxReadings: 4 + h.rnd.IntN(largestCap-3), MaxBytes: []int{1 << 10, 64 << 10}[h.rnd.IntN(2)], MaxReadingsPerUpdate: h.rnd.IntN(4)},
+		MaxReadings: 4 + h.rnd.IntN(largestCap-3), MaxBytes: []int{1 << 10, 64 << 10}[h.rnd.IntN(2)], MaxReadingsPerUpdate: h.rnd.IntN(4),
 		Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(h.s.t, err)

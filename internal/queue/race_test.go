@@ -68,7 +68,7 @@ func runRace(t *testing.T, onDisk bool) race {
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 	s, err := bucketstore.New(bucketstore.Config{
 		Database: conn.Database(), Stream: stream, Granularity: 5 * time.Minute,
-		Settings: bucketstore.Settings{MaxReadings: 500, MaxBytes: 256 << 10}, Registerer: prometheus.NewRegistry(),
+		MaxReadings: 500, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(t, err)
 	require.NoError(t, s.Prepare(t.Context()))

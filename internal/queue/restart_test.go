@@ -111,7 +111,7 @@ func runBehindStuck(t *testing.T, dir string, s readableStore, feed func(*journa
 func openBuckets(t *testing.T, db *mongo.Database) readableStore {
 	t.Helper()
 	s, err := bucketstore.New(bucketstore.Config{
-		Database: db, Stream: stream, Granularity: 5 * time.Minute, Settings: bucketstore.Settings{MaxReadings: 70, MaxBytes: 256 << 10}, Registerer: prometheus.NewRegistry(),
+		Database: db, Stream: stream, Granularity: 5 * time.Minute, MaxReadings: 70, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(t, err)
 	return s

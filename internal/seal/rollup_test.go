@@ -24,8 +24,8 @@ func (s *scene) withRollups() *scene {
 	s.t.Helper()
 	var err error
 	s.store, err = bucket.New(bucket.Config{
-		Database: s.db, Stream: storetest.Stream, Granularity: window, Settings: bucket.Settings{MaxReadings: 1000, MaxBytes: 256 << 10, Retention: 24 * time.Hour},
-		Rollup: time.Hour, Registerer: prometheus.NewRegistry(),
+		Database: s.db, Stream: storetest.Stream, Granularity: window, MaxReadings: 1000, MaxBytes: 256 << 10,
+		Rollup: time.Hour, Retention: 24 * time.Hour, Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(s.t, err)
 	require.NoError(s.t, s.store.Prepare(s.t.Context()))
@@ -173,7 +173,7 @@ func BenchmarkRoll(b *testing.B) {
 		b.StopTimer()
 		db := mongodtest.Database(b)
 		s, err := bucket.New(bucket.Config{
-			Database: db, Stream: storetest.Stream, Granularity: 5 * time.Minute, Settings: bucket.Settings{Format: store.Columns, MaxReadings: 1000, MaxBytes: 256 << 10},
+			Database: db, Stream: storetest.Stream, Granularity: 5 * time.Minute, Format: store.Columns, MaxReadings: 1000, MaxBytes: 256 << 10,
 			Rollup: time.Hour, Registerer: prometheus.NewRegistry(),
 		})
 		require.NoError(b, err)

@@ -41,7 +41,7 @@ func newScene(t *testing.T, after time.Duration) *scene {
 	s := &scene{t: t, db: mongodtest.Database(t), base: time.Now().Truncate(time.Hour).Add(-3 * time.Hour), next: 1}
 	var err error
 	s.store, err = bucket.New(bucket.Config{
-		Database: s.db, Stream: storetest.Stream, Granularity: window, Settings: bucket.Settings{MaxReadings: 1000, MaxBytes: 256 << 10},
+		Database: s.db, Stream: storetest.Stream, Granularity: window, MaxReadings: 1000, MaxBytes: 256 << 10,
 		CanReadColumns: func() bool { return !s.old.Load() }, Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestLongWindowsAreSealedWhenTheyEnd(t *testing.T) {
 	s := newScene(t, time.Hour)
 	var err error
 	s.stream.opts.Store, err = bucket.New(bucket.Config{
-		Database: s.db, Stream: storetest.Stream, Granularity: day, Settings: bucket.Settings{Format: store.Columns, MaxReadings: 1000, MaxBytes: 256 << 10}, Registerer: prometheus.NewRegistry(),
+		Database: s.db, Stream: storetest.Stream, Granularity: day, Format: store.Columns, MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(t, err)
 	require.NoError(t, s.stream.opts.Store.Prepare(t.Context()))

@@ -204,8 +204,8 @@ func (p *process) openStorage(o outside) error {
 		earlier[u.Stream][u.Session] = generation.Target{Storage: store.Storage(u.Settings.Storage), Compressor: store.Compressor(u.Settings.Compressor)}
 	}
 	of := store.Config{
-		Database: p.conn.Database(), Granularity: c.granularity, Compressor: c.kinds[bucketStream].Compressor, Settings: store.Settings{MaxReadings: c.maxReadings, MaxBytes: c.maxBytes, MaxReadingsPerUpdate: c.maxPerUpdate},
-		OnLost: p.recheckAll, Logger: p.log, Registerer: p.metrics,
+		Database: p.conn.Database(), Granularity: c.granularity, Compressor: c.kinds[bucketStream].Compressor, MaxReadings: c.maxReadings, MaxBytes: c.maxBytes,
+		MaxReadingsPerUpdate: c.maxPerUpdate, OnLost: p.recheckAll, Logger: p.log, Registerer: p.metrics,
 	}
 	if of.Stream = bucketStream; c.columns {
 		of.Format = store.Columns

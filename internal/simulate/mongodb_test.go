@@ -37,7 +37,7 @@ func storeOn(t testing.TB, kind store.Storage, db *mongo.Database) storetest.Sto
 	t.Helper()
 	cfg := store.Config{
 		Database: db, Stream: storetest.Stream, Granularity: 5 * time.Minute,
-		Settings: store.Settings{MaxReadings: 1000, MaxBytes: 256 << 10, View: true}, Registerer: prometheus.NewRegistry(),
+		MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(), View: true,
 	}
 	var s storetest.Store
 	var err error

@@ -92,8 +92,8 @@ type workload struct {
 
 func (w *workload) open() storetest.Store {
 	cfg := store.Config{
-		Database: w.db, Stream: storetest.Stream, Granularity: 5 * time.Minute, Settings: store.Settings{View: w.IntN(2) == 0, Retention: time.Duration(w.IntN(2)) * 50 * 365 * 24 * time.Hour, MaxReadings: 3 + w.IntN(20), MaxBytes: 1024 << w.IntN(4)},
-		Registerer: prometheus.NewRegistry(),
+		Database: w.db, Stream: storetest.Stream, Granularity: 5 * time.Minute, View: w.IntN(2) == 0, Retention: time.Duration(w.IntN(2)) * 50 * 365 * 24 * time.Hour,
+		MaxReadings: 3 + w.IntN(20), MaxBytes: 1024 << w.IntN(4), Registerer: prometheus.NewRegistry(),
 	}
 	var s storetest.Store
 	var err error

@@ -25,8 +25,6 @@ import (
 // Steps aggregates readings, and statistics of readings, into summaries, one for each step of
 // time. The caller closes a step once it is complete. Steps is not safe for concurrent use.
 type Steps struct {
-	Counted []telemetry.Summary // of readings that are not added one by one, in time order
-
 	query telemetry.SummaryQuery
 	open  map[int64]*Sums // by start of the step
 
@@ -132,7 +130,7 @@ func (s *Steps) AddStatistics(ms int64, stats Sums) {
 	of := s.at(ms)
 	of.Count += stats.Count
 	for i, f := range stats.Fields {
-		MergeFields(of.field(i, []byte(f.Name)), f)
+		merge(of.field(i, []byte(f.Name)), f)
 	}
 }
 
@@ -142,7 +140,7 @@ func MergeSummaries(one, other telemetry.Summary) telemetry.Summary {
 	sums := Sums{Count: one.Count + other.Count}
 	for _, from := range [][]telemetry.FieldSummary{one.Fields, other.Fields} {
 		for i, f := range from {
-			MergeFields(sums.field(i, []byte(f.Name)), f)
+			merge(sums.field(i, []byte(f.Name)), f)
 		}
 	}
 	slices.SortFunc(sums.Fields, func(a, b telemetry.FieldSummary) int { return strings.Compare(a.Name, b.Name) })
@@ -152,10 +150,6 @@ func MergeSummaries(one, other telemetry.Summary) telemetry.Summary {
 // Close yields the steps that end at or before the time, in their order, and
 // forgets them. It reports whether the reader wants more.
 func (s *Steps) Close(before int64, yield func(telemetry.Summary, error) bool) bool {
-	for len(s.Counted) > 0 && s.Counted[0].First < before {
-		s.AddStatistics(s.Counted[0].First, Sums{Count: s.Counted[0].Count, Fields: s.Counted[0].Fields})
-		s.Counted = s.Counted[1:]
-	}
 	if len(s.open) == 0 || s.query.Every <= 0 && before < math.MaxInt64 {
 		return true
 	}
@@ -200,7 +194,7 @@ func (s *Sums) AddDocument(doc bson.Raw) error {
 }
 
 func (s *Sums) add(guess int, name []byte, v telemetry.Value) {
-	MergeFields(s.field(guess, name), telemetry.FieldSummary{N: 1, Min: v, Max: v, Sum: FloatOf(v)})
+	merge(s.field(guess, name), telemetry.FieldSummary{N: 1, Min: v, Max: v, Sum: number(v)})
 }
 
 // field returns the statistics of a field. Most readings have the same fields, so it
@@ -221,8 +215,7 @@ func (s *Sums) field(guess int, name []byte) *telemetry.FieldSummary {
 	return &s.Fields[i]
 }
 
-// MergeFields adds the statistics of other readings to those of a field, except First and Last.
-func MergeFields(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
+func merge(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
 	if into.N == 0 || telemetry.CompareNumbers(f.Min, into.Min) < 0 {
 		into.Min = f.Min
 	}
@@ -233,8 +226,7 @@ func MergeFields(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
 	into.Sum += f.Sum
 }
 
-// FloatOf returns a number as a double.
-func FloatOf(v telemetry.Value) float64 {
+func number(v telemetry.Value) float64 {
 	if v.Kind() == telemetry.Int {
 		return float64(v.Int())
 	}
@@ -255,15 +247,20 @@ func NumberOf(v bsoncore.Value) (telemetry.Value, bool) {
 	}
 }
 
+// A SensorIndex finds sensors in the order of their ids' bytes.
+type SensorIndex struct {
+	// Next returns the first sensor whose id is at least from, or greater than from if exclusive
+	// is true; "" if there is none.
+	Next func(ctx context.Context, from string, exclusive bool) (string, error)
+	// Newest returns the time of a sensor's newest reading, in milliseconds since
+	// 1970, and whether it has one: it may have been removed in between.
+	Newest func(ctx context.Context, sensor string) (ms int64, found bool, err error)
+}
+
 // Sensors yields the sensors that a query asks for, in the order of their ids' bytes, each with
-// the time of its newest reading. next returns the first sensor whose id is at least from, or
-// greater than from if exclusive is true; "" if there is none. newest returns the time of a
-// sensor's newest reading, and whether it has one: it may have been removed in between. So the cost
-// does not depend on the number of readings. It ends with an error if one occurs.
-func Sensors(ctx context.Context, q telemetry.SensorQuery,
-	next func(ctx context.Context, from string, exclusive bool) (string, error),
-	newest func(ctx context.Context, sensor string) (ms int64, found bool, err error),
-) iter.Seq2[telemetry.SensorSeen, error] {
+// the time of its newest reading. It skips from sensor to sensor, so the cost does not depend on
+// the number of readings. It ends with an error if one occurs.
+func (x SensorIndex) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
 		from, _, _ := strings.Cut(strings.ToValidUTF8(q.Prefix, "\xff"), "\xff") // it may end within a character
 		exclusive := q.After != "" && q.After >= from
@@ -271,16 +268,16 @@ func Sensors(ctx context.Context, q telemetry.SensorQuery,
 			from = q.After
 		}
 		for left := q.Limit; ; {
-			id, err := next(ctx, from, exclusive)
+			id, err := x.Next(ctx, from, exclusive)
 			wanted := strings.HasPrefix(id, q.Prefix)
 			if err == nil && (id == "" || !wanted && id > q.Prefix) {
 				return
 			}
 			from, exclusive = id, true
-			var ms int64
+			var newest int64
 			found := false
 			if err == nil && wanted {
-				if ms, found, err = newest(ctx, id); err != nil {
+				if newest, found, err = x.Newest(ctx, id); err != nil {
 					err = fmt.Errorf("find the newest reading of sensor %q: %w", id, err)
 				}
 			}
@@ -291,7 +288,7 @@ func Sensors(ctx context.Context, q telemetry.SensorQuery,
 			if !found {
 				continue
 			}
-			if !yield(telemetry.SensorSeen{Sensor: id, Newest: ms}, nil) {
+			if !yield(telemetry.SensorSeen{Sensor: id, Newest: newest}, nil) {
 				return
 			}
 			if left--; left == 0 {
@@ -395,13 +392,16 @@ func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemet
 // Readings that are not stored yet may be written afterwards, so the caller must have them stored
 // first.
 func (b *Base) Delete(ctx context.Context, sensor string, match bson.D, each any) (int64, error) {
+	var counts []struct {
+		Readings int64 `bson:"readings"`
+	}
 	cursor, err := b.Answers().Aggregate(ctx, mongo.Pipeline{
 		{{Key: "$match", Value: match}},
 		{{Key: "$group", Value: bson.D{{Key: "_id", Value: nil}, {Key: "readings", Value: bson.D{{Key: "$sum", Value: each}}}}}},
 	})
-	counts, err := All[struct {
-		Readings int64 `bson:"readings"`
-	}](ctx, cursor, err)
+	if err == nil {
+		err = cursor.All(ctx, &counts)
+	}
 	if err != nil {
 		return 0, &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: "not_deleted", RetryAfter: time.Second,

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"iter"
 	"math"
 	"math/big"
 	"slices"
@@ -70,9 +69,9 @@ type listed struct {
 
 var errBroken = errors.New("broken")
 
-func (l listed) sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return Sensors(ctx, q,
-		func(_ context.Context, from string, exclusive bool) (string, error) {
+func (l listed) index() SensorIndex {
+	return SensorIndex{
+		Next: func(_ context.Context, from string, exclusive bool) (string, error) {
 			for _, id := range l.ids {
 				if id > from || id == from && !exclusive {
 					return id, nil
@@ -80,12 +79,13 @@ func (l listed) sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 			}
 			return "", nil
 		},
-		func(_ context.Context, sensor string) (int64, bool, error) {
+		Newest: func(_ context.Context, sensor string) (int64, bool, error) {
 			if sensor == l.broken {
 				return 0, false, errBroken
 			}
 			return newestOf, sensor != l.gone, nil
-		})
+		},
+	}
 }
 
 func TestSensorsOfAnIndex(t *testing.T) {
@@ -103,7 +103,7 @@ func TestSensorsOfAnIndex(t *testing.T) {
 		{telemetry.SensorQuery{Prefix: "d"}, nil},
 	} {
 		var got []string
-		for seen, err := range all.sensors(t.Context(), tt.q) {
+		for seen, err := range all.index().Sensors(t.Context(), tt.q) {
 			require.NoError(t, err)
 			assert.EqualValues(t, newestOf, seen.Newest)
 			got = append(got, seen.Sensor)
@@ -116,7 +116,7 @@ func TestSensorsEndWithTheError(t *testing.T) {
 	t.Parallel()
 	var got []string
 	var last error
-	for seen, err := range (listed{ids: []string{"a", "b", "c"}, broken: "b"}).sensors(t.Context(), telemetry.SensorQuery{}) {
+	for seen, err := range (listed{ids: []string{"a", "b", "c"}, broken: "b"}).index().Sensors(t.Context(), telemetry.SensorQuery{}) {
 		require.NoError(t, last, "nothing comes behind an error")
 		if last = err; err == nil {
 			got = append(got, seen.Sensor)
@@ -142,7 +142,7 @@ func TestSensorsAreThoseWithThePrefix(t *testing.T) {
 				want = append(want, id)
 			}
 		}
-		for seen, err := range (listed{ids: ids}).sensors(context.Background(), q) {
+		for seen, err := range (listed{ids: ids}).index().Sensors(context.Background(), q) {
 			require.NoError(rt, err)
 			got = append(got, seen.Sensor)
 		}

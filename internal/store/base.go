@@ -42,7 +42,15 @@ type Config struct {
 	OnLost     func() // called when the collection turns out to be gone; must not block; may be nil
 	Registerer prometheus.Registerer
 
-	Settings // to start with
+	Format               Format // this and the following fields: see Settings
+	MaxReadings          int
+	MaxBytes             int
+	MaxReadingsPerUpdate int
+	Retention            time.Duration
+	WriteConcern         WriteConcern
+	View                 bool
+	Duplicates           Duplicates
+	RollupRetention      time.Duration
 }
 
 // Settings are the part of a Config that can change while the stream is written.
@@ -60,6 +68,15 @@ type Settings struct {
 	View                 bool          // keep a View next to the collection
 	Duplicates           Duplicates    // that sealing applies; empty: Keep
 	RollupRetention      time.Duration // 0: forever
+}
+
+// Settings returns the settings to start with.
+func (c Config) Settings() Settings {
+	return Settings{
+		Format: c.Format, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
+		Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View, Duplicates: c.Duplicates,
+		RollupRetention: c.RollupRetention,
+	}
 }
 
 // A Base is the common part of the stores in MongoDB: the settings in force and the collection to
@@ -108,8 +125,12 @@ func NewBase(cfg Config, storage Storage) (*Base, error) {
 		return nil, err
 	}
 	cfg.Name = cmp.Or(cfg.Name, cfg.Stream)
-	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
-	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	if cfg.WriteTimeout == 0 {
+		cfg.WriteTimeout = 10 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	if cfg.OnLost == nil {
 		cfg.OnLost = func() {}
 	}
@@ -153,20 +174,15 @@ func (b *Base) One(ctx context.Context, filter bson.D, find *options.FindOneOpti
 // maxBatchSize is the maximum number of documents in a growing batch.
 const maxBatchSize = 128
 
-// Each yields the documents found for an answer, see Find.
-func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOptionsBuilder, firstBatch int32) iter.Seq2[bson.Raw, error] {
-	return Find(ctx, b.Answers(), filter, find, firstBatch)
-}
-
-// Find yields the documents found, each valid until the next. They count against the
+// Each yields the documents found, each valid until the next. They count against the
 // budget of ctx. If firstBatch is not 0, it is the size of the first batch, and sizes
-// double. It ends with an error if one occurs.
-func Find(ctx context.Context, in *mongo.Collection, filter bson.D, find *options.FindOptionsBuilder, firstBatch int32) iter.Seq2[bson.Raw, error] {
+// double. Each ends with an error if one occurs.
+func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOptionsBuilder, firstBatch int32) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		if firstBatch > 0 {
 			find.SetBatchSize(firstBatch)
 		}
-		cursor, err := in.Find(ctx, filter, find)
+		cursor, err := b.Answers().Find(ctx, filter, find)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -189,14 +205,6 @@ func Find(ctx context.Context, in *mongo.Collection, filter bson.D, find *option
 			yield(nil, err)
 		}
 	}
-}
-
-// All returns all documents of a cursor, or the error with which it was not opened.
-func All[T any](ctx context.Context, cursor *mongo.Cursor, err error) (all []T, _ error) {
-	if err == nil {
-		err = cursor.All(ctx, &all)
-	}
-	return all, err
 }
 
 // Collection describes the stream's collection.

@@ -69,15 +69,18 @@ type Info struct {
 // Lookup returns the server's information about the collection; nil if it does not exist.
 func (c Collection) Lookup(ctx context.Context) (*Info, error) {
 	cursor, err := c.Database.ListCollections(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{c.Name, seriesBuckets + c.Name}}}}})
-	found, err := All[struct {
+	if err != nil {
+		return nil, fmt.Errorf("look up collection %q: %w", c.Name, err)
+	}
+	var found []struct {
 		Name    string   `bson:"name"`
 		Type    string   `bson:"type"`
 		Options bson.Raw `bson:"options"`
 		Info    struct {
 			UUID bson.Binary `bson:"uuid"`
 		} `bson:"info"`
-	}](ctx, cursor, err)
-	if err != nil {
+	}
+	if err := cursor.All(ctx, &found); err != nil {
 		return nil, fmt.Errorf("look up collection %q: %w", c.Name, err)
 	}
 	var info *Info
@@ -213,14 +216,26 @@ func (c Collection) CheckShape(info *Info) error {
 // HasValidator reports whether the collection may refuse documents, which then wait
 // in the daemon's journal.
 func (i *Info) HasValidator() bool {
-	validator, _ := i.Options.Lookup("validator").DocumentOK()
-	return len(validator) > 5 // an empty document has a length and an end
+	validator, ok := i.Options.Lookup("validator").DocumentOK()
+	if !ok {
+		return false
+	}
+	elements, err := validator.Elements()
+	return err == nil && len(elements) > 0
 }
 
 // HasCode reports whether err is a server's error with one of the codes.
 func HasCode(err error, codes ...int) bool {
 	var server mongo.ServerError
-	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
+	if !errors.As(err, &server) {
+		return false
+	}
+	for _, c := range codes {
+		if server.HasErrorCode(c) {
+			return true
+		}
+	}
+	return false
 }
 
 // expiryName is the name of the index by which MongoDB removes old documents.
@@ -234,27 +249,37 @@ func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Dur
 	if err != nil || have == after && there == (after > 0) && fits {
 		return err
 	}
-	const indexNotFound, namespaceNotFound, indexOptionsConflict = 27, 26, 85
-	seconds, modify := int32(after/time.Second), there && fits && after > 0
-	if there && !modify {
-		if err = c.Database.Collection(c.Name).Indexes().DropOne(ctx, expiryName); HasCode(err, indexNotFound, namespaceNotFound) {
-			err = nil // another daemon was quicker
+	if there && !fits && after > 0 {
+		if err := c.EnsureExpiry(ctx, key, 0); err != nil {
+			return err
 		}
+		there = false
 	}
-	if err == nil && !modify && after > 0 {
+	seconds := int32(after / time.Second)
+	switch {
+	case after == 0:
+		const gone, namespaceNotFound = 27, 26 // another daemon was quicker
+		if err = c.Database.Collection(c.Name).Indexes().DropOne(ctx, expiryName); HasCode(err, gone, namespaceNotFound) {
+			err = nil
+		}
+	case !there:
 		more := []bson.E{{Key: "expireAfterSeconds", Value: seconds}}
 		if c.Expiring != nil {
 			more = append(more, bson.E{Key: partialFilter, Value: c.Expiring})
 		}
 		err = c.CreateIndex(ctx, expiryName, bson.D{{Key: key, Value: 1}}, more...)
-		modify = HasCode(err, indexOptionsConflict) // another daemon was quicker
-	}
-	if modify {
+		const indexOptionsConflict = 85
+		if !HasCode(err, indexOptionsConflict) { // else another daemon was quicker
+			break
+		}
+		fallthrough
+	default:
 		err = c.Database.RunCommand(ctx, bson.D{
 			{Key: "collMod", Value: c.Name},
 			{Key: "index", Value: bson.D{{Key: "name", Value: expiryName}, {Key: "expireAfterSeconds", Value: seconds}}},
 		}).Err()
 	}
+	const indexNotFound = 27
 	if HasCode(err, indexNotFound) {
 		return &MismatchError{
 			Collection: c.Name, What: "index", Have: "on " + key + " of another name", Want: expiryName,
@@ -280,12 +305,15 @@ const partialFilter = "partialFilterExpression"
 // expiry is Expiry, and reports whether the index is for the documents of Expiring.
 func (c Collection) expiry(ctx context.Context) (after time.Duration, there, fits bool, err error) {
 	cursor, err := c.Database.Collection(c.Name).Indexes().List(ctx)
-	indexes, err := All[struct {
+	if err != nil {
+		return 0, false, true, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
+	}
+	var indexes []struct {
 		Name    string   `bson:"name"`
 		Seconds int64    `bson:"expireAfterSeconds"`
 		Partial bson.Raw `bson:"partialFilterExpression"`
-	}](ctx, cursor, err)
-	if err != nil {
+	}
+	if err := cursor.All(ctx, &indexes); err != nil {
 		return 0, false, true, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
 	}
 	for _, i := range indexes {

@@ -132,23 +132,20 @@ func fieldsOf(all []telemetry.Field, names []string) (out []telemetry.Field) {
 
 // Summarize summarizes readings, which must be in time order.
 func Summarize(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
-	return func(yield func(telemetry.Summary, error) bool) { NewSteps(q).Summarize(readings, yield) }
-}
-
-// Summarize adds readings, which must be in time order, and closes all steps.
-func (s *Steps) Summarize(readings iter.Seq2[telemetry.Reading, error], yield func(telemetry.Summary, error) bool) {
-	last := int64(math.MinInt64)
-	for r, err := range readings {
-		if err != nil {
-			yield(telemetry.Summary{}, err)
-			return
-		}
-		if start := s.Start(r.Time.UnixMilli()); start != last {
-			if last = start; !s.Close(start, yield) {
+	return func(yield func(telemetry.Summary, error) bool) {
+		steps, last := NewSteps(q), int64(math.MinInt64)
+		for r, err := range readings {
+			if err != nil {
+				yield(telemetry.Summary{}, err)
 				return
 			}
+			if start := steps.Start(r.Time.UnixMilli()); start != last {
+				if last = start; !steps.Close(start, yield) {
+					return
+				}
+			}
+			steps.Add(r)
 		}
-		s.Add(r)
+		steps.CloseAll(yield)
 	}
-	s.CloseAll(yield)
 }

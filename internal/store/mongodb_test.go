@@ -39,7 +39,7 @@ func open(t *testing.T, kind store.Storage, database string) storetest.Store {
 	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 	cfg := store.Config{
 		Database: conn.Database(), Stream: storetest.Stream, Granularity: 5 * time.Minute,
-		Settings: store.Settings{MaxReadings: 1000, MaxBytes: 256 << 10}, Registerer: prometheus.NewRegistry(),
+		MaxReadings: 1000, MaxBytes: 256 << 10, Registerer: prometheus.NewRegistry(),
 	}
 	var s storetest.Store
 	if kind == store.TimeSeries {

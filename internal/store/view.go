@@ -83,7 +83,10 @@ func (v View) RunsJavaScript(ctx context.Context) (bool, error) {
 		{{Key: "$documents", Value: bson.A{bson.D{}}}},
 		{{Key: "$project", Value: bson.D{{Key: "readings", Value: decodeFunction(bson.A{})}}}},
 	})
-	_, err = All[bson.Raw](ctx, cursor, err)
+	if err == nil {
+		var answers []bson.Raw
+		err = cursor.All(ctx, &answers)
+	}
 	if err != nil && Transient(err) {
 		return false, fmt.Errorf("check whether the server runs JavaScript for view %q: %w", ViewName(v.Stream), err)
 	}

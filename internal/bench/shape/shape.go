@@ -364,7 +364,7 @@ func (c *Collection) Attach(ctx context.Context, m *bench.MongoDB) (err error) {
 	case Buckets:
 		c.store, err = bucket.New(bucket.Config{
 			Database: db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),
-			Settings: bucket.Settings{MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: c.Retention, Format: cmp.Or(c.Shape.Format, store.Documents)},
+			MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: c.Retention, Format: cmp.Or(c.Shape.Format, store.Documents),
 		})
 	case TimeSeries:
 		c.store, err = timeseries.New(timeseries.Config{

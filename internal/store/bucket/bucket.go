@@ -49,14 +49,14 @@ type Store struct {
 
 // New checks cfg; it does no I/O.
 func New(cfg Config) (*Store, error) {
-	if err := check(cfg.Settings); err != nil {
+	if err := check(cfg.Settings()); err != nil {
 		return nil, err
 	}
 	base, err := store.NewBase(cfg, store.Bucket)
 	if err != nil {
 		return nil, err
 	}
-	base.Use(cfg.Settings)
+	base.Use(cfg.Settings())
 	return &Store{Base: base}, nil
 }
 

@@ -23,10 +23,10 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	variants := map[string]Config{
 		"defaults":                            {},
-		"tiny parts, two readings per update": {Settings: Settings{MaxReadings: 3, MaxReadingsPerUpdate: 2}},
-		"parts limited by bytes":              {Settings: Settings{MaxBytes: 1 << 10}},
-		"columns":                             {Settings: Settings{Format: store.Columns}},
-		"both formats, tiny parts":            {Settings: Settings{Format: store.Columns, MaxReadings: 5, MaxReadingsPerUpdate: 2}, CanReadColumns: alternating()},
+		"tiny parts, two readings per update": {MaxReadings: 3, MaxReadingsPerUpdate: 2},
+		"parts limited by bytes":              {MaxBytes: 1 << 10},
+		"columns":                             {Format: store.Columns},
+		"both formats, tiny parts":            {Format: store.Columns, MaxReadings: 5, MaxReadingsPerUpdate: 2, CanReadColumns: alternating()},
 	}
 	for name, cfg := range variants {
 		t.Run(name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceWhileSealing(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]Config{"documents": {Settings: Settings{MaxReadings: 20}}, "columns": {Settings: Settings{Format: store.Columns}}} {
+	for name, cfg := range map[string]Config{"documents": {MaxReadings: 20}, "columns": {Format: store.Columns}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, func(t *testing.T) storetest.Store { return sealing{open(t, connect(t), cfg)} })
@@ -115,14 +115,14 @@ func TestIntegersKeepTheirLastBitInStatistics(t *testing.T) {
 func TestPartsKeepTheirCap(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Settings: Settings{MaxReadings: 7}})
+	s := open(t, db, Config{MaxReadings: 7})
 	var readings []telemetry.Reading
 	for i := range 50 {
 		readings = append(readings, storetest.Reading("a", time.Duration(i)*time.Second, float64(i)))
 	}
 	// A second store that knows nothing of the first one's parts goes on.
 	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings[:24]...), window))
-	other := open(t, db, Config{Settings: Settings{MaxReadings: 7}})
+	other := open(t, db, Config{MaxReadings: 7})
 	storetest.WriteAll(t, other, storetest.Pending(storetest.Batch(t, "s2", 1, readings[24:]...), window))
 	assert.Equal(t, readings, storetest.ReadAll(t, s, "a"))
 	docs := documents(t, db)
@@ -138,7 +138,7 @@ func TestPartsKeepTheirCap(t *testing.T) {
 func TestPartsKeepTheirCapInBytes(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Settings: Settings{MaxBytes: 4 << 10}})
+	s := open(t, db, Config{MaxBytes: 4 << 10})
 	long := telemetry.TextValue(string(make([]byte, telemetry.MaxTextBytes)))
 	var readings []telemetry.Reading
 	for i := range 20 {
@@ -169,7 +169,7 @@ func TestPartsKeepTheirCapInBytes(t *testing.T) {
 func TestRepeatedUpdateIsNotAppliedTwice(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Settings: Settings{MaxReadings: 5}})
+	s := open(t, db, Config{MaxReadings: 5})
 	var readings []telemetry.Reading
 	for i := range 12 {
 		readings = append(readings, storetest.Reading("a", time.Duration(i)*time.Second, float64(i)))
@@ -212,7 +212,7 @@ func TestBucketsOfAnotherGranularityStayReadable(t *testing.T) {
 func TestTagsOfAPartAreThoseOfItsFirstReading(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Settings: Settings{MaxReadings: 3}})
+	s := open(t, db, Config{MaxReadings: 3})
 	var readings []telemetry.Reading
 	for i, site := range []string{"north", "south", "", "east"} {
 		r := storetest.Reading("a", time.Duration(i)*time.Second, 1)

@@ -1,11 +1,13 @@
 package bucket
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"math"
+	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -60,13 +62,19 @@ const partsBatch = 16
 func (s *Store) Parts(ctx context.Context, sensor string) iter.Seq2[bson.Raw, error] {
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: firstKey(sensor)}}}, {Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}}
 	return func(yield func(bson.Raw, error) bool) {
-		for doc, err := range store.Find(ctx, s.Majority, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(partsBatch), 0) {
-			if err != nil {
-				err = fmt.Errorf("read collection %q: %w", s.Name, err)
-			}
-			if !yield(doc, err) {
+		cursor, err := s.Majority.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(partsBatch))
+		if err != nil {
+			yield(nil, fmt.Errorf("read collection %q: %w", s.Name, err))
+			return
+		}
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for cursor.Next(ctx) {
+			if !yield(cursor.Current, nil) {
 				return
 			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(nil, fmt.Errorf("read collection %q: %w", s.Name, err))
 		}
 	}
 }
@@ -92,7 +100,10 @@ func (s *Store) CopyParts(ctx context.Context, o store.Origin, from *Store, docs
 		}
 	}
 	cursor, err := from.Majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: originals}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	found, err := store.All[bson.Raw](ctx, cursor, err)
+	var found []bson.Raw
+	if err == nil {
+		err = cursor.All(ctx, &found)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("look up what was copied from collection %q: %w", from.Name, err)
 	}
@@ -152,6 +163,7 @@ func copyOf(o store.Origin, doc bson.Raw) (bson.Raw, error) {
 
 // insertCopies inserts copies, and returns the indexes of those that exist already.
 func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (there []int, err error) {
+	const duplicateKey = 11000
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	_, err = s.Majority.InsertMany(ctx, copies, options.InsertMany().SetOrdered(false))
@@ -218,20 +230,22 @@ type copyWriter struct {
 // openPart is the part that readings are being added to.
 type openPart struct {
 	tags         []telemetry.Tag
-	measurements bson.A
+	measurements []byte
 	readings     []telemetry.Reading
 	bytes        int64
-	sums         store.Sums
+	stats        Statistics
 }
 
 func (t *copyWriter) add(r telemetry.Reading) error {
 	start := store.WindowStart(r.Time.UnixMilli(), t.store.Granularity)
+	tags := r.Tags
+	own := len(t.part.readings) > 0 && !store.SameTags(tags, t.part.tags)
 	measurement := appendReading(nil, r)
-	bare := ReadingSize(measurement)
-	size, own := bare, len(t.part.readings) > 0 && !store.SameTags(r.Tags, t.part.tags)
+	bare := bson.Raw(measurement)
 	if own {
-		size += store.OwnTagsSize(r.Tags)
+		measurement = store.AppendOwnTags(bytes.Clone(measurement), 0, tags)
 	}
+	size := ReadingSize(measurement)
 	full := len(t.part.readings) >= t.now.MaxReadings || len(t.part.readings) > 0 && t.part.bytes+size > int64(t.now.MaxBytes)
 	if start != t.start || full {
 		if err := t.close(); err != nil {
@@ -240,57 +254,62 @@ func (t *copyWriter) add(r telemetry.Reading) error {
 		if t.number++; start != t.start {
 			t.start, t.number = start, 0
 		}
-		size, own = bare, false
+		if own {
+			measurement, size = bare, ReadingSize(bare)
+		}
 	}
 	p := &t.part
 	if len(p.readings) == 0 {
-		p.tags = r.Tags
+		p.tags = tags
 	}
-	err := p.sums.AddDocument(measurement)
-	if own {
-		measurement = store.AppendOwnTags(measurement, 0, r.Tags)
-	}
-	p.measurements, p.readings, p.bytes = append(p.measurements, bson.Raw(measurement)), append(p.readings, r), p.bytes+size
-	return err
+	p.measurements = bsoncore.AppendDocumentElement(p.measurements, strconv.Itoa(len(p.readings)), measurement)
+	p.readings, p.bytes = append(p.readings, r), p.bytes+size
+	return p.stats.Add(bare)
 }
 
 // close encodes the part as a document.
 func (t *copyWriter) close() error {
-	p, n := &t.part, len(t.part.readings)
-	if n == 0 {
+	p := &t.part
+	if len(p.readings) == 0 {
 		return nil
 	}
 	number, err := copyNumber(t.origin, t.number)
 	if err != nil {
 		return err
 	}
-	doc := bson.D{
-		{Key: "_id", Value: bson.D{
-			{Key: "s", Value: t.sensor}, {Key: "b", Value: bson.DateTime(t.start)}, {Key: "g", Value: int32(t.store.Granularity / time.Second)}, {Key: "p", Value: number},
-		}},
-		{Key: fromKey, Value: t.origin.Collection}, {Key: "sensorId", Value: t.sensor}, {Key: "bucketStart", Value: bson.DateTime(t.start)},
-		{Key: "count", Value: int32(n)}, {Key: "bytes", Value: p.bytes}, {Key: "full", Value: true},
-		{Key: "first", Value: bson.NewDateTimeFromTime(p.readings[0].Time)}, {Key: "last", Value: bson.NewDateTimeFromTime(p.readings[n-1].Time)},
-	}
-	if fields := statisticsDocument(p.sums.Fields); len(fields) > 0 {
-		doc = append(doc, bson.E{Key: "stats", Value: fields})
-	}
+	at, doc := bsoncore.AppendDocumentStart(nil)
+	doc = document(doc, "_id", func(dst []byte) []byte {
+		dst = bsoncore.AppendStringElement(dst, "s", t.sensor)
+		dst = bsoncore.AppendDateTimeElement(dst, "b", t.start)
+		dst = bsoncore.AppendInt32Element(dst, "g", int32(t.store.Granularity/time.Second))
+		return bsoncore.AppendInt32Element(dst, "p", number)
+	})
+	doc = bsoncore.AppendStringElement(doc, fromKey, t.origin.Collection)
+	doc = bsoncore.AppendStringElement(doc, "sensorId", t.sensor)
+	doc = bsoncore.AppendDateTimeElement(doc, "bucketStart", t.start)
+	doc = bsoncore.AppendInt32Element(doc, "count", int32(len(p.readings)))
+	doc = bsoncore.AppendInt64Element(doc, "bytes", p.bytes)
+	doc = p.stats.Append(doc)
+	doc = store.AppendTags(doc, p.tags)
 	if t.now.Format == store.Columns {
 		data, err := p.block(!t.now.View)
 		if err != nil {
 			return err
 		}
-		doc = append(doc, bson.E{Key: blocksKey, Value: bson.A{bson.Binary{Data: data}}}, bson.E{Key: "sealed", Value: sealMark(time.Now(), int64(n))})
+		doc = document(doc, "sealed", func(dst []byte) []byte {
+			dst = bsoncore.AppendDateTimeElement(dst, "at", time.Now().UnixMilli())
+			dst = bsoncore.AppendInt32Element(dst, "v", sealedVersion)
+			return bsoncore.AppendInt32Element(dst, "n", int32(len(p.readings)))
+		})
+		array, of := bsoncore.AppendArrayElementStart(doc, blocksKey)
+		doc, _ = bsoncore.AppendArrayEnd(bsoncore.AppendBinaryElement(of, "0", bson.TypeBinaryGeneric, data), array)
 	} else {
-		doc = append(doc, bson.E{Key: "measurements", Value: p.measurements})
+		array, of := bsoncore.AppendArrayElementStart(doc, "measurements")
+		doc, _ = bsoncore.AppendArrayEnd(append(of, p.measurements...), array)
 	}
-	raw, err := bson.Marshal(doc)
-	if err != nil {
-		return fmt.Errorf("copy readings of sensor %q: %w", t.sensor, err)
-	}
-	raw = end(store.AppendTags(raw[:len(raw)-1], p.tags), 0)
+	doc = end(bsoncore.AppendBooleanElement(doc, "full", true), at)
 	*p = openPart{}
-	t.done, t.inserted = append(t.done, raw), t.inserted+len(raw)
+	t.done, t.inserted = append(t.done, doc), t.inserted+len(doc)
 	if t.inserted < commandBytes {
 		return nil
 	}

@@ -51,7 +51,7 @@ func distinct(ctx context.Context, t *testing.T, s *Store, q telemetry.Query) (o
 func TestDuplicatesAreTheSameBeforeAndAfterSealing(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Settings: Settings{Format: store.Columns, MaxReadings: 20, Duplicates: store.DropIdentical}, CanReadColumns: alternating()})
+	s := open(t, db, Config{Format: store.Columns, CanReadColumns: alternating(), MaxReadings: 20, Duplicates: store.DropIdentical})
 	dropped := 0
 	for seed := range uint64(4) {
 		sensor, random := fmt.Sprint("s", seed), rand.New(rand.NewPCG(seed, 1))

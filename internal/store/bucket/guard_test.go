@@ -88,7 +88,7 @@ func TestClosingAPartFindsADelayedUpdate(t *testing.T) {
 // the other has put there.
 func TestDatabaseEnforcesTheCap(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]Config{"readings": {Settings: Settings{MaxReadings: 7}}, "bytes": {Settings: Settings{MaxBytes: 1 << 10}}} {
+	for name, cfg := range map[string]Config{"readings": {MaxReadings: 7}, "bytes": {MaxBytes: 1 << 10}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := connect(t)
@@ -120,7 +120,7 @@ func TestDatabaseEnforcesTheCap(t *testing.T) {
 // that writes the same bucket.
 func TestLostRepliesInRandomOrder(t *testing.T) {
 	t.Parallel()
-	s := open(t, connect(t), Config{Settings: Settings{MaxReadings: 7}})
+	s := open(t, connect(t), Config{MaxReadings: 7})
 	const runs, readings = 12, 40
 	for run := range runs {
 		rnd := rand.New(rand.NewPCG(uint64(run), 1))
@@ -188,12 +188,12 @@ func TestLookupGoesOnFromTheCurrentPart(t *testing.T) {
 		parts []stored
 		want  part
 	}{
-		{"it was closed by another daemon, and an earlier one is open", []stored{at(0, 9, true), at(1, 2, false), at(6, 9, true)}, part{content: content{number: 7}}},
-		{"the one behind it is open", []stored{at(1, 2, false), at(6, 9, true), at(7, 3, false)}, part{content: content{number: 7, count: 3}}},
-		{"it is open", []stored{at(1, 2, false), at(6, 4, false)}, part{content: content{number: 6, count: 4}}},
-		{"a lagging majority has only earlier ones", []stored{at(4, 9, true), at(5, 2, false)}, part{content: content{number: 6, count: 5}}},
+		{"it was closed by another daemon, and an earlier one is open", []stored{at(0, 9, true), at(1, 2, false), at(6, 9, true)}, part{number: 7}},
+		{"the one behind it is open", []stored{at(1, 2, false), at(6, 9, true), at(7, 3, false)}, part{number: 7, count: 3}},
+		{"it is open", []stored{at(1, 2, false), at(6, 4, false)}, part{number: 6, count: 4}},
+		{"a lagging majority has only earlier ones", []stored{at(4, 9, true), at(5, 2, false)}, part{number: 6, count: 5}},
 	} {
-		pending := &batch.Pending{State: &part{content: content{number: 6, count: 5}}}
+		pending := &batch.Pending{State: &part{number: 6, count: 5}}
 		new(Store).learn(pending, tt.parts)
 		got := *partOf(pending)
 		got.tags = nil

@@ -68,7 +68,7 @@ func newGuardSide(b *testing.B, name string, write func(*Store, context.Context,
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, conn.Close(context.Background())) })
 	s, err := New(Config{
-		Database: conn.Database(), Stream: name, Granularity: time.Hour, Settings: Settings{MaxReadings: 100_000, MaxBytes: maxPartBytes},
+		Database: conn.Database(), Stream: name, Granularity: time.Hour, MaxReadings: 100_000, MaxBytes: maxPartBytes,
 		Registerer: prometheus.NewRegistry(),
 	})
 	require.NoError(b, err)

@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"iter"
 	"slices"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -38,22 +37,6 @@ func dropOverwrittenFields(of []orderedReading) []orderedReading {
 		of[i].Fields = left // a new slice, because an unstored reading shares the old one
 	}
 	return of
-}
-
-// sameTimes yields the readings of each time. They must be in time order.
-func sameTimes(all []orderedReading) iter.Seq[[]orderedReading] {
-	return func(yield func([]orderedReading) bool) {
-		for len(all) > 0 {
-			n := 1
-			for n < len(all) && all[n].Time.Equal(all[0].Time) {
-				n++
-			}
-			same := all[:n]
-			if all = all[n:]; !yield(same) {
-				return
-			}
-		}
-	}
 }
 
 // mergeLastWins merges readings with the same time into one.

@@ -61,7 +61,7 @@ func wins(all []telemetry.Unstored) map[int64]map[string]telemetry.Value {
 // wait, and sealing comes at any time. The answer is always that of the rule, applied to all.
 func TestLastWins(t *testing.T) {
 	t.Parallel()
-	s := open(t, connect(t), Config{Settings: Settings{Format: store.Columns, MaxReadings: 20, Duplicates: store.LastWins}})
+	s := open(t, connect(t), Config{Format: store.Columns, MaxReadings: 20, Duplicates: store.LastWins})
 	dropped := int64(0)
 	for seed := range uint64(6) {
 		sensor, random := fmt.Sprint("s", seed), rand.New(rand.NewPCG(seed, 2))

@@ -19,7 +19,7 @@ func TestLongWindowsWaitForDaemonsThatDoNotReadThem(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	var allRead atomic.Bool
-	s := open(t, connect(t), Config{Settings: Settings{Format: store.Columns}, Granularity: day, CanReadLongWindows: allRead.Load})
+	s := open(t, connect(t), Config{Format: store.Columns, Granularity: day, CanReadLongWindows: allRead.Load})
 	long := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), day)
 	hour := storetest.Pending(storetest.Batch(t, "s2", 1, storetest.Reading("a", time.Hour, 2)), time.Hour) // journaled with an earlier granularity
 	s.Write(t.Context(), append(long, hour...))
@@ -40,7 +40,7 @@ func TestLongWindowsWaitForDaemonsThatDoNotReadThem(t *testing.T) {
 func TestLastWinsWaitsForColumns(t *testing.T) {
 	t.Parallel()
 	var allRead atomic.Bool
-	s := open(t, connect(t), Config{Settings: Settings{Format: store.Columns, Duplicates: store.LastWins}, CanReadColumns: allRead.Load})
+	s := open(t, connect(t), Config{Format: store.Columns, Duplicates: store.LastWins, CanReadColumns: allRead.Load})
 	pending := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), s.Granularity)
 	s.Write(t.Context(), pending)
 	assert.Equal(t, batch.Unsent, pending[0].Verdict)

@@ -41,7 +41,7 @@ func removedByRetention(t *testing.T, db *mongo.Database) {
 	const window = time.Hour
 	now := time.Now()
 	retention := (2*window + now.Sub(now.Truncate(window)) - window/2).Truncate(time.Second)
-	s := open(t, db, Config{Granularity: window, Settings: Settings{Retention: retention}})
+	s := open(t, db, Config{Granularity: window, Retention: retention})
 	put := func(sensor string, seq uint64, age time.Duration) {
 		r := storetest.Reading(sensor, 0, float64(seq))
 		r.Time = now.Add(-age).Truncate(time.Millisecond)
@@ -85,7 +85,7 @@ func removedByRetention(t *testing.T, db *mongo.Database) {
 // until the lookup shows it.
 func notShownByMajority(t *testing.T, db *mongo.Database) {
 	t.Helper()
-	s := open(t, db, Config{Settings: Settings{WriteConcern: store.WriteConcern{Members: 1}}})
+	s := open(t, db, Config{WriteConcern: store.WriteConcern{Members: 1}})
 	lag := func(mode string) {
 		require.NoError(t, db.Client().Database("admin").RunCommand(t.Context(),
 			bson.D{{Key: "configureFailPoint", Value: "disableSnapshotting"}, {Key: "mode", Value: mode}}).Err())

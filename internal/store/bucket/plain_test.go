@@ -31,7 +31,7 @@ func TestUpdatesEqualMarshalledOnes(t *testing.T) {
 		var enc encoder
 		for range rapid.IntRange(1, 4).Draw(t, "operations") {
 			pending := drawShare(t, shapes)
-			p := &part{content: content{number: rapid.Int32Range(0, 3).Draw(t, "part")}}
+			p := &part{number: rapid.Int32Range(0, 3).Draw(t, "part")}
 			if rapid.Bool().Draw(t, "the part's tags are known") {
 				p.tags = &[]telemetry.Tag{{Name: "tag0", Value: "v"}}
 			}

@@ -66,7 +66,7 @@ func TestUnsuitableCollectionIsRefused(t *testing.T) {
 		},
 		"capped":       {options.CreateCollection().SetCapped(true).SetSizeInBytes(4096), nil, Config{}, "with capped true, the stream asks for false"},
 		"a collation":  {options.CreateCollection().SetCollation(&options.Collation{Locale: "de", Strength: 1}), nil, Config{}, "with collation de, the stream asks for simple"},
-		"index in way": {options.CreateCollection(), bson.D{{Key: "bucketStart", Value: 1}}, Config{Settings: Settings{Retention: time.Hour}}, `db.getCollection("readings").dropIndex({bucketStart: 1})`},
+		"index in way": {options.CreateCollection(), bson.D{{Key: "bucketStart", Value: 1}}, Config{Retention: time.Hour}, `db.getCollection("readings").dropIndex({bucketStart: 1})`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestPrepareCreatesWhatIsMissing(t *testing.T) {
 	require.NoError(t, db.CreateCollection(t.Context(), storetest.Stream,
 		options.CreateCollection().SetValidator(bson.D{{Key: "$jsonSchema", Value: bson.D{{Key: "required", Value: bson.A{"count"}}}}})))
 	var log bytes.Buffer
-	s := build(t, db, Config{Settings: Settings{Retention: 2 * time.Hour, View: true}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s := build(t, db, Config{Retention: 2 * time.Hour, View: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, s.Prepare(t.Context()))
 	assert.Contains(t, log.String(), "has a validator")
 	assert.Equal(t, 2*time.Hour+5*time.Minute, expiry(t, db))
@@ -110,19 +110,19 @@ func TestPrepareCreatesWhatIsMissing(t *testing.T) {
 func TestRetentionOutlastsTheLongestBuckets(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	hourly := open(t, db, Config{Granularity: time.Hour, Settings: Settings{Retention: 24 * time.Hour}})
+	hourly := open(t, db, Config{Granularity: time.Hour, Retention: 24 * time.Hour})
 	storetest.WriteAll(t, hourly, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), time.Hour))
 	require.Equal(t, 25*time.Hour, expiry(t, db))
 
-	open(t, db, Config{Granularity: time.Minute, Settings: Settings{Retention: 24 * time.Hour}})
+	open(t, db, Config{Granularity: time.Minute, Retention: 24 * time.Hour})
 	assert.Equal(t, 25*time.Hour, expiry(t, db), "or an hourly bucket would go with readings that are 23 h old")
-	short := open(t, db, Config{Granularity: time.Minute, Settings: Settings{Retention: 12 * time.Hour}})
+	short := open(t, db, Config{Granularity: time.Minute, Retention: 12 * time.Hour})
 	assert.Equal(t, 13*time.Hour, expiry(t, db))
 	_, err := db.Collection(storetest.Stream).DeleteMany(t.Context(), bson.D{})
 	require.NoError(t, err)
 	require.NoError(t, short.Prepare(t.Context()))
 	assert.Equal(t, 12*time.Hour+time.Minute, expiry(t, db), "the last hourly bucket is gone")
-	open(t, db, Config{Granularity: time.Hour, Settings: Settings{Retention: 12 * time.Hour}})
+	open(t, db, Config{Granularity: time.Hour, Retention: 12 * time.Hour})
 	assert.Equal(t, 13*time.Hour, expiry(t, db))
 	open(t, db, Config{Granularity: time.Minute})
 	assert.Zero(t, expiry(t, db), "for ever")
@@ -133,7 +133,7 @@ func TestRetentionOutlastsTheLongestBuckets(t *testing.T) {
 func TestLoweredCapsCloseFullParts(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Settings: Settings{MaxReadings: 100}})
+	s := open(t, db, Config{MaxReadings: 100})
 	seq := uint64(1)
 	write := func(s *Store, n int) {
 		for range n {
@@ -192,7 +192,7 @@ func TestWriteConcernsOfCommands(t *testing.T) {
 			with := client.Database(db.Name(), options.Database().SetReadConcern(readconcern.Majority()).
 				SetWriteConcern(&writeconcern.WriteConcern{W: writeconcern.WCMajority, Journal: &journaled}))
 
-			s := open(t, with, Config{Settings: Settings{MaxReadings: 2, WriteConcern: tt.concern}})
+			s := open(t, with, Config{MaxReadings: 2, WriteConcern: tt.concern})
 			storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
 			pending := storetest.Pending(storetest.Batch(t, "s1", 2, storetest.Reading("a", 0, 1)), 5*time.Minute)[0]
 			require.True(t, s.closePart(t.Context(), pending, partOf(pending)))
@@ -209,7 +209,7 @@ func TestWriteConcernsOfCommands(t *testing.T) {
 
 func TestImpossibleWriteConcernIsRefused(t *testing.T) {
 	t.Parallel()
-	err := build(t, connect(t), Config{Settings: Settings{WriteConcern: store.WriteConcern{Members: 2}}}).Prepare(t.Context())
+	err := build(t, connect(t), Config{WriteConcern: store.WriteConcern{Members: 2}}).Prepare(t.Context())
 	var concern *store.ConcernError
 	require.ErrorAs(t, err, &concern)
 	assert.ErrorContains(t, err, "allowed: majority and 1 to 1")

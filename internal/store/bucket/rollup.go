@@ -19,6 +19,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -105,11 +106,13 @@ func (s *Store) UnmarkWithoutRollups(ctx context.Context) error {
 
 // rollupStep is a step of a rollup.
 type rollupStep struct {
-	telemetry.Summary // with First and Last
-
-	sources  map[string]int64 // readings by part, see source.key
-	at       int64            // when it was computed; not before any of its parts was sealed
-	revision int32
+	start       int64 // milliseconds since the epoch
+	count       int64
+	first, last int64 // times of its readings
+	fields      []block.FieldStatistics
+	sources     map[string]int64 // readings by part, see source.key
+	at          int64            // when it was computed; not before any of its parts was sealed
+	revision    int32
 }
 
 // rollupDay is a document with rollups.
@@ -132,28 +135,35 @@ func deletionKey(sensor string) bson.D {
 // rollupDays returns the days of a sensor that overlap [from, to), in order, and the number of its
 // deletions. Days from before the last deletion have no steps.
 func (s *Store) rollupDays(ctx context.Context, sensor string, from, to int64) (days []*rollupDay, deletions int64, err error) {
-	filter := bson.D{{Key: "$or", Value: bson.A{
+	cursor, err := s.rollups().Find(ctx, bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "_id", Value: deletionKey(sensor)}},
 		bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: dayKey(sensor, from-dayMillis)}, {Key: "$lt", Value: dayKey(sensor, to)}}}},
-	}}}
-	for doc, err := range store.Find(ctx, s.rollups(), filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}), 0) {
-		if err != nil {
-			return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
+	}}}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
+	}
+	defer cursor.Close(context.WithoutCancel(ctx))
+	for cursor.Next(ctx) {
+		if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
+			return nil, 0, err
 		}
-		made, _ := doc.Lookup(deletionsKey).AsInt64OK()
-		start, ok := doc.Lookup("_id", "d").DateTimeOK()
+		made, _ := cursor.Current.Lookup(deletionsKey).AsInt64OK()
+		start, ok := cursor.Current.Lookup("_id", "d").DateTimeOK()
 		if !ok {
 			deletions = made
 			continue
 		}
 		day := &rollupDay{start: start, stored: true, deletions: made, steps: make(map[int64]*rollupStep)}
 		if made == deletions {
-			err = day.read(doc)
+			err = day.read(cursor.Current)
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("read the rollup %v: %w", doc.Lookup("_id"), err)
+			return nil, 0, fmt.Errorf("read the rollup %v: %w", cursor.Current.Lookup("_id"), err)
 		}
 		days = append(days, day)
+	}
+	if err := cursor.Err(); err != nil {
+		return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
 	}
 	return days, deletions, nil
 }
@@ -169,20 +179,20 @@ func (d *rollupDay) read(doc bson.Raw) error {
 		if err != nil || !ok {
 			return fmt.Errorf("its step %q is not valid", e.Key())
 		}
-		step := &rollupStep{Summary: telemetry.Summary{Start: d.start + 1000*offset}, sources: make(map[string]int64)}
+		step := &rollupStep{start: d.start + 1000*offset, sources: make(map[string]int64)}
 		if err := step.read(of); err != nil {
 			return fmt.Errorf("its step %q is not valid: %w", e.Key(), err)
 		}
-		d.steps[step.Start] = step
+		d.steps[step.start] = step
 		return nil
 	})
 }
 
 func (r *rollupStep) read(doc bsoncore.Document) error {
 	var all [5]bool
-	r.Count, all[0] = doc.Lookup("n").AsInt64OK()
-	r.First, all[1] = doc.Lookup("first").DateTimeOK()
-	r.Last, all[2] = doc.Lookup("last").DateTimeOK()
+	r.count, all[0] = doc.Lookup("n").AsInt64OK()
+	r.first, all[1] = doc.Lookup("first").DateTimeOK()
+	r.last, all[2] = doc.Lookup("last").DateTimeOK()
 	r.at, all[3] = doc.Lookup("at").DateTimeOK()
 	r.revision, all[4] = doc.Lookup("r").AsInt32OK()
 	fields, hasFields := doc.Lookup("fields").DocumentOK()
@@ -202,57 +212,83 @@ func (r *rollupStep) read(doc bsoncore.Document) error {
 		return err
 	}
 	return store.EachElement(bson.Raw(fields), func(_ int, e bsoncore.Element) error {
-		f, ok := fieldOf(e)
-		if !ok || f.First.Kind() == 0 || f.Last.Kind() == 0 {
+		f := block.FieldStatistics{FieldSummary: telemetry.FieldSummary{Name: e.Key()}}
+		var all [6]bool
+		of, _ := e.Value().DocumentOK()
+		f.N, all[0] = of.Lookup("n").AsInt64OK()
+		f.Sum, all[1] = of.Lookup("sum").AsFloat64OK()
+		f.Min, all[2] = store.NumberOf(of.Lookup("min"))
+		f.Max, all[3] = store.NumberOf(of.Lookup("max"))
+		f.First, all[4] = store.NumberOf(of.Lookup("first"))
+		f.Last, all[5] = store.NumberOf(of.Lookup("last"))
+		if all != [6]bool{true, true, true, true, true, true} {
 			return fmt.Errorf("something is missing in fields.%s", e.Key())
 		}
-		r.Fields = append(r.Fields, f)
+		r.fields = append(r.fields, f)
 		return nil
 	})
 }
 
 // document returns the step as it is stored.
 func (r *rollupStep) document() bson.D {
-	fields, sources := make(bson.D, 0, len(r.Fields)), make(bson.D, 0, len(r.sources))
-	for _, f := range r.Fields {
+	fields, sources := make(bson.D, 0, len(r.fields)), make(bson.D, 0, len(r.sources))
+	for _, f := range r.fields {
 		fields = append(fields, bson.E{Key: f.Name, Value: bson.D{
-			{Key: "n", Value: int32(f.N)}, {Key: "min", Value: f.Min.Any()}, {Key: "max", Value: f.Max.Any()}, {Key: "sum", Value: f.Sum},
-			{Key: "first", Value: f.First.Any()}, {Key: "last", Value: f.Last.Any()},
+			{Key: "n", Value: int32(f.N)}, {Key: "min", Value: numberOf(f.Min)}, {Key: "max", Value: numberOf(f.Max)}, {Key: "sum", Value: f.Sum},
+			{Key: "first", Value: numberOf(f.First)}, {Key: "last", Value: numberOf(f.Last)},
 		}})
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.sources)) {
 		sources = append(sources, bson.E{Key: key, Value: int32(r.sources[key])})
 	}
 	return bson.D{
-		{Key: "n", Value: int32(r.Count)}, {Key: "first", Value: bson.DateTime(r.First)}, {Key: "last", Value: bson.DateTime(r.Last)},
+		{Key: "n", Value: int32(r.count)}, {Key: "first", Value: bson.DateTime(r.first)}, {Key: "last", Value: bson.DateTime(r.last)},
 		{Key: "fields", Value: fields}, {Key: "src", Value: sources}, {Key: "at", Value: bson.DateTime(r.at)}, {Key: "r", Value: r.revision},
 	}
+}
+
+// sums returns the step's statistics for a summary.
+func (r *rollupStep) sums() (out store.Sums) {
+	out.Count = r.count
+	for _, f := range r.fields {
+		out.Fields = append(out.Fields, f.FieldSummary)
+	}
+	return out
 }
 
 // add counts a reading, which must not be older than the previous ones.
 func (r *rollupStep) add(reading *telemetry.Reading) {
 	at := reading.Time.UnixMilli()
-	if r.Count == 0 {
-		r.First = at
+	if r.count == 0 {
+		r.first = at
 	}
-	r.Last = at
-	r.Count++
+	r.last = at
+	r.count++
 	for _, f := range reading.Fields {
-		if v := f.Value; v.Kind().Numeric() {
-			r.merge(telemetry.FieldSummary{Name: f.Name, N: 1, Min: v, Max: v, Sum: store.FloatOf(v), First: v, Last: v}, false, true)
+		if f.Value.Kind().Numeric() {
+			r.merge(block.FieldStatistics{
+				FieldSummary: telemetry.FieldSummary{Name: f.Name, N: 1, Min: f.Value, Max: f.Value, Sum: floatOf(f.Value)}, First: f.Value, Last: f.Value,
+			}, false, true)
 		}
 	}
 }
 
 // merge adds the statistics of other readings, which may include the oldest or the newest.
-func (r *rollupStep) merge(f telemetry.FieldSummary, oldest, newest bool) {
-	at := slices.IndexFunc(r.Fields, func(have telemetry.FieldSummary) bool { return have.Name == f.Name })
+func (r *rollupStep) merge(f block.FieldStatistics, oldest, newest bool) {
+	at := slices.IndexFunc(r.fields, func(have block.FieldStatistics) bool { return have.Name == f.Name })
 	if at < 0 {
-		r.Fields = append(r.Fields, f)
+		r.fields = append(r.fields, f)
 		return
 	}
-	have := &r.Fields[at]
-	store.MergeFields(have, f)
+	have := &r.fields[at]
+	if telemetry.CompareNumbers(f.Min, have.Min) < 0 {
+		have.Min = f.Min
+	}
+	if telemetry.CompareNumbers(f.Max, have.Max) > 0 {
+		have.Max = f.Max
+	}
+	have.N += f.N
+	have.Sum += f.Sum
 	if oldest {
 		have.First = f.First
 	}
@@ -264,12 +300,12 @@ func (r *rollupStep) merge(f telemetry.FieldSummary, oldest, newest bool) {
 // with returns the step merged with the readings of other parts.
 func (r *rollupStep) with(more *rollupStep) *rollupStep {
 	out := *r
-	out.Fields, out.sources = slices.Clone(r.Fields), maps.Clone(r.sources)
-	for _, f := range more.Fields {
-		out.merge(f, more.First < r.First, more.Last >= r.Last)
+	out.fields, out.sources = slices.Clone(r.fields), maps.Clone(r.sources)
+	for _, f := range more.fields {
+		out.merge(f, more.first < r.first, more.last >= r.last)
 	}
-	out.Count += more.Count
-	out.First, out.Last = min(r.First, more.First), max(r.Last, more.Last)
+	out.count += more.count
+	out.first, out.last = min(r.first, more.first), max(r.last, more.last)
 	out.at = max(r.at, more.at)
 	maps.Copy(out.sources, more.sources)
 	return &out
@@ -284,6 +320,20 @@ func (r *rollupStep) same(other *rollupStep) bool {
 	return err == nil && also == nil && bytes.Equal(one, two)
 }
 
+func numberOf(v telemetry.Value) any {
+	if v.Kind() == telemetry.Int {
+		return v.Int()
+	}
+	return v.Float()
+}
+
+func floatOf(v telemetry.Value) float64 {
+	if v.Kind() == telemetry.Int {
+		return float64(v.Int())
+	}
+	return v.Float()
+}
+
 // A source is a part that steps may have readings from.
 type source struct {
 	key         string // unique within a day: start of the window, granularity, part number
@@ -293,8 +343,7 @@ type source struct {
 	counted     bool // marked
 	stale       bool // readings were appended after it was sealed
 
-	counts  map[int64]int64 // readings by step; with store.LastWins, those with the same time count as one
-	settled int             // steps of counts in which its readings need no more work
+	counts map[int64]int64 // readings by step; with store.LastWins, those with the same time count as one
 }
 
 // sourceKey returns the key of a part.
@@ -393,17 +442,21 @@ func (s *Store) runs(day *uncountedDay) (out [][]int64) {
 func (s *Store) findUncounted(ctx context.Context, sensor string, from, ended int64) (days map[int64]*uncountedDay, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rollupTimeout)
 	defer cancel()
+	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	every := s.Rollup.Milliseconds()
 	// The end of the step in which the window ends.
-	last := expr("$add", bson.D{{Key: "$toLong", Value: "$_id.b"}}, expr("$multiply", "$_id.g", 1000), every-1)
+	last := op("$add", bson.D{{Key: "$toLong", Value: "$_id.b"}}, op("$multiply", "$_id.g", 1000), every-1)
 	cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, bson.D{
 		startingIn(sensor, from, ended),
 		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}},
 		{Key: countedKey, Value: bson.D{{Key: "$ne", Value: true}}},
-		{Key: "$expr", Value: expr("$and", expr("$eq", "$count", "$sealed.n"), expr("$lte", expr("$subtract", last, expr("$mod", last, every)), ended))},
+		{Key: "$expr", Value: op("$and", op("$eq", "$count", "$sealed.n"), op("$lte", op("$subtract", last, op("$mod", last, every)), ended))},
 	}), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(rollupPageSize).SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}}))
-	docs, err := store.All[bson.Raw](ctx, cursor, err)
 	if err != nil {
+		return nil, false, err
+	}
+	var docs []bson.Raw
+	if err := cursor.All(ctx, &docs); err != nil {
 		return nil, false, err
 	}
 	days = make(map[int64]*uncountedDay)
@@ -415,7 +468,8 @@ func (s *Store) findUncounted(ctx context.Context, sensor string, from, ended in
 		if days[day] == nil {
 			days[day] = &uncountedDay{steps: make(map[int64]bool)}
 		}
-		first, last := timesOf(doc)
+		first, _ := doc.Lookup("first").DateTimeOK()
+		last, _ := doc.Lookup("last").DateTimeOK()
 		days[day].whole = days[day].whole || first/s.runLength() != last/s.runLength()
 		for step := store.WindowStart(first, s.Rollup); step <= last; step += every {
 			days[day].steps[step] = true
@@ -448,6 +502,7 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 		return RollupUpdate{}, err
 	}
 	out := RollupUpdate{sensor: sensor, day: start}
+	settled := make(map[int64]map[*source]bool)
 	size := 0
 	for _, have := range day.steps {
 		size += have.size()
@@ -455,7 +510,8 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 	set, guards := bson.D{}, bson.D{{Key: "_id", Value: dayKey(sensor, start)}, unchanged(deletionsKey, day.deletions, day.deletions > 0)}
 	for _, at := range wanted {
 		before := day.steps[at]
-		step := r.step(at, before, &out)
+		step, done := r.step(at, before, &out)
+		settled[at] = done
 		if step == nil || before != nil && step.same(before) {
 			continue
 		}
@@ -470,7 +526,7 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 			guards = append(guards, unchanged(path, nil, false))
 		}
 		set = append(set, bson.E{Key: path, Value: step.document()})
-		out.Steps, out.Readings = out.Steps+1, out.Readings+step.Count
+		out.Steps, out.Readings = out.Steps+1, out.Readings+step.count
 	}
 	if size > maxDayBytes {
 		s.refuseDay(&out)
@@ -480,7 +536,7 @@ func (s *Store) planRollup(ctx context.Context, sensor string, start int64, want
 		out.filter, out.update = guards, s.rollupUpdateDocument(day, deletions, set)
 	}
 	for _, one := range r.sources {
-		if one.first >= wanted[0] && one.last < end && !one.counted && one.settled > 0 && one.settled == len(one.counts) {
+		if one.first >= wanted[0] && one.last < end && one.settledIn(settled) {
 			out.marks = append(out.marks, one.filter)
 		}
 	}
@@ -493,7 +549,7 @@ const maxDayBytes = 16_000_000
 // size is about how many bytes the step takes.
 func (r *rollupStep) size() (n int) {
 	n = 100
-	for _, f := range r.Fields {
+	for _, f := range r.fields {
 		n += len(f.Name) + 82
 	}
 	for key := range r.sources {
@@ -551,11 +607,14 @@ type rollupBuilder struct {
 func (r *rollupBuilder) gather(ctx context.Context, from, to int64) error {
 	s := r.store
 	w := walk{store: s, ctx: ctx, query: telemetry.Query{Sensor: r.sensor, From: from, To: to, LastWins: r.rule == store.LastWins}}
+	cursor, err := s.Majority.Find(ctx, w.filter(), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return err
+	}
+	defer cursor.Close(context.WithoutCancel(ctx))
 	e := emitter{query: w.query, decoder: store.Decoder{Sensor: r.sensor}}
-	for doc, err := range store.Find(ctx, s.Majority, w.filter(), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}), 0) {
-		if err != nil {
-			return err
-		}
+	for cursor.Next(ctx) {
+		doc := cursor.Current
 		count, _ := doc.Lookup("count").AsInt64OK()
 		n, sealed := doc.Lookup("sealed", "n").AsInt64OK()
 		if !sealed || count == 0 {
@@ -567,7 +626,8 @@ func (r *rollupBuilder) gather(ctx context.Context, from, to int64) error {
 			{Key: "_id", Value: bson.RawValue{Type: id.Type, Value: slices.Clone(id.Value)}}, {Key: "count", Value: count}, {Key: "sealed.n", Value: count}, guardOf(doc),
 		}
 		one.since = firstSealed(doc)
-		one.first, one.last = timesOf(doc)
+		one.first, _ = doc.Lookup("first").DateTimeOK()
+		one.last, _ = doc.Lookup("last").DateTimeOK()
 		one.counted, _ = doc.Lookup("sealed", "rolled").BooleanOK()
 		r.sources = append(r.sources, one)
 		if one.stale {
@@ -582,50 +642,63 @@ func (r *rollupBuilder) gather(ctx context.Context, from, to int64) error {
 	e.sort()
 	r.all = e.open
 	for i, one := range r.all {
-		repeats := i > 0 && r.all[i-1].order == one.order && r.all[i-1].Time.Equal(one.Time)
-		if r.rule != store.LastWins || !repeats {
-			r.sources[one.order].counts[store.WindowStart(one.Time.UnixMilli(), s.Rollup)]++
+		if of := r.sources[one.order]; r.rule != store.LastWins || !r.repeatsTime(i) {
+			of.counts[store.WindowStart(one.Time.UnixMilli(), s.Rollup)]++
 		}
 	}
-	return nil
+	return cursor.Err()
 }
 
-// step computes a step, or returns nil if that is not possible yet.
-func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) *rollupStep {
+// repeatsTime reports whether an earlier reading of the same part has the same time.
+func (r *rollupBuilder) repeatsTime(i int) bool {
+	for j := i - 1; j >= 0 && r.all[j].Time.Equal(r.all[i].Time); j-- {
+		if r.all[j].order == r.all[i].order {
+			return true
+		}
+	}
+	return false
+}
+
+// step computes a step, or returns nil if that is not possible yet. done are the parts whose
+// readings in it need no more work.
+func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (step *rollupStep, done map[*source]bool) {
 	end := at + r.store.Rollup.Milliseconds()
 	here := make(map[string]*source)
 	for _, one := range r.sources {
 		if one.stale && one.first < end && one.last >= at {
-			return nil // it must be sealed again first
+			return nil, nil // it must be sealed again first
 		}
 		if one.counts[at] > 0 {
 			here[one.key] = one
 		}
 	}
+	done = make(map[*source]bool)
 	if before == nil || r.complete(before, here) {
 		for _, one := range here {
-			one.settled++
+			done[one] = true
 		}
-		return r.sum(at, here)
+		return r.sum(at, here), done
 	}
 	fresh := make(map[string]*source)
 	for key, one := range here {
 		n, counted := before.sources[key]
-		one.settled++
 		switch {
 		case !counted && !one.counted:
 			fresh[key] = one
+			done[one] = true
 		case !counted || one.since > before.at: // moved, or written again
 			out.Replayed += one.counts[at]
-		case n != one.counts[at]: // with fewer readings, sealing dropped duplicates, and the number of new ones is unknown
+			done[one] = true
+		case n == one.counts[at]:
+			done[one] = true
+		default: // with fewer readings, sealing dropped duplicates, and the number of new ones is unknown
 			out.Refused += max(1, one.counts[at]-n)
-			one.settled--
 		}
 	}
 	if len(fresh) == 0 {
-		return before
+		return before, done
 	}
-	return before.with(r.sum(at, fresh))
+	return before.with(r.sum(at, fresh)), done
 }
 
 // complete reports whether everything that a step counts still exists.
@@ -640,23 +713,25 @@ func (r *rollupBuilder) complete(step *rollupStep, here map[string]*source) bool
 
 // sum computes a step from the readings of some parts, with the stream's rule on duplicates.
 func (r *rollupBuilder) sum(at int64, of map[string]*source) *rollupStep {
-	out := &rollupStep{Summary: telemetry.Summary{Start: at}, sources: make(map[string]int64), at: r.now}
+	out := &rollupStep{start: at, sources: make(map[string]int64), at: r.now}
 	for key, one := range of {
 		out.sources[key] = one.counts[at]
 		out.at = max(out.at, one.since)
 	}
 	from, _ := slices.BinarySearchFunc(r.all, at, func(d orderedReading, at int64) int { return cmp.Compare(d.Time.UnixMilli(), at) })
 	var distinct store.Deduplicator
-	for all := range sameTimes(r.all[from:]) {
-		if all[0].Time.UnixMilli() >= at+r.store.Rollup.Milliseconds() {
-			break
+	for i, end := from, at+r.store.Rollup.Milliseconds(); i < len(r.all) && r.all[i].Time.UnixMilli() < end; {
+		to := i + 1
+		for to < len(r.all) && r.all[to].Time.Equal(r.all[i].Time) {
+			to++
 		}
 		var same []orderedReading
-		for _, one := range all {
+		for _, one := range r.all[i:to] {
 			if of[r.sources[one.order].key] == r.sources[one.order] {
 				same = append(same, one)
 			}
 		}
+		i = to
 		if r.rule == store.LastWins && len(same) > 0 {
 			merged := mergeLastWins(same)
 			out.add(&merged)
@@ -668,8 +743,22 @@ func (r *rollupBuilder) sum(at int64, of map[string]*source) *rollupStep {
 			}
 		}
 	}
-	slices.SortFunc(out.Fields, func(a, b telemetry.FieldSummary) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.fields, func(a, b block.FieldStatistics) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// settledIn reports whether a part should be marked now: it is not marked yet, and all its
+// readings were handled.
+func (o *source) settledIn(steps map[int64]map[*source]bool) bool {
+	if o.counted || o.stale || len(o.counts) == 0 {
+		return false
+	}
+	for at := range o.counts {
+		if !steps[at][o] {
+			return false
+		}
+	}
+	return true
 }
 
 // guardOf matches a document with the same w.
@@ -747,6 +836,7 @@ func (s *Store) writeRollups(ctx context.Context, updates []RollupUpdate) (confl
 		return conflicts, err
 	}
 	for _, e := range failed.WriteErrors {
+		const duplicateKey = 11000
 		switch {
 		case e.Code == duplicateKey:
 			conflicts[places[e.Index]] = true

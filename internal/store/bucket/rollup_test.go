@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -141,12 +142,12 @@ func (r *rolls) count() (n int64) {
 
 // retention makes parts expire.
 // retention is so long that MongoDB itself expires nothing during a test.
-func retention() Config { return Config{Settings: Settings{Retention: 10 * 365 * 24 * time.Hour}} }
+func retention() Config { return Config{Retention: 10 * 365 * 24 * time.Hour} }
 
 func TestRollupsAnswerWhenReadingsHaveExpired(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{
-		"documents": {}, "columns": {Settings: Settings{Format: store.Columns}}, "long windows": {Settings: Settings{Format: store.Columns}, Granularity: 24 * time.Hour}, "windows of an hour": {Granularity: time.Hour},
+		"documents": {}, "columns": {Format: store.Columns}, "long windows": {Format: store.Columns, Granularity: 24 * time.Hour}, "windows of an hour": {Granularity: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,11 +184,11 @@ func TestRollupsAnswerWhenReadingsHaveExpired(t *testing.T) {
 			check()
 
 			first := r.steps()[0]
-			assert.Equal(t, int64(47), first.Count)
-			at := slices.IndexFunc(first.Fields, func(f telemetry.FieldSummary) bool { return f.Name == readings[0].Fields[0].Name })
-			assert.Equal(t, readings[0].Fields[0].Value, first.Fields[at].First)
-			assert.Equal(t, readings[46].Fields[0].Value, first.Fields[at].Last)
-			assert.Equal(t, []int64{readings[0].Time.UnixMilli(), readings[46].Time.UnixMilli()}, []int64{first.First, first.Last})
+			assert.Equal(t, int64(47), first.count)
+			at := slices.IndexFunc(first.fields, func(f block.FieldStatistics) bool { return f.Name == readings[0].Fields[0].Name })
+			assert.Equal(t, readings[0].Fields[0].Value, first.fields[at].First)
+			assert.Equal(t, readings[46].Fields[0].Value, first.fields[at].Last)
+			assert.Equal(t, []int64{readings[0].Time.UnixMilli(), readings[46].Time.UnixMilli()}, []int64{first.first, first.last})
 		})
 	}
 }
@@ -232,8 +233,8 @@ func TestPartsExpireOneByOne(t *testing.T) {
 	assert.EqualValues(t, 1, rolls[0].Refused)
 	assert.EqualValues(t, 6, r.count())
 	assert.EqualValues(t, 2, r.expire(time.Hour), "the part with a reading that is not counted does not expire")
-	assert.InDelta(t, 10, r.steps()[0].Fields[0].Max.Float(), 0)
-	assert.InDelta(t, 36, r.steps()[0].Fields[0].Sum, 0)
+	assert.InDelta(t, 10, r.steps()[0].fields[0].Max.Float(), 0)
+	assert.InDelta(t, 36, r.steps()[0].fields[0].Sum, 0)
 }
 
 // TestTwoSealersAtOnce: way 3. Of two that made the same step, the one that knew less writes nothing.
@@ -249,7 +250,7 @@ func TestTwoSealersAtOnce(t *testing.T) {
 	require.Zero(t, r.apply(quick))
 	assert.Equal(t, 1, r.apply(slow), "it began without the second part")
 	assert.Equal(t, 1, r.apply(same))
-	assert.EqualValues(t, 2, r.steps()[0].Count)
+	assert.EqualValues(t, 2, r.steps()[0].count)
 
 	// The same for a step that exists.
 	r.write(map[time.Duration]float64{2 * time.Minute: 3})
@@ -259,7 +260,7 @@ func TestTwoSealersAtOnce(t *testing.T) {
 	sealAll(t, r.store, "a")
 	require.Zero(t, r.apply(r.made()))
 	assert.Equal(t, 1, r.apply(slow))
-	assert.EqualValues(t, 4, r.steps()[0].Count)
+	assert.EqualValues(t, 4, r.steps()[0].count)
 	late, _ := r.store.TakeLate(0)
 	assert.Contains(t, late, "a", "the next pass looks at it again")
 	assert.Empty(t, r.made())
@@ -315,14 +316,14 @@ func TestLateReadingAfterTheRollup(t *testing.T) {
 			}
 		}
 		r.apply(r.made())
-		assert.EqualValues(t, 2, r.steps()[0].Count)
+		assert.EqualValues(t, 2, r.steps()[0].count)
 	}
 	r := newRolls(t, retention())
 	r.write(map[time.Duration]float64{0: 1, time.Minute: 2})
 	r.roll()
 	r.write(map[time.Duration]float64{time.Second: 5})
 	r.roll()
-	assert.EqualValues(t, 3, r.steps()[0].Count)
+	assert.EqualValues(t, 3, r.steps()[0].count)
 	assert.EqualValues(t, 2, r.expire(time.Hour))
 	assert.EqualValues(t, 3, r.count())
 }
@@ -366,14 +367,14 @@ func TestRollupsCountByTheRuleOnDuplicates(t *testing.T) {
 	for rule, want := range map[store.Duplicates]float64{store.Keep: 1 + 1 + 2 + 3, store.DropIdentical: 1 + 2 + 3, store.LastWins: 2 + 3} {
 		t.Run(string(rule), func(t *testing.T) {
 			t.Parallel()
-			r := newRolls(t, Config{Settings: Settings{Retention: time.Hour, Format: store.Columns, MaxReadings: 2, Duplicates: rule}})
+			r := newRolls(t, Config{Retention: time.Hour, Format: store.Columns, MaxReadings: 2, Duplicates: rule})
 			for _, v := range []float64{1, 1, 2} {
 				r.write(map[time.Duration]float64{0: v})
 			}
 			r.write(map[time.Duration]float64{time.Second: 3})
 			r.roll()
 			require.Len(t, documents(t, r.db), 2)
-			assert.InDelta(t, want, r.steps()[0].Fields[0].Sum, 0)
+			assert.InDelta(t, want, r.steps()[0].fields[0].Sum, 0)
 			q := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: "a", To: endOfTime}}
 			q.Readings = r.store.Readings // as it is, whatever it returns, is hidden
 			check := func() {
@@ -387,13 +388,13 @@ func TestRollupsCountByTheRuleOnDuplicates(t *testing.T) {
 			check()
 			// A later value for a time that is counted, in a part that is there.
 			if rule == store.LastWins {
-				r = newRolls(t, Config{Settings: Settings{Retention: time.Hour, Format: store.Columns, Duplicates: rule}})
+				r = newRolls(t, Config{Retention: time.Hour, Format: store.Columns, Duplicates: rule})
 				r.write(map[time.Duration]float64{0: 1, time.Second: 3})
 				r.roll()
 				r.write(map[time.Duration]float64{0: 7})
 				r.roll()
-				assert.InDelta(t, 10, r.steps()[0].Fields[0].Sum, 0)
-				assert.EqualValues(t, 2, r.steps()[0].Count)
+				assert.InDelta(t, 10, r.steps()[0].fields[0].Sum, 0)
+				assert.EqualValues(t, 2, r.steps()[0].count)
 			}
 		})
 	}
@@ -413,7 +414,7 @@ func TestRuleThatDropsDuplicatesAfterTheRollup(t *testing.T) {
 				r.write(map[time.Duration]float64{time.Minute: 2})
 			}
 			r.roll()
-			require.EqualValues(t, 5, r.steps()[0].Count)
+			require.EqualValues(t, 5, r.steps()[0].count)
 			if expired {
 				require.EqualValues(t, 1, r.expire(time.Minute))
 			}
@@ -428,7 +429,7 @@ func TestRuleThatDropsDuplicatesAfterTheRollup(t *testing.T) {
 				continue
 			}
 			assert.Zero(t, rolls[0].Refused)
-			assert.EqualValues(t, 3, r.steps()[0].Count)
+			assert.EqualValues(t, 3, r.steps()[0].count)
 			assert.EqualValues(t, 2, r.expire(time.Hour))
 			assert.EqualValues(t, 3, r.count())
 		}
@@ -438,7 +439,7 @@ func TestRuleThatDropsDuplicatesAfterTheRollup(t *testing.T) {
 // TestLateReadingsInAStepWithExpiredParts are in answers without duplicates before they are counted.
 func TestLateReadingsInAStepWithExpiredParts(t *testing.T) {
 	t.Parallel()
-	r := newRolls(t, Config{Settings: Settings{Retention: time.Hour, Format: store.Columns, Duplicates: store.DropIdentical}})
+	r := newRolls(t, Config{Retention: time.Hour, Format: store.Columns, Duplicates: store.DropIdentical})
 	r.write(map[time.Duration]float64{0: 1, time.Minute: 2, 2 * time.Minute: 3})
 	r.roll()
 	require.EqualValues(t, 1, r.expire(time.Minute))
@@ -490,23 +491,23 @@ func TestOnlyCountedPartsExpire(t *testing.T) {
 		}
 		return out
 	}
-	open(t, db, Config{Settings: Settings{Retention: time.Hour}})
+	open(t, db, Config{Retention: time.Hour})
 	assert.Empty(t, index().Partial)
 	for range 2 {
-		open(t, db, Config{Settings: Settings{Retention: time.Hour, RollupRetention: 48 * time.Hour}, Rollup: step})
+		open(t, db, Config{Retention: time.Hour, Rollup: step, RollupRetention: 48 * time.Hour})
 		assert.Equal(t, bson.D{{Key: "sealed.rolled", Value: true}}, index().Partial)
 		assert.EqualValues(t, (time.Hour + step + expiryMargin + 5*time.Minute).Seconds(), index().After)
 	}
 	after, _, err := store.Collection{Database: db, Name: store.RollupName(storetest.Stream)}.Expiry(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 72*time.Hour, after)
-	open(t, db, Config{Settings: Settings{Retention: time.Hour}})
+	open(t, db, Config{Retention: time.Hour})
 	assert.Empty(t, index().Partial)
 	assert.EqualValues(t, (time.Hour + 5*time.Minute).Seconds(), index().After)
 
 	_, err = db.Collection(store.RollupName(storetest.Stream)).InsertOne(t.Context(), bson.D{{Key: "every", Value: int32(60)}})
 	require.NoError(t, err)
-	s, err := New(Config{Database: db, Stream: storetest.Stream, Granularity: 5 * time.Minute, Settings: Settings{MaxReadings: 10, MaxBytes: 1 << 20}, Rollup: step, Registerer: prometheus.NewRegistry()})
+	s, err := New(Config{Database: db, Stream: storetest.Stream, Granularity: 5 * time.Minute, MaxReadings: 10, MaxBytes: 1 << 20, Rollup: step, Registerer: prometheus.NewRegistry()})
 	require.NoError(t, err)
 	var mismatch *store.MismatchError
 	require.ErrorAs(t, s.Prepare(context.Background()), &mismatch)
@@ -608,7 +609,7 @@ func TestReadingsInBetweenAreNeitherFirstNorLast(t *testing.T) {
 	}
 	for _, both := range [][2]*rollupStep{{of(10, 40), of(20, 30)}, {of(20, 30), of(10, 40)}, {of(10, 30), of(20, 40)}, {of(20, 40), of(10, 30)}} {
 		got := both[0].with(both[1])
-		assert.Equal(t, []int64{4, 10, 40}, []int64{got.Count, got.First, got.Last})
-		assert.Equal(t, []float64{10, 40}, []float64{got.Fields[0].First.Float(), got.Fields[0].Last.Float()})
+		assert.Equal(t, []int64{4, 10, 40}, []int64{got.count, got.first, got.last})
+		assert.Equal(t, []float64{10, 40}, []float64{got.fields[0].First.Float(), got.fields[0].Last.Float()})
 	}
 }

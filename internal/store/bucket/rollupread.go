@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -28,6 +28,7 @@ import (
 type rollupOverlay struct {
 	sensor string
 	every  int64
+	left   []*rollupStep          // steps that were not added to the summary yet, in order
 	steps  map[int64]*overlayStep // by start
 }
 
@@ -72,22 +73,40 @@ func (s *rollupOverlay) coverage(key string, first, last int64) (some, all bool)
 	return some, all
 }
 
-// rest yields the readings that are not replaced.
-func (s *rollupOverlay) rest(readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Reading, error] {
-	return func(yield func(telemetry.Reading, error) bool) {
-		for r, err := range readings {
-			if err == nil && s.hides("", r.Time.UnixMilli()) {
-				continue
-			}
-			if !yield(r, err) {
-				return
-			}
-		}
+// add adds the steps that have readings before a time to a summary.
+func (s *rollupOverlay) add(to *store.Steps, before int64) {
+	for len(s.left) > 0 && s.left[0].first < before {
+		to.AddStatistics(s.left[0].first, s.left[0].sums())
+		s.left = s.left[1:]
 	}
 }
 
-// newRollupOverlay finds the steps of rollups that a summary can use, and has them counted.
-func (s *Store) newRollupOverlay(ctx context.Context, q telemetry.SummaryQuery, steps *store.Steps) (*rollupOverlay, error) {
+// summarize is like store.Summarize, for the readings that are not replaced, and the steps.
+func (s *rollupOverlay) summarize(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
+	return func(yield func(telemetry.Summary, error) bool) {
+		steps, last := store.NewSteps(q), int64(math.MinInt64)
+		for r, err := range readings {
+			if err != nil {
+				yield(telemetry.Summary{}, err)
+				return
+			}
+			if start := steps.Start(r.Time.UnixMilli()); start != last {
+				last = start
+				if s.add(steps, start); !steps.Close(start, yield) {
+					return
+				}
+			}
+			if !s.hides("", r.Time.UnixMilli()) {
+				steps.Add(r)
+			}
+		}
+		s.add(steps, math.MaxInt64)
+		steps.CloseAll(yield)
+	}
+}
+
+// newRollupOverlay finds the steps of rollups that a summary can use.
+func (s *Store) newRollupOverlay(ctx context.Context, q telemetry.SummaryQuery) (*rollupOverlay, error) {
 	out := &rollupOverlay{sensor: q.Sensor, every: s.Rollup.Milliseconds(), steps: make(map[int64]*overlayStep)}
 	if s.Rollup == 0 || q.From >= q.To {
 		return out, nil
@@ -96,10 +115,11 @@ func (s *Store) newRollupOverlay(ctx context.Context, q telemetry.SummaryQuery, 
 	if err != nil {
 		return nil, err
 	}
+	steps := store.NewSteps(q)
 	for _, day := range days {
 		for _, step := range day.steps {
-			if day.deletions == deletions && steps.Whole(step.First, step.Last) {
-				out.steps[step.Start] = &overlayStep{rollupStep: step, day: day.start}
+			if day.deletions == deletions && steps.Whole(step.first, step.last) {
+				out.steps[step.start] = &overlayStep{rollupStep: step, day: day.start}
 			}
 		}
 	}
@@ -110,59 +130,82 @@ func (s *Store) newRollupOverlay(ctx context.Context, q telemetry.SummaryQuery, 
 		return nil, fmt.Errorf("compare rollups of sensor %q with its readings: %w", q.Sensor, err)
 	}
 	for _, step := range out.steps {
-		steps.Counted = append(steps.Counted, step.Summary)
+		out.left = append(out.left, step.rollupStep)
 	}
-	slices.SortFunc(steps.Counted, func(a, b telemetry.Summary) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(out.left, func(a, b *rollupStep) int { return cmp.Compare(a.start, b.start) })
 	return out, nil
 }
 
 // compare drops steps that do not count all readings and can be computed from the readings
 // instead.
 func (s *Store) compare(ctx context.Context, of *rollupOverlay, q telemetry.SummaryQuery) error {
-	open, every := make(map[int64]*overlayStep), s.Rollup.Milliseconds()
+	open := make(map[int64]bool)
 	for _, u := range q.Unstored {
-		at := store.WindowStart(u.Reading.Time.UnixMilli(), s.Rollup)
-		open[at] = of.steps[at]
-	}
-	all := slices.Sorted(maps.Keys(of.steps))
-	w := walk{store: s, ctx: ctx, query: telemetry.Query{Sensor: q.Sensor, From: all[0], To: all[len(all)-1] + every}}
-	uncounted := append(w.filter(), bson.E{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}, bson.E{Key: countedKey, Value: bson.D{{Key: "$ne", Value: true}}})
-	for doc, err := range s.Each(ctx, uncounted, options.Find().SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}}), 0) {
-		if err != nil {
-			return err
-		}
-		first, last := timesOf(doc)
-		for at := store.WindowStart(first, s.Rollup); at <= last; at += every {
-			open[at] = of.steps[at]
+		if at := store.WindowStart(u.Reading.Time.UnixMilli(), s.Rollup); of.steps[at] != nil {
+			open[at] = true
 		}
 	}
-	maps.DeleteFunc(open, func(_ int64, step *overlayStep) bool { return step == nil })
-	if len(open) == 0 {
-		return nil
+	uncounted := bson.E{Key: countedKey, Value: bson.D{{Key: "$ne", Value: true}}}
+	err := s.overlapping(ctx, q.Sensor, of.steps, uncounted, func(_ bson.Raw, at int64) { open[at] = true })
+	if err != nil || len(open) == 0 {
+		return err
 	}
-	all = slices.Sorted(maps.Keys(open))
-	there, err := s.existingParts(ctx, q.Sensor, store.WindowStart(all[0], 24*time.Hour), all[len(all)-1]+every)
+	asked, there := make(map[int64]*overlayStep), make(map[int64]map[string]bool)
+	for at := range open {
+		asked[at], there[at] = of.steps[at], make(map[string]bool)
+	}
+	err = s.overlapping(ctx, q.Sensor, asked, bson.E{}, func(doc bson.Raw, at int64) {
+		key, step := sourceKey(doc), asked[at]
+		there[at][key] = firstSealed(doc) <= step.at // otherwise it was written again
+		if _, counts := step.sources[key]; counts {
+			first, _ := doc.Lookup("first").DateTimeOK()
+			last, _ := doc.Lookup("last").DateTimeOK()
+			step.kept = append(step.kept, [2]int64{first, last})
+		}
+	})
 	if err != nil {
 		return err
 	}
-	for at, step := range open {
-		parts := there[step.day]
-		if step.mixed = step.missesSource(parts); !step.mixed {
-			delete(of.steps, at)
-		}
+	for at, step := range asked {
 		for key := range step.sources {
-			if part, ok := parts[key]; ok {
-				step.kept = append(step.kept, [2]int64{part.first, part.last})
-			}
+			step.mixed = step.mixed || !there[at][key]
+		}
+		if !step.mixed {
+			delete(of.steps, at)
 		}
 	}
 	return nil
 }
 
-func timesOf(doc bson.Raw) (first, last int64) {
-	first, _ = doc.Lookup("first").DateTimeOK()
-	last, _ = doc.Lookup("last").DateTimeOK()
-	return first, last
+// overlapping calls do for each pair of a part and a step that overlap. If property is given, only
+// parts that match it are considered.
+func (s *Store) overlapping(ctx context.Context, sensor string, steps map[int64]*overlayStep, property bson.E, do func(doc bson.Raw, at int64)) error {
+	q := telemetry.Query{Sensor: sensor}
+	for at := range steps {
+		if q.To == 0 || at < q.From {
+			q.From = at
+		}
+		q.To = max(q.To, at+s.Rollup.Milliseconds())
+	}
+	w := walk{store: s, ctx: ctx, query: q}
+	filter := append(w.filter(), bson.E{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}})
+	if property.Key != "" {
+		filter = append(filter, property)
+	}
+	find := options.Find().SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}, {Key: "sealed", Value: 1}})
+	for doc, err := range s.Each(ctx, filter, find, 0) {
+		if err != nil {
+			return err
+		}
+		first, _ := doc.Lookup("first").DateTimeOK()
+		last, _ := doc.Lookup("last").DateTimeOK()
+		for at := store.WindowStart(first, s.Rollup); at <= last; at += s.Rollup.Milliseconds() {
+			if steps[at] != nil {
+				do(doc, at)
+			}
+		}
+	}
+	return nil
 }
 
 // expiredSteps yields the steps in a time range that count expired readings.
@@ -172,9 +215,9 @@ func (s *Store) expiredSteps(ctx context.Context, q telemetry.Query) iter.Seq2[t
 			return
 		}
 		days, _, err := s.rollupDays(ctx, q.Sensor, q.From, q.To)
-		var there map[int64]map[string]existingPart
+		var there map[int64]map[string]int64
 		if err == nil && len(days) > 0 {
-			there, err = s.existingParts(ctx, q.Sensor, days[0].start, days[len(days)-1].start+dayMillis)
+			there, err = s.sealTimes(ctx, q.Sensor, days[0].start, days[len(days)-1].start+dayMillis)
 		}
 		if err != nil {
 			yield(telemetry.Summary{}, fmt.Errorf("read rollups of sensor %q: %w", q.Sensor, err))
@@ -186,7 +229,7 @@ func (s *Store) expiredSteps(ctx context.Context, q telemetry.Query) iter.Seq2[t
 				if step == nil || at < q.From || at+s.Rollup.Milliseconds() > q.To || !step.missesSource(there[day.start]) {
 					continue
 				}
-				if !yield(step.Summary, nil) {
+				if !yield(step.summary(), nil) {
 					return
 				}
 			}
@@ -194,26 +237,31 @@ func (s *Store) expiredSteps(ctx context.Context, q telemetry.Query) iter.Seq2[t
 	}
 }
 
-// missesSource reports whether a part that the step counts no longer exists, or was written again.
-func (r *rollupStep) missesSource(there map[string]existingPart) bool {
+// missesSource reports whether a part that the step counts no longer exists. there has the existing
+// parts, with the time when each was first sealed.
+func (r *rollupStep) missesSource(there map[string]int64) bool {
 	for key := range r.sources {
-		if part, ok := there[key]; !ok || part.since > r.at {
+		if since, ok := there[key]; !ok || since > r.at {
 			return true
 		}
 	}
 	return false
 }
 
-// existingPart is a part that exists.
-type existingPart struct {
-	since       int64 // when it was sealed for the first time
-	first, last int64 // times of its readings
+// summary returns the complete step, with first and last values.
+func (r *rollupStep) summary() telemetry.Summary {
+	out := telemetry.Summary{Start: r.start, Count: r.count, First: r.first, Last: r.last}
+	for _, f := range r.fields {
+		f.FieldSummary.First, f.FieldSummary.Last = f.First, f.Last
+		out.Fields = append(out.Fields, f.FieldSummary)
+	}
+	return out
 }
 
-// existingParts returns a sensor's parts whose windows start in [from, to), by day and key.
-func (s *Store) existingParts(ctx context.Context, sensor string, from, to int64) (map[int64]map[string]existingPart, error) {
-	there := make(map[int64]map[string]existingPart)
-	find := options.Find().SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}, {Key: "sealed", Value: 1}})
+// sealTimes returns when each of a sensor's parts was first sealed, by day and key.
+func (s *Store) sealTimes(ctx context.Context, sensor string, from, to int64) (map[int64]map[string]int64, error) {
+	there := make(map[int64]map[string]int64)
+	find := options.Find().SetProjection(bson.D{{Key: "sealed", Value: 1}})
 	for doc, err := range s.Each(ctx, s.ofSensor(sensor, bson.D{startingIn(sensor, from, to)}), find, 0) {
 		if err != nil {
 			return nil, err
@@ -224,10 +272,9 @@ func (s *Store) existingParts(ctx context.Context, sensor string, from, to int64
 		}
 		day := store.WindowStart(start, 24*time.Hour)
 		if there[day] == nil {
-			there[day] = make(map[string]existingPart)
+			there[day] = make(map[string]int64)
 		}
-		first, last := timesOf(doc)
-		there[day][sourceKey(doc)] = existingPart{firstSealed(doc), first, last}
+		there[day][sourceKey(doc)] = firstSealed(doc)
 	}
 	return there, nil
 }
@@ -270,8 +317,8 @@ func (s *Store) newestInRollups(ctx context.Context, sensor string) (ms int64, f
 	}
 	for _, day := range days {
 		for _, step := range day.steps {
-			if !found || step.Last > ms {
-				ms, found = step.Last, true
+			if !found || step.last > ms {
+				ms, found = step.last, true
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/block"
@@ -99,22 +100,29 @@ func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {
 // windows start at or after from and have ended by ended, both in milliseconds since 1970. A
 // document is valid until the next one. It ends with an error if one occurs.
 func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, limit int) iter.Seq2[bson.Raw, error] {
+	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	filter := bson.D{
 		startingIn(sensor, from, ended),
 		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}, // tombstones have none
-		{Key: "$expr", Value: expr("$and",
-			expr("$ne", "$count", "$sealed.n"),
-			expr("$lte", expr("$add", "$_id.b", expr("$multiply", "$_id.g", 1000)), bson.DateTime(ended)),
+		{Key: "$expr", Value: op("$and",
+			op("$ne", "$count", "$sealed.n"),
+			op("$lte", op("$add", "$_id.b", op("$multiply", "$_id.g", 1000)), bson.DateTime(ended)),
 		)},
 	}
 	return func(yield func(bson.Raw, error) bool) {
-		for doc, err := range store.Find(ctx, s.Majority, s.ofSensor(sensor, filter), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)), 0) {
-			if err != nil {
-				err = fmt.Errorf("find what to seal of sensor %q: %w", sensor, err)
-			}
-			if !yield(doc, err) {
+		cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, filter), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
+		if err != nil {
+			yield(nil, fmt.Errorf("find what to seal of sensor %q: %w", sensor, err))
+			return
+		}
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for cursor.Next(ctx) {
+			if !yield(cursor.Current, nil) {
 				return
 			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(nil, fmt.Errorf("find what to seal of sensor %q: %w", sensor, err))
 		}
 	}
 }
@@ -166,8 +174,13 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 		return Seal{}, fmt.Errorf("it has %d readings, and its count is %d", n, count)
 	}
 	r.builder.Sort()
-	live := r.store.Live.Load()
-	kept, err := r.dropDuplicates(sensor, live.Duplicates)
+	live, kept := r.store.Live.Load(), count
+	switch live.Duplicates {
+	case store.DropIdentical:
+		kept, err = r.dropIdentical(sensor)
+	case store.LastWins:
+		kept, err = r.dropOverwritten(sensor)
+	}
 	if err != nil {
 		return Seal{}, err
 	}
@@ -183,7 +196,7 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 	if err != nil {
 		return Seal{}, err
 	}
-	sealed := sealMark(now, kept)
+	sealed := bson.D{{Key: "at", Value: bson.NewDateTimeFromTime(now)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: kept}}
 	if !doc.Lookup("sealed").IsZero() {
 		sealed = append(sealed, bson.E{Key: "since", Value: bson.DateTime(firstSealed(doc))})
 	}
@@ -201,8 +214,12 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 	if kept < count {
 		set = append(set, bson.E{Key: "count", Value: kept})
 	}
+	var w any = bson.D{{Key: "$exists", Value: false}}
+	if have := doc.Lookup("w"); !have.IsZero() {
+		w = have
+	}
 	return Seal{
-		filter: bson.D{{Key: "_id", Value: id}, {Key: "count", Value: count}, guardOf(doc)},
+		filter: bson.D{{Key: "_id", Value: id}, {Key: "count", Value: count}, {Key: "w", Value: w}},
 		update: bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: unset}},
 		sensor: sensor, start: start,
 		Readings: int(count), Before: len(doc), After: r.sizeOf(doc, set),
@@ -234,37 +251,52 @@ func (r *Sealer) gather(doc bson.Raw, sensor string, count int) error {
 	})
 }
 
-// sealMark returns the field sealed of a document with n readings.
-func sealMark(at time.Time, n int64) bson.D {
-	return bson.D{{Key: "at", Value: bson.NewDateTimeFromTime(at)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: n}}
-}
-
-// dropDuplicates removes readings that the rule drops, and returns how many are left. With
-// store.LastWins, these are field values that a later reading with the same time replaces, and
-// readings that have no fields left, see mergeLastWins. The others keep their keys, so the result
-// stays correct if a reading that arrived in between is stored later.
-func (r *Sealer) dropDuplicates(sensor string, rule store.Duplicates) (kept int64, err error) {
-	if rule != store.DropIdentical && rule != store.LastWins {
-		return int64(r.builder.Len()), nil
-	}
+// dropIdentical removes identical readings, and returns how many are left.
+func (r *Sealer) dropIdentical(sensor string) (kept int64, err error) {
 	all, err := r.readings(sensor)
 	if err != nil {
 		return 0, err
 	}
 	var distinct store.Deduplicator
-	left, before, changed := all[:0], len(all), false
-	for same := range sameTimes(all) {
-		if rule == store.LastWins && len(same) > 1 {
-			dropOverwrittenFields(same)
-			changed = true
+	left, before := all[:0], len(all)
+	for _, one := range all {
+		if !distinct.IsDuplicate(&one.Reading) {
+			left = append(left, one)
 		}
-		for _, one := range same {
-			if rule == store.LastWins && (len(same) == 1 || len(one.Fields) > 0) || rule == store.DropIdentical && !distinct.IsDuplicate(&one.Reading) {
+	}
+	if len(left) < before {
+		r.replaceReadings(left)
+	}
+	return int64(len(left)), nil
+}
+
+// dropOverwritten removes field values that a later reading with the same time replaces, and
+// readings that have no fields left, see mergeLastWins. The others keep their keys, so the result stays
+// correct if a reading that arrived in between is stored later.
+func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
+	all, err := r.readings(sensor)
+	if err != nil {
+		return 0, err
+	}
+	left, several := all[:0], false
+	for from := 0; from < len(all); {
+		to := from + 1
+		for to < len(all) && all[to].Time.Equal(all[from].Time) {
+			to++
+		}
+		same := all[from:to]
+		if from = to; len(same) == 1 {
+			left = append(left, same[0])
+			continue
+		}
+		several = true
+		for _, one := range dropOverwrittenFields(same) {
+			if len(one.Fields) > 0 {
 				left = append(left, one)
 			}
 		}
 	}
-	if changed || len(left) < before {
+	if several {
 		r.replaceReadings(left)
 	}
 	return int64(len(left)), nil
@@ -317,11 +349,17 @@ func (r *Sealer) replaceReadings(left []orderedReading) {
 }
 
 // statisticsDocument returns the field stats of a document.
-func statisticsDocument(fields []telemetry.FieldSummary) (out bson.D) {
+func statisticsDocument(fields []block.FieldStatistics) (out bson.D) {
+	number := func(v telemetry.Value) any {
+		if v.Kind() == telemetry.Int {
+			return v.Int()
+		}
+		return v.Float()
+	}
 	for _, f := range fields {
 		if f.N > 0 {
 			out = append(out, bson.E{Key: f.Name, Value: bson.D{
-				{Key: "min", Value: f.Min.Any()}, {Key: "max", Value: f.Max.Any()}, {Key: "sum", Value: f.Sum}, {Key: "n", Value: f.N},
+				{Key: "min", Value: number(f.Min)}, {Key: "max", Value: number(f.Max)}, {Key: "sum", Value: f.Sum}, {Key: "n", Value: f.N},
 			}})
 		}
 	}
@@ -334,17 +372,20 @@ func (*Sealer) sizeOf(doc bson.Raw, set bson.D) int {
 	if err != nil {
 		return 0
 	}
-	n := len(doc) + len(raw) - 5 // it has a length and an end only once
-	for _, key := range []string{"measurements", blocksKey, "stats", "sealed", "first", "last"} {
-		if have := doc.Lookup(key); !have.IsZero() {
-			n -= 1 + len(key) + 1 + len(have.Value)
+	n := len(raw)
+	err = store.EachElement(doc, func(_ int, e bsoncore.Element) error {
+		switch e.Key() {
+		case "measurements", blocksKey, "stats", "sealed", "first", "last":
+		default:
+			n += len(e)
 		}
+		return nil
+	})
+	if err != nil {
+		return 0
 	}
 	return n
 }
-
-// expr returns an expression of an aggregation.
-func expr(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 
 // Start returns the start of the part's window, in milliseconds since 1970.
 func (s *Seal) Start() int64 { return s.start }

@@ -78,7 +78,7 @@ func mixed(from, to int) (out []telemetry.Reading) {
 func TestSealedPartHasTheSameReadings(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{
-		"documents": {}, "columns": {Settings: Settings{Format: store.Columns}}, "both, compressed": {Settings: Settings{Format: store.Columns, MaxReadingsPerUpdate: 7}, CanReadColumns: alternating()}, "with view": {Settings: Settings{View: true}},
+		"documents": {}, "columns": {Format: store.Columns}, "both, compressed": {Format: store.Columns, CanReadColumns: alternating(), MaxReadingsPerUpdate: 7}, "with view": {View: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -185,7 +185,7 @@ func TestLateReadingWhoseReplyWasLost(t *testing.T) {
 func TestPartThatIsNotWhatItSaysIsNotSealed(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Settings: Settings{Format: store.Columns}})
+	s := open(t, db, Config{Format: store.Columns})
 	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, mixed(0, 5)...), window))
 	collection := db.Collection(storetest.Stream)
 	for change, want := range map[string]string{
@@ -232,12 +232,12 @@ func TestViewShowsReadingsInBlocks(t *testing.T) {
 		}
 		return out
 	}
-	s := open(t, db, Config{Settings: Settings{Format: store.Columns, View: true}})
+	s := open(t, db, Config{Format: store.Columns, View: true})
 	readings := mixed(0, 40)
 	readings[0].Fields = append(readings[0].Fields, telemetry.Field{Name: "__proto__", Value: telemetry.IntValue(1)})
 	readings[1].Tags = []telemetry.Tag{{Name: "__proto__", Value: "x"}}
 	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, readings[:20]...), window))
-	documents := open(t, db, Config{Settings: Settings{View: true}})
+	documents := open(t, db, Config{View: true})
 	storetest.WriteAll(t, documents, storetest.Pending(storetest.Batch(t, "s2", 1, readings[20:]...), window))
 	assert.Equal(t, readings, flat())
 	sorted := storetest.ReadAll(t, s, "a")
@@ -249,7 +249,7 @@ func TestViewShowsReadingsInBlocks(t *testing.T) {
 func TestOrderOfReadingsStaysWhenTheFormatChanges(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	columns, documents := open(t, db, Config{Settings: Settings{Format: store.Columns}}), open(t, db, Config{})
+	columns, documents := open(t, db, Config{Format: store.Columns}), open(t, db, Config{})
 	var want []telemetry.Reading
 	for i, s := range []*Store{documents, columns, columns, documents, columns, documents} {
 		r := storetest.Reading("a", 0, float64(i)) // all at one time
@@ -289,7 +289,7 @@ func TestBlockHasRoomForTheFieldsOfAnUpdate(t *testing.T) {
 func TestReadingsWithDifferentFieldsFitIntoBlocks(t *testing.T) {
 	t.Parallel()
 	const n = 12_000
-	s := open(t, connect(t), Config{Settings: Settings{Format: store.Columns, MaxReadings: 20_000, MaxBytes: 2 << 20}})
+	s := open(t, connect(t), Config{Format: store.Columns, MaxReadings: 20_000, MaxBytes: 2 << 20})
 	var readings []telemetry.Reading
 	for i := range n {
 		r := storetest.Reading("a", time.Duration(i*7%n)*time.Millisecond, 1)

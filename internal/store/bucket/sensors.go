@@ -20,7 +20,7 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 	if s.Rollup > 0 {
 		next = s.nextSensorOrRollup
 	}
-	return store.Sensors(ctx, q, next, s.Newest)
+	return store.SensorIndex{Next: next, Newest: s.Newest}.Sensors(ctx, q)
 }
 
 // Newest returns the time of the sensor's newest reading that is stored, or counted in a
@@ -33,7 +33,7 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 	return ms, found, err
 }
 
-// nextSensor is next of store.Sensors.
+// nextSensor implements store.SensorIndex.Next.
 func (s *Store) nextSensor(ctx context.Context, from string, exclusive bool) (string, error) {
 	key := firstKey(from)
 	if exclusive {

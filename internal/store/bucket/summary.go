@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -31,19 +32,19 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			s.expiredSteps(ctx, q.Query)(yield)
 			return
 		}
-		steps := store.NewSteps(q)
-		from, err := s.newRollupOverlay(ctx, q, steps)
+		from, err := s.newRollupOverlay(ctx, q)
 		if err != nil {
 			yield(telemetry.Summary{}, err)
 			return
 		}
 		if q.Readings != nil {
-			steps.Summarize(from.rest(q.Readings(ctx, q.Query)), yield)
+			from.summarize(q, q.Readings(ctx, q.Query))(yield)
 			return
 		}
+		steps := store.NewSteps(q)
 		for p, err := range s.walk(ctx, q.Query, summaryProjection(q)) {
 			if err == nil {
-				if !steps.Close(p.start, yield) {
+				if from.add(steps, p.start); !steps.Close(p.start, yield) {
 					return
 				}
 				err = s.addPiece(ctx, steps, p, from)
@@ -53,27 +54,27 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 				return
 			}
 		}
+		from.add(steps, math.MaxInt64)
 		steps.CloseAll(yield)
 	}
 }
 
 // summaryProjection includes the readings of a document only if its statistics cannot be used.
 func summaryProjection(q telemetry.SummaryQuery) bson.D {
+	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	whole := bson.A{
-		expr("$gte", "$first", bson.DateTime(q.From)), expr("$lt", "$last", bson.DateTime(q.To)),
-		expr("$gt", "$stats", nil),
-		expr("$in", "$count", bson.A{"$sealed.n", expr("$size", expr("$ifNull", "$measurements", bson.A{}))}),
+		op("$gte", "$first", bson.DateTime(q.From)), op("$lt", "$last", bson.DateTime(q.To)),
+		op("$gt", "$stats", nil),
+		op("$in", "$count", bson.A{"$sealed.n", op("$size", op("$ifNull", "$measurements", bson.A{}))}),
 	}
 	if q.Every > 0 {
 		// Both times are in the same step if rounding down to a step gives the same.
 		rest := func(field string) bson.D {
-			return expr("$subtract", field, expr("$mod", expr("$subtract", bson.D{{Key: "$toLong", Value: field}}, q.Offset), q.Every))
+			return op("$subtract", field, op("$mod", op("$subtract", bson.D{{Key: "$toLong", Value: field}}, q.Offset), q.Every))
 		}
-		whole = append(whole, expr("$eq", rest("$first"), rest("$last")))
+		whole = append(whole, op("$eq", rest("$first"), rest("$last")))
 	}
-	unlessWhole := func(field string) bson.D {
-		return expr("$cond", bson.D{{Key: "$and", Value: whole}}, "$$REMOVE", field)
-	}
+	unlessWhole := func(field string) bson.D { return op("$cond", bson.D{{Key: "$and", Value: whole}}, "$$REMOVE", field) }
 	return bson.D{
 		{Key: "count", Value: 1}, {Key: "first", Value: 1}, {Key: "last", Value: 1}, {Key: "stats", Value: 1},
 		{Key: "measurements", Value: unlessWhole("$measurements")}, {Key: blocksKey, Value: unlessWhole("$" + blocksKey)},
@@ -89,7 +90,8 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from 
 	}
 	doc, key, partly := p.doc, "", false
 	if len(from.steps) > 0 {
-		first, last := timesOf(doc)
+		first, _ := doc.Lookup("first").DateTimeOK()
+		last, _ := doc.Lookup("last").DateTimeOK()
 		var all bool
 		key = sourceKey(doc)
 		if partly, all = from.coverage(key, first, last); all {
@@ -174,21 +176,6 @@ func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) 
 	return out, telemetry.Spend(ctx, len(out))
 }
 
-// fieldOf returns the stored statistics of a field, and whether they are complete; First and Last
-// are optional.
-func fieldOf(e bsoncore.Element) (f telemetry.FieldSummary, complete bool) {
-	f.Name = e.Key()
-	of, _ := e.Value().DocumentOK()
-	var least, most, sum, n bool
-	f.Min, least = store.NumberOf(of.Lookup("min"))
-	f.Max, most = store.NumberOf(of.Lookup("max"))
-	f.Sum, sum = of.Lookup("sum").AsFloat64OK()
-	f.N, n = of.Lookup("n").AsInt64OK()
-	f.First, _ = store.NumberOf(of.Lookup("first"))
-	f.Last, _ = store.NumberOf(of.Lookup("last"))
-	return f, least && most && sum && n
-}
-
 // statisticsOf returns a document's statistics; false if they are missing or inconsistent.
 func statisticsOf(raw bson.Raw) (out store.Sums, first, last int64, ok bool) {
 	doc := bsoncore.Document(raw)
@@ -200,8 +187,18 @@ func statisticsOf(raw bson.Raw) (out store.Sums, first, last int64, ok bool) {
 		return out, 0, 0, false
 	}
 	err := store.EachElement(bson.Raw(fields), func(_ int, e bsoncore.Element) error {
-		f, complete := fieldOf(e)
-		ok = ok && complete && f.N >= 1 && f.N <= out.Count
+		of, isDocument := e.Value().DocumentOK()
+		if !isDocument {
+			ok = false
+			return nil
+		}
+		f := telemetry.FieldSummary{Name: e.Key()}
+		var least, most, sum, n bool
+		f.Min, least = store.NumberOf(of.Lookup("min"))
+		f.Max, most = store.NumberOf(of.Lookup("max"))
+		f.Sum, sum = of.Lookup("sum").AsFloat64OK()
+		f.N, n = of.Lookup("n").AsInt64OK()
+		ok = ok && least && most && sum && n && f.N >= 1 && f.N <= out.Count
 		out.Fields = append(out.Fields, f)
 		return nil
 	})

@@ -18,7 +18,7 @@ func TestDroppedCollectionIsCreatedAgainWithItsOptions(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
 	lost := make(chan struct{}, 1)
-	s := open(t, db, Config{Settings: Settings{MaxReadings: 2, Retention: time.Hour}, Compressor: store.Zstd, OnLost: func() { lost <- struct{}{} }})
+	s := open(t, db, Config{MaxReadings: 2, Compressor: store.Zstd, Retention: time.Hour, OnLost: func() { lost <- struct{}{} }})
 	b := storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("a", 1, 2), storetest.Reading("a", 2, 3), storetest.Reading("a", 3, 4), storetest.Reading("a", 4, 5))
 	pending := storetest.Pending(b, window)
 	storetest.WriteAll(t, s, pending)

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -18,7 +17,7 @@ import (
 func TestStatisticsEqualThoseOfUpdates(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Settings: Settings{MaxReadingsPerUpdate: 2}})
+	s := open(t, db, Config{MaxReadingsPerUpdate: 2})
 	reading := func(at time.Duration, fields ...telemetry.Field) telemetry.Reading {
 		return telemetry.Reading{Sensor: "s-1", Time: storetest.Base.Add(at), Fields: fields}
 	}
@@ -37,20 +36,30 @@ func TestStatisticsEqualThoseOfUpdates(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, measurements, 5)
 
-	var sums store.Sums
+	var stats Statistics
 	weight := int64(0)
 	for _, m := range measurements {
-		require.NoError(t, sums.AddDocument(m.Document()))
+		require.NoError(t, stats.Add(m.Document()))
 		weight += ReadingSize(m.Document())
 	}
 	assert.Equal(t, raw.Lookup("bytes").AsInt64(), weight)
-	made, err := bson.Marshal(statisticsDocument(sums.Fields))
-	require.NoError(t, err)
+	made := bson.Raw(end(stats.Append([]byte{0, 0, 0, 0}), 0))
+	for _, key := range []string{"first", "last"} {
+		assert.Equal(t, raw.Lookup(key), made.Lookup(key), key)
+	}
 	var want, have bson.M
 	require.NoError(t, bson.Unmarshal(raw.Lookup("stats").Document(), &want))
-	require.NoError(t, bson.Unmarshal(made, &have))
+	require.NoError(t, bson.Unmarshal(made.Lookup("stats").Document(), &have))
 	for name, of := range want {
 		assert.ElementsMatch(t, of, have[name], name)
 	}
 	assert.Len(t, have, len(want))
+}
+
+func TestStatisticsNeedATime(t *testing.T) {
+	t.Parallel()
+	document, err := bson.Marshal(bson.D{{Key: "t", Value: 1.5}})
+	require.NoError(t, err)
+	var stats Statistics
+	assert.ErrorContains(t, stats.Add(document), "has no ts")
 }

@@ -119,20 +119,15 @@ func unsent(ops []operation, err error) {
 // State of the bucket's pending rows, from write to write. The database itself enforces the caps;
 // if this information is inexact, an update may be too large and has to be divided again.
 type part struct {
-	content
-	limit      int    // readings per update while a poison reading is searched for; 0: none
-	uncertain  bool   // it must be looked up before the next update, because the last one was refused
-	applied    uint64 // the session's largest stored sequence that a lookup found, perhaps in an earlier part
-	generation int64  // Prepared.Generation of the collection that this describes; 0: none yet
-}
-
-// content is what is known to be in a part.
-type content struct {
 	number          int32
-	count           int64 // readings
+	count           int64 // readings known to be in it
 	bytes           int64
-	tags            *[]telemetry.Tag // nil while not known
-	hasMeasurements bool             // so that no block may be appended, see encoder.filter
+	tags            *[]telemetry.Tag // of the part; nil while not known
+	hasMeasurements bool             // it has measurements, so no block may be appended, see encoder.filter
+	limit           int              // readings per update while a poison reading is searched for; 0: none
+	uncertain       bool             // it must be looked up before the next update, because the last one was refused
+	applied         uint64           // the session's largest stored sequence that a lookup found, perhaps in an earlier part
+	generation      int64            // Prepared.Generation of the collection that this describes; 0: none yet
 }
 
 // partOf returns the part that the bucket's next update goes to.
@@ -162,7 +157,7 @@ func (s *Store) forget(writes []*batch.Pending, to *store.Prepared) {
 
 // next advances to the next part, because the current one is closed.
 func (p *part) next() {
-	p.content = content{number: p.number + 1}
+	p.number, p.count, p.bytes, p.tags, p.hasMeasurements = p.number+1, 0, 0, nil, false
 }
 
 // A reading in the array is an element with a type and a key of up to four digits. Its document
@@ -630,7 +625,7 @@ func (s *Store) closePart(ctx context.Context, pending *batch.Pending, p *part) 
 		return false
 	case errors.Is(err, mongo.ErrNoDocuments):
 		// It was removed, by the retention or by hand, so its number is free again.
-		p.content = content{number: p.number}
+		p.count, p.bytes, p.tags, p.hasMeasurements = 0, 0, nil, false
 	case err != nil:
 		pending.Verdict, pending.Err = batch.Wait, fmt.Errorf("close part: %w", err)
 		return false
@@ -700,7 +695,7 @@ func (s *Store) learn(pending *batch.Pending, parts []stored) {
 	// Parts before the current one are closed. A lagging majority may show them as open, and after
 	// a deletion another daemon may have created them again.
 	open := slices.IndexFunc(parts, func(d stored) bool { return !d.Full && d.ID.Part >= p.number })
-	seen := content{}
+	seen := part{}
 	switch {
 	case open >= 0:
 		seen = parts[open].seen(p.tags)
@@ -708,14 +703,14 @@ func (s *Store) learn(pending *batch.Pending, parts []stored) {
 		seen.number = parts[len(parts)-1].ID.Part + 1
 	}
 	if seen.number >= p.number {
-		p.content = seen
+		p.number, p.count, p.bytes, p.tags, p.hasMeasurements = seen.number, seen.count, seen.bytes, seen.tags, seen.hasMeasurements
 	}
 }
 
 // seen returns the part as found by a lookup. If its tags equal the given ones, it keeps that
 // pointer, so that resolve can detect whether anything changed.
-func (d *stored) seen(tags *[]telemetry.Tag) content {
-	p := content{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags, hasMeasurements: d.HasMeasurements}
+func (d *stored) seen(tags *[]telemetry.Tag) part {
+	p := part{number: d.ID.Part, count: d.Count, bytes: d.Bytes, tags: tags, hasMeasurements: d.HasMeasurements}
 	have := store.TagsOf(d.Tags)
 	if tags == nil || !store.SameTags(*tags, have) {
 		p.tags = &have
@@ -745,8 +740,11 @@ func (s *Store) findParts(ctx context.Context, writes []*batch.Pending) (map[buc
 		either[i] = s.ofSensor(pending.Sensor, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.Raw(from)}, {Key: "$lte", Value: bson.Raw(to)}}}})
 	}
 	cursor, err := s.Majority.Find(ctx, bson.D{{Key: "$or", Value: either}}, options.Find().SetProjection(partFields))
-	all, err := store.All[stored](ctx, cursor, err)
 	if err != nil {
+		return nil, fmt.Errorf("look up parts: %w", err)
+	}
+	var all []stored
+	if err := cursor.All(ctx, &all); err != nil {
 		return nil, fmt.Errorf("look up parts: %w", err)
 	}
 	parts := make(map[bucketKey][]stored, len(writes))

@@ -21,7 +21,6 @@
 package claim
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base32"
@@ -203,7 +202,9 @@ type claimed struct {
 
 // New returns Claims without any claim; it does no I/O.
 func New(cfg Config) *Claims {
-	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -418,8 +419,11 @@ func (c *Claims) resolveConflicts(ctx context.Context, sessions []string) (free 
 		return nil, nil
 	}
 	cursor, err := c.cfg.Database.Collection(Collection).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: sessions}}}})
-	found, err := store.All[claimed](ctx, cursor, err)
 	if err != nil {
+		return nil, fmt.Errorf("read the claims on the sessions: %w", err)
+	}
+	var found []claimed
+	if err := cursor.All(ctx, &found); err != nil {
 		return nil, fmt.Errorf("read the claims on the sessions: %w", err)
 	}
 	if len(found) < len(sessions) {

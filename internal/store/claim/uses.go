@@ -3,13 +3,10 @@ package claim
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-
-	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // A Use is a session of a daemon that is running, or whose journal may hold readings.
@@ -41,11 +38,14 @@ func Uses(ctx context.Context, db *mongo.Database, stream string) ([]Use, error)
 		{{Key: "$set", Value: bson.D{{Key: "alive", Value: alive}}}},
 		{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}},
 	})
-	found, err := store.All[struct {
+	if err != nil {
+		return nil, fmt.Errorf("read the claims of daemons: %w", err)
+	}
+	var found []struct {
 		Claim claimed `bson:",inline"`
 		Alive bool    `bson:"alive"`
-	}](ctx, cursor, err)
-	if err != nil {
+	}
+	if err := cursor.All(ctx, &found); err != nil {
 		return nil, fmt.Errorf("read the claims of daemons: %w", err)
 	}
 	var out []Use
@@ -66,7 +66,15 @@ func (c *claimed) stores(stream string) bool {
 		_, yes := c.Places[stream]
 		return yes
 	}
-	return len(c.Streams) == 0 || slices.Contains(c.Streams, stream)
+	if len(c.Streams) == 0 {
+		return true
+	}
+	for _, s := range c.Streams {
+		if s == stream {
+			return true
+		}
+	}
+	return false
 }
 
 // Abandon takes a session away from a daemon that is not running. If the daemon is started again,

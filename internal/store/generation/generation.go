@@ -100,7 +100,6 @@ type backend interface {
 	Prepare(ctx context.Context) error
 	CheckPrepared(ctx context.Context) error
 	Rename(collection string, compressor store.Compressor)
-	Collection() store.Collection
 }
 
 // routes maps sessions to the stores that write their readings.
@@ -108,19 +107,21 @@ type routes struct {
 	current backend
 	earlier map[string]backend // by session, if it is not current
 	all     []backend          // each once
+	names   map[backend]string // collections
 }
 
 // New checks cfg; it does no I/O.
 func New(cfg Config) (*Store, error) {
-	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Store{
-		cfg: cfg, settings: cfg.Settings, backends: make(map[string]backend),
+		cfg: cfg, settings: cfg.Settings(), backends: make(map[string]backend),
 		registry: registry{database: cfg.Database, stream: cfg.Stream, rollups: cfg.Rollup > 0, pause: propagationDelay},
 	}
 	var err error
 	s.own, err = s.open(Generation{Target: s.target()}, true)
 	return s, err
 }
+
+func (s *Store) logger() *slog.Logger { return cmp.Or(s.cfg.Logger, slog.New(slog.DiscardHandler)) }
 
 // target returns the target that this process writes.
 func (s *Store) target() Target { return Target{s.cfg.Storage, s.cfg.Compressor} }
@@ -142,11 +143,14 @@ const (
 func (s *Store) open(g Generation, first bool) (backend, error) {
 	cfg := s.cfg.Config
 	cfg.Name, cfg.Compressor = g.Collection, g.Compressor
-	cfg.Settings = s.forStorage(g.Storage)
+	now := s.forStorage(g.Storage)
+	cfg.Format, cfg.MaxReadings, cfg.MaxBytes, cfg.MaxReadingsPerUpdate = now.Format, now.MaxReadings, now.MaxBytes, now.MaxReadingsPerUpdate
+	cfg.Retention, cfg.WriteConcern, cfg.View, cfg.Duplicates = now.Retention, now.WriteConcern, now.View, now.Duplicates
+	cfg.RollupRetention = now.RollupRetention
 	if !first {
 		cfg.Rollup, cfg.RollupRetention = 0, 0
 	}
-	if g.Storage != s.cfg.Storage && store.CheckGranularity(cfg.Granularity, cfg.Format) != nil { // a granularity that only columns allow
+	if g.Storage != s.cfg.Storage && store.CheckGranularity(cfg.Granularity, now.Format) != nil { // a granularity that only columns allow
 		cfg.Granularity = store.MaxGranularity
 	}
 	switch g.Storage {
@@ -235,7 +239,10 @@ func (s *Store) Prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := &routes{current: now.backends[current], earlier: make(map[string]backend)}
+	r := &routes{current: now.backends[current], earlier: make(map[string]backend), names: make(map[backend]string)}
+	for i, of := range now.backends {
+		r.names[of] = now.list.Generations[i].Collection
+	}
 	r.all = append(r.all, r.current)
 	for session, t := range earlier {
 		i, err := s.findGeneration(list, t)
@@ -320,7 +327,7 @@ func (s *Store) name(g *Generation) error {
 	}
 	compressor := cmp.Or(g.Compressor, s.cfg.Compressor)
 	if compressor != s.cfg.Compressor {
-		s.cfg.Logger.Warn("the stream's collection was recompressed, and is used as it is", "stream", s.cfg.Stream, "collection", g.Collection, "compressor", compressor, "asked_for", s.cfg.Compressor)
+		s.logger().Warn("the stream's collection was recompressed, and is used as it is", "stream", s.cfg.Stream, "collection", g.Collection, "compressor", compressor, "asked_for", s.cfg.Compressor)
 	}
 	s.own.Rename(g.Collection, compressor)
 	s.backends[g.Collection] = s.own
@@ -396,7 +403,7 @@ func (r *routes) of(session string) backend {
 // the stream is prepared, their target.
 func (s *Store) PlaceOf(session string) string {
 	if r := s.routes.Load(); r != nil {
-		return r.of(session).Collection().Name
+		return r.names[r.of(session)]
 	}
 	return s.TargetOf(session)
 }

@@ -46,7 +46,7 @@ func daemon(t *testing.T, db *mongo.Database, target Target, earlier map[string]
 	s, err := New(Config{
 		Config: store.Config{
 			Database: db, Stream: storetest.Stream, Granularity: store.MaxGranularity, Compressor: target.Compressor,
-			Settings: store.Settings{MaxReadings: 100, MaxBytes: 100 << 10}, Registerer: prometheus.NewRegistry(),
+			MaxReadings: 100, MaxBytes: 100 << 10, Registerer: prometheus.NewRegistry(),
 		},
 		Storage: target.Storage, Earlier: earlier,
 	})

@@ -103,7 +103,9 @@ func (e *BusyError) Error() string {
 // NewMover returns a Mover; it does no I/O.
 func NewMover(cfg MoveConfig) *Mover {
 	cfg.Pause = cmp.Or(cfg.Pause, 2*propagationDelay)
-	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	if cfg.Progress == nil {
 		cfg.Progress = func(MoveProgress) {}
 	}

@@ -94,7 +94,7 @@ func (h *history) store(f form) *Store {
 	s, err := New(Config{
 		Config: store.Config{
 			Database: h.db, Stream: storetest.Stream, Granularity: store.MaxGranularity, Compressor: f.Compressor,
-			Settings: store.Settings{Format: f.format, MaxReadings: maxPart, MaxBytes: 100 << 10}, Registerer: prometheus.NewRegistry(),
+			Format: f.format, MaxReadings: maxPart, MaxBytes: 100 << 10, Registerer: prometheus.NewRegistry(),
 		},
 		Storage: f.Storage,
 	})
@@ -226,7 +226,7 @@ func (h *history) checked(collections ...string) {
 // queries.
 func (h *history) mover(f form) *Mover {
 	m := NewMover(MoveConfig{
-		Config: store.Config{Database: h.db, Stream: storetest.Stream, Granularity: store.MaxGranularity, Settings: store.Settings{Format: f.format, MaxReadings: maxPart, MaxBytes: 100 << 10}},
+		Config: store.Config{Database: h.db, Stream: storetest.Stream, Granularity: store.MaxGranularity, Format: f.format, MaxReadings: maxPart, MaxBytes: 100 << 10},
 		Claims: h.db, Place: "here", Pause: time.Nanosecond,
 	})
 	m.registry.pause = 0

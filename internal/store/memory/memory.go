@@ -104,19 +104,15 @@ func (s *Store) dropStored(pending *batch.Pending) int {
 	return n
 }
 
-// kept returns the sensor's readings in the order in which they were written.
-func (s *Store) kept(sensor string) []batch.Ref {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Concat(s.old[sensor], s.young[sensor])
-}
-
 // Readings yields the readings for the query in time order: those that are kept, and those of
 // q.Unstored that are not. Readings with the same time are in the order in which they were
 // written, followed by the unstored ones. It ends with an error if ctx is canceled.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return store.Merge(q, func(yield func(store.Stored, error) bool) {
-		refs := slices.DeleteFunc(s.kept(q.Sensor), func(r batch.Ref) bool { return r.Row().Time < q.From || r.Row().Time >= q.To })
+		s.mu.RLock()
+		refs := slices.Concat(s.old[q.Sensor], s.young[q.Sensor])
+		s.mu.RUnlock()
+		refs = slices.DeleteFunc(refs, func(r batch.Ref) bool { return r.Row().Time < q.From || r.Row().Time >= q.To })
 		slices.SortStableFunc(refs, func(a, b batch.Ref) int { return cmp.Compare(a.Row().Time, b.Row().Time) })
 		for _, r := range refs {
 			if err := ctx.Err(); err != nil {
@@ -133,22 +129,35 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 // Summary yields the summaries of q's steps, in time order, including the readings of q.Unstored
 // that are not kept.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
-	if q.Readings == nil {
-		q.Readings, q.Limit = s.Readings, 0
+	if q.Readings != nil {
+		return store.Summarize(q, q.Readings(ctx, q.Query))
 	}
-	return store.Summarize(q, q.Readings(ctx, q.Query))
+	return func(yield func(telemetry.Summary, error) bool) {
+		steps := store.NewSteps(q)
+		q.Limit = 0
+		for r, err := range s.Readings(ctx, q.Query) {
+			if err != nil {
+				yield(telemetry.Summary{}, err)
+				return
+			}
+			if !steps.Close(r.Time.UnixMilli(), yield) {
+				return
+			}
+			steps.Add(r)
+		}
+		steps.CloseAll(yield)
+	}
 }
 
 // Sensors yields the sensors with readings, in the order of their ids' bytes.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
-		newest := s.newest(q)
-		for _, sensor := range slices.Sorted(maps.Keys(newest)) {
+		for _, seen := range s.seen(q) {
 			if err := ctx.Err(); err != nil {
 				yield(telemetry.SensorSeen{}, fmt.Errorf("list sensors: %w", err))
 				return
 			}
-			if !yield(telemetry.SensorSeen{Sensor: sensor, Newest: newest[sensor]}, nil) {
+			if !yield(seen, nil) {
 				return
 			}
 			if q.Limit--; q.Limit == 0 {
@@ -161,7 +170,9 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 // Newest returns the time of the sensor's newest reading, in milliseconds since the epoch,
 // and whether there is one.
 func (s *Store) Newest(_ context.Context, sensor string) (ms int64, found bool, err error) {
-	for _, r := range s.kept(sensor) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, r := range slices.Concat(s.old[sensor], s.young[sensor]) {
 		if at := r.Row().Time; !found || at > ms {
 			ms, found = at, true
 		}
@@ -169,10 +180,9 @@ func (s *Store) Newest(_ context.Context, sensor string) (ms int64, found bool, 
 	return ms, found, nil
 }
 
-func (s *Store) newest(q telemetry.SensorQuery) map[string]int64 {
+func (s *Store) seen(q telemetry.SensorQuery) []telemetry.SensorSeen {
 	newest := make(map[string]int64)
 	s.mu.RLock()
-	defer s.mu.RUnlock()
 	for _, generation := range []map[string][]batch.Ref{s.old, s.young} {
 		for sensor, refs := range generation {
 			if !strings.HasPrefix(sensor, q.Prefix) || sensor <= q.After {
@@ -183,13 +193,20 @@ func (s *Store) newest(q telemetry.SensorQuery) map[string]int64 {
 			}
 		}
 	}
-	return newest
+	s.mu.RUnlock()
+	out := make([]telemetry.SensorSeen, 0, len(newest))
+	for _, sensor := range slices.Sorted(maps.Keys(newest)) {
+		out = append(out, telemetry.SensorSeen{Sensor: sensor, Newest: newest[sensor]})
+	}
+	return out
 }
 
 // Latest returns the sensor's newest reading, kept or unstored. Of several with the same time, it
 // is the last one.
 func (s *Store) Latest(_ context.Context, sensor string, unstored []telemetry.Unstored) (telemetry.Reading, bool, error) {
-	refs := s.kept(sensor)
+	s.mu.RLock()
+	refs := slices.Concat(s.old[sensor], s.young[sensor])
+	s.mu.RUnlock()
 	return store.Latest(sensor, unstored, func() (r telemetry.Reading, found bool, err error) {
 		newest := -1
 		for i, ref := range refs {

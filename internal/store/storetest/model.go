@@ -17,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -250,13 +249,20 @@ func summarize(readings []telemetry.Reading, q telemetry.SummaryQuery) []telemet
 				Min: slices.MinFunc(values[name], telemetry.CompareNumbers), Max: slices.MaxFunc(values[name], telemetry.CompareNumbers),
 			}
 			for _, v := range values[name] {
-				f.Sum += store.FloatOf(v)
+				f.Sum += float(v)
 			}
 			sum.Fields = append(sum.Fields, f)
 		}
 		out = append(out, sum)
 	}
 	return out
+}
+
+func float(v telemetry.Value) float64 {
+	if v.Kind() == telemetry.Int {
+		return float64(v.Int())
+	}
+	return v.Float()
 }
 
 // SameSummaries requires got to be want. Sums are added up in another order in
@@ -276,7 +282,7 @@ func SameSummaries(t require.TestingT, want, got []telemetry.Summary) {
 			require.Zero(t, telemetry.CompareNumbers(f.Min, h.Min), "min of %s: %v and %v", f.Name, f.Min.Any(), h.Min.Any())
 			require.Zero(t, telemetry.CompareNumbers(f.Max, h.Max), "max of %s: %v and %v", f.Name, f.Max.Any(), h.Max.Any())
 			// The error of a sum is relative to the sum of magnitudes.
-			scale := float64(f.N) * max(math.Abs(store.FloatOf(f.Min)), math.Abs(store.FloatOf(f.Max)))
+			scale := float64(f.N) * max(math.Abs(float(f.Min)), math.Abs(float(f.Max)))
 			require.LessOrEqual(t, math.Abs(f.Sum-h.Sum), 1e-9*scale, "sum of %s: %v and %v", f.Name, f.Sum, h.Sum)
 		}
 	}

@@ -154,9 +154,20 @@ func (s *Store) missing(ctx context.Context, sensor string, chunk []copiedReadin
 	for i, c := range chunk {
 		ids[i] = c.id
 	}
-	there, err := s.find(ctx, telemetry.Query{Sensor: sensor, From: chunk[0].ms, To: chunk[len(chunk)-1].ms + 1}, ids)
+	those := filter(telemetry.Query{Sensor: sensor, From: chunk[0].ms, To: chunk[len(chunk)-1].ms + 1})
+	cursor, err := s.Majority.Find(ctx, append(those, bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}), options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	var found []struct {
+		ID bson.ObjectID `bson:"_id"`
+	}
+	if err == nil {
+		err = cursor.All(ctx, &found)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("look up copies of sensor %q: %w", sensor, err)
+	}
+	there := make(map[bson.ObjectID]bool, len(found))
+	for _, f := range found {
+		there[f.ID] = true
 	}
 	for _, c := range chunk {
 		if !there[c.id] {
@@ -171,7 +182,9 @@ func (c *copiedReading) document(sensor string) bson.Raw {
 	at, doc := bsoncore.AppendDocumentStart(nil)
 	doc = bsoncore.AppendObjectIDElement(doc, "_id", c.id)
 	doc = bsoncore.AppendDateTimeElement(doc, timeField, c.ms)
-	doc = appendMeta(doc, sensor, c.Tags)
+	meta, doc := bsoncore.AppendDocumentElementStart(doc, metaField)
+	doc = bsoncore.AppendStringElement(doc, "id", sensor)
+	doc, _ = bsoncore.AppendDocumentEnd(store.AppendTags(doc, c.Tags), meta)
 	doc, _ = bsoncore.AppendDocumentEnd(store.AppendReadingFields(doc, c.Fields), at)
 	return doc
 }

@@ -29,14 +29,14 @@ func removesAfter(t *testing.T, db *mongo.Database) int64 {
 func TestRetentionOfALiveTimeSeriesFollows(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Settings: Settings{Retention: time.Hour}})
+	s := open(t, db, Config{Retention: time.Hour})
 	require.EqualValues(t, 3600, removesAfter(t, db))
 	for _, retention := range []time.Duration{2 * time.Hour, time.Minute, 0, 24 * time.Hour} {
 		s.Change(Settings{Retention: retention})
 		require.NoError(t, s.Prepare(t.Context()))
 		assert.EqualValues(t, retention.Seconds(), removesAfter(t, db))
 	}
-	open(t, db, Config{Settings: Settings{Retention: 5 * time.Hour}})
+	open(t, db, Config{Retention: 5 * time.Hour})
 	assert.EqualValues(t, 5*3600, removesAfter(t, db), "by a start, too")
 }
 
@@ -95,7 +95,7 @@ func TestWithOwnMongod(t *testing.T) {
 	c, err := store.Connect(store.ConnectionConfig{URI: server.URI(), Database: "brim", Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-	s := open(t, c.Database(), Config{Settings: Settings{Retention: 2 * time.Hour, WriteConcern: store.WriteConcern{Members: 1}}})
+	s := open(t, c.Database(), Config{Retention: 2 * time.Hour, WriteConcern: store.WriteConcern{Members: 1}})
 
 	// The server removes one of its own buckets, of an hour here, when all its readings
 	// are too old.

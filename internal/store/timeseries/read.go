@@ -225,9 +225,12 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 	doc, found, err := s.One(ctx, bson.D{mine, since}, options.FindOne().
 		SetSort(bson.D{{Key: timeField, Value: -1}}).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: timeField, Value: 1}}))
 	if err == nil && !found {
-		cursor, failed := s.Answers().Aggregate(ctx, lastBucket(sensor))
 		var last []bson.Raw
-		if last, err = store.All[bson.Raw](ctx, cursor, failed); err == nil && len(last) > 0 {
+		var cursor *mongo.Cursor
+		if cursor, err = s.Answers().Aggregate(ctx, lastBucket(sensor)); err == nil {
+			err = cursor.All(ctx, &last)
+		}
+		if err == nil && len(last) > 0 {
 			doc, found, err = last[0], true, telemetry.Spend(ctx, len(last[0]))
 		}
 	}
@@ -256,10 +259,10 @@ func lastBucket(sensor string) mongo.Pipeline {
 // if it has not sent for an hour, which reads its buckets and unpacks one of them. Grouping by
 // sensor would unpack every bucket of the collection. It ends with an error if one occurs.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return store.Sensors(ctx, q, s.nextSensor, s.Newest)
+	return store.SensorIndex{Next: s.nextSensor, Newest: s.Newest}.Sensors(ctx, q)
 }
 
-// nextSensor is next of store.Sensors.
+// nextSensor implements store.SensorIndex.Next.
 func (s *Store) nextSensor(ctx context.Context, from string, exclusive bool) (string, error) {
 	operator := "$gte"
 	if exclusive {

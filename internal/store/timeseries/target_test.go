@@ -22,7 +22,7 @@ func TestNothingIsInsertedIntoAnotherCollection(t *testing.T) {
 	mongodtest.Before(t, 7, "an insert into a time series takes no UUID of a collection")
 	db := connect(t)
 	lost := make(chan struct{}, 1)
-	s := open(t, db, Config{Settings: Settings{Retention: 24 * time.Hour * 365 * 50}, OnLost: func() { lost <- struct{}{} }})
+	s := open(t, db, Config{Retention: 24 * time.Hour * 365 * 50, OnLost: func() { lost <- struct{}{} }})
 	c := store.Collection{Database: db, Name: storetest.Stream}
 	writes := func(seq uint64) []*batch.Pending {
 		return storetest.Pending(storetest.Batch(t, "s1", seq, storetest.Reading("a", 0, float64(seq))), 5*time.Minute)

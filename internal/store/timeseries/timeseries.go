@@ -45,7 +45,7 @@ func New(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{Base: base}
-	s.Change(cfg.Settings)
+	s.Change(cfg.Settings())
 	return s, nil
 }
 

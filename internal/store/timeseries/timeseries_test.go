@@ -61,7 +61,7 @@ func TestConformance(t *testing.T) {
 func TestDocument(t *testing.T) {
 	t.Parallel()
 	db := connect(t)
-	s := open(t, db, Config{Compressor: store.Zstd, Settings: Settings{Retention: 24 * time.Hour}})
+	s := open(t, db, Config{Compressor: store.Zstd, Retention: 24 * time.Hour})
 	reading := telemetry.Reading{
 		Sensor: "s-1", Time: storetest.Base,
 		Fields: []telemetry.Field{{Name: "t", Value: telemetry.FloatValue(23.5)}, {Name: "h", Value: telemetry.IntValue(65)}},

@@ -21,13 +21,24 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
+// state is kept for a bucket between writes.
+type state struct {
+	uncertain bool // some rows may be stored already
+}
+
 // idOf returns a reading's _id, an ObjectID like those that drivers generate.
 func idOf(pending *batch.Pending, r batch.Ref) bson.ObjectID {
 	return bson.ObjectID(batch.ReadingID(pending.Session, r.Seq()))
 }
 
-// uncertain is the State of a write some of whose rows may be stored already.
-type uncertain struct{}
+func stateOf(pending *batch.Pending) *state {
+	if st, ok := pending.State.(*state); ok {
+		return st
+	}
+	st := &state{uncertain: pending.Recovered}
+	pending.State = st
+	return st
+}
 
 // Write inserts the rows of all writes, unordered and in few commands, after looking up rows that
 // an earlier attempt may have stored. Rows left in a write are not stored, or not known to be; its
@@ -103,7 +114,7 @@ func (s *Store) resolveUncertain(ctx context.Context, writes []*batch.Pending) {
 	for _, pending := range writes {
 		pending.Verdict, pending.Err = batch.Stored, nil
 		// Rows that an earlier process sent may come in several rounds.
-		if pending.State == nil && !pending.Recovered {
+		if !stateOf(pending).uncertain && !pending.Recovered {
 			continue
 		}
 		// Fence, so that a majority read misses nothing that was applied or may still be.
@@ -119,7 +130,7 @@ func (s *Store) resolveUncertain(ctx context.Context, writes []*batch.Pending) {
 			err = s.dropStored(ctx, pending)
 		}
 		if err != nil {
-			pending.Verdict, pending.Err, pending.State = batch.Wait, err, uncertain{}
+			pending.Verdict, pending.Err = batch.Wait, err
 		}
 	}
 }
@@ -140,7 +151,8 @@ func (s *Store) settle(readings []reading, err error, took time.Duration) error 
 			s.settlePending(pending, refused, at, took)
 		} else {
 			s.Metrics.Unknown.Inc()
-			pending.Verdict, pending.Err, pending.State = batch.Wait, err, uncertain{}
+			stateOf(pending).uncertain = true
+			pending.Verdict, pending.Err = batch.Wait, err
 		}
 		at += n
 	}
@@ -180,7 +192,7 @@ func (s *Store) settlePending(pending *batch.Pending, refused map[int]mongo.Writ
 	}
 	copy(pending.Rows, slices.Concat(poison, wait))
 	if len(wait) > 0 {
-		pending.Verdict, pending.State = batch.Wait, uncertain{}
+		pending.Verdict, stateOf(pending).uncertain = batch.Wait, true
 	}
 	if len(poison) > 0 {
 		pending.Verdict = batch.Poison
@@ -195,35 +207,33 @@ func (s *Store) dropStored(ctx context.Context, pending *batch.Pending) error {
 		oldest, newest = min(oldest, r.Row().Time), max(newest, r.Row().Time)
 		ids[i] = idOf(pending, r)
 	}
-	stored, err := s.find(ctx, telemetry.Query{Sensor: pending.Sensor, From: oldest, To: newest + 1}, ids)
+	those := filter(telemetry.Query{Sensor: pending.Sensor, From: oldest, To: newest + 1})
+	cursor, err := s.Majority.Find(ctx, append(those, bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}), options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		return fmt.Errorf("look up stored readings: %w", err)
 	}
-	if len(stored) > 0 {
+	var found []struct {
+		ID bson.ObjectID `bson:"_id"`
+	}
+	if err := cursor.All(ctx, &found); err != nil {
+		return fmt.Errorf("look up stored readings: %w", err)
+	}
+	if len(found) > 0 {
 		if err := s.Live.Load().WriteConcern.Confirm(ctx, s.Database); err != nil {
 			return err
 		}
+	}
+	stored := make(map[bson.ObjectID]bool, len(found))
+	for _, f := range found {
+		stored[f.ID] = true
 	}
 	n := pending.DropWhere(func(r batch.Ref) bool {
 		return stored[idOf(pending, r)]
 	})
 	pending.Found += n
 	s.Metrics.Found(n, pending.Recovered)
-	pending.State = nil
+	stateOf(pending).uncertain = false
 	return nil
-}
-
-// find returns those of the _ids that readings of the query have.
-func (s *Store) find(ctx context.Context, q telemetry.Query, ids []bson.ObjectID) (map[bson.ObjectID]bool, error) {
-	cursor, err := s.Majority.Find(ctx, append(filter(q), bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}), options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	found, err := store.All[struct {
-		ID bson.ObjectID `bson:"_id"`
-	}](ctx, cursor, err)
-	there := make(map[bson.ObjectID]bool, len(found))
-	for _, f := range found {
-		there[f.ID] = true
-	}
-	return there, err
 }
 
 // insert has the readings of one Write, and the buffers that they are encoded in. The driver is
@@ -264,7 +274,9 @@ func (in *insert) encode(pending *batch.Pending, r batch.Ref) {
 	row := r.Row()
 	if s := r.Batch.Series(row); s != in.series {
 		in.series = s
-		in.meta = appendMeta(in.meta[:0], pending.Sensor, s.Tags)
+		at, meta := bsoncore.AppendDocumentElementStart(in.meta[:0], metaField)
+		meta = bsoncore.AppendStringElement(meta, "id", pending.Sensor)
+		in.meta, _ = bsoncore.AppendDocumentEnd(store.AppendTags(meta, s.Tags), at)
 	}
 	at, doc := bsoncore.AppendDocumentStart(in.doc[:0])
 	doc = bsoncore.AppendObjectIDElement(doc, "_id", idOf(pending, r))
@@ -272,14 +284,6 @@ func (in *insert) encode(pending *batch.Pending, r batch.Ref) {
 	doc = append(doc, in.meta...)
 	doc = in.templates.Of(r.Batch.Shape(row)).AppendFields(doc, r.Batch, row)
 	in.doc, _ = bsoncore.AppendDocumentEnd(doc, at)
-}
-
-// appendMeta appends the element that describes the sensor.
-func appendMeta(dst []byte, sensor string, tags []telemetry.Tag) []byte {
-	at, dst := bsoncore.AppendDocumentElementStart(dst, metaField)
-	dst = bsoncore.AppendStringElement(dst, "id", sensor)
-	dst, _ = bsoncore.AppendDocumentEnd(store.AppendTags(dst, tags), at) // fails only for an offset beyond dst
-	return dst
 }
 
 // inserts is a pool of insert values.
