@@ -82,26 +82,36 @@ func spanOf(hash uint64, first, last int64, now time.Time) written {
 
 func dateOf(minutes uint32) bson.DateTime { return bson.DateTime(int64(minutes) * minute) }
 
-// document returns the sensor's document, as update would make it.
+// document returns the document of a fresh sensor, as update would make it.
 func (f *sensorUpdate) document(now time.Time) bson.D {
-	tags, pairs := make(bson.D, 0, len(f.tags)), make([]string, 0, len(f.tags))
+	pairs := make([]string, 0, len(f.tags))
 	for _, t := range f.tags {
-		tags, pairs = append(tags, bson.E{Key: t.Name, Value: t.Value}), append(pairs, pair(t.Name, t.Value))
+		pairs = append(pairs, pair(t.Name, t.Value))
 	}
 	slices.Sort(pairs)
-	to := dateOf(f.span.to)
+	from, to := dateOf(f.span.from), dateOf(f.span.to)
 	doc := bson.D{
 		{Key: "_id", Value: f.sensor},
-		{Key: "sets", Value: bson.A{bson.D{{Key: "tags", Value: tags}, {Key: "from", Value: dateOf(f.span.from)}, {Key: "to", Value: to}}}},
+		{Key: "sets", Value: bson.A{bson.D{{Key: "tags", Value: f.tagsDocument()}, {Key: "from", Value: from}, {Key: "to", Value: to}}}},
 		{Key: "to", Value: to},
 		{Key: "written", Value: bson.NewDateTimeFromTime(now)},
 	}
-	for _, names := range []bson.E{{Key: "fields", Value: f.fields}, {Key: "texts", Value: f.texts}} {
-		if all := slices.Sorted(slices.Values(names.Value.([]string))); len(all) > 0 {
-			doc = append(doc, bson.E{Key: names.Key, Value: all[:min(len(all), maxNames)]})
-		}
+	s := f.asSensor()
+	if n := min(len(s.Fields), maxNames); n > 0 {
+		doc = append(doc, bson.E{Key: "fields", Value: s.Fields[:n]})
+	}
+	if n := min(len(s.Texts), maxNames); n > 0 {
+		doc = append(doc, bson.E{Key: "texts", Value: s.Texts[:n]})
 	}
 	return append(doc, bson.E{Key: "pairs", Value: pairs})
+}
+
+func (f *sensorUpdate) tagsDocument() bson.D {
+	tags := make(bson.D, 0, len(f.tags))
+	for _, t := range f.tags {
+		tags = append(tags, bson.E{Key: t.Name, Value: t.Value})
+	}
+	return tags
 }
 
 // update returns the MongoDB update. It is an aggregation pipeline, because it merges the set with
@@ -109,10 +119,7 @@ func (f *sensorUpdate) document(now time.Time) bson.D {
 func (f *sensorUpdate) update(now time.Time) *mongo.UpdateOneModel {
 	e := func(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
 	literal := func(value any) bson.D { return e("$literal", value) }
-	tags := make(bson.D, 0, len(f.tags))
-	for _, t := range f.tags {
-		tags = append(tags, bson.E{Key: t.Name, Value: t.Value})
-	}
+	tags := f.tagsDocument()
 	from, to := dateOf(f.span.from), dateOf(f.span.to)
 	sets := func(operator string) bson.D {
 		return e("$filter", bson.D{
