@@ -147,7 +147,7 @@ func run(ctx context.Context, lab *bench.Lab, s scale) {
 	})
 }
 
-// sizes measures each recording once: bytes hardly change from run to run.
+// sizes measures each recording once, because that takes minutes.
 func (t *trial) sizes(ctx context.Context) {
 	all := bench.Must(recordings(t.lab.Seed, t.scale))
 	for _, r := range all {
