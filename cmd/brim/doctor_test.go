@@ -65,7 +65,7 @@ func thresholdsFile(t *testing.T, content string) string {
 // no rates.
 func TestDoctorExitCodeMatchesClass(t *testing.T) {
 	t.Parallel()
-	const calm = "cache_dirty: {degrading: 100, bottleneck: 100}\ncache_updates: {degrading: 100, bottleneck: 100}\n" +
+	const calm = "disk_free: {degrading: 0, bottleneck: 0}\ncache_dirty: {degrading: 100, bottleneck: 100}\ncache_updates: {degrading: 100, bottleneck: 100}\n" +
 		"checkpoint_duration: {degrading: 9999, bottleneck: 9999}\nwrite_tickets: {degrading: 0, bottleneck: 0}\nread_tickets: {degrading: 0, bottleneck: 0}\n"
 	for name, c := range map[string]struct {
 		used string // threshold of what the cache holds, which is never nothing
@@ -97,7 +97,7 @@ func TestDoctorExitCodeMatchesClass(t *testing.T) {
 				switch s.Name {
 				case "cache_used":
 					assert.Equal(t, name, s.Class)
-					assert.Equal(t, file+":6", s.Source)
+					assert.Equal(t, file+":7", s.Source)
 					assert.NotNil(t, s.Value)
 				case "processor", "history_store", "application_evictions":
 					assert.Equal(t, "unknown", s.Class, s.Name)
