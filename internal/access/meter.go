@@ -16,11 +16,13 @@ import (
 const (
 	freeBytes = 512 << 10
 	freeRate  = 16 << 10 // bytes a second
+	// readCost is spent by each read in addition to its bytes. net/http reads each frame twice.
+	readCost = 64
 	// headBytes are free with each request: its headers, and frames about its answer.
 	headBytes = 8 << 10
-	// readBytes are free with each read from a body, in addition to as much as was read: the heads
-	// of frames, messages and TLS records.
-	readBytes = 512
+	// bodyFactor is how many times what is read from a body is free: there are also the heads of
+	// frames, messages and TLS records, and bodies come in small pieces.
+	bodyFactor = 6
 )
 
 // A meter is what a connection may still send that belongs to no request.
@@ -35,9 +37,9 @@ func (m *meter) begin(slowed func()) {
 	m.filled, m.slowed = time.Now(), slowed
 }
 
-// spend waits until the n bytes that were read are free.
+// spend waits until a read of n bytes is free.
 func (m *meter) spend(n int) {
-	left := m.left.Add(-int64(n))
+	left := m.left.Add(-int64(n) - readCost)
 	if left >= 0 {
 		return
 	}
@@ -100,6 +102,6 @@ type meteredBody struct {
 // Read implements io.Reader.
 func (b meteredBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.meter.give(2*int64(n) + readBytes)
+	b.meter.give(bodyFactor * int64(n))
 	return n, err
 }
