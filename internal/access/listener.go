@@ -22,6 +22,7 @@ type Limits struct {
 	logger *slog.Logger
 	open   *prometheus.GaugeVec
 	closed *prometheus.CounterVec
+	slowed *prometheus.CounterVec
 	all    atomic.Int64 // connections of all listeners
 }
 
@@ -47,9 +48,13 @@ func NewLimits(r prometheus.Registerer, logger *slog.Logger, listeners ...string
 		closed: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_connections_refused_total", Help: "Connections that were closed at once, because the listener (total) or the client's address (address) had the maximum.",
 		}, []string{"listener", "reason"}),
+		slowed: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_connections_slowed_total", Help: "Connections that were slowed down because they sent much outside of requests, such as floods of HTTP/2 pings.",
+		}, []string{"listener"}),
 	}
 	for _, name := range listeners {
 		l.open.WithLabelValues(name)
+		l.slowed.WithLabelValues(name)
 		l.closed.WithLabelValues(name, refusedTotal)
 		l.closed.WithLabelValues(name, refusedAddress)
 	}
@@ -65,7 +70,8 @@ func (l *Limits) Listener(inner net.Listener, name string, limit, perAddress int
 		perAddress = max(1, limit-limit/4)
 	}
 	return &limited{
-		Listener: inner, limits: l, name: name, limit: limit, perAddress: perAddress, of: make(map[netip.Prefix]int), open: l.open.WithLabelValues(name),
+		Listener: inner, limits: l, name: name, limit: limit, perAddress: perAddress, of: make(map[netip.Prefix]int),
+		open: l.open.WithLabelValues(name), slowed: l.slowed.WithLabelValues(name),
 	}
 }
 
@@ -76,6 +82,7 @@ type limited struct {
 	name              string
 	limit, perAddress int
 	open              prometheus.Gauge
+	slowed            prometheus.Counter
 
 	mu     sync.Mutex
 	count  int
@@ -92,7 +99,9 @@ func (l *limited) Accept() (net.Conn, error) {
 		}
 		from := prefixOf(conn.RemoteAddr())
 		if l.enter(from) {
-			return &counted{Conn: conn, leave: sync.OnceFunc(func() { l.leave(from) })}, nil
+			c := &counted{Conn: conn, leave: sync.OnceFunc(func() { l.leave(from) })}
+			c.meter.begin(sync.OnceFunc(l.slowed.Inc))
+			return c, nil
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok {
 			_ = tcp.SetLinger(0) // a reset; an orderly close would wait for the other side
@@ -159,6 +168,14 @@ type counted struct {
 	net.Conn
 
 	leave func()
+	meter meter
+}
+
+// Read implements net.Conn.
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.meter.spend(n)
+	return n, err
 }
 
 // Close implements net.Conn.

@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -289,7 +290,7 @@ func (d *daemon) ingestConfig() ingest.Config {
 	config := ingest.Config{
 		DefaultStream: c.Default.Name,
 		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxInflateRatio: int64(c.MaxInflateRatio), MaxReadings: c.MaxReadingsPerRequest,
-		MaxBytes: c.ingestBytes(d.memory), Connections: d.limits.Open,
+		MaxBytes: c.ingestBytes(d.memory, runtime.GOMAXPROCS(0)), Connections: d.limits.Open,
 		MinTime: c.MinTime, MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
 		Ack: c.Ack, Acks: c.acks(), Available: d.available,
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,

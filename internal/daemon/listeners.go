@@ -85,7 +85,7 @@ const answerTimeout = 6 * time.Minute
 
 // newHTTPServer returns a server whose requests end with ctx.
 func newHTTPServer(ctx context.Context, handler http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
+	return access.Metered(&http.Server{
 		Handler:           closeAfterChunks(handler),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: handshakeTimeout,
@@ -98,7 +98,7 @@ func newHTTPServer(ctx context.Context, handler http.Handler, log *slog.Logger) 
 		// was not read yet.
 		HTTP2:    &http.HTTP2Config{MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 128 << 10, MaxReceiveBufferPerConnection: 256 << 10},
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that hang up, mostly
-	}
+	})
 }
 
 // closeAfterChunks closes an HTTP/1 connection after each request with

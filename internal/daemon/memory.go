@@ -18,16 +18,21 @@ import (
 	"github.com/brim-telemetry/brim/internal/ingest"
 )
 
-// ingestPart: by default, requests may use an eighth of the memory limit.
-const ingestPart = 8
+// By default, requests may use an eighth of the memory limit, but no more than the CPUs can
+// decode at a time: more requests in progress take memory and make each other slow. Two CPUs'
+// part is enough for the largest body that is accepted by default.
+const (
+	ingestPart   = 8
+	ingestPerCPU = 128 << 20
+)
 
 // ingestBytes returns the budget of requests: the setting, or a part of the memory limit that
 // is enough for a body of the maximum length.
-func (c *Settings) ingestBytes(limit uint64) int64 {
+func (c *Settings) ingestBytes(limit uint64, cpus int) int64 {
 	if c.IngestMaxBytes > 0 {
 		return c.IngestMaxBytes
 	}
-	return max(ingest.LeastBudget(c.MaxBodyBytes), int64(min(limit/ingestPart, math.MaxInt64)))
+	return max(ingest.LeastBudget(c.MaxBodyBytes), int64(min(limit/ingestPart, ingestPerCPU*uint64(max(2, cpus)))))
 }
 
 // By default, waiting readings may use a sixteenth of the memory limit, within these bounds.

@@ -38,10 +38,12 @@ func TestLowestMemoryLimitCounts(t *testing.T) {
 func TestBudgetIsAnEighthOfMemoryLimit(t *testing.T) {
 	t.Parallel()
 	c := Settings{MaxBodyBytes: 8 << 20}
-	assert.EqualValues(t, 1<<30, c.ingestBytes(8<<30))
-	assert.EqualValues(t, 64<<20, c.ingestBytes(256<<20), "at least that")
+	assert.EqualValues(t, 1<<30, c.ingestBytes(8<<30, 8))
+	assert.EqualValues(t, 512<<20, c.ingestBytes(8<<30, 4), "no more than the CPUs can decode")
+	assert.EqualValues(t, 256<<20, c.ingestBytes(8<<30, 1), "enough for the largest body")
+	assert.EqualValues(t, 64<<20, c.ingestBytes(256<<20, 8), "at least that")
 	c.IngestMaxBytes = 100 << 20
-	assert.EqualValues(t, 100<<20, c.ingestBytes(8<<30))
+	assert.EqualValues(t, 100<<20, c.ingestBytes(8<<30, 8))
 }
 
 // The limit leaves the rest of the process the room that GOGC=100 would where

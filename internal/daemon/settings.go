@@ -335,7 +335,7 @@ func (c *Settings) limits() []Setting {
 		{Name: "max-inflate-ratio", Kind: "N", Initial: strconv.Itoa(ingest.DefaultInflateRatio), set: config.Count(&c.MaxInflateRatio, 2, 1_000_000), Usage: "times its size that a request may have at any point of decompression, beyond 1 MiB"},
 		{
 			Name: "ingest-max-bytes", Kind: "SIZE", Initial: "0", set: config.Size(&c.IngestMaxBytes, ingest.MinBudget, 1<<50, true),
-			Usage: "memory of all requests that are not in the journal yet, reserved before a body is read: one byte for each that is sent, and two for each when decompressed; beyond it they wait 10s, then get 503; 0: an eighth of the memory limit (the least of cgroup, GOMEMLIMIT and physical memory), at least 64MiB",
+			Usage: "memory of all requests that are not in the journal yet, reserved before a body is read: one byte for each that is sent, and two for each when decompressed; beyond it they wait 10s, then get 503; 0: an eighth of the memory limit (the least of cgroup, GOMEMLIMIT and physical memory), at least 64MiB and at most 128MiB for each CPU, or 256MiB with one CPU",
 		},
 		{Name: "max-readings-per-request", Kind: "N", Initial: strconv.Itoa(ingest.DefaultReadings), set: config.Count(&c.MaxReadingsPerRequest, 1, ingest.MostReadings), Usage: "readings in one request"},
 		{Name: "min-time", Kind: "TIME", Initial: "2000-01-01", set: config.Time(&c.MinTime), Usage: "refuse readings before this date or time: such timestamps are mostly seconds sent as milliseconds"},

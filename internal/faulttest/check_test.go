@@ -164,7 +164,7 @@ func TestTableShowsRowsFailuresAndWhatIsMissing(t *testing.T) {
 	row := `FAULT-ROW {"test":"MONGO-1","faults":2,"acked":10,"lost":0,"twice":0}`
 	input := output("TestA", "    x_test.go:1: "+row+"\n") + output("TestB/one", row+"\n") +
 		output("TestC", `FAULT-ROW {"test":"CRASH-1","faults":1,"acked":5,"lost":1,"twice":0}`+"\n") +
-		output("TestC", "it went wrong\n") + `{"Action":"fail","Package":"brim/p","Test":"TestC"}` + "\n"
+		output("TestC", "    x_test.go:2: it went wrong\n") + strings.Repeat(output("TestC", "log of a broker\n"), 200) + `{"Action":"fail","Package":"brim/p","Test":"TestC"}` + "\n"
 	var progress bytes.Buffer
 	table, err := faulttest.ReadTable(strings.NewReader(input), &progress)
 	require.NoError(t, err)
@@ -183,6 +183,7 @@ Other tests fail without fence, keys.
 `, table.Markdown())
 	assert.False(t, table.Good())
 	assert.Equal(t, []string{"brim/p TestC"}, table.Failed)
-	assert.Contains(t, progress.String(), "it went wrong")
+	assert.Contains(t, progress.String(), "it went wrong", "not cut off by the log")
+	assert.Equal(t, 100, strings.Count(progress.String(), "log of a broker"))
 	assert.Equal(t, []string{"FS-1"}, table.Missing([]string{"CRASH-1", "FS-1"}))
 }

@@ -92,8 +92,10 @@ func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
 			delete(output, test)
 		case "fail", "build-fail":
 			table.Failed = append(table.Failed, test)
-			lines := output[test]
-			fmt.Fprintf(progress, "FAILED: %s\n%s", test, strings.Join(lines[max(0, len(lines)-shownLines):], ""))
+			cut := max(0, len(output[test])-shownLines)
+			// The logs of other programs can be long; what the test says is wanted in any case.
+			said := slices.DeleteFunc(slices.Clone(output[test][:cut]), func(line string) bool { return !strings.Contains(line, "_test.go:") })
+			fmt.Fprintf(progress, "FAILED: %s\n%s", test, strings.Join(append(said, output[test][cut:]...), ""))
 		}
 	}
 	if err := lines.Err(); err != nil {

@@ -107,7 +107,7 @@ func (srv *Server) GRPCServer(config *tls.Config) *http.Server {
 	}
 	s.Protocols.SetHTTP2(config != nil)
 	s.Protocols.SetUnencryptedHTTP2(config == nil)
-	return s
+	return access.Metered(s)
 }
 
 // GRPCListener returns a listener for the GRPCServer. It closes a connection when the client
@@ -142,6 +142,9 @@ type limitedConn struct {
 	moved    time.Time // zero: there is no deadline
 	external bool      // net/http or TLS set the deadline
 }
+
+// NetConn returns the connection itself.
+func (c *limitedConn) NetConn() net.Conn { return c.Conn }
 
 // SetWriteDeadline implements net.Conn.
 func (c *limitedConn) SetWriteDeadline(t time.Time) error {

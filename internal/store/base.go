@@ -101,11 +101,10 @@ type Base struct {
 	generations atomic.Int64
 }
 
-// Live has the settings in force, and the collection with the concerns that they ask for.
+// Live has the settings in force, and the collection with the write concern that they ask for.
 type Live struct {
 	Settings
 	Into *mongo.Collection // to write readings
-	From *mongo.Collection // to read answers
 }
 
 // Prepared is a collection that may be written to.
@@ -144,7 +143,7 @@ func NewBase(cfg Config, storage Storage) (*Base, error) {
 // Use puts settings in force, from the next write on.
 func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions]) {
 	b.write = write
-	b.Live.Store(&Live{Settings: c, Into: c.WriteConcern.Writes(b.Database, b.Name, write...), From: c.WriteConcern.Reads(b.Database, b.Name)})
+	b.Live.Store(&Live{Settings: c, Into: c.WriteConcern.Writes(b.Database, b.Name, write...)})
 }
 
 // Rename sets the stream's collection and its compressor. It must be called before the Base is
@@ -156,7 +155,7 @@ func (b *Base) Rename(collection string, compressor Compressor) {
 }
 
 // Answers returns the collection to read answers from.
-func (b *Base) Answers() *mongo.Collection { return b.Live.Load().From }
+func (b *Base) Answers() *mongo.Collection { return Reads(b.Database, b.Name) }
 
 // One returns the first document found, and whether there is one. It counts against the
 // budget of ctx.

@@ -55,13 +55,10 @@ func (w WriteConcern) Writes(db *mongo.Database, name string, more ...options.Li
 	return db.Collection(name, append(more, options.Collection().SetWriteConcern(concern))...)
 }
 
-// Reads returns the collection to read answers from, so that they show all confirmed writes. If
-// writes are confirmed by fewer members than a majority, or without journaling, a majority read
-// may not show them yet, but the primary does.
-func (w WriteConcern) Reads(db *mongo.Database, name string) *mongo.Collection {
-	if w == (WriteConcern{}) {
-		return db.Collection(name)
-	}
+// Reads returns the collection to read answers from, so that they show all confirmed writes: the
+// primary does. A majority read does not if fewer members than a majority confirm a write, or for a
+// moment after an election, while the new primary does not know how much a majority has.
+func Reads(db *mongo.Database, name string) *mongo.Collection {
 	return db.Collection(name, options.Collection().SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary()))
 }
 

@@ -75,7 +75,7 @@ func TestWindowOfOneReadingPerUpdate(t *testing.T) {
 		assert.InDelta(t, 240, f.readings(), 1)
 		assert.Equal(t, 1., f.updates().Mean())
 		assert.Equal(t, f.readings(), f.writes(0, 10).Count)
-		assert.Positive(t, f.window(0, 1).Count)
+		assert.Equal(t, f.readings(), f.window(0, 60).Count) // until after the load: a busy machine stores late
 		assert.Empty(t, bench.Must(m.Database().ListCollectionNames(ctx, bson.D{})), "nothing is left for the next")
 	})
 	require.NoError(t, err)

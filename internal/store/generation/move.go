@@ -499,8 +499,12 @@ func (m *Mover) move(ctx context.Context, from *Generation) (out MovedCollection
 		return out, err
 	}
 	out.Readings = m.progress.Readings
-	// A time series is not fenced: an abandoned daemon may have come back under another session.
+	// An abandoned daemon may have come back under another session. A time series is not fenced, so
+	// it is not released then. Buckets must stay released: their copies are not made again.
 	if err := m.recheckUnused(ctx, from, into); err != nil {
+		if from.Storage == store.Bucket {
+			return out, err
+		}
 		return out, errors.Join(err, m.mark(ctx, from.Collection, &Moving{Into: from.Moving.Into, UUID: from.Moving.UUID, As: from.Moving.As, Deleted: from.Moving.Deleted}))
 	}
 	m.report(from.Collection, into.Collection, "copied; waiting until no query reads the former collection")

@@ -699,6 +699,40 @@ func TestADaemonThatComesBackWhileAGenerationIsCopied(t *testing.T) {
 	require.Len(t, all(t, now.Readings(t.Context(), always("a"))), 2*h.perWrite)
 }
 
+// TestADaemonThatComesBackWhileBucketsAreCopied cannot write them, however often the move is tried: they
+// are copied, so what they get now would be lost.
+func TestADaemonThatComesBackWhileBucketsAreCopied(t *testing.T) {
+	t.Parallel()
+	h := newHistory(t)
+	h.write(documents(), "a")
+	early := h.store(documents())
+	require.NoError(t, early.Prepare(t.Context()))
+	h.write(columns(), "a")
+	m := h.mover(columns())
+	var u *holder
+	m.cfg.Progress = func(p MoveProgress) {
+		if p.Sensor != "" && u == nil {
+			u = h.use("s", func(*holder) {})
+		}
+	}
+	for range 2 {
+		_, err := m.Run(t.Context())
+		var busy *BusyError
+		require.ErrorAs(t, err, &busy)
+		require.ErrorContains(t, err, "writes it")
+		late := storetest.Pending(storetest.Batch(t, "s", 1, storetest.Reading("a", 0, 1)), store.MaxGranularity)
+		for range 5 { // it finds the part to write first
+			early.Write(t.Context(), late)
+		}
+		require.NotEqual(t, batch.Stored, late[0].Verdict)
+	}
+	u.claims.Close(t.Context())
+	_, err := m.Run(t.Context())
+	require.NoError(t, err)
+	h.checked("readings.g2")
+	h.answered(h.store(columns()))
+}
+
 // TestADelayedUpdateIsRefused: what a process that has ended had sent arrives while its collection is copied.
 func TestADelayedUpdateIsRefused(t *testing.T) {
 	t.Parallel()
