@@ -88,17 +88,37 @@ func text(v value) string {
 // compareDocuments compares element by element: types first, then names, then values.
 // Arrays are documents of which the names are numbers.
 func compareDocuments(a, b document) int {
-	as, bs := elements(a), elements(b)
-	for i, e := range as {
-		if i == len(bs) {
+	if bytes.Equal(a, b) {
+		return 0
+	}
+	for x, y := a[4:], b[4:]; ; {
+		switch {
+		case len(x) <= 1 && len(y) <= 1:
+			return 0
+		case len(x) <= 1:
+			return -1
+		case len(y) <= 1:
 			return 1
 		}
-		of, with := e.Value(), bs[i].Value()
-		if c := cmp.Or(cmp.Compare(rank(of.Type), rank(with.Type)), strings.Compare(e.Key(), bs[i].Key()), compare(of, with)); c != 0 {
+		var e, f bsoncore.Element
+		e, x = firstElement(x)
+		f, y = firstElement(y)
+		of, with := e.Value(), f.Value()
+		if c := cmp.Or(cmp.Compare(rank(of.Type), rank(with.Type)), bytes.Compare(e.KeyBytes(), f.KeyBytes())); c != 0 {
+			return c
+		}
+		if c := compare(of, with); c != 0 {
 			return c
 		}
 	}
-	return cmp.Compare(len(as), len(bs))
+}
+
+func firstElement(of []byte) (e bsoncore.Element, rest []byte) {
+	e, rest, ok := bsoncore.ReadElement(of)
+	if !ok {
+		panic("simulate: BSON is damaged")
+	}
+	return e, rest
 }
 
 // elements returns the elements of a document, whose bytes they share.
@@ -107,11 +127,9 @@ func elements(d []byte) (out []bsoncore.Element) {
 		return nil
 	}
 	for rest := d[4:]; len(rest) > 1; {
-		e, after, ok := bsoncore.ReadElement(rest)
-		if !ok {
-			panic("simulate: BSON is damaged")
-		}
-		out, rest = append(out, e), after
+		var e bsoncore.Element
+		e, rest = firstElement(rest)
+		out = append(out, e)
 	}
 	return out
 }

@@ -29,18 +29,28 @@ type cursor struct {
 // ordering is that of a query's documents: by what its sort names, and within that by _id
 // or as they were inserted, see matching.
 type ordering struct {
-	by      []bsoncore.Element
+	by      []sortKey
 	natural bool
 }
 
-func order(sort value, filter document) ordering { return ordering{elements(sort.Data), !byID(filter)} }
+type sortKey struct {
+	path []string
+	down bool
+}
+
+func order(sort value, filter document) ordering {
+	o := ordering{natural: !byID(filter)}
+	for _, e := range elements(sort.Data) {
+		o.by = append(o.by, sortKey{strings.Split(e.Key(), "."), float(e.Value()) < 0})
+	}
+	return o
+}
 
 func (o ordering) compare(a, b record) int {
-	for _, e := range o.by {
-		path := strings.Split(e.Key(), ".")
-		x, y := sortable(at(a.doc, path...)), sortable(at(b.doc, path...))
+	for _, key := range o.by {
+		x, y := sortable(at(a.doc, key.path...)), sortable(at(b.doc, key.path...))
 		if d := compare(x, y); d != 0 {
-			if float(e.Value()) < 0 {
+			if key.down {
 				return -d
 			}
 			return d
@@ -169,10 +179,10 @@ func (q *cursor) batch(c *collection, n int, now time.Time) (docs bson.A, more b
 		return docs, !q.ended
 	}
 	found := c.matching(q.filter, now)
-	q.order.sort(found)
 	if q.last != nil {
 		found = slices.DeleteFunc(found, func(r record) bool { return q.order.compare(r, *q.last) <= 0 })
 	}
+	q.order.sort(found)
 	size := 0
 	for i := range found {
 		doc := q.shape(found[i].doc, now)
