@@ -99,8 +99,12 @@ func (l *limited) Accept() (net.Conn, error) {
 		}
 		from := prefixOf(conn.RemoteAddr())
 		if l.enter(from) {
-			c := &counted{Conn: conn, leave: sync.OnceFunc(func() { l.leave(from) })}
+			c := &counted{Conn: conn}
 			c.meter.begin(sync.OnceFunc(l.slowed.Inc))
+			c.leave = sync.OnceFunc(func() {
+				l.leave(from)
+				close(c.meter.closed)
+			})
 			return c, nil
 		}
 		if tcp, ok := conn.(*net.TCPConn); ok {

@@ -30,14 +30,15 @@ type meter struct {
 	left   atomic.Int64
 	filled time.Time // used by Read only
 	slowed func()    // counts the connection
+	closed chan struct{}
 }
 
 func (m *meter) begin(slowed func()) {
 	m.left.Store(freeBytes)
-	m.filled, m.slowed = time.Now(), slowed
+	m.filled, m.slowed, m.closed = time.Now(), slowed, make(chan struct{})
 }
 
-// spend waits until a read of n bytes is free.
+// spend waits until a read of n bytes is free, or the connection is closed.
 func (m *meter) spend(n int) {
 	left := m.left.Add(-int64(n) - readCost)
 	if left >= 0 {
@@ -48,7 +49,10 @@ func (m *meter) spend(n int) {
 	if left += free; left < 0 {
 		m.slowed()
 		wait := time.Duration(-left) * time.Second / freeRate
-		time.Sleep(wait)
+		select {
+		case <-time.After(wait):
+		case <-m.closed:
+		}
 		now, free = now.Add(wait), free-left
 	}
 	m.filled = now

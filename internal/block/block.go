@@ -247,12 +247,12 @@ func (b *Block) Find(name string) int {
 // Values returns how many values of the wanted fields the readings have; nil: of all. It
 // reads no values.
 func (b *Block) Values(wanted []string) (n int, err error) {
-	r := rows{shapes: *b.shapes()}
-	if r.err != nil {
-		return 0, r.err
+	shapes := b.shapes()
+	if shapes.err != nil {
+		return 0, shapes.err
 	}
 	counts := make([]int, len(b.columns))
-	b.countValues(&r, counts)
+	b.countValues(counts)
 	for i, count := range counts {
 		if wanted == nil || slices.Contains(wanted, b.Name(i)) {
 			n += count
@@ -273,14 +273,19 @@ func (b *Block) section(s *section, memory *[]byte) *reader {
 
 // Times appends the time of each reading, in milliseconds since the epoch.
 func (b *Block) Times(dst []int64) ([]int64, error) {
+	var words []uint64
+	return b.appendTimes(dst, &words)
+}
+
+func (b *Block) appendTimes(dst []int64, words *[]uint64) ([]int64, error) {
 	var memory []byte
 	r := b.section(&b.times, &memory)
-	words := r.integers(nil, b.n)
+	*words = r.integers((*words)[:0], b.n)
 	if err := r.end(); err != nil {
 		return dst, fmt.Errorf("read the times of a block: %w", err)
 	}
-	dst = slices.Grow(dst, len(words))
-	for _, w := range words {
+	dst = slices.Grow(dst, len(*words))
+	for _, w := range *words {
 		dst = append(dst, int64(w))
 	}
 	return dst, nil

@@ -278,7 +278,8 @@ func (b *Builder) AddBlock(from *Block) error {
 	if b.named == nil {
 		b.Reset()
 	}
-	rows, err := from.decode(nil)
+	rows := new(rows)
+	err := rows.decode(from, nil)
 	if err != nil {
 		return err
 	}

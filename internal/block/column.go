@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -238,15 +239,23 @@ func (b *Block) Keys() ([]Key, error) {
 // Readings yields the readings in their order, with tags unless they have their own, and
 // with the wanted fields alone; nil: all. It ends with an error if one occurs.
 func (b *Block) Readings(sensor string, tags []telemetry.Tag, wanted []string) iter.Seq2[telemetry.Reading, error] {
+	return new(Decoder).Readings(b, sensor, tags, wanted)
+}
+
+// A Decoder reads one block after another in the same memory, except for the fields of readings,
+// see Reuse. The zero value is ready to use. It is not safe for concurrent use.
+type Decoder struct{ rows }
+
+// Readings is like Block.Readings.
+func (d *Decoder) Readings(b *Block, sensor string, tags []telemetry.Tag, wanted []string) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
-		rows, err := b.decode(wanted)
-		if err != nil {
+		if err := d.decode(b, wanted); err != nil {
 			yield(telemetry.Reading{}, err)
 			return
 		}
-		for i := range rows.times {
+		for i := range d.times {
 			r := telemetry.Reading{Sensor: sensor, Tags: tags}
-			rows.read(i, &r)
+			d.read(i, &r)
 			if !yield(r, nil) {
 				return
 			}
@@ -256,53 +265,63 @@ func (b *Block) Readings(sensor string, tags []telemetry.Tag, wanted []string) i
 
 // rows are the columns of a block, to be read side by side.
 type rows struct {
+	batch.Room
 	shapes
+
 	times   []int64
+	words   []uint64 // of the times
 	columns []Column
 	names   []string // empty: not wanted
+	wanted  int      // columns
+	counts  []int    // values of each column
 	next    []int    // of each column, the next value
 	sets    [][]telemetry.Tag
 	own     []uint64
-	room    []telemetry.Field // for fields of readings to come
 }
 
 // readingsTogether is for how many readings memory is allocated at once.
 const readingsTogether = 32
 
-func (b *Block) decode(wanted []string) (*rows, error) {
+func (r *rows) decode(b *Block, wanted []string) (err error) {
 	n := len(b.columns)
-	r := &rows{columns: make([]Column, n), names: make([]string, n), next: make([]int, n)}
-	var err error
-	if r.times, err = b.Times(nil); err != nil {
-		return nil, err
+	r.columns, r.names, r.counts, r.next = grown(r.columns, n), grown(r.names, n), grown(r.counts, n), grown(r.next, n)
+	clear(r.next)
+	if r.times, err = b.appendTimes(r.times[:0], &r.words); err != nil {
+		return err
 	}
 	r.shapes = *b.shapes()
 	if r.err != nil {
-		return nil, r.err
+		return r.err
 	}
 	if r.sets, r.own, err = b.ownTags(); err != nil {
-		return nil, err
+		return err
 	}
-	counts := make([]int, n)
-	b.countValues(r, counts)
+	b.countValues(r.counts)
+	r.wanted = 0
 	for i := range r.columns {
-		name := b.Name(i)
-		if wanted != nil && !slices.Contains(wanted, name) {
+		name := b.name(i)
+		if wanted != nil && !slices.Contains(wanted, string(name)) {
+			r.names[i] = ""
 			continue
 		}
-		if name == "" {
-			return nil, errors.New("a block has a field without a name")
+		if len(name) == 0 {
+			return errors.New("a block has a field without a name")
 		}
-		r.names[i] = name
-		if err := b.values(i, counts[i], &r.columns[i]); err != nil {
-			return nil, fmt.Errorf("read field %s of a block: %w", telemetry.Quote(b.name(i)), err)
+		if r.names[i] != string(name) { // otherwise it is that of the last block
+			r.names[i] = string(name)
+		}
+		r.wanted++
+		if err := b.values(i, r.counts[i], &r.columns[i]); err != nil {
+			return fmt.Errorf("read field %s of a block: %w", telemetry.Quote(name), err)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // countValues counts the values of each column.
-func (b *Block) countValues(r *rows, counts []int) {
+func (b *Block) countValues(counts []int) {
+	clear(counts)
+	r := b.shapes()
 	used := make([]int, len(r.all))
 	if r.numbers == nil {
 		used[0] = b.n
@@ -329,10 +348,7 @@ func (r *rows) read(i int, to *telemetry.Reading) {
 	if r.numbers != nil {
 		shape = r.all[r.numbers[i]]
 	}
-	if len(r.room) < len(shape) {
-		r.room = make([]telemetry.Field, min(readingsTogether, len(r.times)-i)*len(shape))
-	}
-	to.Fields, r.room = r.room[:0:len(shape)], r.room[len(shape):]
+	to.Fields = r.Take(min(len(shape), r.wanted), min(readingsTogether, len(r.times)-i))
 	for _, at := range shape {
 		if r.names[at] == "" {
 			continue
@@ -340,4 +356,5 @@ func (r *rows) read(i int, to *telemetry.Reading) {
 		to.Fields = append(to.Fields, telemetry.Field{Name: r.names[at], Value: r.columns[at].Value(r.next[at])})
 		r.next[at]++
 	}
+	to.Fields = r.Keep(to.Fields)
 }

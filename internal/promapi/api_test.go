@@ -124,11 +124,11 @@ func (source) Delete(context.Context, string) (int64, error) { return 0, nil }
 
 // An api is the API over a stream "readings".
 type api struct {
-	t *testing.T
+	t testing.TB
 	h http.Handler
 }
 
-func newAPI(t *testing.T, s *stored, change ...func(*read.Config, *promapi.Config)) *api {
+func newAPI(t testing.TB, s *stored, change ...func(*read.Config, *promapi.Config)) *api {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	cfg := read.Config{DefaultStream: "readings", Problem: func(http.ResponseWriter, error) {}, Logger: log}

@@ -186,8 +186,14 @@ func lookbackOf(times []int64) int64 {
 	if len(times) < 2 {
 		return shortest
 	}
-	if (times[len(times)-1]-times[0])/int64(len(times)-1)*missedIntervals*2 <= shortest {
-		return shortest // at least half of the intervals are at most twice the mean, and so is the median
+	short := 0
+	for i, at := range times[1:] {
+		if missedIntervals*(at-times[i]) <= shortest {
+			short++
+		}
+	}
+	if short >= len(times)/2 {
+		return shortest // the median is one of them
 	}
 	intervals := make([]int64, len(times)-1)
 	for i := range intervals {

@@ -3,6 +3,7 @@ package promapi
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -26,6 +27,24 @@ type column struct {
 	name   string
 	times  []int64
 	values []float64
+}
+
+// spareColumns has columns for the next records.
+var spareColumns = sync.Pool{New: func() any { return &column{} }} //nolint:gochecknoglobals // a pool is one for the process
+
+// maxSpare is the largest capacity of a spare column, in samples: a reading per second for a day.
+const maxSpare = 100_000
+
+// free lets other records use the memory of the samples.
+func (h *record) free() {
+	for _, set := range h.sets {
+		for _, col := range set.columns {
+			if cap(col.times) <= maxSpare {
+				col.times, col.values = col.times[:0], col.values[:0]
+				spareColumns.Put(col)
+			}
+		}
+	}
 }
 
 // between returns the samples with from <= time < to, with their capacity limited, so that
@@ -119,7 +138,9 @@ func (s *recordSet) column(guess int, name string) *column {
 	if !ok {
 		i = len(s.columns)
 		s.places[name] = i
-		s.columns = append(s.columns, &column{name: name})
+		col, _ := spareColumns.Get().(*column)
+		col.name = name
+		s.columns = append(s.columns, col)
 	}
 	return s.columns[i]
 }

@@ -63,7 +63,7 @@ type readRange struct {
 }
 
 func (w *readRange) query(sensor string) telemetry.Query {
-	return telemetry.Query{Sensor: sensor, From: w.from, To: w.to, Fields: w.fields}
+	return telemetry.Query{Sensor: sensor, From: w.from, To: w.to, Fields: w.fields, Transient: true}
 }
 
 // covers reports whether w includes o.
@@ -139,6 +139,7 @@ func (s *shares) expect(v *activeQuery, w readRange) {
 }
 
 // unregister removes a query that has ended, and drops the reads that no query can use any more.
+// All queries that used them have ended, too, so their memory can be used again.
 func (s *shares) unregister(v *activeQuery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +148,13 @@ func (s *shares) unregister(v *activeQuery) {
 	for other := range s.active {
 		oldest = min(oldest, other.arrived)
 	}
-	s.drop(func(r *sharedRead) bool { return r.begun < oldest })
+	s.drop(func(r *sharedRead) bool {
+		unused := r.begun < oldest
+		if got, ok := r.result.(*record); ok && unused {
+			got.free()
+		}
+		return unused
+	})
 }
 
 // drop drops those reads that have ended.

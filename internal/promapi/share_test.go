@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -130,6 +131,33 @@ func TestQueriesShareReads(t *testing.T) {
 	visits, _, held := a.Shares().Count()
 	assert.Zero(t, visits)
 	assert.Zero(t, held, "nothing is kept")
+}
+
+// TestMemoryIsUsedAgainOnlyAfterItsQueries has queries that begin and end while others use what
+// they have read together.
+func TestMemoryIsUsedAgainOnlyAfterItsQueries(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, machines(20))
+	form := url.Values{"start": {strconv.Itoa(epoch)}, "end": {strconv.Itoa(epoch + 600)}, "step": {"60"}}
+	queries := []string{"a", "max_over_time(b[2m])", "a + c", `c{sensor="s-007"}`}
+	var want []string
+	for _, query := range queries {
+		_, body := a.get("/api/v1/query_range", ask(query, form))
+		require.Contains(t, body, `"values":[[`)
+		want = append(want, body)
+	}
+	var group errgroup.Group
+	for user := range 8 {
+		group.Go(func() error {
+			for n := range 25 {
+				at := (user + n) % len(queries)
+				_, got := a.get("/api/v1/query_range", ask(queries[at], maps.Clone(form)))
+				assert.Equal(t, want[at], got, queries[at])
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
 }
 
 // panicking panics in reads.

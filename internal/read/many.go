@@ -88,6 +88,7 @@ func (q *query) fill(ctx context.Context, to *list, ask telemetry.Query, after t
 		ask.To = max(ask.To, ask.From)
 	}
 	ask.Limit = to.limit - to.n + skip + 1
+	_, ask.Transient = to.page.(*writer)
 	if ask.Unstored, err = q.waiting(ctx, ask); err != nil {
 		return telemetry.Cursor{}, err
 	}

@@ -110,10 +110,11 @@ type Decoder struct {
 	Fields []string // that are wanted; nil: all
 	Skip   []string // keys that are not fields
 
-	keys  []decoderKey      // by their index in the last document
-	room  []telemetry.Field // preallocated for the next readings
-	tags  []telemetry.Tag   // of document
-	under []byte            // the last tags document
+	batch.Room // for the fields of readings, see Reuse
+
+	keys  []decoderKey    // by their index in the last document
+	tags  []telemetry.Tag // of document
+	under []byte          // the last tags document
 }
 
 type decoderKey struct {
@@ -127,10 +128,11 @@ const readingsPerAlloc = 32
 // Reading returns the reading of a document, with the given tags unless it has its own.
 func (d *Decoder) Reading(doc bson.Raw, tags []telemetry.Tag) (telemetry.Reading, error) {
 	r := telemetry.Reading{Sensor: d.Sensor, Tags: tags}
-	if len(d.room) < len(d.keys) {
-		d.room = make([]telemetry.Field, readingsPerAlloc*len(d.keys))
+	most := len(d.keys)
+	if d.Fields != nil {
+		most = min(most, len(d.Fields))
 	}
-	r.Fields = d.room[:0:len(d.keys)]
+	r.Fields = d.Take(most, readingsPerAlloc)
 	err := EachElement(doc, func(i int, e bsoncore.Element) error {
 		key := e.KeyBytes()
 		if string(key) == TimeKey {
@@ -156,9 +158,7 @@ func (d *Decoder) Reading(doc bson.Raw, tags []telemetry.Tag) (telemetry.Reading
 		r.Fields = append(r.Fields, telemetry.Field{Name: k.name, Value: value})
 		return nil
 	})
-	n := len(r.Fields)
-	d.room = d.room[min(n, len(d.room)):]
-	if r.Fields = r.Fields[:n:n]; n == 0 {
+	if r.Fields = d.Keep(r.Fields); len(r.Fields) == 0 {
 		r.Fields = nil
 	}
 	return r, err

@@ -16,6 +16,9 @@ type Query struct {
 	// Fields are the names of the fields that are needed, a hint: others may be missing in
 	// readings. Nil: all.
 	Fields []string
+	// Transient says that the caller needs the Fields of a reading only until it takes the next
+	// one, a hint: the source may use their memory again.
+	Transient bool
 	// LastWins asks for one reading per time, with the last value of each field. Only a
 	// source that knows the order of arrival supports it.
 	LastWins bool

@@ -346,6 +346,8 @@ type emitter struct {
 	open    []orderedReading // sorted by time from yielded on
 	yielded int              // of open
 	decoder store.Decoder
+	blocks  block.Decoder
+	spare   bson.Raw // memory for the next document to hold
 }
 
 // A heldDocument is a document whose readings are not decoded yet.
@@ -376,7 +378,8 @@ func (e *emitter) hold(p piece) {
 	if !ok {
 		first = math.MinInt64
 	}
-	e.packed = append(e.packed, heldDocument{order: e.pieces, first: first, doc: slices.Clone(p.doc)})
+	e.packed = append(e.packed, heldDocument{order: e.pieces, first: first, doc: append(e.spare[:0], p.doc...)})
+	e.spare = nil
 }
 
 // sort sorts the decoded readings. Those with the same time are ordered by their pieces, and by
@@ -393,17 +396,18 @@ func (e *emitter) emit(ctx context.Context, before int64) (more bool, err error)
 	}
 	e.last = before
 	slices.SortStableFunc(e.packed, func(a, b heldDocument) int { return cmp.Compare(a.first, b.first) })
-	for len(e.packed) > 0 && e.packed[0].first < before {
-		next := e.packed[0]
+	due := 0
+	for ; due < len(e.packed) && e.packed[due].first < before; due++ {
+		next := &e.packed[due]
 		if !e.drain(next.first) {
 			return false, nil
 		}
-		if err := e.unpack(ctx, next); err != nil {
+		if err := e.unpack(ctx, *next); err != nil {
 			return false, err
 		}
-		e.packed[0] = heldDocument{} // its memory can be freed
-		e.packed = e.packed[1:]
+		e.spare, next.doc = next.doc, nil
 	}
+	e.packed = slices.Delete(e.packed, 0, due)
 	return e.drain(before), nil
 }
 
@@ -426,7 +430,10 @@ func (e *emitter) drain(before int64) bool {
 		}
 	}
 	if e.yielded == len(e.open) {
-		e.open, e.yielded = e.open[:0], 0
+		if e.open, e.yielded = e.open[:0], 0; e.query.Transient {
+			e.decoder.Reuse()
+			e.blocks.Reuse()
+		}
 	}
 	return true
 }
@@ -447,7 +454,7 @@ func (e *emitter) unpack(ctx context.Context, p heldDocument) error {
 		}
 		e.open = slices.Grow(e.open, b.Len())
 		at := -1
-		for r, err := range b.Readings(e.query.Sensor, tags, e.query.Fields) {
+		for r, err := range e.blocks.Readings(b, e.query.Sensor, tags, e.query.Fields) {
 			if err != nil {
 				return err
 			}

@@ -170,7 +170,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 		of := make([]iter.Seq2[telemetry.Reading, error], len(n.backends))
 		for i, unstored := range n.divide(q.Unstored) {
 			part := q
-			part.Unstored = unstored
+			part.Unstored, part.Transient = unstored, false
 			of[i] = n.backends[i].Readings(ctx, part)
 		}
 		all := merged(of, func(a, b telemetry.Reading) int { return a.Time.Compare(b.Time) })

@@ -192,11 +192,11 @@ func (d *drawn) checkReadings(s Store, sensor string) {
 	some := collect(d.rt, s.Readings(context.Background(), q))
 	require.Len(d.rt, some, min(q.Limit, len(got)), "no more than the limit comes")
 	limit := q.Limit
-	if q.Limit = 0; limit < len(got) {
+	if q.Limit, q.Transient = 0, true; limit < len(got) {
 		n := 0
 		for r, err := range s.Readings(context.Background(), q) {
 			require.NoError(d.rt, err)
-			require.Equal(d.rt, got[n], plain(r), "the caller may stop reading at any time")
+			require.Equal(d.rt, got[n], plain(r), "the caller may stop reading at any time, and each is as it was until the next")
 			if n++; n == limit {
 				break
 			}
