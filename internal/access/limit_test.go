@@ -93,7 +93,7 @@ brim_connections_refused_total{listener="grpc",reason="address"} 0
 brim_connections_refused_total{listener="grpc",reason="total"} 0
 brim_connections_refused_total{listener="http",reason="address"} `+address+`
 brim_connections_refused_total{listener="http",reason="total"} `+total+`
-`)))
+`), "brim_connections", "brim_connections_refused_total"))
 }
 
 func repeat(address string, n int) []string {
