@@ -96,7 +96,7 @@ func Metered(s *http.Server) *http.Server {
 
 type meterKey struct{}
 
-// A meteredBody is the body of a request: what it has is free.
+// A meteredBody is the body of a request: what is read from it is free.
 type meteredBody struct {
 	io.ReadCloser
 

@@ -14,7 +14,7 @@
 //	encoding.go  the form in the journal
 //	packed.go    a sensor's readings while they wait
 //	pending.go   what a lane hands to a store
-//	room.go      memory for the fields of readings that are read back
+//	arena.go     memory for the fields of readings that are read back
 //	journal.go   what requests, the journal and its followers exchange
 package batch
 

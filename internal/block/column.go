@@ -265,7 +265,7 @@ func (d *Decoder) Readings(b *Block, sensor string, tags []telemetry.Tag, wanted
 
 // rows are the columns of a block, to be read side by side.
 type rows struct {
-	batch.Room
+	batch.Arena
 	shapes
 
 	times   []int64

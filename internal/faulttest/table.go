@@ -93,7 +93,7 @@ func ReadTable(r io.Reader, progress io.Writer) (*Table, error) {
 		case "fail", "build-fail":
 			table.Failed = append(table.Failed, test)
 			cut := max(0, len(output[test])-shownLines)
-			// The logs of other programs can be long; what the test says is wanted in any case.
+			// The logs of other programs can be long. The messages of the test itself are always shown.
 			said := slices.DeleteFunc(slices.Clone(output[test][:cut]), func(line string) bool { return !strings.Contains(line, "_test.go:") })
 			fmt.Fprintf(progress, "FAILED: %s\n%s", test, strings.Join(append(said, output[test][cut:]...), ""))
 		}

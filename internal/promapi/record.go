@@ -30,7 +30,7 @@ type column struct {
 }
 
 // spareColumns has columns for the next records.
-var spareColumns = sync.Pool{New: func() any { return &column{} }} //nolint:gochecknoglobals // a pool is one for the process
+var spareColumns = sync.Pool{New: func() any { return &column{} }} //nolint:gochecknoglobals // shared by all records
 
 // maxSpare is the largest capacity of a spare column, in samples: a reading per second for a day.
 const maxSpare = 100_000

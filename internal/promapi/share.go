@@ -149,11 +149,13 @@ func (s *shares) unregister(v *activeQuery) {
 		oldest = min(oldest, other.arrived)
 	}
 	s.drop(func(r *sharedRead) bool {
-		unused := r.begun < oldest
-		if got, ok := r.result.(*record); ok && unused {
+		if r.begun >= oldest {
+			return false
+		}
+		if got, ok := r.result.(*record); ok {
 			got.free()
 		}
-		return unused
+		return true
 	})
 }
 

@@ -95,6 +95,7 @@ type Base struct {
 	Majority *mongo.Collection // with the database's concerns
 	Live     atomic.Pointer[Live]
 
+	answers     *mongo.Collection
 	write       []options.Lister[options.CollectionOptions] // of Live.Into
 	preparing   sync.Mutex
 	prepared    atomic.Pointer[Prepared]
@@ -137,7 +138,9 @@ func NewBase(cfg Config, storage Storage) (*Base, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics of stream %q: %w", cfg.Stream, err)
 	}
-	return &Base{Config: cfg, Metrics: metrics, Majority: cfg.Database.Collection(cfg.Name)}, nil
+	b := &Base{Config: cfg, Metrics: metrics}
+	b.open()
+	return b, nil
 }
 
 // Use puts settings in force, from the next write on.
@@ -149,13 +152,19 @@ func (b *Base) Use(c Settings, write ...options.Lister[options.CollectionOptions
 // Rename sets the stream's collection and its compressor. It must be called before the Base is
 // used.
 func (b *Base) Rename(collection string, compressor Compressor) {
-	b.Name, b.Compressor, b.Majority = collection, compressor, b.Database.Collection(collection)
+	b.Name, b.Compressor = collection, compressor
+	b.open()
 	now := b.Live.Load()
 	b.Use(now.Settings, b.write...)
 }
 
+// open opens the collections of the stream's name.
+func (b *Base) open() {
+	b.Majority, b.answers = b.Database.Collection(b.Name), answersOf(b.Database, b.Name)
+}
+
 // Answers returns the collection to read answers from.
-func (b *Base) Answers() *mongo.Collection { return Reads(b.Database, b.Name) }
+func (b *Base) Answers() *mongo.Collection { return b.answers }
 
 // One returns the first document found, and whether there is one. It counts against the
 // budget of ctx.

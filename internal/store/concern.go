@@ -55,10 +55,10 @@ func (w WriteConcern) Writes(db *mongo.Database, name string, more ...options.Li
 	return db.Collection(name, append(more, options.Collection().SetWriteConcern(concern))...)
 }
 
-// Reads returns the collection to read answers from, so that they show all confirmed writes: the
-// primary does. A majority read does not if fewer members than a majority confirm a write, or for a
-// moment after an election, while the new primary does not know how much a majority has.
-func Reads(db *mongo.Database, name string) *mongo.Collection {
+// answersOf returns the collection to read answers from. The primary shows all confirmed writes. A
+// majority read may not: if fewer members than a majority confirm a write, or for a moment after an
+// election, while the new primary does not know yet what a majority has.
+func answersOf(db *mongo.Database, name string) *mongo.Collection {
 	return db.Collection(name, options.Collection().SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary()))
 }
 

@@ -110,7 +110,7 @@ type Decoder struct {
 	Fields []string // that are wanted; nil: all
 	Skip   []string // keys that are not fields
 
-	batch.Room // for the fields of readings, see Reuse
+	batch.Arena // for the fields of readings, see Reuse
 
 	keys  []decoderKey    // by their index in the last document
 	tags  []telemetry.Tag // of document

@@ -667,30 +667,42 @@ func TestADaemonThatStartsWhileAGenerationIsMarked(t *testing.T) {
 	})
 }
 
+// comeBack stores readings in two forms. tryMove moves those of the first, and finds that a daemon has come
+// back while they are copied: early is its store. leave ends that daemon.
+func (h *history) comeBack(from, into form, as func(*holder)) (early *Store, tryMove, leave func()) {
+	h.t.Helper()
+	h.write(from, "a")
+	early = h.store(from)
+	require.NoError(h.t, early.Prepare(h.t.Context()))
+	h.write(into, "a")
+	m := h.mover(into)
+	var u *holder
+	m.cfg.Progress = func(p MoveProgress) {
+		if p.Sensor != "" && u == nil {
+			u = h.use("s", as)
+		}
+	}
+	tryMove = func() {
+		h.t.Helper()
+		_, err := m.Run(h.t.Context())
+		var busy *BusyError
+		require.ErrorAs(h.t, err, &busy)
+		require.ErrorContains(h.t, err, "writes it")
+	}
+	return early, tryMove, func() { u.claims.Close(h.t.Context()) }
+}
+
 // TestADaemonThatComesBackWhileAGenerationIsCopied may write it if it is a time series, which cannot be
 // fenced. So the claims are looked at again.
 func TestADaemonThatComesBackWhileAGenerationIsCopied(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
-	h.write(native(), "a")
-	early := h.store(native())
-	require.NoError(t, early.Prepare(t.Context()))
-	h.write(documents(), "a")
-	m := h.mover(documents())
-	var u *holder
-	m.cfg.Progress = func(p MoveProgress) {
-		if p.Sensor != "" && u == nil {
-			u = h.use("s", func(u *holder) { u.writes = series() })
-		}
-	}
-	_, err := m.Run(t.Context())
-	var busy *BusyError
-	require.ErrorAs(t, err, &busy)
-	require.ErrorContains(t, err, "writes it")
+	early, tryMove, leave := h.comeBack(native(), documents(), func(u *holder) { u.writes = series() })
+	tryMove()
 	late := storetest.Reading("late", 0, 1)
 	storetest.WriteAll(t, early, storetest.Pending(storetest.Batch(t, "s", 1, late), store.MaxGranularity))
-	u.claims.Close(t.Context())
-	_, err = h.mover(documents()).Run(t.Context())
+	leave()
+	_, err := h.mover(documents()).Run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"readings.g2 bucket/snappy open"}, list(t, h.db))
 	now := h.store(documents())
@@ -704,30 +716,17 @@ func TestADaemonThatComesBackWhileAGenerationIsCopied(t *testing.T) {
 func TestADaemonThatComesBackWhileBucketsAreCopied(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
-	h.write(documents(), "a")
-	early := h.store(documents())
-	require.NoError(t, early.Prepare(t.Context()))
-	h.write(columns(), "a")
-	m := h.mover(columns())
-	var u *holder
-	m.cfg.Progress = func(p MoveProgress) {
-		if p.Sensor != "" && u == nil {
-			u = h.use("s", func(*holder) {})
-		}
-	}
+	early, tryMove, leave := h.comeBack(documents(), columns(), func(*holder) {})
 	for range 2 {
-		_, err := m.Run(t.Context())
-		var busy *BusyError
-		require.ErrorAs(t, err, &busy)
-		require.ErrorContains(t, err, "writes it")
+		tryMove()
 		late := storetest.Pending(storetest.Batch(t, "s", 1, storetest.Reading("a", 0, 1)), store.MaxGranularity)
 		for range 5 { // it finds the part to write first
 			early.Write(t.Context(), late)
 		}
 		require.NotEqual(t, batch.Stored, late[0].Verdict)
 	}
-	u.claims.Close(t.Context())
-	_, err := m.Run(t.Context())
+	leave()
+	_, err := h.mover(columns()).Run(t.Context())
 	require.NoError(t, err)
 	h.checked("readings.g2")
 	h.answered(h.store(columns()))
