@@ -42,12 +42,8 @@ func (o origin) id(ms int64, place uint16) (id bson.ObjectID) {
 	return id
 }
 
-// isCopy reports whether a document is a copy from one of the origins.
-func isCopy(doc bson.Raw, ms int64, of []origin) bool {
-	if len(of) == 0 {
-		return false
-	}
-	id, _ := doc.Lookup("_id").ObjectIDOK()
+// isCopy reports whether a reading is a copy from one of the origins.
+func isCopy(id bson.ObjectID, ms int64, of []origin) bool {
 	place := binary.BigEndian.Uint16(id[10:])
 	return slices.ContainsFunc(of, func(o origin) bool { return id == o.id(ms, place) })
 }
@@ -98,7 +94,8 @@ func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (
 		if err != nil {
 			return false, fmt.Errorf("look for copies of sensor %q: %w", sensor, err)
 		}
-		if at, _ := doc.Lookup(timeField).DateTimeOK(); isCopy(doc, at, of) {
+		id, _ := doc.Lookup("_id").ObjectIDOK()
+		if at, _ := doc.Lookup(timeField).DateTimeOK(); isCopy(id, at, of) {
 			return true, nil
 		}
 	}

@@ -88,7 +88,8 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 }
 
 // documents yields the sensor's documents in the query's time range, in time order. Each is valid
-// until the next.
+// until the next. The projection must include _id: while a bucket grows it moves in the server's index,
+// so that the server may return its readings twice.
 func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.FindOptionsBuilder) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		// Sort by time only. With an additional key, the server would collect and sort everything;
@@ -98,13 +99,17 @@ func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.
 		for i, collection := range q.Hidden {
 			hidden[i] = originOf(collection)
 		}
+		var seen distinct
 		for doc, err := range s.Each(ctx, filter(q), find, 0) {
 			if err != nil {
 				yield(nil, fmt.Errorf("read readings of sensor %q: %w", q.Sensor, err))
 				return
 			}
 			at, _ := doc.Lookup(timeField).DateTimeOK()
-			if at < q.From || isCopy(doc, at, hidden) {
+			if at < q.From {
+				continue
+			}
+			if id, ok := doc.Lookup("_id").ObjectIDOK(); ok && (isCopy(id, at, hidden) || !seen.add(id, at)) {
 				continue
 			}
 			if at >= q.To || !yield(doc, nil) {
@@ -112,6 +117,27 @@ func (s *Store) documents(ctx context.Context, q telemetry.Query, find *options.
 			}
 		}
 	}
+}
+
+// distinct recognizes readings that were seen before. They come in time order, so it remembers those
+// of one millisecond.
+type distinct struct {
+	at  int64
+	ids map[bson.ObjectID]struct{}
+}
+
+// add reports whether a reading is seen for the first time.
+func (d *distinct) add(id bson.ObjectID, at int64) bool {
+	if d.ids == nil {
+		d.ids = make(map[bson.ObjectID]struct{})
+	}
+	if at != d.at {
+		clear(d.ids)
+		d.at = at
+	}
+	known := len(d.ids)
+	d.ids[id] = struct{}{}
+	return len(d.ids) > known
 }
 
 // firstBound and lastBound limit the time range that is sent to the server. The server finds its
@@ -161,12 +187,8 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 				steps.Add(r)
 			}
 		}
-		projection := bson.D{{Key: metaField, Value: 0}}
-		if len(q.Unstored)+len(q.Hidden) == 0 {
-			projection = append(projection, bson.E{Key: "_id", Value: 0})
-		}
 		last := int64(math.MinInt64)
-		for doc, err := range s.documents(ctx, q.Query, options.Find().SetProjection(projection)) {
+		for doc, err := range s.documents(ctx, q.Query, options.Find().SetProjection(bson.D{{Key: metaField, Value: 0}})) {
 			if err == nil {
 				if at, _ := doc.Lookup(timeField).DateTimeOK(); at != last {
 					last = at
