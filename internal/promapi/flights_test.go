@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -23,6 +23,11 @@ import (
 // only slot; the first of them goes away.
 func TestEqualRequestsShareAnAnswer(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, shareAnAnswer)
+}
+
+func shareAnAnswer(t *testing.T) {
+	t.Helper()
 	const sensors, users = 3, 20
 	g := newGate(machines(sensors))
 	reader, _ := sharing(t, g, 1)
@@ -35,22 +40,18 @@ func TestEqualRequestsShareAnAnswer(t *testing.T) {
 		a.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/prometheus/api/v1/query_range?"+form.Encode(), http.NoBody))
 		return w
 	}
-	arrived := func(n int) {
-		require.Eventually(t, func() bool { visits, _, _ := a.Shares().Count(); return visits == n }, patience, time.Millisecond)
-	}
 	answers := make(chan *httptest.ResponseRecorder, users+1)
 	go func() { answers <- ask(t.Context(), form) }() // reads already
-	<-g.began
+	synctest.Wait()
 	leaving, leave := context.WithCancel(t.Context())
-	gone := make(chan struct{})
-	go func() { ask(leaving, form); close(gone) }()
-	arrived(2)
+	go ask(leaving, form)
+	synctest.Wait()
 	for range users {
 		go func() { answers <- ask(t.Context(), form) }()
 	}
-	arrived(2 + users)
+	synctest.Wait()
 	leave()
-	<-gone
+	synctest.Wait()
 	close(g.open)
 	want := (<-answers).Body.String()
 	assert.Contains(t, want, `"values":[[`)
