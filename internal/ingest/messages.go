@@ -269,11 +269,14 @@ func looksLikeLine(payload []byte) bool {
 // decodeMessageJSON decodes JSON like decodeJSON, but checks its syntax first, because a
 // syntax error refuses the whole message.
 func (in *intake) decodeMessageJSON(body []byte) error {
-	body = unflatten(body)
+	valid := json.Valid(body)
+	if valid {
+		body = unflatten(body)
+	}
 	d := in.jsonDecoder()
 	f := d.guess(body)
 	d.release()
-	if f == formJSON && !json.Valid(body) {
+	if f == formJSON && !valid {
 		return telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message is not valid JSON")
 	}
 	return in.decodeJSON(body, f)
@@ -283,14 +286,14 @@ func (in *intake) decodeMessageJSON(body []byte) error {
 var fieldsMember = regexp.MustCompile(`"fields"\s*:`)
 
 // unflatten turns a flat object, whose members are fields, as in {"temperature":21.5}, into a
-// reading. All other bodies, also objects that give a name twice, stay as they are.
+// reading. All other valid bodies, also objects that give a name twice, stay as they are.
 func unflatten(body []byte) []byte {
 	trimmed := bytes.TrimSpace(body)
 	if len(trimmed) == 0 || trimmed[0] != '{' || fieldsMember.Match(body) {
 		return body
 	}
 	var members map[string]jsontext.Value
-	if jsonv2.Unmarshal(trimmed, &members) != nil { // refuses a second value, as in NDJSON
+	if jsonv2.Unmarshal(trimmed, &members) != nil {
 		return body
 	}
 	reading, fields := make(map[string]any), make(map[string]jsontext.Value)

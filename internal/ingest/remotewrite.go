@@ -191,6 +191,11 @@ func (d *remoteDecoder) message(body []byte) error {
 			return err
 		}
 	}
+	if len(body) > largeRequest {
+		if err := d.checkCount(body, number); err != nil {
+			return err
+		}
+	}
 	m := wireMessage{rest: body}
 	for m.next() {
 		if !m.is(number, protowire.BytesType) {
@@ -204,6 +209,42 @@ func (d *remoteDecoder) message(body []byte) error {
 		return m.err
 	}
 	return d.give()
+}
+
+// largeRequest is the length above which the samples of a request are counted first.
+const largeRequest = 1 << 20
+
+// checkCount returns an error if a request contains too many samples, before they take memory.
+func (d *remoteDecoder) checkCount(body []byte, number protowire.Number) error {
+	n := 0
+	m := wireMessage{rest: body}
+	for turn := len(body); m.next(); {
+		if !m.is(number, protowire.BytesType) {
+			continue
+		}
+		for series := (wireMessage{rest: m.bytes}); series.next(); {
+			if series.is(2, protowire.BytesType) {
+				n++
+			}
+		}
+		if err := d.limit(n); err != nil {
+			return err
+		}
+		if turn-len(m.rest) > turnBytes {
+			turn = len(m.rest)
+			runtime.Gosched()
+		}
+	}
+	return m.err
+}
+
+// limit returns an error if this is too many samples.
+func (d *remoteDecoder) limit(samples int) error {
+	if samples <= samplesPerReading*d.in.most {
+		return nil
+	}
+	return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
+		"the request contains more than %d samples (%d times --max-readings-per-request); nothing was accepted, send smaller requests", samplesPerReading*d.in.most, samplesPerReading)
 }
 
 // readSymbols decodes the string table of version 2.0.
@@ -252,9 +293,9 @@ func (d *remoteDecoder) series(message []byte) error {
 	if err != nil {
 		return err
 	}
-	if d.in.remote.all += samples; d.in.remote.all > samplesPerReading*d.in.most {
-		return telemetry.Errorf(telemetry.TooLarge, codeTooMany,
-			"the request contains more than %d samples (%d times --max-readings-per-request); nothing was accepted, send smaller requests", samplesPerReading*d.in.most, samplesPerReading)
+	d.in.remote.all += samples
+	if err := d.limit(d.in.remote.all); err != nil {
+		return err
 	}
 	if refusal := d.check(samples); refusal != nil {
 		return d.refuse(refusal)
