@@ -51,12 +51,18 @@ func (f *LetterFile) put(letters []Letter) error {
 	if most == 0 {
 		most = maxLettersBytes
 	}
-	if info, err := os.Stat(f.Path); err == nil && info.Size() > 0 && info.Size()+int64(lines.Len()) > most {
+	info, err := os.Stat(f.Path)
+	began := err == nil && info.Size() > 0
+	if began && info.Size()+int64(lines.Len()) > most {
 		if err := os.Rename(f.Path, f.Path+".old"); err != nil {
 			return fmt.Errorf("rename the full file of refused messages: %w", err)
 		}
+		began = false
 	}
-	err := errors.Join(machine.AppendLines(f.Path, lines.Bytes()), machine.SyncFolder(filepath.Dir(f.Path)))
+	err = machine.AppendLines(f.Path, lines.Bytes())
+	if err == nil && !began {
+		err = machine.SyncFolder(filepath.Dir(f.Path))
+	}
 	if err != nil {
 		return fmt.Errorf("write refused messages: %w", err)
 	}
