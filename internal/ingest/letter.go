@@ -31,8 +31,9 @@ type Letter struct {
 type LetterFile struct {
 	Path string
 
-	mu   sync.Mutex
-	most int64 // 0: maxLettersBytes
+	mu    sync.Mutex
+	most  int64 // 0: maxLettersBytes
+	named bool  // the file's name is durable
 }
 
 // put appends letters and fsyncs the file.
@@ -52,16 +53,18 @@ func (f *LetterFile) put(letters []Letter) error {
 		most = maxLettersBytes
 	}
 	info, err := os.Stat(f.Path)
-	began := err == nil && info.Size() > 0
-	if began && info.Size()+int64(lines.Len()) > most {
+	if err != nil { // it does not exist, or the write says why not
+		f.named = false
+	} else if info.Size() > 0 && info.Size()+int64(lines.Len()) > most {
+		f.named = false
 		if err := os.Rename(f.Path, f.Path+".old"); err != nil {
 			return fmt.Errorf("rename the full file of refused messages: %w", err)
 		}
-		began = false
 	}
 	err = machine.AppendLines(f.Path, lines.Bytes())
-	if err == nil && !began {
+	if err == nil && !f.named {
 		err = machine.SyncFolder(filepath.Dir(f.Path))
+		f.named = err == nil
 	}
 	if err != nil {
 		return fmt.Errorf("write refused messages: %w", err)
