@@ -25,7 +25,7 @@ type scheduler struct {
 	waiting []*waiter
 	since   time.Time     // when worked was updated
 	worked  time.Duration // by all slots together, beyond their share
-	pausing bool          // a timer will end the pause
+	timed   bool          // a timer will grant slots
 }
 
 // A waiter is a client that waits for a slot.
@@ -36,6 +36,10 @@ type waiter struct {
 
 // burst is enough for a dashboard with twelve panels that show a day of a hundred sensors.
 const burst = 400 * time.Millisecond
+
+// askEvery is how often arriving is called while clients wait. It notices readings that arrived within
+// the last second, and only if it was called within that second.
+const askEvery = 500 * time.Millisecond
 
 // share is the average number of slots in use while readings arrive: half of the CPUs but one.
 func share() float64 { return max(0.25, float64(runtime.GOMAXPROCS(0)-1)/2) }
@@ -109,12 +113,16 @@ func (t *scheduler) grant() {
 		t.taken++
 		close(next.ready)
 	}
-	if t.worked > burst && len(t.waiting) > 0 && !t.pausing {
-		t.pausing = true
-		time.AfterFunc(time.Duration(float64(t.worked-burst)/share())+time.Millisecond, func() {
+	if len(t.waiting) > 0 && !t.timed {
+		t.timed = true
+		next := askEvery
+		if t.worked > burst { // until the end of the pause
+			next = min(next, time.Duration(float64(t.worked-burst)/share())+time.Millisecond)
+		}
+		time.AfterFunc(next, func() {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			t.pausing = false
+			t.timed = false
 			t.grant()
 		})
 	}

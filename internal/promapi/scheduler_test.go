@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,4 +141,39 @@ func TestQueriesPauseWhileReadingsArrive(t *testing.T) {
 			assert.Equal(t, long, worked, "one query after the other does not pause")
 		})
 	}
+}
+
+// TestPausesDoNotHideReadingsThatArrive has queries that run at once when readings begin to arrive,
+// which cause a pause of seconds. After it, it is known whether readings arrived only if that was
+// asked meanwhile.
+func TestPausesDoNotHideReadingsThatArrive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const long, each = time.Minute, 700 * time.Millisecond
+		began, most := time.Now(), max(1, runtime.GOMAXPROCS(0)/2)
+		asked := began
+		s := &scheduler{arriving: func() bool {
+			recently := time.Since(asked) < time.Second
+			asked = time.Now()
+			return recently && time.Since(began) > each
+		}}
+		var all sync.WaitGroup
+		for range 2*runtime.GOMAXPROCS(0) + 1 {
+			all.Go(func() {
+				for time.Since(began) < long {
+					if !assert.NoError(t, s.acquire(t.Context(), "a")) {
+						return
+					}
+					s.mu.Lock()
+					if time.Since(began) > 2*each {
+						assert.LessOrEqual(t, s.taken, most)
+					}
+					s.mu.Unlock()
+					<-time.After(each)
+					s.release("a")
+				}
+			})
+		}
+		all.Wait()
+	})
 }
