@@ -44,11 +44,23 @@ func build(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	return s
 }
 
+// open returns a prepared store. At the end of the test, each reading must be stored once, which answers
+// do not show.
 func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	t.Helper()
 	s := build(t, db, cfg)
 	require.NoError(t, s.Prepare(t.Context()))
+	t.Cleanup(func() { assert.Empty(t, storetest.StoredTwice(t, db.Collection(storetest.Stream))) })
 	return s
+}
+
+// stored returns the documents of a sensor.
+func stored(t *testing.T, s *Store, sensor string) (docs []bson.Raw) {
+	t.Helper()
+	cursor, err := s.Majority.Find(t.Context(), bson.D{{Key: idField, Value: sensor}})
+	require.NoError(t, err)
+	require.NoError(t, cursor.All(t.Context(), &docs))
+	return docs
 }
 
 func TestConformance(t *testing.T) {
@@ -140,8 +152,8 @@ func TestLostReplyIsLookedUp(t *testing.T) {
 		require.Len(t, pending.Rows, 1)
 	}
 	storetest.WriteAll(t, s, writes)
-	assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
-	assert.Len(t, storetest.ReadAll(t, s, "b"), 1)
+	assert.Len(t, stored(t, s, "a"), 1)
+	assert.Len(t, stored(t, s, "b"), 1)
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Duplicates), 0)
 	assert.InDelta(t, 2, testutil.ToFloat64(s.Metrics.Unknown), 0)
 }

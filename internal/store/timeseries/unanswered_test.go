@@ -74,8 +74,8 @@ func TestDelayedInsertIsRefused(t *testing.T) {
 			}
 			require.Positive(t, proxy.Release(rand.New(rand.NewPCG(1, 1))))
 
-			assert.Len(t, storetest.ReadAll(t, s, "a"), 1)
-			assert.Len(t, storetest.ReadAll(t, s, "b"), 1)
+			assert.Len(t, stored(t, s, "a"), 1)
+			assert.Len(t, stored(t, s, "b"), 1)
 			assert.Zero(t, testutil.ToFloat64(s.Metrics.Duplicates), "the insert had not arrived when its readings were looked for")
 			assert.Empty(t, s.unanswered.sessions)
 		})
