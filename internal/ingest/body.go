@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -326,11 +327,13 @@ func (p *payload) inflateSnappy(ctx context.Context, limit *inflation) error {
 	}
 	out := p.server.buffers.get(limit.out)
 	defer func() { p.server.buffers.put(out) }()
-	// Decode cannot be interrupted. A large buffer is new, and the first access to each of its pages
-	// takes several times as long as decoding.
-	for at := 0; len(*out) > largestPooled && at < len(*out); at += turnBytes {
-		clear((*out)[at:min(at+turnBytes, len(*out))])
-		runtime.Gosched()
+	if len(*out) > largestPooled {
+		// Decode cannot be preempted. This buffer is new, and the first access to its pages takes
+		// several times as long as decoding.
+		for part := range slices.Chunk(*out, turnBytes) {
+			clear(part)
+			runtime.Gosched()
+		}
 	}
 	content, err := snappy.Decode(*out, p.data)
 	if err != nil {

@@ -15,8 +15,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -169,17 +167,6 @@ func GivesUp(t require.TestingT, s Store, writes []*batch.Pending, rows int) {
 // Read returns what the store holds of a sensor in [from, to).
 func Read(t require.TestingT, s Store, sensor string, from, to time.Time) []telemetry.Reading {
 	return collect(t, s.Readings(context.Background(), telemetry.Query{Sensor: sensor, From: from.UnixMilli(), To: to.UnixMilli()}))
-}
-
-// StoredTwice returns the _ids that several documents of a time series have.
-func StoredTwice(t require.TestingT, collection *mongo.Collection) (ids []bson.Raw) {
-	cursor, err := collection.Aggregate(context.Background(), mongo.Pipeline{
-		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$_id"}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}}}}},
-		{{Key: "$match", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$gt", Value: 1}}}}}},
-	})
-	require.NoError(t, err)
-	require.NoError(t, cursor.All(context.Background(), &ids))
-	return ids
 }
 
 // ReadAll returns all that the store holds of a sensor around Base.

@@ -44,14 +44,26 @@ func build(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	return s
 }
 
-// open returns a prepared store. At the end of the test, each reading must be stored once, which answers
-// do not show.
+// open returns a prepared store. At the end of the test, each reading must be stored once: answers would
+// not show a second document.
 func open(t *testing.T, db *mongo.Database, cfg Config) *Store {
 	t.Helper()
 	s := build(t, db, cfg)
 	require.NoError(t, s.Prepare(t.Context()))
-	t.Cleanup(func() { assert.Empty(t, storetest.StoredTwice(t, db.Collection(storetest.Stream))) })
+	t.Cleanup(func() { assert.Empty(t, storedTwice(t, db.Collection(storetest.Stream))) })
 	return s
+}
+
+// storedTwice returns the _ids that several documents have.
+func storedTwice(t *testing.T, c *mongo.Collection) (ids []bson.Raw) {
+	t.Helper()
+	cursor, err := c.Aggregate(context.Background(), mongo.Pipeline{
+		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$_id"}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}}}}},
+		{{Key: "$match", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$gt", Value: 1}}}}}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, cursor.All(context.Background(), &ids))
+	return ids
 }
 
 // stored returns the documents of a sensor.

@@ -13,8 +13,8 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// TestReadingsComeOnceWhileABucketGrows inserts a reading while an answer is read, in batches. It moves
-// the last of MongoDB's buckets in the index, so that the server returns the bucket once more.
+// TestReadingsComeOnceWhileABucketGrows reads an answer in batches, and inserts a reading between two of
+// them. The insert moves MongoDB's last bucket in the index, so that the server returns it once more.
 func TestReadingsComeOnceWhileABucketGrows(t *testing.T) {
 	t.Parallel()
 	const perBucket = 60
