@@ -421,6 +421,15 @@ type Daemon struct {
 // Daemon starts one on a MongoDB, with further flags. The collections of its
 // streams are in the MongoDB's database.
 func (l *Lab) Daemon(ctx context.Context, m *MongoDB, flags ...string) (*Daemon, error) {
+	return l.daemon(ctx, m, false, flags)
+}
+
+// SecuredDaemon starts one whose listeners have TLS.
+func (l *Lab) SecuredDaemon(ctx context.Context, m *MongoDB, flags ...string) (*Daemon, error) {
+	return l.daemon(ctx, m, true, flags)
+}
+
+func (l *Lab) daemon(ctx context.Context, m *MongoDB, secured bool, flags []string) (*Daemon, error) {
 	dir, err := os.MkdirTemp(l.dir, "daemon-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the daemon: %w", err)
@@ -430,9 +439,11 @@ func (l *Lab) Daemon(ctx context.Context, m *MongoDB, flags ...string) (*Daemon,
 		return nil, errors.Join(fmt.Errorf("write the daemon's configuration: %w", err), os.RemoveAll(dir))
 	}
 	d := &Daemon{lab: l, dir: dir}
-	d.Daemon, err = launch.Start(ctx, launch.Config{
-		Brim: l.config.Brim, Args: append([]string{"--config", config}, flags...), Out: l.config.Out, Abort: l.config.Abort,
-	})
+	c := launch.Config{Brim: l.config.Brim, Args: append([]string{"--config", config}, flags...), Out: l.config.Out, Abort: l.config.Abort}
+	if secured {
+		c.TLS = dir
+	}
+	d.Daemon, err = launch.Start(ctx, c)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/dustin/go-humanize"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/brim-telemetry/brim/internal/chart"
@@ -289,7 +290,10 @@ func (u Unit) Spread(s Samples) string {
 }
 
 // A Line is base + each·x.
-type Line struct{ Base, Each float64 }
+type Line struct {
+	Base, Each           float64
+	BaseError, EachError float64 // standard errors; NaN of a line through two points
+}
 
 // At returns the line's value at x.
 func (l Line) At(x float64) float64 { return l.Base + l.Each*x }
@@ -309,5 +313,17 @@ func FitLine(x, y []float64) (l Line, ok bool) {
 		return l, false
 	}
 	l.Base, l.Each = stat.LinearRegression(x, y, weights, false)
+	mean, left := stat.Mean(x, weights), 0.
+	for i := range x {
+		left += weights[i] * math.Pow(y[i]-l.At(x[i]), 2)
+	}
+	all := floats.Sum(weights)
+	spread := stat.MomentAbout(2, x, mean, weights) * all
+	variance := math.NaN()
+	if len(x) > 2 {
+		variance = left / float64(len(x)-2)
+	}
+	l.EachError = math.Sqrt(variance / spread)
+	l.BaseError = math.Sqrt(variance * (1/all + mean*mean/spread))
 	return l, true
 }

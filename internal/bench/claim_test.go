@@ -147,10 +147,16 @@ func TestFitLine(t *testing.T) {
 	assert.InDelta(t, 10, l.Base, 1e-9)
 	assert.InDelta(t, 2, l.Each, 1e-9)
 	assert.InDelta(t, 14, l.At(2), 1e-9)
+	assert.InDelta(t, 0, l.BaseError, 1e-6)
+	assert.InDelta(t, 0, l.EachError, 1e-6)
 	// An error of a tenth of the largest moves the line at the smallest by less than
 	// its own tenth.
 	l, _ = FitLine([]float64{1, 10, 100}, []float64{12, 30, 231})
 	assert.InEpsilon(t, 12, l.At(1), 0.1)
+	assert.InEpsilon(t, 0.6070529520472359, l.BaseError, 1e-6) // by the textbook's sums
+	assert.InEpsilon(t, 0.09869676324403677, l.EachError, 1e-6)
+	l, _ = FitLine([]float64{1, 10}, []float64{12, 30})
+	assert.True(t, math.IsNaN(l.BaseError) && math.IsNaN(l.EachError), "two points say nothing about the error")
 	for _, c := range [][2][]float64{{{1}, {1}}, {{1, 1}, {1, 2}}, {{1, 2}, {1, 0}}, {{1, 2}, {1, math.NaN()}}, {{1, 2, 3}, {1, 2}}, {nil, nil}} {
 		_, ok := FitLine(c[0], c[1])
 		assert.False(t, ok, "%v", c)

@@ -106,8 +106,8 @@ func background(ctx context.Context, run func(context.Context)) (end func()) {
 // ErrTwice means that the daemon got another signal while it was stopping.
 var ErrTwice = errors.New("a second signal ended the daemon at once")
 
-// repeatWindow is the time within which a repeated signal counts as one. Nobody presses a key
-// twice that fast.
+// repeatWindow is the time within which a repeated signal counts as one: a key cannot be
+// pressed twice that fast.
 const repeatWindow = 100 * time.Millisecond
 
 // stopSignals end a command. A hangup ends a daemon only if it has no configuration file to

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,12 +23,12 @@ func (d *Daemon) Get(ctx context.Context, path string, into any) error {
 
 // Ask makes a request to the admin listener.
 func (d *Daemon) Ask(ctx context.Context, method, path string, read func(answer io.Reader) error) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+d.Admin+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, d.url(d.Admin)+path, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("ask the daemon: %w", err)
 	}
 	req.Close = true // nothing is left open beside a measurement
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := cmp.Or(d.client, http.DefaultClient).Do(req)
 	if err != nil {
 		return fmt.Errorf("ask the daemon: %w", err)
 	}
@@ -53,5 +54,13 @@ func (d *Daemon) Flush(ctx context.Context, most time.Duration) error {
 
 // Look reads the daemon's metrics.
 func (d *Daemon) Look(ctx context.Context) (scrape.Sample, error) {
-	return scrape.Get(ctx, http.DefaultClient, "http://"+d.Admin+"/metrics")
+	return scrape.Get(ctx, cmp.Or(d.client, http.DefaultClient), d.url(d.Admin)+"/metrics")
+}
+
+// url returns the URL of a listener.
+func (d *Daemon) url(address string) string {
+	if d.CA != "" {
+		return "https://" + address
+	}
+	return "http://" + address
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -29,13 +30,18 @@ type Config struct {
 	Out  io.Writer // gets the daemon's messages for people, and its warnings
 	// Abort, when it ends, kills a daemon that is stopping before it was ready; nil: never.
 	Abort context.Context
+	// TLS is the directory for a self-signed certificate, with which the daemon has TLS;
+	// empty: it has none.
+	TLS string
 }
 
 // A Daemon is `brim serve` in a separate process. It uses free ports on 127.0.0.1, so
 // several can run.
 type Daemon struct {
 	HTTP, GRPC, Admin string // addresses, HOST:PORT
+	CA                string // file of the certificate; empty: no TLS
 
+	client *http.Client // nil: the default one
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
@@ -47,7 +53,15 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 		"serve", "--log-format", "json",
 		"--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
 	}, c.Args...)
-	d := &Daemon{cmd: exec.Command(c.Brim, args...), exited: make(chan struct{})} //nolint:noctx // Stop ends it, softly
+	d := &Daemon{exited: make(chan struct{})}
+	if c.TLS != "" {
+		flags, err := d.secure(c.TLS)
+		if err != nil {
+			return nil, fmt.Errorf("make the daemon's certificate: %w", err)
+		}
+		args = append(args, flags...)
+	}
+	d.cmd = exec.Command(c.Brim, args...) //nolint:noctx // Stop ends it, softly
 	d.cmd.Env = environment()
 	log, err := d.cmd.StderrPipe()
 	if err != nil {

@@ -21,7 +21,7 @@ const killDelay = 5 * time.Second
 // Load runs `brim load` against a daemon. It is killed when ctx ends, and gets SIGTERM when
 // this process ends.
 func Load(ctx context.Context, brim string, d *Daemon, args ...string) (*load.Result, error) {
-	cmd := exec.CommandContext(ctx, brim, append([]string{"load", "--target", "http://" + d.HTTP, "--output", "json"}, args...)...)
+	cmd := exec.CommandContext(ctx, brim, append([]string{"load", "--target", d.url(d.HTTP), "--ca", d.CA, "--output", "json"}, args...)...)
 	cmd.Env = environment()
 	cmd.WaitDelay = killDelay
 	cmd.SysProcAttr = machine.NewGroup(syscall.SIGTERM)

@@ -69,7 +69,7 @@ func (t *trial) growth(ctx context.Context) { t.grow(ctx, fullGrid()) }
 
 func (t *trial) grow(ctx context.Context, g grid) {
 	points := g.points()
-	t.onMongoDB(ctx, func(m *bench.MongoDB) {
+	t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
 		for i, s := range points {
 			t.lab.Step("growth %d of %d: %v", i+1, len(points), s)
 			t.point(ctx, m, s, g.length)
@@ -89,7 +89,7 @@ func (t *trial) concludeGrowth(g grid) {
 		}
 		if line, ok := bench.FitLine(k, cpu); ok {
 			row := strconv.Itoa(sensors)
-			t.lab.Row("merging", row, line.Base, line.Each)
+			t.lab.Row("merging", row, line.Base, line.BaseError, line.Each, line.EachError)
 			if line.Base > 0 && line.Each > 0 {
 				t.lab.Add("merging", row, "knee at K", knee(line))
 			}
@@ -216,7 +216,7 @@ const bucketsOf, seriesOf = "buckets", "time series"
 // curve measures MongoDB's cost per reading by readings per update, and compares it with
 // that of a document per reading.
 func (t *trial) curve(ctx context.Context, b bend) {
-	t.onMongoDB(ctx, func(m *bench.MongoDB) {
+	t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
 		for i := range t.lab.Repeats {
 			t.curveOnce(ctx, m, b, fmt.Sprintf("%d of %d", i+1, t.lab.Repeats))
 		}

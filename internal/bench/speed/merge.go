@@ -107,7 +107,7 @@ func (t *trial) merge(ctx context.Context, c course) {
 				t.mergeBrim(ctx, m, c)
 			},
 		}
-		t.onMongoDB(ctx, func(m *bench.MongoDB) {
+		t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
 			if i == 0 {
 				step(nothingDone, t.length)
 				t.idle(ctx, m, c)

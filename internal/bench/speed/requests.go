@@ -14,12 +14,15 @@ import (
 
 // Names in the table of requests.
 const (
-	overHTTP, overGRPC  = "HTTP", "gRPC stream"
-	responseOf, fsyncOf = "response p99", "fsync p99"
+	overHTTP, overGRPC, overTLS = "HTTP", "gRPC stream", "HTTP with TLS"
+	responseOf, fsyncOf         = "response p99", "fsync p99"
 )
 
 // requestRates are readings per second; unpaced stands for more than a daemon can answer.
-var requestRates = []int{500, 2000, 8000, unpaced}
+var (
+	requestRates = []int{500, 2000, 8000, unpaced}
+	securedRates = []int{2000, unpaced}
+)
 
 const unpaced = 100_000
 
@@ -34,7 +37,7 @@ func requestsTable() bench.Table {
 	return bench.Table{
 		Name: "requests", Title: "Requests of a single JSON reading, and gRPC messages of one: open loop, 64 connections, 1,000 sensors, default settings", Variant: "requests",
 		Measures: append(bench.In(bench.PerSecond, rateOf), bench.In(bench.Seconds, brimOf, mongodOf, generatorOf, "response p50", responseOf, fsyncOf)...),
-		Note: "CPU is per reading, until all are stored, and includes what daemon and mongod use when idle. fsync: of the journal during the load. " +
+		Note: "The daemon with TLS is another one. CPU is per reading, until all are stored, and includes what daemon and mongod use when idle. fsync: of the journal during the load. " +
 			"When the generator sends as fast as answers come, response times say nothing, because requests wait for a connection.",
 	}
 }
@@ -53,6 +56,10 @@ func requestsClaims() []bench.Claim {
 			From: bench.At("requests", requestsRow(overHTTP, unpaced), rateOf), Of: bench.At("requests", requestsRow(overGRPC, unpaced), rateOf),
 		},
 		{
+			Says: "single readings over HTTP with TLS compared with those without", Published: 0.8, PublishedAs: ">= 0.8x", Unit: bench.PerSecond, Rule: bench.FactorAtLeast,
+			From: bench.At("requests", requestsRow(overHTTP, unpaced), rateOf), Of: bench.At("requests", requestsRow(overTLS, unpaced), rateOf),
+		},
+		{
 			Says: "p99 of a journaled answer at 2,000 requests/s compared with the p99 of an fsync of the journal", Published: 4, PublishedAs: "<= 4x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
 			From: bench.At("requests", requestsRow(overHTTP, 2000), fsyncOf), Of: bench.At("requests", requestsRow(overHTTP, 2000), responseOf),
 		},
@@ -60,17 +67,21 @@ func requestsClaims() []bench.Claim {
 }
 
 // requests sends single readings at several rates, over HTTP and as messages of a gRPC
-// stream. Each of them takes a turn on the same daemon.
-func (t *trial) requests(ctx context.Context, length time.Duration, rates []int) {
+// stream, which take turns on the same daemon; and over HTTP to a daemon with TLS.
+func (t *trial) requests(ctx context.Context, length time.Duration, rates, secured []int) {
 	for i := range t.lab.Repeats {
-		t.on(ctx, nil, func(ctx context.Context, r *rig) {
-			for _, way := range []string{overHTTP, overGRPC} {
+		each := func(ctx context.Context, r *rig, rates []int, ways ...string) {
+			for _, way := range ways {
 				for _, rate := range rates {
 					t.lab.Step("requests %d of %d: %s, %v", i+1, t.lab.Repeats, requestsRow(way, rate), length)
 					r.paced(ctx, way, rate, length)
 					r.settle(ctx)
 				}
 			}
+		}
+		t.on(ctx, nil, func(ctx context.Context, r *rig) { each(ctx, r, rates, overHTTP, overGRPC) })
+		t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
+			t.measure(ctx, m, bench.Must(t.lab.SecuredDaemon(ctx, m)), nil, func(ctx context.Context, r *rig) { each(ctx, r, secured, overTLS) })
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/influxdata/line-protocol/v2/lineprotocol"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -44,6 +45,7 @@ const (
 const (
 	lineProtocol, compactGRPC, ndjson = "line protocol", "compact gRPC", "NDJSON"
 	rawDocuments, rawSeries           = "insertMany", "insertMany, grouped by sensor"
+	decodedOnly                       = "decoding by influxdata/line-protocol, one thread"
 	hourlyColumns                     = hourly + ", columns"
 
 	rateOf, perUpdateOf           = "readings/s", "readings an update"
@@ -63,7 +65,7 @@ func Experiment() *bench.Experiment {
 	return &bench.Experiment{
 		Name:     "speed",
 		Question: "How fast is Brim, compared with raw inserts into the same mongod and with what it promises?",
-		Full:     50 * time.Minute,
+		Full:     65 * time.Minute,
 		Quick:    90 * time.Second,
 		Restarts: "all of it, which needs mongods of the experiment's own",
 		Extra:    true,
@@ -74,7 +76,8 @@ func Experiment() *bench.Experiment {
 			{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one", Own: true},
 			{Name: "columns", What: "line protocol stored in columns, raw insertMany, and raw insertMany into a time-series collection; MongoDB's CPU in both formats", Own: true},
 			{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes, Own: true},
-			{Name: "requests", What: "CPU and times of single readings at several rates, over HTTP and gRPC", Slow: minutes, Own: true},
+			{Name: "requests", What: "CPU and times of single readings at several rates, over HTTP, gRPC and TLS", Slow: minutes, Own: true},
+			{Name: "tails", What: "the slowest answers through checkpoints, sealing and compaction, and without them", Slow: minutes, Own: true},
 			{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Own: true},
 			{Name: "columns-fill", What: "the same in columns", Slow: minutes, Own: true},
 			{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Own: true},
@@ -83,6 +86,7 @@ func Experiment() *bench.Experiment {
 			{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes, Own: true},
 			{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes, Own: true},
 			{Name: "waiting", What: "queries while 1,000,000 acknowledged readings wait", Slow: minutes, Own: true},
+			{Name: "queries", What: "a day of a sensor's readings, its summary, and the newest values of 10,000 sensors", Slow: minutes, Own: true},
 			{Name: "curve", What: "MongoDB's CPU per reading, by readings per update", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
 			{Name: "real-time", What: "merge, minute and rate without speeding up time", Slow: "it takes hours", Own: true, OnRequest: true},
 			{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
@@ -153,15 +157,15 @@ func tables() []bench.Table {
 		},
 		bench.Table{
 			Name: "merging", Title: "An update of K readings costs mongod a + b K of CPU", Variant: "sensors",
-			Measures: append(bench.In(bench.Seconds, "a", "b"), bench.Measure{Name: "knee at K", Unit: bench.Count}),
-			Note:     "Lines of least squares. From the knee on, a doubling of K gains less than a tenth.",
+			Measures: append(bench.In(bench.Seconds, "a", "error of a", "b", "error of b"), bench.Measure{Name: "knee at K", Unit: bench.Count}),
+			Note:     "Lines of least squares, with standard errors. From the knee on, a doubling of K gains less than a tenth.",
 		},
 		bench.Table{
 			Name: "hosts", Title: "Past one machine, by arithmetic: hosts of 16 such cores, 60 % of them in use", Variant: "readings/s, readings an update",
 			Measures: bench.In(bench.Count, "brim cores", "daemons", "mongod cores", "shards"),
 			Note:     "A shard counts as its primary. Only CPU time is counted; network and disks are not.",
 		})
-	return slices.Concat(all, []bench.Table{requestsTable()}, mergeTables(), rateTables(), waitingTables(), curveTables())
+	return slices.Concat(all, []bench.Table{requestsTable(), tailsTable(), queriesTable()}, mergeTables(), rateTables(), waitingTables(), curveTables())
 }
 
 func claims() []bench.Claim {
@@ -174,6 +178,10 @@ func claims() []bench.Claim {
 	return append([]bench.Claim{
 		ratio(besideInserts, "lines", lineProtocol, rawDocuments, 1),
 		{Says: "Brim's own CPU per line of ten fields, user and system, until stored", Published: 3e-6, PublishedAs: "<= 3 µs", Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, brimOf)},
+		{
+			Says: "the same compared with decoding the line by influxdata/line-protocol", Published: 2, PublishedAs: "<= 2x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
+			From: bench.At("lines", decodedOnly, generatorOf), Of: bench.At("lines", lineProtocol, brimOf),
+		},
 		{Says: "allocations per reading, line protocol, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, allocationsOf)},
 		ratio("the same over gRPC streaming, compact form, compared with line protocol", "grpc", compactGRPC, lineProtocol, 0.9),
 		{Says: "allocations per reading, compact gRPC, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: bench.At("grpc", compactGRPC, allocationsOf)},
@@ -199,7 +207,7 @@ func claims() []bench.Claim {
 		{Says: "RSS at full rate, 10,000 sensors, line protocol", Published: 256 * mib, PublishedAs: "<= 256 MiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", fullRateRow, peakOf)},
 		{Says: "RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", Published: 1024 * mib, PublishedAs: "<= 1 GiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", millionRow, peakOf)},
 		{Says: "journal append without fsync: bytes written in its files", Published: 1e9, PublishedAs: ">= 1 GB/s", Unit: bench.Bytes, Rule: bench.AtLeast, Of: bench.At("journal", "page cache", "written a second")},
-	}, slices.Concat(requestsClaims(), mergeClaims())...)
+	}, slices.Concat(requestsClaims(), tailsClaims(), queriesClaims(), mergeClaims())...)
 }
 
 // A trial is one run of the experiment.
@@ -214,7 +222,7 @@ func (t *trial) run(ctx context.Context) {
 	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings per request unless the table says otherwise")
 	t.lab.Pin("the cache is mongod's own default")
 	t.lab.RunCells(ctx, map[string]func(context.Context){
-		"lines":      func(ctx context.Context) { t.compare(ctx, "lines", nil, rawDocuments, lineProtocol) },
+		"lines":      func(ctx context.Context) { t.compare(ctx, "lines", nil, rawDocuments, lineProtocol, decodedOnly) },
 		"grpc":       func(ctx context.Context) { t.compare(ctx, "grpc", nil, compactGRPC, lineProtocol) },
 		"ndjson":     func(ctx context.Context) { t.compare(ctx, "ndjson", nil, ndjson, lineProtocol) },
 		"timeseries": func(ctx context.Context) { t.compare(ctx, "timeseries", inSeries(), rawSeries, lineProtocol) },
@@ -224,12 +232,14 @@ func (t *trial) run(ctx context.Context) {
 		},
 		"single": t.single, "fill": func(ctx context.Context) { t.fill(ctx, hourly) },
 		"columns-fill": func(ctx context.Context) { t.fill(ctx, hourlyColumns, inColumns()...) },
-		"requests":     func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates) },
+		"requests":     func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates, securedRates) },
+		"tails":        func(ctx context.Context) { t.tails(ctx, fullTails()) },
 		"memory":       t.memory, "journal": t.journal, "growth": t.growth,
 		"merge":   func(ctx context.Context) { t.merge(ctx, often().faster()) },
 		"minute":  func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) },
 		"rate":    func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) },
 		"waiting": func(ctx context.Context) { t.waiting(ctx, fullBacklog(t.lab.Quick)) },
+		"queries": func(ctx context.Context) { t.queries(ctx, aDay()) },
 		"curve":   func(ctx context.Context) { t.curve(ctx, fullBend()) },
 		"real-time": func(ctx context.Context) {
 			t.merge(ctx, often())
@@ -254,12 +264,16 @@ type rig struct {
 
 // on measures on a fresh rig.
 func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context.Context, r *rig)) {
-	t.onMongoDB(ctx, func(m *bench.MongoDB) { t.rig(ctx, m, flags, measure) })
+	t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) { t.rig(ctx, m, flags, measure) })
 }
 
 // rig measures on a daemon that writes to a mongod.
 func (t *trial) rig(ctx context.Context, m *bench.MongoDB, flags []string, measure func(ctx context.Context, r *rig)) {
-	d := bench.Must(t.lab.Daemon(ctx, m, flags...))
+	t.measure(ctx, m, bench.Must(t.lab.Daemon(ctx, m, flags...)), flags, measure)
+}
+
+// measure measures on a daemon with these flags, and closes it.
+func (t *trial) measure(ctx context.Context, m *bench.MongoDB, d *bench.Daemon, flags []string, measure func(ctx context.Context, r *rig)) {
 	r := &rig{Daemon: d, lab: t.lab, m: m, each: "$count"}
 	if slices.Contains(flags, string(store.TimeSeries)) {
 		r.each = 1 // a document is a reading
@@ -269,13 +283,16 @@ func (t *trial) rig(ctx context.Context, m *bench.MongoDB, flags []string, measu
 	bench.Check(d.Close())
 }
 
-func (t *trial) onMongoDB(ctx context.Context, measure func(m *bench.MongoDB)) {
+// ordinary is a mongod with its own default cache.
+func ordinary() bench.Setting { return bench.Setting{CacheGB: bench.DefaultCache} }
+
+func (t *trial) onMongoDB(ctx context.Context, s bench.Setting, measure func(m *bench.MongoDB)) {
 	if t.m != nil {
 		measure(t.m)
 		bench.Check(t.m.Drop(ctx))
 		return
 	}
-	t.lab.On(ctx, bench.Setting{CacheGB: bench.DefaultCache}, measure)
+	t.lab.On(ctx, s, measure)
 }
 
 // begin returns where the event time of the next measurement begins: so far back that
@@ -355,6 +372,52 @@ func (r *rig) raw(ctx context.Context, in raw, length time.Duration, table, row 
 	r.lab.Row(table, row, n/spent.Seconds, math.NaN(), math.NaN(), spent.CPU/n, spent.Own/n)
 }
 
+// decode decodes the lines of a request again and again, into nothing.
+func (r *rig) decode(ctx context.Context, s *sender, length time.Duration, table, row string) {
+	text, n := s.bodies[0][0][0].text, 0
+	spent := r.m.Measure(ctx, func(ctx context.Context) error {
+		for end := time.Now().Add(length); time.Now().Before(end) && ctx.Err() == nil; n += linesOf {
+			if err := decodeLines(text); err != nil {
+				return err
+			}
+		}
+		return context.Cause(ctx)
+	})
+	r.lab.Row(table, row, float64(n)/spent.Seconds, math.NaN(), math.NaN(), math.NaN(), spent.Own/float64(n))
+}
+
+// decodeLines reads everything that lines have.
+func decodeLines(text []byte) error {
+	d := lineprotocol.NewDecoderWithBytes(text)
+	for d.Next() {
+		if _, err := d.Measurement(); err != nil {
+			return fmt.Errorf("decode a line: %w", err)
+		}
+		for {
+			key, _, err := d.NextTag()
+			if err != nil {
+				return fmt.Errorf("decode a tag: %w", err)
+			}
+			if key == nil {
+				break
+			}
+		}
+		for {
+			key, _, err := d.NextField()
+			if err != nil {
+				return fmt.Errorf("decode a field: %w", err)
+			}
+			if key == nil {
+				break
+			}
+		}
+		if _, err := d.Time(lineprotocol.Nanosecond, time.Time{}); err != nil {
+			return fmt.Errorf("decode a time: %w", err)
+		}
+	}
+	return nil
+}
+
 // compare measures sides, which are formats that are sent through Brim and raw inserts, one
 // after the other on a quiet rig. They change places from repeat to repeat.
 func (t *trial) compare(ctx context.Context, table string, flags []string, sides ...string) {
@@ -368,10 +431,12 @@ func (t *trial) compare(ctx context.Context, table string, flags []string, sides
 		t.lab.Step("%s %d of %d", table, i+1, t.lab.Repeats)
 		t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) {
 			for n := range sides {
-				side := sides[(i+n)%len(sides)]
-				if s := senders[side]; s != nil {
-					r.pass(ctx, s, t.length, table, side)
-				} else {
+				switch side := sides[(i+n)%len(sides)]; {
+				case senders[side] != nil:
+					r.pass(ctx, senders[side], t.length, table, side)
+				case side == decodedOnly:
+					r.decode(ctx, senders[lineProtocol], t.length, table, side)
+				default:
 					r.raw(ctx, rawSides(hosts)[side], t.length, table, side)
 				}
 				r.settle(ctx)
@@ -401,7 +466,7 @@ func (t *trial) formats(ctx context.Context) {
 	formats := []store.Format{store.Documents, store.Columns}
 	for i := range t.lab.Repeats {
 		t.lab.Step("columns and documents, 60 readings an update, %d of %d", i+1, t.lab.Repeats)
-		t.onMongoDB(ctx, func(m *bench.MongoDB) {
+		t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
 			for k := range formats {
 				format := formats[(i+k)%len(formats)]
 				w := t.write(ctx, m, writing{point{hostsOf, together, fieldsOf, rawWriters}, hourlyBuckets(format), interval, t.length})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // inLab runs parts of the experiment, all in the mongod that all tests share, with
@@ -36,7 +37,7 @@ func inLab(t *testing.T, run func(ctx context.Context, x *trial), cells ...strin
 func TestCheapCells(t *testing.T) {
 	t.Parallel()
 	r := inLab(t, func(ctx context.Context, x *trial) { x.run(ctx) }, "lines", "grpc", "ndjson", "timeseries", "columns", "journal")
-	require.Len(t, r.Rows, 11)
+	require.Len(t, r.Rows, 12)
 	for _, row := range r.Rows {
 		assert.Positive(t, row.Measured, row.Claim)
 	}
@@ -48,13 +49,41 @@ func TestCheapCells(t *testing.T) {
 	assert.Positive(t, r.Table("timeseries").Median(rawSeries, mongodOf))
 }
 
-// TestRequests sends single readings both ways.
+// TestRequests sends single readings in each way.
 func TestRequests(t *testing.T) {
 	t.Parallel()
-	r := inLab(t, func(ctx context.Context, x *trial) { x.requests(ctx, 200*time.Millisecond, []int{500}) })
-	for _, way := range []string{overHTTP, overGRPC} {
+	r := inLab(t, func(ctx context.Context, x *trial) { x.requests(ctx, 200*time.Millisecond, []int{500}, []int{500}) })
+	for _, way := range []string{overHTTP, overGRPC, overTLS} {
 		for _, measure := range []string{rateOf, brimOf, responseOf, fsyncOf} {
 			assert.Positive(t, r.Table("requests").Median(requestsRow(way, 500), measure), "%s: %s", way, measure)
+		}
+	}
+}
+
+// TestTails runs a load with and without other work.
+func TestTails(t *testing.T) {
+	t.Parallel()
+	r := inLab(t, func(ctx context.Context, x *trial) {
+		x.tails(ctx, tail{sensors: 20, windows: 2, length: time.Second, checkpoints: 200 * time.Millisecond})
+	})
+	tails := r.Table("tails")
+	assert.Positive(t, tails.Median(withWork, p999Of))
+	assert.Positive(t, tails.Median(withWork, "parts sealed"))
+	assert.Greater(t, tails.Median(withWork, "checkpoints"), 1.)
+	assert.Positive(t, tails.Median(withoutWork, p999Of))
+	assert.Zero(t, tails.Median(withoutWork, "parts sealed"))
+	assert.Zero(t, tails.Median(withoutWork, "checkpoints"))
+}
+
+// TestQueries checks in each format that answers have all readings.
+func TestQueries(t *testing.T) {
+	t.Parallel()
+	r := inLab(t, func(ctx context.Context, x *trial) {
+		x.queries(ctx, archive{often: 2, each: 1000, others: 30, queries: 2})
+	})
+	for _, query := range []string{dayQuery, daySummary, newestQuery} {
+		for _, format := range []store.Format{store.Documents, store.Columns} {
+			assert.Positive(t, r.Table("queries").Median(queriesRow(query, format), p50Of), "%s from %s", query, format)
 		}
 	}
 }
