@@ -234,7 +234,8 @@ func (r *rollups) partsOneByOne() {
 // replays kills a daemon that does not know what it has stored. Its readings, and those of the
 // other daemon in the same parts, are counted and expire. Then the daemon writes its readings again,
 // from its journal. Some of its updates arrive even later.
-// It creates the parts: for one with other tags, it would need an answer.
+// It creates the parts: for one with other tags, it would need an answer. Its readings come in one
+// request: those that come after the first update of their part would wait for an answer, too.
 func (r *rollups) replays() {
 	r.sensors()
 	outcome := faulttest.Randomly(1, faulttest.CutAnswer, faulttest.CutAnswer, faulttest.Hold)
@@ -244,13 +245,15 @@ func (r *rollups) replays() {
 		}
 		return faulttest.Pass
 	}})
-	r.send(r.writer, r.readings(fewReadings, 0, rolledSpan)).Wait()
-	var parts int
-	require.True(r.t, r.writer.await(func() bool {
-		var readings int
+	all := r.readings(fewReadings, 0, rolledSpan)
+	all.Batch = int(all.Most)
+	r.send(r.writer, all).Wait()
+	var parts, readings int
+	stored := r.writer.await(func() bool {
 		parts, readings = r.stored()
 		return readings == fewReadings*rolledSensors
-	}), "readings are not stored")
+	})
+	require.True(r.t, stored, "%d of %d readings are stored", readings, fewReadings*rolledSensors)
 	r.write(r.sealer, 0, rolledSpan)
 	r.writer.kill()
 	r.kills++

@@ -21,7 +21,11 @@ const killDelay = 5 * time.Second
 // Load runs `brim load` against a daemon. It is killed when ctx ends, and gets SIGTERM when
 // this process ends.
 func Load(ctx context.Context, brim string, d *Daemon, args ...string) (*load.Result, error) {
-	cmd := exec.CommandContext(ctx, brim, append([]string{"load", "--target", d.url(d.HTTP), "--ca", d.CA, "--output", "json"}, args...)...)
+	flags := []string{"load", "--target", d.url(d.HTTP), "--output", "json"}
+	if d.CA != "" {
+		flags = append(flags, "--ca", d.CA)
+	}
+	cmd := exec.CommandContext(ctx, brim, append(flags, args...)...)
 	cmd.Env = environment()
 	cmd.WaitDelay = killDelay
 	cmd.SysProcAttr = machine.NewGroup(syscall.SIGTERM)

@@ -65,7 +65,7 @@ func Experiment() *bench.Experiment {
 	return &bench.Experiment{
 		Name:     "speed",
 		Question: "How fast is Brim, compared with raw inserts into the same mongod and with what it promises?",
-		Full:     65 * time.Minute,
+		Full:     75 * time.Minute,
 		Quick:    90 * time.Second,
 		Restarts: "all of it, which needs mongods of the experiment's own",
 		Extra:    true,
@@ -504,29 +504,33 @@ func grows(values bench.Samples) (first, last float64, grows bool) {
 
 // single sends single readings at the rate that is promised.
 func (t *trial) single(ctx context.Context) {
-	t.lab.Step("single readings for a minute")
-	t.on(ctx, nil, func(ctx context.Context, r *rig) {
-		var oldest, lag bench.Samples
-		var seen scrape.Histogram
-		until := time.Now().Add(time.Minute) // what comes after the load does not count
-		stop := bench.Every(ctx, time.Second, func(ctx context.Context) error {
-			look, err := r.Look(ctx)
-			age, all := look.Value("brim_journal_oldest_unapplied_seconds", nil), look.Histogram("brim_queue_lag_seconds", nil)
-			mean := all.Since(seen).Mean()
-			if math.IsNaN(mean) { // nothing was stored in this second
-				mean = age
-			}
-			if err == nil && time.Now().Before(until) {
-				seen, oldest, lag = all, append(oldest, age), append(lag, mean)
-			}
-			return err
-		})
-		result, err := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
-		bench.Check(errors.Join(err, stop()))
-		first, last, growing := grows(oldest)
-		_, _, later := grows(lag)
-		t.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing || later])
+	for i := range t.lab.Repeats {
+		t.lab.Step("single readings for a minute, %d of %d", i+1, t.lab.Repeats)
+		t.on(ctx, nil, func(ctx context.Context, r *rig) { r.single(ctx) })
+	}
+}
+
+func (r *rig) single(ctx context.Context) {
+	var oldest, lag bench.Samples
+	var seen scrape.Histogram
+	until := time.Now().Add(time.Minute) // what comes after the load does not count
+	stop := bench.Every(ctx, time.Second, func(ctx context.Context) error {
+		look, err := r.Look(ctx)
+		age, all := look.Value("brim_journal_oldest_unapplied_seconds", nil), look.Histogram("brim_queue_lag_seconds", nil)
+		mean := all.Since(seen).Mean()
+		if math.IsNaN(mean) { // nothing was stored in this second
+			mean = age
+		}
+		if err == nil && time.Now().Before(until) {
+			seen, oldest, lag = all, append(oldest, age), append(lag, mean)
+		}
+		return err
 	})
+	result, err := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
+	bench.Check(errors.Join(err, stop()))
+	first, last, growing := grows(oldest)
+	_, _, later := grows(lag)
+	r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing || later])
 }
 
 // fill compares writes into full and into empty buckets.
@@ -560,28 +564,33 @@ func (r *rig) memory() (now, peak float64) {
 // memory measures how much the daemon needs.
 func (t *trial) memory(ctx context.Context) {
 	const length = 20 * time.Second
-	t.lab.Step("memory at full rate, 10,000 hosts, %v", length)
 	poster := bench.Must(newSender(formats[lineProtocol], newHosts(10_000)))
-	t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) {
-		r.pass(ctx, poster, length, "memory", fullRateRow)
-		r.addPeak(fullRateRow)
-	})
-	t.lab.Step("memory of a million sensors, 80 s")
-	t.on(ctx, nil, func(ctx context.Context, r *rig) {
-		start := time.Now()
-		result := bench.Must(r.Load(ctx, strings.Fields(millionFlags)...))
-		left := 0.
-		if err := r.Flush(ctx, time.Minute); errors.Is(err, launch.ErrNotInTime) {
-			left = bench.Must(r.Look(ctx)).Value("brim_queue_readings", nil)
-		} else {
-			bench.Check(err)
-		}
-		took := time.Since(start)
-		r.addPeak(millionRow)
-		if left == 0 {
-			expect(r.stored(ctx), result.Acked, "readings", "acknowledged")
-		}
-		t.lab.Add("memory", millionRow, rateOf, (float64(result.Acked)-left)/took.Seconds())
-		t.lab.Add("memory", millionRow, lateOf, left)
-	})
+	for i := range t.lab.Repeats {
+		t.lab.Step("memory at full rate, 10,000 hosts, %v, %d of %d", length, i+1, t.lab.Repeats)
+		t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) {
+			r.pass(ctx, poster, length, "memory", fullRateRow)
+			r.addPeak(fullRateRow)
+		})
+		t.lab.Step("memory of a million sensors, 80 s, %d of %d", i+1, t.lab.Repeats)
+		t.on(ctx, nil, func(ctx context.Context, r *rig) { r.million(ctx) })
+	}
+}
+
+// million measures the memory of a million sensors.
+func (r *rig) million(ctx context.Context) {
+	start := time.Now()
+	result := bench.Must(r.Load(ctx, strings.Fields(millionFlags)...))
+	left := 0.
+	if err := r.Flush(ctx, time.Minute); errors.Is(err, launch.ErrNotInTime) {
+		left = bench.Must(r.Look(ctx)).Value("brim_queue_readings", nil)
+	} else {
+		bench.Check(err)
+	}
+	took := time.Since(start)
+	r.addPeak(millionRow)
+	if left == 0 {
+		expect(r.stored(ctx), result.Acked, "readings", "acknowledged")
+	}
+	r.lab.Add("memory", millionRow, rateOf, (float64(result.Acked)-left)/took.Seconds())
+	r.lab.Add("memory", millionRow, lateOf, left)
 }
