@@ -16,6 +16,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if panels := os.Getenv(panelUsersMode); panels != "" {
+		usePanels(panels)
+		return
+	}
 	// What is ignored here (nohup, or a shell's &) would be ignored by the daemons as well.
 	unheard := make(chan os.Signal, 1)
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,6 +24,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
 )
 
@@ -85,11 +88,11 @@ func BenchmarkPanels(b *testing.B) {
 
 // BenchmarkPanelsUsers measures how long 2,000 requests a second with one reading each wait
 // for the journal, with and without 50 users who ask for one panel after the other, from two
-// seconds after they began. The readings of the panels are stored in documents.
+// seconds after they began. The readings of the panels are stored in documents. The users are a
+// process that runs only when nothing else does, since theirs would be other machines.
 //
 //	go test -run '^$' -bench PanelsUsers -benchtime 1x ./cmd/brim
 func BenchmarkPanelsUsers(b *testing.B) {
-	const users = 50
 	p := newPanels(b, time.Minute, "documents", int(panelDay/time.Minute))
 	p99 := func(what string) time.Duration {
 		took, failed := postAtRate(p.HTTP, 10*ackRate)
@@ -101,30 +104,59 @@ func BenchmarkPanelsUsers(b *testing.B) {
 	}
 	p.load(b)
 	without := p99("alone")
-	ctx, leave := context.WithCancel(b.Context())
+	path, err := os.Executable()
+	require.NoError(b, err)
+	users := exec.Command(path)
+	if chrt, err := exec.LookPath("chrt"); err == nil {
+		users = exec.Command(chrt, "--idle", "0", path)
+	}
+	users.Env = append(brimtest.Env(), panelUsersMode+"=http://"+p.HTTP+"/prometheus/"+p.stream)
+	users.Stderr = os.Stderr
+	in, err := users.StdinPipe()
+	require.NoError(b, err)
+	out, err := users.StdoutPipe()
+	require.NoError(b, err)
+	require.NoError(b, users.Start())
+	answers := func() (n int) {
+		_, err := fmt.Fprintln(in, "answers?")
+		require.NoError(b, err)
+		_, err = fmt.Fscanln(out, &n)
+		require.NoError(b, err)
+		return n
+	}
+	time.Sleep(2 * time.Second) //nolint:forbidigo // queries may work at once for a moment, before they are paced
+	began, before := time.Now(), answers()
+	with := p99("users")
+	b.ReportMetric(float64(answers()-before)/time.Since(began).Seconds(), "answers/s")
+	require.NoError(b, in.Close())
+	require.NoError(b, users.Wait())
+	b.ReportMetric(with.Seconds()/without.Seconds(), "ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+// panelUsersMode, in the environment, is the URL of the panels for which this process is 50 users.
+const panelUsersMode = "BRIM_TEST_PANEL_USERS"
+
+// usePanels asks for panels until its input ends, and answers each line with the number of answers.
+func usePanels(panels string) {
+	const users = 50
+	ctx, leave := context.WithCancel(context.Background())
 	defer leave()
-	var group errgroup.Group
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: users}}
 	var answers atomic.Int64
 	for user := range users {
-		group.Go(func() error {
+		go func() {
 			for n := user; ctx.Err() == nil; n++ {
-				if err := p.ask(ctx, panelQueries()[n%len(panelQueries())]); err != nil && ctx.Err() == nil {
-					return err
+				if err := askPanel(ctx, client, panels, panelQueries()[n%len(panelQueries())]); err != nil && ctx.Err() == nil {
+					panic(err)
 				}
 				answers.Add(1)
 			}
-			return nil
-		})
+		}()
 	}
-	time.Sleep(2 * time.Second) //nolint:forbidigo // queries may work at once for a moment, before they are paced
-	began, before := time.Now(), answers.Load()
-	with := p99("users")
-	took, answered := time.Since(began), answers.Load()-before
-	leave()
-	require.NoError(b, group.Wait())
-	b.ReportMetric(float64(answered)/took.Seconds(), "answers/s")
-	b.ReportMetric(with.Seconds()/without.Seconds(), "ratio")
-	b.ReportMetric(0, "ns/op")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		fmt.Println(answers.Load())
+	}
 }
 
 // panels is a daemon with a day of readings.
@@ -241,15 +273,19 @@ func (p *panels) load(b *testing.B) {
 
 // ask asks for one panel.
 func (p *panels) ask(ctx context.Context, query string) error {
+	return askPanel(ctx, p.client, "http://"+p.HTTP+"/prometheus/"+p.stream, query)
+}
+
+func askPanel(ctx context.Context, client *http.Client, panels, query string) error {
 	form := url.Values{
 		"query": {query}, "step": {strconv.Itoa(panelStep)},
 		"start": {strconv.FormatInt(daySide().Unix(), 10)}, "end": {strconv.FormatInt(daySide().Add(panelDay).Unix(), 10)},
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.HTTP+"/prometheus/"+p.stream+"/api/v1/query_range?"+form.Encode(), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, panels+"/api/v1/query_range?"+form.Encode(), http.NoBody)
 	if err != nil {
 		return err
 	}
-	resp, err := p.client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}

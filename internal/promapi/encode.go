@@ -18,6 +18,7 @@ import (
 // of a query.
 type answer struct {
 	data     any
+	encoded  []byte // the data as JSON; nil: each reply encodes it
 	warnings []string
 	infos    []string
 	close    func() // releases the data; may be nil
@@ -65,7 +66,11 @@ func (x *exchange) reply(out *result) string {
 	const piece = 64 << 10
 	s := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, x.w, piece)
 	s.WriteRaw(`{"status":"success","data":`)
-	writeData(s, out.data)
+	if out.encoded == nil {
+		writeData(s, out.data)
+	} else if s.Flush() == nil {
+		_, s.Error = x.w.Write(out.encoded)
+	}
 	writeStrings(s, "warnings", out.warnings)
 	writeStrings(s, "infos", out.infos)
 	s.WriteRaw("}")
@@ -82,6 +87,29 @@ func writeStrings(s *jsoniter.Stream, name string, list []string) {
 	s.WriteMore()
 	s.WriteObjectField(name)
 	s.WriteVal(list)
+}
+
+// mostEncoded is the maximum number of samples of an answer that is encoded in memory, at up to 40
+// bytes each.
+const mostEncoded = 200_000
+
+// encode encodes a small answer, so that equal requests do not encode it once each, and all at once.
+func (a *answer) encode() {
+	samples := 0
+	if matrix, ok := a.data.(promql.Matrix); ok {
+		samples = matrix.TotalSamples()
+	}
+	if samples > mostEncoded {
+		return
+	}
+	s := jsoniter.ConfigCompatibleWithStandardLibrary.BorrowStream(nil)
+	writeData(s, a.data)
+	a.encoded = s.Buffer()
+	release := a.close
+	a.close = func() {
+		jsoniter.ConfigCompatibleWithStandardLibrary.ReturnStream(s)
+		release()
+	}
 }
 
 func writeData(s *jsoniter.Stream, data any) {

@@ -123,6 +123,7 @@ func (x *exchange) evaluate(ctx context.Context) (answer, error) {
 	if e.limit > 0 {
 		out = out.cut(e.limit)
 	}
+	out.encode()
 	return out, nil
 }
 

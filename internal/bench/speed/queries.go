@@ -109,7 +109,7 @@ func (r *rig) query(ctx context.Context, a archive, format store.Format, from ti
 		entries  int
 	}{
 		{dayQuery, fmt.Sprintf("/readings?limit=%d&", a.each) + span, `"ts":`, a.each},
-		{daySummary, "/summary?every=24h&" + span, fmt.Sprintf(`"count":%d,`, a.each), 1},
+		{daySummary, "/summary?" + span, fmt.Sprintf(`"count":%d,`, a.each), 1},
 		{newestQuery, "", `"value":`, a.others},
 	} {
 		var took bench.Samples
