@@ -148,7 +148,7 @@ func usePanels(panels string) {
 		go func() {
 			for n := user; ctx.Err() == nil; n++ {
 				if err := askPanel(ctx, client, panels, panelQueries()[n%len(panelQueries())]); err != nil && ctx.Err() == nil {
-					panic(err)
+					panic(err) //nolint:forbidigo // it ends the process, which the benchmark notices
 				}
 				answers.Add(1)
 			}

@@ -26,7 +26,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/machine"
-	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -132,8 +131,8 @@ func tables() []bench.Table {
 		bench.Table{
 			Name: "single", Title: "Single-reading JSON requests for a minute: open loop, 15,000/s, 64 connections, 1,000 sensors", Variant: "requests",
 			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, "dropped"),
-				bench.In(bench.Seconds, "response p50", "response p99", "oldest waiting, first third", "oldest waiting, last third"), bench.In(bench.Count, lagGrowsOf)),
-			Note: "Lag grows: 1 if the oldest reading that waits is older in the last third than in the first, by a quarter and by half a second, or the mean lag of what was stored is longer by as much.",
+				bench.In(bench.Seconds, "response p50", "response p99", "past due, first third", "past due, last third"), bench.In(bench.Count, lagGrowsOf)),
+			Note: "Past due: how late the most overdue update is. Lag grows: 1 if it is later in the last third than in the first, by a quarter and by half a second.",
 		},
 		bench.Table{
 			Name: "fill", Title: "store_write_seconds by the fill of hourly buckets: 720 readings a bucket, 2,004 readings/s, default settings", Variant: "buckets",
@@ -142,7 +141,7 @@ func tables() []bench.Table {
 		bench.Table{
 			Name: "memory", Title: "Memory of the daemon", Variant: "load",
 			Measures: slices.Concat(bench.In(bench.Bytes, peakOf), bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, lateOf)),
-			Note:     "Peak: VmHWM. Left: readings that were not stored a minute after the load.",
+			Note:     "--queue-max-bytes is 128 MiB, the default up to 2 GiB of memory; readings that wait take up to 1 GiB on larger machines. Peak: VmHWM. Left: readings that were not stored a minute after the load.",
 		},
 		bench.Table{
 			Name: "journal", Title: "Journal append without fsync, in the page cache, four writers", Variant: "files",
@@ -511,26 +510,19 @@ func (t *trial) single(ctx context.Context) {
 }
 
 func (r *rig) single(ctx context.Context) {
-	var oldest, lag bench.Samples
-	var seen scrape.Histogram
+	var late bench.Samples
 	until := time.Now().Add(time.Minute) // what comes after the load does not count
 	stop := bench.Every(ctx, time.Second, func(ctx context.Context) error {
 		look, err := r.Look(ctx)
-		age, all := look.Value("brim_journal_oldest_unapplied_seconds", nil), look.Histogram("brim_queue_lag_seconds", nil)
-		mean := all.Since(seen).Mean()
-		if math.IsNaN(mean) { // nothing was stored in this second
-			mean = age
-		}
 		if err == nil && time.Now().Before(until) {
-			seen, oldest, lag = all, append(oldest, age), append(lag, mean)
+			late = append(late, known(look.Value("brim_queue_past_due_seconds", nil)))
 		}
 		return err
 	})
 	result, err := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
 	bench.Check(errors.Join(err, stop()))
-	first, last, growing := grows(oldest)
-	_, _, later := grows(lag)
-	r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing || later])
+	first, last, growing := grows(late)
+	r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing])
 }
 
 // fill compares writes into full and into empty buckets.
@@ -564,15 +556,16 @@ func (r *rig) memory() (now, peak float64) {
 // memory measures how much the daemon needs.
 func (t *trial) memory(ctx context.Context) {
 	const length = 20 * time.Second
+	fewWait := []string{"--queue-max-bytes", "128MiB"}
 	poster := bench.Must(newSender(formats[lineProtocol], newHosts(10_000)))
 	for i := range t.lab.Repeats {
 		t.lab.Step("memory at full rate, 10,000 hosts, %v, %d of %d", length, i+1, t.lab.Repeats)
-		t.on(ctx, []string{"--granularity", hourly}, func(ctx context.Context, r *rig) {
+		t.on(ctx, append([]string{"--granularity", hourly}, fewWait...), func(ctx context.Context, r *rig) {
 			r.pass(ctx, poster, length, "memory", fullRateRow)
 			r.addPeak(fullRateRow)
 		})
 		t.lab.Step("memory of a million sensors, 80 s, %d of %d", i+1, t.lab.Repeats)
-		t.on(ctx, nil, func(ctx context.Context, r *rig) { r.million(ctx) })
+		t.on(ctx, fewWait, func(ctx context.Context, r *rig) { r.million(ctx) })
 	}
 }
 
