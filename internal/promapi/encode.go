@@ -1,7 +1,9 @@
 package promapi
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -44,6 +46,9 @@ func (a *API) write(w http.ResponseWriter, status int, v any) {
 	_ = e.Encode(v) // fails only if the client is gone
 }
 
+// piece is the size of a stream's buffer in bytes.
+const piece = 64 << 10
+
 // clientTimeout is how long a client may take to read an answer. The request holds a slot
 // meanwhile.
 const clientTimeout = 10 * time.Second
@@ -63,7 +68,6 @@ func (x *exchange) reply(out *result) string {
 		defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // setting it succeeded just now
 	}
 	x.w.Header().Set("Content-Type", "application/json")
-	const piece = 64 << 10
 	s := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, x.w, piece)
 	s.WriteRaw(`{"status":"success","data":`)
 	if out.encoded == nil {
@@ -89,26 +93,28 @@ func writeStrings(s *jsoniter.Stream, name string, list []string) {
 	s.WriteVal(list)
 }
 
-// mostEncoded is the maximum number of samples of an answer that is encoded in memory, at up to 40
-// bytes each.
-const mostEncoded = 200_000
+// mostEncoded is the maximum size of an answer that is kept as JSON, in bytes.
+const mostEncoded = 8 << 20
 
-// encode encodes a small answer, so that equal requests do not encode it once each, and all at once.
+var errTooLarge = errors.New("the answer is too large to be kept")
+
+// encoding is a buffer that refuses to grow beyond mostEncoded.
+type encoding struct{ bytes.Buffer }
+
+func (e *encoding) Write(p []byte) (int, error) {
+	if e.Len()+len(p) > mostEncoded {
+		return 0, errTooLarge
+	}
+	return e.Buffer.Write(p)
+}
+
+// encode encodes the data, unless that is large, so that equal requests do not encode it once each,
+// and all at once.
 func (a *answer) encode() {
-	samples := 0
-	if matrix, ok := a.data.(promql.Matrix); ok {
-		samples = matrix.TotalSamples()
-	}
-	if samples > mostEncoded {
-		return
-	}
-	s := jsoniter.ConfigCompatibleWithStandardLibrary.BorrowStream(nil)
-	writeData(s, a.data)
-	a.encoded = s.Buffer()
-	release := a.close
-	a.close = func() {
-		jsoniter.ConfigCompatibleWithStandardLibrary.ReturnStream(s)
-		release()
+	var out encoding
+	s := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, &out, piece)
+	if writeData(s, a.data); s.Flush() == nil {
+		a.encoded = out.Bytes()
 	}
 }
 
