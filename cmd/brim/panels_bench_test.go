@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -106,10 +105,7 @@ func BenchmarkPanelsUsers(b *testing.B) {
 	without := p99("alone")
 	path, err := os.Executable()
 	require.NoError(b, err)
-	users := exec.Command(path)
-	if chrt, err := exec.LookPath("chrt"); err == nil {
-		users = exec.Command(chrt, "--idle", "0", path)
-	}
+	users := brimtest.Idle(path)
 	users.Env = append(brimtest.Env(), panelUsersMode+"=http://"+p.HTTP+"/prometheus/"+p.stream)
 	users.Stderr = os.Stderr
 	in, err := users.StdinPipe()

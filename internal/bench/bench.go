@@ -441,7 +441,7 @@ func (l *Lab) daemon(ctx context.Context, m *MongoDB, secured bool, flags []stri
 	d := &Daemon{lab: l, dir: dir}
 	c := launch.Config{Brim: l.config.Brim, Args: append([]string{"--config", config}, flags...), Out: l.config.Out, Abort: l.config.Abort}
 	if secured {
-		c.TLS = dir
+		c.CertDir = dir
 	}
 	d.Daemon, err = launch.Start(ctx, c)
 	if err != nil {

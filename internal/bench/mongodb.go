@@ -319,6 +319,23 @@ func (m *MongoDB) Checkpoint(ctx context.Context) error {
 	return nil
 }
 
+// ErrNotCompacted is that the server does not compact, by its own answer.
+var ErrNotCompacted = errors.New("MongoDB does not compact here")
+
+// Compact returns the free space of a collection to the file system; force is what a replica
+// set's primary asks for.
+func (m *MongoDB) Compact(ctx context.Context, collection string) error {
+	err := m.Database().RunCommand(ctx, bson.D{{Key: "compact", Value: collection}, {Key: "force", Value: true}}).Err()
+	var said mongo.CommandError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &said) && said.Code != 0 && !said.HasErrorLabel("NetworkError"):
+		return fmt.Errorf("%w: %w", ErrNotCompacted, err)
+	}
+	return fmt.Errorf("compact %s: %w", collection, err)
+}
+
 const (
 	quietSamples = 2                // in a row in which the server used next to nothing
 	quietShare   = 0.08             // of a processor

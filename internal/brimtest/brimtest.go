@@ -128,6 +128,16 @@ func Env(keep ...string) []string {
 	})
 }
 
+// Idle returns a command that runs only when nothing else does, like that of a client on another
+// machine. With nice, which stands in where there is no chrt, Linux lets a thread finish its slice
+// of some milliseconds.
+func Idle(path string) *exec.Cmd {
+	if chrt, err := exec.LookPath("chrt"); err == nil {
+		return exec.Command(chrt, "--idle", "0", path) //nolint:noctx // the caller ends it
+	}
+	return exec.Command("nice", "-n", "19", path) //nolint:noctx // likewise
+}
+
 // Patience is how long a test waits for another process on a busy machine.
 const Patience = 90 * time.Second
 

@@ -972,10 +972,7 @@ type attackers struct {
 func (g *siege) startAttackers(t target) *attackers {
 	path, err := os.Executable()
 	require.NoError(g.t, err)
-	cmd := exec.Command("nice", "-n", "19", path)
-	if chrt, err := exec.LookPath("chrt"); err == nil { // with nice, Linux lets a thread finish its slice of some milliseconds
-		cmd = exec.Command(chrt, "--idle", "0", path)
-	}
+	cmd := brimtest.Idle(path)
 	cmd.Env = append(brimtest.Env(), attackerMode+"=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

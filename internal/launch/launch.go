@@ -30,9 +30,9 @@ type Config struct {
 	Out  io.Writer // gets the daemon's messages for people, and its warnings
 	// Abort, when it ends, kills a daemon that is stopping before it was ready; nil: never.
 	Abort context.Context
-	// TLS is the directory for a self-signed certificate, with which the daemon has TLS;
+	// CertDir is where a self-signed certificate is made, with which the daemon has TLS;
 	// empty: it has none.
-	TLS string
+	CertDir string
 }
 
 // A Daemon is `brim serve` in a separate process. It uses free ports on 127.0.0.1, so
@@ -54,8 +54,8 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 		"--http-addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
 	}, c.Args...)
 	d := &Daemon{exited: make(chan struct{})}
-	if c.TLS != "" {
-		flags, err := d.secure(c.TLS)
+	if c.CertDir != "" {
+		flags, err := d.secure(c.CertDir)
 		if err != nil {
 			return nil, fmt.Errorf("make the daemon's certificate: %w", err)
 		}

@@ -47,7 +47,7 @@ func queriesRow(query string, format store.Format) string {
 	return query + ", documents"
 }
 
-// queries measures what readings are good for, from documents and from sealed columns.
+// queries measures queries that users ask, from documents and from sealed columns.
 func (t *trial) queries(ctx context.Context, a archive) {
 	for i := range t.lab.Repeats {
 		for _, format := range []store.Format{store.Documents, store.Columns} {
@@ -67,14 +67,11 @@ func (r *rig) archive(ctx context.Context, a archive, format store.Format) (from
 	const interval = 5 * time.Second
 	const perSecond = 34_560
 	span, takes := time.Duration(a.each)*interval, time.Duration(a.often*a.each)*time.Second/perSecond
-	result := bench.Must(r.Load(ctx, "--sensors", strconv.Itoa(a.often), "--sensor-prefix", archivePrefix, "--interval", interval.String(), "--batch", "1000",
-		"--speedup", strconv.FormatFloat(span.Seconds()/takes.Seconds(), 'f', -1, 64), "--duration", takes.String(), "--start", time.Now().Add(-span-3*time.Hour).Truncate(time.Hour).Format(time.RFC3339)))
-	one := bench.Must(r.Load(ctx, "--sensors", strconv.Itoa(a.others), "--sensor-prefix", "n-", "--interval", interval.String(), "--batch", "1000", "--speedup", "5", "--duration", "1s",
-		"--start", time.Now().Add(-interval).Format(time.RFC3339)))
+	result := r.sends(ctx, a.often*a.each, "--sensors", strconv.Itoa(a.often), "--sensor-prefix", archivePrefix, "--interval", interval.String(), "--batch", "1000",
+		"--speedup", strconv.FormatFloat(span.Seconds()/takes.Seconds(), 'f', -1, 64), "--duration", takes.String(), "--start", time.Now().Add(-span-3*time.Hour).Truncate(time.Hour).Format(time.RFC3339))
+	r.sends(ctx, a.others, "--sensors", strconv.Itoa(a.others), "--sensor-prefix", "n-", "--interval", interval.String(), "--batch", "1000", "--speedup", "5", "--duration", "1s",
+		"--start", time.Now().Add(-interval).Format(time.RFC3339))
 	bench.Check(r.Flush(ctx, storedTimeout))
-	if acked, sent := result.Acked+one.Acked, int64(a.often*a.each+a.others); acked != sent {
-		bench.Check(fmt.Errorf("%d of %d readings were acknowledged: %v", acked, sent, append(result.FirstErrors, one.FirstErrors...)))
-	}
 	if format == store.Columns {
 		r.seal(ctx, a.often*int((span+time.Hour-1)/time.Hour))
 	}
@@ -103,7 +100,7 @@ func (r *rig) beginSealing(ctx context.Context) {
 func (r *rig) query(ctx context.Context, a archive, format store.Format, from time.Time, random *rand.Rand) {
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	span := url.Values{"from": {from.Format(time.RFC3339Nano)}, "to": {from.Add(24 * time.Hour).Format(time.RFC3339Nano)}}.Encode()
+	span := between(from, from.Add(24*time.Hour))
 	newest := "/prometheus/api/v1/query?" + url.Values{"query": {`t{sensor=~"n-.*"}`}}.Encode()
 	for _, kind := range []struct {
 		name, of string // of is behind the sensor in the path; empty: no sensor
@@ -114,23 +111,17 @@ func (r *rig) query(ctx context.Context, a archive, format store.Format, from ti
 		{daySummary, "/summary?" + span, fmt.Sprintf(`"count":%d,`, a.each), 1},
 		{newestQuery, "", `"value":`, a.others},
 	} {
-		var took bench.Samples
 		times := max(1, a.queries/8)
 		if kind.of != "" {
 			times = a.queries
 		}
-		for range times {
-			path := newest
-			if kind.of != "" {
-				path = "/v1/sensors/" + archivePrefix + strconv.Itoa(1+random.IntN(a.often)) + kind.of
+		count := func(body []byte) int { return bytes.Count(body, []byte(kind.sign)) } // decoding would take longer than the answer
+		took := asking{times, kind.entries, count, func() string {
+			if kind.of == "" {
+				return newest
 			}
-			began := time.Now()
-			body := bench.Must(bench.Query(ctx, client, "http://"+r.HTTP+path))
-			took = append(took, time.Since(began).Seconds())
-			if n := bytes.Count(body, []byte(kind.sign)); n != kind.entries {
-				bench.Check(fmt.Errorf("the answer of %s has %d of %d entries", path, n, kind.entries))
-			}
-		}
+			return "/v1/sensors/" + archivePrefix + strconv.Itoa(1+random.IntN(a.often)) + kind.of
+		}}.run(ctx, r, client)
 		r.lab.Row("queries", queriesRow(kind.name, format), took.Quantile(0.5), took.Quantile(0.99))
 	}
 }

@@ -53,11 +53,11 @@ func (t *trial) waiting(ctx context.Context, b backlog) {
 		t.lab.Step("let %d readings wait", b.sensors*b.each)
 		waiting := r.post(ctx, b, b.each)
 		r.addWaiting(ctx, b, before)
-		a := asker{r: r, client: &http.Client{Transport: &http.Transport{}}, from: stored.Setup.EventStart, to: waiting.Setup.EventEnd}
-		defer a.client.CloseIdleConnections()
+		client := &http.Client{Transport: &http.Transport{}}
+		defer client.CloseIdleConnections()
 		for i := range t.lab.Repeats {
 			t.lab.Step("queries while readings wait, %d of %d", i+1, t.lab.Repeats)
-			a.all(ctx, b, rand.New(rand.NewPCG(t.lab.Seed, uint64(i)))) //nolint:gosec // which sensors
+			b.ask(ctx, r, client, between(stored.Setup.EventStart, waiting.Setup.EventEnd), rand.New(rand.NewPCG(t.lab.Seed, uint64(i)))) //nolint:gosec // which sensors
 		}
 	})
 }
@@ -68,12 +68,17 @@ const backlogRate = 20_000
 // post sends a number of readings of each sensor.
 func (r *rig) post(ctx context.Context, b backlog, each int, more ...string) *load.Result {
 	interval := time.Duration(b.sensors) * time.Second / backlogRate
-	result := bench.Must(r.Load(ctx, append([]string{
+	return r.sends(ctx, b.sensors*each, append([]string{
 		"--target", "grpc://" + r.GRPC, "--http", "http://" + r.HTTP, "--sensor-prefix", waitingPrefix, "--batch", "1000",
 		"--sensors", strconv.Itoa(b.sensors), "--interval", interval.String(), "--duration", (time.Duration(each) * interval).String(),
-	}, more...)...))
-	if result.Acked != int64(b.sensors*each) {
-		bench.Check(fmt.Errorf("%d of %d readings were acknowledged: %v", result.Acked, b.sensors*each, result.FirstErrors))
+	}, more...)...)
+}
+
+// sends runs a load, of which all readings must be acknowledged.
+func (r *rig) sends(ctx context.Context, readings int, flags ...string) *load.Result {
+	result := bench.Must(r.Load(ctx, flags...))
+	if result.Acked != int64(readings) {
+		bench.Check(fmt.Errorf("%d of %d readings were acknowledged: %v", result.Acked, readings, result.FirstErrors))
 	}
 	return result
 }
@@ -91,16 +96,8 @@ func (r *rig) addWaiting(ctx context.Context, b backlog, before float64) {
 	r.lab.Row("backlog", fmt.Sprintf("%s readings of %s sensors", humanize.Comma(int64(n)), humanize.Comma(int64(b.sensors))), before, now, (now-before)/n, known(look.Value("brim_journal_bytes", nil))/n)
 }
 
-// An asker asks a daemon on one connection, one query after the other.
-type asker struct {
-	r        *rig
-	client   *http.Client
-	from, to time.Time
-}
-
-// all asks each kind of query of random sensors, and adds how long the answers took.
-func (a *asker) all(ctx context.Context, b backlog, random *rand.Rand) {
-	span := url.Values{"from": {a.from.Format(time.RFC3339Nano)}, "to": {a.to.Format(time.RFC3339Nano)}}.Encode()
+// ask asks each kind of query of random sensors, and adds how long the answers took.
+func (b *backlog) ask(ctx context.Context, r *rig, client *http.Client, span string, random *rand.Rand) {
 	for _, kind := range []struct {
 		name, of string // of is behind the sensor in the path
 		times    int
@@ -111,34 +108,48 @@ func (a *asker) all(ctx context.Context, b backlog, random *rand.Rand) {
 		{summaryQuery, "/summary?" + span, b.queries, 1},
 		{sensorsQuery, "", b.listed, min(100, b.sensors)},
 	} {
-		var took bench.Samples
-		for range kind.times {
-			path := "/v1/sensors/" + waitingPrefix + strconv.Itoa(1+random.IntN(b.sensors)) + kind.of
+		took := asking{kind.times, kind.entries, listed, func() string {
 			if kind.name == sensorsQuery {
-				path = "/v1/sensors?limit=100"
+				return "/v1/sensors?limit=100"
 			}
-			began := time.Now()
-			entries := bench.Must(a.ask(ctx, path))
-			took = append(took, time.Since(began).Seconds())
-			if entries != kind.entries {
-				bench.Check(fmt.Errorf("%s has %d entries of %d", path, entries, kind.entries))
-			}
-		}
-		a.r.lab.Row("waiting", kind.name, took.Quantile(0.5), took.Quantile(0.99), took.Max(), float64(len(took)))
+			return "/v1/sensors/" + waitingPrefix + strconv.Itoa(1+random.IntN(b.sensors)) + kind.of
+		}}.run(ctx, r, client)
+		r.lab.Row("waiting", kind.name, took.Quantile(0.5), took.Quantile(0.99), took.Max(), float64(len(took)))
 	}
 }
 
-// ask returns how many entries the list in an answer has.
-func (a *asker) ask(ctx context.Context, path string) (entries int, err error) {
-	body, err := bench.Query(ctx, a.client, "http://"+a.r.HTTP+path)
-	if err != nil {
-		return 0, err
+// An asking is queries of one kind, one after the other.
+type asking struct {
+	times, entries int                   // queries, and entries that each answer must have
+	count          func(body []byte) int // of the entries in an answer
+	path           func() string         // of the next query
+}
+
+// run returns how long the answers took.
+func (a asking) run(ctx context.Context, r *rig, client *http.Client) (took bench.Samples) {
+	for range a.times {
+		path, began := a.path(), time.Now()
+		body := bench.Must(bench.Query(ctx, client, "http://"+r.HTTP+path))
+		took = append(took, time.Since(began).Seconds())
+		if n := a.count(body); n != a.entries {
+			bench.Check(fmt.Errorf("the answer of %s has %d of %d entries", path, n, a.entries))
+		}
 	}
+	return took
+}
+
+// between are the parameters of a time range.
+func between(from, to time.Time) string {
+	return url.Values{"from": {from.Format(time.RFC3339Nano)}, "to": {to.Format(time.RFC3339Nano)}}.Encode()
+}
+
+// listed returns how many entries the list in an answer has; -1: it is not JSON.
+func listed(body []byte) int {
 	var lists struct{ Readings, Summary, Sensors []json.RawMessage }
-	if err := json.Unmarshal(body, &lists); err != nil {
-		return 0, fmt.Errorf("read the answer of %s: %w", path, err)
+	if json.Unmarshal(body, &lists) != nil {
+		return -1
 	}
-	return len(lists.Readings) + len(lists.Summary) + len(lists.Sensors), nil
+	return len(lists.Readings) + len(lists.Summary) + len(lists.Sensors)
 }
 
 func waitingTables() []bench.Table {

@@ -270,7 +270,7 @@ func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB
 		for j, pattern := range c.patterns {
 			lab.Step("compact: fill %d buckets, delete %s, compact while writing", c.documents, pattern)
 			err := c.once(ctx, lab, m, pattern, fmt.Sprintf("compact_%d_%d", i+1, j+1))
-			if errors.Is(err, errRefused) {
+			if errors.Is(err, bench.ErrNotCompacted) {
 				lab.LeaveOut("what compaction gives back", err.Error())
 				return
 			}
@@ -337,7 +337,7 @@ func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, of *com
 		})
 	}
 	begin := t.Now()
-	err = compact(t.Ctx, of.coll)
+	err = of.m.Compact(t.Ctx, of.coll.Name())
 	end := t.Now()
 	if err := errors.Join(err, stop()); err != nil {
 		return err
@@ -376,22 +376,6 @@ func sizes(dir, uri string) (file, all float64, err error) {
 		return err
 	})
 	return float64(info.Size()), all, err
-}
-
-// errRefused is that the server does not compact, by its own answer.
-var errRefused = errors.New("MongoDB does not compact here")
-
-// compact compacts a collection; force is what a replica set's primary asks for.
-func compact(ctx context.Context, coll *mongo.Collection) error {
-	err := coll.Database().RunCommand(ctx, bson.D{{Key: "compact", Value: coll.Name()}, {Key: "force", Value: true}}).Err()
-	var said mongo.CommandError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &said) && said.Code != 0 && !said.HasErrorLabel("NetworkError"):
-		return fmt.Errorf("%w: %w", errRefused, err)
-	}
-	return fmt.Errorf("compact %s: %w", coll.Name(), err)
 }
 
 // deleteQuarter deletes a quarter of the documents, as they follow each other in
