@@ -147,7 +147,7 @@ func TestMemoryStaysWithinTheBudget(t *testing.T) {
 		t.Skip("the race detector takes more memory than the daemon")
 	}
 	args := append(onShared(t, mongodtest.Database(t)), "--ack", "journaled", "--max-inflate-ratio", "1000",
-		"--max-connections-per-address", "4096", "--ingest-max-bytes", fmt.Sprintf("%dMiB", ingestBudget))
+		"--max-connections-per-address", "4096", "--ingest-max-bytes", fmt.Sprintf("%dMiB", ingestBudget), "--queue-max-bytes", "128MiB")
 	b := startBrim(t, args...).awaitStorage()
 	quiet, ok := peakMemory(b.Cmd.Process.Pid)
 	if !ok {
