@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -136,6 +137,16 @@ func Idle(path string) *exec.Cmd {
 		return exec.Command(chrt, "--idle", "0", path) //nolint:noctx // the caller ends it
 	}
 	return exec.Command("nice", "-n", "19", path) //nolint:noctx // likewise
+}
+
+// RunFirst lets this process run before all others, like a client on another machine, if there is
+// a chrt and it may.
+func RunFirst(t testing.TB) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "chrt", "--all-tasks", "--rr", "--pid", "1", strconv.Itoa(os.Getpid())).CombinedOutput()
+	if err != nil {
+		t.Logf("this process competes with others for CPUs: %v: %s", err, out)
+	}
 }
 
 // Patience is how long a test waits for another process on a busy machine.

@@ -25,7 +25,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +43,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/journal"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/mongod"
 	"github.com/brim-telemetry/brim/internal/mqtt"
 	"github.com/brim-telemetry/brim/internal/promapi"
@@ -75,6 +75,7 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 	if err != nil {
 		return err
 	}
+	machine.AddThread()
 	defer limitCollector(d.ingest.Memory)()
 	d.level, d.reloads = level, newReloader(d, c.from, hangups)
 	d.supervisor = newSupervisor(d, o.Env)
@@ -290,7 +291,7 @@ func (d *daemon) ingestConfig() ingest.Config {
 	config := ingest.Config{
 		DefaultStream: c.Default.Name,
 		MaxBodyBytes:  c.MaxBodyBytes, MaxInflatedBytes: c.MaxInflatedBytes, MaxInflateRatio: int64(c.MaxInflateRatio), MaxReadings: c.MaxReadingsPerRequest,
-		MaxBytes: c.ingestBytes(d.memory, runtime.GOMAXPROCS(0)), Connections: d.limits.Open,
+		MaxBytes: c.ingestBytes(d.memory, machine.CPUs()), Connections: d.limits.Open,
 		MinTime: c.MinTime, MaxFuture: c.MaxFuture, SensorTag: c.SensorTag,
 		Ack: c.Ack, Acks: c.acks(), Available: d.available,
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -24,7 +24,7 @@ const (
 )
 
 // readers returns how many sensors of a query are read concurrently.
-func readers() int { return min(8, 2*runtime.GOMAXPROCS(0)) }
+func readers() int { return min(8, 2*machine.CPUs()) }
 
 // read reads what the selections need, and adds the series to each.
 func (q *querier) read(ctx context.Context, planned []*selection) error {

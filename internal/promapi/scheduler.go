@@ -2,10 +2,11 @@ package promapi
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // scheduler bounds how many goroutines work for queries at once, by evaluating one or reading a
@@ -41,12 +42,13 @@ const burst = 400 * time.Millisecond
 // the last second, and only if it was called within that second.
 const askEvery = 500 * time.Millisecond
 
-// share is the average number of slots in use while readings arrive: half of the CPUs but one.
-func share() float64 { return max(0.25, float64(runtime.GOMAXPROCS(0)-1)/2) }
+// share is the average number of slots in use while readings arrive: a quarter of the first two
+// CPUs, half of the others.
+func share() float64 { return 0.25 + float64(max(0, machine.CPUs()-2))/2 }
 
 // limit returns the current number of slots; t.mu must be held.
 func (t *scheduler) limit() int {
-	cpus, now := runtime.GOMAXPROCS(0), time.Now()
+	cpus, now := machine.CPUs(), time.Now()
 	t.worked = max(0, t.worked+time.Duration((float64(t.taken)-share())*float64(now.Sub(t.since))))
 	t.since = now
 	switch {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/read"
 )
 
@@ -22,7 +22,7 @@ func TestQueriesLeaveProcessorsToReadingsThatArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arrive := false
 		s := &scheduler{arriving: func() bool { return arrive }}
-		processors := runtime.GOMAXPROCS(0)
+		processors := machine.CPUs()
 		for range 2 * processors {
 			require.NoError(t, s.acquire(t.Context(), "a"))
 		}
@@ -150,7 +150,7 @@ func TestPausesDoNotHideReadingsThatArrive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const long, each = time.Minute, 700 * time.Millisecond
-		began, most := time.Now(), max(1, runtime.GOMAXPROCS(0)/2)
+		began, most := time.Now(), max(1, machine.CPUs()/2)
 		asked := began
 		s := &scheduler{arriving: func() bool {
 			recently := time.Since(asked) < time.Second
@@ -158,7 +158,7 @@ func TestPausesDoNotHideReadingsThatArrive(t *testing.T) {
 			return recently && time.Since(began) > each
 		}}
 		var all sync.WaitGroup
-		for range 2*runtime.GOMAXPROCS(0) + 1 {
+		for range 2*machine.CPUs() + 1 {
 			all.Go(func() {
 				for time.Since(began) < long {
 					if !assert.NoError(t, s.acquire(t.Context(), "a")) {

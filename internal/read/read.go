@@ -30,7 +30,6 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +37,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -151,7 +151,7 @@ type Reader struct {
 
 // DefaultQueries is the default of Config.MaxQueries: two for each CPU, at least four. More
 // queries would only slow down each other and the writes.
-func DefaultQueries() int { return max(4, 2*runtime.GOMAXPROCS(0)) }
+func DefaultQueries() int { return max(4, 2*machine.CPUs()) }
 
 // New returns a reader that answers 503 until Open.
 func New(cfg Config) (*Reader, error) {
