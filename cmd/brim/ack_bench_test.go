@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/brimtest"
 )
 
 const (
@@ -54,6 +56,34 @@ func BenchmarkJournaledAck(b *testing.B) {
 	}
 	report("ack", took)
 	report("fsync", disk)
+}
+
+// compareAcks measures the 99th percentile of the time that a client waits for the journal, with
+// ackRate requests a second for ten seconds, alternately alone and beside what begin starts. This
+// process runs before all others if it may, since clients would be other machines.
+func (b *brimProcess) compareAcks(bench *testing.B, begin func() (end func())) {
+	bench.Helper()
+	brimtest.RunFirst(bench)
+	p99 := func() float64 {
+		took, failed := postAtRate(b.HTTP, 10*ackRate)
+		require.Zero(bench, failed)
+		slices.Sort(took)
+		return milliseconds(took[len(took)*99/100])
+	}
+	var alone, beside []float64
+	for bench.Loop() {
+		alone = append(alone, p99())
+		end := begin()
+		beside = append(beside, p99())
+		end()
+	}
+	slices.Sort(alone)
+	slices.Sort(beside)
+	middle := len(alone) / 2
+	bench.ReportMetric(alone[middle], "alone-p99-ms")
+	bench.ReportMetric(beside[middle], "beside-p99-ms")
+	bench.ReportMetric(beside[middle]/alone[middle], "ratio")
+	bench.ReportMetric(0, "ns/op")
 }
 
 // postAtRate posts ackRate readings a second, and returns how long each took from the moment

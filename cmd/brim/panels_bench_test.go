@@ -94,32 +94,14 @@ func BenchmarkPanels(b *testing.B) {
 func BenchmarkPanelsUsers(b *testing.B) {
 	p := newPanels(b, time.Minute, "documents", int(panelDay/time.Minute))
 	p.load(b)
-	brimtest.RunFirst(b)
-	var alone, beside []float64
-	answers := 0.0
-	for b.Loop() {
-		alone = append(alone, p.ingestP99(b))
+	var answers []float64
+	p.compareAcks(b, func() (end func()) {
 		leave := p.admitUsers(b)
 		time.Sleep(2 * time.Second) //nolint:forbidigo // queries may work at once for a moment, before they are paced
-		beside = append(beside, p.ingestP99(b))
-		answers += leave()
-	}
-	slices.Sort(alone)
-	slices.Sort(beside)
-	b.ReportMetric(alone[len(alone)/2], "alone-p99-ms")
-	b.ReportMetric(beside[len(beside)/2], "users-p99-ms")
-	b.ReportMetric(beside[len(beside)/2]/alone[len(alone)/2], "ratio")
-	b.ReportMetric(answers/float64(b.N), "answers/s")
-	b.ReportMetric(0, "ns/op")
-}
-
-// ingestP99 posts for ten seconds, and returns the 99th percentile of the latencies in milliseconds.
-func (p *panels) ingestP99(b *testing.B) float64 {
-	b.Helper()
-	took, failed := postAtRate(p.HTTP, 10*ackRate)
-	require.Zero(b, failed)
-	slices.Sort(took)
-	return milliseconds(took[len(took)*99/100])
+		return func() { answers = append(answers, leave()) }
+	})
+	slices.Sort(answers)
+	b.ReportMetric(answers[len(answers)/2], "answers/s")
 }
 
 // admitUsers starts 50 users. The function that it returns ends them, and returns how many answers

@@ -75,7 +75,6 @@ func Serve(ctx context.Context, c *Config, o Options) error {
 	if err != nil {
 		return err
 	}
-	machine.AddThread()
 	defer limitCollector(d.ingest.Memory)()
 	d.level, d.reloads = level, newReloader(d, c.from, hangups)
 	d.supervisor = newSupervisor(d, o.Env)

@@ -16,7 +16,7 @@ import (
 //
 // Many queries in sequence would use that half all the time, in addition to MongoDB's work for
 // them. So while readings arrive, there are pauses once queries have used burst more than their
-// share of the time.
+// share of the time. And Go may run one thread more while there are queries.
 type scheduler struct {
 	arriving func() bool // whether readings arrive
 
@@ -27,6 +27,7 @@ type scheduler struct {
 	since   time.Time     // when worked was updated
 	worked  time.Duration // by all slots together, beyond their share
 	timed   bool          // a timer will grant slots
+	unused  *time.Timer   // ends the additional thread of machine.AddThread; nil: there is none
 }
 
 // A waiter is a client that waits for a slot.
@@ -37,6 +38,21 @@ type waiter struct {
 
 // burst is enough for a dashboard with twelve panels that show a day of a hundred sensors.
 const burst = 400 * time.Millisecond
+
+// threadTime is how long after a query the additional thread is removed.
+const threadTime = 10 * time.Second
+
+// removeThread removes the additional thread if no slot is in use.
+func (t *scheduler) removeThread() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.taken > 0 {
+		t.unused.Reset(threadTime)
+		return
+	}
+	machine.RemoveThread()
+	t.unused = nil
+}
 
 // askEvery is how often arriving is called while clients wait. It notices readings that arrived within
 // the last second, and only if it was called within that second.
@@ -113,6 +129,10 @@ func (t *scheduler) grant() {
 		}
 		t.held[next.client]++
 		t.taken++
+		if t.unused == nil {
+			machine.AddThread()
+			t.unused = time.AfterFunc(threadTime, t.removeThread)
+		}
 		close(next.ready)
 	}
 	if len(t.waiting) > 0 && !t.timed {
