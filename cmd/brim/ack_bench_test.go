@@ -58,31 +58,39 @@ func BenchmarkJournaledAck(b *testing.B) {
 	report("fsync", disk)
 }
 
-// compareAcks measures the 99th percentile of the time that a client waits for the journal, with
-// ackRate requests a second for ten seconds, alternately alone and beside what begin starts. This
-// process runs before all others if it may, since clients would be other machines.
+// compareAcks measures how long a client waits for the journal, with ackRate requests a second for
+// ten seconds, alternately alone and beside what begin starts. It reports the medians of all
+// rounds. This process runs before all others if it may, since clients would be other machines.
 func (b *brimProcess) compareAcks(bench *testing.B, begin func() (end func())) {
 	bench.Helper()
 	brimtest.RunFirst(bench)
-	p99 := func() float64 {
+	var alone, beside [3][]float64 // means, medians and 99th percentiles
+	measure := func(into *[3][]float64) {
 		took, failed := postAtRate(b.HTTP, 10*ackRate)
 		require.Zero(bench, failed)
 		slices.Sort(took)
-		return milliseconds(took[len(took)*99/100])
+		sum := time.Duration(0)
+		for _, one := range took {
+			sum += one
+		}
+		for i, one := range []time.Duration{sum / time.Duration(len(took)), took[len(took)/2], took[len(took)*99/100]} {
+			into[i] = append(into[i], milliseconds(one))
+		}
 	}
-	var alone, beside []float64
 	for bench.Loop() {
-		alone = append(alone, p99())
+		measure(&alone)
 		end := begin()
-		beside = append(beside, p99())
+		measure(&beside)
 		end()
 	}
-	slices.Sort(alone)
-	slices.Sort(beside)
-	middle := len(alone) / 2
-	bench.ReportMetric(alone[middle], "alone-p99-ms")
-	bench.ReportMetric(beside[middle], "beside-p99-ms")
-	bench.ReportMetric(beside[middle]/alone[middle], "ratio")
+	for i, what := range []string{"mean", "p50", "p99"} {
+		slices.Sort(alone[i])
+		slices.Sort(beside[i])
+		without, with := alone[i][len(alone[i])/2], beside[i][len(beside[i])/2]
+		bench.ReportMetric(without, what+"-alone-ms")
+		bench.ReportMetric(with, what+"-ms")
+		bench.ReportMetric(with/without, what+"-ratio")
+	}
 	bench.ReportMetric(0, "ns/op")
 }
 

@@ -47,7 +47,7 @@ func TestMove(t *testing.T) {
 	got = move("--abandon", "nobody:/journal")
 	assert.ErrorContains(t, got.err, `no daemon "nobody:/journal" has readings for stream "readings"`)
 	var usage config.UsageError
-	for _, wrong := range [][]string{{"--stream", "readings"}, {"--rate", "1"}, {"more"}} {
+	for _, wrong := range [][]string{{"--stream", "readings"}, {"--share", "0.5%"}, {"--share", "101%"}, {"more"}} {
 		assert.ErrorAs(t, move(wrong...).err, &usage, wrong)
 	}
 	got = runBrim(t, nil, append([]string{"move", "none", "--admin", "127.0.0.1:1"}, mongo...)...)

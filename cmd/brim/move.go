@@ -21,19 +21,18 @@ import (
 // moveOptions are the flags of `brim move`.
 type moveOptions struct {
 	stream     string
-	rate       int64 // bytes a second; 0: no limit
+	share      float64 // part of the time to work
 	abandon    []string
 	output     *string
 	deployment func(context.Context, *process) (*deployment, error)
 }
 
-// defaultMoveRate reads 100 GiB in some fifty minutes, and leaves most of an
-// SSD to the daemons.
-const defaultMoveRate = 32 << 20
+// defaultMoveShare leaves most of the CPUs and of the disk to the daemons.
+const defaultMoveShare = 0.05
 
 // newMove returns `brim move`, which leaves a stream with one collection.
 func newMove(p *process) *cobra.Command {
-	o := moveOptions{rate: defaultMoveRate}
+	o := moveOptions{share: defaultMoveShare}
 	cmd := &cobra.Command{
 		Use:   "move STREAM",
 		Short: "Move a stream's readings from its former collections into the current one",
@@ -45,13 +44,13 @@ func newMove(p *process) *cobra.Command {
 			"it again, or give these readings up with --abandon: should the daemon come back, they become dead letters.",
 		Example: "  brim move readings\n" +
 			"  brim move readings --mongo-uri mongodb://db1,db2,db3/?replicaSet=rs0 --config /etc/brim/brim.yaml\n" +
-			"  brim move readings --rate 8MiB --output json",
+			"  brim move readings --share 100% --output json",
 		Args: exactArg("a stream"),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	add := flagAdder(flags)
-	add("rate", config.FormatSize(o.rate), "SIZE", "uncompressed bytes to read per second; 0: no limit", config.Size(&o.rate, 4<<10, 1<<40, true))
+	add("share", "5%", "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
 	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that is not running and whose journal is to be given up, by the name that this command prints; repeat the flag for several")
 	o.output = outputFlag(cmd, "text", "json")
 	o.deployment = deploymentFlags(flags)
@@ -63,6 +62,15 @@ func newMove(p *process) *cobra.Command {
 		return o.run(cmd.Context(), p)
 	}
 	return cmd
+}
+
+func (o *moveOptions) setShare(text string) error {
+	var share float64
+	if err := config.Percent(&share, 100)(text); err != nil || share < 0.01 {
+		return fmt.Errorf("%q is not a percentage from 1%% to 100%%, like 25%%", text)
+	}
+	o.share = share
+	return nil
 }
 
 func (o *moveOptions) run(ctx context.Context, p *process) error {
@@ -103,9 +111,12 @@ func (o *moveOptions) run(ctx context.Context, p *process) error {
 			Logger: slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
 		Claims: connection.ControlDatabase(), Place: config.Deployment(s.uri),
-		Rate: o.rate, Abandon: o.abandon, Progress: progress.show,
+		Share: o.share, Abandon: o.abandon, Progress: progress.show,
 	}).Run(both)
 	line.end()
+	if err != nil && both.Err() != nil {
+		return fmt.Errorf("move stream %s: interrupted", one.Name)
+	}
 	if err != nil {
 		return fmt.Errorf("move stream %s: %w", one.Name, err)
 	}

@@ -15,9 +15,9 @@ import (
 )
 
 // BenchmarkMoveIngest measures how long 2,000 requests a second with one reading each wait for the
-// journal, alternately without and with a `brim move` on the same machine, with its default rate.
-// It moves three million readings of 1,000 sensors, in bucket documents of 5 minutes, into a time
-// series, or into documents with another compressor.
+// journal, alternately without and with a `brim move` on the same machine, with its default share
+// of the time. It moves three million readings of 1,000 sensors, in bucket documents of 5 minutes,
+// into a time series, or into documents with another compressor.
 //
 //	go test -run '^$' -bench MoveIngest -benchtime 3x ./cmd/brim
 func BenchmarkMoveIngest(b *testing.B) {
@@ -56,7 +56,7 @@ func (b *brimProcess) postMany(t testing.TB, sensors, each int) {
 // interrupts it.
 func startMove(b *testing.B, mongo []string) (end func()) {
 	b.Helper()
-	cmd := exec.Command(brimBinary(b), append([]string{"move", "readings", "--admin", "127.0.0.1:1"}, mongo...)...) //nolint:noctx // end ends it
+	cmd := exec.Command(brimBinary(b), append([]string{"move", "readings", "--admin", "127.0.0.1:1"}, mongo...)...)
 	cmd.Env = foreignEnv()
 	out, err := cmd.StderrPipe()
 	require.NoError(b, err)

@@ -55,6 +55,15 @@ func panelQueries() []string {
 	}
 }
 
+// panels is a daemon with a day of readings.
+type panels struct {
+	*brimProcess
+	stream string
+	every  time.Duration
+	db     *mongo.Database
+	client *http.Client
+}
+
 // BenchmarkPanels measures how long a dashboard of twelve panels takes, all asked at once,
 // from the first request to the last answer:
 //
@@ -152,15 +161,6 @@ func usePanels(panels string) {
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	_, _ = fmt.Fprintln(os.Stdout, answers.Load()) // fails only if the benchmark has ended
-}
-
-// panels is a daemon with a day of readings.
-type panels struct {
-	*brimProcess
-	stream string
-	every  time.Duration
-	db     *mongo.Database
-	client *http.Client
 }
 
 // newPanels has so many readings of each of the dashboard's sensors.

@@ -183,7 +183,7 @@ func moveMain() error {
 			Database: connection.Database(), Stream: "readings", Granularity: 5 * time.Minute, MaxReadings: 20, MaxBytes: 256 << 10,
 			Format: store.Columns, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		},
-		Claims: connection.ControlDatabase(), Place: "fault test", Pause: 2 * time.Second, Rate: 1 << 20,
+		Claims: connection.ControlDatabase(), Place: "fault test", Pause: 2 * time.Second, Share: 0.3,
 	}).Run(context.Background())
 	return err
 }

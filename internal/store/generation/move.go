@@ -16,7 +16,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"golang.org/x/time/rate"
 
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -49,11 +48,11 @@ import (
 type Mover struct {
 	cfg          MoveConfig
 	registry     registry
-	rate         *rate.Limiter
 	lease        *lease
 	progress     MoveProgress
 	saved        time.Time
 	lastProgress time.Time // when something was last read
+	resumed      time.Time // when the last pause ended
 }
 
 // MoveConfig configures a Mover.
@@ -62,7 +61,7 @@ type MoveConfig struct {
 	store.Config
 
 	Abandon  []string // IDs of daemons that are not running, whose journals are given up
-	Rate     int64    // bytes a second that are read; 0: no limit
+	Share    float64  // part of the time to work; 0: all, without pauses
 	Progress func(MoveProgress)
 	Claims   *mongo.Database // the same database, with its own connection pool
 	Place    string          // identifies the deployment of Database, without secrets
@@ -109,11 +108,7 @@ func NewMover(cfg MoveConfig) *Mover {
 	if cfg.Progress == nil {
 		cfg.Progress = func(MoveProgress) {}
 	}
-	limit, burst := rate.Inf, 0
-	if cfg.Rate > 0 {
-		limit, burst = rate.Limit(cfg.Rate), int(max(cfg.Rate/10, 1))
-	}
-	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream, pause: propagationDelay}, rate: rate.NewLimiter(limit, burst)}
+	return &Mover{cfg: cfg, registry: registry{database: cfg.Database, stream: cfg.Stream, pause: propagationDelay}}
 }
 
 // Run moves all generations into the one that daemons write to, or into the last one if no daemon
@@ -607,6 +602,7 @@ func (m *Mover) checkOrigin(ctx context.Context, o store.Origin) error {
 
 // copyAll copies all readings.
 func (m *Mover) copyAll(ctx context.Context, t *transfer) error {
+	m.resumed = time.Now()
 	fromBuckets, isBucket := t.source.(*bucket.Store)
 	intoBuckets, both := t.target.(*bucket.Store)
 	if isBucket && both {
@@ -633,7 +629,7 @@ const (
 	lastTime  = 253_402_300_800_000
 )
 
-// readingBytes is the estimated size of a reading, for the rate limit.
+// readingBytes is the estimated size of a reading, for the progress.
 const readingBytes = 60
 
 // copySensor copies the readings of a sensor.
@@ -720,18 +716,25 @@ func (m *Mover) copyParts(ctx context.Context, t *transfer, source, target *buck
 	return flush()
 }
 
-// throttle waits until n more bytes may be read, and reports progress.
+const (
+	// workTime is how long a Mover works between pauses, if a command does not take longer. Such
+	// short turns delay requests of daemons less than longer ones.
+	workTime = 5 * time.Millisecond
+	maxPause = 5 * time.Second
+)
+
+// throttle reports that n bytes were read, and pauses if it is time to.
 func (m *Mover) throttle(ctx context.Context, n int64) error {
 	m.progress.Bytes, m.lastProgress = m.progress.Bytes+n, time.Now()
 	m.cfg.Progress(m.progress)
-	for n > 0 && m.rate.Limit() != rate.Inf {
-		part := min(n, int64(m.rate.Burst()))
-		if err := m.rate.WaitN(ctx, int(part)); err != nil {
-			return fmt.Errorf("wait for the rate: %w", err)
-		}
-		n -= part
+	worked := m.lastProgress.Sub(m.resumed)
+	if m.cfg.Share == 0 || worked < workTime {
+		return nil
 	}
-	return nil
+	err := machine.Pause(ctx, min(time.Duration(float64(worked)*(1/m.cfg.Share-1)), maxPause))
+	m.resumed = time.Now()
+	m.lastProgress = m.resumed
+	return err
 }
 
 // saveEvery is how often progress is stored.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -258,6 +259,28 @@ func (h *history) watched() (*mongo.Database, *commands) {
 	require.NoError(h.t, err)
 	h.t.Cleanup(func() { require.NoError(h.t, client.Disconnect(context.Background())) })
 	return client.Database(h.db.Name()), &c
+}
+
+func TestPausesWhileMoving(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMover(MoveConfig{Share: 0.25})
+		m.resumed = time.Now()
+		pauseAfter := func(worked time.Duration) time.Duration {
+			<-time.After(worked)
+			began := time.Now()
+			require.NoError(t, m.throttle(t.Context(), 1))
+			return time.Since(began)
+		}
+		assert.Zero(t, pauseAfter(workTime/2), "it goes on for a while")
+		assert.Equal(t, 3*workTime, pauseAfter(workTime/2))
+		assert.Equal(t, 300*time.Millisecond, pauseAfter(100*time.Millisecond), "a command that takes longer has a longer pause")
+		assert.Equal(t, maxPause, pauseAfter(time.Minute))
+		m.cfg.Share = 1
+		assert.Zero(t, pauseAfter(time.Minute))
+		m.cfg.Share = 0
+		assert.Zero(t, pauseAfter(time.Minute))
+	})
 }
 
 // TestEachReadingIsAnsweredOnceWhileAStreamIsMoved also by daemons that read the list a moment ago.
