@@ -102,15 +102,16 @@ func TestConnectionsThatWereIdleAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	s, ok := newSender(t, startDaemon(t, &journal{}).http).(*httpSender)
 	require.True(t, ok)
-	for age, kept := range map[time.Duration]bool{maxIdle / 2: true, 2 * maxIdle: false} {
-		_, err := s.Send(t.Context(), weather(1))
-		require.NoError(t, err)
+	keeps := func(age time.Duration) bool {
 		before := s.conn
 		s.used = time.Now().Add(-age)
-		_, err = s.Send(t.Context(), weather(1))
+		_, err := s.Send(t.Context(), weather(1))
 		require.NoError(t, err)
-		assert.Equal(t, kept, before == s.conn, age)
+		return before == s.conn
 	}
+	assert.False(t, keeps(2*maxUnused), "it was not used yet")
+	assert.True(t, keeps(maxIdle/2))
+	assert.False(t, keeps(2*maxIdle))
 }
 
 func TestConnectingEndsWithTheRun(t *testing.T) {

@@ -29,6 +29,8 @@ const (
 	// maxIdle of a connection. A daemon closes it after two minutes, which the next
 	// request would notice too late.
 	maxIdle = time.Minute
+	// maxUnused is the same before the first request, for which a daemon waits ten seconds.
+	maxUnused = 5 * time.Second
 )
 
 // httpSender speaks HTTP/1.1 on its own connection, with fasthttp's messages but not its
@@ -39,6 +41,7 @@ type httpSender struct {
 	in       *bufio.Reader
 	out      *bufio.Writer
 	used     time.Time
+	maxIdle  time.Duration
 	request  fasthttp.Request
 	response fasthttp.Response
 	body     []byte
@@ -131,14 +134,14 @@ func (s *httpSender) exchange(ctx context.Context, r *load.Request, deadline tim
 	if err := s.response.ReadLimitBody(s.in, maxAnswer); err != nil {
 		return fmt.Errorf("wait for the answer: %w", err)
 	}
-	s.used = time.Now()
+	s.used, s.maxIdle = time.Now(), maxIdle
 	return nil
 }
 
 // connect makes sure that there is a connection, which ends with ctx and times out at
 // the deadline.
 func (s *httpSender) connect(ctx context.Context, deadline time.Time) error {
-	if s.conn != nil && time.Since(s.used) > maxIdle {
+	if s.conn != nil && time.Since(s.used) > s.maxIdle {
 		s.hangUp()
 	}
 	if s.conn == nil {
@@ -165,7 +168,7 @@ func (s *httpSender) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.conn, s.used = conn, time.Now()
+	s.conn, s.used, s.maxIdle = conn, time.Now(), maxUnused
 	s.in.Reset(conn)
 	s.out.Reset(conn)
 	return nil
