@@ -50,7 +50,8 @@ type Connection struct {
 	// New connections are refused. The driver's monitors see a server even if it refuses the user,
 	// and existing connections keep working, so neither reveals this.
 	refused bool
-	logged  bool // whether "accepts writes" was the last state logged
+	logged  bool      // whether "accepts writes" was the last state logged
+	away    time.Time // when no server that accepts writes was known last; zero: only before the first
 	closing bool
 
 	reachable bool            // writable and not unresponsive, at the last change
@@ -118,6 +119,9 @@ func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 	if c.writable && !before && c.cfg.OnFound != nil {
 		c.cfg.OnFound()
 	}
+	if before && !c.writable {
+		c.away = time.Now()
+	}
 	// Whether a writable server accepts the user is known only when a connection is used. A
 	// refusal was logged already; to the driver it looks like a server that comes and goes.
 	if !c.writable && !c.closing && !c.refused && c.logged {
@@ -125,6 +129,10 @@ func (c *Connection) topologyChanged(e *event.TopologyDescriptionChangedEvent) {
 		c.cfg.Logger.Warn("MongoDB is away", "err", c.available())
 	}
 }
+
+// settleTime is how long a server must have accepted writes before this is logged, except at the
+// start.
+const settleTime = time.Second
 
 // heartbeatFailed is called by the driver's monitors whenever a check of a server fails.
 func (c *Connection) heartbeatFailed(e *event.ServerHeartbeatFailedEvent) {
@@ -167,7 +175,8 @@ func (c *Connection) connectionUsed(e *event.PoolEvent) {
 			c.cfg.Logger.Info("MongoDB accepts the user", "server", e.Address)
 		}
 	case event.ConnectionCheckedOut:
-		if c.writable && !c.logged {
+		// A server whose connections are cut again and again comes and goes many times a second.
+		if c.writable && !c.logged && time.Since(c.away) >= settleTime {
 			c.logged = true
 			c.cfg.Logger.Info("MongoDB accepts writes")
 		}

@@ -80,6 +80,33 @@ func TestRefusedUserIsLogged(t *testing.T) {
 	assert.NotContains(t, log, "MongoDB is away")
 }
 
+// TestAServerThatComesAndGoesIsLoggedOnce: its connections are cut, as by a proxy.
+func TestAServerThatComesAndGoesIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		c := &Connection{cfg: ConnectionConfig{Logger: slog.New(slog.NewTextHandler(&lines, nil))}, up: t.Context(), end: func() {}}
+		is := func(kind string) {
+			c.topologyChanged(&event.TopologyDescriptionChangedEvent{NewDescription: event.TopologyDescription{Servers: []event.ServerDescription{{Kind: kind}}}})
+			c.connectionUsed(&event.PoolEvent{Type: event.ConnectionCheckedOut})
+		}
+		is("Standalone")
+		assert.Equal(t, 1, strings.Count(lines.String(), "accepts writes"))
+		for range 50 {
+			is("Unknown")
+			<-time.After(50 * time.Millisecond)
+			is("Standalone")
+		}
+		assert.Equal(t, 1, strings.Count(lines.String(), `msg="MongoDB is away"`))
+		assert.Equal(t, 1, strings.Count(lines.String(), "accepts writes"))
+		<-time.After(settleTime)
+		is("Standalone")
+		is("Unknown")
+		assert.Equal(t, 2, strings.Count(lines.String(), "accepts writes"))
+		assert.Equal(t, 2, strings.Count(lines.String(), `msg="MongoDB is away"`))
+	})
+}
+
 // TestCanceledHeartbeatHidesNoRefusal: the driver cancels its checks when a user is refused.
 func TestCanceledHeartbeatHidesNoRefusal(t *testing.T) {
 	t.Parallel()
