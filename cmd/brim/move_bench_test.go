@@ -65,6 +65,7 @@ func startMove(b *testing.B, mongo []string) (end func()) {
 	for lines.Scan() && !strings.Contains(lines.Text(), "  sensor ") {
 		b.Log(lines.Text())
 	}
+	require.Contains(b, lines.Text(), "  sensor ", "the move copies")
 	return func() {
 		last := make(chan string)
 		go func() {
@@ -74,8 +75,8 @@ func startMove(b *testing.B, mongo []string) (end func()) {
 			}
 			last <- text
 		}()
-		require.NoError(b, cmd.Process.Signal(syscall.SIGINT), "the move ended early")
-		b.Log(<-last)
-		require.Error(b, cmd.Wait(), "the move ended early")
+		require.NoError(b, cmd.Process.Signal(syscall.SIGINT))
+		require.Contains(b, <-last, "interrupted", "the move has ended early")
+		require.Error(b, cmd.Wait())
 	}
 }

@@ -139,14 +139,18 @@ func Idle(path string) *exec.Cmd {
 	return exec.Command("nice", "-n", "19", path) //nolint:noctx // likewise
 }
 
-// RunFirst lets this process run before all others, like a client on another machine, if there is
-// a chrt and it may.
-func RunFirst(t testing.TB) {
+// RunFirst lets this process run before all others until end is called, like a client on another
+// machine, if there is a chrt and it may. Processes that it starts meanwhile do so, too.
+func RunFirst(t testing.TB) (end func()) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "chrt", "--all-tasks", "--rr", "--pid", "1", strconv.Itoa(os.Getpid())).CombinedOutput()
-	if err != nil {
-		t.Logf("this process competes with others for CPUs: %v: %s", err, out)
+	set := func(policy, priority string) {
+		out, err := exec.CommandContext(t.Context(), "chrt", "--all-tasks", policy, "--pid", priority, strconv.Itoa(os.Getpid())).CombinedOutput()
+		if err != nil {
+			t.Logf("this process competes with others for CPUs: %v: %s", err, out)
+		}
 	}
+	set("--rr", "1")
+	return func() { set("--other", "0") }
 }
 
 // Patience is how long a test waits for another process on a busy machine.

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/prometheus/procfs"
@@ -22,4 +23,14 @@ func TestFileSystemOfLongestMountPoint(t *testing.T) {
 		assert.Equal(t, want, mountedAt(mounts, dir), dir)
 	}
 	assert.Empty(t, mountedAt(nil, "/"))
+}
+
+func TestOneThreadMoreThanCPUs(t *testing.T) { //nolint:paralleltest // GOMAXPROCS is that of the process
+	if !adjustable() {
+		t.Skip("the environment has GOMAXPROCS, or this process may not use all CPUs")
+	}
+	AddThread()
+	assert.Equal(t, CPUs()+1, runtime.GOMAXPROCS(0))
+	RemoveThread()
+	assert.Equal(t, CPUs(), runtime.GOMAXPROCS(0))
 }

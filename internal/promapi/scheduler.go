@@ -27,7 +27,8 @@ type scheduler struct {
 	since   time.Time     // when worked was updated
 	worked  time.Duration // by all slots together, beyond their share
 	timed   bool          // a timer will grant slots
-	unused  *time.Timer   // ends the additional thread of machine.AddThread; nil: there is none
+	// threadTimer ends the additional thread of machine.AddThread; nil: there is none.
+	threadTimer *time.Timer
 }
 
 // A waiter is a client that waits for a slot.
@@ -39,27 +40,32 @@ type waiter struct {
 // burst is enough for a dashboard with twelve panels that show a day of a hundred sensors.
 const burst = 400 * time.Millisecond
 
-// threadTime is how long after a query the additional thread is removed.
+// threadTime is how often it is checked whether the additional thread is still needed.
 const threadTime = 10 * time.Second
 
-// removeThread removes the additional thread if no slot is in use.
-func (t *scheduler) removeThread() {
+// checkThread removes the additional thread if no slot is in use. Adding and removing it waits for
+// garbage collections, so t.mu is not held. Should the two overtake each other, the next check or
+// query corrects that.
+func (t *scheduler) checkThread() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.taken > 0 {
-		t.unused.Reset(threadTime)
-		return
+	needed := t.taken > 0
+	if needed {
+		t.threadTimer.Reset(threadTime)
+	} else {
+		t.threadTimer = nil
 	}
-	machine.RemoveThread()
-	t.unused = nil
+	t.mu.Unlock()
+	if !needed {
+		machine.RemoveThread()
+	}
 }
 
 // askEvery is how often arriving is called while clients wait. It notices readings that arrived within
 // the last second, and only if it was called within that second.
 const askEvery = 500 * time.Millisecond
 
-// share is the average number of slots in use while readings arrive: a quarter of the first two
-// CPUs, half of the others.
+// share is the average number of slots in use while readings arrive: a quarter of one CPU, and
+// half of each beyond the second.
 func share() float64 { return 0.25 + float64(max(0, machine.CPUs()-2))/2 }
 
 // limit returns the current number of slots; t.mu must be held.
@@ -129,9 +135,9 @@ func (t *scheduler) grant() {
 		}
 		t.held[next.client]++
 		t.taken++
-		if t.unused == nil {
-			machine.AddThread()
-			t.unused = time.AfterFunc(threadTime, t.removeThread)
+		if t.threadTimer == nil {
+			t.threadTimer = time.AfterFunc(threadTime, t.checkThread)
+			go machine.AddThread()
 		}
 		close(next.ready)
 	}

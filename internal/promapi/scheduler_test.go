@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -141,6 +143,26 @@ func TestQueriesPauseWhileReadingsArrive(t *testing.T) {
 			assert.Equal(t, long, worked, "one query after the other does not pause")
 		})
 	}
+}
+
+func TestQueriesHaveAnotherThread(t *testing.T) { //nolint:paralleltest // GOMAXPROCS is that of the process
+	if os.Getenv("GOMAXPROCS") != "" || machine.CPUs() != runtime.NumCPU() {
+		t.Skip("the environment has GOMAXPROCS, or this process may not use all CPUs")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &scheduler{arriving: func() bool { return true }}
+		require.NoError(t, s.acquire(t.Context(), "a"))
+		<-time.After(3 * threadTime / 2)
+		assert.Equal(t, machine.CPUs()+1, runtime.GOMAXPROCS(0), "the query still runs")
+		s.release("a")
+		<-time.After(threadTime)
+		assert.Equal(t, machine.CPUs(), runtime.GOMAXPROCS(0))
+		require.NoError(t, s.acquire(t.Context(), "a"))
+		synctest.Wait()
+		assert.Equal(t, machine.CPUs()+1, runtime.GOMAXPROCS(0))
+		s.release("a")
+		<-time.After(threadTime)
+	})
 }
 
 // TestPausesDoNotHideReadingsThatArrive has queries that run at once when readings begin to arrive,

@@ -182,9 +182,13 @@ func (b *Base) One(ctx context.Context, filter bson.D, find *options.FindOneOpti
 // maxBatchSize is the maximum number of documents in a growing batch.
 const maxBatchSize = 128
 
+// maxBatchTime is how long the consumer may take for a batch that still grows. MongoDB closes a
+// cursor that is idle for ten minutes.
+const maxBatchTime = 10 * time.Second
+
 // Each yields the documents found, each valid until the next. They count against the
 // budget of ctx. If firstBatch is not 0, it is the size of the first batch, and sizes
-// double. Each ends with an error if one occurs.
+// double unless the consumer is slow. Each ends with an error if one occurs.
 func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOptionsBuilder, firstBatch int32) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		if firstBatch > 0 {
@@ -196,6 +200,7 @@ func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOption
 			return
 		}
 		defer cursor.Close(context.WithoutCancel(ctx))
+		began := time.Now() // of the batch
 		for batch := firstBatch; cursor.Next(ctx); {
 			if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
 				yield(nil, err)
@@ -205,8 +210,11 @@ func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOption
 				return
 			}
 			if batch > 0 && cursor.RemainingBatchLength() == 0 {
-				batch = min(2*batch, maxBatchSize)
+				if time.Since(began) < maxBatchTime {
+					batch = min(2*batch, maxBatchSize)
+				}
 				cursor.SetBatchSize(batch)
+				began = time.Now()
 			}
 		}
 		if err := cursor.Err(); err != nil {

@@ -551,6 +551,7 @@ func (m *Mover) extendExpiry(ctx context.Context, from, into *Generation) error 
 // dropOrphans removes copies of sensors that were deleted while an earlier process, which was
 // interrupted, copied them.
 func (m *Mover) dropOrphans(ctx context.Context, t *transfer) error {
+	m.resumed = time.Now()
 	for seen, err := range t.target.Sensors(ctx, telemetry.SensorQuery{After: t.done}) {
 		if err == nil {
 			err = m.lease.permit(ctx)
@@ -559,6 +560,9 @@ func (m *Mover) dropOrphans(ctx context.Context, t *transfer) error {
 			return fmt.Errorf("list the sensors of the target: %w", err)
 		}
 		if err := m.dropDeleted(ctx, t, seen.Sensor); err != nil {
+			return err
+		}
+		if err := m.throttle(ctx, 0); err != nil {
 			return err
 		}
 	}
@@ -629,6 +633,10 @@ const (
 	lastTime  = 253_402_300_800_000
 )
 
+// readBatch is how many readings are read at once. MongoDB closes a cursor that is idle for ten
+// minutes, which a larger batch could take with many pauses.
+const readBatch = 2000
+
 // readingBytes is the estimated size of a reading, for the progress.
 const readingBytes = 60
 
@@ -636,7 +644,7 @@ const readingBytes = 60
 func (m *Mover) copySensor(ctx context.Context, t *transfer, sensor string) error {
 	m.progress.Sensor = sensor
 	// What the list hides in the source are copies of deleted sensors.
-	query := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: t.list.hidden(sensor)}
+	query := telemetry.Query{Sensor: sensor, From: firstTime, To: lastTime, Hidden: t.list.hidden(sensor), Expected: readBatch}
 	readings := func(yield func(telemetry.Reading, error) bool) {
 		for r, err := range t.source.Readings(ctx, query) {
 			if err == nil {
@@ -720,7 +728,7 @@ const (
 	// workTime is how long a Mover works between pauses, if a command does not take longer. Such
 	// short turns delay requests of daemons less than longer ones.
 	workTime = 5 * time.Millisecond
-	maxPause = 5 * time.Second
+	maxPause = 30 * time.Second
 )
 
 // throttle reports that n bytes were read, and pauses if it is time to.
