@@ -151,7 +151,7 @@ func (s *deployment) stream() (daemon.Stream, error) {
 		}
 		names = append(names, one.Name)
 	}
-	return daemon.Stream{}, config.Usage(fmt.Errorf("--stream: there is no stream %q%s; allowed: %s", s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
+	return daemon.Stream{}, config.Usage(fmt.Errorf("there is no stream %q%s; allowed: %s", s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
 }
 
 // connect prepares a connection with the same concerns as the daemon's. Its application name is

@@ -28,7 +28,7 @@ type moveOptions struct {
 }
 
 // defaultMoveShare leaves most of the CPUs and of the disk to the daemons.
-const defaultMoveShare = 0.05
+const defaultMoveShare = 0.2
 
 // newMove returns `brim move`, which leaves a stream with one collection.
 func newMove(p *process) *cobra.Command {
@@ -50,7 +50,7 @@ func newMove(p *process) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	add := flagAdder(flags)
-	add("share", "5%", "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
+	add("share", "20%", "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
 	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that is not running and whose journal is to be given up, by the name that this command prints; repeat the flag for several")
 	o.output = outputFlag(cmd, "text", "json")
 	o.deployment = deploymentFlags(flags)
@@ -133,7 +133,7 @@ type moveResult struct {
 func (o *moveOptions) report(p *process, moved []generation.MovedCollection, took time.Duration) error {
 	var text strings.Builder
 	for _, m := range moved {
-		fmt.Fprintf(&text, "%s: %s readings are in %s now; the collection is dropped\n", m.Collection, humanize.Comma(m.Readings), m.Into)
+		fmt.Fprintf(&text, "%s: all readings are in %s now, %s of them copied by this command; the collection is dropped\n", m.Collection, m.Into, humanize.Comma(m.Readings))
 	}
 	if len(moved) == 0 {
 		fmt.Fprintf(&text, "stream %s has one collection: there is nothing to move\n", o.stream)

@@ -410,7 +410,11 @@ func (s *storage) note(stream string, err error) {
 		if !s.preparedOnce(stream) {
 			close(s.ready[stream])
 		}
-		s.log.Info("stream is ready", "stream", stream)
+		details := []any{"stream", stream}
+		if of, ok := s.stores[stream].(*generation.Store); ok {
+			details = append(details, "collection", of.Current().Collection)
+		}
+		s.log.Info("stream is ready", details...)
 	case before == nil:
 		s.log.Warn("the stream's collection was dropped or replaced; its readings wait until one is prepared", "stream", stream)
 	case final(err):

@@ -58,7 +58,7 @@ func keepLess() remedy {
 
 func compressMore() remedy {
 	return remedy{
-		action: "write fewer bytes: restart the daemons with --compressor zstd, which applies to what is written from then on; brim move STREAM compresses the rest, slowly unless --share is raised",
+		action: "write fewer bytes: restart the daemons with --compressor zstd, which applies to what is written from then on; brim move STREAM compresses the rest, faster with --share 100%",
 		cost:   "more CPU time at checkpoints and reads; brim move writes all that was stored before once more, which loads the disk and needs space on it meanwhile",
 	}
 }
