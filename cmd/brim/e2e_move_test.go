@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
 	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,6 +35,7 @@ func TestMove(t *testing.T) {
 	require.Zero(t, a.Stop())
 
 	other := startBrim(t, append(onShared(t, db), "--compressor", "zstd")...).awaitStorage()
+	startMove(t, mongo, "waiting until all daemons know")()
 	got = runBrim(t, nil, "move", "readings", "--admin", other.Admin, "--output", "json")
 	require.NoError(t, got.err, got.stderr)
 	var result moveResult
@@ -52,4 +57,33 @@ func TestMove(t *testing.T) {
 	}
 	got = runBrim(t, nil, append([]string{"move", "none", "--admin", "127.0.0.1:1"}, mongo...)...)
 	assert.ErrorContains(t, got.err, `there is no stream "none"`)
+}
+
+// startMove starts a move, and returns when its progress has a text. The move must not have ended
+// before end interrupts it.
+func startMove(t testing.TB, mongo []string, progress string) (end func()) {
+	t.Helper()
+	cmd := exec.Command(brimBinary(t), append([]string{"move", "readings", "--admin", "127.0.0.1:1"}, mongo...)...)
+	cmd.Env = foreignEnv()
+	out, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.Contains(lines.Text(), progress) {
+		t.Log(lines.Text())
+	}
+	assert.Contains(t, lines.Text(), progress)
+	return func() {
+		last := make(chan string)
+		go func() {
+			text := ""
+			for lines.Scan() {
+				text = lines.Text()
+			}
+			last <- text
+		}()
+		assert.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+		assert.Equal(t, "brim: move stream readings: interrupted", <-last)
+		require.Error(t, cmd.Wait())
+	}
 }

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"net/http"
-	"os/exec"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,7 +26,7 @@ func BenchmarkMoveIngest(b *testing.B) {
 			require.Equal(b, http.StatusOK, code, answer)
 			require.Zero(b, first.Stop())
 			daemon := startBrim(b, append(site, flags...)...).awaitStorage()
-			daemon.compareAcks(b, func() (end func()) { return startMove(b, site[:4]) })
+			daemon.compareAcks(b, func() (end func()) { return startMove(b, site[:4], "  sensor ") })
 		})
 	}
 }
@@ -49,34 +45,5 @@ func (b *brimProcess) postMany(t testing.TB, sensors, each int) {
 			require.Equal(t, http.StatusOK, code, answer)
 			body = body[:0]
 		}
-	}
-}
-
-// startMove starts a move, and returns when it copies. The move must not have ended before end
-// interrupts it.
-func startMove(b *testing.B, mongo []string) (end func()) {
-	b.Helper()
-	cmd := exec.Command(brimBinary(b), append([]string{"move", "readings", "--admin", "127.0.0.1:1"}, mongo...)...)
-	cmd.Env = foreignEnv()
-	out, err := cmd.StderrPipe()
-	require.NoError(b, err)
-	require.NoError(b, cmd.Start())
-	lines := bufio.NewScanner(out)
-	for lines.Scan() && !strings.Contains(lines.Text(), "  sensor ") {
-		b.Log(lines.Text())
-	}
-	require.Contains(b, lines.Text(), "  sensor ", "the move copies")
-	return func() {
-		last := make(chan string)
-		go func() {
-			text := ""
-			for lines.Scan() {
-				text = lines.Text()
-			}
-			last <- text
-		}()
-		require.NoError(b, cmd.Process.Signal(syscall.SIGINT))
-		require.Contains(b, <-last, "interrupted", "the move has ended early")
-		require.Error(b, cmd.Wait())
 	}
 }
