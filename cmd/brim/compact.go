@@ -86,7 +86,7 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	one, err := s.stream()
+	one, err := s.stream("--stream")
 	if err != nil {
 		return err
 	}

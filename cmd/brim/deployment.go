@@ -142,8 +142,8 @@ func streamsOf(s *daemon.Status) ([]daemon.Stream, error) {
 	return out, nil
 }
 
-// stream returns the selected stream.
-func (s *deployment) stream() (daemon.Stream, error) {
+// stream returns the selected stream; from is the flag or argument that selects it.
+func (s *deployment) stream(from string) (daemon.Stream, error) {
 	names := make([]string, 0, len(s.streams))
 	for _, one := range s.streams {
 		if one.Name == s.chosen {
@@ -151,7 +151,7 @@ func (s *deployment) stream() (daemon.Stream, error) {
 		}
 		names = append(names, one.Name)
 	}
-	return daemon.Stream{}, config.Usage(fmt.Errorf("there is no stream %q%s; allowed: %s", s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
+	return daemon.Stream{}, config.Usage(fmt.Errorf("%s: there is no stream %q%s; allowed: %s", from, s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
 }
 
 // connect prepares a connection with the same concerns as the daemon's. Its application name is

@@ -57,13 +57,13 @@ func TestDaemonNamesItsMongoDB(t *testing.T) {
 	assert.Equal(t, "mongodb://127.0.0.1:27/?replicaSet=brim", s.uri)
 	assert.Equal(t, "brim", s.database)
 	require.NotNil(t, s.daemon)
-	chosen, err := s.stream()
+	chosen, err := s.stream("--stream")
 	require.NoError(t, err)
 	assert.Equal(t, "weather", chosen.Name, "the daemon's default stream")
 
 	s, err = deploymentOf(t, "--admin", admin, "--stream", "ecg")
 	require.NoError(t, err)
-	chosen, err = s.stream()
+	chosen, err = s.stream("--stream")
 	require.NoError(t, err)
 	assert.Equal(t, daemon.Stream{
 		Name: "ecg", Storage: store.Bucket, Granularity: time.Minute, BucketMaxReadings: 3600, BucketMaxBytes: 1 << 18,
@@ -72,8 +72,8 @@ func TestDaemonNamesItsMongoDB(t *testing.T) {
 
 	s, err = deploymentOf(t, "--admin", admin, "--stream", "egc")
 	require.NoError(t, err)
-	_, err = s.stream()
-	require.ErrorContains(t, err, `there is no stream "egc"`)
+	_, err = s.stream("--stream")
+	require.ErrorContains(t, err, `--stream: there is no stream "egc"`)
 	assert.ErrorContains(t, err, "allowed: ecg, weather")
 	assert.Equal(t, exitUsage, exitCode(err))
 }
@@ -84,7 +84,7 @@ func TestDaemonOfAnotherMongoDBIsIgnored(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, s.daemon)
 	assert.Equal(t, "mongodb://db.example:27017", s.uri)
-	chosen, err := s.stream()
+	chosen, err := s.stream("--stream")
 	require.NoError(t, err)
 	assert.Equal(t, "readings", chosen.Name)
 	assert.Equal(t, 5*time.Minute, chosen.Granularity, "as the configuration has it")

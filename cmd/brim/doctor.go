@@ -176,7 +176,7 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 		return nil, err
 	}
 	if o.given("stream") {
-		if _, err := s.stream(); err != nil {
+		if _, err := s.stream("--stream"); err != nil {
 			return nil, err
 		}
 	}

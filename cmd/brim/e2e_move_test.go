@@ -56,7 +56,7 @@ func TestMove(t *testing.T) {
 		assert.ErrorAs(t, move(wrong...).err, &usage, wrong)
 	}
 	got = runBrim(t, nil, append([]string{"move", "none", "--admin", "127.0.0.1:1"}, mongo...)...)
-	assert.ErrorContains(t, got.err, `there is no stream "none"`)
+	assert.ErrorContains(t, got.err, `STREAM: there is no stream "none"`)
 }
 
 // startMove starts a move, and returns when its progress has a text. The move must not have ended

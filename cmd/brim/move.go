@@ -50,7 +50,7 @@ func newMove(p *process) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	add := flagAdder(flags)
-	add("share", "20%", "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
+	add("share", fmt.Sprintf("%.0f%%", 100*o.share), "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
 	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that is not running and whose journal is to be given up, by the name that this command prints; repeat the flag for several")
 	o.output = outputFlag(cmd, "text", "json")
 	o.deployment = deploymentFlags(flags)
@@ -79,7 +79,7 @@ func (o *moveOptions) run(ctx context.Context, p *process) error {
 		return err
 	}
 	s.chosen = o.stream
-	one, err := s.stream()
+	one, err := s.stream("STREAM")
 	if err != nil {
 		return err
 	}

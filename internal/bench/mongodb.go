@@ -319,7 +319,7 @@ func (m *MongoDB) Checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// ErrNotCompacted is that the server does not compact, by its own answer.
+// ErrNotCompacted means that the server refused to compact.
 var ErrNotCompacted = errors.New("MongoDB does not compact here")
 
 // Compact returns the free space of a collection to the file system; force is what a replica

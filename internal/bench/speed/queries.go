@@ -116,7 +116,7 @@ func (r *rig) query(ctx context.Context, a archive, format store.Format, from ti
 			times = a.queries
 		}
 		count := func(body []byte) int { return bytes.Count(body, []byte(kind.sign)) } // decoding would take longer than the answer
-		took := asking{times, kind.entries, count, func() string {
+		took := repeatedQuery{times, kind.entries, count, func() string {
 			if kind.of == "" {
 				return newest
 			}

@@ -108,7 +108,7 @@ func (b *backlog) ask(ctx context.Context, r *rig, client *http.Client, span str
 		{summaryQuery, "/summary?" + span, b.queries, 1},
 		{sensorsQuery, "", b.listed, min(100, b.sensors)},
 	} {
-		took := asking{kind.times, kind.entries, listed, func() string {
+		took := repeatedQuery{kind.times, kind.entries, listed, func() string {
 			if kind.name == sensorsQuery {
 				return "/v1/sensors?limit=100"
 			}
@@ -118,27 +118,27 @@ func (b *backlog) ask(ctx context.Context, r *rig, client *http.Client, span str
 	}
 }
 
-// An asking is queries of one kind, one after the other.
-type asking struct {
+// A repeatedQuery is a query of one kind that is sent several times, one after the other.
+type repeatedQuery struct {
 	times, entries int                   // queries, and entries that each answer must have
 	count          func(body []byte) int // of the entries in an answer
 	path           func() string         // of the next query
 }
 
-// run returns how long the answers took.
-func (a asking) run(ctx context.Context, r *rig, client *http.Client) (took bench.Samples) {
-	for range a.times {
-		path, began := a.path(), time.Now()
+// run sends the queries, and returns how long the answers took.
+func (q repeatedQuery) run(ctx context.Context, r *rig, client *http.Client) (took bench.Samples) {
+	for range q.times {
+		path, began := q.path(), time.Now()
 		body := bench.Must(bench.Query(ctx, client, "http://"+r.HTTP+path))
 		took = append(took, time.Since(began).Seconds())
-		if n := a.count(body); n != a.entries {
-			bench.Check(fmt.Errorf("the answer of %s has %d of %d entries", path, n, a.entries))
+		if n := q.count(body); n != q.entries {
+			bench.Check(fmt.Errorf("the answer of %s has %d of %d entries", path, n, q.entries))
 		}
 	}
 	return took
 }
 
-// between are the parameters of a time range.
+// between returns the parameters of a time range.
 func between(from, to time.Time) string {
 	return url.Values{"from": {from.Format(time.RFC3339Nano)}, "to": {to.Format(time.RFC3339Nano)}}.Encode()
 }

@@ -728,6 +728,7 @@ const (
 	// workTime is how long a Mover works between pauses, if a command does not take longer. Such
 	// short turns delay requests of daemons less than longer ones.
 	workTime = 5 * time.Millisecond
+	// maxPause is the longest pause, however long a command took.
 	maxPause = 30 * time.Second
 )
 
