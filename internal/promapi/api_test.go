@@ -2,6 +2,7 @@ package promapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +35,20 @@ type stored struct {
 	readings []telemetry.Reading
 	cost     int           // bytes of a reading's document
 	hang     chan struct{} // Readings waits until its context ends, after closing this; nil: it does not
+	together atomic.Int64  // calls of ReadingsOf
+}
+
+func (s *stored) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		s.together.Add(1)
+		for _, q := range qs {
+			for r, err := range s.Readings(ctx, q) {
+				if !yield(r, err) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func (s *stored) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
@@ -249,7 +265,9 @@ func TestLabelsAreListed(t *testing.T) {
 		_, body := a.get(path, nil)
 		assert.JSONEq(t, `{"status":"success","data":`+want+`}`, body, path)
 	}
-	_, body := a.get("/api/v1/series", url.Values{"match[]": {`t`, `{site="north"}`}, "limit": {"2"}})
+	_, body := a.get("/api/v1/series", url.Values{"match[]": {`t`, `{site="north"}`}, "limit": {""}})
+	assert.NotContains(t, body, "warnings", "an empty limit is none, as in Prometheus")
+	_, body = a.get("/api/v1/series", url.Values{"match[]": {`t`, `{site="north"}`}, "limit": {"2"}})
 	assert.JSONEq(t, `{"status":"success","data":[{"__name__":"open","sensor":"s-1","site":"north"},{"__name__":"t","sensor":"s-1","site":"north"}],"warnings":["results truncated due to limit"]}`, body)
 	_, body = a.get("/api/v1/series", url.Values{"match[]": {`t`}, "start": {strconv.Itoa(epoch + 5)}})
 	assert.JSONEq(t, `{"status":"success","data":[{"__name__":"t","sensor":"s-1","site":"north"}]}`, body, "s-2 has sent nothing since")
@@ -285,7 +303,7 @@ func TestWrongRequestsAreRefused(t *testing.T) {
 		{"/api/v1/series", nil, 400, "match[] is missing"},
 		{"/api/v1/series", url.Values{"match[]": {`{a=~".*"}`}}, 400, "an empty value does not satisfy"},
 		{"/api/v1/labels", url.Values{"limit": {"-1"}}, 400, "limit"},
-		{"/api/v1/metadata", url.Values{"limit": {""}}, 400, "limit"},
+		{"/api/v1/metadata", url.Values{"limit": {"x"}}, 400, "limit"},
 		{"/other/api/v1/labels", nil, 404, `stream \"other\" does not exist`},
 		{"/api/v1/nothing", nil, 404, "does not exist"},
 		{"/a/b/api/v1/labels", nil, 404, "does not exist"},
@@ -423,6 +441,53 @@ func TestLookbackOfEachField(t *testing.T) {
 
 // TestStatisticsAnswerAsReadings asks for the least and the greatest values at random
 // ranges and steps, some of which begin and end at readings.
+func TestManySensorsAreReadTogether(t *testing.T) {
+	t.Parallel()
+	const sensors = 400
+	s := &stored{}
+	for i := range sensors {
+		sensor, tags := fmt.Sprintf("s-%03d", i), []telemetry.Tag{{Name: "site", Value: strconv.Itoa(i % 3)}}
+		switch i % 5 {
+		case 0: // each minute, with new tags on the way
+			for at := -900; at < 0; at += 60 {
+				if at == -120 {
+					tags = north()
+				}
+				s.readings = append(s.readings, reading(sensor, at, tags, "t", i+at, "h", 1))
+			}
+		case 1: // every half hour
+			for at := -3*3600 - 100; at < 0; at += 1800 {
+				s.readings = append(s.readings, reading(sensor, at, tags, "t", i+at))
+			}
+		case 2: // once
+			s.readings = append(s.readings, reading(sensor, -20, tags, "t", i))
+		case 3: // a while ago
+			s.readings = append(s.readings, reading(sensor, -7*3600, tags, "t", i))
+		case 4: // another field
+			s.readings = append(s.readings, reading(sensor, -20, tags, "h", i))
+		}
+	}
+	a := newAPI(t, s)
+	results := func(query string) (out []any) {
+		code, body := a.get("/api/v1/query", ask(query, at(0)))
+		require.Equal(t, http.StatusOK, code, body)
+		var answer struct{ Data struct{ Result []any } }
+		require.NoError(t, json.Unmarshal([]byte(body), &answer))
+		return answer.Data.Result
+	}
+	for _, query := range []string{"tX", "max_over_time(tX[10m])", "hX + tX", "tX offset 10m", "lastX or tX"} {
+		all := results(strings.ReplaceAll(query, "X", ""))
+		assert.Positive(t, s.together.Swap(0), query)
+		var parts []any
+		for hundred := range sensors / 100 {
+			parts = append(parts, results(strings.ReplaceAll(query, "X", fmt.Sprintf(`{sensor=~"s-%d.*"}`, hundred)))...)
+		}
+		assert.Zero(t, s.together.Load(), "a hundred sensors are read individually")
+		assert.NotEmpty(t, all)
+		assert.ElementsMatch(t, parts, all, query)
+	}
+}
+
 func TestStatisticsAnswerAsReadings(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -244,7 +244,7 @@ func (x *exchange) time(name string, absent time.Time) (time.Time, error) {
 // limit returns the parameter limit; 0: no limit.
 func (x *exchange) limit() (int, error) {
 	text := x.r.FormValue("limit")
-	if !x.r.Form.Has("limit") {
+	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.Atoi(text)

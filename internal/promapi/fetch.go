@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
-	"sync"
+	"time"
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
@@ -32,23 +33,23 @@ func (q *querier) read(ctx context.Context, planned []*selection) error {
 	if err != nil {
 		return err
 	}
-	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readers())
-	for _, t := range tasks {
+	for _, together := range q.collectors(tasks) {
 		group.Go(func() error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			return guard(q.exchange.api.cfg.Logger, func() error {
-				c := collector{querier: q, task: t}
-				if err := c.read(ctx, &mu); err != nil {
+				if err := q.collect(ctx, together); err != nil {
 					return err
 				}
-				mu.Lock()
-				defer mu.Unlock()
-				c.emit()
-				q.exchange.api.metrics.sensors.WithLabelValues(c.source).Inc()
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				for _, c := range together {
+					c.emit()
+					q.exchange.api.metrics.sensors.WithLabelValues(c.source).Inc()
+				}
 				return nil
 			})
 		})
@@ -56,6 +57,114 @@ func (q *querier) read(ctx context.Context, planned []*selection) error {
 	err = group.Wait()
 	q.exchange.api.metrics.samples.Add(float64(q.loaded))
 	return err
+}
+
+// A query of many sensors reads sensorsTogether of them at once, if its time ranges are short: for
+// the newest values of all sensors, a query to MongoDB for each would take most of the time.
+const (
+	manySensors     = 200
+	sensorsTogether = 100
+	shortRange      = time.Hour
+)
+
+// collectors returns a collector for each task, grouped by what is read together.
+func (q *querier) collectors(tasks []task) (out [][]*collector) {
+	var together []*collector
+	for _, t := range tasks {
+		c := &collector{querier: q, task: t, source: sourceReadings}
+		if len(tasks) < manySensors || !t.short() {
+			out = append(out, []*collector{c})
+			continue
+		}
+		if together = append(together, c); len(together) == sensorsTogether {
+			out, together = append(out, together), nil
+		}
+	}
+	if len(together) > 0 {
+		out = append(out, together)
+	}
+	return out
+}
+
+// short reports whether only samples of short time ranges are wanted.
+func (t *task) short() bool {
+	return !slices.ContainsFunc(t.of, func(s *selection) bool {
+		return s.to-s.from > shortRange.Milliseconds() || s.statistic.every > 0 || s.substitute != nil
+	})
+}
+
+// collect reads what collectors need: one alone, or several sensors with short time ranges.
+func (q *querier) collect(ctx context.Context, of []*collector) error {
+	if c := of[0]; len(of) == 1 {
+		if done, err := c.readSummaries(ctx); done || err != nil {
+			return err
+		}
+	}
+	if err := q.readSpans(ctx, of, func(c *collector) [][2]int64 { return c.task.spans() }); err != nil {
+		return err
+	}
+	if q.lookback.auto {
+		return q.lookBack(ctx, of)
+	}
+	return nil
+}
+
+// readSpans reads time ranges, each at once for the collectors that need it.
+func (q *querier) readSpans(ctx context.Context, of []*collector, needed func(*collector) [][2]int64) error {
+	by := make(map[[2]int64][]*collector)
+	for _, c := range of {
+		for _, span := range needed(c) {
+			by[span] = append(by[span], c)
+		}
+	}
+	for _, span := range slices.SortedFunc(maps.Keys(by), func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) }) {
+		var err error
+		if some := by[span]; len(some) == 1 {
+			err = some[0].readSpan(ctx, span)
+		} else {
+			err = q.readTogether(ctx, span, some)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readTogether reads a time range for several collectors, whose sensors' ids ascend.
+func (q *querier) readTogether(ctx context.Context, span [2]int64, of []*collector) error {
+	x := q.exchange
+	if err := x.api.scheduler.acquire(ctx, x.active.name); err != nil {
+		return err
+	}
+	defer x.api.scheduler.release(x.active.name)
+	sensors, fields := make([]string, len(of)), []string{}
+	for i, c := range of {
+		sensors[i], fields = c.task.sensor, allOf(fields, c.task.fields())
+	}
+	got, next, n := &record{}, 0, 0
+	take := func() error {
+		of[next].take(got, span)
+		got, n = &record{}, 0
+		return of[next].count()
+	}
+	w := readRange{span[0], span[1], fields}
+	for r, err := range x.session.ReadingsOf(ctx, w.query(""), sensors) {
+		if err != nil {
+			return err
+		}
+		for ; of[next].task.sensor != r.Sensor; next++ {
+			if err := take(); err != nil {
+				return err
+			}
+		}
+		if got.add(&r); got.fresh >= growInterval {
+			if n, got.fresh = n+got.fresh, 0; q.room(n) != nil {
+				return x.tooManySamples()
+			}
+		}
+	}
+	return take()
 }
 
 // A collector turns the readings of one sensor into series.
@@ -121,39 +230,34 @@ func (t *task) fields() []string {
 	return slices.Compact(out)
 }
 
-func (c *collector) read(ctx context.Context, mu *sync.Mutex) error {
-	if err := c.readExpired(ctx, mu); err != nil {
-		return err
+// readSummaries reads rollup steps whose readings have expired, and statistics. It reports whether
+// nothing else is needed.
+func (c *collector) readSummaries(ctx context.Context) (done bool, err error) {
+	if err := c.readExpired(ctx); err != nil {
+		return false, err
 	}
-	if c.source = sourceStatistics; len(c.expired) == 0 && c.summarized() {
+	if len(c.expired) == 0 && c.summarized() {
 		exact, err := c.summarize(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if exact {
-			return c.count(mu)
+			c.source = sourceStatistics
+			return true, c.count()
 		}
 		c.sets, c.fresh = nil, 0
 	}
 	c.source = sourceShared
-	for _, span := range c.task.spans() {
-		if err := c.readSpan(ctx, mu, span); err != nil {
-			return err
-		}
-	}
-	if c.querier.lookback.auto {
-		return c.lookBack(ctx, mu)
-	}
-	return nil
+	return false, nil
 }
 
 // readSpan reads a time range, or uses another query's read of it.
-func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64) error {
+func (c *collector) readSpan(ctx context.Context, span [2]int64) error {
 	x, w := c.querier.exchange, readRange{span[0], span[1], c.task.fields()}
 	got, joined, err := x.api.shares.read(ctx, x.session, x.active, c.task.sensor, w)
 	if errors.Is(err, errNoRoom) {
 		got, joined = &record{}, false
-		err = c.readAlone(ctx, mu, got, w.query(c.task.sensor))
+		err = c.readAlone(ctx, got, w.query(c.task.sensor))
 	}
 	if err != nil {
 		return err
@@ -162,11 +266,11 @@ func (c *collector) readSpan(ctx context.Context, mu *sync.Mutex, span [2]int64)
 		c.source = sourceReadings
 	}
 	c.take(got, span)
-	return c.count(mu)
+	return c.count()
 }
 
 // readAlone reads without sharing.
-func (c *collector) readAlone(ctx context.Context, mu *sync.Mutex, into *record, q telemetry.Query) error {
+func (c *collector) readAlone(ctx context.Context, into *record, q telemetry.Query) error {
 	x, n := c.querier.exchange, 0
 	if err := x.api.scheduler.acquire(ctx, x.active.name); err != nil {
 		return err
@@ -174,14 +278,14 @@ func (c *collector) readAlone(ctx context.Context, mu *sync.Mutex, into *record,
 	defer x.api.scheduler.release(x.active.name)
 	return into.read(ctx, x.session, q, func(more int) error {
 		n += more
-		return c.querier.room(mu, n)
+		return c.querier.room(n)
 	})
 }
 
 // room returns an error if the query cannot hold n more samples.
-func (q *querier) room(mu *sync.Mutex, n int) error {
-	mu.Lock()
-	defer mu.Unlock()
+func (q *querier) room(n int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.loaded+n > q.exchange.api.cfg.MaxSamples {
 		return q.exchange.tooManySamples()
 	}
@@ -189,10 +293,10 @@ func (q *querier) room(mu *sync.Mutex, n int) error {
 }
 
 // count adds the new samples to the query's count.
-func (c *collector) count(mu *sync.Mutex) error {
-	err := c.querier.room(mu, c.fresh)
-	mu.Lock()
-	defer mu.Unlock()
+func (c *collector) count() error {
+	err := c.querier.room(c.fresh)
+	c.querier.mu.Lock()
+	defer c.querier.mu.Unlock()
 	c.querier.loaded += c.fresh
 	c.fresh = 0
 	return err

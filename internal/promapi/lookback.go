@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -61,23 +60,28 @@ var reaches = [...]time.Duration{15 * time.Minute, time.Hour, maxReach}
 // knownSamples is how many samples determine the interval of a sensor.
 const knownSamples = 3
 
-// lookBack reads samples older than defaultLookback, for a sensor that has no newer sample at the
-// beginning of a selection, or too few to determine its interval.
-func (c *collector) lookBack(ctx context.Context, mu *sync.Mutex) error {
+// lookBack reads samples older than defaultLookback, for sensors that have no newer sample at the
+// beginning of a selection, or too few to determine their interval. Several sensors take one step.
+func (q *querier) lookBack(ctx context.Context, of []*collector) error {
+	steps := reaches[:]
+	if len(of) > 1 {
+		steps = reaches[len(reaches)-1:]
+	}
 	reached := time.Duration(0)
-	for _, reach := range reaches {
-		var spans task
-		for _, s := range c.task.of {
-			if s.instants && (reached == 0 && !c.has(s, s.from, s.from+defaultLookback.Milliseconds(), 1) || !c.has(s, s.from-reached.Milliseconds(), s.to, knownSamples)) {
-				spans.of = append(spans.of, &selection{from: max(0, s.from-reach.Milliseconds()), to: s.from - reached.Milliseconds()})
+	for _, reach := range steps {
+		err := q.readSpans(ctx, of, func(c *collector) [][2]int64 {
+			var older task
+			for _, s := range c.task.of {
+				if s.instants && (reached == 0 && !c.has(s, s.from, s.from+defaultLookback.Milliseconds(), 1) || !c.has(s, s.from-reached.Milliseconds(), s.to, knownSamples)) {
+					older.of = append(older.of, &selection{from: max(0, s.from-reach.Milliseconds()), to: s.from - reached.Milliseconds()})
+				}
 			}
+			return older.spans()
+		})
+		if err != nil {
+			return err
 		}
 		reached = reach
-		for _, span := range spans.spans() {
-			if err := c.readSpan(ctx, mu, span); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

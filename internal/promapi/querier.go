@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
@@ -38,8 +39,10 @@ type querier struct {
 	subqueries bool
 
 	planned []*selection // not read yet
-	loaded  int          // samples in memory
 	builder labels.ScratchBuilder
+
+	mu     sync.Mutex
+	loaded int // samples in memory
 }
 
 // Select implements storage.Querier.

@@ -3,7 +3,6 @@ package promapi
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/prometheus/storage"
@@ -54,7 +53,7 @@ func (q *querier) substituteOf(hints *storage.SelectHints) *substitute {
 }
 
 // readExpired reads the rollup steps whose readings have expired.
-func (c *collector) readExpired(ctx context.Context, mu *sync.Mutex) error {
+func (c *collector) readExpired(ctx context.Context) error {
 	var all task
 	for _, s := range c.task.of {
 		if s.substitute != nil {
@@ -85,7 +84,7 @@ func (c *collector) readExpired(ctx context.Context, mu *sync.Mutex) error {
 			c.fresh += int(samples)
 		}
 	}
-	return c.count(mu)
+	return c.count()
 }
 
 // samplesOf returns how many samples represent a field's readings in a step, whose length is in

@@ -69,8 +69,9 @@ type search struct {
 	backlog        *Backlog
 
 	inMemory map[identity]struct{} // readings that were found in memory
+	unread   uint64                // position in the journal after which there may be others
 	found    []telemetry.Unstored
-	bytes    int
+	bytes    *int // of what was found by all searches that run together
 }
 
 // identity identifies a reading.
@@ -83,6 +84,7 @@ type identity struct {
 func (s *Session) newSearch(q telemetry.Query) search {
 	return search{
 		stream: s.stream, sensor: q.Sensor, hash: batch.SeriesHash(s.stream, q.Sensor), from: q.From, to: q.To, backlog: &s.stored.Backlog,
+		bytes: new(int),
 	}
 }
 
@@ -99,24 +101,58 @@ func (s *Session) unstored(ctx context.Context, find search) ([]telemetry.Unstor
 		return nil, nil
 	}
 	others := s.askOthers(ctx, http.MethodGet, find.target())
-	if err := find.run(ctx, uint64(s.reader.cfg.MaxBacklog)); err != nil {
+	if err := s.stored.Backlog.search(ctx, uint64(s.reader.cfg.MaxBacklog), &find); err != nil {
 		discard(others)
 		return nil, err
 	}
 	return find.withOthers(s, others)
 }
 
-// run searches memory, then the part of the journal that is not in memory.
-func (s *search) run(ctx context.Context, maxBytes uint64) error {
-	part := batch.Part{Stream: s.stream, Number: s.hash % sensorParts, Of: sensorParts}
-	end := s.backlog.Journal.End()
-	from, err := s.searchMemory()
+// unstoredOf does the same for several sensors, with one pass over the journal.
+func (s *Session) unstoredOf(ctx context.Context, finds []*search) error {
+	if s.stored.Backlog.Journal == nil || s.storedOnly {
+		return nil
+	}
+	if err := s.stored.Backlog.search(ctx, uint64(s.reader.cfg.MaxBacklog), finds...); err != nil {
+		return err
+	}
+	for _, find := range finds {
+		if _, err := find.withOthers(s, s.askOthers(ctx, http.MethodGet, find.target())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// search searches memory, then the part of the journal that is not in memory, for all of these
+// searches of one stream.
+func (b *Backlog) search(ctx context.Context, maxBytes uint64, finds ...*search) error {
+	part := batch.Part{Stream: finds[0].stream}
+	if len(finds) == 1 {
+		part.Number, part.Of = finds[0].hash%sensorParts, sensorParts
+	}
+	of := make(map[uint64][]*search, len(finds))
+	for _, find := range finds {
+		of[find.hash] = append(of[find.hash], find)
+	}
+	searchMemory := func() (from uint64, err error) {
+		from = math.MaxUint64
+		for _, find := range finds {
+			if err := find.searchMemory(); err != nil {
+				return 0, err
+			}
+			from = min(from, find.unread)
+		}
+		return from, nil
+	}
+	end := b.Journal.End()
+	from, err := searchMemory()
 	if err != nil {
 		return err
 	}
-	for record, err := range s.backlog.records(ctx, part, span{from, end, maxBytes, s.searchMemory}) {
+	for record, err := range b.records(ctx, part, span{from, end, maxBytes, searchMemory}) {
 		if err == nil {
-			err = s.take(record)
+			err = take(record, of)
 		}
 		if err != nil {
 			return err
@@ -125,9 +161,9 @@ func (s *search) run(ctx context.Context, maxBytes uint64) error {
 	return nil
 }
 
-// searchMemory adds the readings in memory, and returns where to continue in the journal.
-func (s *search) searchMemory() (from uint64, err error) {
-	rows, from := s.backlog.Waiting(s.stream, s.sensor)
+// searchMemory adds the readings in memory.
+func (s *search) searchMemory() error {
+	rows, unread := s.backlog.Waiting(s.stream, s.sensor)
 	// Among readings with the same time, the last one is the newest.
 	slices.SortStableFunc(rows, func(a, b batch.Ref) int {
 		if a.Batch.Recovered != b.Batch.Recovered {
@@ -143,13 +179,14 @@ func (s *search) searchMemory() (from uint64, err error) {
 	}
 	for _, r := range rows {
 		if err := s.takeRow(r); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	for _, r := range rows {
 		s.inMemory[identity{r.Batch.Session, r.Seq()}] = struct{}{}
 	}
-	return from, nil
+	s.unread = unread
+	return nil
 }
 
 // A span is the part of the journal to search.
@@ -193,8 +230,11 @@ func (b *Backlog) records(ctx context.Context, part batch.Part, s span) iter.Seq
 	}
 }
 
+// codeTooLong is the code of errors because of more unstored readings than one answer may have.
+const codeTooLong = "backlog_too_long"
+
 func tooLong(format string, args ...any) error {
-	return &telemetry.Error{Kind: telemetry.Unavailable, Code: "backlog_too_long", RetryAfter: 5 * time.Second, Message: fmt.Sprintf(format, args...)}
+	return &telemetry.Error{Kind: telemetry.Unavailable, Code: codeTooLong, RetryAfter: 5 * time.Second, Message: fmt.Sprintf(format, args...)}
 }
 
 // unreadable is the error while the journal cannot be read, for example because its folder
@@ -206,22 +246,26 @@ func unreadable(err error) error {
 	}
 }
 
-// take keeps the readings of a record that the query asks for.
-func (s *search) take(record *batch.Record) error {
+// take keeps the readings of a record that searches ask for; of has them by their hashes.
+func take(record *batch.Record, of map[uint64][]*search) error {
 	b, in := record.Batch, false
 	for i := range b.SeriesLen() {
-		in = in || b.HashAt(i) == s.hash
+		in = in || of[b.HashAt(i)] != nil
 	}
-	if !in || b.Recovered && s.backlog.Journal.Trimmed(s.stream, s.sensor, record.Position) {
+	if !in {
 		return nil
 	}
 	for i := range uint32(b.Len()) {
 		r := batch.Ref{Batch: b, Index: i}
-		if series := b.Series(r.Row()); series.Hash != s.hash || series.Sensor != s.sensor || series.Stream != s.stream {
-			continue
-		}
-		if err := s.takeRow(r); err != nil {
-			return err
+		series := b.Series(r.Row())
+		for _, s := range of[series.Hash] {
+			if series.Sensor != s.sensor || series.Stream != s.stream || record.Position < s.unread ||
+				b.Recovered && s.backlog.Journal.Trimmed(s.stream, s.sensor, record.Position) {
+				continue
+			}
+			if err := s.takeRow(r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -256,7 +300,7 @@ func (s *search) keep(one telemetry.Unstored) error {
 		return nil
 	}
 	s.found = append(s.found, one)
-	if s.bytes += weight(&one.Reading); s.bytes > maxUnstoredBytes && !s.trimToPage() {
+	if *s.bytes += weight(&one.Reading); *s.bytes > maxUnstoredBytes && !s.trimToPage() {
 		return tooLong("more than %d readings of the sensor are not stored yet, which is the maximum for one answer; "+
 			"try again later, use a shorter span, or use unstored=off for stored readings only", len(s.found)-1)
 	}
@@ -272,12 +316,12 @@ func (s *search) trimToPage() bool {
 	}
 	slices.SortStableFunc(s.found, func(a, b telemetry.Unstored) int { return a.Reading.Time.Compare(b.Reading.Time) })
 	clear(s.found[s.limit:])
-	s.found, s.bytes = s.found[:s.limit], 0
+	s.found, *s.bytes = s.found[:s.limit], 0
 	for i := range s.found {
-		s.bytes += weight(&s.found[i].Reading)
+		*s.bytes += weight(&s.found[i].Reading)
 	}
 	s.to = s.found[s.limit-1].Reading.Time.UnixMilli() + 1
-	return s.bytes <= maxUnstoredBytes/2
+	return *s.bytes <= maxUnstoredBytes/2
 }
 
 // weight estimates the bytes of memory that a reading takes.

@@ -80,7 +80,7 @@ func values(found []telemetry.Unstored) []int64 {
 }
 
 func searchFor(b *Backlog, stream, sensor string) *search {
-	return &search{stream: stream, sensor: sensor, hash: batch.SeriesHash(stream, sensor), to: maxTime, backlog: b}
+	return &search{stream: stream, sensor: sensor, hash: batch.SeriesHash(stream, sensor), to: maxTime, backlog: b, bytes: new(int)}
 }
 
 func TestJournaledReadingsAreFound(t *testing.T) {
@@ -97,26 +97,31 @@ func TestJournaledReadingsAreFound(t *testing.T) {
 			rest.Store(j.Oldest())
 			backlog := backlogOf(j, &rest)
 			s := searchFor(&backlog, "readings", "a")
-			require.NoError(t, s.run(t.Context(), 1<<30))
+			require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 			require.Len(t, s.found, 40)
 			first, third := s.found[0], s.found[1]
 			assert.Equal(t, telemetry.Unstored{Session: "s1", Sequence: 1, Arrival: base.UnixMilli(), Granularity: granularity, Reading: reading("a", 0, 0)}, first)
 			assert.Equal(t, telemetry.Unstored{Session: "s1", Sequence: 3, Arrival: base.UnixMilli(), Granularity: granularity, Reading: reading("a", 2*time.Second, 2)}, third)
 			s = searchFor(&backlog, "readings", "a")
 			s.from, s.to = base.Add(10*time.Second).UnixMilli(), base.Add(20*time.Second).UnixMilli()
-			require.NoError(t, s.run(t.Context(), 1<<30))
+			require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 			assert.Equal(t, []int64{10, 12}, values(s.found), "within the span")
 			s = searchFor(&backlog, "readings", "a")
 			s.latest = true
-			require.NoError(t, s.run(t.Context(), 1<<30))
+			require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 			assert.Equal(t, []int64{192}, values(s.found), "the newest one")
 			s = searchFor(&backlog, "other", "a")
-			require.NoError(t, s.run(t.Context(), 1<<30))
+			require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 			require.Len(t, s.found, 20)
 			assert.Equal(t, time.Minute, s.found[0].Granularity, "the one of its stream")
+			together := []*search{searchFor(&backlog, "readings", "a"), searchFor(&backlog, "readings", "b"), searchFor(&backlog, "readings", "none")}
+			require.NoError(t, backlog.search(t.Context(), 1<<30, together...))
+			assert.Len(t, together[0].found, 40, "of several sensors")
+			assert.Equal(t, []int64{1, 11, 21}, values(together[1].found)[:3])
+			assert.Empty(t, together[2].found)
 			rest.Store(j.End())
 			s = searchFor(&backlog, "readings", "a")
-			require.NoError(t, s.run(t.Context(), 1<<30))
+			require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 			assert.Empty(t, s.found, "all is stored")
 		})
 	}
@@ -138,7 +143,7 @@ func TestReadingsJournaledByAnEarlierProcessAreFound(t *testing.T) {
 	rest.Store(j.Oldest())
 	backlog := backlogOf(j, &rest)
 	s := searchFor(&backlog, "readings", "b")
-	require.NoError(t, s.run(t.Context(), 1<<30))
+	require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 	require.Len(t, s.found, 2)
 	assert.Equal(t, "s0", s.found[0].Session)
 	assert.Equal(t, uint64(2), s.found[0].Sequence)
@@ -150,7 +155,7 @@ func TestReadingsJournaledByAnEarlierProcessAreFound(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, durable)
 	s = searchFor(&backlog, "readings", "b")
-	require.NoError(t, s.run(t.Context(), 1<<30))
+	require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 	assert.Equal(t, []int64{1}, values(s.found))
 	r := newReader(t, fakeSource{}, func(_ *Config, s *Stored) { s.Backlog = backlog })
 	assert.Regexp(t, `(?s)"sensorId":"a".*"sensorId":"b","newest":"[^"]*01.000Z"`, get(r, "/v1/sensors").body)
@@ -176,7 +181,7 @@ func TestTrimmingMayOvertakeASearch(t *testing.T) {
 	}}
 	backlog := backlogOf(trimming, &rest)
 	s := searchFor(&backlog, "readings", "a")
-	require.NoError(t, s.run(t.Context(), 1<<30))
+	require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 	got := values(s.found)
 	assert.Equal(t, []int64{100, 1100, 2100}, got[:3], "what was found before it was trimmed")
 	assert.Equal(t, int64(39_100), got[len(got)-1])
@@ -218,7 +223,7 @@ func TestUnreadableJournalIsAnError(t *testing.T) {
 	rest.Store(j.Oldest())
 	backlog := backlogOf(&broken{j}, &rest)
 	s := searchFor(&backlog, "readings", "a")
-	err := s.run(t.Context(), 1<<30)
+	err := s.backlog.search(t.Context(), 1<<30, s)
 	assert.ErrorContains(t, err, "search the journal: broken")
 	assert.Equal(t, telemetry.Unavailable, telemetry.KindOf(err), "it is not the client's fault, and may pass")
 	assert.ErrorContains(t, err, "journal_unreadable")
@@ -249,7 +254,7 @@ func TestReadingsInAMemoryJournalAreFound(t *testing.T) {
 	require.Eventually(t, func() bool { return v.End() > 0 }, time.Minute, time.Millisecond)
 	backlog := backlogOf(v, new(atomic.Uint64))
 	s := searchFor(&backlog, "readings", "a")
-	require.NoError(t, s.run(t.Context(), 1<<30))
+	require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 	assert.Equal(t, []int64{0, 2}, values(s.found))
 	assert.Equal(t, uint64(3), s.found[1].Sequence)
 	assert.Equal(t, granularity, s.found[1].Granularity)
@@ -355,11 +360,11 @@ func TestReadingsInMemoryAndInTheJournalAreFoundOnce(t *testing.T) {
 	backlog := backlogOf(j, nil)
 	backlog.Waiting = func(string, string) ([]batch.Ref, uint64) { return slices.Clone(rows[:5]), begin }
 	s := searchFor(&backlog, "readings", "a")
-	require.NoError(t, s.run(t.Context(), 1<<30))
+	require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 	assert.Equal(t, []int64{1, 2, 3, 4, 4}, values(s.found), "the first is stored")
 	s = searchFor(&backlog, "readings", "a")
 	s.latest = true
-	require.NoError(t, s.run(t.Context(), 1<<30))
+	require.NoError(t, s.backlog.search(t.Context(), 1<<30, s))
 	require.Len(t, s.found, 1)
 	assert.Equal(t, uint64(6), s.found[0].Sequence)
 }

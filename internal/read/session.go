@@ -3,6 +3,7 @@ package read
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"sync"
@@ -158,6 +159,59 @@ func (s *Session) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[tel
 		}
 		passOn(s, ctx, s.source.Readings(ctx, q), yield)
 	}
+}
+
+// manySource is a Source that reads several sensors with fewer queries than one for each.
+type manySource interface {
+	// ReadingsOf yields the readings of each query as Readings does, one query after the other.
+	// Their sensors' ids ascend; they have no Limit.
+	ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error]
+}
+
+// ReadingsOf yields the readings of several sensors, whose ids must ascend: those of q, for one
+// sensor after the other. It is for short time ranges of many sensors.
+func (s *Session) ReadingsOf(ctx context.Context, q telemetry.Query, sensors []string) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		if source, ok := s.source.(manySource); ok {
+			qs, err := s.waitingOf(ctx, q, sensors)
+			var known *telemetry.Error
+			if err == nil {
+				passOn(s, ctx, source.ReadingsOf(ctx, qs), yield)
+				return
+			}
+			if !errors.As(err, &known) || known.Code != codeTooLong {
+				yield(telemetry.Reading{}, s.explain(ctx, err))
+				return
+			}
+		}
+		for _, sensor := range sensors {
+			q.Sensor = sensor
+			for r, err := range s.Readings(ctx, q) {
+				if !yield(r, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// waitingOf returns q for each sensor, with the readings that may not be stored yet.
+func (s *Session) waitingOf(ctx context.Context, q telemetry.Query, sensors []string) ([]telemetry.Query, error) {
+	qs, finds, together := make([]telemetry.Query, len(sensors)), make([]*search, len(sensors)), new(int)
+	for i, sensor := range sensors {
+		if err := s.who.RequireSensor(sensor); err != nil {
+			return nil, err
+		}
+		q.Sensor = sensor
+		find := s.newSearch(q)
+		find.bytes = together
+		qs[i], finds[i] = q, &find
+	}
+	err := s.unstoredOf(ctx, finds)
+	for i, find := range finds {
+		qs[i].Unstored = find.found
+	}
+	return qs, err
 }
 
 // Summary yields the steps of q that have readings, in time order, like Readings.

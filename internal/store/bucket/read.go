@@ -43,9 +43,14 @@ func (s *Store) walk(ctx context.Context, q telemetry.Query, projection bson.D) 
 		if q.From >= q.To {
 			return
 		}
-		w := walk{store: s, ctx: ctx, query: q, projection: projection, yield: yield}
-		w.gather()
-		if err := w.run(); err != nil {
+		w := s.newWalk(ctx, q, projection)
+		w.yield = yield
+		find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection)
+		batch := int32(0)
+		if n := cmp.Or(q.Limit, q.Expected); n > 0 {
+			batch = int32(max(firstBatch, min(n/typicalReadings, 100)))
+		}
+		if err := w.run(s.Each(ctx, w.filter(), find, batch)); err != nil {
 			yield(piece{}, err)
 		}
 	}
@@ -60,12 +65,13 @@ type walk struct {
 
 	waiting map[int64][]telemetry.Unstored // by start of their window
 	starts  []int64                        // of waiting, in order
+	found   map[int64][]bson.Raw           // documents of these windows; nil: they are queried separately
 	ended   bool                           // the consumer has stopped
 }
 
-// gather groups the unstored readings in the query's time range by window.
-func (w *walk) gather() {
-	w.waiting = make(map[int64][]telemetry.Unstored)
+// newWalk groups the unstored readings in the query's time range by window.
+func (s *Store) newWalk(ctx context.Context, q telemetry.Query, projection bson.D) *walk {
+	w := &walk{store: s, ctx: ctx, query: q, projection: projection, waiting: make(map[int64][]telemetry.Unstored)}
 	for _, u := range w.query.Unstored {
 		at := u.Reading.Time.UnixMilli()
 		if at < w.query.From || at >= w.query.To {
@@ -78,6 +84,7 @@ func (w *walk) gather() {
 		w.waiting[start] = append(w.waiting[start], u)
 	}
 	w.starts = slices.Sorted(maps.Keys(w.waiting))
+	return w
 }
 
 // The batches of a limited read begin small and double. The first has two documents, or as many as
@@ -87,19 +94,19 @@ const (
 	typicalReadings = 1000 // of a full document
 )
 
-func (w *walk) run() error {
-	find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(w.projection)
-	batch := int32(0)
-	if n := cmp.Or(w.query.Limit, w.query.Expected); n > 0 {
-		batch = int32(max(firstBatch, min(n/typicalReadings, 100)))
-	}
-	for doc, err := range w.store.Each(w.ctx, w.filter(), find, batch) {
+// run yields the pieces of these documents, and of the windows with unstored readings.
+func (w *walk) run(docs iter.Seq2[bson.Raw, error]) error {
+	for doc, err := range docs {
 		var start int64
 		if err == nil {
 			start, err = startOf(doc)
 		}
 		if err != nil {
 			return w.failed(err)
+		}
+		if _, separate := w.waiting[start]; separate {
+			w.found[start] = append(w.found[start], slices.Clone(doc))
+			continue
 		}
 		if err := w.windowsBefore(start); err != nil || w.ended {
 			return err
@@ -118,29 +125,38 @@ func (w *walk) failed(err error) error {
 // filter matches the documents that may hold readings in the query's time range, except windows
 // that are queried separately.
 func (w *walk) filter() bson.D {
-	from, to := bson.DateTime(w.query.From), bson.DateTime(w.query.To)
-	// Windows of up to an hour that overlap the range start less than an hour before it. Longer
-	// ones are looked up by their possible starts.
-	starting := bson.A{bson.D{startingIn(w.query.Sensor, w.query.From-store.MaxGranularity.Milliseconds()+1, w.query.To)}}
-	for _, start := range store.LongWindows(w.query.From) {
-		starting = append(starting, bson.D{startingIn(w.query.Sensor, start, start+1)})
-	}
-	filter := bson.D{
-		{Key: "$or", Value: starting},
-		// Documents without first and last match, too.
-		{Key: "$nor", Value: bson.A{
-			bson.D{{Key: "last", Value: bson.D{{Key: "$lt", Value: from}}}},
-			bson.D{{Key: "first", Value: bson.D{{Key: "$gte", Value: to}}}},
-		}},
-	}
+	filter := bson.D{{Key: "$or", Value: appendWindows(nil, &w.query)}, notOutside(&w.query)}
 	if len(w.starts) > 0 {
-		starts := make(bson.A, len(w.starts))
-		for i, start := range w.starts {
-			starts[i] = bson.DateTime(start)
-		}
-		filter = append(filter, bson.E{Key: "_id.b", Value: bson.D{{Key: "$nin", Value: starts}}})
+		filter = append(filter, bson.E{Key: "_id.b", Value: bson.D{{Key: "$nin", Value: dates(w.starts)}}})
 	}
 	return w.store.ofSensor(w.query.Sensor, withoutCopies(filter, w.query.Hidden))
+}
+
+// appendWindows appends filters for the windows that overlap the query's time range. Those of up
+// to an hour start less than an hour before it. Longer ones are looked up by their possible starts.
+func appendWindows(to bson.A, q *telemetry.Query) bson.A {
+	to = append(to, bson.D{startingIn(q.Sensor, q.From-store.MaxGranularity.Milliseconds()+1, q.To)})
+	for _, start := range store.LongWindows(q.From) {
+		to = append(to, bson.D{startingIn(q.Sensor, start, start+1)})
+	}
+	return to
+}
+
+// notOutside matches documents except those with no reading in the query's time range. Documents
+// without first and last match, too.
+func notOutside(q *telemetry.Query) bson.E {
+	return bson.E{Key: "$nor", Value: bson.A{
+		bson.D{{Key: "last", Value: bson.D{{Key: "$lt", Value: bson.DateTime(q.From)}}}},
+		bson.D{{Key: "first", Value: bson.D{{Key: "$gte", Value: bson.DateTime(q.To)}}}},
+	}}
+}
+
+func dates(ms []int64) bson.A {
+	out := make(bson.A, len(ms))
+	for i, one := range ms {
+		out[i] = bson.DateTime(one)
+	}
+	return out
 }
 
 // startingIn matches the documents of a sensor whose windows start in [from, to).
@@ -167,9 +183,12 @@ func (w *walk) windowsBefore(ms int64) error {
 	for len(w.starts) > 0 && w.starts[0] < ms && !w.ended {
 		starts := w.neighbors(ms)
 		w.starts = w.starts[len(starts):]
-		found, err := w.windowsOnce(starts[0], starts[len(starts)-1]+1)
-		if err != nil {
-			return err
+		found := w.found
+		if found == nil {
+			var err error
+			if found, err = w.windowsOnce(starts[0], starts[len(starts)-1]+1); err != nil {
+				return err
+			}
 		}
 		for _, start := range starts {
 			if err := w.window(start, found[start]); err != nil || w.ended {
@@ -232,7 +251,7 @@ func (w *walk) consistentWindow(start int64, docs []bson.Raw) ([]bson.Raw, error
 // windowsOnce returns the documents of the windows that start in [from, to), in order, by the
 // start of their window.
 func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
-	projection := append(slices.Clone(w.projection), bson.E{Key: "w", Value: 1}, bson.E{Key: "full", Value: 1})
+	projection := withSequences(w.projection)
 	windows := w.store.ofSensor(w.query.Sensor, withoutCopies(bson.D{startingIn(w.query.Sensor, from, to)}, w.query.Hidden))
 	found := make(map[int64][]bson.Raw)
 	for doc, err := range w.store.Each(w.ctx, windows, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection), 0) {
@@ -248,6 +267,11 @@ func (w *walk) windowsOnce(from, to int64) (map[int64][]bson.Raw, error) {
 		}
 	}
 	return found, nil
+}
+
+// withSequences adds what notIn and consistentParts need to a projection.
+func withSequences(projection bson.D) bson.D {
+	return append(slices.Clone(projection), bson.E{Key: "w", Value: 1}, bson.E{Key: "full", Value: 1})
 }
 
 // consistentParts reports whether the parts, in order, can have existed in this state at the same
@@ -313,25 +337,92 @@ func notIn(docs []bson.Raw, unstored []telemetry.Unstored) (out []telemetry.Unst
 // those whose readings overlap.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
-		e := emitter{query: q, yield: yield, left: q.Limit, decoder: store.Decoder{Sensor: q.Sensor, Fields: q.Fields}}
-		projection := bson.D{{Key: "tags", Value: 1}, {Key: "first", Value: 1}, {Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}}
-		for p, err := range s.walk(ctx, q, projection) {
-			more := true
-			if err == nil {
-				more, err = e.emit(ctx, p.start)
-			}
-			if err != nil {
-				yield(telemetry.Reading{}, err)
-			}
-			if err != nil || !more {
-				return
-			}
-			e.hold(p)
+		emit(ctx, q, s.walk(ctx, q, ofReadings()), yield)
+	}
+}
+
+// ofReadings is the projection for readings.
+func ofReadings() bson.D {
+	return bson.D{{Key: "tags", Value: 1}, {Key: "first", Value: 1}, {Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}}
+}
+
+// emit yields the readings of pieces, and reports whether it yielded all.
+func emit(ctx context.Context, q telemetry.Query, pieces iter.Seq2[piece, error], yield func(telemetry.Reading, error) bool) bool {
+	e := emitter{query: q, yield: yield, left: q.Limit, decoder: store.Decoder{Sensor: q.Sensor, Fields: q.Fields}}
+	for p, err := range pieces {
+		more := true
+		if err == nil {
+			more, err = e.emit(ctx, p.start)
 		}
-		if _, err := e.emit(ctx, q.To); err != nil {
+		if err != nil {
 			yield(telemetry.Reading{}, err)
 		}
+		if err != nil || !more {
+			return false
+		}
+		e.hold(p)
 	}
+	more, err := e.emit(ctx, q.To)
+	if err != nil {
+		yield(telemetry.Reading{}, err)
+	}
+	return more && err == nil
+}
+
+// ReadingsOf yields what Readings yields for each query, one query after the other, with a single
+// query to the server. The queries have the same time range and no Limit, and are in the order of
+// their sensors. It holds the documents of one sensor's windows with unstored readings.
+//
+// The documents of all sensors come from one cursor, in the order of their _ids:
+//
+//	└── sensor 1 ──┴─ w ─┴── sensor 2 ──┴── …
+func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		projection := withSequences(ofReadings())
+		walks := make([]*walk, len(qs))
+		sensors, windows, starts := make(bson.A, len(qs)), bson.A{}, []int64{}
+		for i := range qs {
+			walks[i] = s.newWalk(ctx, qs[i], ofReadings())
+			walks[i].found = make(map[int64][]bson.Raw)
+			sensors[i], windows, starts = qs[i].Sensor, appendWindows(windows, &qs[i]), append(starts, walks[i].starts...)
+		}
+		if len(qs) == 0 || qs[0].From >= qs[0].To {
+			return
+		}
+		slices.Sort(starts)
+		filter := bson.D{{Key: "$or", Value: windows}, {Key: "$and", Value: bson.A{bson.D{{Key: "$or", Value: bson.A{
+			bson.D{notOutside(&qs[0])},
+			bson.D{{Key: "_id.b", Value: bson.D{{Key: "$in", Value: dates(slices.Compact(starts))}}}},
+		}}}}}}
+		if s.sharded.Load() {
+			filter = append(filter, bson.E{Key: "_id.s", Value: bson.D{{Key: "$in", Value: sensors}}})
+		}
+		find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection)
+		next, stop := iter.Pull2(s.Each(ctx, filter, find, 0))
+		defer stop()
+		doc, err, more := next()
+		for _, w := range walks {
+			docs := func(yield func(bson.Raw, error) bool) {
+				for more && (err != nil || sensorOf(doc) == w.query.Sensor) && yield(doc, err) {
+					doc, err, more = next()
+				}
+			}
+			pieces := func(yield func(piece, error) bool) {
+				w.yield = yield
+				if err := w.run(docs); err != nil {
+					yield(piece{}, err)
+				}
+			}
+			if !emit(ctx, w.query, pieces, yield) {
+				return
+			}
+		}
+	}
+}
+
+func sensorOf(doc bson.Raw) string {
+	sensor, _ := doc.Lookup("_id", "s").StringValueOK()
+	return sensor
 }
 
 // An emitter yields the readings of documents in time order.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -178,6 +179,30 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 			all = joined(all, func(a, b telemetry.Reading) bool { return a.Time.Equal(b.Time) }, lastWins)
 		}
 		checked(ctx, s, n, first(all, q.Limit))(yield)
+	}
+}
+
+// ReadingsOf is Readings for several queries, one after the other. If the stream has a single
+// generation that can, it takes one query to the server.
+func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		n, err := s.freshSnapshot(ctx)
+		if err != nil {
+			yield(telemetry.Reading{}, fmt.Errorf("read %d sensors: %w", len(qs), err))
+			return
+		}
+		hidden := func(q telemetry.Query) bool { return len(n.list.hidden(q.Sensor)) > 0 }
+		if of, ok := n.backends[0].(*bucket.Store); ok && len(n.backends) == 1 && !slices.ContainsFunc(qs, hidden) {
+			checked(ctx, s, n, of.ReadingsOf(ctx, qs))(yield)
+			return
+		}
+		for _, q := range qs {
+			for r, err := range s.Readings(ctx, q) {
+				if !yield(r, err) || err != nil {
+					return
+				}
+			}
+		}
 	}
 }
 

@@ -43,6 +43,7 @@ func likeModel(t *testing.T, s Store) {
 			d.checkSummary(s, sensor)
 			d.checkLatest(s, sensor)
 		}
+		d.checkMany(s)
 		d.checkSensors(s)
 		d.checkDelete(s)
 	})
@@ -205,6 +206,37 @@ func (d *drawn) checkReadings(s Store, sensor string) {
 	for i, r := range some {
 		require.Equal(d.rt, got[i], plain(r), "a limited answer is the beginning of the whole one")
 	}
+}
+
+// A manyStore reads several sensors at once.
+type manyStore interface {
+	ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error]
+}
+
+func (d *drawn) checkMany(s Store) {
+	many, ok := s.(manyStore)
+	if !ok {
+		return
+	}
+	sensors := slices.Sorted(maps.Keys(d.sensors))
+	q, qs := d.span(sensors[0]), []telemetry.Query{}
+	var want []telemetry.Reading
+	for _, sensor := range slices.Insert(sensors, 1, sensors[0]+"-none") {
+		q.Sensor, q.Unstored = sensor, d.of(sensor).unstored
+		qs = append(qs, q)
+		qs[len(qs)-1].Transient = true
+		for _, r := range collect(d.rt, s.Readings(context.Background(), q)) {
+			want = append(want, plain(r))
+		}
+	}
+	n := 0
+	for r, err := range many.ReadingsOf(context.Background(), qs) {
+		require.NoError(d.rt, err)
+		require.Less(d.rt, n, len(want))
+		require.Equal(d.rt, want[n], plain(r), "as if each sensor was read alone")
+		n++
+	}
+	require.Len(d.rt, want, n)
 }
 
 func collect[T any](t require.TestingT, seq iter.Seq2[T, error]) []T {
