@@ -39,16 +39,8 @@ type stored struct {
 }
 
 func (s *stored) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
-	return func(yield func(telemetry.Reading, error) bool) {
-		s.together.Add(1)
-		for _, q := range qs {
-			for r, err := range s.Readings(ctx, q) {
-				if !yield(r, err) {
-					return
-				}
-			}
-		}
-	}
+	s.together.Add(1)
+	return store.ReadEach(ctx, qs, s.Readings)
 }
 
 func (s *stored) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {

@@ -17,6 +17,11 @@ func (d distinctSource) Readings(ctx context.Context, q telemetry.Query) iter.Se
 	return store.DeduplicatedReadings(ctx, q, d.Source.Readings)
 }
 
+// ReadingsOf implements Source.
+func (d distinctSource) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return store.ReadEach(ctx, qs, d.Readings)
+}
+
 // Summary implements Source.
 func (d distinctSource) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	q.Readings = d.Readings
@@ -31,6 +36,14 @@ type lastWinsSource struct{ Source }
 func (l lastWinsSource) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	q.LastWins = true
 	return l.Source.Readings(ctx, q)
+}
+
+// ReadingsOf implements Source.
+func (l lastWinsSource) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	for i := range qs {
+		qs[i].LastWins = true
+	}
+	return l.Source.ReadingsOf(ctx, qs)
 }
 
 // Summary implements Source.

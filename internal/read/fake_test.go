@@ -33,6 +33,10 @@ type fakeSource struct {
 	deleted  func(sensor string) (int64, error)
 }
 
+func (s fakeSource) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return store.ReadEach(ctx, qs, s.Readings)
+}
+
 func (s fakeSource) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		if s.asked != nil {

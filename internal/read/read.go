@@ -51,6 +51,10 @@ type Source interface {
 	// Readings yields the readings of q in time order, including those of q.Unstored
 	// that are not stored.
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+	// ReadingsOf yields what Readings yields for each query, one query after the other. The
+	// queries differ only in their sensors, whose ids ascend, and their unstored readings. They
+	// have no Limit.
+	ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error]
 	// Summary yields the steps of q that have readings, in time order. Where Every
 	// is 0 there is one, which starts at From.
 	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]

@@ -161,28 +161,19 @@ func (s *Session) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[tel
 	}
 }
 
-// manySource is a Source that reads several sensors with fewer queries than one for each.
-type manySource interface {
-	// ReadingsOf yields the readings of each query as Readings does, one query after the other.
-	// Their sensors' ids ascend; they have no Limit.
-	ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error]
-}
-
 // ReadingsOf yields the readings of several sensors, whose ids must ascend: those of q, for one
 // sensor after the other. It is for short time ranges of many sensors.
 func (s *Session) ReadingsOf(ctx context.Context, q telemetry.Query, sensors []string) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
-		if source, ok := s.source.(manySource); ok {
-			qs, err := s.waitingOf(ctx, q, sensors)
-			var known *telemetry.Error
-			if err == nil {
-				passOn(s, ctx, source.ReadingsOf(ctx, qs), yield)
-				return
-			}
-			if !errors.As(err, &known) || known.Code != codeTooLong {
-				yield(telemetry.Reading{}, s.explain(ctx, err))
-				return
-			}
+		qs, err := s.waitingOf(ctx, q, sensors)
+		var known *telemetry.Error
+		if err == nil {
+			passOn(s, ctx, s.source.ReadingsOf(ctx, qs), yield)
+			return
+		}
+		if !errors.As(err, &known) || known.Code != codeTooLong {
+			yield(telemetry.Reading{}, s.explain(ctx, err))
+			return
 		}
 		for _, sensor := range sensors {
 			q.Sensor = sensor

@@ -359,6 +359,19 @@ type Stored struct {
 	Reading telemetry.Reading
 }
 
+// ReadEach yields the readings of each query, one query after the other, or an error last.
+func ReadEach(ctx context.Context, qs []telemetry.Query, readings func(context.Context, telemetry.Query) iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
+		for _, q := range qs {
+			for r, err := range readings(ctx, q) {
+				if !yield(r, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Merge yields the stored readings of a query, which must be in time order, merged with the
 // readings of q.Unstored that are not among them. Stored readings come first among those with the
 // same time. It ends with the first error, and after q.Limit readings.

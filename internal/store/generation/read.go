@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/store"
-	"github.com/brim-telemetry/brim/internal/store/bucket"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // source has the methods of read.Source.
 type source interface {
 	Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error]
+	ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error]
 	Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error]
 	Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error]
 	Newest(ctx context.Context, sensor string) (ms int64, found bool, err error)
@@ -182,8 +182,7 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 	}
 }
 
-// ReadingsOf is Readings for several queries, one after the other. If the stream has a single
-// generation that can, it takes one query to the server.
+// ReadingsOf implements read.Source.
 func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		n, err := s.freshSnapshot(ctx)
@@ -192,17 +191,11 @@ func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[
 			return
 		}
 		hidden := func(q telemetry.Query) bool { return len(n.list.hidden(q.Sensor)) > 0 }
-		if of, ok := n.backends[0].(*bucket.Store); ok && len(n.backends) == 1 && !slices.ContainsFunc(qs, hidden) {
-			checked(ctx, s, n, of.ReadingsOf(ctx, qs))(yield)
+		if len(n.backends) == 1 && !slices.ContainsFunc(qs, hidden) {
+			checked(ctx, s, n, n.backends[0].ReadingsOf(ctx, qs))(yield)
 			return
 		}
-		for _, q := range qs {
-			for r, err := range s.Readings(ctx, q) {
-				if !yield(r, err) || err != nil {
-					return
-				}
-			}
-		}
+		store.ReadEach(ctx, qs, s.Readings)(yield)
 	}
 }
 

@@ -126,6 +126,11 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 	})
 }
 
+// ReadingsOf yields what Readings yields for each query, one query after the other.
+func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return store.ReadEach(ctx, qs, s.Readings)
+}
+
 // Summary yields the summaries of q's steps, in time order, including the readings of q.Unstored
 // that are not kept.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {

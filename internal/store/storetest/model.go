@@ -208,16 +208,7 @@ func (d *drawn) checkReadings(s Store, sensor string) {
 	}
 }
 
-// A manyStore reads several sensors at once.
-type manyStore interface {
-	ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error]
-}
-
 func (d *drawn) checkMany(s Store) {
-	many, ok := s.(manyStore)
-	if !ok {
-		return
-	}
 	sensors := slices.Sorted(maps.Keys(d.sensors))
 	q, qs := d.span(sensors[0]), []telemetry.Query{}
 	var want []telemetry.Reading
@@ -230,7 +221,7 @@ func (d *drawn) checkMany(s Store) {
 		}
 	}
 	n := 0
-	for r, err := range many.ReadingsOf(context.Background(), qs) {
+	for r, err := range s.ReadingsOf(context.Background(), qs) {
 		require.NoError(d.rt, err)
 		require.Less(d.rt, n, len(want))
 		require.Equal(d.rt, want[n], plain(r), "as if each sensor was read alone")

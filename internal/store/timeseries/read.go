@@ -171,6 +171,11 @@ func byName(r telemetry.Reading) telemetry.Reading {
 	return r
 }
 
+// ReadingsOf yields what Readings yields for each query, one query after the other.
+func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
+	return store.ReadEach(ctx, qs, s.Readings)
+}
+
 // Summary yields the summaries of q's steps, in time order, including the readings of q.Unstored
 // that are not stored. It ends with an error if one occurs.
 //
