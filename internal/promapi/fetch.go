@@ -60,10 +60,11 @@ func (q *querier) read(ctx context.Context, planned []*selection) error {
 }
 
 // A query of many sensors reads sensorsTogether of them at once, if its time ranges are short: for
-// the newest values of all sensors, a query to MongoDB for each would take most of the time.
+// the newest values of all sensors, a query to MongoDB for each would take most of the time. With
+// more than some 30 sensors, MongoDB takes longer for each.
 const (
 	manySensors     = 200
-	sensorsTogether = 100
+	sensorsTogether = 25
 	shortRange      = time.Hour
 )
 

@@ -125,7 +125,7 @@ func (w *walk) failed(err error) error {
 // filter matches the documents that may hold readings in the query's time range, except windows
 // that are queried separately.
 func (w *walk) filter() bson.D {
-	filter := bson.D{{Key: "$or", Value: appendWindows(nil, &w.query)}, notOutside(&w.query)}
+	filter := bson.D{{Key: "$or", Value: appendWindows(nil, &w.query, store.LongWindows(w.query.From))}, notOutside(&w.query)}
 	if len(w.starts) > 0 {
 		filter = append(filter, bson.E{Key: "_id.b", Value: bson.D{{Key: "$nin", Value: dates(w.starts)}}})
 	}
@@ -133,10 +133,11 @@ func (w *walk) filter() bson.D {
 }
 
 // appendWindows appends filters for the windows that overlap the query's time range. Those of up
-// to an hour start less than an hour before it. Longer ones are looked up by their possible starts.
-func appendWindows(to bson.A, q *telemetry.Query) bson.A {
+// to an hour start less than an hour before it. Longer ones are looked up by their possible starts,
+// store.LongWindows.
+func appendWindows(to bson.A, q *telemetry.Query, long []int64) bson.A {
 	to = append(to, bson.D{startingIn(q.Sensor, q.From-store.MaxGranularity.Milliseconds()+1, q.To)})
-	for _, start := range store.LongWindows(q.From) {
+	for _, start := range long {
 		to = append(to, bson.D{startingIn(q.Sensor, start, start+1)})
 	}
 	return to
@@ -378,16 +379,15 @@ func emit(ctx context.Context, q telemetry.Query, pieces iter.Seq2[piece, error]
 //	└── sensor 1 ──┴─ w ─┴── sensor 2 ──┴── …
 func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
-		projection := withSequences(ofReadings())
-		walks := make([]*walk, len(qs))
+		if len(qs) == 0 || qs[0].From >= qs[0].To {
+			return
+		}
+		walks, long := make([]*walk, len(qs)), store.LongWindows(qs[0].From)
 		sensors, windows, starts := make(bson.A, len(qs)), bson.A{}, []int64{}
 		for i := range qs {
 			walks[i] = s.newWalk(ctx, qs[i], ofReadings())
 			walks[i].found = make(map[int64][]bson.Raw)
-			sensors[i], windows, starts = qs[i].Sensor, appendWindows(windows, &qs[i]), append(starts, walks[i].starts...)
-		}
-		if len(qs) == 0 || qs[0].From >= qs[0].To {
-			return
+			sensors[i], windows, starts = qs[i].Sensor, appendWindows(windows, &qs[i], long), append(starts, walks[i].starts...)
 		}
 		slices.Sort(starts)
 		filter := bson.D{{Key: "$or", Value: windows}, {Key: "$and", Value: bson.A{bson.D{{Key: "$or", Value: bson.A{
@@ -397,7 +397,7 @@ func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[
 		if s.sharded.Load() {
 			filter = append(filter, bson.E{Key: "_id.s", Value: bson.D{{Key: "$in", Value: sensors}}})
 		}
-		find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(projection)
+		find := options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(withSequences(ofReadings()))
 		next, stop := iter.Pull2(s.Each(ctx, filter, find, 0))
 		defer stop()
 		doc, err, more := next()
