@@ -220,12 +220,9 @@ func (o *benchOptions) measure(ctx context.Context, p *process, run func(context
 	if c.URI != "" {
 		c.Database = bench.ScratchName(time.Now())
 	}
-	live := &benchProgress{newProgressLine(p.stderr, 0), o.usual()}
-	defer live.end()
-	running, aborting, release := daemon.OnSignals(ctx,
-		func(os.Signal) { live.say("stopping, and removing what is scratch; a second signal does not wait") },
-		func(os.Signal) { live.say("stopping at once") })
-	defer release()
+	line, running, aborting, end := p.interruptible(ctx, 0, "stopping, and removing what is scratch; a second signal does not wait")
+	defer end()
+	live := &benchProgress{line, o.usual()}
 	c.Abort, c.Progress, c.Out = aborting, live.show, live
 	return run(running, c, live)
 }
@@ -296,9 +293,9 @@ type benchProgress struct {
 
 // show shows a step that begins: "granularity 7 · 360 resident · 0:21 of about 0:50".
 func (l *benchProgress) show(p bench.Progress) {
-	began := l.now()
-	l.progressLine.show(true, func(now time.Time) string {
-		line := fmt.Sprintf("%s %d · %s · %s", p.Experiment, p.Step, p.What, clockTime(p.Elapsed+now.Sub(began)))
+	began, step := time.Now(), fmt.Sprintf("%s %d · %s · ", p.Experiment, p.Step, p.What)
+	l.progressLine.show(step, func(now time.Time) string {
+		line := step + clockTime(p.Elapsed+now.Sub(began))
 		if l.timed {
 			line += " of about " + clockTime(p.Expected)
 		}

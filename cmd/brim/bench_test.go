@@ -219,7 +219,7 @@ func TestTheLiveLineOfABench(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		l := &benchProgress{&progressLine{w: &out, terminal: true, columns: func() int { return 80 }, now: time.Now}, true}
+		l := &benchProgress{&progressLine{w: &out, terminal: true, columns: func() int { return 80 }}, true}
 		l.tick()
 		l.show(bench.Progress{Experiment: "granularity", Step: 7, What: "360 resident", Elapsed: 20 * time.Second, Expected: 50 * time.Second})
 		synctest.Wait()

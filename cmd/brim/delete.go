@@ -152,8 +152,7 @@ func (o *deleteOptions) run(ctx context.Context, p *process, r *remote) (*deleti
 			return d, err
 		}
 		query.Set("after", after)
-		text := d.String() + " so far"
-		live.show(true, func(time.Time) string { return text })
+		live.tell(d.String() + " so far")
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -21,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/files"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/transfer"
@@ -136,13 +134,11 @@ const maxExportTime = 253_402_300_800_000
 
 // run exports until it is done or interrupted.
 func (o *exportOptions) run(ctx context.Context, p *process, r *remote, stream string, c transfer.ExportConfig) error {
-	line := newProgressLine(p.stderr, 10*time.Second)
-	defer line.end()
-	ctx, _, release := daemon.OnSignals(ctx, func(os.Signal) { line.say("stopping") }, func(os.Signal) { line.say("stopping at once") })
-	defer release()
-	pace := newPace()
+	line, ctx, _, end := p.interruptible(ctx, 10*time.Second, "stopping")
+	defer end()
+	var pace pace
 	c.Show = func(at transfer.ExportProgress) {
-		line.show(false, func(now time.Time) string {
+		line.show("", func(now time.Time) string {
 			what, done := "read", at.Done
 			if at.Writing {
 				what = "writing files"
@@ -191,8 +187,6 @@ type pace struct {
 	since time.Time
 	from  int64
 }
-
-func newPace() *pace { return &pace{} }
 
 func (p *pace) text(now time.Time, what string, n int64) string {
 	if p.since.IsZero() || what != p.what || n < p.from {

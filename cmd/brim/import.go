@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/files"
 	"github.com/brim-telemetry/brim/internal/transfer"
 	"github.com/brim-telemetry/brim/pkg/client"
@@ -116,16 +114,15 @@ func (o *importOptions) run(ctx context.Context, p *process, r *remote, paths []
 		return err
 	}
 	defer func() { _ = to.Close() }() // all requests have ended
-	line := newProgressLine(p.stderr, 10*time.Second)
-	defer line.end()
-	ctx, _, release := daemon.OnSignals(ctx, func(os.Signal) { line.say("stopping") }, func(os.Signal) { line.say("stopping at once") })
-	defer release()
-	pace, bad := newPace(), 0
+	line, ctx, _, end := p.interruptible(ctx, 10*time.Second, "stopping")
+	defer end()
+	var pace pace
+	bad := 0
 	done, err := transfer.Import(ctx, to, transfer.ImportConfig{
 		Paths: paths, Format: files.Format(o.format), Stream: o.stream, Daemon: config.MaskUser(r.base), StateDir: o.stateDir, Again: o.again,
 		Options: files.Options{Tags: o.tags, SensorTag: o.sensorTag, Precision: o.precision},
 		Show: func(at transfer.ImportProgress) {
-			line.show(false, func(now time.Time) string {
+			line.show("", func(now time.Time) string {
 				return fmt.Sprintf("file %d of %d (%s)%s: %s readings%s%s", at.Done+1, at.Files, at.File, shareText(at.Share),
 					humanize.Comma(at.Readings), pace.text(now, "", at.Readings), refusedText(at.Refused))
 			})

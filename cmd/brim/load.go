@@ -544,8 +544,7 @@ func (l *loadProgress) show(p load.Progress) {
 	if !l.terminal && int(p.Elapsed/time.Second)%plainEvery != 0 {
 		return
 	}
-	text := l.line(&p)
-	l.progressLine.show(true, func(time.Time) string { return text })
+	l.tell(l.line(&p))
 	*l = loadProgress{progressLine: l.progressLine, windows: l.windows, since: p.Elapsed, last: p.Elapsed}
 }
 

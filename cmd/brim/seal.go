@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -167,11 +168,7 @@ func (o *sealOptions) await(ctx context.Context, p *process, d sealing, begun da
 		case now.Pass == begun.Pass && !now.Running || now.Pass > begun.Pass:
 			return now, nil
 		}
-		text := sealText(now)
-		if now.Error != "" {
-			text = now.Error
-		}
-		live.show(true, func(time.Time) string { return text })
+		live.tell(cmp.Or(now.Error, sealText(now)))
 		if err := machine.Pause(ctx, sealPoll); err != nil {
 			return nil, err
 		}
