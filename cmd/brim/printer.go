@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
@@ -50,6 +49,35 @@ func (k kind) split(column string) (field, statistic string) {
 		return column[:i], column[i+1:]
 	}
 	return column, ""
+}
+
+// compare compares columns: by field, and then a summary's statistics in the order n, min, mean, max.
+func (k kind) compare(a, b string) int {
+	order := []string{"n", "min", "mean", "max"}
+	fieldA, statisticA := k.split(a)
+	fieldB, statisticB := k.split(b)
+	return cmp.Or(cmp.Compare(fieldA, fieldB), cmp.Compare(slices.Index(order, statisticA), slices.Index(order, statisticB)), cmp.Compare(a, b))
+}
+
+// chosen returns the columns that occur, sorted; or, if columns were requested, those in the
+// requested order. A field's name selects all its columns in a summary.
+func (k kind) chosen(names map[string]bool, named []string) []string {
+	sorted := slices.SortedFunc(maps.Keys(names), k.compare)
+	if len(named) == 0 {
+		return sorted
+	}
+	out := make([]string, 0, len(named))
+	for _, name := range named {
+		of := slices.DeleteFunc(slices.Clone(sorted), func(s string) bool {
+			field, _ := k.split(s)
+			return s != name && field != name
+		})
+		if len(of) == 0 {
+			of = []string{name}
+		}
+		out = append(out, of...)
+	}
+	return out
 }
 
 // readingsKind has a column for each field; only CSV includes tags. Field names have no dot, so
@@ -176,69 +204,57 @@ func rounded(raw json.RawMessage) json.RawMessage {
 }
 
 // A printer writes rows, page by page, in one of the forms of --output. After
-// the last page comes end, unless something went wrong, and in any case close.
+// the last page comes end, unless something went wrong.
 type printer interface {
 	page(rows []row) error
 	end() error
-	close()
 }
 
-// newPrinter returns the printer that was asked for; seen will have the columns of the
-// rows that were printed, those of a page before the page.
-func (o *queryOptions) newPrinter(p *process, k kind, seen map[string]bool) printer {
+// newPrinter returns the printer that was asked for, and what to call at last; seen will have the
+// columns of the rows that were printed, those of a page before the page.
+func (o *queryOptions) newPrinter(p *process, k kind, seen map[string]bool) (out printer, closeOut func()) {
 	terminal := config.IsTerminal(p.stdout)
+	closeOut = func() {}
 	switch {
 	case *o.output == "csv":
-		return &csvPrinter{w: p.stdout, kind: k, sensor: o.sensor, named: o.fields, seen: seen, terminal: terminal}
+		c := &csvPrinter{w: p.stdout, kind: k, sensor: o.sensor, named: o.fields, seen: seen, terminal: terminal}
+		out, closeOut = c, c.close
 	case *o.output == "ndjson", *o.output == "json" && k.single:
-		return linePrinter{p.stdout}
+		out = &itemPrinter{w: p.stdout, after: "\n"}
 	case *o.output == "json":
-		return &jsonPrinter{w: p.stdout, next: `{"` + k.name + `":[`}
+		out = &itemPrinter{w: p.stdout, next: `{"` + k.name + `":[`, between: ",\n", last: "]}\n"}
+	default:
+		t := &tablePrinter{w: p.stdout, kind: k, named: o.fields}
+		if terminal && k.last != "" && !k.single {
+			t.drawing = newDrawing(k, columnsOf(p.stdout))
+		}
+		out = t
 	}
-	t := &tablePrinter{w: p.stdout, kind: k, named: o.fields}
-	if terminal && k.last != "" && !k.single {
-		t.drawing = newDrawing(k, columnsOf(p.stdout))
-	}
-	return t
+	return out, closeOut
 }
 
-// linePrinter writes an item a line.
-type linePrinter struct{ w io.Writer }
+// itemPrinter writes items as they came: one a line, or as one object such as {"readings": […]}.
+type itemPrinter struct {
+	w              io.Writer
+	next           string // to be written before the next item, or the end
+	between, after string
+	last           string
+}
 
-func (l linePrinter) page(rows []row) error {
+func (i *itemPrinter) page(rows []row) error {
 	for _, r := range rows {
-		if _, err := fmt.Fprintf(l.w, "%s\n", r.item); err != nil {
+		if _, err := fmt.Fprintf(i.w, "%s%s%s", i.next, r.item, i.after); err != nil {
 			return err
 		}
+		i.next = i.between
 	}
 	return nil
 }
 
-func (linePrinter) end() error { return nil }
-func (linePrinter) close()     {}
-
-// jsonPrinter writes one object such as {"readings": […]}.
-type jsonPrinter struct {
-	w    io.Writer
-	next string // to be written before the next item, or the end
-}
-
-func (j *jsonPrinter) page(rows []row) error {
-	for _, r := range rows {
-		if _, err := fmt.Fprintf(j.w, "%s%s", j.next, r.item); err != nil {
-			return err
-		}
-		j.next = ",\n"
-	}
-	return nil
-}
-
-func (j *jsonPrinter) end() error {
-	_, err := io.WriteString(j.w, strings.TrimPrefix(j.next, ",\n")+"]}\n")
+func (i *itemPrinter) end() error {
+	_, err := io.WriteString(i.w, strings.TrimPrefix(i.next, i.between)+i.last)
 	return err
 }
-
-func (*jsonPrinter) close() {}
 
 // tablePrinter writes a table a page, with a column for each field in it, and
 // repeats the head only where the columns change.
@@ -263,15 +279,14 @@ func (t *tablePrinter) page(rows []row) error {
 			names[name] = true
 		}
 	}
-	table := tabwriter.NewWriter(t.w, 0, 0, 2, ' ', 0)
-	line := func(cells []string) { _, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) } // Flush tells
-	if columns := chosen(names, t.named); t.columns == nil || !slices.Equal(columns, t.columns) {
+	var table [][]string
+	if columns := t.kind.chosen(names, t.named); t.columns == nil || !slices.Equal(columns, t.columns) {
 		t.columns = columns
 		head := slices.Clone(t.kind.head)
 		for _, name := range columns {
 			head = append(head, printable(name))
 		}
-		line(head)
+		table = append(table, head)
 	}
 	for _, r := range rows {
 		cells := slices.Clone(r.head)
@@ -282,12 +297,13 @@ func (t *tablePrinter) page(rows []row) error {
 			}
 			cells = append(cells, value)
 		}
-		line(cells)
+		table = append(table, cells)
 		if t.drawing != nil {
 			t.drawing.add(r)
 		}
 	}
-	return table.Flush()
+	_, err := io.WriteString(t.w, tableText(table))
+	return err
 }
 
 func (t *tablePrinter) end() error {
@@ -295,41 +311,6 @@ func (t *tablePrinter) end() error {
 		return nil
 	}
 	return t.drawing.write(t.w, t.named)
-}
-
-func (*tablePrinter) close() {}
-
-// chosen returns the columns that occur, sorted; or, if columns were requested, those in the
-// requested order. A field's name selects all its columns in a summary.
-func chosen(names map[string]bool, named []string) []string {
-	sorted := slices.SortedFunc(maps.Keys(names), inColumns)
-	if len(named) == 0 {
-		return sorted
-	}
-	out := make([]string, 0, len(named))
-	for _, name := range named {
-		of := slices.DeleteFunc(slices.Clone(sorted), func(s string) bool { return s != name && !strings.HasPrefix(s, name+".") })
-		if len(of) == 0 {
-			of = []string{name}
-		}
-		out = append(out, of...)
-	}
-	return out
-}
-
-// inColumns compares names of columns: by field, and then a summary's statistics in the order n,
-// min, mean, max.
-func inColumns(a, b string) int {
-	split := func(name string) (field string, place int) {
-		i := strings.LastIndexByte(name, '.')
-		if i < 0 {
-			return name, 0
-		}
-		return name[:i], 1 + slices.Index([]string{"n", "min", "mean", "max"}, name[i+1:])
-	}
-	fieldA, placeA := split(a)
-	fieldB, placeB := split(b)
-	return cmp.Or(cmp.Compare(fieldA, fieldB), cmp.Compare(placeA, placeB), cmp.Compare(a, b))
 }
 
 // plainText returns a value that is safe for a terminal: JSON does not escape all characters that
@@ -376,7 +357,7 @@ func (c *csvPrinter) page(rows []row) (err error) {
 		}
 		c.lines = bufio.NewWriter(c.spool)
 	}
-	return linePrinter{c.lines}.page(rows)
+	return (&itemPrinter{w: c.lines, after: "\n"}).page(rows)
 }
 
 // end writes the rows in the temporary file.
@@ -390,7 +371,7 @@ func (c *csvPrinter) end() error {
 	if _, err := c.spool.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	columns := chosen(c.seen, c.named)
+	columns := c.kind.chosen(c.seen, c.named)
 	if err := c.rows(columns, nil); err != nil { // the header, even without rows
 		return err
 	}

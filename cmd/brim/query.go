@@ -292,8 +292,8 @@ const pageSize = 10_000
 // run prints page after page.
 func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *question) error {
 	seen := make(map[string]bool) // columns
-	out := o.newPrinter(p, q.kind, seen)
-	defer out.close()
+	out, closeOut := o.newPrinter(p, q.kind, seen)
+	defer closeOut()
 	found, printed, cut := 0, 0, false
 	for more := true; more; {
 		if q.kind.paged {
@@ -372,7 +372,7 @@ func (q *question) moreThan(n int) string {
 func (o *queryOptions) warnFields(w io.Writer, k kind, seen map[string]bool) {
 	var missing []string
 	for _, name := range o.fields {
-		if len(chosen(seen, []string{name})) == 1 && !seen[name] {
+		if len(k.chosen(seen, []string{name})) == 1 && !seen[name] {
 			missing = append(missing, strconv.Quote(name))
 		}
 	}
