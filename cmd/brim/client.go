@@ -228,6 +228,20 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 	return nil, &answerError{resp.StatusCode, problem.Code, err}
 }
 
+// read returns the answer to a request, which is accepted.
+func (r *remote) read(ctx context.Context, method, path string) ([]byte, error) {
+	resp, err := r.accepted(ctx, method, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	return body, nil
+}
+
 // incompleteText describes the header Brim-Incomplete.
 func incompleteText(daemons string) string {
 	return "readings that are acknowledged but not stored yet may be missing: " + daemons + " could not be asked for them"
@@ -333,16 +347,7 @@ const adminHint = "is it a daemon's HTTP or gRPC listener? The admin listener is
 func (c *caller) askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
 	r := &remote{c, c.client(0), adminURL(admin), "--admin", adminHint}
 	defer r.client.CloseIdleConnections() // there are only a few requests
-	resp, err := r.accepted(ctx, method, path, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("read the admin listener's answer: %w", err)
-	}
-	return body, nil
+	return r.read(ctx, method, path)
 }
 
 // askStatus asks a daemon about itself.

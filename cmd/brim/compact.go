@@ -180,9 +180,10 @@ func (r *compactReport) members() string {
 	if r.Set != "" {
 		where = fmt.Sprintf("replica set %s of %s with data", r.Set, plural(len(r.Members), "member"))
 	}
-	rows := [][]string{{"member", "role", "version", "file", "free", "indexes", "free", "free of all", "written/s", "queries/s", "busy"}}
+	head := []string{"member", "role", "version", "file", "free", "indexes", "free", "free of all", "written/s", "queries/s", "busy"}
+	var rows [][]string
 	for _, m := range r.Members {
-		row := []string{m.Host, m.Role, m.Version, printable(m.Unseen)}
+		row := []string{m.Host, m.Role, m.Version, m.Unseen}
 		if m.Seen() {
 			busy := "no"
 			if len(m.Load.Busy()) > 0 {
@@ -194,7 +195,7 @@ func (r *compactReport) members() string {
 		}
 		rows = append(rows, row)
 	}
-	return fmt.Sprintf("stream %s: collection %s, %s\n\n%s\n", r.Stream, r.Collection, where, tableText(rows))
+	return fmt.Sprintf("stream %s: collection %s, %s\n\n%s\n", r.Stream, r.Collection, where, tableText(head, rows))
 }
 
 func rateText(v float64) string {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -80,7 +79,7 @@ func newDelete(p *process) *cobra.Command {
 		if err != nil && d.Sensors == 0 {
 			return err
 		}
-		return errors.Join(err, o.print(p.stdout, d)) // what was deleted before an error, too
+		return errors.Join(err, o.print(p, d)) // what was deleted before an error, too
 	}
 	return cmd
 }
@@ -88,16 +87,6 @@ func newDelete(p *process) *cobra.Command {
 // tagFlag adds --tag.
 func tagFlag(flags *pflag.FlagSet, to *[]string) {
 	flags.StringArrayVar(to, "tag", nil, "sensors with this tag: `NAME=VALUE`, NAME!=VALUE, NAME=~PATTERN or NAME!~PATTERN; if repeated, with all of them")
-}
-
-// checkTags returns why --tag cannot be used.
-func checkTags(tags []string) error {
-	for _, text := range tags {
-		if _, err := telemetry.ParseMatcher(text); err != nil {
-			return fmt.Errorf("--tag %q: %w", text, err)
-		}
-	}
-	return nil
 }
 
 // check returns why the flags do not fit together.
@@ -113,11 +102,11 @@ func (o *deleteOptions) check(one bool) error {
 	case o.dryRun && o.yes:
 		return errors.New("--dry-run and --yes cannot be used together")
 	}
-	if err := checkTags(o.tags); err != nil {
-		return err
-	}
 	for _, text := range o.tags {
-		if m, err := telemetry.ParseMatcher(text); err == nil && m.Kind == telemetry.MatchEqual && m.Value == "" {
+		switch m, err := telemetry.ParseMatcher(text); {
+		case err != nil:
+			return fmt.Errorf("--tag %q: %w", text, err)
+		case m.Kind == telemetry.MatchEqual && m.Value == "":
 			return fmt.Errorf("--tag %q: the value is empty, which would select every sensor without this tag; if that is meant, use '%s!~.+'", text, m.Name)
 		}
 	}
@@ -158,16 +147,15 @@ func (o *deleteOptions) run(ctx context.Context, p *process, r *remote) (*deleti
 
 // ask sends one request, and adds its result; after is where the next begins.
 func (d *deletion) ask(ctx context.Context, r *remote, target string) (after string, err error) {
-	resp, err := r.accepted(ctx, http.MethodDelete, target, nil)
+	body, err := r.read(ctx, http.MethodDelete, target)
 	if err != nil {
 		return "", err
 	}
-	defer resp.Body.Close()
 	answer := struct {
 		Deleted, Sensors int64
 		After            string
 	}{Sensors: -1}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+	if err := json.Unmarshal(body, &answer); err != nil {
 		return "", fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	if answer.Sensors < 0 { // of one sensor
@@ -184,10 +172,7 @@ func (d *deletion) ask(ctx context.Context, r *remote, target string) (after str
 
 // String says how many there were.
 func (d *deletion) String() string {
-	sensors := humanize.Comma(d.Sensors) + " sensors"
-	if d.Sensors == 1 {
-		sensors = "1 sensor"
-	}
+	sensors := plural(d.Sensors, "sensor")
 	switch {
 	case d.DryRun:
 		return sensors
@@ -197,14 +182,10 @@ func (d *deletion) String() string {
 	return "deleted " + sensors + " with " + humanize.Comma(d.Readings) + " readings"
 }
 
-func (o *deleteOptions) print(w io.Writer, d *deletion) error {
-	if *o.output == "json" {
-		return json.NewEncoder(w).Encode(d)
-	}
+func (o *deleteOptions) print(p *process, d *deletion) error {
 	text := d.String()
 	if d.DryRun && !o.dryRun {
 		text += "; nothing was deleted: repeat the command with --yes to delete them"
 	}
-	_, err := fmt.Fprintln(w, text)
-	return err
+	return p.print(*o.output, d, text+"\n")
 }

@@ -376,20 +376,20 @@ func (t *doctorText) head(r *doctor.Report) {
 // signals writes the table, as much of each line as there is room for; changes nil: they
 // have no column.
 func (t *doctorText) signals(all []doctor.Signal, changes []string) {
-	rows := [][]string{{"SIGNAL", "VALUE", "CHANGE", "CLASS", "DEGRADING", "BOTTLENECK", "THRESHOLD FROM"}}
-	for _, s := range all {
-		from, over := s.Bounds()
-		rows = append(rows, []string{s.Title, s.Text(), "", s.Class.String(), from, over, s.Source})
+	head := []string{"SIGNAL", "VALUE", "CHANGE", "CLASS", "DEGRADING", "BOTTLENECK", "THRESHOLD FROM"}
+	if changes == nil {
+		head = slices.Delete(head, 2, 3)
 	}
-	for i := range rows {
-		switch {
-		case changes == nil:
-			rows[i] = slices.Delete(rows[i], 2, 3)
-		case i > 0:
-			rows[i][2] = changes[i-1]
+	var rows [][]string
+	for i, s := range all {
+		row := []string{s.Title, s.Text()}
+		if changes != nil {
+			row = append(row, changes[i])
 		}
+		from, over := s.Bounds()
+		rows = append(rows, append(row, s.Class.String(), from, over, s.Source))
 	}
-	for i, line := range strings.Split(strings.TrimRight(tableText(rows), "\n"), "\n") {
+	for i, line := range strings.Split(strings.TrimRight(tableText(head, rows), "\n"), "\n") {
 		line = strings.TrimRight(line, " ")
 		if runes := []rune(line); len(runes) >= t.columns {
 			line = string(runes[:t.columns-2]) + "…"

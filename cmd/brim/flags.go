@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -135,11 +136,18 @@ func (p *process) print(output string, result any, text string) error {
 	return nil
 }
 
-// tableText returns rows of cells as a table.
-func tableText(rows [][]string) string {
+// tableText returns rows under a head as a table, in which no text controls a terminal; without
+// rows, nothing. A nil head is left out.
+func tableText(head []string, rows [][]string) string {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(rows) > 0 && head != nil {
+		rows = slices.Insert(rows, 0, head)
+	}
 	for _, cells := range rows {
+		for i := range cells {
+			cells[i] = printable(cells[i])
+		}
 		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // into memory
 	}
 	_ = table.Flush()

@@ -436,16 +436,15 @@ func (o *loadOptions) remote(base, flag string, timeout time.Duration) *remote {
 
 // stream returns information about a stream; an empty name means the default stream.
 func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
-	resp, err := r.accepted(ctx, http.MethodGet, "/v1/streams", nil)
+	body, err := r.read(ctx, http.MethodGet, "/v1/streams")
 	if err != nil {
 		return load.Stream{}, err
 	}
-	defer resp.Body.Close()
 	var about struct {
 		Default string        `json:"default"`
 		Streams []load.Stream `json:"streams"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&about); err != nil || about.Default == "" || len(about.Streams) == 0 {
+	if err := json.Unmarshal(body, &about); err != nil || about.Default == "" || len(about.Streams) == 0 {
 		return load.Stream{}, fmt.Errorf("%s: the answer of %s is not a Brim daemon's: it has no streams", r.flag, config.MaskUser(r.base))
 	}
 	var names []string

@@ -164,7 +164,6 @@ func sensorsKind(now time.Time) kind {
 			values: make(map[string]json.RawMessage),
 		}
 		if !whole {
-			out.head[0] = printable(s.SensorID)
 			out.values["age"] = json.RawMessage(formatAge(now.Sub(s.Newest)))
 		}
 		for name, value := range s.Tags {
@@ -279,15 +278,12 @@ func (t *tablePrinter) page(rows []row) error {
 			names[name] = true
 		}
 	}
-	var table [][]string
+	var head []string
 	if columns := t.kind.chosen(names, t.named); t.columns == nil || !slices.Equal(columns, t.columns) {
 		t.columns = columns
-		head := slices.Clone(t.kind.head)
-		for _, name := range columns {
-			head = append(head, printable(name))
-		}
-		table = append(table, head)
+		head = slices.Concat(t.kind.head, columns)
 	}
+	var table [][]string
 	for _, r := range rows {
 		cells := slices.Clone(r.head)
 		for _, name := range t.columns {
@@ -302,7 +298,7 @@ func (t *tablePrinter) page(rows []row) error {
 			t.drawing.add(r)
 		}
 	}
-	_, err := io.WriteString(t.w, tableText(table))
+	_, err := io.WriteString(t.w, tableText(head, table))
 	return err
 }
 

@@ -177,9 +177,12 @@ func (o *queryOptions) question(now time.Time) (*question, error) {
 			q.query["tag"] = o.tags
 			q.searched += " with " + strings.Join(o.tags, " and ")
 		}
-		if err = checkTags(o.tags); err == nil {
-			err = o.askSilent(q, now)
+		for _, text := range o.tags {
+			if _, wrong := telemetry.ParseMatcher(text); wrong != nil {
+				err = errors.Join(err, fmt.Errorf("--tag %q: %w", text, wrong))
+			}
 		}
+		err = errors.Join(err, o.askSilent(q, now))
 	case o.latest:
 		about, allowed = "--latest", []string{"latest", "fields"}
 		q.path, q.kind = q.path+"/latest", latestKind()
