@@ -119,12 +119,11 @@ type benchOptions struct {
 func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	o := &benchOptions{}
 	c := &o.config
-	c.Repeats, c.Seed = bench.DefaultRepeats, 1
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	add := flagAdder(flags)
 	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller; the report says what is less")
-	add("repeats", strconv.Itoa(c.Repeats), "N", "of each measurement; the median counts, and least and greatest are shown", config.Count(&c.Repeats, 1, bench.MaxRepeats))
+	add("repeats", strconv.Itoa(bench.DefaultRepeats), "N", "of each measurement; the median counts, and least and greatest are shown", config.Count(&c.Repeats, 1, bench.MaxRepeats))
 	add("seed", "1", "N", "the same seed makes the same readings", seed(&c.Seed))
 	o.output = outputFlag(cmd, "text", "json")
 	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
@@ -178,7 +177,7 @@ func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experi
 		return err
 	}
 	var results []*bench.Result
-	err := o.measure(ctx, p, func(running context.Context, c bench.Config, live *benchProgress) error {
+	err := o.measure(ctx, p, func(running context.Context, c bench.Config, live *progressLine) error {
 		o.announce(live, all, c.Database)
 		var errs []error
 		for _, e := range all {
@@ -211,7 +210,7 @@ func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experi
 
 // measure runs measurements: the first signal stops them in good order, the second at
 // once.
-func (o *benchOptions) measure(ctx context.Context, p *process, run func(context.Context, bench.Config, *benchProgress) error) (err error) {
+func (o *benchOptions) measure(ctx context.Context, p *process, run func(context.Context, bench.Config, *progressLine) error) (err error) {
 	c := o.config
 	c.Version = readVersion().Version
 	if c.Brim, err = os.Executable(); err != nil {
@@ -220,10 +219,10 @@ func (o *benchOptions) measure(ctx context.Context, p *process, run func(context
 	if c.URI != "" {
 		c.Database = bench.ScratchName(time.Now())
 	}
-	line, running, aborting, end := p.interruptible(ctx, 0, "stopping, and removing what is scratch; a second signal does not wait")
+	live, running, aborting, end := p.interruptible(ctx, 0, "stopping, and removing what is scratch; a second signal does not wait")
 	defer end()
-	live := &benchProgress{line, o.usual()}
-	c.Abort, c.Progress, c.Out = aborting, live.show, live
+	c.Abort, c.Out = aborting, live
+	c.Progress = func(at bench.Progress) { showStep(live, at, o.usual()) }
 	return run(running, c, live)
 }
 
@@ -242,7 +241,7 @@ func (o *benchOptions) usual() bool {
 }
 
 // announce says beforehand what will be done, and where.
-func (o *benchOptions) announce(live *benchProgress, all []*bench.Experiment, database string) {
+func (o *benchOptions) announce(live *progressLine, all []*bench.Experiment, database string) {
 	what, takes := all[0].Name, time.Duration(0)
 	if len(all) > 1 {
 		what = fmt.Sprintf("%d experiments", len(all))
@@ -285,18 +284,13 @@ func (o *benchOptions) printAll(w io.Writer, results []*bench.Result, several bo
 	return nil
 }
 
-// benchProgress shows the step of an experiment, and its time.
-type benchProgress struct {
-	*progressLine
-	timed bool // it takes the time that it announces
-}
-
-// show shows a step that begins: "granularity 7 · 360 resident · 0:21 of about 0:50".
-func (l *benchProgress) show(p bench.Progress) {
+// showStep shows a step that begins, and the time that all steps take if that is known:
+// "granularity 7 · 360 resident · 0:21 of about 0:50".
+func showStep(live *progressLine, p bench.Progress, known bool) {
 	began, step := time.Now(), fmt.Sprintf("%s %d · %s · ", p.Experiment, p.Step, p.What)
-	l.progressLine.show(step, func(now time.Time) string {
+	live.show(step, func(now time.Time) string {
 		line := step + clockTime(p.Elapsed+now.Sub(began))
-		if l.timed {
+		if known {
 			line += " of about " + clockTime(p.Expected)
 		}
 		return line

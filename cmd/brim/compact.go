@@ -37,7 +37,7 @@ type compactOptions struct {
 //	                                                                  │         └▶ a live line
 //	                                                                  └▶ skipped, and why
 func newCompact(p *process) *cobra.Command {
-	o := compactOptions{freeShare: 0.2, freeBytes: 64 << 20, passes: 4}
+	var o compactOptions
 	cmd := &cobra.Command{
 		Use:   "compact",
 		Short: "Give the free space in a stream's collection back to the file system",

@@ -78,7 +78,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 		Args: noArgs,
 	}
 	open := letterFlags(cmd)
-	limit := 1000
+	var limit int
 	flagAdder(cmd.Flags())("limit", "1000", "N", "letters to print, the oldest first; 0: all", config.Count(&limit, 0, math.MaxInt32))
 	messages := cmd.Flags().Bool("messages", false, "print refused MQTT messages instead, with their topics and payloads")
 	output := outputFlag(cmd, "text", "json")

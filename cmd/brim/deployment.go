@@ -50,7 +50,7 @@ func deploymentFlags(flags *pflag.FlagSet) func(context.Context, *process) (*dep
 			return nil, err
 		}
 		at := admin
-		if at == "" {
+		if !flags.Changed("admin") {
 			at = c.AdminAddr
 			if c.TLSCert != "" { // the configuration is the daemon's own
 				at = schemeTLS + at

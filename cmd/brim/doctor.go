@@ -56,7 +56,7 @@ func newDoctor(p *process) *cobra.Command {
 		Args: noArgs,
 	}
 	flags := cmd.Flags()
-	o := &doctorOptions{given: flags.Changed, over: 2 * time.Second}
+	o := &doctorOptions{given: flags.Changed}
 	o.deployment = deploymentFlags(flags)
 	o.output = outputFlag(cmd, "text", "json")
 	add := flagAdder(flags)

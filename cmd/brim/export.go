@@ -57,7 +57,7 @@ when it is run again, not even with --from -1h: choose another folder for newer 
 
 // newExport returns `brim export`, which reads from a running daemon over HTTP.
 func newExport(p *process) *cobra.Command {
-	o := exportOptions{format: files.Parquet}
+	var o exportOptions
 	cmd := &cobra.Command{
 		Use: "export STREAM", Short: "Write the readings of a stream to Parquet, CSV or NDJSON", Long: exportHelp,
 		Example: "  brim export readings --out november --from 2026-11-01 --to 2026-12-01\n" +
@@ -69,7 +69,7 @@ func newExport(p *process) *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&o.out, "out", "", "`DIR` to write to, new, empty, or of an export to continue")
 	add := flagAdder(flags)
-	add("format", string(o.format), "parquet|csv|ndjson", "form of the files", config.Choice(&o.format, files.Parquet, files.CSV, files.NDJSON))
+	add("format", string(files.Parquet), "parquet|csv|ndjson", "form of the files", config.Choice(&o.format, files.Parquet, files.CSV, files.NDJSON))
 	flags.StringVar(&o.from, "from", "", "start `TIME` (inclusive): RFC 3339, a date, milliseconds since 1970, or back from now like -7d; empty: the first reading")
 	flags.StringVar(&o.to, "to", "", "end `TIME` (exclusive); empty: the last reading")
 	flags.StringArrayVar(&o.sensors, "sensor", nil, "`ID` of a sensor; may be given several times; none: all")

@@ -38,11 +38,15 @@ func (f *flagText) Set(s string) error {
 	return nil
 }
 
-// An adder adds a flag: its name, default, kind of value, usage, and setter.
+// An adder adds a flag: its name, default, kind of value, usage, and setter, which it calls with the
+// default.
 type adder func(name, initial, kind, usage string, set func(string) error)
 
 func flagAdder(flags *pflag.FlagSet) adder {
 	return func(name, initial, kind, usage string, set func(string) error) {
+		if initial != "" {
+			_ = set(initial) // one that is no value, like 0 steps, sets nothing
+		}
 		flags.Var(&flagText{text: initial, kind: kind, set: set}, name, usage)
 	}
 }
@@ -120,8 +124,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // outputFlag adds --output to a command that prints a result.
 func outputFlag(cmd *cobra.Command, allowed ...string) *string {
-	output := allowed[0]
-	flagAdder(cmd.Flags())("output", output, strings.Join(allowed, "|"), "form of the result", config.Choice(&output, allowed...))
+	var output string
+	flagAdder(cmd.Flags())("output", allowed[0], strings.Join(allowed, "|"), "form of the result", config.Choice(&output, allowed...))
 	return &output
 }
 

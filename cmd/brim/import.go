@@ -53,7 +53,7 @@ was imported completely is skipped, unless --again is given.`
 
 // newImport returns `brim import`, which sends to a running daemon over HTTP.
 func newImport(p *process) *cobra.Command {
-	o := importOptions{showBad: 20}
+	var o importOptions
 	cmd := &cobra.Command{
 		Use: "import FILE|DIR...", Short: "Send the readings in files to a daemon", Long: importHelp,
 		Example: "  brim import november --stream archive\n" +
@@ -120,7 +120,7 @@ func (o *importOptions) run(ctx context.Context, p *process, r *remote, paths []
 	bad := 0
 	done, err := transfer.Import(ctx, to, transfer.ImportConfig{
 		Paths: paths, Format: files.Format(o.format), Stream: o.stream, Daemon: config.MaskUser(r.base), StateDir: o.stateDir, Again: o.again,
-		Options: files.Options{Tags: o.tags, SensorTag: o.sensorTag, Precision: o.precision},
+		Options: files.Options{Tags: o.tags, SensorTag: o.sensorTag, Precision: strings.TrimPrefix(o.precision, "ns")},
 		Show: func(at transfer.ImportProgress) {
 			line.show("", func(now time.Time) string {
 				return fmt.Sprintf("file %d of %d (%s)%s: %s readings%s%s", at.Done+1, at.Files, at.File, shareText(at.Share),

@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -89,14 +88,12 @@ func newLoad(p *process) *cobra.Command {
 			"  brim load --duration 5m --cleanup",
 		Args: noArgs,
 	}
-	o := &loadOptions{target: daemonURL(p), timeout: 30 * time.Second}
-	o.config.Connections = defaultConnections
+	o := &loadOptions{target: daemonURL(p)}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	o.addTarget(flags)
-	o.addLoad(flagAdder(flags))
+	o.addLoad(flags)
 	o.addReadings(flagAdder(flags))
-	o.addReport(cmd)
+	o.output = outputFlag(cmd, "text", "json")
 	o.access = clientFlags(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.checkFlags(flags.Changed); err != nil {
@@ -107,10 +104,8 @@ func newLoad(p *process) *cobra.Command {
 	return cmd
 }
 
-// defaultConnections is more than a local daemon can work on at once.
-const defaultConnections = 64
-
-func (o *loadOptions) addTarget(flags *pflag.FlagSet) {
+// addLoad adds the flags that say what is sent, where to, and what is reported.
+func (o *loadOptions) addLoad(flags *pflag.FlagSet) {
 	c, add := &o.config, flagAdder(flags)
 	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://…, with TLS https://… or grpcs://…; HOST:PORT is http ("+daemon.EnvURL+")")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
@@ -123,14 +118,10 @@ func (o *loadOptions) addTarget(flags *pflag.FlagSet) {
 		o.http = s
 		return nil
 	})
-	add("connections", strconv.Itoa(defaultConnections), "N", "maximum requests in flight", config.Count(&c.Connections, 1, 10_000))
+	add("connections", "64", "N", "maximum requests in flight", config.Count(&c.Connections, 1, 10_000))
 	add("max-in-flight", "10000", "N", "requests that may be due and not answered; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
 	add("timeout", "30s", "DURATION", "of one request", config.Duration(&o.timeout, time.Millisecond, time.Hour, false))
 	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", parsed(&o.form, send.ParseForm))
-}
-
-func (o *loadOptions) addLoad(add adder) {
-	c := &o.config
 	add("sensors", "1000", "N", "number of sensors", config.Count(&c.Sensors, 1, 1_000_000))
 	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", config.Duration(&c.Interval, time.Millisecond, 30*config.Day, false))
 	add("speedup", "1", "X", "event time runs this many times faster than the clock", config.Number(&c.Speedup, 0.001, 1e9))
@@ -140,8 +131,19 @@ func (o *loadOptions) addLoad(add adder) {
 	add("duration", "30s", "DURATION", "in which readings are due", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
 	add("start", "", "TIME", "event time of the first reading: RFC 3339, a date, milliseconds since 1970, or back from now like -1h (default: event time ends at the newest boundary of a window)", config.Time(&c.Start))
 	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", seed(&c.Seed))
+	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
+	add("fail-if", "", "CONDITION", "exit with 1 if it is met, like 'p99>50ms', 'achieved<99%' or 'dropped>0'; may be repeated", func(s string) error {
+		c, err := report.ParseCondition(s)
+		if err == nil {
+			o.failIf = append(o.failIf, c)
+		}
+		return err
+	})
+	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", config.Address(&o.metricsAddr))
+	flags.BoolVar(&o.cleanup, "cleanup", false, "delete the sensors of the run, with their readings, when it has ended or was interrupted")
 }
 
+// addReadings adds the flags that describe the sensors.
 func (o *loadOptions) addReadings(add adder) {
 	f := &o.config.Fleet
 	add("fields", "4", "N", "fields of a reading", config.Count(&f.Fields, 1, telemetry.MaxFields))
@@ -160,21 +162,6 @@ func (o *loadOptions) addReadings(add adder) {
 	})
 }
 
-func (o *loadOptions) addReport(cmd *cobra.Command) {
-	add := flagAdder(cmd.Flags())
-	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
-	add("fail-if", "", "CONDITION", "exit with 1 if it is met, like 'p99>50ms', 'achieved<99%' or 'dropped>0'; may be repeated", func(s string) error {
-		c, err := report.ParseCondition(s)
-		if err == nil {
-			o.failIf = append(o.failIf, c)
-		}
-		return err
-	})
-	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", config.Address(&o.metricsAddr))
-	cmd.Flags().BoolVar(&o.cleanup, "cleanup", false, "delete the sensors of the run, with their readings, when it has ended or was interrupted")
-	o.output = outputFlag(cmd, "text", "json")
-}
-
 // parsed returns a setter that parses with a function.
 func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 	return func(s string) (err error) {
@@ -187,6 +174,9 @@ func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 func (o *loadOptions) checkFlags(given func(string) bool) error {
 	if given("rate") && given("sensors") {
 		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
+	}
+	if given("rate") {
+		o.config.Sensors = 0
 	}
 	switch {
 	case o.cleanup && given("sensor-prefix"):
@@ -206,10 +196,8 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if host, port, err := net.SplitHostPort(o.target); err == nil && !strings.Contains(host, "/") {
-		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
-			o.target = "http://" + o.target
-		}
+	if address := ""; config.Address(&address)(o.target) == nil {
+		o.target = "http://" + address
 	}
 	if o.caller, err = o.access(p); err != nil {
 		return err
@@ -230,11 +218,6 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	return o.runAndReport(ctx, p, pool)
-}
-
-// runAndReport generates the load, reports, and cleans up.
-func (o *loadOptions) runAndReport(ctx context.Context, p *process, pool *send.Pool) error {
 	result, cleanup, err := o.generate(ctx, p, pool)
 	if result == nil {
 		return err
@@ -267,7 +250,7 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	if o.metricsAddr != "" {
 		c.Registerer = metrics
 	}
-	live := newLoadProgress(p.stderr, cmp.Or(c.Speedup, 1)/float64(stream.GranularitySeconds))
+	live := newLoadProgress(p.stderr, c.Speedup/float64(stream.GranularitySeconds))
 	defer live.end()
 	c.Progress = live.show
 	generator, err := load.New(c)

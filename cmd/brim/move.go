@@ -26,12 +26,9 @@ type moveOptions struct {
 	deployment func(context.Context, *process) (*deployment, error)
 }
 
-// defaultMoveShare leaves most of the CPUs and of the disk to the daemons.
-const defaultMoveShare = 0.2
-
 // newMove returns `brim move`, which leaves a stream with one collection.
 func newMove(p *process) *cobra.Command {
-	o := moveOptions{share: defaultMoveShare}
+	var o moveOptions
 	cmd := &cobra.Command{
 		Use:   "move STREAM",
 		Short: "Move a stream's readings from its former collections into the current one",
@@ -49,7 +46,7 @@ func newMove(p *process) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	add := flagAdder(flags)
-	add("share", fmt.Sprintf("%.0f%%", 100*o.share), "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
+	add("share", "20%", "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
 	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that is not running and whose journal is to be given up, by the name that this command prints; repeat the flag for several")
 	o.output = outputFlag(cmd, "text", "json")
 	o.deployment = deploymentFlags(flags)

@@ -73,7 +73,7 @@ This command removes nothing; brim delete does.`
 //	                          ▲                 │
 //	                          └───── after ◀────┘
 func newQuery(p *process) *cobra.Command {
-	o := queryOptions{limit: 1000, unstored: daemon.On}
+	var o queryOptions
 	cmd := &cobra.Command{
 		Use:   "query SENSOR",
 		Short: "Print readings, summaries, and which sensors there are",
@@ -100,7 +100,7 @@ func newQuery(p *process) *cobra.Command {
 	o.flags.StringSliceVar(&o.fields, "fields", nil, "`NAMES` of the fields to print, as columns in this order; empty: all")
 	add := flagAdder(o.flags)
 	add("limit", "1000", "N", "maximum number of readings, steps or sensors to print; 0: all, which is the default with --silent-for", config.Count(&o.limit, 0, math.MaxInt32))
-	add("unstored", string(o.unstored), "on|off", "also search the journal, for readings that are acknowledged and not stored yet", config.Choice(&o.unstored, daemon.On, daemon.Off))
+	add("unstored", string(daemon.On), "on|off", "also search the journal, for readings that are acknowledged and not stored yet", config.Choice(&o.unstored, daemon.On, daemon.Off))
 	o.flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	o.output = outputFlag(cmd, "text", "csv", "ndjson", "json")
 	remote := remoteFlags(o.flags, p)

@@ -39,7 +39,7 @@ const sealPoll = 500 * time.Millisecond
 // newSeal returns `brim seal`, which asks a running daemon to pack closed windows.
 func newSeal(p *process) *cobra.Command {
 	var o sealOptions
-	admin := localAdmin
+	var admin string
 	cmd := &cobra.Command{
 		Use:   "seal STREAM",
 		Short: "Pack the buckets of a stream whose windows have ended",
