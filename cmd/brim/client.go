@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/pkg/client"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -43,7 +45,7 @@ func daemonURL(p *process) string {
 }
 
 // A caller has a command's credentials for daemons: its token, and the certificates that it
-// trusts. A nil caller has no token, and trusts the system's certificates.
+// trusts.
 type caller struct {
 	token string      // empty: none
 	tls   *tls.Config // nil: the system's certificates, and no client certificate
@@ -89,9 +91,6 @@ func (c *caller) client(timeout time.Duration) *http.Client {
 	out := &http.Client{
 		Transport: transport, Timeout: timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	if c == nil {
-		return out
 	}
 	transport.TLSClientConfig = c.tls.Clone()
 	if c.token != "" {
@@ -247,24 +246,18 @@ func incompleteText(daemons string) string {
 	return "readings that are acknowledged but not stored yet may be missing: " + daemons + " could not be asked for them"
 }
 
-// How often, and for how long, a command retries while a daemon is starting.
-const (
-	startingPause = 200 * time.Millisecond
-	startingFor   = 10 * time.Second
-)
-
-// acceptedWhenStarted is like accepted, but retries while the daemon is starting.
-func (r *remote) acceptedWhenStarted(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
-	for until := time.Now().Add(startingFor); ; {
-		resp, err := r.accepted(ctx, method, path, header)
-		var answer *answerError
-		if !errors.As(err, &answer) || answer.code != "starting" || time.Now().After(until) {
-			return resp, err
+// persist repeats a request for a while, with pauses that grow, as long as again wants it to.
+func persist(ctx context.Context, patience time.Duration, again func(tried int, err error) bool, try func() error) error {
+	const longest = 5 * time.Second
+	until := time.Now().Add(patience)
+	for tried := 0; ; tried++ {
+		err := try()
+		wait := rand.N(min(longest, 100*time.Millisecond<<min(tried, 10)))
+		if err == nil || time.Now().Add(wait).After(until) || !again(tried, err) {
+			return err
 		}
-		select {
-		case <-time.After(startingPause):
-		case <-ctx.Done():
-			return nil, err
+		if machine.Pause(ctx, wait) != nil {
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -284,7 +277,7 @@ func (c *caller) tokenHint(status int) string {
 	switch {
 	case status != http.StatusUnauthorized:
 		return ""
-	case c == nil || c.token == "":
+	case c.token == "":
 		return "; give a token by " + daemon.EnvToken + " or --token-file"
 	default:
 		return "; the token that was sent is that of " + daemon.EnvToken + " or --token-file"

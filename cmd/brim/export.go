@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/files"
-	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/transfer"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -209,10 +207,8 @@ type exportSource struct {
 	answered atomic.Bool
 }
 
-// How long a request is retried, and the longest pause between two attempts.
 const (
-	exportPatience = 2 * time.Minute
-	exportPause    = 5 * time.Second
+	exportPatience = 2 * time.Minute // with a request
 	maxExportPage  = 32 << 20
 )
 
@@ -305,23 +301,19 @@ func pageAfter(lines []byte, after string) (string, error) {
 // get sends a request, and retries it until read has read a complete response.
 func (s *exportSource) get(ctx context.Context, path, accept string, read func(*http.Response) error) error {
 	until := time.Now().Add(exportPatience)
-	for tried := 0; ; tried++ {
+	return persist(ctx, exportPatience, func(tried int, err error) bool {
+		again := s.answered.Load() && retryable(err)
+		if again && tried == 2 {
+			s.line.say("trying again until %s: %v", until.Format(time.TimeOnly), err)
+		}
+		return again
+	}, func() error {
 		err := s.try(ctx, path, accept, read)
 		if err == nil {
 			s.answered.Store(true)
-			return nil
 		}
-		wait := rand.N(min(exportPause, 100*time.Millisecond<<min(tried, 10)))
-		if !s.answered.Load() || !retryable(err) || time.Now().Add(wait).After(until) {
-			return err
-		}
-		if tried == 2 {
-			s.line.say("trying again until %s: %v", until.Format(time.TimeOnly), err)
-		}
-		if machine.Pause(ctx, wait) != nil {
-			return context.Cause(ctx)
-		}
-	}
+		return err
+	})
 }
 
 func (s *exportSource) try(ctx context.Context, path, accept string, read func(*http.Response) error) error {
@@ -333,10 +325,8 @@ func (s *exportSource) try(ctx context.Context, path, accept string, read func(*
 	if missing := resp.Header.Get(telemetry.IncompleteHeader); missing != "" {
 		return fmt.Errorf("%s could not be asked for readings that it has acknowledged and not stored yet", missing)
 	}
-	if err := read(resp); err != nil && !errors.Is(err, transfer.ErrPageTooLarge) {
+	if err := read(resp); err != nil {
 		return fmt.Errorf("read the daemon's answer: %w", err)
-	} else if err != nil {
-		return err
 	}
 	return nil
 }

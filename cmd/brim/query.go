@@ -406,6 +406,14 @@ const (
 	asLines = "application/x-ndjson"
 )
 
+// startingFor is how long to wait for a daemon that is starting.
+const startingFor = 10 * time.Second
+
+func isStarting(_ int, err error) bool {
+	var answer *answerError
+	return errors.As(err, &answer) && answer.code == "starting"
+}
+
 // fetchPage asks for one page; after is where the next one begins, empty if this is
 // the last.
 func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMessage, after string, err error) {
@@ -414,7 +422,11 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 	if q.kind.lines {
 		accept = asLines
 	}
-	resp, err := r.acceptedWhenStarted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
+	var resp *http.Response
+	err = persist(ctx, startingFor, isStarting, func() (err error) {
+		resp, err = r.accepted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
+		return err
+	})
 	if err != nil {
 		return nil, "", err
 	}
