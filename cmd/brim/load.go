@@ -250,9 +250,9 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	if o.metricsAddr != "" {
 		c.Registerer = metrics
 	}
-	live := newLoadProgress(p.stderr, c.Speedup/float64(stream.GranularitySeconds))
+	live := newProgressLine(p.stderr, 0)
 	defer live.end()
-	c.Progress = live.show
+	c.Progress = showLoad(live)
 	generator, err := load.New(c)
 	if err != nil {
 		return nil, nil, config.Usage(err)
@@ -500,51 +500,25 @@ func portOf(address string) string {
 	return port
 }
 
-// loadProgress shows the progress of a run: on a terminal the last second, elsewhere one line for
-// every five seconds.
-type loadProgress struct {
-	*progressLine
-	windows float64 // that event time passes through per second
-
-	// Since the last line.
-	since, last     time.Duration // its end, and that of the last second
-	asked, achieved float64       // readings
-	p50, p99        float64       // of the slowest second
-	inFlight        int           // the most
-}
-
-func newLoadProgress(w io.Writer, windows float64) *loadProgress {
-	return &loadProgress{progressLine: newProgressLine(w, 0), windows: windows}
-}
-
-// show adds a second of the run.
-func (l *loadProgress) show(p load.Progress) {
-	const plainEvery = 5 // seconds
-	second := (p.Elapsed - l.last).Seconds()
-	l.last, l.asked, l.achieved = p.Elapsed, l.asked+p.Offered*second, l.achieved+p.Achieved*second
-	l.p50, l.p99, l.inFlight = max(l.p50, p.P50), max(l.p99, p.P99), max(l.inFlight, p.InFlight)
-	if !l.terminal && int(p.Elapsed/time.Second)%plainEvery != 0 {
-		return
+// showLoad returns what shows each second of a run; not on a terminal, every fifth.
+func showLoad(live *progressLine) func(load.Progress) {
+	return func(p load.Progress) {
+		if live.terminal || int(p.Elapsed/time.Second)%5 == 0 {
+			live.tell(loadText(&p))
+		}
 	}
-	l.tell(l.line(&p))
-	*l = loadProgress{progressLine: l.progressLine, windows: l.windows, since: p.Elapsed, last: p.Elapsed}
 }
 
-// line formats the values since the last line. The most important ones come first, because a
-// narrow terminal truncates the line.
-func (l *loadProgress) line(p *load.Progress) string {
-	seconds := max((p.Elapsed - l.since).Seconds(), 1e-6)
-	asked, slowest, most := l.asked/seconds, "slowest second ", "up to "
-	if l.terminal {
-		asked, slowest, most = p.Asked, "", ""
-	}
+// loadText formats a second of a run. The most important values come first, because a narrow
+// terminal truncates the line.
+func loadText(p *load.Progress) string {
 	var line strings.Builder
 	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
 	add("%s/%s", p.Elapsed.Round(time.Second), config.FormatDuration(p.Duration.Round(time.Second)))
 	if p.Draining {
 		add("  waiting for the last answers")
 	} else {
-		add("  asked %s got %s", chart.Format(chart.PerSecond, asked), chart.Format(chart.PerSecond, l.achieved/seconds))
+		add("  asked %s got %s", chart.Format(chart.PerSecond, p.Asked), chart.Format(chart.PerSecond, p.Achieved))
 	}
 	if p.TotalFailed > 0 {
 		add("  %s failed", humanize.Comma(p.TotalFailed))
@@ -552,23 +526,11 @@ func (l *loadProgress) line(p *load.Progress) string {
 	if p.TotalDropped > 0 {
 		add("  %s dropped", humanize.Comma(p.TotalDropped))
 	}
-	add("  %sp50 %s p99 %s  %s  in flight %s%d", slowest, timeOrDash(l.p50), timeOrDash(l.p99), l.window(p.Fill, seconds), most, l.inFlight)
+	const cells = 10 // of the window, as far as event time has come in it
+	full := min(max(int(math.Round(p.Fill*cells)), 0), cells)
+	add("  p50 %s p99 %s  %s%s %3.0f %%  in flight %d", timeOrDash(p.P50), timeOrDash(p.P99),
+		strings.Repeat("█", full), strings.Repeat("░", cells-full), 100*p.Fill, p.InFlight)
 	return line.String()
-}
-
-// window draws the position of event time in its window, or counts windows if event time passed
-// through at least one.
-func (l *loadProgress) window(fill, seconds float64) string {
-	const cells = 10
-	switch passed := math.Round(l.windows*seconds*10) / 10; {
-	case passed < 1:
-		full := min(max(int(math.Round(fill*cells)), 0), cells)
-		return strings.Repeat("█", full) + strings.Repeat("░", cells-full) + fmt.Sprintf(" %3.0f %%", 100*fill)
-	case passed == 1:
-		return "1 window"
-	default:
-		return chart.Format(chart.Count, passed) + " windows"
-	}
 }
 
 // timeOrDash formats a time, or a dash if there was none.
@@ -577,4 +539,41 @@ func timeOrDash(seconds float64) string {
 		return "–"
 	}
 	return chart.Format(chart.Seconds, seconds)
+}
+
+// A loadCleanup deletes the sensors of one load run, whose ids share a unique prefix.
+type loadCleanup struct {
+	remote         *remote
+	stream, prefix string
+}
+
+// check returns an error if the sensors could not be deleted. It is called before the run.
+func (c *loadCleanup) check(ctx context.Context) error {
+	d := &deletion{DryRun: true}
+	query := url.Values{"stream": {c.stream}, "prefix": {c.prefix}, "dry-run": {"true"}, "limit": {"1"}}
+	if _, err := d.ask(ctx, c.remote, "/v1/sensors?"+query.Encode()); err != nil {
+		return fmt.Errorf("--cleanup: %w", err)
+	}
+	return nil
+}
+
+// run deletes them, also after a run that was interrupted: ctx may have ended.
+func (c *loadCleanup) run(ctx context.Context, w io.Writer) error {
+	again := ""
+	if ctx.Err() != nil {
+		ctx, again = context.WithoutCancel(ctx), "; interrupt again to leave them"
+	}
+	_, _ = fmt.Fprintf(w, "deleting the sensors of this run (%s…)%s\n", c.prefix, again)
+	o := deleteOptions{stream: c.stream, prefix: c.prefix, yes: true}
+	d, err := o.run(ctx, &process{stderr: w}, c.remote)
+	if err != nil {
+		return fmt.Errorf("--cleanup: %w; %s; to delete the rest, run: brim delete --url %s --stream %s --prefix %s --yes", err, d, config.ShellWord(config.MaskUser(c.remote.base)), config.ShellWord(c.stream), c.prefix)
+	}
+	_, _ = fmt.Fprintln(w, d)
+	return nil
+}
+
+// newCleanup returns what deletes the sensors of a run.
+func (o *loadOptions) newCleanup(base, flag, stream, prefix string) *loadCleanup {
+	return &loadCleanup{remote: o.remote(base, flag, time.Minute), stream: stream, prefix: prefix}
 }
