@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,15 +105,12 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	if o.lab.config.URI != "" {
 		yaml += "# mongo-uri: that of the MongoDB that was measured\n"
 	}
-	var err error
-	if *o.output == "json" {
-		err = printJSON(p.stdout, struct {
-			*advise.Advice
-			YAML string `json:"yaml"`
-		}{advice, yaml})
-	} else {
-		err = advise.Text(p.stdout, advice, yaml)
-	}
+	var text strings.Builder
+	err := advise.Text(&text, advice, yaml)
+	err = errors.Join(err, p.print(*o.output, struct {
+		*advise.Advice
+		YAML string `json:"yaml"`
+	}{advice, yaml}, text.String()))
 	return errors.Join(measured, err, checkFollowed(advice.Followed))
 }
 

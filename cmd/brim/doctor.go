@@ -264,7 +264,7 @@ func (o *doctorOptions) print(p *process, now, before *doctor.Report) error {
 	case *o.output == "json" && o.watch:
 		return json.NewEncoder(p.stdout).Encode(now)
 	case *o.output == "json":
-		return printJSON(p.stdout, now)
+		return p.print("json", now, "")
 	case o.watch:
 		return text.watch(now, before)
 	}

@@ -131,10 +131,16 @@ func outputFlag(cmd *cobra.Command, allowed ...string) *string {
 
 // print prints a command's result as --output says: as JSON, or else its text.
 func (p *process) print(output string, result any, text string) error {
+	var err error
 	if output == "json" {
-		return printJSON(p.stdout, result)
+		encoder := json.NewEncoder(p.stdout)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		err = encoder.Encode(result)
+	} else {
+		_, err = io.WriteString(p.stdout, text)
 	}
-	if _, err := io.WriteString(p.stdout, text); err != nil {
+	if err != nil {
 		return fmt.Errorf("print the result: %w", err)
 	}
 	return nil
@@ -156,17 +162,6 @@ func tableText(head []string, rows [][]string) string {
 	}
 	_ = table.Flush()
 	return b.String()
-}
-
-// printJSON prints a command's result.
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("print the result: %w", err)
-	}
-	return nil
 }
 
 // seed returns a setter for an integer above 0.

@@ -215,7 +215,7 @@ func newTokenCreate(p *process) *cobra.Command {
 		if *output == "json" {
 			made := listed(e, e.Created)
 			made.Token = token
-			return printJSON(p.stdout, made)
+			return p.print("json", made, "")
 		}
 		return printCreated(p, path, e, token)
 	}
