@@ -56,49 +56,44 @@ type query struct {
 	right        string
 }
 
-func (p panel) size() gridPos {
-	at := gridPos{W: width / 3, H: 8}
+func (p panel) size() (w, h int) {
+	w, h = width/3, 8
 	if p.kind == number {
-		at = gridPos{W: width / 6, H: 4}
+		w, h = width/6, 4
 	}
-	if p.width != 0 {
-		at.W = p.width
-	}
-	if p.height != 0 {
-		at.H = p.height
-	}
-	return at
+	return cmp.Or(p.width, w), cmp.Or(p.height, h)
 }
 
-func (p panel) model(at gridPos, from *source) jsonPanel {
+func (p panel) model(from object) object {
 	p.kind = cmp.Or(p.kind, graph)
 	shown := p.kind
 	if shown == band {
 		shown = graph
 	}
-	return jsonPanel{
-		Type: string(shown), Title: p.title, Description: p.about, GridPos: at, Datasource: from,
-		Targets: p.targets(from), Interval: p.interval, Transformations: p.transformations(),
-		FieldConfig: &fieldConfig{Defaults: p.defaults(), Overrides: p.overrides()}, Options: p.options(),
+	out := object{
+		"type": shown, "title": p.title, "description": p.about, "datasource": from, "targets": p.targets(from),
+		"fieldConfig": object{"defaults": p.defaults(), "overrides": p.overrides()}, "options": p.options(),
 	}
+	if p.interval != "" {
+		out["interval"] = p.interval
+	}
+	if steps := p.transformations(); steps != nil {
+		out["transformations"] = steps
+	}
+	return out
 }
 
 func refID(i int) string { return string(rune('A' + i)) }
 
-func (p panel) targets(from *source) []target {
-	out := make([]target, 0, len(p.queries))
+func (p panel) targets(from object) []object {
+	format := map[kind]string{bars: "table", table: "table", heatmap: "heatmap"}
+	out := make([]object, 0, len(p.queries))
 	for i, q := range p.queries {
-		t := target{RefID: refID(i), Datasource: from, Expr: q.expr, LegendFormat: q.legend, Format: "time_series", Range: true}
-		if p.instant || p.kind == gauge {
-			t.Instant, t.Range = true, false
-		}
-		switch p.kind {
-		case bars, table:
-			t.Format, t.Instant, t.Range = "table", true, false
-		case heatmap:
-			t.Format = "heatmap"
-		}
-		out = append(out, t)
+		instant := p.instant || p.kind == gauge || p.kind == bars || p.kind == table
+		out = append(out, object{
+			"refId": refID(i), "datasource": from, "expr": q.expr, "legendFormat": q.legend,
+			"format": cmp.Or(format[p.kind], "time_series"), "instant": instant, "range": !instant,
+		})
 	}
 	return out
 }
