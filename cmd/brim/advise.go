@@ -61,7 +61,6 @@ type adviseOptions struct {
 func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
 	o := &adviseOptions{}
 	n := &o.needs
-	cmd.Flags().SortFlags = false
 	add := flagAdder(cmd.Flags())
 	money := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 	add("sensors", "1000", "N", "number of sensors", config.Count(&n.Sensors, 1, advise.MaxSensors))

@@ -43,7 +43,11 @@ func experiments() []*bench.Experiment {
 //	                               └─▶ bench.Result ─▶ report.Text or JSON ─▶ stdout
 //	                                        └────────▶ report.HTML ─▶ --report
 func newBench(p *process, all []*bench.Experiment) *cobra.Command {
-	cmd := newGroup("bench", "Check published figures about MongoDB on this machine", newBenchList(p, all), newBenchAll(p, all))
+	commands := []*cobra.Command{newBenchList(p, all), newBenchAll(p, all)}
+	for _, e := range all {
+		commands = append(commands, newBenchOne(p, e))
+	}
+	cmd := newGroup("bench", "Check published figures about MongoDB on this machine", commands...)
 	cmd.Long = "Check published figures about MongoDB on this machine. Each experiment answers a question, and compares each\n" +
 		"published figure with what it measures: confirmed; direction holds, size differs; not seen here; opposite.\n\n" +
 		"It runs mongods of its own in a scratch folder, and removes them in the end. With --mongo-uri it measures\n" +
@@ -52,9 +56,6 @@ func newBench(p *process, all []*bench.Experiment) *cobra.Command {
 		"  brim bench granularity --quick\n" +
 		"  brim bench all --report experiments.html\n" +
 		"  brim bench compression --mongo-uri mongodb://db.example:27017 --output json"
-	for _, e := range all {
-		cmd.AddCommand(newBenchOne(p, e))
-	}
 	return cmd
 }
 
@@ -120,7 +121,6 @@ func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	o := &benchOptions{}
 	c := &o.config
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	add := flagAdder(flags)
 	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller; the report says what is less")
 	add("repeats", strconv.Itoa(bench.DefaultRepeats), "N", "of each measurement; the median counts, and least and greatest are shown", config.Count(&c.Repeats, 1, bench.MaxRepeats))

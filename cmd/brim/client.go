@@ -337,17 +337,17 @@ func adminURL(admin string) string {
 const adminHint = "is it a daemon's HTTP or gRPC listener? The admin listener is another, by default " + localAdmin
 
 // askAdmin asks the admin listener and returns its answer.
-func (c *caller) askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
+func (c *caller) askAdmin(ctx context.Context, timeout time.Duration, method, admin, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	r := &remote{c, c.client(0), adminURL(admin), "--admin", adminHint}
 	defer r.client.CloseIdleConnections() // there are only a few requests
 	return r.read(ctx, method, path)
 }
 
 // askStatus asks a daemon about itself.
-func (c *caller) askStatus(parent context.Context, admin string) (*daemon.Status, error) {
-	ctx, cancel := context.WithTimeout(parent, adminTimeout)
-	defer cancel()
-	body, err := c.askAdmin(ctx, http.MethodGet, admin, "/status")
+func (c *caller) askStatus(ctx context.Context, admin string) (*daemon.Status, error) {
+	body, err := c.askAdmin(ctx, adminTimeout, http.MethodGet, admin, "/status")
 	if err != nil {
 		return nil, err
 	}
@@ -372,9 +372,7 @@ func (c *caller) metrics(parent context.Context, admin string) (scrape.Sample, e
 }
 
 // flushed makes a daemon store everything that it has accepted.
-func (c *caller) flushed(parent context.Context, admin string) error {
-	ctx, cancel := context.WithTimeout(parent, flushTimeout+adminTimeout)
-	defer cancel()
-	_, err := c.askAdmin(ctx, http.MethodPost, admin, "/flush?timeout="+flushTimeout.String())
+func (c *caller) flushed(ctx context.Context, admin string) error {
+	_, err := c.askAdmin(ctx, flushTimeout+adminTimeout, http.MethodPost, admin, "/flush?timeout="+flushTimeout.String())
 	return err
 }

@@ -57,7 +57,6 @@ func newCompact(p *process) *cobra.Command {
 		Args: noArgs,
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.choice.Member, "member", "", "`HOST:PORT` of the only member to compact, as the set's configuration names it")
 	flags.BoolVar(&o.choice.All, "all", false, "compact all members, the primary last")
 	flags.BoolVar(&o.choice.Force, "force", false, "compact also a server that takes writes and is busy")

@@ -56,7 +56,6 @@ func newDelete(p *process) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.prefix, "prefix", "", "sensors whose ids begin with this `TEXT`")
 	tagFlag(flags, &o.tags)
 	flags.BoolVar(&o.dryRun, "dry-run", false, "count the sensors, and delete nothing")

@@ -64,7 +64,6 @@ func newExport(p *process) *cobra.Command {
 		Args: exactArg("the name of a stream"),
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.out, "out", "", "`DIR` to write to, new, empty, or of an export to continue")
 	add := flagAdder(flags)
 	add("format", string(files.Parquet), "parquet|csv|ndjson", "form of the files", config.Choice(&o.format, files.Parquet, files.CSV, files.NDJSON))

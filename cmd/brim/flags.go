@@ -56,7 +56,6 @@ func flagAdder(flags *pflag.FlagSet) adder {
 // configuration; call it after the flags are parsed. Values are checked together with those of the
 // other sources.
 func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*daemon.Config, error) {
-	flags.SortFlags = false
 	path := new(string)
 	flagAdder(flags)("config", "", "FILE", "YAML file with the daemon's settings and streams", config.Text(path, nil))
 	settings := make(map[string]daemon.Setting)

@@ -67,7 +67,6 @@ func newImport(p *process) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	add := flagAdder(flags)
 	add("format", "", "parquet|csv|ndjson|influx", "form of the files; empty: by the ends of their names", config.Choice(&o.format, string(files.Parquet), string(files.CSV), string(files.NDJSON), string(files.Influx)))

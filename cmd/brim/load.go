@@ -90,7 +90,6 @@ func newLoad(p *process) *cobra.Command {
 	}
 	o := &loadOptions{target: daemonURL(p)}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	o.addLoad(flags)
 	o.addReadings(flagAdder(flags))
 	o.output = outputFlag(cmd, "text", "json")

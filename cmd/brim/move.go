@@ -44,7 +44,6 @@ func newMove(p *process) *cobra.Command {
 		Args: exactArg("a stream"),
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	add := flagAdder(flags)
 	add("share", "20%", "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
 	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that is not running and whose journal is to be given up, by the name that this command prints; repeat the flag for several")

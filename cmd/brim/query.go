@@ -92,7 +92,6 @@ func newQuery(p *process) *cobra.Command {
 			"  brim query --silent-for 10m",
 	}
 	o.flags = cmd.Flags()
-	o.flags.SortFlags = false
 	o.flags.StringVar(&o.from, "from", "", "start `TIME` (inclusive): RFC 3339, a date, milliseconds since 1970, or back from now like -1h")
 	o.flags.StringVar(&o.to, "to", "", "end `TIME` (exclusive)")
 	o.flags.StringVar(&o.every, "every", "", "summary in steps of this `DURATION`; of the last day, unless --from says otherwise")

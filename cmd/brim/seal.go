@@ -50,7 +50,6 @@ func newSeal(p *process) *cobra.Command {
 		Args:    exactArg("a stream"),
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.BoolVar(&o.wait, "wait", false, "wait until it is done, and show the result")
 	flagAdder(flags)("admin", localAdmin, "HOST:PORT", "the daemon's admin listener, if no --url is given; https://HOST:PORT with TLS", adminAddress(&admin))
 	o.output = outputFlag(cmd, "text", "json")
@@ -94,7 +93,7 @@ func (r *remote) sealing(stream string) sealing {
 func (c *caller) sealingByAdmin(admin, stream string) sealing {
 	return sealing{
 		begin: func(ctx context.Context) ([]byte, error) {
-			return c.askAdmin(ctx, http.MethodPost, admin, "/seal?"+url.Values{"stream": {stream}}.Encode())
+			return c.askAdmin(ctx, adminTimeout, http.MethodPost, admin, "/seal?"+url.Values{"stream": {stream}}.Encode())
 		},
 		progress: func(ctx context.Context) (*daemon.SealStatus, error) {
 			status, err := c.askStatus(ctx, admin)
@@ -112,9 +111,7 @@ func (c *caller) sealingByAdmin(admin, stream string) sealing {
 }
 
 func (o *sealOptions) run(ctx context.Context, p *process, d sealing) error {
-	asked, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	body, err := d.begin(asked)
+	body, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
