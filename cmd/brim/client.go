@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/brim-telemetry/brim/internal/config"
@@ -284,19 +285,21 @@ func (c *caller) tokenHint(status int) string {
 	}
 }
 
-// remoteFlags adds the flags of a command that calls a daemon's HTTP listener.
-func remoteFlags(flags *pflag.FlagSet, p *process) func() (*remote, error) {
+// withRemote adds the flags of a command that calls a daemon's HTTP listener, and runs it with that.
+func withRemote(cmd *cobra.Command, p *process, run func(ctx context.Context, r *remote, args []string) error) {
+	flags := cmd.Flags()
 	base := flags.String("url", daemonURL(p), "`URL` of the daemon ("+daemon.EnvURL+")")
 	access := clientFlags(flags)
-	return func() (*remote, error) {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if u, err := url.Parse(*base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, config.Usage(fmt.Errorf("--url: %q is not the URL of a daemon, like %s", config.MaskUser(*base), localDaemon))
+			return config.Usage(fmt.Errorf("--url: %q is not the URL of a daemon, like %s", config.MaskUser(*base), localDaemon))
 		}
 		caller, err := access(p)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return &remote{caller, caller.client(time.Minute), strings.TrimSuffix(*base, "/"), "--url", "is this its --http-addr?"}, nil
+		r := &remote{caller, caller.client(time.Minute), strings.TrimSuffix(*base, "/"), "--url", "is this its --http-addr?"}
+		return run(cmd.Context(), r, args)
 	}
 }
 

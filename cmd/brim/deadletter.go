@@ -165,14 +165,11 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 	}
 	var r letterReplay
 	open := letterFlags(cmd)
-	remote := remoteFlags(cmd.Flags(), p)
 	cmd.Flags().StringArrayVar(&r.ids, "id", nil, "`ID` of a dead letter; may be repeated; none: all")
 	dryRun := cmd.Flags().Bool("dry-run", false, "only say what would be sent")
 	output := outputFlag(cmd, "text", "json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if r.remote, err = remote(); err != nil {
-			return err
-		}
+	withRemote(cmd, p, func(ctx context.Context, to *remote, _ []string) (err error) {
+		r.remote = to
 		if r.letterFile, err = open(p); err != nil {
 			return err
 		}
@@ -185,10 +182,10 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 			results[i] = letterResult{ID: l.ID, Stream: l.Stream, Fate: letterPending}
 		}
 		if !*dryRun {
-			err = r.send(cmd.Context(), letters, results)
+			err = r.send(ctx, letters, results)
 		}
 		return errors.Join(p.printLetterResults(*output, results), err)
-	}
+	})
 	return cmd
 }
 

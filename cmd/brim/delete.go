@@ -62,24 +62,19 @@ func newDelete(p *process) *cobra.Command {
 	flags.BoolVar(&o.yes, "yes", false, "delete what --prefix and --tag select")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	o.output = outputFlag(cmd, "text", "json")
-	remote := remoteFlags(flags, p)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	withRemote(cmd, p, func(ctx context.Context, r *remote, args []string) error {
 		if len(args) == 1 {
 			o.sensor = args[0]
 		}
 		if err := o.check(len(args) == 1); err != nil {
 			return config.Usage(err)
 		}
-		r, err := remote()
-		if err != nil {
-			return err
-		}
-		d, err := o.run(cmd.Context(), p, r)
+		d, err := o.run(ctx, p, r)
 		if err != nil && d.Sensors == 0 {
 			return err
 		}
 		return errors.Join(err, o.print(p, d)) // what was deleted before an error, too
-	}
+	})
 	return cmd
 }
 

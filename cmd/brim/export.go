@@ -72,18 +72,13 @@ func newExport(p *process) *cobra.Command {
 	flags.StringArrayVar(&o.sensors, "sensor", nil, "`ID` of a sensor; may be given several times; none: all")
 	flags.StringVar(&o.prefix, "prefix", "", "sensors whose ids begin with this `TEXT`")
 	o.output = outputFlag(cmd, "text", "json")
-	remote := remoteFlags(flags, p)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	withRemote(cmd, p, func(ctx context.Context, r *remote, args []string) error {
 		c, err := o.config(args[0], time.Now())
 		if err != nil {
 			return config.Usage(err)
 		}
-		r, err := remote()
-		if err != nil {
-			return err
-		}
-		return o.run(cmd.Context(), p, r, args[0], c)
-	}
+		return o.run(ctx, p, r, args[0], c)
+	})
 	return cmd
 }
 

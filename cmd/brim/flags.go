@@ -97,6 +97,7 @@ func explainFlag(cmd *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
+		slices.Sort(names)
 		allowed := config.Choices{Names: names, Prefix: "--", Where: "`" + cmd.CommandPath() + " --help` lists all"}
 		return fmt.Errorf("--%s: unknown flag%s", unknown.GetSpecifiedName(), allowed.InsteadOf(unknown.GetSpecifiedName()))
 	}

@@ -77,19 +77,14 @@ func newImport(p *process) *cobra.Command {
 	flags.StringVar(&o.stateDir, "state-dir", "", "`DIR` that records which files were imported; empty: brim/import in $XDG_STATE_HOME, or in ~/.local/state")
 	add("show-refused", "20", "N", "rows to report that could not be read or were refused; all are counted", config.Count(&o.showBad, 0, 1_000_000))
 	o.output = outputFlag(cmd, "text", "json")
-	remote := remoteFlags(flags, p)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, err := remote()
-		if err != nil {
-			return err
-		}
+	withRemote(cmd, p, func(ctx context.Context, r *remote, args []string) (err error) {
 		if o.stateDir == "" {
 			if o.stateDir, err = stateDir(p); err != nil {
 				return err
 			}
 		}
-		return o.run(cmd.Context(), p, r, args)
-	}
+		return o.run(ctx, p, r, args)
+	})
 	return cmd
 }
 

@@ -106,9 +106,8 @@ func newQuery(p *process) *cobra.Command {
 	add("unstored", string(daemon.On), "on|off", "also search the journal, for readings that are acknowledged and not stored yet", config.Choice(&o.unstored, daemon.On, daemon.Off))
 	o.flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	o.output = outputFlag(cmd, "text", "csv", "ndjson", "json")
-	remote := remoteFlags(o.flags, p)
 	cmd.Args = o.arguments
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	withRemote(cmd, p, func(ctx context.Context, r *remote, args []string) error {
 		if len(args) == 1 {
 			o.sensor = args[0]
 		}
@@ -116,12 +115,8 @@ func newQuery(p *process) *cobra.Command {
 		if err != nil {
 			return config.Usage(err)
 		}
-		r, err := remote()
-		if err != nil {
-			return err
-		}
-		return o.run(cmd.Context(), p, r, q)
-	}
+		return o.run(ctx, p, r, q)
+	})
 	return cmd
 }
 

@@ -53,22 +53,17 @@ func newSeal(p *process) *cobra.Command {
 	flags.BoolVar(&o.wait, "wait", false, "wait until it is done, and show the result")
 	flagAdder(flags)("admin", localAdmin, "HOST:PORT", "the daemon's admin listener, if no --url is given; https://HOST:PORT with TLS", adminAddress(&admin))
 	o.output = outputFlag(cmd, "text", "json")
-	remote := remoteFlags(flags, p)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	withRemote(cmd, p, func(ctx context.Context, r *remote, args []string) error {
 		o.stream = args[0]
 		byURL, byAdmin := flags.Changed("url"), flags.Changed("admin")
 		if byURL && byAdmin {
 			return config.Usage(errors.New("--url and --admin both name a daemon; give one of them"))
 		}
-		r, err := remote()
-		if err != nil {
-			return err
-		}
 		if byURL || !byAdmin && daemonURL(p) != localDaemon {
-			return o.run(cmd.Context(), p, r.sealing(o.stream))
+			return o.run(ctx, p, r.sealing(o.stream))
 		}
-		return o.run(cmd.Context(), p, r.sealingByAdmin(admin, o.stream))
-	}
+		return o.run(ctx, p, r.sealingByAdmin(admin, o.stream))
+	})
 	return cmd
 }
 
