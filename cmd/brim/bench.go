@@ -133,6 +133,7 @@ func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 
 // addPlace adds the flags that say where to measure.
 func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
+	cmd.Flags().SortFlags = false
 	c := &o.config
 	c.MongodBin = config.LookupEnv(p.env, "BRIM_MONGOD_BIN")
 	add := flagAdder(cmd.Flags())

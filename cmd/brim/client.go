@@ -55,6 +55,7 @@ type caller struct {
 // clientFlags adds the flags of a command that calls a daemon. Call the result after the flags are
 // parsed.
 func clientFlags(flags *pflag.FlagSet) func(*process) (*caller, error) {
+	flags.SortFlags = false
 	var tokenFile, ca, cert, key string
 	add := flagAdder(flags)
 	add("token-file", "", "FILE", "file with the token to send to the daemon; default: $"+daemon.EnvToken+", or the file $"+daemon.EnvTokenFile, config.Text(&tokenFile, nil))

@@ -56,6 +56,7 @@ func flagAdder(flags *pflag.FlagSet) adder {
 // configuration; call it after the flags are parsed. Values are checked together with those of the
 // other sources.
 func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*daemon.Config, error) {
+	flags.SortFlags = false
 	path := new(string)
 	flagAdder(flags)("config", "", "FILE", "YAML file with the daemon's settings and streams", config.Text(path, nil))
 	settings := make(map[string]daemon.Setting)
@@ -97,7 +98,6 @@ func explainFlag(cmd *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		slices.Sort(names)
 		allowed := config.Choices{Names: names, Prefix: "--", Where: "`" + cmd.CommandPath() + " --help` lists all"}
 		return fmt.Errorf("--%s: unknown flag%s", unknown.GetSpecifiedName(), allowed.InsteadOf(unknown.GetSpecifiedName()))
 	}

@@ -90,9 +90,6 @@ func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(commands...)
-	for _, c := range commands {
-		c.Flags().SortFlags = false // they are in the order in which they are understood best
-	}
 	return cmd
 }
 
