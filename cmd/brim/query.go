@@ -297,7 +297,7 @@ func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *questi
 	defer closeOut()
 	found, printed, cut := 0, 0, false
 	for more := true; more; {
-		if q.kind.paged {
+		if !q.kind.single && !q.kind.lines {
 			size := pageSize
 			if q.limit > 0 && q.keep == nil {
 				size = min(size, q.limit-printed)
@@ -481,8 +481,7 @@ type kind struct {
 	name   string   // of the array in the answer
 	item   string   // singular name of an item
 	single bool     // the answer is one item itself
-	paged  bool     // the daemon returns it page by page
-	lines  bool     // it is asked for as NDJSON
+	lines  bool     // it is asked for as NDJSON; what is neither comes page by page
 	head   []string // columns that every row has
 	// decode makes a row. whole says that nothing may be omitted, as in CSV.
 	decode func(item json.RawMessage, whole bool) (row, error)
@@ -538,7 +537,7 @@ func (k kind) chosen(names map[string]bool, named []string) []string {
 // readingsKind has a column for each field; only CSV includes tags. Field names have no dot, so
 // they differ from those of tags.
 func readingsKind() kind {
-	return kind{name: "readings", item: "reading", paged: true, head: []string{"ts"}, last: "last", decode: func(item json.RawMessage, whole bool) (row, error) {
+	return kind{name: "readings", item: "reading", head: []string{"ts"}, last: "last", decode: func(item json.RawMessage, whole bool) (row, error) {
 		var r struct {
 			TS           string
 			Fields, Tags map[string]json.RawMessage
@@ -563,7 +562,7 @@ func readingsKind() kind {
 
 func latestKind() kind {
 	k := readingsKind()
-	k.single, k.paged = true, false
+	k.single = true
 	return k
 }
 
@@ -603,7 +602,7 @@ func summaryKind() kind {
 
 // sensorsKind shows also how old the newest reading is, except in CSV.
 func sensorsKind(now time.Time) kind {
-	return kind{name: "sensors", item: "sensor", paged: true, head: []string{"sensorId", "newest"}, decode: func(item json.RawMessage, whole bool) (row, error) {
+	return kind{name: "sensors", item: "sensor", head: []string{"sensorId", "newest"}, decode: func(item json.RawMessage, whole bool) (row, error) {
 		var s struct {
 			SensorID   string
 			Newest     time.Time
