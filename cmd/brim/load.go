@@ -233,7 +233,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 // generate checks everything that can be checked before the first reading, and then generates the
 // load. The result is nil if there was none. cleanup is nil if the sensors are to be kept.
 func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool) (result *load.Result, cleanup *loadCleanup, err error) {
-	stream, base, flag, err := o.discover(ctx, p)
+	stream, remote, err := o.discover(ctx, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -258,7 +258,7 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	}
 	warnSetup(p.stderr, generator.Setup(), time.Now())
 	if o.cleanup {
-		cleanup = o.newCleanup(base, flag, stream.Name, generator.Setup().SensorPrefix)
+		cleanup = &loadCleanup{remote, stream.Name, generator.Setup().SensorPrefix}
 		if err := cleanup.check(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -380,38 +380,40 @@ func (c *caller) storeByFill(ctx context.Context, admin, stream string, before s
 	return rows, missed
 }
 
-// discover asks the daemon about the stream to write to. base is its HTTP listener, which was
-// given by flag.
-func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, base, flag string, err error) {
+// discover asks the daemon about the stream to write to, at its HTTP listener.
+func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, r *remote, err error) {
 	var about *daemon.Status
 	if o.admin != "" {
 		if about, err = o.caller.askStatus(ctx, o.admin); err == nil {
 			err = o.checkSameDaemon(&about.Addresses)
 		}
 		if err != nil {
-			return s, "", "", err
+			return s, nil, err
 		}
 	}
-	base, flag, err = o.httpListener(about)
+	base, flag, err := o.httpListener(about)
 	if err != nil {
-		return s, "", "", err
+		return s, nil, err
 	}
-	if s, err = o.remote(base, flag, 10*time.Second).stream(ctx, o.stream); err != nil {
-		return s, "", "", err
+	r = o.remote(base, flag)
+	within, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	if s, err = r.stream(within, o.stream); err != nil {
+		return s, nil, err
 	}
 	if s.GranularitySeconds < 1 {
-		return s, "", "", fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", config.MaskUser(base), s.Name)
+		return s, nil, fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", config.MaskUser(base), s.Name)
 	}
 	if o.admin != "" && s.Storage == "memory" {
 		_, _ = fmt.Fprintln(p.stderr, "the stream is stored in memory, not in MongoDB: store_by_fill shows the times of memory")
 	}
-	return s, base, flag, nil
+	return s, r, nil
 }
 
 // remote returns the daemon's HTTP listener, which was given by flag.
-func (o *loadOptions) remote(base, flag string, timeout time.Duration) *remote {
+func (o *loadOptions) remote(base, flag string) *remote {
 	return &remote{
-		o.caller, o.caller.client(timeout), strings.TrimSuffix(base, "/"), flag,
+		o.caller, o.caller.client(time.Minute), strings.TrimSuffix(base, "/"), flag,
 		"is it a daemon's admin listener, or its gRPC listener, which --target grpc://HOST:PORT names? The HTTP listener is another, by default " + localDaemon,
 	}
 }
@@ -570,9 +572,4 @@ func (c *loadCleanup) run(ctx context.Context, w io.Writer) error {
 	}
 	_, _ = fmt.Fprintln(w, d)
 	return nil
-}
-
-// newCleanup returns what deletes the sensors of a run.
-func (o *loadOptions) newCleanup(base, flag, stream, prefix string) *loadCleanup {
-	return &loadCleanup{remote: o.remote(base, flag, time.Minute), stream: stream, prefix: prefix}
 }

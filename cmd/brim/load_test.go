@@ -318,12 +318,13 @@ func TestCleanupSaysWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	f := fakeTarget{keeps: true}
 	base := f.serve(t)
-	c := (&loadOptions{caller: &caller{}}).newCleanup(base+"/", "--target", "readings", "load-x-")
+	o := &loadOptions{caller: &caller{}}
+	c := &loadCleanup{o.remote(base+"/", "--target"), "readings", "load-x-"}
 	var out strings.Builder
 	err := c.run(t.Context(), &out)
 	assert.ErrorContains(t, err, "deleted 0 sensors with 0 readings; to delete the rest, run: brim delete --url "+base+" --stream readings --prefix load-x- --yes")
 	assert.Equal(t, "deleting the sensors of this run (load-x-…)\n", out.String())
-	c = (&loadOptions{caller: &caller{}}).newCleanup("http://u:CANARY@127.0.0.1:1", "--http", "readings", "load-x-")
+	c = &loadCleanup{o.remote("http://u:CANARY@127.0.0.1:1", "--http"), "readings", "load-x-"}
 	err = c.run(t.Context(), &out)
 	require.ErrorContains(t, err, "brim delete --url 'http://***@127.0.0.1:1' --stream readings")
 	assert.NotContains(t, err.Error(), "CANARY")

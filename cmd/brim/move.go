@@ -96,7 +96,7 @@ func (o *moveOptions) run(ctx context.Context, p *process) error {
 			Logger: slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
 		Claims: connection.ControlDatabase(), Place: config.Deployment(s.uri),
-		Share: o.share, Abandon: o.abandon, 
+		Share: o.share, Abandon: o.abandon,
 		Progress: func(p generation.MoveProgress) {
 			line.show(p.From+p.Note, func(time.Time) string { return moveText(p) })
 		},

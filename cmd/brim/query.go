@@ -304,7 +304,12 @@ func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *questi
 			}
 			q.query.Set("limit", strconv.Itoa(size))
 		}
-		items, after, err := fetchPage(ctx, r, q)
+		var items []json.RawMessage
+		var after string
+		err := persist(ctx, startingFor, isStarting, func() (err error) {
+			items, after, err = fetchPage(ctx, r, q)
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -420,11 +425,7 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 	if q.kind.lines {
 		accept = asLines
 	}
-	var resp *http.Response
-	err = persist(ctx, startingFor, isStarting, func() (err error) {
-		resp, err = r.accepted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
-		return err
-	})
+	resp, err := r.accepted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
 	if err != nil {
 		return nil, "", err
 	}
