@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,11 +101,7 @@ func newBenchList(p *process, all []*bench.Experiment) *cobra.Command {
 		if *output == "json" {
 			return benchreport.ListJSON(p.stdout, all)
 		}
-		width := textWidth(p.stdout)
-		if width == 0 {
-			width = helpWidth
-		}
-		return benchreport.List(p.stdout, width, all)
+		return benchreport.List(p.stdout, cmp.Or(textWidth(p.stdout), helpWidth), all)
 	}
 	return cmd
 }

@@ -198,9 +198,10 @@ func speaksNoHTTP(err error) bool {
 	return strings.Contains(err.Error(), "malformed HTTP") || strings.Contains(err.Error(), "readLoopPeekFail")
 }
 
-// accepted returns the response to a request if its status is 200, otherwise an error.
-func (r *remote) accepted(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
-	resp, err := r.ask(ctx, method, path, header, http.NoBody)
+// accepted returns the response to a request if its status is 200, otherwise an error. accept is
+// the media type of the response.
+func (r *remote) accepted(ctx context.Context, method, path, accept string) (*http.Response, error) {
+	resp, err := r.ask(ctx, method, path, map[string]string{"Accept": accept}, http.NoBody)
 	if err != nil || resp.StatusCode == http.StatusOK {
 		return resp, err
 	}
@@ -231,7 +232,7 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 
 // read returns the answer to a request, which is accepted.
 func (r *remote) read(ctx context.Context, method, path string) ([]byte, error) {
-	resp, err := r.accepted(ctx, method, path, nil)
+	resp, err := r.accepted(ctx, method, path, asJSON)
 	if err != nil {
 		return nil, err
 	}

@@ -311,7 +311,7 @@ func (s *exportSource) get(ctx context.Context, path, accept string, read func(*
 }
 
 func (s *exportSource) try(ctx context.Context, path, accept string, read func(*http.Response) error) error {
-	resp, err := s.accepted(ctx, http.MethodGet, path, map[string]string{"Accept": accept})
+	resp, err := s.accepted(ctx, http.MethodGet, path, accept)
 	if err != nil {
 		return err
 	}

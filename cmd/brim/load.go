@@ -171,13 +171,9 @@ func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 
 // checkFlags rejects combinations of flags that make no sense.
 func (o *loadOptions) checkFlags(given func(string) bool) error {
-	if given("rate") && given("sensors") {
-		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
-	}
-	if given("rate") {
-		o.config.Sensors = 0
-	}
 	switch {
+	case given("rate") && given("sensors"):
+		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
 	case o.cleanup && given("sensor-prefix"):
 		return errors.New("--cleanup and --sensor-prefix cannot be used together: sensors of the same names may have been there before; brim delete --prefix TEXT deletes what you choose")
 	case given("late-by") && !given("late"):
@@ -186,6 +182,9 @@ func (o *loadOptions) checkFlags(given func(string) bool) error {
 		return errors.New("--grpc-form needs a --target of grpc://host:port or grpcs://host:port")
 	case given("steps") && (o.config.Rate == load.Rate{} || o.config.Rate.From == o.config.Rate.To):
 		return errors.New("--steps needs --rate with two ends, like 500..5000")
+	}
+	if given("rate") {
+		o.config.Sensors = 0
 	}
 	return nil
 }

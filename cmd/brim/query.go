@@ -425,7 +425,7 @@ func fetchPage(ctx context.Context, r *remote, q *question) (items []json.RawMes
 	if q.kind.lines {
 		accept = asLines
 	}
-	resp, err := r.accepted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), map[string]string{"Accept": accept})
+	resp, err := r.accepted(ctx, http.MethodGet, q.path+"?"+q.query.Encode(), accept)
 	if err != nil {
 		return nil, "", err
 	}
