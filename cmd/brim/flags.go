@@ -83,15 +83,11 @@ func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*dae
 
 // explainFlag rewrites errors about flags to the form "--name: what is wrong".
 func explainFlag(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	var invalid *pflag.InvalidValueError
-	var missing *pflag.ValueRequiredError
-	switch {
-	case errors.As(err, &invalid): // the value may be a secret, so only the setter's own words are shown
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok { // the value may be a secret, so only the setter's own words are shown
 		err = fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
-	case errors.As(err, &missing):
+	} else if missing, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
 		err = fmt.Errorf("--%s: a value is missing", missing.GetFlag().Name)
-	case errors.As(err, &unknown):
+	} else if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {

@@ -98,37 +98,29 @@ func (p panel) targets(from object) []object {
 	return out
 }
 
-// transformations lay the tables of several queries side by side.
+// transformations lay the values of several queries beside each other: of a table into columns
+// beside their labels, of bars by the label that stands beneath them.
 func (p panel) transformations() []object {
-	switch p.kind {
-	case table:
-		return p.columns()
-	case bars:
-	default:
+	if p.kind != bars && p.kind != table {
 		return nil
 	}
-	names := object{"Value": p.queries[0].legend} // of a single query
-	hidden := object{"Time": true}
+	names, hidden := object{}, object{"Time": true}
 	for i, q := range p.queries {
 		names["Value #"+refID(i)] = q.legend
+	}
+	organize := object{"id": "organize", "options": object{"excludeByName": hidden, "indexByName": object{}, "renameByName": names}}
+	if p.kind == table {
+		hidden["__name__"] = true
+		return []object{{"id": "merge", "options": object{}}, organize}
+	}
+	names["Value"] = p.queries[0].legend // of a single query
+	for i := range p.queries {
 		hidden["Time "+string(rune('1'+i))] = true
 	}
 	return []object{
 		{"id": "joinByField", "options": object{"byField": p.by, "mode": "outer"}},
-		{"id": "organize", "options": object{"excludeByName": hidden, "indexByName": object{}, "renameByName": names}},
+		organize,
 		{"id": "sortBy", "options": object{"fields": object{}, "sort": []object{{"field": p.by}}}},
-	}
-}
-
-// columns lay the values of several queries into columns beside their labels.
-func (p panel) columns() []object {
-	names := object{}
-	for i, q := range p.queries {
-		names["Value #"+refID(i)] = q.legend
-	}
-	return []object{
-		{"id": "merge", "options": object{}},
-		{"id": "organize", "options": object{"excludeByName": object{"Time": true, "__name__": true}, "indexByName": object{}, "renameByName": names}},
 	}
 }
 
@@ -160,20 +152,16 @@ func (p panel) defaults() object {
 }
 
 func (p panel) thresholds() object {
-	good, bad := "green", "red"
-	steps := []object{{"color": good, "value": nil}}
+	first, middle, last, end := "green", p.warn, "red", p.alarm
 	if p.low {
-		steps = []object{{"color": bad, "value": nil}}
-		if p.alarm != 0 {
-			steps = append(steps, object{"color": "orange", "value": p.alarm})
-		}
-		return object{"mode": "absolute", "steps": append(steps, object{"color": good, "value": p.warn})}
+		first, middle, last, end = "red", p.alarm, "green", p.warn
 	}
-	if p.warn != 0 {
-		steps = append(steps, object{"color": "orange", "value": p.warn})
+	steps := []object{{"color": first, "value": nil}}
+	if middle != 0 {
+		steps = append(steps, object{"color": "orange", "value": middle})
 	}
-	if p.alarm != 0 {
-		steps = append(steps, object{"color": bad, "value": p.alarm})
+	if end != 0 {
+		steps = append(steps, object{"color": last, "value": end})
 	}
 	return object{"mode": "absolute", "steps": steps}
 }
