@@ -13,6 +13,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A progressLine shows the progress of a command: on a terminal in one line that is updated in
@@ -57,23 +58,18 @@ func (p *process) interruptible(ctx context.Context, pause time.Duration, stoppi
 
 // tick rewrites the line every second, because it may contain the time.
 func (l *progressLine) tick() {
-	ticker, stop := time.NewTicker(time.Second), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {
-		for {
-			select {
-			case now := <-ticker.C:
-				l.mu.Lock()
-				if l.text != nil && now.Sub(l.shown) >= time.Second {
-					l.write(now)
-				}
-				l.mu.Unlock()
-			case <-stop:
-				return
+		for machine.Pause(ctx, time.Second) == nil {
+			l.mu.Lock()
+			if now := time.Now(); l.text != nil && now.Sub(l.shown) >= time.Second {
+				l.write(now)
 			}
+			l.mu.Unlock()
 		}
 	})
-	l.stop = sync.OnceFunc(func() { ticker.Stop(); close(stop); done.Wait() })
+	l.stop = func() { cancel(); done.Wait() }
 }
 
 // show sets the text. If it is about the same as before, it is written only if the last update is
