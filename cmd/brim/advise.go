@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,11 +61,6 @@ type adviseOptions struct {
 func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
 	o := &adviseOptions{}
 	n := &o.needs
-	*n = advise.Needs{
-		Sensors: 1000, Interval: 5 * time.Second, Fields: 4, QuerySpan: time.Hour, Retention: 90 * config.Day,
-		MaxWait: advise.DefaultMaxWait, Batch: 1, Duplicates: advise.Never, CoreHour: advise.DefaultCoreHour, GBMonth: advise.DefaultGBMonth, DiskWrites: advise.DefaultDiskWrites,
-	}
-	cmd.Flags().SortFlags = false
 	add := flagAdder(cmd.Flags())
 	money := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 	add("sensors", "1000", "N", "number of sensors", config.Count(&n.Sensors, 1, advise.MaxSensors))
@@ -75,7 +71,7 @@ func newAdviseFlags(cmd *cobra.Command, p *process) *adviseOptions {
 	add("retention", "90d", "DURATION", "age at which readings are removed; 0: keep forever (priced as one year)", config.Duration(&n.Retention, time.Minute, advise.MaxRetention, true))
 	add("max-wait", config.FormatDuration(advise.DefaultMaxWait), "DURATION", "longest --flush-max to consider: how long a reading may be in Brim's journal only, where queries through Brim see it and programs that read MongoDB directly do not", config.Duration(&n.MaxWait, time.Millisecond, advise.MaxMaxWait, false))
 	add("batch", "1", "N", "readings per request (affects the cost of ingest)", config.Count(&n.Batch, 1, 10_000))
-	add("duplicates", "never", "never|rare", "whether a reading may be stored twice after an answer of MongoDB was lost; rare allows time series, in which the database does not prevent it", config.Choice(&n.Duplicates, advise.Never, advise.Rare))
+	add("duplicates", string(advise.Never), "never|rare", "whether a reading may be stored twice after an answer of MongoDB was lost; rare allows time series, in which the database does not prevent it", config.Choice(&n.Duplicates, advise.Never, advise.Rare))
 	add("core-hour", money(advise.DefaultCoreHour), "PRICE", "of an hour of one CPU core", config.Number(&n.CoreHour, 0.000001, 1e6))
 	add("gb-month", money(advise.DefaultGBMonth), "PRICE", "of a GB on disk for a month, in the same money", config.Number(&n.GBMonth, 0.000001, 1e6))
 	add("disk-writes", "150GB", "SIZE", "that checkpoints may write a day; by default 0.3 times a drive of 500 GB", config.Size(&n.DiskWrites, 1<<20, 1<<50, false))
@@ -94,7 +90,7 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 		return config.Usage(err)
 	}
 	var advice *advise.Advice
-	measured := o.lab.measure(ctx, p, func(running context.Context, c bench.Config, live *benchProgress) (err error) {
+	measured := o.lab.measure(ctx, p, func(running context.Context, c bench.Config, live *progressLine) (err error) {
 		if c.Database != "" {
 			live.say("scratch database %s in %s, dropped at the end", c.Database, config.MaskURI(c.URI))
 		}
@@ -108,15 +104,12 @@ func (o *adviseOptions) run(ctx context.Context, p *process) error {
 	if o.lab.config.URI != "" {
 		yaml += "# mongo-uri: that of the MongoDB that was measured\n"
 	}
-	var err error
-	if *o.output == "json" {
-		err = printJSON(p.stdout, struct {
-			*advise.Advice
-			YAML string `json:"yaml"`
-		}{advice, yaml})
-	} else {
-		err = advise.Text(p.stdout, advice, yaml)
-	}
+	var text strings.Builder
+	err := advise.Text(&text, advice, yaml)
+	err = errors.Join(err, p.print(*o.output, struct {
+		*advise.Advice
+		YAML string `json:"yaml"`
+	}{advice, yaml}, text.String()))
 	return errors.Join(measured, err, checkFollowed(advice.Followed))
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,11 @@ func experiments() []*bench.Experiment {
 //	                               └─▶ bench.Result ─▶ report.Text or JSON ─▶ stdout
 //	                                        └────────▶ report.HTML ─▶ --report
 func newBench(p *process, all []*bench.Experiment) *cobra.Command {
-	cmd := newGroup("bench", "Check published figures about MongoDB on this machine", newBenchList(p, all), newBenchAll(p, all))
+	commands := []*cobra.Command{newBenchList(p, all), newBenchAll(p, all)}
+	for _, e := range all {
+		commands = append(commands, newBenchOne(p, e))
+	}
+	cmd := newGroup("bench", "Check published figures about MongoDB on this machine", commands...)
 	cmd.Long = "Check published figures about MongoDB on this machine. Each experiment answers a question, and compares each\n" +
 		"published figure with what it measures: confirmed; direction holds, size differs; not seen here; opposite.\n\n" +
 		"It runs mongods of its own in a scratch folder, and removes them in the end. With --mongo-uri it measures\n" +
@@ -52,9 +57,6 @@ func newBench(p *process, all []*bench.Experiment) *cobra.Command {
 		"  brim bench granularity --quick\n" +
 		"  brim bench all --report experiments.html\n" +
 		"  brim bench compression --mongo-uri mongodb://db.example:27017 --output json"
-	for _, e := range all {
-		cmd.AddCommand(newBenchOne(p, e))
-	}
 	return cmd
 }
 
@@ -99,11 +101,7 @@ func newBenchList(p *process, all []*bench.Experiment) *cobra.Command {
 		if *output == "json" {
 			return benchreport.ListJSON(p.stdout, all)
 		}
-		width := textWidth(p.stdout)
-		if width == 0 {
-			width = helpWidth
-		}
-		return benchreport.List(p.stdout, width, all)
+		return benchreport.List(p.stdout, cmp.Or(textWidth(p.stdout), helpWidth), all)
 	}
 	return cmd
 }
@@ -119,12 +117,10 @@ type benchOptions struct {
 func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 	o := &benchOptions{}
 	c := &o.config
-	c.Repeats, c.Seed = bench.DefaultRepeats, 1
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	add := flagAdder(flags)
 	flags.BoolVar(&c.Quick, "quick", false, "fewer cells, smaller; the report says what is less")
-	add("repeats", strconv.Itoa(c.Repeats), "N", "of each measurement; the median counts, and least and greatest are shown", config.Count(&c.Repeats, 1, bench.MaxRepeats))
+	add("repeats", strconv.Itoa(bench.DefaultRepeats), "N", "of each measurement; the median counts, and least and greatest are shown", config.Count(&c.Repeats, 1, bench.MaxRepeats))
 	add("seed", "1", "N", "the same seed makes the same readings", seed(&c.Seed))
 	o.output = outputFlag(cmd, "text", "json")
 	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
@@ -134,6 +130,7 @@ func newBenchFlags(cmd *cobra.Command, p *process) *benchOptions {
 
 // addPlace adds the flags that say where to measure.
 func (o *benchOptions) addPlace(cmd *cobra.Command, p *process) {
+	cmd.Flags().SortFlags = false
 	c := &o.config
 	c.MongodBin = config.LookupEnv(p.env, "BRIM_MONGOD_BIN")
 	add := flagAdder(cmd.Flags())
@@ -178,7 +175,7 @@ func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experi
 		return err
 	}
 	var results []*bench.Result
-	err := o.measure(ctx, p, func(running context.Context, c bench.Config, live *benchProgress) error {
+	err := o.measure(ctx, p, func(running context.Context, c bench.Config, live *progressLine) error {
 		o.announce(live, all, c.Database)
 		var errs []error
 		for _, e := range all {
@@ -211,7 +208,7 @@ func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experi
 
 // measure runs measurements: the first signal stops them in good order, the second at
 // once.
-func (o *benchOptions) measure(ctx context.Context, p *process, run func(context.Context, bench.Config, *benchProgress) error) (err error) {
+func (o *benchOptions) measure(ctx context.Context, p *process, run func(context.Context, bench.Config, *progressLine) error) (err error) {
 	c := o.config
 	c.Version = readVersion().Version
 	if c.Brim, err = os.Executable(); err != nil {
@@ -220,13 +217,10 @@ func (o *benchOptions) measure(ctx context.Context, p *process, run func(context
 	if c.URI != "" {
 		c.Database = bench.ScratchName(time.Now())
 	}
-	live := &benchProgress{newProgressLine(p.stderr, 0), o.usual()}
-	defer live.end()
-	running, aborting, release := daemon.OnSignals(ctx,
-		func(os.Signal) { live.say("stopping, and removing what is scratch; a second signal does not wait") },
-		func(os.Signal) { live.say("stopping at once") })
-	defer release()
-	c.Abort, c.Progress, c.Out = aborting, live.show, live
+	live, running, aborting, end := p.interruptible(ctx, 0, "stopping, and removing what is scratch; a second signal does not wait")
+	defer end()
+	c.Abort, c.Out = aborting, live
+	c.Progress = func(at bench.Progress) { showStep(live, at, o.usual()) }
 	return run(running, c, live)
 }
 
@@ -245,7 +239,7 @@ func (o *benchOptions) usual() bool {
 }
 
 // announce says beforehand what will be done, and where.
-func (o *benchOptions) announce(live *benchProgress, all []*bench.Experiment, database string) {
+func (o *benchOptions) announce(live *progressLine, all []*bench.Experiment, database string) {
 	what, takes := all[0].Name, time.Duration(0)
 	if len(all) > 1 {
 		what = fmt.Sprintf("%d experiments", len(all))
@@ -288,18 +282,13 @@ func (o *benchOptions) printAll(w io.Writer, results []*bench.Result, several bo
 	return nil
 }
 
-// benchProgress shows the step of an experiment, and its time.
-type benchProgress struct {
-	*progressLine
-	timed bool // it takes the time that it announces
-}
-
-// show shows a step that begins: "granularity 7 · 360 resident · 0:21 of about 0:50".
-func (l *benchProgress) show(p bench.Progress) {
-	began := l.now()
-	l.progressLine.show(true, func(now time.Time) string {
-		line := fmt.Sprintf("%s %d · %s · %s", p.Experiment, p.Step, p.What, clockTime(p.Elapsed+now.Sub(began)))
-		if l.timed {
+// showStep shows a step that begins, and the time that all steps take if that is known:
+// "granularity 7 · 360 resident · 0:21 of about 0:50".
+func showStep(live *progressLine, p bench.Progress, known bool) {
+	began, step := time.Now(), fmt.Sprintf("%s %d · %s · ", p.Experiment, p.Step, p.What)
+	live.show(step, func(now time.Time) string {
+		line := step + clockTime(p.Elapsed+now.Sub(began))
+		if known {
 			line += " of about " + clockTime(p.Expected)
 		}
 		return line

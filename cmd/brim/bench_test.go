@@ -219,9 +219,9 @@ func TestTheLiveLineOfABench(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		l := &benchProgress{&progressLine{w: &out, terminal: true, columns: func() int { return 80 }, now: time.Now}, true}
+		l := &progressLine{w: &out, terminal: true, columns: func() int { return 80 }}
 		l.tick()
-		l.show(bench.Progress{Experiment: "granularity", Step: 7, What: "360 resident", Elapsed: 20 * time.Second, Expected: 50 * time.Second})
+		showStep(l, bench.Progress{Experiment: "granularity", Step: 7, What: "360 resident", Elapsed: 20 * time.Second, Expected: 50 * time.Second}, true)
 		synctest.Wait()
 		<-time.After(1100 * time.Millisecond)
 		synctest.Wait()

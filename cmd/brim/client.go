@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,10 +16,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/pkg/client"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -43,7 +46,7 @@ func daemonURL(p *process) string {
 }
 
 // A caller has a command's credentials for daemons: its token, and the certificates that it
-// trusts. A nil caller has no token, and trusts the system's certificates.
+// trusts.
 type caller struct {
 	token string      // empty: none
 	tls   *tls.Config // nil: the system's certificates, and no client certificate
@@ -52,6 +55,7 @@ type caller struct {
 // clientFlags adds the flags of a command that calls a daemon. Call the result after the flags are
 // parsed.
 func clientFlags(flags *pflag.FlagSet) func(*process) (*caller, error) {
+	flags.SortFlags = false
 	var tokenFile, ca, cert, key string
 	add := flagAdder(flags)
 	add("token-file", "", "FILE", "file with the token to send to the daemon; default: $"+daemon.EnvToken+", or the file $"+daemon.EnvTokenFile, config.Text(&tokenFile, nil))
@@ -89,9 +93,6 @@ func (c *caller) client(timeout time.Duration) *http.Client {
 	out := &http.Client{
 		Transport: transport, Timeout: timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	if c == nil {
-		return out
 	}
 	transport.TLSClientConfig = c.tls.Clone()
 	if c.token != "" {
@@ -197,9 +198,10 @@ func speaksNoHTTP(err error) bool {
 	return strings.Contains(err.Error(), "malformed HTTP") || strings.Contains(err.Error(), "readLoopPeekFail")
 }
 
-// accepted returns the response to a request if its status is 200, otherwise an error.
-func (r *remote) accepted(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
-	resp, err := r.ask(ctx, method, path, header, http.NoBody)
+// accepted returns the response to a request if its status is 200, otherwise an error. accept is
+// the media type of the response.
+func (r *remote) accepted(ctx context.Context, method, path, accept string) (*http.Response, error) {
+	resp, err := r.ask(ctx, method, path, map[string]string{"Accept": accept}, http.NoBody)
 	if err != nil || resp.StatusCode == http.StatusOK {
 		return resp, err
 	}
@@ -228,29 +230,37 @@ func (r *remote) accepted(ctx context.Context, method, path string, header map[s
 	return nil, &answerError{resp.StatusCode, problem.Code, err}
 }
 
+// read returns the answer to a request, which is accepted.
+func (r *remote) read(ctx context.Context, method, path string) ([]byte, error) {
+	resp, err := r.accepted(ctx, method, path, asJSON)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	return body, nil
+}
+
 // incompleteText describes the header Brim-Incomplete.
 func incompleteText(daemons string) string {
 	return "readings that are acknowledged but not stored yet may be missing: " + daemons + " could not be asked for them"
 }
 
-// How often, and for how long, a command retries while a daemon is starting.
-const (
-	startingPause = 200 * time.Millisecond
-	startingFor   = 10 * time.Second
-)
-
-// acceptedWhenStarted is like accepted, but retries while the daemon is starting.
-func (r *remote) acceptedWhenStarted(ctx context.Context, method, path string, header map[string]string) (*http.Response, error) {
-	for until := time.Now().Add(startingFor); ; {
-		resp, err := r.accepted(ctx, method, path, header)
-		var answer *answerError
-		if !errors.As(err, &answer) || answer.code != "starting" || time.Now().After(until) {
-			return resp, err
+// persist repeats a request for a while, with pauses that grow, as long as again wants it to.
+func persist(ctx context.Context, patience time.Duration, again func(tried int, err error) bool, try func() error) error {
+	const longest = 5 * time.Second
+	until := time.Now().Add(patience)
+	for tried := 0; ; tried++ {
+		err := try()
+		wait := rand.N(min(longest, 100*time.Millisecond<<min(tried, 10)))
+		if err == nil || time.Now().Add(wait).After(until) || !again(tried, err) {
+			return err
 		}
-		select {
-		case <-time.After(startingPause):
-		case <-ctx.Done():
-			return nil, err
+		if machine.Pause(ctx, wait) != nil {
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -270,26 +280,28 @@ func (c *caller) tokenHint(status int) string {
 	switch {
 	case status != http.StatusUnauthorized:
 		return ""
-	case c == nil || c.token == "":
+	case c.token == "":
 		return "; give a token by " + daemon.EnvToken + " or --token-file"
 	default:
 		return "; the token that was sent is that of " + daemon.EnvToken + " or --token-file"
 	}
 }
 
-// remoteFlags adds the flags of a command that calls a daemon's HTTP listener.
-func remoteFlags(flags *pflag.FlagSet, p *process) func() (*remote, error) {
+// withRemote adds the flags of a command that calls a daemon's HTTP listener, and runs it with that.
+func withRemote(cmd *cobra.Command, p *process, run func(ctx context.Context, r *remote, args []string) error) {
+	flags := cmd.Flags()
 	base := flags.String("url", daemonURL(p), "`URL` of the daemon ("+daemon.EnvURL+")")
 	access := clientFlags(flags)
-	return func() (*remote, error) {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if u, err := url.Parse(*base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, config.Usage(fmt.Errorf("--url: %q is not the URL of a daemon, like %s", config.MaskUser(*base), localDaemon))
+			return config.Usage(fmt.Errorf("--url: %q is not the URL of a daemon, like %s", config.MaskUser(*base), localDaemon))
 		}
 		caller, err := access(p)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return &remote{caller, caller.client(time.Minute), strings.TrimSuffix(*base, "/"), "--url", "is this its --http-addr?"}, nil
+		r := &remote{caller, caller.client(time.Minute), strings.TrimSuffix(*base, "/"), "--url", "is this its --http-addr?"}
+		return run(cmd.Context(), r, args)
 	}
 }
 
@@ -330,26 +342,17 @@ func adminURL(admin string) string {
 const adminHint = "is it a daemon's HTTP or gRPC listener? The admin listener is another, by default " + localAdmin
 
 // askAdmin asks the admin listener and returns its answer.
-func (c *caller) askAdmin(ctx context.Context, method, admin, path string) ([]byte, error) {
+func (c *caller) askAdmin(ctx context.Context, timeout time.Duration, method, admin, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	r := &remote{c, c.client(0), adminURL(admin), "--admin", adminHint}
 	defer r.client.CloseIdleConnections() // there are only a few requests
-	resp, err := r.accepted(ctx, method, path, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("read the admin listener's answer: %w", err)
-	}
-	return body, nil
+	return r.read(ctx, method, path)
 }
 
 // askStatus asks a daemon about itself.
-func (c *caller) askStatus(parent context.Context, admin string) (*daemon.Status, error) {
-	ctx, cancel := context.WithTimeout(parent, adminTimeout)
-	defer cancel()
-	body, err := c.askAdmin(ctx, http.MethodGet, admin, "/status")
+func (c *caller) askStatus(ctx context.Context, admin string) (*daemon.Status, error) {
+	body, err := c.askAdmin(ctx, adminTimeout, http.MethodGet, admin, "/status")
 	if err != nil {
 		return nil, err
 	}
@@ -374,9 +377,7 @@ func (c *caller) metrics(parent context.Context, admin string) (scrape.Sample, e
 }
 
 // flushed makes a daemon store everything that it has accepted.
-func (c *caller) flushed(parent context.Context, admin string) error {
-	ctx, cancel := context.WithTimeout(parent, flushTimeout+adminTimeout)
-	defer cancel()
-	_, err := c.askAdmin(ctx, http.MethodPost, admin, "/flush?timeout="+flushTimeout.String())
+func (c *caller) flushed(ctx context.Context, admin string) error {
+	_, err := c.askAdmin(ctx, flushTimeout+adminTimeout, http.MethodPost, admin, "/flush?timeout="+flushTimeout.String())
 	return err
 }

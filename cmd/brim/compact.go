@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
-	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -40,7 +37,7 @@ type compactOptions struct {
 //	                                                                  │         └▶ a live line
 //	                                                                  └▶ skipped, and why
 func newCompact(p *process) *cobra.Command {
-	o := compactOptions{freeShare: 0.2, freeBytes: 64 << 20, passes: 4}
+	var o compactOptions
 	cmd := &cobra.Command{
 		Use:   "compact",
 		Short: "Give the free space in a stream's collection back to the file system",
@@ -60,7 +57,6 @@ func newCompact(p *process) *cobra.Command {
 		Args: noArgs,
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.choice.Member, "member", "", "`HOST:PORT` of the only member to compact, as the set's configuration names it")
 	flags.BoolVar(&o.choice.All, "all", false, "compact all members, the primary last")
 	flags.BoolVar(&o.choice.Force, "force", false, "compact also a server that takes writes and is busy")
@@ -80,44 +76,67 @@ func newCompact(p *process) *cobra.Command {
 	return cmd
 }
 
-// run compacts until it is done or the first signal, which stops it gracefully.
+// run compacts until it is done or the first signal, which stops it gracefully. It reports also what
+// was done before an error.
 func (o *compactOptions) run(ctx context.Context, p *process) error {
 	s, err := o.deployment(ctx, p)
 	if err != nil {
 		return err
 	}
-	one, err := s.stream("--stream")
+	stream, err := s.stored("--stream")
 	if err != nil {
 		return err
 	}
-	if one.Storage == store.Memory {
-		return config.Usage(fmt.Errorf("stream %s is stored in memory: MongoDB has nothing of it to compact", one.Name))
-	}
-	connection, err := s.connect("compact", slog.New(slog.DiscardHandler))
+	connection, disconnect, err := s.connect("compact")
 	if err != nil {
 		return err
 	}
-	live := &compactProgress{progressLine: newProgressLine(p.stderr, tellEvery)}
-	defer live.end()
-	running, stopping, release := daemon.OnSignals(ctx,
-		func(os.Signal) {
-			live.say("stopping: MongoDB is asked to end the compaction; a second signal does not wait for it")
-		},
-		func(os.Signal) { live.say("stopping at once") })
-	defer release()
-	collection, err := collectionOf(running, connection, &one)
-	var c *compact.Compactor
-	if err == nil {
-		c, err = compact.New(compact.Config{
-			Client: connection.Client(), URI: s.uri, Database: s.database, Collection: collection,
-			FreeAtLeast: o.freeShare, LeastBytes: o.freeBytes, Passes: o.passes, Progress: live.show,
-		})
+	defer disconnect()
+	live, soft, hard, end := p.interruptible(ctx, tellEvery, "stopping: MongoDB is asked to end the compaction; a second signal does not wait for it")
+	defer end()
+	collection, err := collectionOf(soft, connection, &stream)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = o.compact(running, stopping, p, &compactTask{compactor: c, stream: one.Name, live: live})
-		err = errors.Join(err, withinSecond(c.Close))
+	c, err := compact.New(compact.Config{
+		Client: connection.Client(), URI: s.uri, Database: s.database, Collection: collection,
+		FreeAtLeast: o.freeShare, LeastBytes: o.freeBytes, Passes: o.passes, Progress: showCompaction(live),
+	})
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, withinSecond(connection.Close))
+	defer withinSecond(c.Close)
+	if live.terminal {
+		live.tell("inspecting the members")
+	}
+	d, err := c.Inspect(soft)
+	switch {
+	case err != nil && soft.Err() != nil:
+		return compact.ErrInterrupted
+	case err != nil:
+		return fmt.Errorf("compact stream %s: %w", stream.Name, err)
+	}
+	todo, left, err := c.Choose(d, o.choice)
+	if err != nil {
+		return config.Usage(fmt.Errorf("--member: %w", err))
+	}
+	report := &compactReport{Stream: stream.Name, DryRun: o.dryRun, Deployment: d, Left: left, Chosen: []string{}}
+	for _, m := range todo {
+		report.Chosen = append(report.Chosen, m.Host)
+	}
+	if *o.output == "text" {
+		live.clear()
+		if _, err := io.WriteString(p.stdout, report.members()); err != nil {
+			return fmt.Errorf("print the members: %w", err)
+		}
+	}
+	if !o.dryRun {
+		var more []compact.Skipped
+		report.Compacted, more, err = c.Run(soft, hard, d, todo, o.choice)
+		report.Left = append(report.Left, more...)
+	}
+	live.end()
+	return errors.Join(p.print(*o.output, report, report.text()), err, report.failure())
 }
 
 // collectionOf returns the underlying collection that daemons write a stream to.
@@ -134,63 +153,6 @@ func collectionOf(ctx context.Context, connection *store.Connection, s *daemon.S
 		name = compact.BucketsOf(name)
 	}
 	return name, nil
-}
-
-// withinSecond calls end with a timeout of a second, and ignores that timeout.
-func withinSecond(end func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if err := end(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return nil
-}
-
-// A compactTask is the stream to compact.
-type compactTask struct {
-	compactor *compact.Compactor
-	stream    string
-	live      *compactProgress
-}
-
-// compact inspects, chooses, compacts and reports, including what was done before an error.
-func (o *compactOptions) compact(ctx, hard context.Context, p *process, t *compactTask) error {
-	if t.live.terminal {
-		t.live.progressLine.show(true, func(time.Time) string { return "inspecting the members" })
-	}
-	d, err := t.compactor.Inspect(ctx)
-	if err != nil {
-		t.live.end()
-		if ctx.Err() != nil {
-			return compact.ErrInterrupted
-		}
-		return fmt.Errorf("compact stream %s: %w", t.stream, err)
-	}
-	todo, left, err := t.compactor.Choose(d, o.choice)
-	if err != nil {
-		t.live.end()
-		return config.Usage(fmt.Errorf("--member: %w", err))
-	}
-	report := &compactReport{Stream: t.stream, DryRun: o.dryRun, Deployment: d, Left: left, Chosen: []string{}}
-	for _, m := range todo {
-		report.Chosen = append(report.Chosen, m.Host)
-	}
-	if *o.output == "text" {
-		t.live.end()
-		if err := report.printMembers(p.stdout); err != nil {
-			return err
-		}
-	}
-	if !o.dryRun {
-		var more []compact.Skipped
-		report.Compacted, more, err = t.compactor.Run(ctx, hard, d, todo, o.choice)
-		report.Left = append(report.Left, more...)
-	}
-	t.live.end()
-	if *o.output == "json" {
-		return errors.Join(printJSON(p.stdout, report), err, report.failure())
-	}
-	return errors.Join(report.print(p.stdout), err, report.failure())
 }
 
 // A compactReport is the result of `brim compact`.
@@ -211,40 +173,28 @@ func bytesText(n int64) string {
 	return humanize.IBytes(uint64(n))
 }
 
-// printMembers prints the members.
-func (r *compactReport) printMembers(w io.Writer) error {
+// members returns a table of the members.
+func (r *compactReport) members() string {
 	where := "a standalone MongoDB"
 	if r.Set != "" {
-		members := "1 member"
-		if n := len(r.Members); n > 1 {
-			members = fmt.Sprintf("%d members", n)
-		}
-		where = fmt.Sprintf("replica set %s of %s with data", r.Set, members)
+		where = fmt.Sprintf("replica set %s of %s with data", r.Set, plural(len(r.Members), "member"))
 	}
-	if _, err := fmt.Fprintf(w, "stream %s: collection %s, %s\n\n", r.Stream, r.Collection, where); err != nil {
-		return fmt.Errorf("print the members: %w", err)
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "member\trole\tversion\tfile\tfree\tindexes\tfree\tfree of all\twritten/s\tqueries/s\tbusy") // errors are returned by Flush
+	head := []string{"member", "role", "version", "file", "free", "indexes", "free", "free of all", "written/s", "queries/s", "busy"}
+	var rows [][]string
 	for _, m := range r.Members {
-		if !m.Seen() {
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", m.Host, m.Role, m.Version, printable(m.Unseen))
-			continue
+		row := []string{m.Host, m.Role, m.Version, m.Unseen}
+		if m.Seen() {
+			busy := "no"
+			if len(m.Load.Busy()) > 0 {
+				busy = "yes"
+			}
+			s := m.Sizes
+			row = append(row[:3], bytesText(s.File), bytesText(s.Free), bytesText(s.IndexFile), bytesText(s.IndexFree),
+				fmt.Sprintf("%.1f %%", 100*s.FreeShare()), rateText(m.Load.Writes), rateText(m.Load.Reads), busy)
 		}
-		busy := "no"
-		if len(m.Load.Busy()) > 0 {
-			busy = "yes"
-		}
-		s := m.Sizes
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f %%\t%s\t%s\t%s\n", m.Host, m.Role, m.Version,
-			bytesText(s.File), bytesText(s.Free), bytesText(s.IndexFile), bytesText(s.IndexFree), 100*s.FreeShare(),
-			rateText(m.Load.Writes), rateText(m.Load.Reads), busy)
+		rows = append(rows, row)
 	}
-	_, _ = fmt.Fprintln(table)
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("print the members: %w", err)
-	}
-	return nil
+	return fmt.Sprintf("stream %s: collection %s, %s\n\n%s\n", r.Stream, r.Collection, where, tableText(head, rows))
 }
 
 func rateText(v float64) string {
@@ -254,8 +204,8 @@ func rateText(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// print prints what was done, and what was skipped.
-func (r *compactReport) print(w io.Writer) error {
+// text says what was done, and what was skipped.
+func (r *compactReport) text() string {
 	var text strings.Builder
 	if r.DryRun {
 		for i, host := range r.Chosen {
@@ -281,10 +231,7 @@ func (r *compactReport) print(w io.Writer) error {
 	if r.DryRun {
 		text.WriteString("nothing was done (--dry-run)\n")
 	}
-	if _, err := io.WriteString(w, text.String()); err != nil {
-		return fmt.Errorf("print the result: %w", err)
-	}
-	return nil
+	return text.String()
 }
 
 // resultText describes the result of one compaction.
@@ -350,20 +297,14 @@ func (r *compactReport) failure() error {
 	return errors.New("not compacted: " + strings.Join(failed, "; "))
 }
 
-// A compactProgress shows the progress of a compaction.
-type compactProgress struct {
-	*progressLine
-	last compact.Progress
-}
-
 // tellEvery is how often progress is written if the output is not a terminal.
 const tellEvery = 10 * time.Second
 
-// show shows the progress. It must not be called concurrently.
-func (l *compactProgress) show(p compact.Progress) {
-	news := p.Member != l.last.Member || p.Pass != l.last.Pass || p.Note != l.last.Note
-	l.last = p
-	l.progressLine.show(news, func(time.Time) string { return compactText(p) })
+// showCompaction returns what shows the progress of a compaction.
+func showCompaction(live *progressLine) func(compact.Progress) {
+	return func(p compact.Progress) {
+		live.show(fmt.Sprint(p.Member, p.Pass, p.Note), func(time.Time) string { return compactText(p) })
+	}
 }
 
 func compactText(p compact.Progress) string {

@@ -42,15 +42,13 @@ func TestCompactReportShowsMembersThatAreAwayAndWhatIsLeftToDo(t *testing.T) {
 		}},
 		Left: []compact.Skipped{{Member: "a:1", Kind: compact.Primary, Why: "it is the primary", Do: "step it down"}},
 	}
-	var out bytes.Buffer
-	require.NoError(t, report.printMembers(&out))
-	assert.Contains(t, out.String(), "stream machines: collection brim.machines, replica set rs of 2 members with data")
-	assert.Regexp(t, `a:1 +primary +6\.0\.5 +3\.0 GiB +1\.0 GiB +0 B +0 B +33\.3 % +3 +- +no`, out.String())
-	assert.Regexp(t, `b:1 +unknown +it cannot be reached`, out.String())
-	out.Reset()
-	require.NoError(t, report.print(&out))
-	assert.Contains(t, out.String(), "a:1 is not compacted: it is the primary\n  what to do: step it down\n")
-	assert.Contains(t, out.String(), "machines.brim_old is what `brim recompress` or `brim migrate` of an earlier release has left behind")
+	members := report.members()
+	assert.Contains(t, members, "stream machines: collection brim.machines, replica set rs of 2 members with data")
+	assert.Regexp(t, `a:1 +primary +6\.0\.5 +3\.0 GiB +1\.0 GiB +0 B +0 B +33\.3 % +3 +- +no`, members)
+	assert.Regexp(t, `b:1 +unknown +it cannot be reached`, members)
+	text := report.text()
+	assert.Contains(t, text, "a:1 is not compacted: it is the primary\n  what to do: step it down\n")
+	assert.Contains(t, text, "machines.brim_old is what `brim recompress` or `brim migrate` of an earlier release has left behind")
 }
 
 func TestCompactResultTellsBeforeDuringAndAfter(t *testing.T) {
@@ -74,14 +72,15 @@ func TestCompactResultTellsBeforeDuringAndAfter(t *testing.T) {
 func TestCompactTellsProgressNowAndThenWhereItIsKept(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	live := &compactProgress{progressLine: newProgressLine(&out, tellEvery)}
+	live := newProgressLine(&out, tellEvery)
+	show := showCompaction(live)
 	p := compact.Progress{Member: "a:1", Pass: 1, Elapsed: time.Second, GivenBack: -1 << 20, Files: 2 << 20, Free: 1 << 20}
-	live.show(p)
-	live.show(p) // too soon to say it again
+	show(p)
+	show(p) // too soon to say it again
 	p.Pass = 2
-	live.show(p)
+	show(p)
 	p.Note = "asked MongoDB to end it"
-	live.show(p)
+	show(p)
 	live.say("stopping")
 	live.end()
 	assert.Equal(t, "a:1: pass 1, 1.0 s, -1.0 MiB given back, files 2.0 MiB, free in them 1.0 MiB\n"+

@@ -40,11 +40,6 @@ type letterFile struct {
 	stream string // empty: all
 }
 
-// messageLetters returns the file of refused MQTT messages in the same folder.
-func (f *letterFile) messageLetters() *ingest.LetterFile {
-	return &ingest.LetterFile{Path: filepath.Join(filepath.Dir(f.Path), mqtt.LettersName)}
-}
-
 // letterFlags adds the flags that locate the file. Call the result after the flags are parsed.
 func letterFlags(cmd *cobra.Command) func(*process) (*letterFile, error) {
 	load := settingFlags(cmd.Flags(), [2]string{"data-dir"})
@@ -83,7 +78,7 @@ func newDeadLetterList(p *process) *cobra.Command {
 		Args: noArgs,
 	}
 	open := letterFlags(cmd)
-	limit := 1000
+	var limit int
 	flagAdder(cmd.Flags())("limit", "1000", "N", "letters to print, the oldest first; 0: all", config.Count(&limit, 0, math.MaxInt32))
 	messages := cmd.Flags().Bool("messages", false, "print refused MQTT messages instead, with their topics and payloads")
 	output := outputFlag(cmd, "text", "json")
@@ -96,65 +91,55 @@ func newDeadLetterList(p *process) *cobra.Command {
 			if f.stream != "" {
 				return config.Usage(errors.New("--stream and --messages exclude each other: a refused message may belong to no stream; its topic is in the list"))
 			}
-			return p.printMessages(f.messageLetters(), *output, limit)
+			path := filepath.Join(filepath.Dir(f.Path), mqtt.LettersName)
+			messages, err := (&ingest.LetterFile{Path: path}).Read()
+			if err != nil {
+				return err
+			}
+			messages = upTo(limit, messages, p.stderr, path, "refused message")
+			return p.print(*output, messages, messagesText(messages))
 		}
 		letters, err := f.read(p)
 		if err != nil {
 			return err
 		}
-		more := 0
-		if limit > 0 && len(letters) > limit {
-			letters, more = letters[:limit], len(letters)-limit
-		}
-		err = p.print(*output, append([]queue.KeptLetter{}, letters...), lettersText(letters))
-		switch {
-		case more > 0:
-			_, _ = fmt.Fprintf(p.stderr, "%s left out; --limit 0 prints all\n", plural(more, "more dead letter"))
-		case len(letters) == 0:
-			_, _ = fmt.Fprintf(p.stderr, "%s contains no such dead letters\n", f.Path)
-		}
-		return err
+		letters = upTo(limit, letters, p.stderr, f.Path, "dead letter")
+		return p.print(*output, letters, lettersText(letters))
 	}
 	return cmd
 }
 
-// printMessages prints refused messages.
-func (p *process) printMessages(f *ingest.LetterFile, output string, limit int) error {
-	letters, err := f.Read()
-	if err != nil {
-		return err
-	}
+// upTo returns the first letters of a file; 0: all. It says that there are more, or none.
+func upTo[L any](limit int, letters []L, w io.Writer, path, what string) []L {
 	if more := len(letters) - limit; limit > 0 && more > 0 {
+		_, _ = fmt.Fprintf(w, "%s left out; --limit 0 prints all\n", plural(more, "more "+what))
 		letters = letters[:limit]
-		_, _ = fmt.Fprintf(p.stderr, "%s left out; --limit 0 prints all\n", plural(more, "more refused message"))
 	} else if len(letters) == 0 {
-		_, _ = fmt.Fprintf(p.stderr, "%s contains no refused messages\n", f.Path)
+		_, _ = fmt.Fprintf(w, "%s contains no such %ss\n", path, what)
 	}
-	rows := [][]string{{"at", "subscription", "topic", "payload", "reason"}}
+	return append([]L{}, letters...) // in JSON it is a list, even an empty one
+}
+
+// messagesText returns a table of refused messages.
+func messagesText(letters []ingest.Letter) string {
+	var rows [][]string
 	for _, l := range letters {
-		rows = append(rows, []string{printable(l.At), printable(l.Subscription), printable(l.Topic), printable(telemetry.Quote(l.Payload)), printable(l.Reason)})
+		rows = append(rows, []string{l.At, l.Subscription, l.Topic, telemetry.Quote(l.Payload), l.Reason})
 	}
-	text := ""
-	if len(letters) > 0 {
-		text = tableText(rows)
-	}
-	return p.print(output, append([]ingest.Letter{}, letters...), text)
+	return tableText([]string{"at", "subscription", "topic", "payload", "reason"}, rows)
 }
 
 // lettersText returns a table of dead letters.
 func lettersText(letters []queue.KeptLetter) string {
-	if len(letters) == 0 {
-		return ""
-	}
-	rows := [][]string{{"id", "at", "stream", "sensor", "ts", "reason"}}
+	var rows [][]string
 	for _, l := range letters {
 		var reading struct{ SensorID, TS string }
 		if err := json.Unmarshal(l.Reading, &reading); err != nil {
 			reading.SensorID = "(unreadable)" // only the reading's own keys can be of another type
 		}
-		rows = append(rows, []string{printable(l.ID), printable(l.At), printable(l.Stream), printable(reading.SensorID), printable(reading.TS), printable(l.Reason)})
+		rows = append(rows, []string{l.ID, l.At, l.Stream, reading.SensorID, reading.TS, l.Reason})
 	}
-	return tableText(rows)
+	return tableText([]string{"id", "at", "stream", "sensor", "ts", "reason"}, rows)
 }
 
 // A letterReplay sends dead letters to a daemon, with one request for each, so that each has its
@@ -180,14 +165,11 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 	}
 	var r letterReplay
 	open := letterFlags(cmd)
-	remote := remoteFlags(cmd.Flags(), p)
 	cmd.Flags().StringArrayVar(&r.ids, "id", nil, "`ID` of a dead letter; may be repeated; none: all")
 	dryRun := cmd.Flags().Bool("dry-run", false, "only say what would be sent")
 	output := outputFlag(cmd, "text", "json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		if r.remote, err = remote(); err != nil {
-			return err
-		}
+	withRemote(cmd, p, func(ctx context.Context, to *remote, _ []string) (err error) {
+		r.remote = to
 		if r.letterFile, err = open(p); err != nil {
 			return err
 		}
@@ -200,10 +182,10 @@ func newDeadLetterReplay(p *process) *cobra.Command {
 			results[i] = letterResult{ID: l.ID, Stream: l.Stream, Fate: letterPending}
 		}
 		if !*dryRun {
-			err = r.send(cmd.Context(), letters, results)
+			err = r.send(ctx, letters, results)
 		}
 		return errors.Join(p.printLetterResults(*output, results), err)
-	}
+	})
 	return cmd
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -57,47 +56,31 @@ func newDelete(p *process) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.prefix, "prefix", "", "sensors whose ids begin with this `TEXT`")
 	tagFlag(flags, &o.tags)
 	flags.BoolVar(&o.dryRun, "dry-run", false, "count the sensors, and delete nothing")
 	flags.BoolVar(&o.yes, "yes", false, "delete what --prefix and --tag select")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	o.output = outputFlag(cmd, "text", "json")
-	remote := remoteFlags(flags, p)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	withRemote(cmd, p, func(ctx context.Context, r *remote, args []string) error {
 		if len(args) == 1 {
 			o.sensor = args[0]
 		}
 		if err := o.check(len(args) == 1); err != nil {
 			return config.Usage(err)
 		}
-		r, err := remote()
-		if err != nil {
-			return err
-		}
-		d, err := o.run(cmd.Context(), p, r)
+		d, err := o.run(ctx, p, r)
 		if err != nil && d.Sensors == 0 {
 			return err
 		}
-		return errors.Join(err, o.print(p.stdout, d)) // what was deleted before an error, too
-	}
+		return errors.Join(err, o.print(p, d)) // what was deleted before an error, too
+	})
 	return cmd
 }
 
 // tagFlag adds --tag.
 func tagFlag(flags *pflag.FlagSet, to *[]string) {
 	flags.StringArrayVar(to, "tag", nil, "sensors with this tag: `NAME=VALUE`, NAME!=VALUE, NAME=~PATTERN or NAME!~PATTERN; if repeated, with all of them")
-}
-
-// checkTags returns why --tag cannot be used.
-func checkTags(tags []string) error {
-	for _, text := range tags {
-		if _, err := telemetry.ParseMatcher(text); err != nil {
-			return fmt.Errorf("--tag %q: %w", text, err)
-		}
-	}
-	return nil
 }
 
 // check returns why the flags do not fit together.
@@ -113,11 +96,11 @@ func (o *deleteOptions) check(one bool) error {
 	case o.dryRun && o.yes:
 		return errors.New("--dry-run and --yes cannot be used together")
 	}
-	if err := checkTags(o.tags); err != nil {
-		return err
-	}
 	for _, text := range o.tags {
-		if m, err := telemetry.ParseMatcher(text); err == nil && m.Kind == telemetry.MatchEqual && m.Value == "" {
+		switch m, err := telemetry.ParseMatcher(text); {
+		case err != nil:
+			return fmt.Errorf("--tag %q: %w", text, err)
+		case m.Kind == telemetry.MatchEqual && m.Value == "":
 			return fmt.Errorf("--tag %q: the value is empty, which would select every sensor without this tag; if that is meant, use '%s!~.+'", text, m.Name)
 		}
 	}
@@ -152,23 +135,21 @@ func (o *deleteOptions) run(ctx context.Context, p *process, r *remote) (*deleti
 			return d, err
 		}
 		query.Set("after", after)
-		text := d.String() + " so far"
-		live.show(true, func(time.Time) string { return text })
+		live.tell(d.String() + " so far")
 	}
 }
 
 // ask sends one request, and adds its result; after is where the next begins.
 func (d *deletion) ask(ctx context.Context, r *remote, target string) (after string, err error) {
-	resp, err := r.accepted(ctx, http.MethodDelete, target, nil)
+	body, err := r.read(ctx, http.MethodDelete, target)
 	if err != nil {
 		return "", err
 	}
-	defer resp.Body.Close()
 	answer := struct {
 		Deleted, Sensors int64
 		After            string
 	}{Sensors: -1}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+	if err := json.Unmarshal(body, &answer); err != nil {
 		return "", fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	if answer.Sensors < 0 { // of one sensor
@@ -185,10 +166,7 @@ func (d *deletion) ask(ctx context.Context, r *remote, target string) (after str
 
 // String says how many there were.
 func (d *deletion) String() string {
-	sensors := humanize.Comma(d.Sensors) + " sensors"
-	if d.Sensors == 1 {
-		sensors = "1 sensor"
-	}
+	sensors := plural(d.Sensors, "sensor")
 	switch {
 	case d.DryRun:
 		return sensors
@@ -198,14 +176,10 @@ func (d *deletion) String() string {
 	return "deleted " + sensors + " with " + humanize.Comma(d.Readings) + " readings"
 }
 
-func (o *deleteOptions) print(w io.Writer, d *deletion) error {
-	if *o.output == "json" {
-		return json.NewEncoder(w).Encode(d)
-	}
+func (o *deleteOptions) print(p *process, d *deletion) error {
 	text := d.String()
 	if d.DryRun && !o.dryRun {
 		text += "; nothing was deleted: repeat the command with --yes to delete them"
 	}
-	_, err := fmt.Fprintln(w, text)
-	return err
+	return p.print(*o.output, d, text+"\n")
 }

@@ -50,7 +50,7 @@ func deploymentFlags(flags *pflag.FlagSet) func(context.Context, *process) (*dep
 			return nil, err
 		}
 		at := admin
-		if at == "" {
+		if !flags.Changed("admin") {
 			at = c.AdminAddr
 			if c.TLSCert != "" { // the configuration is the daemon's own
 				at = schemeTLS + at
@@ -154,8 +154,25 @@ func (s *deployment) stream(from string) (daemon.Stream, error) {
 	return daemon.Stream{}, config.Usage(fmt.Errorf("%s: there is no stream %q%s; allowed: %s", from, s.chosen, config.DidYouMean("", s.chosen, names), strings.Join(names, ", ")))
 }
 
+// stored is like stream, and refuses a stream without collections.
+func (s *deployment) stored(from string) (daemon.Stream, error) {
+	one, err := s.stream(from)
+	if err == nil && one.Storage == store.Memory {
+		err = config.Usage(fmt.Errorf("stream %s is stored in memory: it has no collections in MongoDB", one.Name))
+	}
+	return one, err
+}
+
 // connect prepares a connection with the same concerns as the daemon's. Its application name is
-// that of the command.
-func (s *deployment) connect(command string, log *slog.Logger) (*store.Connection, error) {
-	return store.Connect(store.ConnectionConfig{URI: s.uri, Database: s.database, App: "brim " + command, Monitor: crash.Monitor(), Logger: log})
+// that of the command. disconnect ends it.
+func (s *deployment) connect(command string) (c *store.Connection, disconnect func(), err error) {
+	c, err = store.Connect(store.ConnectionConfig{URI: s.uri, Database: s.database, App: "brim " + command, Monitor: crash.Monitor(), Logger: slog.New(slog.DiscardHandler)})
+	return c, func() { withinSecond(c.Close) }, err
+}
+
+// withinSecond ends connections. It waits for a second at most; nothing is written any more.
+func withinSecond(end func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = end(ctx)
 }

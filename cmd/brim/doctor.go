@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"os"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,7 +56,7 @@ func newDoctor(p *process) *cobra.Command {
 		Args: noArgs,
 	}
 	flags := cmd.Flags()
-	o := &doctorOptions{given: flags.Changed, over: 2 * time.Second}
+	o := &doctorOptions{given: flags.Changed}
 	o.deployment = deploymentFlags(flags)
 	o.output = outputFlag(cmd, "text", "json")
 	add := flagAdder(flags)
@@ -106,7 +105,6 @@ type examination struct {
 	deployment *deployment
 	conn       *store.Connection
 	monitor    *doctor.Monitor
-	settings   []doctor.Finding // which are read once
 }
 
 var (
@@ -122,11 +120,11 @@ var (
 func (o *doctorOptions) run(ctx context.Context, p *process) error {
 	ctx, _, release := daemon.OnSignals(ctx, func(os.Signal) {}, func(os.Signal) {})
 	defer release()
-	x, err := o.begin(ctx, p)
+	x, disconnect, err := o.begin(ctx, p)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = withinSecond(x.conn.Close) }() // nothing was written on it
+	defer disconnect()
 	if err := x.sample(ctx); err != nil {
 		return err
 	}
@@ -138,22 +136,25 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 			return err
 		}
 	}
-	if x.settings, err = x.monitor.CheckSettings(ctx); err != nil {
+	settings, err := x.monitor.CheckSettings(ctx)
+	if err != nil {
 		return err
 	}
-	last := x.report()
-	if err := o.print(p, last, nil); err != nil {
-		return err
-	}
-	for n := 1; o.watch && (o.looks == 0 || n < o.looks) && machine.Pause(ctx, o.interval) == nil; n++ {
+	var last *doctor.Report
+	for n := 1; ; n++ {
+		before := last
+		seen := x.monitor.Seen()
+		last = seen.Report(settings)
+		last.URI = config.MaskURI(x.deployment.uri)
+		if err := o.print(p, last, before); err != nil {
+			return err
+		}
+		if !o.watch || n == o.looks || machine.Pause(ctx, o.interval) != nil {
+			break
+		}
 		_ = x.sample(ctx) // one that is not answered is shown, and the next may be
 		if ctx.Err() != nil {
 			break
-		}
-		before := last
-		last = x.report()
-		if err := o.print(p, last, before); err != nil {
-			return err
 		}
 	}
 	switch {
@@ -170,23 +171,23 @@ func (o *doctorOptions) run(ctx context.Context, p *process) error {
 }
 
 // begin finds the deployment and connects to it.
-func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, error) {
+func (o *doctorOptions) begin(ctx context.Context, p *process) (x *examination, disconnect func(), err error) {
 	s, err := o.deployment(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if o.given("stream") {
 		if _, err := s.stream("--stream"); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	thresholds, err := daemon.LoadThresholds(cmp.Or(o.thresholds, s.thresholds))
 	if err != nil {
-		return nil, config.Usage(err)
+		return nil, nil, config.Usage(err)
 	}
-	x := &examination{doctorOptions: o, deployment: s}
-	if x.conn, err = s.connect("doctor", slog.New(slog.DiscardHandler)); err != nil {
-		return nil, err
+	x = &examination{doctorOptions: o, deployment: s}
+	if x.conn, disconnect, err = s.connect("doctor"); err != nil {
+		return nil, nil, err
 	}
 	config := doctor.Config{Database: x.conn.Database(), DBPath: o.disk, Thresholds: thresholds}
 	if s.daemon != nil {
@@ -202,9 +203,9 @@ func (o *doctorOptions) begin(ctx context.Context, p *process) (*examination, er
 		config.Streams = append(config.Streams, doctor.Stream{Name: one.Name, Storage: one.Storage, Compressor: one.Compressor})
 	}
 	if x.monitor, err = doctor.New(config); err != nil {
-		return nil, errors.Join(err, x.conn.Close(ctx))
+		disconnect()
 	}
-	return x, nil
+	return x, disconnect, err
 }
 
 // sample samples the storage engine and the disk. It returns an error if MongoDB does not answer,
@@ -255,30 +256,16 @@ func (x *examination) fullDisk(ctx context.Context) string {
 	return doctor.FullDisk(seen)
 }
 
-// report returns a report of the samples so far.
-func (x *examination) report() *doctor.Report {
-	seen := x.monitor.Seen()
-	r := seen.Report(x.settings)
-	r.URI = config.MaskURI(x.deployment.uri)
-	return r
-}
-
 // print prints a report. With --watch, it includes what changed since the report before; nil: it
 // is the first.
 func (o *doctorOptions) print(p *process, now, before *doctor.Report) error {
-	if *o.output == "json" && o.watch {
-		line, err := json.Marshal(now)
-		if err != nil {
-			return fmt.Errorf("print the result: %w", err)
-		}
-		_, err = p.stdout.Write(append(line, '\n'))
-		return err
-	}
-	if *o.output == "json" {
-		return printJSON(p.stdout, now)
-	}
 	text := newDoctorText(p.stdout, p.env)
-	if o.watch {
+	switch {
+	case *o.output == "json" && o.watch:
+		return json.NewEncoder(p.stdout).Encode(now)
+	case *o.output == "json":
+		return p.print("json", now, "")
+	case o.watch:
 		return text.watch(now, before)
 	}
 	return text.report(now)
@@ -389,26 +376,20 @@ func (t *doctorText) head(r *doctor.Report) {
 // signals writes the table, as much of each line as there is room for; changes nil: they
 // have no column.
 func (t *doctorText) signals(all []doctor.Signal, changes []string) {
-	var out strings.Builder
-	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	row := func(name, value, change string, rest ...string) {
-		cells := []string{name, value}
-		if changes != nil {
-			cells = append(cells, change)
-		}
-		_, _ = fmt.Fprintln(table, strings.Join(append(cells, rest...), "\t"))
+	head := []string{"SIGNAL", "VALUE", "CHANGE", "CLASS", "DEGRADING", "BOTTLENECK", "THRESHOLD FROM"}
+	if changes == nil {
+		head = slices.Delete(head, 2, 3)
 	}
-	row("SIGNAL", "VALUE", "CHANGE", "CLASS", "DEGRADING", "BOTTLENECK", "THRESHOLD FROM")
+	var rows [][]string
 	for i, s := range all {
-		change := ""
+		row := []string{s.Title, s.Text()}
 		if changes != nil {
-			change = changes[i]
+			row = append(row, changes[i])
 		}
 		from, over := s.Bounds()
-		row(s.Title, s.Text(), change, s.Class.String(), from, over, s.Source)
+		rows = append(rows, append(row, s.Class.String(), from, over, s.Source))
 	}
-	_ = table.Flush() // into memory
-	for i, line := range strings.Split(strings.TrimRight(out.String(), "\n"), "\n") {
+	for i, line := range strings.Split(strings.TrimRight(tableText(head, rows), "\n"), "\n") {
 		line = strings.TrimRight(line, " ")
 		if runes := []rune(line); len(runes) >= t.columns {
 			line = string(runes[:t.columns-2]) + "…"
@@ -436,23 +417,19 @@ func (t *doctorText) findings(r *doctor.Report, shown func(doctor.Finding) bool)
 	if len(groups[doctor.Slow]) == 0 {
 		t.wrapped("", r.Healthy()+".")
 	}
-	t.group(groups[doctor.Slow])
+	t.group("", groups[doctor.Slow])
 	if r.Note != "" {
 		t.wrapped("", r.Note+".")
 	}
-	for _, g := range []struct {
-		kind  doctor.Kind
-		title string
-	}{{doctor.Setting, "SETTINGS"}, {doctor.Unseen, "NOT MEASURED"}} {
-		if len(groups[g.kind]) > 0 {
-			t.line("\n%s", t.strong(g.title))
-			t.group(groups[g.kind])
-		}
-	}
+	t.group("SETTINGS", groups[doctor.Setting])
+	t.group("NOT MEASURED", groups[doctor.Unseen])
 }
 
 // group writes the findings of a kind; those of one cause have its evidence in common.
-func (t *doctorText) group(findings []doctor.Finding) {
+func (t *doctorText) group(title string, findings []doctor.Finding) {
+	if title != "" && len(findings) > 0 {
+		t.line("\n%s", t.strong(title))
+	}
 	last, number := "", 0
 	for _, f := range findings {
 		if about := f.Name + f.Cause; about != last {

@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -21,9 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/files"
-	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/transfer"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -59,7 +55,7 @@ when it is run again, not even with --from -1h: choose another folder for newer 
 
 // newExport returns `brim export`, which reads from a running daemon over HTTP.
 func newExport(p *process) *cobra.Command {
-	o := exportOptions{format: files.Parquet}
+	var o exportOptions
 	cmd := &cobra.Command{
 		Use: "export STREAM", Short: "Write the readings of a stream to Parquet, CSV or NDJSON", Long: exportHelp,
 		Example: "  brim export readings --out november --from 2026-11-01 --to 2026-12-01\n" +
@@ -68,27 +64,21 @@ func newExport(p *process) *cobra.Command {
 		Args: exactArg("the name of a stream"),
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.out, "out", "", "`DIR` to write to, new, empty, or of an export to continue")
 	add := flagAdder(flags)
-	add("format", string(o.format), "parquet|csv|ndjson", "form of the files", config.Choice(&o.format, files.Parquet, files.CSV, files.NDJSON))
+	add("format", string(files.Parquet), "parquet|csv|ndjson", "form of the files", config.Choice(&o.format, files.Parquet, files.CSV, files.NDJSON))
 	flags.StringVar(&o.from, "from", "", "start `TIME` (inclusive): RFC 3339, a date, milliseconds since 1970, or back from now like -7d; empty: the first reading")
 	flags.StringVar(&o.to, "to", "", "end `TIME` (exclusive); empty: the last reading")
 	flags.StringArrayVar(&o.sensors, "sensor", nil, "`ID` of a sensor; may be given several times; none: all")
 	flags.StringVar(&o.prefix, "prefix", "", "sensors whose ids begin with this `TEXT`")
 	o.output = outputFlag(cmd, "text", "json")
-	remote := remoteFlags(flags, p)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	withRemote(cmd, p, func(ctx context.Context, r *remote, args []string) error {
 		c, err := o.config(args[0], time.Now())
 		if err != nil {
 			return config.Usage(err)
 		}
-		r, err := remote()
-		if err != nil {
-			return err
-		}
-		return o.run(cmd.Context(), p, r, args[0], c)
-	}
+		return o.run(ctx, p, r, args[0], c)
+	})
 	return cmd
 }
 
@@ -136,13 +126,11 @@ const maxExportTime = 253_402_300_800_000
 
 // run exports until it is done or interrupted.
 func (o *exportOptions) run(ctx context.Context, p *process, r *remote, stream string, c transfer.ExportConfig) error {
-	line := newProgressLine(p.stderr, 10*time.Second)
-	defer line.end()
-	ctx, _, release := daemon.OnSignals(ctx, func(os.Signal) { line.say("stopping") }, func(os.Signal) { line.say("stopping at once") })
-	defer release()
-	pace := newPace()
+	line, ctx, _, end := p.interruptible(ctx, 10*time.Second, "stopping")
+	defer end()
+	var pace pace
 	c.Show = func(at transfer.ExportProgress) {
-		line.show(false, func(now time.Time) string {
+		line.show("", func(now time.Time) string {
 			what, done := "read", at.Done
 			if at.Writing {
 				what = "writing files"
@@ -192,8 +180,6 @@ type pace struct {
 	from  int64
 }
 
-func newPace() *pace { return &pace{} }
-
 func (p *pace) text(now time.Time, what string, n int64) string {
 	if p.since.IsZero() || what != p.what || n < p.from {
 		*p = pace{what, now, n}
@@ -215,10 +201,8 @@ type exportSource struct {
 	answered atomic.Bool
 }
 
-// How long a request is retried, and the longest pause between two attempts.
 const (
-	exportPatience = 2 * time.Minute
-	exportPause    = 5 * time.Second
+	exportPatience = 2 * time.Minute // with a request
 	maxExportPage  = 32 << 20
 )
 
@@ -311,27 +295,23 @@ func pageAfter(lines []byte, after string) (string, error) {
 // get sends a request, and retries it until read has read a complete response.
 func (s *exportSource) get(ctx context.Context, path, accept string, read func(*http.Response) error) error {
 	until := time.Now().Add(exportPatience)
-	for tried := 0; ; tried++ {
+	return persist(ctx, exportPatience, func(tried int, err error) bool {
+		again := s.answered.Load() && retryable(err)
+		if again && tried == 2 {
+			s.line.say("trying again until %s: %v", until.Format(time.TimeOnly), err)
+		}
+		return again
+	}, func() error {
 		err := s.try(ctx, path, accept, read)
 		if err == nil {
 			s.answered.Store(true)
-			return nil
 		}
-		wait := rand.N(min(exportPause, 100*time.Millisecond<<min(tried, 10)))
-		if !s.answered.Load() || !retryable(err) || time.Now().Add(wait).After(until) {
-			return err
-		}
-		if tried == 2 {
-			s.line.say("trying again until %s: %v", until.Format(time.TimeOnly), err)
-		}
-		if machine.Pause(ctx, wait) != nil {
-			return context.Cause(ctx)
-		}
-	}
+		return err
+	})
 }
 
 func (s *exportSource) try(ctx context.Context, path, accept string, read func(*http.Response) error) error {
-	resp, err := s.accepted(ctx, http.MethodGet, path, map[string]string{"Accept": accept})
+	resp, err := s.accepted(ctx, http.MethodGet, path, accept)
 	if err != nil {
 		return err
 	}
@@ -339,10 +319,8 @@ func (s *exportSource) try(ctx context.Context, path, accept string, read func(*
 	if missing := resp.Header.Get(telemetry.IncompleteHeader); missing != "" {
 		return fmt.Errorf("%s could not be asked for readings that it has acknowledged and not stored yet", missing)
 	}
-	if err := read(resp); err != nil && !errors.Is(err, transfer.ErrPageTooLarge) {
+	if err := read(resp); err != nil {
 		return fmt.Errorf("read the daemon's answer: %w", err)
-	} else if err != nil {
-		return err
 	}
 	return nil
 }

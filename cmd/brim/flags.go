@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -37,11 +38,15 @@ func (f *flagText) Set(s string) error {
 	return nil
 }
 
-// An adder adds a flag: its name, default, kind of value, usage, and setter.
+// An adder adds a flag: its name, default, kind of value, usage, and setter, which it calls with the
+// default.
 type adder func(name, initial, kind, usage string, set func(string) error)
 
 func flagAdder(flags *pflag.FlagSet) adder {
 	return func(name, initial, kind, usage string, set func(string) error) {
+		if initial != "" {
+			_ = set(initial) // one that is no value, like 0 steps, sets nothing
+		}
 		flags.Var(&flagText{text: initial, kind: kind, set: set}, name, usage)
 	}
 }
@@ -78,15 +83,11 @@ func settingFlags(flags *pflag.FlagSet, shown ...[2]string) func(*process) (*dae
 
 // explainFlag rewrites errors about flags to the form "--name: what is wrong".
 func explainFlag(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	var invalid *pflag.InvalidValueError
-	var missing *pflag.ValueRequiredError
-	switch {
-	case errors.As(err, &invalid): // the value may be a secret, so only the setter's own words are shown
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok { // the value may be a secret, so only the setter's own words are shown
 		err = fmt.Errorf("--%s: %w", invalid.GetFlag().Name, invalid.Unwrap())
-	case errors.As(err, &missing):
+	} else if missing, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
 		err = fmt.Errorf("--%s: a value is missing", missing.GetFlag().Name)
-	case errors.As(err, &unknown):
+	} else if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		var names []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
@@ -119,42 +120,44 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // outputFlag adds --output to a command that prints a result.
 func outputFlag(cmd *cobra.Command, allowed ...string) *string {
-	output := allowed[0]
-	flagAdder(cmd.Flags())("output", output, strings.Join(allowed, "|"), "form of the result", config.Choice(&output, allowed...))
+	var output string
+	flagAdder(cmd.Flags())("output", allowed[0], strings.Join(allowed, "|"), "form of the result", config.Choice(&output, allowed...))
 	return &output
 }
 
 // print prints a command's result as --output says: as JSON, or else its text.
 func (p *process) print(output string, result any, text string) error {
+	var err error
 	if output == "json" {
-		return printJSON(p.stdout, result)
+		encoder := json.NewEncoder(p.stdout)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		err = encoder.Encode(result)
+	} else {
+		_, err = io.WriteString(p.stdout, text)
 	}
-	if _, err := io.WriteString(p.stdout, text); err != nil {
+	if err != nil {
 		return fmt.Errorf("print the result: %w", err)
 	}
 	return nil
 }
 
-// tableText returns rows of cells as a table.
-func tableText(rows [][]string) string {
+// tableText returns rows under a head as a table, in which no text controls a terminal; without
+// rows, nothing. A nil head is left out.
+func tableText(head []string, rows [][]string) string {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(rows) > 0 && head != nil {
+		rows = slices.Insert(rows, 0, head)
+	}
 	for _, cells := range rows {
+		for i := range cells {
+			cells[i] = printable(cells[i])
+		}
 		_, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) // into memory
 	}
 	_ = table.Flush()
 	return b.String()
-}
-
-// printJSON prints a command's result.
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		return fmt.Errorf("print the result: %w", err)
-	}
-	return nil
 }
 
 // seed returns a setter for an integer above 0.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/brim-telemetry/brim/internal/config"
-	"github.com/brim-telemetry/brim/internal/daemon"
 	"github.com/brim-telemetry/brim/internal/files"
 	"github.com/brim-telemetry/brim/internal/transfer"
 	"github.com/brim-telemetry/brim/pkg/client"
@@ -55,7 +53,7 @@ was imported completely is skipped, unless --again is given.`
 
 // newImport returns `brim import`, which sends to a running daemon over HTTP.
 func newImport(p *process) *cobra.Command {
-	o := importOptions{showBad: 20}
+	var o importOptions
 	cmd := &cobra.Command{
 		Use: "import FILE|DIR...", Short: "Send the readings in files to a daemon", Long: importHelp,
 		Example: "  brim import november --stream archive\n" +
@@ -69,7 +67,6 @@ func newImport(p *process) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
 	add := flagAdder(flags)
 	add("format", "", "parquet|csv|ndjson|influx", "form of the files; empty: by the ends of their names", config.Choice(&o.format, string(files.Parquet), string(files.CSV), string(files.NDJSON), string(files.Influx)))
@@ -80,19 +77,14 @@ func newImport(p *process) *cobra.Command {
 	flags.StringVar(&o.stateDir, "state-dir", "", "`DIR` that records which files were imported; empty: brim/import in $XDG_STATE_HOME, or in ~/.local/state")
 	add("show-refused", "20", "N", "rows to report that could not be read or were refused; all are counted", config.Count(&o.showBad, 0, 1_000_000))
 	o.output = outputFlag(cmd, "text", "json")
-	remote := remoteFlags(flags, p)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, err := remote()
-		if err != nil {
-			return err
-		}
+	withRemote(cmd, p, func(ctx context.Context, r *remote, args []string) (err error) {
 		if o.stateDir == "" {
 			if o.stateDir, err = stateDir(p); err != nil {
 				return err
 			}
 		}
-		return o.run(cmd.Context(), p, r, args)
-	}
+		return o.run(ctx, p, r, args)
+	})
 	return cmd
 }
 
@@ -116,16 +108,15 @@ func (o *importOptions) run(ctx context.Context, p *process, r *remote, paths []
 		return err
 	}
 	defer func() { _ = to.Close() }() // all requests have ended
-	line := newProgressLine(p.stderr, 10*time.Second)
-	defer line.end()
-	ctx, _, release := daemon.OnSignals(ctx, func(os.Signal) { line.say("stopping") }, func(os.Signal) { line.say("stopping at once") })
-	defer release()
-	pace, bad := newPace(), 0
+	line, ctx, _, end := p.interruptible(ctx, 10*time.Second, "stopping")
+	defer end()
+	var pace pace
+	bad := 0
 	done, err := transfer.Import(ctx, to, transfer.ImportConfig{
 		Paths: paths, Format: files.Format(o.format), Stream: o.stream, Daemon: config.MaskUser(r.base), StateDir: o.stateDir, Again: o.again,
-		Options: files.Options{Tags: o.tags, SensorTag: o.sensorTag, Precision: o.precision},
+		Options: files.Options{Tags: o.tags, SensorTag: o.sensorTag, Precision: strings.TrimPrefix(o.precision, "ns")},
 		Show: func(at transfer.ImportProgress) {
-			line.show(false, func(now time.Time) string {
+			line.show("", func(now time.Time) string {
 				return fmt.Sprintf("file %d of %d (%s)%s: %s readings%s%s", at.Done+1, at.Files, at.File, shareText(at.Share),
 					humanize.Comma(at.Readings), pace.text(now, "", at.Readings), refusedText(at.Refused))
 			})

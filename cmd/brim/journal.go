@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -57,8 +58,9 @@ func newJournalInspect(p *process) *cobra.Command {
 
 // journalText returns a report as text.
 func journalText(r *journal.Report) string {
-	var lines [][]string
-	line := func(format string, args ...any) { lines = append(lines, []string{fmt.Sprintf(format, args...)}) }
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(table, format+"\n", args...) } // into memory
 	line("journal\t%s", r.Dir)
 	line("size\t%s in %d segments, positions to %d", humanize.IBytes(uint64(r.Bytes)), len(r.Segments), r.End)
 	line("stored\teverything before position %d", r.Applied)
@@ -95,7 +97,8 @@ func journalText(r *journal.Report) string {
 		}
 		line("\n%s, offset %d, position %d: %s (%s)", b.File, b.Offset, b.Position, b.Wrong, verdict)
 	}
-	return tableText(lines)
+	_ = table.Flush()
+	return b.String()
 }
 
 // newJournalReplay returns `brim journal replay`, a daemon without its

@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -89,14 +88,11 @@ func newLoad(p *process) *cobra.Command {
 			"  brim load --duration 5m --cleanup",
 		Args: noArgs,
 	}
-	o := &loadOptions{target: daemonURL(p), timeout: 30 * time.Second}
-	o.config.Connections = defaultConnections
+	o := &loadOptions{target: daemonURL(p)}
 	flags := cmd.Flags()
-	flags.SortFlags = false
-	o.addTarget(flags)
-	o.addLoad(flagAdder(flags))
+	o.addLoad(flags)
 	o.addReadings(flagAdder(flags))
-	o.addReport(cmd)
+	o.output = outputFlag(cmd, "text", "json")
 	o.access = clientFlags(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.checkFlags(flags.Changed); err != nil {
@@ -107,10 +103,8 @@ func newLoad(p *process) *cobra.Command {
 	return cmd
 }
 
-// defaultConnections is more than a local daemon can work on at once.
-const defaultConnections = 64
-
-func (o *loadOptions) addTarget(flags *pflag.FlagSet) {
+// addLoad adds the flags that say what is sent, where to, and what is reported.
+func (o *loadOptions) addLoad(flags *pflag.FlagSet) {
 	c, add := &o.config, flagAdder(flags)
 	flags.StringVar(&o.target, "target", o.target, "`URL` of the daemon: http://… or grpc://…, with TLS https://… or grpcs://…; HOST:PORT is http ("+daemon.EnvURL+")")
 	flags.StringVar(&o.stream, "stream", "", "`NAME` of the stream; empty: the daemon's default stream")
@@ -123,14 +117,10 @@ func (o *loadOptions) addTarget(flags *pflag.FlagSet) {
 		o.http = s
 		return nil
 	})
-	add("connections", strconv.Itoa(defaultConnections), "N", "maximum requests in flight", config.Count(&c.Connections, 1, 10_000))
+	add("connections", "64", "N", "maximum requests in flight", config.Count(&c.Connections, 1, 10_000))
 	add("max-in-flight", "10000", "N", "requests that may be due and not answered; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
 	add("timeout", "30s", "DURATION", "of one request", config.Duration(&o.timeout, time.Millisecond, time.Hour, false))
 	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", parsed(&o.form, send.ParseForm))
-}
-
-func (o *loadOptions) addLoad(add adder) {
-	c := &o.config
 	add("sensors", "1000", "N", "number of sensors", config.Count(&c.Sensors, 1, 1_000_000))
 	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", config.Duration(&c.Interval, time.Millisecond, 30*config.Day, false))
 	add("speedup", "1", "X", "event time runs this many times faster than the clock", config.Number(&c.Speedup, 0.001, 1e9))
@@ -140,8 +130,19 @@ func (o *loadOptions) addLoad(add adder) {
 	add("duration", "30s", "DURATION", "in which readings are due", config.Duration(&c.Duration, 10*time.Millisecond, 100*config.Day, false))
 	add("start", "", "TIME", "event time of the first reading: RFC 3339, a date, milliseconds since 1970, or back from now like -1h (default: event time ends at the newest boundary of a window)", config.Time(&c.Start))
 	add("seed", "1", "N", "the same seed makes the same readings, with the same --sensor-prefix and --start", seed(&c.Seed))
+	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
+	add("fail-if", "", "CONDITION", "exit with 1 if it is met, like 'p99>50ms', 'achieved<99%' or 'dropped>0'; may be repeated", func(s string) error {
+		c, err := report.ParseCondition(s)
+		if err == nil {
+			o.failIf = append(o.failIf, c)
+		}
+		return err
+	})
+	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", config.Address(&o.metricsAddr))
+	flags.BoolVar(&o.cleanup, "cleanup", false, "delete the sensors of the run, with their readings, when it has ended or was interrupted")
 }
 
+// addReadings adds the flags that describe the sensors.
 func (o *loadOptions) addReadings(add adder) {
 	f := &o.config.Fleet
 	add("fields", "4", "N", "fields of a reading", config.Count(&f.Fields, 1, telemetry.MaxFields))
@@ -160,21 +161,6 @@ func (o *loadOptions) addReadings(add adder) {
 	})
 }
 
-func (o *loadOptions) addReport(cmd *cobra.Command) {
-	add := flagAdder(cmd.Flags())
-	add("report", "", "FILE", "write a page with plots", config.Text(&o.report, daemon.NotEmpty))
-	add("fail-if", "", "CONDITION", "exit with 1 if it is met, like 'p99>50ms', 'achieved<99%' or 'dropped>0'; may be repeated", func(s string) error {
-		c, err := report.ParseCondition(s)
-		if err == nil {
-			o.failIf = append(o.failIf, c)
-		}
-		return err
-	})
-	add("metrics-addr", "", "HOST:PORT", "serve the generator's own metrics while it runs", config.Address(&o.metricsAddr))
-	cmd.Flags().BoolVar(&o.cleanup, "cleanup", false, "delete the sensors of the run, with their readings, when it has ended or was interrupted")
-	o.output = outputFlag(cmd, "text", "json")
-}
-
 // parsed returns a setter that parses with a function.
 func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 	return func(s string) (err error) {
@@ -185,10 +171,9 @@ func parsed[T any](place *T, parse func(string) (T, error)) func(string) error {
 
 // checkFlags rejects combinations of flags that make no sense.
 func (o *loadOptions) checkFlags(given func(string) bool) error {
-	if given("rate") && given("sensors") {
-		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
-	}
 	switch {
+	case given("rate") && given("sensors"):
+		return errors.New("--rate and --sensors cannot be used together: the rate sets the number of sensors")
 	case o.cleanup && given("sensor-prefix"):
 		return errors.New("--cleanup and --sensor-prefix cannot be used together: sensors of the same names may have been there before; brim delete --prefix TEXT deletes what you choose")
 	case given("late-by") && !given("late"):
@@ -198,6 +183,9 @@ func (o *loadOptions) checkFlags(given func(string) bool) error {
 	case given("steps") && (o.config.Rate == load.Rate{} || o.config.Rate.From == o.config.Rate.To):
 		return errors.New("--steps needs --rate with two ends, like 500..5000")
 	}
+	if given("rate") {
+		o.config.Sensors = 0
+	}
 	return nil
 }
 
@@ -206,10 +194,8 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if host, port, err := net.SplitHostPort(o.target); err == nil && !strings.Contains(host, "/") {
-		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
-			o.target = "http://" + o.target
-		}
+	if address := ""; config.Address(&address)(o.target) == nil {
+		o.target = "http://" + address
 	}
 	if o.caller, err = o.access(p); err != nil {
 		return err
@@ -230,11 +216,6 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return config.Usage(fmt.Errorf("--target: %w", err))
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	return o.runAndReport(ctx, p, pool)
-}
-
-// runAndReport generates the load, reports, and cleans up.
-func (o *loadOptions) runAndReport(ctx context.Context, p *process, pool *send.Pool) error {
 	result, cleanup, err := o.generate(ctx, p, pool)
 	if result == nil {
 		return err
@@ -251,7 +232,7 @@ func (o *loadOptions) runAndReport(ctx context.Context, p *process, pool *send.P
 // generate checks everything that can be checked before the first reading, and then generates the
 // load. The result is nil if there was none. cleanup is nil if the sensors are to be kept.
 func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool) (result *load.Result, cleanup *loadCleanup, err error) {
-	stream, base, flag, err := o.discover(ctx, p)
+	stream, remote, err := o.discover(ctx, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -267,16 +248,16 @@ func (o *loadOptions) generate(ctx context.Context, p *process, pool *send.Pool)
 	if o.metricsAddr != "" {
 		c.Registerer = metrics
 	}
-	live := newLoadProgress(p.stderr, cmp.Or(c.Speedup, 1)/float64(stream.GranularitySeconds))
+	live := newProgressLine(p.stderr, 0)
 	defer live.end()
-	c.Progress = live.show
+	c.Progress = showLoad(live)
 	generator, err := load.New(c)
 	if err != nil {
 		return nil, nil, config.Usage(err)
 	}
 	warnSetup(p.stderr, generator.Setup(), time.Now())
 	if o.cleanup {
-		cleanup = o.newCleanup(base, flag, stream.Name, generator.Setup().SensorPrefix)
+		cleanup = &loadCleanup{remote, stream.Name, generator.Setup().SensorPrefix}
 		if err := cleanup.check(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -398,54 +379,55 @@ func (c *caller) storeByFill(ctx context.Context, admin, stream string, before s
 	return rows, missed
 }
 
-// discover asks the daemon about the stream to write to. base is its HTTP listener, which was
-// given by flag.
-func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, base, flag string, err error) {
+// discover asks the daemon about the stream to write to, at its HTTP listener.
+func (o *loadOptions) discover(ctx context.Context, p *process) (s load.Stream, r *remote, err error) {
 	var about *daemon.Status
 	if o.admin != "" {
 		if about, err = o.caller.askStatus(ctx, o.admin); err == nil {
 			err = o.checkSameDaemon(&about.Addresses)
 		}
 		if err != nil {
-			return s, "", "", err
+			return s, nil, err
 		}
 	}
-	base, flag, err = o.httpListener(about)
+	base, flag, err := o.httpListener(about)
 	if err != nil {
-		return s, "", "", err
+		return s, nil, err
 	}
-	if s, err = o.remote(base, flag, 10*time.Second).stream(ctx, o.stream); err != nil {
-		return s, "", "", err
+	r = o.remote(base, flag)
+	within, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	if s, err = r.stream(within, o.stream); err != nil {
+		return s, nil, err
 	}
 	if s.GranularitySeconds < 1 {
-		return s, "", "", fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", config.MaskUser(base), s.Name)
+		return s, nil, fmt.Errorf("the daemon at %s does not tell the granularity of stream %q", config.MaskUser(base), s.Name)
 	}
 	if o.admin != "" && s.Storage == "memory" {
 		_, _ = fmt.Fprintln(p.stderr, "the stream is stored in memory, not in MongoDB: store_by_fill shows the times of memory")
 	}
-	return s, base, flag, nil
+	return s, r, nil
 }
 
 // remote returns the daemon's HTTP listener, which was given by flag.
-func (o *loadOptions) remote(base, flag string, timeout time.Duration) *remote {
+func (o *loadOptions) remote(base, flag string) *remote {
 	return &remote{
-		o.caller, o.caller.client(timeout), strings.TrimSuffix(base, "/"), flag,
+		o.caller, o.caller.client(time.Minute), strings.TrimSuffix(base, "/"), flag,
 		"is it a daemon's admin listener, or its gRPC listener, which --target grpc://HOST:PORT names? The HTTP listener is another, by default " + localDaemon,
 	}
 }
 
 // stream returns information about a stream; an empty name means the default stream.
 func (r *remote) stream(ctx context.Context, name string) (load.Stream, error) {
-	resp, err := r.accepted(ctx, http.MethodGet, "/v1/streams", nil)
+	body, err := r.read(ctx, http.MethodGet, "/v1/streams")
 	if err != nil {
 		return load.Stream{}, err
 	}
-	defer resp.Body.Close()
 	var about struct {
 		Default string        `json:"default"`
 		Streams []load.Stream `json:"streams"`
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&about); err != nil || about.Default == "" || len(about.Streams) == 0 {
+	if err := json.Unmarshal(body, &about); err != nil || about.Default == "" || len(about.Streams) == 0 {
 		return load.Stream{}, fmt.Errorf("%s: the answer of %s is not a Brim daemon's: it has no streams", r.flag, config.MaskUser(r.base))
 	}
 	var names []string
@@ -518,52 +500,25 @@ func portOf(address string) string {
 	return port
 }
 
-// loadProgress shows the progress of a run: on a terminal the last second, elsewhere one line for
-// every five seconds.
-type loadProgress struct {
-	*progressLine
-	windows float64 // that event time passes through per second
-
-	// Since the last line.
-	since, last     time.Duration // its end, and that of the last second
-	asked, achieved float64       // readings
-	p50, p99        float64       // of the slowest second
-	inFlight        int           // the most
-}
-
-func newLoadProgress(w io.Writer, windows float64) *loadProgress {
-	return &loadProgress{progressLine: newProgressLine(w, 0), windows: windows}
-}
-
-// show adds a second of the run.
-func (l *loadProgress) show(p load.Progress) {
-	const plainEvery = 5 // seconds
-	second := (p.Elapsed - l.last).Seconds()
-	l.last, l.asked, l.achieved = p.Elapsed, l.asked+p.Offered*second, l.achieved+p.Achieved*second
-	l.p50, l.p99, l.inFlight = max(l.p50, p.P50), max(l.p99, p.P99), max(l.inFlight, p.InFlight)
-	if !l.terminal && int(p.Elapsed/time.Second)%plainEvery != 0 {
-		return
+// showLoad returns what shows each second of a run; not on a terminal, every fifth.
+func showLoad(live *progressLine) func(load.Progress) {
+	return func(p load.Progress) {
+		if live.terminal || int(p.Elapsed/time.Second)%5 == 0 {
+			live.tell(loadText(&p))
+		}
 	}
-	text := l.line(&p)
-	l.progressLine.show(true, func(time.Time) string { return text })
-	*l = loadProgress{progressLine: l.progressLine, windows: l.windows, since: p.Elapsed, last: p.Elapsed}
 }
 
-// line formats the values since the last line. The most important ones come first, because a
-// narrow terminal truncates the line.
-func (l *loadProgress) line(p *load.Progress) string {
-	seconds := max((p.Elapsed - l.since).Seconds(), 1e-6)
-	asked, slowest, most := l.asked/seconds, "slowest second ", "up to "
-	if l.terminal {
-		asked, slowest, most = p.Asked, "", ""
-	}
+// loadText formats a second of a run. The most important values come first, because a narrow
+// terminal truncates the line.
+func loadText(p *load.Progress) string {
 	var line strings.Builder
 	add := func(format string, args ...any) { _, _ = fmt.Fprintf(&line, format, args...) }
 	add("%s/%s", p.Elapsed.Round(time.Second), config.FormatDuration(p.Duration.Round(time.Second)))
 	if p.Draining {
 		add("  waiting for the last answers")
 	} else {
-		add("  asked %s got %s", chart.Format(chart.PerSecond, asked), chart.Format(chart.PerSecond, l.achieved/seconds))
+		add("  asked %s got %s", chart.Format(chart.PerSecond, p.Asked), chart.Format(chart.PerSecond, p.Achieved))
 	}
 	if p.TotalFailed > 0 {
 		add("  %s failed", humanize.Comma(p.TotalFailed))
@@ -571,23 +526,11 @@ func (l *loadProgress) line(p *load.Progress) string {
 	if p.TotalDropped > 0 {
 		add("  %s dropped", humanize.Comma(p.TotalDropped))
 	}
-	add("  %sp50 %s p99 %s  %s  in flight %s%d", slowest, timeOrDash(l.p50), timeOrDash(l.p99), l.window(p.Fill, seconds), most, l.inFlight)
+	const cells = 10 // of the window, as far as event time has come in it
+	full := min(max(int(math.Round(p.Fill*cells)), 0), cells)
+	add("  p50 %s p99 %s  %s%s %3.0f %%  in flight %d", timeOrDash(p.P50), timeOrDash(p.P99),
+		strings.Repeat("█", full), strings.Repeat("░", cells-full), 100*p.Fill, p.InFlight)
 	return line.String()
-}
-
-// window draws the position of event time in its window, or counts windows if event time passed
-// through at least one.
-func (l *loadProgress) window(fill, seconds float64) string {
-	const cells = 10
-	switch passed := math.Round(l.windows*seconds*10) / 10; {
-	case passed < 1:
-		full := min(max(int(math.Round(fill*cells)), 0), cells)
-		return strings.Repeat("█", full) + strings.Repeat("░", cells-full) + fmt.Sprintf(" %3.0f %%", 100*fill)
-	case passed == 1:
-		return "1 window"
-	default:
-		return chart.Format(chart.Count, passed) + " windows"
-	}
 }
 
 // timeOrDash formats a time, or a dash if there was none.
@@ -596,4 +539,36 @@ func timeOrDash(seconds float64) string {
 		return "–"
 	}
 	return chart.Format(chart.Seconds, seconds)
+}
+
+// A loadCleanup deletes the sensors of one load run, whose ids share a unique prefix.
+type loadCleanup struct {
+	remote         *remote
+	stream, prefix string
+}
+
+// check returns an error if the sensors could not be deleted. It is called before the run.
+func (c *loadCleanup) check(ctx context.Context) error {
+	d := &deletion{DryRun: true}
+	query := url.Values{"stream": {c.stream}, "prefix": {c.prefix}, "dry-run": {"true"}, "limit": {"1"}}
+	if _, err := d.ask(ctx, c.remote, "/v1/sensors?"+query.Encode()); err != nil {
+		return fmt.Errorf("--cleanup: %w", err)
+	}
+	return nil
+}
+
+// run deletes them, also after a run that was interrupted: ctx may have ended.
+func (c *loadCleanup) run(ctx context.Context, w io.Writer) error {
+	again := ""
+	if ctx.Err() != nil {
+		ctx, again = context.WithoutCancel(ctx), "; interrupt again to leave them"
+	}
+	_, _ = fmt.Fprintf(w, "deleting the sensors of this run (%s…)%s\n", c.prefix, again)
+	o := deleteOptions{stream: c.stream, prefix: c.prefix, yes: true}
+	d, err := o.run(ctx, &process{stderr: w}, c.remote)
+	if err != nil {
+		return fmt.Errorf("--cleanup: %w; %s; to delete the rest, run: brim delete --url %s --stream %s --prefix %s --yes", err, d, config.ShellWord(config.MaskUser(c.remote.base)), config.ShellWord(c.stream), c.prefix)
+	}
+	_, _ = fmt.Fprintln(w, d)
+	return nil
 }

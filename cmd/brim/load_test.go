@@ -226,45 +226,23 @@ func TestLoadProgressLine(t *testing.T) {
 		Elapsed:  5 * time.Second, Duration: time.Minute, Asked: 2004, TotalDropped: 12,
 	}
 	var out strings.Builder
-	l := newLoadProgress(&out, 1.0/60)
+	l := newProgressLine(&out, 0)
+	show := showLoad(l)
 	for p.Elapsed = time.Second; p.Elapsed <= 10*time.Second; p.Elapsed += time.Second {
-		l.show(p)
+		show(p)
 	}
 	l.end()
 	assert.Equal(t, 2, strings.Count(out.String(), "\n"), "a line every five seconds")
 	assert.NotContains(t, out.String(), "\r")
-	for _, want := range []string{"5s/1m ", "asked 2,004/s", "got 1,999/s", "████░░░░░░  42 %", "slowest second p50 800 µs p99 12.3 ms", "in flight up to 7", "12 dropped"} {
+	for _, want := range []string{"5s/1m ", "asked 2,004/s", "got 1,999/s", "████░░░░░░  42 %", "  p50 800 µs p99 12.3 ms", "in flight 7", "12 dropped"} {
 		assert.Contains(t, out.String(), want)
 	}
 
 	out.Reset()
 	l.terminal, l.columns = true, func() int { return 30 }
-	l.show(p)
+	show(p)
 	l.end()
 	assert.Equal(t, "\r\x1b[K11s/1m  asked 2,004/s got 1,9\r\x1b[K", out.String())
-}
-
-// TestLoadProgressCoversSeveralSeconds stalls for one second before the last
-// second of a line, and uses windows shorter than the five seconds of a line.
-func TestLoadProgressCoversSeveralSeconds(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	l := newLoadProgress(&out, 1)
-	for i := range 10 {
-		p := load.Progress{Interval: load.Interval{Offered: 1000, Achieved: 1000, P50: 0.001, P99: 0.002, InFlight: 1}, Elapsed: time.Duration(i+1) * time.Second, Duration: time.Minute, Asked: 2000}
-		switch {
-		case i == 2:
-			p.Achieved, p.P50, p.P99, p.InFlight = 0, 0.5, 0.9, 1000
-		case i >= 5:
-			p.Interval = load.Interval{Offered: 1000}
-		}
-		l.show(p)
-	}
-	assert.Equal(t, "5s/1m  asked 1,000/s got 800/s  slowest second p50 500 ms p99 900 ms  5 windows  in flight up to 1000\n"+
-		"10s/1m  asked 1,000/s got 0/s  slowest second p50 – p99 –  5 windows  in flight up to 0\n", out.String())
-	l.windows = 0.2
-	assert.Equal(t, "1 window", l.window(0, 5.01))
-	assert.Equal(t, "░░░░░░░░░░   0 %", l.window(0, 4))
 }
 
 func TestLoadServesItsMetrics(t *testing.T) {
@@ -340,12 +318,13 @@ func TestCleanupSaysWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	f := fakeTarget{keeps: true}
 	base := f.serve(t)
-	c := (&loadOptions{}).newCleanup(base+"/", "--target", "readings", "load-x-")
+	o := &loadOptions{caller: &caller{}}
+	c := &loadCleanup{o.remote(base+"/", "--target"), "readings", "load-x-"}
 	var out strings.Builder
 	err := c.run(t.Context(), &out)
 	assert.ErrorContains(t, err, "deleted 0 sensors with 0 readings; to delete the rest, run: brim delete --url "+base+" --stream readings --prefix load-x- --yes")
 	assert.Equal(t, "deleting the sensors of this run (load-x-…)\n", out.String())
-	c = (&loadOptions{}).newCleanup("http://u:CANARY@127.0.0.1:1", "--http", "readings", "load-x-")
+	c = &loadCleanup{o.remote("http://u:CANARY@127.0.0.1:1", "--http"), "readings", "load-x-"}
 	err = c.run(t.Context(), &out)
 	require.ErrorContains(t, err, "brim delete --url 'http://***@127.0.0.1:1' --stream readings")
 	assert.NotContains(t, err.Error(), "CANARY")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -27,12 +26,9 @@ type moveOptions struct {
 	deployment func(context.Context, *process) (*deployment, error)
 }
 
-// defaultMoveShare leaves most of the CPUs and of the disk to the daemons.
-const defaultMoveShare = 0.2
-
 // newMove returns `brim move`, which leaves a stream with one collection.
 func newMove(p *process) *cobra.Command {
-	o := moveOptions{share: defaultMoveShare}
+	var o moveOptions
 	cmd := &cobra.Command{
 		Use:   "move STREAM",
 		Short: "Move a stream's readings from its former collections into the current one",
@@ -48,9 +44,8 @@ func newMove(p *process) *cobra.Command {
 		Args: exactArg("a stream"),
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	add := flagAdder(flags)
-	add("share", fmt.Sprintf("%.0f%%", 100*o.share), "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
+	add("share", "20%", "SHARE", "part of the time to work, from 1%; the rest are pauses for the daemons. 100%: no pauses", o.setShare)
 	flags.StringArrayVar(&o.abandon, "abandon", nil, "`DAEMON` that is not running and whose journal is to be given up, by the name that this command prints; repeat the flag for several")
 	o.output = outputFlag(cmd, "text", "json")
 	o.deployment = deploymentFlags(flags)
@@ -79,31 +74,21 @@ func (o *moveOptions) run(ctx context.Context, p *process) error {
 		return err
 	}
 	s.chosen = o.stream
-	one, err := s.stream("STREAM")
+	one, err := s.stored("STREAM")
 	if err != nil {
 		return err
 	}
-	if one.Storage == store.Memory {
-		return config.Usage(fmt.Errorf("stream %s is stored in memory: it has no collections", one.Name))
-	}
-	connection, err := s.connect("move", slog.New(slog.DiscardHandler))
+	connection, disconnect, err := s.connect("move")
 	if err != nil {
 		return err
 	}
-	line := newProgressLine(p.stderr, movePause)
-	defer func() {
-		line.end()
-		_ = connection.Close(context.WithoutCancel(ctx)) // it holds nothing
-	}()
-	running, stopping, release := daemon.OnSignals(ctx,
-		func(os.Signal) { line.say("stopping; run the same command again to continue") },
-		func(os.Signal) { line.say("stopping at once") })
-	defer release()
+	defer disconnect()
+	line, running, stopping, end := p.interruptible(ctx, movePause, "stopping; run the same command again to continue")
+	defer end()
 	both, cancel := context.WithCancelCause(running)
 	defer cancel(nil)
 	defer context.AfterFunc(stopping, func() { cancel(context.Cause(stopping)) })()
 	began := time.Now()
-	progress := moveProgress{line: line}
 	moved, err := generation.NewMover(generation.MoveConfig{
 		Config: store.Config{
 			Database: connection.Database(), Stream: one.Name, Granularity: one.Granularity, Format: one.BucketFormat,
@@ -111,7 +96,10 @@ func (o *moveOptions) run(ctx context.Context, p *process) error {
 			Logger: slog.New(slog.NewTextHandler(line, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
 		Claims: connection.ControlDatabase(), Place: config.Deployment(s.uri),
-		Share: o.share, Abandon: o.abandon, Progress: progress.show,
+		Share: o.share, Abandon: o.abandon,
+		Progress: func(p generation.MoveProgress) {
+			line.show(p.From+p.Note, func(time.Time) string { return moveText(p) })
+		},
 	}).Run(both)
 	line.end()
 	if err != nil && both.Err() != nil {
@@ -143,18 +131,6 @@ func (o *moveOptions) report(p *process, moved []generation.MovedCollection, too
 
 // movePause is how often progress is written to a log.
 const movePause = 5 * time.Second
-
-// moveProgress shows how far a move is.
-type moveProgress struct {
-	line *progressLine
-	last generation.MoveProgress
-}
-
-func (m *moveProgress) show(p generation.MoveProgress) {
-	news := p.From != m.last.From || p.Note != m.last.Note
-	m.last = p
-	m.line.show(news, func(time.Time) string { return moveText(p) })
-}
 
 func moveText(p generation.MoveProgress) string {
 	if p.From == "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -11,6 +12,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/brim-telemetry/brim/internal/config"
+	"github.com/brim-telemetry/brim/internal/daemon"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A progressLine shows the progress of a command: on a terminal in one line that is updated in
@@ -20,9 +23,9 @@ type progressLine struct {
 	pause    time.Duration // minimum time between two lines without news
 	terminal bool
 	columns  func() int // of the terminal
-	now      func() time.Time
 
 	mu      sync.Mutex
+	about   string                 // what the text is about
 	text    func(time.Time) string // nil: nothing is shown
 	shown   time.Time              // when the line was last written
 	written bool                   // the cursor is at the end of the line
@@ -34,7 +37,7 @@ const livePause = 200 * time.Millisecond
 
 // newProgressLine returns a line; end must be called.
 func newProgressLine(w io.Writer, pause time.Duration) *progressLine {
-	l := &progressLine{w: w, pause: pause, terminal: config.IsTerminal(w), columns: func() int { return columnsOf(w) }, now: time.Now}
+	l := &progressLine{w: w, pause: pause, terminal: config.IsTerminal(w), columns: func() int { return columnsOf(w) }}
 	if l.terminal {
 		l.pause = livePause
 		l.tick()
@@ -42,36 +45,47 @@ func newProgressLine(w io.Writer, pause time.Duration) *progressLine {
 	return l
 }
 
-// tick rewrites the line every second, because it may contain the time.
-func (l *progressLine) tick() {
-	ticker, stop := time.NewTicker(time.Second), make(chan struct{})
-	var done sync.WaitGroup
-	done.Go(func() {
-		for {
-			select {
-			case now := <-ticker.C:
-				l.mu.Lock()
-				if l.text != nil && now.Sub(l.shown) >= time.Second {
-					l.write(now)
-				}
-				l.mu.Unlock()
-			case <-stop:
-				return
-			}
-		}
-	})
-	l.stop = sync.OnceFunc(func() { ticker.Stop(); close(stop); done.Wait() })
+// interruptible returns a line of progress, and contexts that end at the first and at the second
+// signal. The line tells both, the first with the given words. end must be called.
+func (p *process) interruptible(ctx context.Context, pause time.Duration, stopping string) (line *progressLine, soft, hard context.Context, end func()) {
+	line = newProgressLine(p.stderr, pause)
+	soft, hard, release := daemon.OnSignals(ctx, func(os.Signal) { line.say("%s", stopping) }, func(os.Signal) { line.say("stopping at once") })
+	return line, soft, hard, func() {
+		line.end()
+		release()
+	}
 }
 
-// show sets the text. Without news, it is written only if the last update is old enough.
-func (l *progressLine) show(news bool, text func(now time.Time) string) {
+// tick rewrites the line every second, because it may contain the time.
+func (l *progressLine) tick() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for machine.Pause(ctx, time.Second) == nil {
+			l.mu.Lock()
+			if now := time.Now(); l.text != nil && now.Sub(l.shown) >= time.Second {
+				l.write(now)
+			}
+			l.mu.Unlock()
+		}
+	})
+	l.stop = func() { cancel(); done.Wait() }
+}
+
+// show sets the text. If it is about the same as before, it is written only if the last update is
+// old enough.
+func (l *progressLine) show(about string, text func(now time.Time) string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.text = text
-	if now := l.now(); news || now.Sub(l.shown) >= l.pause {
+	news := about != l.about
+	l.about, l.text = about, text
+	if now := time.Now(); news || now.Sub(l.shown) >= l.pause {
 		l.write(now)
 	}
 }
+
+// tell shows a text that is news wherever it differs.
+func (l *progressLine) tell(text string) { l.show(text, func(time.Time) string { return text }) }
 
 // write writes the line, truncated to the width of the terminal.
 func (l *progressLine) write(now time.Time) {

@@ -394,12 +394,13 @@ func FuzzPrinters(f *testing.F) {
 				continue
 			}
 			drawn := &tablePrinter{w: new(strings.Builder), kind: k, drawing: newDrawing(k, 80)}
-			for _, p := range []printer{&csvPrinter{w: new(strings.Builder), kind: k}, drawn, &jsonPrinter{w: new(strings.Builder)}} {
+			table := &csvPrinter{w: new(strings.Builder), kind: k}
+			for _, p := range []printer{table, drawn, &itemPrinter{w: new(strings.Builder)}} {
 				if p.page([]row{one}) == nil {
 					_ = p.end()
 				}
-				p.close()
 			}
+			table.close()
 		}
 	})
 }

@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -120,4 +122,14 @@ func TestAnInvalidDurationNamesTheForms(t *testing.T) {
 		assert.ErrorContains(t, got.err, `"5min" is not a duration`, "%v", args)
 		assert.ErrorContains(t, got.err, "a number with a unit: 300ms, 90s, 5m, 1h or 30d", "%v", args)
 	}
+}
+
+func TestDefaultsOfFlagsAreInForce(t *testing.T) {
+	t.Parallel()
+	var interval time.Duration
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flagAdder(flags)("interval", "5s", "DURATION", "", config.Duration(&interval, time.Second, time.Hour, false))
+	assert.Equal(t, 5*time.Second, interval)
+	require.NoError(t, flags.Parse([]string{"--interval", "7s"}))
+	assert.Equal(t, 7*time.Second, interval)
 }

@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,10 +27,10 @@ type sealOptions struct {
 	output *string
 }
 
-// sealing is a daemon's sealing API, on its HTTP or its admin listener.
-type sealing interface {
-	begin(ctx context.Context, stream string) ([]byte, error)
-	progress(ctx context.Context, stream string) (session string, p *seal.Progress, err error)
+// sealing is how to seal a stream by a daemon's HTTP or admin listener.
+type sealing struct {
+	begin    func(context.Context) ([]byte, error)
+	progress func(context.Context) (*daemon.SealStatus, error)
 }
 
 // sealPoll is the interval between progress requests.
@@ -40,7 +39,7 @@ const sealPoll = 500 * time.Millisecond
 // newSeal returns `brim seal`, which asks a running daemon to pack closed windows.
 func newSeal(p *process) *cobra.Command {
 	var o sealOptions
-	admin := localAdmin
+	var admin string
 	cmd := &cobra.Command{
 		Use:   "seal STREAM",
 		Short: "Pack the buckets of a stream whose windows have ended",
@@ -51,85 +50,63 @@ func newSeal(p *process) *cobra.Command {
 		Args:    exactArg("a stream"),
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.BoolVar(&o.wait, "wait", false, "wait until it is done, and show the result")
 	flagAdder(flags)("admin", localAdmin, "HOST:PORT", "the daemon's admin listener, if no --url is given; https://HOST:PORT with TLS", adminAddress(&admin))
 	o.output = outputFlag(cmd, "text", "json")
-	remote := remoteFlags(flags, p)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	withRemote(cmd, p, func(ctx context.Context, r *remote, args []string) error {
 		o.stream = args[0]
 		byURL, byAdmin := flags.Changed("url"), flags.Changed("admin")
 		if byURL && byAdmin {
 			return config.Usage(errors.New("--url and --admin both name a daemon; give one of them"))
 		}
-		r, err := remote()
-		if err != nil {
-			return err
-		}
 		if byURL || !byAdmin && daemonURL(p) != localDaemon {
-			return o.run(cmd.Context(), p, sealingByURL{r})
+			return o.run(ctx, p, r.sealing(o.stream))
 		}
-		return o.run(cmd.Context(), p, sealingByAdmin{r.caller, admin})
-	}
+		return o.run(ctx, p, r.sealingByAdmin(admin, o.stream))
+	})
 	return cmd
 }
 
-type sealingByURL struct{ *remote }
-
-func (s sealingByURL) ask(ctx context.Context, method, stream string) ([]byte, error) {
-	resp, err := s.accepted(ctx, method, strings.Replace(daemon.SealPath, "{stream}", url.PathEscape(stream), 1), nil)
-	if err != nil {
-		return nil, err
+func (r *remote) sealing(stream string) sealing {
+	path := strings.Replace(daemon.SealPath, "{stream}", url.PathEscape(stream), 1)
+	return sealing{
+		begin: func(ctx context.Context) ([]byte, error) { return r.read(ctx, http.MethodPost, path) },
+		progress: func(ctx context.Context) (*daemon.SealStatus, error) {
+			body, err := r.read(ctx, http.MethodGet, path)
+			if err != nil {
+				return nil, err
+			}
+			var status daemon.SealStatus
+			if err := json.Unmarshal(body, &status); err != nil {
+				return nil, fmt.Errorf("--url: the daemon gave an unexpected answer: %w", err)
+			}
+			return &status, nil
+		},
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return nil, fmt.Errorf("read the daemon's answer: %w", err)
-	}
-	return body, nil
 }
 
-func (s sealingByURL) begin(ctx context.Context, stream string) ([]byte, error) {
-	return s.ask(ctx, http.MethodPost, stream)
-}
-
-func (s sealingByURL) progress(ctx context.Context, stream string) (session string, p *seal.Progress, err error) {
-	body, err := s.ask(ctx, http.MethodGet, stream)
-	if err != nil {
-		return "", nil, err
+func (c *caller) sealingByAdmin(admin, stream string) sealing {
+	return sealing{
+		begin: func(ctx context.Context) ([]byte, error) {
+			return c.askAdmin(ctx, adminTimeout, http.MethodPost, admin, "/seal?"+url.Values{"stream": {stream}}.Encode())
+		},
+		progress: func(ctx context.Context) (*daemon.SealStatus, error) {
+			status, err := c.askStatus(ctx, admin)
+			if err != nil {
+				return nil, err
+			}
+			for _, one := range status.Streams {
+				if one.Name == stream && one.Sealing != nil {
+					return &daemon.SealStatus{Session: status.Session, Progress: *one.Sealing}, nil
+				}
+			}
+			return nil, fmt.Errorf("the daemon at %s no longer has the bucket stream %s", admin, stream)
+		},
 	}
-	var status daemon.SealStatus
-	if err := json.Unmarshal(body, &status); err != nil {
-		return "", nil, fmt.Errorf("--url: the daemon gave an unexpected answer: %w", err)
-	}
-	return status.Session, &status.Progress, nil
-}
-
-type sealingByAdmin struct {
-	*caller
-	admin string
-}
-
-func (s sealingByAdmin) begin(ctx context.Context, stream string) ([]byte, error) {
-	return s.askAdmin(ctx, http.MethodPost, s.admin, "/seal?"+url.Values{"stream": {stream}}.Encode())
-}
-
-func (s sealingByAdmin) progress(ctx context.Context, stream string) (session string, p *seal.Progress, err error) {
-	status, err := s.askStatus(ctx, s.admin)
-	if err != nil {
-		return "", nil, err
-	}
-	at := slices.IndexFunc(status.Streams, func(one daemon.StreamStatus) bool { return one.Name == stream })
-	if at < 0 || status.Streams[at].Sealing == nil {
-		return "", nil, fmt.Errorf("the daemon at %s no longer has the bucket stream %s", s.admin, stream)
-	}
-	return status.Session, status.Streams[at].Sealing, nil
 }
 
 func (o *sealOptions) run(ctx context.Context, p *process, d sealing) error {
-	asked, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	body, err := d.begin(asked, o.stream)
+	body, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,12 +115,7 @@ func (o *sealOptions) run(ctx context.Context, p *process, d sealing) error {
 		return errors.New("the daemon gave an unexpected answer when it was asked to seal; --url is its HTTP listener, and " + adminHint)
 	}
 	if !o.wait {
-		if *o.output == "json" {
-			_, err = p.stdout.Write(body)
-		} else {
-			_, err = fmt.Fprintf(p.stdout, "The daemon packs the buckets of stream %s whose windows have ended. brim seal %s --wait shows when it is done.\n", o.stream, config.ShellWord(o.stream))
-		}
-		return err
+		return p.print(*o.output, begun, fmt.Sprintf("The daemon packs the buckets of stream %s whose windows have ended. brim seal %s --wait shows when it is done.\n", o.stream, config.ShellWord(o.stream)))
 	}
 	progress, err := o.await(ctx, p, d, begun)
 	if err != nil {
@@ -157,21 +129,16 @@ func (o *sealOptions) await(ctx context.Context, p *process, d sealing, begun da
 	live := newProgressLine(p.stderr, 5*time.Second)
 	defer live.end()
 	for {
-		session, now, err := d.progress(ctx, o.stream)
-		if err != nil {
-			return nil, err
-		}
+		now, err := d.progress(ctx)
 		switch {
-		case session != begun.Session:
+		case err != nil:
+			return nil, err
+		case now.Session != begun.Session:
 			return nil, errors.New("the daemon was restarted; repeat the command")
 		case now.Pass == begun.Pass && !now.Running || now.Pass > begun.Pass:
-			return now, nil
+			return &now.Progress, nil
 		}
-		text := sealText(now)
-		if now.Error != "" {
-			text = now.Error
-		}
-		live.show(true, func(time.Time) string { return text })
+		live.tell(cmp.Or(now.Error, sealText(&now.Progress)))
 		if err := machine.Pause(ctx, sealPoll); err != nil {
 			return nil, err
 		}

@@ -138,18 +138,16 @@ func listed(e *access.Entry, now time.Time) listedIdentity {
 }
 
 func identitiesText(list []listedIdentity) string {
-	if len(list) == 0 {
-		return ""
-	}
-	rows := [][]string{{"name", "shows", "scopes", "sensors", "created", "expires", "requests/s", "readings/s", "new sensors/s", "active sensors"}}
+	head := []string{"name", "shows", "scopes", "sensors", "created", "expires", "requests/s", "readings/s", "new sensors/s", "active sensors"}
+	var rows [][]string
 	for i := range list {
 		l := &list[i]
-		cells := []string{printable(l.Name), "token", joinScopes(l.Scopes), "all", absent, "never"}
+		cells := []string{l.Name, "token", joinScopes(l.Scopes), "all", absent, "never"}
 		if l.Certificate != "" {
-			cells[1] = "certificate " + printable(l.Certificate)
+			cells[1] = "certificate " + l.Certificate
 		}
 		if l.SensorPrefix != "" {
-			cells[3] = printable(l.SensorPrefix) + "…"
+			cells[3] = l.SensorPrefix + "…"
 		}
 		if !l.Created.IsZero() {
 			cells[4] = l.Created.Format(time.RFC3339)
@@ -172,7 +170,7 @@ func identitiesText(list []listedIdentity) string {
 		}
 		rows = append(rows, cells)
 	}
-	return tableText(rows)
+	return tableText(head, rows)
 }
 
 func newTokenCreate(p *process) *cobra.Command {
@@ -217,7 +215,7 @@ func newTokenCreate(p *process) *cobra.Command {
 		if *output == "json" {
 			made := listed(e, e.Created)
 			made.Token = token
-			return printJSON(p.stdout, made)
+			return p.print("json", made, "")
 		}
 		return printCreated(p, path, e, token)
 	}

@@ -32,6 +32,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing/fstest"
 	"time"
 )
 
@@ -253,57 +254,31 @@ func (r *release) packOne(ctx context.Context, platform string, files map[string
 		}
 	}
 	folder := "brim-" + r.version + "-" + strings.ReplaceAll(platform, "/", "-")
-	if strings.HasPrefix(platform, "windows/") {
-		archive, err = r.zip(folder, files)
-		return folder + ".zip", archive, err
+	packed := make(fstest.MapFS)
+	for name, content := range files {
+		mode := fs.FileMode(0o644)
+		if name == filepath.Base(program) {
+			mode = 0o755
+		}
+		name = path.Join(folder, name)
+		packed[name] = &fstest.MapFile{Data: content, Mode: mode, ModTime: r.date}
+		for name = path.Dir(name); name != "."; name = path.Dir(name) {
+			packed[name] = &fstest.MapFile{Mode: fs.ModeDir | 0o755, ModTime: r.date}
+		}
 	}
-	archive, err = r.tarball(folder, files)
-	return folder + ".tar.gz", archive, err
-}
-
-func modeOf(name string) fs.FileMode {
-	if name == "brim" || name == "brim.exe" {
-		return 0o755
-	}
-	return 0o644
-}
-
-func (r *release) tarball(folder string, files map[string][]byte) ([]byte, error) {
 	var out bytes.Buffer
+	if strings.HasPrefix(platform, "windows/") {
+		z := zip.NewWriter(&out)
+		err = errors.Join(z.AddFS(packed), z.Close())
+		return folder + ".zip", out.Bytes(), err
+	}
 	z, err := gzip.NewWriterLevel(&out, r.compression)
 	if err != nil {
-		return nil, fmt.Errorf("compress: %w", err)
+		return "", nil, err
 	}
 	t := tar.NewWriter(z)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: path.Join(folder, name), Mode: int64(modeOf(name)), Size: int64(len(files[name])), ModTime: r.date, Format: tar.FormatPAX}
-		if err := t.WriteHeader(header); err != nil {
-			return nil, fmt.Errorf("pack %s: %w", name, err)
-		}
-		if _, err := t.Write(files[name]); err != nil {
-			return nil, fmt.Errorf("pack %s: %w", name, err)
-		}
-	}
-	err = errors.Join(t.Close(), z.Close())
-	return out.Bytes(), err
-}
-
-func (r *release) zip(folder string, files map[string][]byte) ([]byte, error) {
-	var out bytes.Buffer
-	z := zip.NewWriter(&out)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		header := &zip.FileHeader{Name: path.Join(folder, name), Method: zip.Deflate, Modified: r.date}
-		header.SetMode(modeOf(name))
-		w, err := z.CreateHeader(header)
-		if err == nil {
-			_, err = w.Write(files[name])
-		}
-		if err != nil {
-			return nil, fmt.Errorf("pack %s: %w", name, err)
-		}
-	}
-	err := z.Close()
-	return out.Bytes(), err
+	err = errors.Join(t.AddFS(packed), t.Close(), z.Close())
+	return folder + ".tar.gz", out.Bytes(), err
 }
 
 // build compiles the program for a platform, unless it is there, and returns

@@ -151,10 +151,12 @@ func TestWindowsGetsAZip(t *testing.T) {
 	assert.Equal(t, "brim-v1.2.3-try-windows-amd64.zip", name)
 	z, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
 	require.NoError(t, err)
-	require.Len(t, z.File, 2)
-	assert.Equal(t, "brim-v1.2.3-try-windows-amd64/brim.exe", z.File[1].Name)
-	assert.Equal(t, released, z.File[1].Modified.UTC())
-	assert.Equal(t, os.FileMode(0o755), z.File[1].Mode())
+	require.Len(t, z.File, 3)
+	assert.Equal(t, "brim-v1.2.3-try-windows-amd64/", z.File[0].Name)
+	assert.Equal(t, os.FileMode(0o755)|os.ModeDir, z.File[0].Mode())
+	assert.Equal(t, "brim-v1.2.3-try-windows-amd64/brim.exe", z.File[2].Name)
+	assert.Equal(t, released, z.File[2].Modified.UTC())
+	assert.Equal(t, os.FileMode(0o755), z.File[2].Mode())
 }
 
 func TestAVersionFitsAFileAndTheStamp(t *testing.T) {

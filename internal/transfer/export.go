@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -124,38 +123,43 @@ func (e *export) begin(ctx context.Context) error {
 		}
 		return nil
 	}
-	span := e.span
-	if e.cfg.From > 0 {
-		// Finding the first reading takes a request per sensor, about as long as reading a day. It
-		// is done later, if the first day turns out to be empty.
-		span = e.roughSpan
+	last := int64(-1)
+	err := e.eachSensor(ctx, "", func(s telemetry.SensorSeen) error {
+		last = max(last, s.Newest)
+		return nil
+	})
+	first := e.cfg.From
+	if err == nil && first == 0 {
+		// It takes a request per sensor, about as long as reading a day. With a From it is done later,
+		// if the first day turns out to be empty.
+		first, err = e.oldest(ctx, 0)
 	}
-	first, last, err := span(ctx, e.cfg.From)
 	if err != nil {
 		return err
 	}
-	*e.state = manifest{Version: 1, Asked: e.cfg.Asked, Format: e.cfg.Format, From: first, To: min(e.cfg.To, last+1), Next: dayOf(first)}
-	if last < first {
-		e.state.From, e.state.To, e.state.Next = 0, 0, 0
+	*e.state = manifest{Version: 1, Asked: e.cfg.Asked, Format: e.cfg.Format}
+	if end := min(e.cfg.To, last+1); first < end {
+		e.state.From, e.state.To, e.state.Next = first, end, dayOf(first)
 	}
 	return e.folder.save()
 }
 
-// span returns the times of the first reading at or after a time, and of the last one; last is
-// less than first if there are none.
-func (e *export) span(ctx context.Context, from int64) (first, last int64, err error) {
-	var oldest atomic.Int64
-	oldest.Store(e.cfg.To)
-	last = -1
+// oldest returns the time of the first reading at or after a time; the end of the export if there
+// is none.
+func (e *export) oldest(ctx context.Context, from int64) (int64, error) {
+	var mu sync.Mutex
+	oldest := e.cfg.To
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
-	err = e.eachSensor(ctx, "", func(s telemetry.SensorSeen) error {
+	err := e.eachSensor(ctx, "", func(s telemetry.SensorSeen) error {
 		if s.Newest < from {
 			return nil
 		}
-		last = max(last, s.Newest)
 		group.Go(func() error {
-			page, err := e.source.Readings(ctx, PageQuery{Sensors: []string{s.Sensor}, From: from, To: oldest.Load(), Limit: 1})
+			mu.Lock()
+			q := PageQuery{Sensors: []string{s.Sensor}, From: from, To: oldest, Limit: 1}
+			mu.Unlock()
+			page, err := e.source.Readings(ctx, q)
 			if err != nil || len(page.Lines) == 0 {
 				return err
 			}
@@ -164,39 +168,21 @@ func (e *export) span(ctx context.Context, from int64) (first, last int64, err e
 			if err := files.NewParser().Parse(line, &r); err != nil {
 				return fmt.Errorf("read the daemon's answer: %w", err)
 			}
-			for at := r.Time.UnixMilli(); ; {
-				known := oldest.Load()
-				if at >= known || oldest.CompareAndSwap(known, at) {
-					return nil
-				}
-			}
+			mu.Lock()
+			defer mu.Unlock()
+			oldest = min(oldest, r.Time.UnixMilli())
+			return nil
 		})
 		return nil
 	})
 	if failed := group.Wait(); failed != nil {
 		err = failed
 	}
-	if first = oldest.Load(); first == e.cfg.To {
-		last = first - 1
-	}
-	return first, last, err
-}
-
-// roughSpan is like span, but returns from as the first time.
-func (e *export) roughSpan(ctx context.Context, from int64) (first, last int64, err error) {
-	last = -1
-	err = e.eachSensor(ctx, "", func(s telemetry.SensorSeen) error {
-		last = max(last, s.Newest)
-		return nil
-	})
-	return from, last, err
+	return oldest, err
 }
 
 // eachSensor calls do for the sensors after one, in the order of their ids.
 func (e *export) eachSensor(ctx context.Context, after string, do func(telemetry.SensorSeen) error) error {
-	if len(e.cfg.Sensors) == 0 {
-		return e.eachOfStream(ctx, after, do)
-	}
 	ids := slices.Compact(slices.Sorted(slices.Values(e.cfg.Sensors)))
 	for _, id := range ids {
 		if id <= after {
@@ -213,11 +199,7 @@ func (e *export) eachSensor(ctx context.Context, after string, do func(telemetry
 			return err
 		}
 	}
-	return nil
-}
-
-func (e *export) eachOfStream(ctx context.Context, after string, do func(telemetry.SensorSeen) error) error {
-	for {
+	for more := len(ids) == 0; more; more = after != "" {
 		page, next, err := e.source.Sensors(ctx, e.cfg.Prefix, after, pageSensors)
 		if err != nil {
 			return err
@@ -227,11 +209,9 @@ func (e *export) eachOfStream(ctx context.Context, after string, do func(telemet
 				return err
 			}
 		}
-		if next == "" {
-			return nil
-		}
 		after = next
 	}
+	return nil
 }
 
 // readDays reads one day after the other.
@@ -257,15 +237,11 @@ func (e *export) readDays(ctx context.Context) error {
 
 // skipEmptyDays finds the next day with readings, because there may be years in between.
 func (e *export) skipEmptyDays(ctx context.Context) error {
-	first, last, err := e.span(ctx, e.state.Next)
-	if err != nil {
-		return err
+	first, err := e.oldest(ctx, e.state.Next)
+	if err == nil {
+		e.state.Next = max(e.state.Next, dayOf(min(first, e.state.To)))
 	}
-	if last < first {
-		first = e.state.To
-	}
-	e.state.Next = max(e.state.Next, dayOf(first))
-	return nil
+	return err
 }
 
 // readDay reads a day into its spool, and returns how many readings it has.
@@ -288,7 +264,7 @@ func (e *export) readDay(ctx context.Context, start int64) (n int64, err error) 
 			if err := e.take(out, page.Lines); err != nil {
 				return 0, err
 			}
-			at.Readings += countLines(page.Lines)
+			at.Readings += int64(bytes.Count(page.Lines, []byte("\n")))
 			e.cfg.Show(ExportProgress{Day: dayName(start), Done: e.daysBefore(start), Days: e.daysBefore(e.state.To-1) + 1, Readings: before + at.Readings})
 		}
 		if s.err != nil {
@@ -355,33 +331,30 @@ type sensorBatch struct {
 func (e *export) sensors(ctx context.Context, start int64, after string) iter.Seq2[*sensorBatch, error] {
 	return func(yield func(*sensorBatch, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		work, order := make(chan *sensorBatch), make(chan *sensorBatch, parallel)
+		order := make(chan *sensorBatch, parallel)
 		var failed error
+		var readers errgroup.Group
+		readers.SetLimit(parallel)
 		var all sync.WaitGroup
 		defer all.Wait()
 		defer cancel()
 		all.Go(func() {
 			defer close(order)
-			defer close(work)
 			failed = e.eachBatch(ctx, start, after, func(one *sensorBatch) error {
-				for _, to := range []chan *sensorBatch{work, order} { // in this order, so that every batch in order is also read
-					select {
-					case to <- one:
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-				}
-				return nil
-			})
-		})
-		for range parallel {
-			all.Go(func() {
-				for one := range work {
+				readers.Go(func() error {
 					one.err = e.readBatch(ctx, start, one)
 					close(one.pages)
+					return nil
+				})
+				select {
+				case order <- one:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
 				}
 			})
-		}
+			_ = readers.Wait() // each batch has its own error
+		})
 		for one := range order {
 			if !yield(one, nil) {
 				return
@@ -464,18 +437,15 @@ func (e *export) writeDays(ctx context.Context) error {
 func (e *export) writeDay(ctx context.Context, d *dayState, show func(int64)) error {
 	spooled := e.folder.spoolPath(d.Day)
 	ready := spooled
-	if _, err := os.Stat(spooled); errors.Is(err, fs.ErrNotExist) && e.state.Format == files.NDJSON {
-		ready = "" // it was renamed already, but an interruption came before this was recorded
-	} else if e.state.Format != files.NDJSON {
+	if e.state.Format != files.NDJSON {
 		ready = strings.TrimSuffix(spooled, ".ndjson.zst") + ".part"
 		if err := e.convert(ctx, spooled, ready, show); err != nil {
 			return err
 		}
 	}
-	if ready != "" {
-		if err := e.folder.publish(ready, d.Day); err != nil {
-			return err
-		}
+	// An interruption may have come after NDJSON was renamed, and before that was recorded.
+	if err := e.folder.publish(ready, d.Day); err != nil && (ready != spooled || !errors.Is(err, fs.ErrNotExist)) {
+		return err
 	}
 	info, err := os.Stat(e.folder.dayPath(d.Day))
 	if err != nil {

@@ -2,12 +2,9 @@ package transfer
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -319,9 +316,14 @@ func (f *fileImport) send(parent context.Context, chunks iter.Seq2[*chunk, error
 		if readErr = err; err != nil || ctx.Err() != nil {
 			break
 		}
-		if f.isDone(c.number) {
+		f.mu.Lock()
+		known := f.state.has(c.number)
+		if known {
 			f.state.continued = true
 			f.show(all)
+		}
+		f.mu.Unlock()
+		if known {
 			continue
 		}
 		group.Go(func() error { return f.sendOne(ctx, c, all) })
@@ -333,12 +335,6 @@ func (f *fileImport) send(parent context.Context, chunks iter.Seq2[*chunk, error
 		return readErr
 	}
 	return parent.Err()
-}
-
-func (f *fileImport) isDone(number int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.state.has(number)
 }
 
 // sendOne sends a chunk, and records that it is acknowledged.
@@ -367,28 +363,14 @@ func (f *fileImport) sendOne(ctx context.Context, c *chunk, all int) error {
 	if err := f.state.save(); err != nil {
 		return err
 	}
-	f.showLocked(all)
+	f.show(all)
 	return nil
 }
 
+// show needs mu.
 func (f *fileImport) show(all int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.showLocked(all)
-}
-
-func (f *fileImport) showLocked(all int) {
 	f.cfg.Show(ImportProgress{
 		File: f.path, Done: f.total.Files, Files: all, Share: f.share(),
 		Readings: f.total.Readings + f.state.Readings, Refused: f.total.Refused + f.state.Refused,
 	})
-}
-
-// identify returns a hash of the content of a file.
-func identify(file *os.File, size int64) (string, error) {
-	h := sha256.New()
-	if _, err := io.Copy(h, io.NewSectionReader(file, 0, size)); err != nil {
-		return "", fmt.Errorf("read the file: %w", err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }

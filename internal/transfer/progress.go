@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -39,15 +40,15 @@ type progress struct {
 // openProgress reads the progress of an earlier run. It is identified by the file's content, the
 // daemon, the stream, and the options that affect how rows are read.
 func (c *ImportConfig) openProgress(file *os.File, size int64) (*progress, error) {
-	content, err := identify(file, size)
-	if err != nil {
-		return nil, err
+	content := sha256.New()
+	if _, err := io.Copy(content, io.NewSectionReader(file, 0, size)); err != nil {
+		return nil, fmt.Errorf("read the file: %w", err)
 	}
 	format := c.Format
 	if of, ok := files.FormatOf(filepath.Base(file.Name())); ok && of == format {
 		format = "" // as if it had not been given
 	}
-	of := sha256.Sum256(fmt.Appendf(nil, "%s\n%q %q\n%q %q", content, c.Daemon, c.Stream, format, c.Options))
+	of := sha256.Sum256(fmt.Appendf(nil, "%x\n%q %q\n%q %q", content.Sum(nil), c.Daemon, c.Stream, format, c.Options))
 	identity := hex.EncodeToString(of[:16])
 	fresh := &progress{Version: 1, Path: file.Name(), Stream: c.Stream, Daemon: c.Daemon, file: filepath.Join(c.StateDir, identity+".json"), identity: identity}
 	text, err := os.ReadFile(fresh.file)

@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -218,13 +217,12 @@ func (f *folder) openSpool(day, bytes int64) (*spool, error) {
 	return s, nil
 }
 
-func (s *spool) write(lines []byte) (err error) {
+func (s *spool) write(lines []byte) error {
+	var to io.Writer = s.buf
 	if s.zstd != nil {
-		_, err = s.zstd.Write(lines)
-	} else {
-		_, err = s.buf.Write(lines)
+		to = s.zstd
 	}
-	if err != nil {
+	if _, err := to.Write(lines); err != nil {
 		return fmt.Errorf("write the readings of the day: %w", err)
 	}
 	return nil
@@ -251,6 +249,3 @@ func (s *spool) sync() (size int64, err error) {
 }
 
 func (s *spool) close() error { return s.file.Close() }
-
-// countLines returns the number of readings in a page.
-func countLines(page []byte) int64 { return int64(bytes.Count(page, []byte{'\n'})) }

@@ -50,12 +50,7 @@ const day = 24 * time.Hour
 
 // dayOf returns the start of the UTC day of a time, in milliseconds.
 func dayOf(ms int64) int64 {
-	length := day.Milliseconds()
-	start := ms / length * length
-	if start > ms {
-		start -= length
-	}
-	return start
+	return time.UnixMilli(ms).Truncate(day).UnixMilli()
 }
 
 func dayName(start int64) string { return time.UnixMilli(start).UTC().Format(time.DateOnly) }

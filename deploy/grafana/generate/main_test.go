@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -37,7 +38,18 @@ func TestPanelsAreComplete(t *testing.T) {
 	for _, d := range dashboards() {
 		assert.NotEmpty(t, d.about, d.name)
 		taken := make(map[[2]int]string)
-		for _, p := range d.model().Panels {
+		var out bytes.Buffer
+		require.NoError(t, d.write(&out))
+		var page struct {
+			Panels []struct {
+				Type, Title, Description string
+				GridPos                  struct{ X, Y, W, H int }
+				Targets                  []struct{ LegendFormat string }
+				FieldConfig              struct{ Defaults map[string]any }
+			}
+		}
+		require.NoError(t, json.Unmarshal(out.Bytes(), &page))
+		for _, p := range page.Panels {
 			name := d.name + ": " + p.Title
 			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {

@@ -56,84 +56,71 @@ type query struct {
 	right        string
 }
 
-func (p panel) size() gridPos {
-	at := gridPos{W: width / 3, H: 8}
+func (p panel) size() (w, h int) {
+	w, h = width/3, 8
 	if p.kind == number {
-		at = gridPos{W: width / 6, H: 4}
+		w, h = width/6, 4
 	}
-	if p.width != 0 {
-		at.W = p.width
-	}
-	if p.height != 0 {
-		at.H = p.height
-	}
-	return at
+	return cmp.Or(p.width, w), cmp.Or(p.height, h)
 }
 
-func (p panel) model(at gridPos, from *source) jsonPanel {
+func (p panel) model(from object) object {
 	p.kind = cmp.Or(p.kind, graph)
 	shown := p.kind
 	if shown == band {
 		shown = graph
 	}
-	return jsonPanel{
-		Type: string(shown), Title: p.title, Description: p.about, GridPos: at, Datasource: from,
-		Targets: p.targets(from), Interval: p.interval, Transformations: p.transformations(),
-		FieldConfig: &fieldConfig{Defaults: p.defaults(), Overrides: p.overrides()}, Options: p.options(),
+	out := object{
+		"type": shown, "title": p.title, "description": p.about, "datasource": from, "targets": p.targets(from),
+		"fieldConfig": object{"defaults": p.defaults(), "overrides": p.overrides()}, "options": p.options(),
 	}
-}
-
-func refID(i int) string { return string(rune('A' + i)) }
-
-func (p panel) targets(from *source) []target {
-	out := make([]target, 0, len(p.queries))
-	for i, q := range p.queries {
-		t := target{RefID: refID(i), Datasource: from, Expr: q.expr, LegendFormat: q.legend, Format: "time_series", Range: true}
-		if p.instant || p.kind == gauge {
-			t.Instant, t.Range = true, false
-		}
-		switch p.kind {
-		case bars, table:
-			t.Format, t.Instant, t.Range = "table", true, false
-		case heatmap:
-			t.Format = "heatmap"
-		}
-		out = append(out, t)
+	if p.interval != "" {
+		out["interval"] = p.interval
+	}
+	if steps := p.transformations(); steps != nil {
+		out["transformations"] = steps
 	}
 	return out
 }
 
-// transformations lay the tables of several queries side by side.
+func refID(i int) string { return string(rune('A' + i)) }
+
+func (p panel) targets(from object) []object {
+	format := map[kind]string{bars: "table", table: "table", heatmap: "heatmap"}
+	out := make([]object, 0, len(p.queries))
+	for i, q := range p.queries {
+		instant := p.instant || p.kind == gauge || p.kind == bars || p.kind == table
+		out = append(out, object{
+			"refId": refID(i), "datasource": from, "expr": q.expr, "legendFormat": q.legend,
+			"format": cmp.Or(format[p.kind], "time_series"), "instant": instant, "range": !instant,
+		})
+	}
+	return out
+}
+
+// transformations lay the values of several queries beside each other: of a table into columns
+// beside their labels, of bars by the label that stands beneath them.
 func (p panel) transformations() []object {
-	switch p.kind {
-	case table:
-		return p.columns()
-	case bars:
-	default:
+	if p.kind != bars && p.kind != table {
 		return nil
 	}
-	names := object{"Value": p.queries[0].legend} // of a single query
-	hidden := object{"Time": true}
+	names, hidden := object{}, object{"Time": true}
 	for i, q := range p.queries {
 		names["Value #"+refID(i)] = q.legend
+	}
+	organize := object{"id": "organize", "options": object{"excludeByName": hidden, "indexByName": object{}, "renameByName": names}}
+	if p.kind == table {
+		hidden["__name__"] = true
+		return []object{{"id": "merge", "options": object{}}, organize}
+	}
+	names["Value"] = p.queries[0].legend // of a single query
+	for i := range p.queries {
 		hidden["Time "+string(rune('1'+i))] = true
 	}
 	return []object{
 		{"id": "joinByField", "options": object{"byField": p.by, "mode": "outer"}},
-		{"id": "organize", "options": object{"excludeByName": hidden, "indexByName": object{}, "renameByName": names}},
+		organize,
 		{"id": "sortBy", "options": object{"fields": object{}, "sort": []object{{"field": p.by}}}},
-	}
-}
-
-// columns lay the values of several queries into columns beside their labels.
-func (p panel) columns() []object {
-	names := object{}
-	for i, q := range p.queries {
-		names["Value #"+refID(i)] = q.legend
-	}
-	return []object{
-		{"id": "merge", "options": object{}},
-		{"id": "organize", "options": object{"excludeByName": object{"Time": true, "__name__": true}, "indexByName": object{}, "renameByName": names}},
 	}
 }
 
@@ -165,20 +152,16 @@ func (p panel) defaults() object {
 }
 
 func (p panel) thresholds() object {
-	good, bad := "green", "red"
-	steps := []object{{"color": good, "value": nil}}
+	first, middle, last, end := "green", p.warn, "red", p.alarm
 	if p.low {
-		steps = []object{{"color": bad, "value": nil}}
-		if p.alarm != 0 {
-			steps = append(steps, object{"color": "orange", "value": p.alarm})
-		}
-		return object{"mode": "absolute", "steps": append(steps, object{"color": good, "value": p.warn})}
+		first, middle, last, end = "red", p.alarm, "green", p.warn
 	}
-	if p.warn != 0 {
-		steps = append(steps, object{"color": "orange", "value": p.warn})
+	steps := []object{{"color": first, "value": nil}}
+	if middle != 0 {
+		steps = append(steps, object{"color": "orange", "value": middle})
 	}
-	if p.alarm != 0 {
-		steps = append(steps, object{"color": bad, "value": p.alarm})
+	if end != 0 {
+		steps = append(steps, object{"color": last, "value": end})
 	}
 	return object{"mode": "absolute", "steps": steps}
 }
