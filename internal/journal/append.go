@@ -90,18 +90,11 @@ func (j *Journal) take(ctx context.Context, b *batch.Batch, r *batch.Request, f 
 	}
 	c, position, err := j.enter(b, f, w)
 	if err != nil {
-		if f != nil {
-			j.keys.failed(f, err)
-		}
+		j.keys.end(f, 0, err)
 		return batch.Receipt{}, err
 	}
 	if w != nil {
-		defer func() {
-			j.waiters.CompareAndDelete(position, w) // after a failed write, another record may have the position
-			if f != nil {
-				j.keys.leave(f)
-			}
-		}()
+		defer j.waiters.CompareAndDelete(position, w) // after a failed write, another record may have the position
 	}
 	select {
 	case <-c.done:
@@ -349,19 +342,19 @@ func (j *Journal) commit(c *commit) {
 		// The contents of the file are unknown now, and another fsync would not tell.
 		err = fmt.Errorf("sync journal segment %s: %w", j.active.name, err)
 		j.fail(codeFailed, err)
-		j.refuse(c, errUnknownOutcome("the journal's disk did not confirm the readings; they may be stored after a restart", err))
+		j.answer(c, errUnknownOutcome("the journal's disk did not confirm the readings; they may be stored after a restart", err))
 		return
 	}
 	if j.gone.Load() {
 		j.published.add(c.entries) // they are still in memory, so they can be stored
-		j.refuse(c, errUnknownOutcome("the journal's folder was removed or replaced; the readings may be stored", ErrGone))
+		j.answer(c, errUnknownOutcome("the journal's folder was removed or replaced; the readings may be stored", ErrGone))
 		return
 	}
 	if !j.cfg.Memory {
 		j.metrics.fsync.Observe(time.Since(begin).Seconds())
 		j.metrics.requests.Observe(float64(len(c.entries)))
 	}
-	j.publish(c)
+	j.answer(c, nil)
 	j.endFullSegment()
 }
 
@@ -438,28 +431,15 @@ func (j *Journal) endFullSegment() {
 	}
 }
 
-// publish makes the records of a commit visible to cursors, and answers its requests.
-func (j *Journal) publish(c *commit) {
+// answer answers the requests of a commit. Without an error, it makes the records visible to
+// cursors before.
+func (j *Journal) answer(c *commit, err error) {
 	for i := range c.entries {
-		if e := &c.entries[i]; e.flight != nil {
-			j.keys.succeeded(e.flight, e.next)
-		}
+		j.keys.end(c.entries[i].flight, c.entries[i].next, err)
 	}
-	j.published.add(c.entries)
-	j.finish(c, nil)
-}
-
-// refuse answers the requests of a commit with an error.
-func (j *Journal) refuse(c *commit, err error) {
-	for i := range c.entries {
-		if e := &c.entries[i]; e.flight != nil {
-			j.keys.failed(e.flight, err)
-		}
+	if err == nil {
+		j.published.add(c.entries)
 	}
-	j.finish(c, err)
-}
-
-func (j *Journal) finish(c *commit, err error) {
 	c.err = err
 	close(c.done)
 }
@@ -467,12 +447,12 @@ func (j *Journal) finish(c *commit, err error) {
 // writeFailed undoes a failed write. If that works, the next request may try again.
 func (j *Journal) writeFailed(c *commit, cause error) {
 	if errors.Is(cause, ErrGone) {
-		j.refuse(c, j.refusal(codeGone, cause))
+		j.answer(c, j.refusal(codeGone, cause))
 		return
 	}
 	if err := j.undo(c); err != nil {
 		j.fail(codeFailed, err)
-		j.refuse(c, errUnknownOutcome("the journal could not be written; the readings may be stored after a restart", errors.Join(cause, err)))
+		j.answer(c, errUnknownOutcome("the journal could not be written; the readings may be stored after a restart", errors.Join(cause, err)))
 		return
 	}
 	j.rollBack(c, cause)
@@ -487,7 +467,7 @@ func (j *Journal) rollBack(c *commit, cause error) {
 	j.mu.Unlock()
 	for _, one := range append([]*commit{c}, later...) {
 		j.bytes.Add(-int64(len(one.buf)))
-		j.refuse(one, j.refusal(codeDiskFull, cause))
+		j.answer(one, j.refusal(codeDiskFull, cause))
 	}
 }
 
@@ -516,56 +496,46 @@ func (j *Journal) fail(code string, cause error) {
 	j.mu.Unlock()
 	j.cfg.Logger.Error("the journal failed; no readings are accepted until the daemon is restarted", "dir", j.cfg.Dir, "err", refusal)
 	for _, one := range pending {
-		j.refuse(one, refusal)
+		j.answer(one, refusal)
 	}
 }
 
 // diskReserve is kept free, so that keys and marks can be written and segments deleted.
 const diskReserve = 80 << 20
 
-// space tracks how much may be written to the disk. It asks the file system from time to time,
-// and counts what is written in between.
+// space says whether the disk is full.
 type space struct {
 	files      Files
 	dir        string
 	maxReserve uint64
 
-	mu      sync.Mutex
-	asked   time.Time
-	limited bool   // the file system has answered
-	room    int64  // free bytes without the reserve and without what was written since the last answer
-	step    int64  // bytes that may be written before it asks again
-	spent   int64  // bytes written since the last answer
-	full    bool   // nothing may be written until room is at least step
-	free    uint64 // the last answer
-	reserve uint64 // of the free bytes
+	mu          sync.Mutex
+	asked       time.Time
+	free, total uint64 // the last answer; 0: unknown
+	full        bool
 }
 
-// take counts n bytes before they are written, or returns an error if the disk is full. A disk
-// that was full must have room for a step, so that the state does not alternate.
+// take returns an error if the disk has no room for n more bytes. Without any, an answer of the
+// last second is good enough. A disk that was full must have some more room, so that the state
+// does not alternate.
 func (s *space) take(now time.Time, n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	short := func() bool { return s.limited && (s.room < n || s.full && s.room < s.step) }
-	if age := now.Sub(s.asked); age < 0 || age >= time.Second || s.spent > s.step || s.spent > 0 && short() {
-		s.ask(now)
+	if age := now.Sub(s.asked); n > 0 || s.full || age < 0 || age >= time.Second {
+		s.asked = now
+		var err error
+		if s.free, s.total, err = s.files.Space(s.dir); err != nil {
+			s.total = 0 // writes will fail when it is full
+		}
 	}
-	if short() {
-		s.full = s.full || s.room < s.step
-		return fmt.Errorf("%s has %d bytes free and needs %d, including a reserve of %d", s.dir, s.free, int64(s.reserve)+n, s.reserve)
-	}
-	s.full = false
-	s.room -= n
-	s.spent += n
-	return nil
-}
-
-func (s *space) ask(now time.Time) {
-	s.asked, s.spent = now, 0
-	free, total, err := s.files.Space(s.dir)
-	s.limited = err == nil && total > 0 // otherwise writes will fail when it is full
 	// A sixteenth of a small disk is enough.
-	s.free, s.reserve = free, min(s.maxReserve, total/16)
-	s.room = int64(min(free, 1<<62)) - int64(s.reserve)
-	s.step = int64(s.reserve / 4)
+	reserve := min(s.maxReserve, s.total/16)
+	need := reserve + uint64(n)
+	if s.full {
+		need += reserve / 4
+	}
+	if s.full = s.total > 0 && s.free < need; s.full {
+		return fmt.Errorf("%s has %d bytes free and needs %d, including a reserve of %d", s.dir, s.free, need, reserve)
+	}
+	return nil
 }

@@ -20,35 +20,25 @@ const (
 	codeAway     = "mongodb_away"
 )
 
-func refusals() []string {
-	return []string{codeFull, codeDiskFull, codeFailed, codeGone, codeStopping, codeQueue, codeAway}
+// refusals are the answers to refused requests by their codes.
+func (c *Config) refusals() map[string]telemetry.Error {
+	return map[string]telemetry.Error{
+		codeFull:     {RetryAfter: 5 * time.Second, Message: fmt.Sprintf("the journal is full at %d bytes (--journal-max-bytes), because MongoDB is away or stores readings more slowly than they arrive", c.MaxBytes)},
+		codeDiskFull: {RetryAfter: 5 * time.Second, Message: "the disk of the journal is full or cannot be written"},
+		codeFailed:   {RetryAfter: 10 * time.Second, Message: "the journal cannot be written until the daemon is restarted"},
+		codeGone:     {RetryAfter: 10 * time.Second, Message: "the journal's folder was removed or replaced while the daemon was running"},
+		codeStopping: {RetryAfter: time.Second, Message: "the daemon is stopping, send the request again"},
+		codeQueue:    {RetryAfter: time.Second, Message: "the queue is full, because readings arrive faster than MongoDB stores them (--queue-max-bytes)"},
+		codeAway:     {RetryAfter: time.Second, Message: "MongoDB does not answer, and there is no journal"},
+	}
 }
 
 // refusal returns the error for a refused request.
 func (j *Journal) refusal(code string, cause error) *telemetry.Error {
-	e := &telemetry.Error{Kind: telemetry.Unavailable, Code: code, RetryAfter: time.Second, Err: cause}
-	switch code {
-	case codeFull:
-		e.RetryAfter = 5 * time.Second
-		e.Message = fmt.Sprintf("the journal is full at %d bytes (--journal-max-bytes), because MongoDB is away or stores readings more slowly than they arrive", j.cfg.MaxBytes)
-	case codeDiskFull:
-		e.RetryAfter = 5 * time.Second
-		e.Message = "the disk of the journal is full or cannot be written"
-	case codeFailed:
-		e.RetryAfter = 10 * time.Second
-		e.Message = "the journal cannot be written until the daemon is restarted"
-	case codeGone:
-		e.RetryAfter = 10 * time.Second
-		e.Message = "the journal's folder was removed or replaced while the daemon was running"
-	case codeStopping:
-		e.Message = "the daemon is stopping, send the request again"
-	case codeQueue:
-		e.Message = "the queue is full, because readings arrive faster than MongoDB stores them (--queue-max-bytes)"
-	case codeAway:
-		e.Message = "MongoDB does not answer, and there is no journal"
-	}
+	e := j.refusals[code]
+	e.Kind, e.Code, e.Err = telemetry.Unavailable, code, cause
 	e.Message += "; no readings were accepted"
-	return e
+	return &e
 }
 
 // errFull is the error when the journal has reached MaxBytes.

@@ -1,9 +1,7 @@
 package journal
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -113,33 +111,14 @@ func Inspect(dir string, files Files) (Report, error) {
 	for _, b := range s.badRanges(marked) {
 		out.Problems = append(out.Problems, b.Problem)
 	}
-	if err := out.countKeys(files); err != nil {
-		return Report{}, err
+	err = eachKeyFile(files, dir, func(f keyFile, entries []keyEntry, wrong error) {
+		if wrong != nil {
+			out.Problems = append(out.Problems, Problem{File: filepath.Join(dir, f.name), Wrong: wrong.Error(), Stored: true})
+		}
+		out.Keys += len(entries)
+	})
+	if err != nil {
+		return Report{}, fmt.Errorf("read idempotency keys: %w", err)
 	}
 	return out, nil
-}
-
-// countKeys adds the keys of deleted segments.
-func (r *Report) countKeys(files Files) error {
-	names, err := keyFileNames(files, r.Dir)
-	if err != nil {
-		return fmt.Errorf("list %s: %w", r.Dir, err)
-	}
-	for _, name := range names {
-		name = filepath.Join(r.Dir, name)
-		content, err := readFile(files, name, maxKeyFile)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // a running daemon deleted it just now
-		}
-		if err != nil {
-			return fmt.Errorf("read idempotency keys: %w", err)
-		}
-		entries, err := decodeKeys(content)
-		if err != nil {
-			r.Problems = append(r.Problems, Problem{File: name, Wrong: err.Error(), Stored: true})
-			continue
-		}
-		r.Keys += len(entries)
-	}
-	return nil
 }

@@ -133,6 +133,7 @@ func (c *Config) setDefaults() error {
 type Journal struct {
 	cfg         Config
 	granularity func(stream string) time.Duration // of new records
+	refusals    map[string]telemetry.Error
 	metrics     *metrics
 	lock        Lock // nil: there is none
 	keys        *keys
@@ -215,6 +216,7 @@ func Open(cfg Config) (*Journal, error) {
 	j := &Journal{
 		cfg:         cfg,
 		granularity: granularityOf(cfg.Streams),
+		refusals:    cfg.refusals(),
 		keys:        newKeys(&cfg),
 		published:   published{maxTail: cfg.TailBytes, now: cfg.Now},
 		space:       space{files: cfg.Files, dir: cfg.Dir, maxReserve: diskReserve},

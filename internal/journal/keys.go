@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -59,7 +59,6 @@ type keyEntry struct {
 type flight struct {
 	keyed
 	waiter *waiter // nil: the request does not wait until its readings are stored
-	left   bool    // the request does not wait any more; guarded by keys.mu
 	done   chan struct{}
 	entry  keyEntry // set when done
 	err    error    // set when done, if it failed or has an unknown outcome
@@ -69,9 +68,9 @@ const (
 	// maxAnswers limits the bytes of answers and refusals; beyond it the oldest keys
 	// are forgotten.
 	maxAnswers = 32 << 20
-	// maxLeft is how many waiters are kept after their requests stopped waiting, so that a
-	// repeated request need not wait for everything that was journaled before it.
-	maxLeft = 4096
+	// maxWaiters is how many waiters are kept, so that a repeated request need not wait for
+	// everything that was journaled before it.
+	maxWaiters = 8192
 )
 
 func newKeys(c *Config) *keys {
@@ -82,7 +81,7 @@ func newKeys(c *Config) *keys {
 }
 
 // begin looks up the key of a request. It returns the entry of a known key. For an unknown key it
-// returns a flight if take is set, and the caller must call succeeded or failed. If the key is
+// returns a flight if take is set, and the caller must call end. If the key is
 // already in flight, begin waits for the outcome, and looks it up again if the first request
 // failed.
 func (k *keys) begin(ctx context.Context, r *batch.Request, take bool) (*keyEntry, *flight, error) {
@@ -126,34 +125,30 @@ func (k *keys) lookup(id keyID, r *batch.Request, take bool) (known *keyEntry, f
 	return nil, f, true
 }
 
-// succeeded makes the key of a flight known after its record became durable. It is called before
-// the record is published.
-func (k *keys) succeeded(f *flight, end uint64) {
-	answer, taken := string(f.answer), k.now().UnixNano()
-	k.mu.Lock()
-	f.entry = keyEntry{id: f.id, bodyHash: f.bodyHash, end: end, taken: taken, answer: answer}
-	delete(k.flights, f.id)
-	if w := f.waiter; w != nil {
-		w.whenStored(func() { k.stored(f.id, end, w) })
-		if !f.left || k.waiting < maxLeft {
-			f.entry.waiter = w
-			k.waiting++
-		}
+// end ends a flight; nil is none. Its key becomes known when its record is durable up to a
+// position, before it is published. If the outcome is unknown, the flight is kept, since its
+// record may be in the journal: repeated requests get the same error until a restart. There are
+// few of them, because the journal accepts nothing afterwards.
+func (k *keys) end(f *flight, position uint64, err error) {
+	if f == nil {
+		return
 	}
-	k.add(f.entry)
-	k.mu.Unlock()
-	close(f.done)
-}
-
-// failed ends a flight. If the outcome is unknown, the flight is kept, since its record may be in
-// the journal: repeated requests get the same error until a restart. There are few of them,
-// because the journal accepts nothing afterwards.
-func (k *keys) failed(f *flight, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	f.err = err
 	if telemetry.KindOf(err) != telemetry.UnknownOutcome {
-		k.mu.Lock()
 		delete(k.flights, f.id)
-		k.mu.Unlock()
+	}
+	if err == nil {
+		f.entry = keyEntry{id: f.id, bodyHash: f.bodyHash, end: position, taken: k.now().UnixNano(), answer: string(f.answer)}
+		if w := f.waiter; w != nil {
+			w.whenStored(func() { k.stored(f.id, position, w) })
+			if k.waiting < maxWaiters {
+				f.entry.waiter = w
+				k.waiting++
+			}
+		}
+		k.add(f.entry)
 	}
 	close(f.done)
 }
@@ -162,10 +157,11 @@ func (k *keys) failed(f *flight, err error) {
 func (k *keys) stored(id keyID, end uint64, w *waiter) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	e := k.entry(id, end)
-	if e == nil {
+	n, ok := k.index[id]
+	if !ok || k.entries.at(n).end != end {
 		return // it expired
 	}
+	e := k.entries.at(n)
 	if e.waiter != nil {
 		k.waiting--
 	}
@@ -178,24 +174,6 @@ func (k *keys) stored(id keyID, end uint64, w *waiter) {
 		k.bytes += refusedSize(refused)
 		k.expire()
 	}
-}
-
-// leave notes that a request no longer waits for its readings.
-func (k *keys) leave(f *flight) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	f.left = true
-	if e := k.entry(f.id, f.entry.end); e != nil && e.waiter != nil && !e.stored && k.waiting > maxLeft {
-		e.waiter = nil
-		k.waiting--
-	}
-}
-
-func (k *keys) entry(id keyID, end uint64) *keyEntry {
-	if n, ok := k.index[id]; ok && k.entries.at(n).end == end {
-		return k.entries.at(n)
-	}
-	return nil
 }
 
 // load adds a key that was read from the disk. It is called in the order of positions.
@@ -370,41 +348,50 @@ func (j *Journal) addKeyFile(f keyFile) {
 	j.keyBytes.Add(f.size)
 }
 
-// keyFileNames lists the files of keys, in the order of their segments.
-func keyFileNames(files Files, dir string) ([]string, error) {
+// eachKeyFile calls visit for the files of keys, in the order of their segments; wrong says why
+// one has no keys.
+func eachKeyFile(files Files, dir string, visit func(f keyFile, entries []keyEntry, wrong error)) error {
 	names, err := files.List(dir)
-	return slices.DeleteFunc(names, func(name string) bool {
-		segment, ok := strings.CutSuffix(name, keysSuffix)
-		if ok {
-			_, ok = segmentBase(segment)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		segment, ofKeys := strings.CutSuffix(name, keysSuffix)
+		base, ofSegment := segmentBase(segment)
+		if !ofKeys || !ofSegment {
+			continue
 		}
-		return !ok
-	}), err
+		content, err := readFile(files, filepath.Join(dir, name), maxKeyFile)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a running daemon deleted it during an inspection
+		}
+		if err != nil {
+			return err
+		}
+		f := keyFile{name, base, int64(len(content))}
+		entries, wrong := decodeKeys(content)
+		for i := range entries {
+			f.end = max(f.end, entries[i].end)
+		}
+		visit(f, entries, wrong)
+	}
+	return nil
 }
 
 // loadKeys reads the keys of deleted segments. A broken file is logged and ignored, since it has
 // only keys and no readings.
 func (j *Journal) loadKeys() error {
-	names, err := keyFileNames(j.cfg.Files, j.cfg.Dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		base, _ := segmentBase(strings.TrimSuffix(name, keysSuffix))
-		content, err := readFile(j.cfg.Files, j.path(name), maxKeyFile)
-		if err != nil {
-			return err
+	err := eachKeyFile(j.cfg.Files, j.cfg.Dir, func(f keyFile, entries []keyEntry, wrong error) {
+		if wrong != nil {
+			j.cfg.Logger.Error("idempotency keys are lost: a repeated request may be stored twice", "file", j.path(f.name), "err", wrong)
 		}
-		entries, err := decodeKeys(content)
-		if err != nil {
-			j.cfg.Logger.Error("idempotency keys are lost: a repeated request may be stored twice", "file", j.path(name), "err", err)
-		}
-		f := keyFile{name, base, int64(len(content))}
 		for _, e := range entries {
 			j.keys.load(e)
-			f.end = max(f.end, e.end)
 		}
 		j.addKeyFile(f)
+	})
+	if err != nil {
+		return err
 	}
 	return j.dropKeys()
 }

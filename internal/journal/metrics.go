@@ -30,7 +30,7 @@ func newMetrics(j *Journal) (*metrics, error) {
 			Help: "Requests that the journal refused as a whole, by reason.",
 		}, []string{"reason"}),
 	}
-	for _, reason := range refusals() {
+	for reason := range j.refusals {
 		m.refused.WithLabelValues(reason)
 	}
 	if j.cfg.Registerer == nil {
