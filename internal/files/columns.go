@@ -67,16 +67,6 @@ func (c *Columns) addTag(name string) {
 	c.tags[strings.Clone(name)] = true
 }
 
-// Merge adds the columns of others.
-func (c *Columns) Merge(others *Columns) {
-	for name, k := range others.kinds {
-		c.addField(name, k)
-	}
-	for name := range others.tags {
-		c.addTag(name)
-	}
-}
-
 // Tags returns the names of the columns that are tags, in order.
 func (c *Columns) Tags() (names []string) {
 	for _, one := range c.List() {

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -65,12 +66,7 @@ func FormatOf(name string) (Format, bool) {
 
 // Endings returns the extensions that FormatOf knows.
 func Endings() []string {
-	all := make([]string, 0, len(endings))
-	for e := range endings {
-		all = append(all, e)
-	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(maps.Keys(endings))
 }
 
 // A Writer writes readings to a file. Close completes the file, but does not close the underlying

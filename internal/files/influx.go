@@ -96,7 +96,9 @@ func (in *influxReader) next() (entry []byte, line int64, err error) {
 		switch {
 		case len(text) == 0:
 		case text[0] == '#':
-			in.comment(bytes.TrimSpace(text[1:]))
+			if section := string(bytes.TrimSpace(text[1:])); section == "DDL" || section == "DML" {
+				in.schema = section == "DDL"
+			}
 		case in.schema: // CREATE DATABASE …
 		case openString(text):
 			entry, err := in.join(bytes.TrimLeft(row, " \t\r")) // the rest is part of the string
@@ -104,16 +106,6 @@ func (in *influxReader) next() (entry []byte, line int64, err error) {
 		default:
 			return text, line, nil
 		}
-	}
-}
-
-// comment detects the beginning and end of the section that creates databases.
-func (in *influxReader) comment(text []byte) {
-	switch string(text) {
-	case "DDL":
-		in.schema = true
-	case "DML":
-		in.schema = false
 	}
 }
 

@@ -237,53 +237,53 @@ func (p *Parser) members(do func(name string) error) error {
 }
 
 func (p *Parser) text() (string, error) {
+	kind, text, err := p.scalar()
+	if err == nil && kind != '"' {
+		err = errors.New("a string was expected")
+	}
+	return text, err
+}
+
+// scalar reads a string, or the text of another value.
+func (p *Parser) scalar() (kind jsontext.Kind, text string, err error) {
 	v, err := p.tokens.ReadValue()
 	switch {
 	case err != nil:
-		return "", err
+		return 0, "", err
 	case v.Kind() != '"':
-		return "", errors.New("a string was expected")
-	case bytes.IndexByte(v, '\\') >= 0:
-		text, err := jsontext.AppendUnquote(nil, v)
-		return p.strings.of(text), err
+		return v.Kind(), string(v), nil
+	case bytes.IndexByte(v, '\\') < 0:
+		return '"', p.strings.of(v[1 : len(v)-1]), nil
 	}
-	return p.strings.of(v[1 : len(v)-1]), nil
+	unquoted, err := jsontext.AppendUnquote(nil, v)
+	return '"', p.strings.of(unquoted), err
 }
 
 func (p *Parser) time() (time.Time, error) {
-	if p.tokens.PeekKind() == '"' {
-		text, err := p.text()
-		if err != nil {
-			return time.Time{}, err
-		}
-		return parseTime(text)
-	}
-	v, err := p.tokens.ReadValue()
+	_, text, err := p.scalar()
 	if err != nil {
 		return time.Time{}, err
 	}
-	return parseTime(string(v))
+	return parseTime(text)
 }
 
 // value reads the value of a field. A number without a point or an exponent is an integer.
 func (p *Parser) value() (telemetry.Value, error) {
-	if p.tokens.PeekKind() == '"' {
-		text, err := p.text()
-		return telemetry.TextValue(text), err
-	}
-	v, err := p.tokens.ReadValue()
+	kind, text, err := p.scalar()
 	switch {
 	case err != nil:
 		return telemetry.Value{}, err
-	case v.Kind() == 't', v.Kind() == 'f':
-		return telemetry.BoolValue(v.Kind() == 't'), nil
-	case v.Kind() != '0':
+	case kind == '"':
+		return telemetry.TextValue(text), nil
+	case kind == 't', kind == 'f':
+		return telemetry.BoolValue(kind == 't'), nil
+	case kind != '0':
 		return telemetry.Value{}, errors.New("its value is not a number, a boolean or a string")
-	case bytes.ContainsAny(v, ".eE"):
-		f, err := strconv.ParseFloat(string(v), 64)
+	case strings.ContainsAny(text, ".eE"):
+		f, err := strconv.ParseFloat(text, 64)
 		return telemetry.FloatValue(f), err
 	}
-	n, err := strconv.ParseInt(string(v), 10, 64)
+	n, err := strconv.ParseInt(text, 10, 64)
 	return telemetry.IntValue(n), err
 }
 

@@ -178,16 +178,11 @@ type parquetColumn struct {
 func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 	return func(yield func(Row, error) bool) {
 		var f *parquet.File
-		err := catchPanic(func() (err error) {
-			f, err = parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
-			return err
-		})
-		if err != nil {
-			yield(Row{}, fmt.Errorf("this is no file of Parquet that can be read: %w", err))
-			return
-		}
 		var columns []parquetColumn
-		err = catchPanic(func() (err error) {
+		err := catchPanic(func() (err error) {
+			if f, err = parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true)); err != nil {
+				return fmt.Errorf("this is no file of Parquet that can be read: %w", err)
+			}
 			columns, err = parquetColumns(f, o)
 			return err
 		})
