@@ -331,8 +331,7 @@ func (in *influxReader) value(v lineprotocol.Value) (telemetry.Value, error) {
 
 // pointError removes the line number from a decoder's error, which is always 1.
 func pointError(err error) error {
-	var at *lineprotocol.DecodeError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*lineprotocol.DecodeError](err); ok {
 		return fmt.Errorf("column %d: %w", at.Column, at.Err)
 	}
 	return err

@@ -56,8 +56,8 @@ const quietFor = 5 * time.Second
 // noteRefusal counts a refused request, and logs the first one that was refused for lack of
 // space.
 func (j *Journal) noteRefusal(err error) {
-	var e *telemetry.Error
-	if !errors.As(err, &e) || e.Kind != telemetry.Unavailable {
+	e, ok := errors.AsType[*telemetry.Error](err)
+	if !ok || e.Kind != telemetry.Unavailable {
 		return
 	}
 	j.metrics.refused.WithLabelValues(e.Code).Inc()

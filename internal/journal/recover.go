@@ -367,8 +367,7 @@ func (c *scan) readSegment(f *scannedSegment, next uint64) error {
 	}
 	defer file.Close()
 	s, err := readSegmentHead(file, f.base)
-	var wrong formatError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[formatError](err); ok {
 		return c.unreadable(f, next, file, string(wrong))
 	}
 	if err != nil {
@@ -426,8 +425,7 @@ func (c *scan) readRecords(f *scannedSegment, w *window, last bool) error {
 			continue
 		}
 		err := c.readRecord(f, w, offset)
-		var wrong formatError
-		if errors.As(err, &wrong) {
+		if wrong, ok := errors.AsType[formatError](err); ok {
 			resume, verdict, err := c.skipBad(f, w, offset, last, string(wrong))
 			if err != nil || verdict == torn {
 				return err

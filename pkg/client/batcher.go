@@ -36,12 +36,6 @@ type BatcherConfig struct {
 }
 
 const (
-	defaultMaxReadings = 1000
-	defaultMaxBytes    = 512 << 10
-	defaultMaxAge      = time.Second
-	defaultMaxBuffered = 64 << 20
-	defaultInFlight    = 4
-
 	greatestReadings = 10_000
 	greatestBytes    = 6 << 20 // by estimate, so that it stays below a daemon's limit
 	greatestInFlight = 256
@@ -126,11 +120,11 @@ func (e *UndeliveredError) Unwrap() error { return e.Err }
 // NewBatcher returns a Batcher that sends with this client. It must be closed before
 // the client.
 func (c *Client) NewBatcher(config BatcherConfig) (*Batcher, error) {
-	config.MaxReadings = cmp.Or(config.MaxReadings, defaultMaxReadings)
-	config.MaxBytes = cmp.Or(config.MaxBytes, defaultMaxBytes)
-	config.MaxAge = cmp.Or(config.MaxAge, defaultMaxAge)
-	config.MaxBuffered = cmp.Or(config.MaxBuffered, max(defaultMaxBuffered, config.MaxBytes))
-	config.InFlight = cmp.Or(config.InFlight, defaultInFlight)
+	config.MaxReadings = cmp.Or(config.MaxReadings, 1000)
+	config.MaxBytes = cmp.Or(config.MaxBytes, 512<<10)
+	config.MaxAge = cmp.Or(config.MaxAge, time.Second)
+	config.MaxBuffered = cmp.Or(config.MaxBuffered, max(64<<20, config.MaxBytes))
+	config.InFlight = cmp.Or(config.InFlight, 4)
 	if err := config.check(); err != nil {
 		return nil, err
 	}
@@ -354,8 +348,8 @@ func (b *Batcher) next(l *lane) (p parcel, wait time.Duration) {
 
 // isTooLarge reports whether a request was refused because of its size, and nothing is stored.
 func isTooLarge(err error) bool {
-	var failed *Error
-	return errors.As(err, &failed) && !failed.Unknown && (telemetry.KindOf(err) == telemetry.TooLarge || errors.Is(err, errTooLarge))
+	failed, ok := errors.AsType[*Error](err)
+	return ok && !failed.Unknown && (telemetry.KindOf(err) == telemetry.TooLarge || errors.Is(err, errTooLarge))
 }
 
 // deliver sends a parcel, and accounts for its readings. One that is too large goes in halves: its
@@ -367,8 +361,6 @@ func (b *Batcher) deliver(l *lane, p parcel) {
 		b.stats.Repeated++
 	}
 	r, err := b.client.send(b.ctx, Request{Readings: p.readings, Stream: b.config.Stream, Ack: b.config.Ack}, Forever, repeating)
-	var refused *RefusedError
-	var failed *Error
 	if n := len(p.readings); n > 1 && isTooLarge(err) {
 		for _, half := range [][]telemetry.Reading{p.readings[:n/2], p.readings[n/2:]} {
 			part := parcel{readings: half}
@@ -382,8 +374,10 @@ func (b *Batcher) deliver(l *lane, p parcel) {
 		}
 		return
 	}
-	unknown := errors.As(err, &failed) && failed.Unknown
-	lost := err != nil && !errors.As(err, &refused)
+	failed, ok := errors.AsType[*Error](err)
+	unknown := ok && failed.Unknown
+	_, some := errors.AsType[*RefusedError](err)
+	lost := err != nil && !some
 	switch {
 	case lost && b.config.OnLost != nil:
 		b.config.OnLost(p.readings, err)

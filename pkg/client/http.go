@@ -86,8 +86,7 @@ func (t *httpTransport) try(ctx context.Context, to int, w *write) attempt {
 		return attempt{err: fmt.Errorf("read the answer: %w", err), again: true, unknown: true}
 	}
 	a := readAnswer(resp, body, len(w.readings))
-	var problem *telemetry.Error
-	if w.gzipped && errors.As(a.err, &problem) && problem.Code == codeRatio { // it is too regular to be compressed; nothing was stored
+	if problem, ok := errors.AsType[*telemetry.Error](a.err); ok && w.gzipped && problem.Code == codeRatio { // it is too regular to be compressed; nothing was stored
 		w.body, w.gzipped = telemetry.AppendNDJSON(nil, w.readings), false
 		return t.try(ctx, to, w)
 	}
@@ -134,8 +133,7 @@ func (t *httpTransport) do(req *http.Request) (*http.Response, attempt) {
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
 	resp, err := t.client.Do(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
 	if err != nil {
-		var outer *url.Error // repeats the address
-		if errors.As(err, &outer) {
+		if outer, ok := errors.AsType[*url.Error](err); ok { // repeats the address
 			err = outer.Err
 		}
 		return nil, attempt{err: err, again: true, unknown: connected.Load()}

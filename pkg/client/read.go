@@ -138,8 +138,7 @@ func (c *Client) Latest(ctx context.Context, sensor, stream string) (telemetry.R
 		r, err = parseReading(body)
 		return err
 	})
-	var known *telemetry.Error
-	if errors.As(err, &known) && known.Code == "sensor_unknown" {
+	if known, ok := errors.AsType[*telemetry.Error](err); ok && known.Code == "sensor_unknown" {
 		return telemetry.Reading{}, ErrNoReading
 	}
 	if err != nil {
@@ -184,14 +183,13 @@ func (c *Client) Summary(ctx context.Context, sensor string, span Span, every ti
 			steps = append(steps, step)
 		}
 	})
-	var incomplete *IncompleteError
-	switch {
-	case errors.As(err, &incomplete):
-		return steps, fmt.Errorf("read summary: %w", err)
-	case err != nil:
-		return nil, fmt.Errorf("read summary: %w", err)
+	if err == nil {
+		return steps, nil
 	}
-	return steps, nil
+	if _, incomplete := errors.AsType[*IncompleteError](err); !incomplete {
+		steps = nil
+	}
+	return steps, fmt.Errorf("read summary: %w", err)
 }
 
 // query returns the parameters of a span.
@@ -280,8 +278,8 @@ func (t *httpTransport) ask(ctx, reading context.Context, from string) (*http.Re
 		return nil, attempt{err: fmt.Errorf("read the answer: %w", err), again: true}
 	}
 	failed = readProblem(resp, body)
-	var none *telemetry.Error
-	if missing := resp.Header.Get(telemetry.IncompleteHeader); missing != "" && errors.As(failed.err, &none) && none.Code == "sensor_unknown" {
+	missing := resp.Header.Get(telemetry.IncompleteHeader)
+	if none, ok := errors.AsType[*telemetry.Error](failed.err); ok && missing != "" && none.Code == "sensor_unknown" {
 		failed.err = &IncompleteError{Daemons: missing} // another daemon may have some
 	}
 	return nil, failed
