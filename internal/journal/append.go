@@ -16,27 +16,18 @@ import (
 // are durable in the journal, or, if r.Want is Stored, when they are stored or StoredTimeout
 // has passed; the receipt says which. A journal in memory acknowledges only stored readings:
 // there the timeout is an error of kind UnknownOutcome, and the readings are still written.
-func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
-	receipt, err := j.appendOnce(ctx, b, &r)
-	if err != nil {
-		j.noteRefusal(err)
-		return batch.Receipt{}, err
-	}
-	j.noteAccepted()
-	return receipt, nil
-}
-
-func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Request) (batch.Receipt, error) {
+func (j *Journal) Append(ctx context.Context, b *batch.Batch, r batch.Request) (receipt batch.Receipt, err error) {
+	defer func() { j.note(err) }()
 	if j.cfg.Memory && r.Want != telemetry.Stored {
 		return batch.Receipt{}, telemetry.Errorf(telemetry.Invalid, "ack_unavailable", "ack %s needs a journal, and this daemon has none; allowed: stored", r.Want)
 	}
 	if r.Key == "" {
-		return j.take(ctx, b, r, nil)
+		return j.take(ctx, b, &r, nil)
 	}
 	if len(r.Answer) > maxAnswer {
 		return batch.Receipt{}, telemetry.Errorf(telemetry.TooLarge, "answer_too_large", "the answer to be kept with the Idempotency-Key has more than %d bytes", maxAnswer)
 	}
-	known, f, err := j.keys.begin(ctx, r, true)
+	known, f, err := j.keys.begin(ctx, &r, true)
 	switch {
 	case err != nil:
 		return batch.Receipt{}, err
@@ -44,9 +35,9 @@ func (j *Journal) appendOnce(ctx context.Context, b *batch.Batch, r *batch.Reque
 		if r.Memory != nil {
 			r.Memory.Release()
 		}
-		return j.repeated(ctx, known, r)
+		return j.repeated(ctx, known, &r)
 	}
-	return j.take(ctx, b, r, f)
+	return j.take(ctx, b, &r, f)
 }
 
 // Repeat implements ingest.Journal: if the key of the request is known, it answers like Append,

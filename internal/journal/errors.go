@@ -53,30 +53,24 @@ func (j *Journal) errFull() *telemetry.Error {
 // again: small ones may be accepted between larger ones that are refused.
 const quietFor = 5 * time.Second
 
-// noteRefusal counts a refused request, and logs the first one that was refused for lack of
-// space.
-func (j *Journal) noteRefusal(err error) {
-	e, ok := errors.AsType[*telemetry.Error](err)
-	if !ok || e.Kind != telemetry.Unavailable {
-		return
-	}
-	j.metrics.refused.WithLabelValues(e.Code).Inc()
-	if e.Code != codeFull && e.Code != codeQueue && e.Code != codeDiskFull {
-		return
-	}
-	j.refusedAt.Store(int64(j.cfg.Elapsed()))
-	if j.refusing.CompareAndSwap(false, true) {
-		j.cfg.Logger.Warn("requests are refused", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes, "err", err)
-	}
-}
-
-// noteAccepted logs that requests are accepted again.
-func (j *Journal) noteAccepted() {
-	if !j.refusing.Load() || j.cfg.Elapsed()-time.Duration(j.refusedAt.Load()) < quietFor {
-		return
-	}
-	if j.refusing.CompareAndSwap(true, false) {
-		j.cfg.Logger.Info("requests are accepted again", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
+// note counts a refused request, and logs when requests begin to be refused for lack of space,
+// and when they are accepted again.
+func (j *Journal) note(err error) {
+	e, refused := errors.AsType[*telemetry.Error](err)
+	switch {
+	case err == nil:
+		if j.refusing.Load() && j.cfg.Elapsed()-time.Duration(j.refusedAt.Load()) >= quietFor && j.refusing.CompareAndSwap(true, false) {
+			j.cfg.Logger.Info("requests are accepted again", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes)
+		}
+	case refused && e.Kind == telemetry.Unavailable:
+		j.metrics.refused.WithLabelValues(e.Code).Inc()
+		if e.Code != codeFull && e.Code != codeQueue && e.Code != codeDiskFull {
+			return
+		}
+		j.refusedAt.Store(int64(j.cfg.Elapsed()))
+		if j.refusing.CompareAndSwap(false, true) {
+			j.cfg.Logger.Warn("requests are refused", "dir", j.cfg.Dir, "bytes", j.bytes.Load(), "max_bytes", j.cfg.MaxBytes, "err", err)
+		}
 	}
 }
 
