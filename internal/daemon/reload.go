@@ -325,50 +325,59 @@ func (c *Settings) stream(name string) Stream {
 // applied. The same value written differently is no difference.
 func differences(now, wanted *Config) []Difference {
 	var out []Difference
+	add := func(d Difference, before, after effective) {
+		if before.text == after.text || sameValue(before.Name, before.text, after.text) {
+			return
+		}
+		d.Now, d.Wanted = before.shown().Value, after.shown().Value
+		if !before.live {
+			d.Why = takesRestart
+		}
+		out = append(out, d)
+	}
 	inherited := (&Stream{}).all()
-	for _, stream := range append([]string{""}, now.Names()...) {
-		list, there := wanted.values(stream)
-		prefix := ""
-		if stream != "" {
-			prefix = streamsKey + "." + stream
-		}
-		if !there {
-			out = append(out, Difference{
-				Setting: prefix, Now: "configured", Wanted: "removed", stream: stream, Why: takesRestart + "; its collection is left unchanged",
-			})
-			continue
-		}
-		before, _ := now.values(stream)
-		for i, e := range before {
-			if stream == "" && slices.ContainsFunc(inherited, func(s Setting) bool { return s.Name == e.Name }) {
-				continue // a default; the settings of each stream are compared instead
-			}
-			if e.text == list[i].text {
-				continue
-			}
-			if changed, err := now.with(stream, e.Name, list[i].text); err == nil && reflect.DeepEqual(changed, now.Settings) {
-				continue
-			}
-			out = append(out, Difference{
-				Setting: strings.TrimPrefix(prefix+"."+e.path(), "."), Now: e.shown().Value, Wanted: list[i].shown().Value,
-				stream: stream, name: e.Name, Why: e.why(),
-			})
+	for i, e := range now.effective {
+		if !slices.ContainsFunc(inherited, func(s Setting) bool { return s.Name == e.Name }) { // else a default; that of each stream is compared
+			add(Difference{Setting: e.path(), name: e.Name}, e, wanted.effective[i])
 		}
 	}
-	for _, stream := range wanted.Names() {
-		if _, there := now.values(stream); !there {
-			out = append(out, Difference{Setting: streamsKey + "." + stream, Now: "not configured", Wanted: "configured", stream: stream, Why: takesRestart})
+	groups := maps.Clone(now.groups)
+	maps.Copy(groups, wanted.groups)
+	for _, path := range slices.Sorted(maps.Keys(groups)) {
+		before, there := now.groups[path]
+		after, stays := wanted.groups[path]
+		kind, name, _ := strings.Cut(path, ".")
+		switch {
+		case !there:
+			out = append(out, Difference{Setting: path, Now: "not configured", Wanted: "configured", Why: takesRestart})
+		case !stays && kind == streamsKey:
+			out = append(out, Difference{Setting: path, Now: "configured", Wanted: "removed", Why: takesRestart + "; its collection is left unchanged"})
+		case !stays:
+			out = append(out, Difference{Setting: path, Now: "configured", Wanted: "removed", Why: takesRestart})
+		case kind == mqttKey && name == topSubscription: // its settings are those of the top level
+		default:
+			for i, e := range before {
+				d := Difference{Setting: path + "." + e.keyInGroup()}
+				if kind == streamsKey {
+					d.stream, d.name = name, e.Name
+				}
+				add(d, e, after[i])
+			}
 		}
 	}
-	return append(out, subscriptionDifferences(now, wanted)...)
+	return out
 }
 
-// why returns why a setting cannot change while the daemon runs, or "" if it can.
-func (s Setting) why() string {
-	if s.live {
-		return ""
-	}
-	return takesRestart
+// sameValue reports whether two texts are the same value of a setting.
+func sameValue(name, a, b string) bool {
+	var x, y Settings
+	errA, errB := settingOf(x.All(), name).set(a), settingOf(y.All(), name).set(b)
+	return errA == nil && errB == nil && reflect.DeepEqual(x, y)
+}
+
+// settingOf returns the setting of that name, which must be in the list.
+func settingOf(list []Setting, name string) Setting {
+	return list[slices.IndexFunc(list, func(s Setting) bool { return s.Name == name })]
 }
 
 // with returns a copy of the settings with one of them changed; stream is empty for settings
@@ -379,7 +388,7 @@ func (c Settings) with(stream, name, text string) (Settings, error) {
 	if at >= 0 {
 		list = c.Streams[at].all()
 	}
-	err := list[slices.IndexFunc(list, func(s Setting) bool { return s.Name == name })].set(text)
+	err := settingOf(list, name).set(text)
 	if at >= 0 && stream == c.Default.Name {
 		c.Default = c.Streams[at]
 	}
@@ -388,9 +397,9 @@ func (c Settings) with(stream, name, text string) (Settings, error) {
 
 // merge returns the configuration with the changes that can be applied.
 func (c *Config) merge(changes []Difference) (*Config, error) {
-	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), streams: maps.Clone(c.streams), subscriptions: c.subscriptions}
-	for name, list := range out.streams {
-		out.streams[name] = slices.Clone(list)
+	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), groups: maps.Clone(c.groups)}
+	for path, list := range out.groups {
+		out.groups[path] = slices.Clone(list)
 	}
 	var problems []error
 	for _, d := range changes {
@@ -400,7 +409,10 @@ func (c *Config) merge(changes []Difference) (*Config, error) {
 		var err error
 		out.Settings, err = out.with(d.stream, d.name, d.Wanted)
 		problems = append(problems, err)
-		list, _ := out.values(d.stream)
+		list := out.effective
+		if d.stream != "" {
+			list = out.groups[streamsKey+"."+d.stream]
+		}
 		named(list, d.name).text = d.Wanted
 	}
 	return out, errors.Join(append(problems, out.checkTogether())...)

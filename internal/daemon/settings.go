@@ -150,6 +150,9 @@ func (s Setting) path() string {
 	return s.Name
 }
 
+// keyInGroup is the setting's name in a stream or subscription of the file.
+func (s Setting) keyInGroup() string { return strings.TrimPrefix(s.Name, mqttPrefix) }
+
 // Variable is the setting's name in the environment.
 func (s Setting) Variable() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
