@@ -398,10 +398,11 @@ func (d *daemon) run(ctx context.Context) error {
 	watching.Go(func() { s.watchStaleness(watched) })
 	watching.Go(func() { s.catalog.Run(watched) })
 	watching.Go(func() { s.sealer.Run(watched) })
-	watching.Go(func() { s.watch(watched) })
-	watching.Go(func() { s.watchReplies(watched) })
-	watching.Go(func() { s.keepClaims(watched) })
 	watching.Go(func() { s.peers.Run(watched) })
+	if s.conn != nil {
+		watching.Go(func() { s.conn.WatchReplies(watched) })
+		watching.Go(func() { s.claims.Run(watched) })
+	}
 	monitor, err := d.openDoctor(s)
 	if err != nil {
 		return err
@@ -411,16 +412,11 @@ func (d *daemon) run(ctx context.Context) error {
 		watching.Go(func() { monitor.Run(watched) })
 	}
 	close(d.storageOpen)
-	if err := s.prepare(ctx); err != nil {
-		return err
-	}
-	if ctx.Err() == nil {
+	return s.keepPrepared(ctx, func() {
 		d.ingest.SetReady(true)
 		d.supervisor.reportReady()
 		d.announce(uri)
-	}
-	<-ctx.Done()
-	return nil
+	})
 }
 
 // findMongoDB returns the MongoDB URI; empty if no stream needs one. It starts the embedded

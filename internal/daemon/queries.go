@@ -16,6 +16,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/peers"
 	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -52,23 +53,16 @@ func (d *daemon) newPromAPI() (*promapi.API, error) {
 	c := &d.cfg.Settings
 	api, err := promapi.New(promapi.Config{
 		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples,
-		Lookback: func(stream string) time.Duration {
-			if now := d.current(); now.hasStream(stream) {
-				return now.stream(stream).Lookback
-			}
-			return 0
-		},
+		Lookback: func(stream string) time.Duration { return d.current().stream(stream).Lookback },
 		Window: func(stream string) time.Duration {
-			if now := d.current(); now.hasStream(stream) && now.stream(stream).hasBuckets() {
-				return now.stream(stream).Granularity
+			if s := d.current().stream(stream); s.hasBuckets() {
+				return s.Granularity
 			}
 			return 0
 		},
 		Rollup: func(stream string) (every, retention time.Duration) {
-			if now := d.current(); now.hasStream(stream) {
-				return now.stream(stream).Rollup, now.stream(stream).Retention
-			}
-			return 0, 0
+			s := d.current().stream(stream)
+			return s.Rollup, s.Retention
 		},
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
 	})
@@ -81,10 +75,6 @@ func (d *daemon) newPromAPI() (*promapi.API, error) {
 // openReader lets the reader answer queries from the storage and the unstored part of the
 // journal.
 func (d *daemon) openReader(j *journal.Journal, s *storage) {
-	granularities := make(map[string]time.Duration)
-	for _, stream := range d.cfg.Streams {
-		granularities[stream.Name] = stream.Granularity
-	}
 	flush := func(ctx context.Context) error {
 		if err := s.queue.Flush(ctx); err != nil {
 			return err
@@ -92,14 +82,14 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 		return j.Secure()
 	}
 	stored := read.Stored{
-		Sources: s.sources(), Duplicates: s.duplicatesOf, Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
+		Sources: s.sources(), Duplicates: func(stream string) store.Duplicates { return d.current().stream(stream).Duplicates }, Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
 		Backlog: read.Backlog{
 			Journal: j, Target: s.targetOf, WaitingSensors: s.queue.WaitingSensors, WaitingNewest: s.queue.WaitingNewest,
 			Waiting: func(stream, sensor string) ([]batch.Ref, uint64) {
 				w := s.queue.Waiting(stream, sensor)
 				return w.Rows, w.From
 			},
-			Granularity: func(stream string) time.Duration { return granularities[stream] },
+			Granularity: func(stream string) time.Duration { return d.cfg.stream(stream).Granularity },
 		},
 		FlushSensor: func(ctx context.Context, stream, sensor string) error {
 			durable, err := s.queue.FlushSensor(ctx, stream, sensor)

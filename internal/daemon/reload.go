@@ -114,6 +114,9 @@ func (r *reloader) status() ConfigStatus {
 	return out
 }
 
+// retryEvery is the pause between two attempts to change collections.
+const retryEvery = 5 * time.Second
+
 // run reloads on request, and retries failed changes of collections, until ctx ends.
 func (r *reloader) run(ctx context.Context) {
 	select {
@@ -121,7 +124,7 @@ func (r *reloader) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	again := time.NewTicker(lastPause)
+	again := time.NewTicker(retryEvery)
 	defer again.Stop()
 	for {
 		select {
@@ -212,7 +215,6 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 		if err != nil {
 			d.log.Error("change the stream's settings", "stream", name, "err", err)
 		}
-		storage.duplicates.Store(name, to.stream(name).Duplicates)
 		storage.sealer.SetAfter(name, to.stream(name).SealAfter)
 		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
 	}
@@ -315,10 +317,12 @@ func (c *Settings) hasStream(name string) bool {
 	return slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Name == name })
 }
 
-// stream returns one of the streams, which must exist.
+// stream returns the settings of a stream; zero ones if there is no such stream.
 func (c *Settings) stream(name string) Stream {
-	at := slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == name })
-	return c.Streams[at]
+	if at := slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == name }); at >= 0 {
+		return c.Streams[at]
+	}
+	return Stream{}
 }
 
 // differences lists how wanted differs from now, with reasons for changes that cannot be

@@ -76,8 +76,12 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 	watched, end := context.WithCancel(running)
 	var watching sync.WaitGroup
 	watching.Go(func() { watchReplay(watched, j, s.queue, logger) })
-	watching.Go(func() { s.keepClaims(watched) })
-	err = s.prepare(running)
+	if s.conn != nil {
+		watching.Go(func() { s.claims.Run(watched) })
+	}
+	preparing, prepared := context.WithCancel(running)
+	err = s.keepPrepared(preparing, prepared)
+	prepared()
 	if err == nil {
 		err = s.queue.Flush(running)
 	}

@@ -58,9 +58,7 @@ type storage struct {
 	catalog   *catalog.Catalog // likewise
 	sealer    *seal.Sealer
 	staleness *staleness.Watch
-	// duplicates are the streams' rules, store.Duplicates by stream.
-	duplicates sync.Map
-	recheck    chan struct{} // receives when a stream's collection may have been replaced
+	recheck   chan struct{} // receives when a stream's collection may have been replaced
 
 	mu       sync.Mutex
 	prepared map[string]error         // by stream: nil while it can store readings
@@ -118,7 +116,6 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 			return nil, fmt.Errorf("set up stream %s: %w", stream.Name, err)
 		}
 		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, make(chan struct{})
-		s.duplicates.Store(stream.Name, stream.Duplicates)
 	}
 	if s.catalog, err = d.newCatalog(s, database); err != nil {
 		return nil, fmt.Errorf("set up the catalog of sensors: %w", err)
@@ -277,107 +274,88 @@ func (s *storage) targetOf(stream, session string) string {
 	return ""
 }
 
-// The pause between two attempts to prepare a stream, and the timeout of one.
 const (
+	// The pause between two attempts to prepare a stream, and the timeout of one.
 	firstPause     = 200 * time.Millisecond
-	lastPause      = 5 * time.Second
+	lastPause      = 2 * time.Second
 	prepareTimeout = 10 * time.Second
+	// recheckEvery is how often prepared collections are checked. This also happens as soon as
+	// MongoDB refuses a write because one was dropped or replaced, and when MongoDB becomes
+	// available again.
+	recheckEvery = 2 * time.Second
 )
 
-// prepare prepares all streams, and retries while MongoDB is unavailable. It returns nil when
-// they are prepared or ctx ends, and an error if a stream can never be prepared.
-func (s *storage) prepare(ctx context.Context) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		waits, err := s.prepareOnce(ctx)
-		if err != nil || !waits || machine.Pause(ctx, pause) != nil {
-			return err
-		}
-	}
-}
-
-// prepareOnce makes one attempt for every stream that was not prepared yet.
-func (s *storage) prepareOnce(ctx context.Context) (waits bool, err error) {
-	for name := range s.stores {
-		if s.preparedOnce(name) {
-			continue
-		}
-		err := s.prepareStream(ctx, name)
-		if final(err) {
-			return false, fmt.Errorf("prepare stream %s: %w", name, err)
-		}
-		waits = waits || err != nil
-	}
-	return waits, nil
-}
-
-func (s *storage) prepareStream(parent context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(parent, prepareTimeout)
-	defer cancel()
-	err := s.prepareClaimed(ctx, s.stores[name])
-	if parent.Err() == nil { // otherwise the error says nothing about the stream
-		s.note(name, err)
-	}
-	return err
-}
-
-// prepareClaimed claims the sessions, and then prepares a stream, which may write.
-func (s *storage) prepareClaimed(ctx context.Context, h streamStore) error {
-	if !inMemory(h) {
-		if err := s.claims.Ensure(ctx); err != nil {
-			return err
-		}
-	}
-	return h.Prepare(ctx)
-}
-
-// standsEvery is how often watch checks that the streams' collections were not dropped or
-// replaced. It also does so as soon as MongoDB refuses a write for that reason, and when
-// MongoDB becomes available again.
-const standsEvery = 2 * time.Second
-
-// watch prepares streams again if their collections were dropped or replaced, until ctx ends.
-func (s *storage) watch(ctx context.Context) {
-	timer := time.NewTimer(standsEvery)
+// keepPrepared prepares all streams, and prepares them again if their collections were dropped or
+// replaced, until ctx ends. It calls ready when all are prepared for the first time, and returns an
+// error if one can never be.
+func (s *storage) keepPrepared(ctx context.Context, ready func()) error {
+	ready = sync.OnceFunc(ready)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := firstPause; ; {
 		select {
 		case <-timer.C:
 		case <-s.recheck:
 		case <-ctx.Done():
-			return
+			return nil
 		}
-		if s.stands(ctx) {
+		all, err := s.prepareAll(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if all {
+			ready()
 			pause = firstPause
-			timer.Reset(standsEvery)
+			timer.Reset(recheckEvery)
 			continue
 		}
 		timer.Reset(pause)
-		pause = min(2*pause, standsEvery)
+		pause = min(2*pause, lastPause)
 	}
 }
 
-// stands checks every stream that was prepared before, and prepares it again if its collection
-// is gone. It reports whether all are prepared; streams are skipped while MongoDB is
-// unavailable.
-func (s *storage) stands(ctx context.Context) bool {
-	all := true
+// prepareAll prepares the streams that were never prepared, or whose collection is gone, and
+// reports whether all are prepared. It skips the latter while MongoDB is unavailable.
+func (s *storage) prepareAll(ctx context.Context) (all bool, err error) {
+	all = true
 	for name, st := range s.stores {
-		if !s.preparedOnce(name) || s.readable(name) != nil {
-			continue
-		}
-		asked, cancel := context.WithTimeout(ctx, prepareTimeout)
-		err := st.CheckPrepared(asked)
-		cancel()
-		if errors.Is(err, store.ErrNotPrepared) {
-			s.note(name, err)
-			err = s.prepareStream(ctx, name)
+		var err error
+		if !s.preparedOnce(name) {
+			if err = s.prepareStream(ctx, name); final(err) {
+				return false, fmt.Errorf("prepare stream %s: %w", name, err)
+			}
+		} else if s.readable(name) == nil {
+			checking, cancel := context.WithTimeout(ctx, prepareTimeout)
+			err = st.CheckPrepared(checking)
+			cancel()
+			if errors.Is(err, store.ErrNotPrepared) {
+				s.note(name, err)
+				err = s.prepareStream(ctx, name)
+			}
 		}
 		all = all && err == nil
 	}
-	return all
+	return all, nil
 }
 
-// recheckAll makes watch check the collections immediately.
+// prepareStream claims the sessions, and then prepares a stream, which may write.
+func (s *storage) prepareStream(parent context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(parent, prepareTimeout)
+	defer cancel()
+	var err error
+	if !inMemory(s.stores[name]) {
+		err = s.claims.Ensure(ctx)
+	}
+	if err == nil {
+		err = s.stores[name].Prepare(ctx)
+	}
+	if parent.Err() == nil { // otherwise the error says nothing about the stream
+		s.note(name, err)
+	}
+	return err
+}
+
+// recheckAll makes keepPrepared check the collections immediately.
 func (s *storage) recheckAll() {
 	select {
 	case s.recheck <- struct{}{}:
@@ -455,13 +433,6 @@ func (s *storage) available() error {
 	return s.conn.Available()
 }
 
-// watchReplies detects a MongoDB that has stopped answering, until ctx ends.
-func (s *storage) watchReplies(ctx context.Context) {
-	if s.conn != nil {
-		s.conn.WatchReplies(ctx)
-	}
-}
-
 // readable returns why a stream cannot be read now.
 func (s *storage) readable(stream string) error {
 	if inMemory(s.stores[stream]) {
@@ -484,13 +455,6 @@ func (s *storage) sources() map[string]read.Source {
 		sources[name] = watchedSource{h, s.staleness.Stream(name)}
 	}
 	return sources
-}
-
-// keepClaims renews the claims until ctx ends.
-func (s *storage) keepClaims(ctx context.Context) {
-	if s.claims != nil {
-		s.claims.Run(ctx)
-	}
 }
 
 // disconnect releases the claims and closes the connection. Nothing is written any more.
@@ -518,13 +482,6 @@ func (s *storage) watchStaleness(ctx context.Context) {
 			s.stores[stream].Sensors(ctx, telemetry.SensorQuery{})(yield)
 		}
 	})
-}
-
-// duplicatesOf returns the stream's rule on duplicates.
-func (s *storage) duplicatesOf(stream string) store.Duplicates {
-	rule, _ := s.duplicates.Load(stream)
-	known, _ := rule.(store.Duplicates)
-	return known
 }
 
 // A watchedSource is a stream's store. It removes deleted sensors from the detection of silent
