@@ -25,7 +25,6 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"log/slog"
 	"maps"
@@ -78,13 +77,10 @@ type Catalog struct {
 }
 
 // New returns a catalog; it does no I/O before Run.
-func New(cfg Config) (*Catalog, error) {
+func New(cfg Config) *Catalog {
 	cfg.Known = cmp.Or(cfg.Known, 2_000_000)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Database == nil {
-		return nil, errors.New("a catalog needs a database")
 	}
 	c := &Catalog{cfg: cfg, streams: make(map[string]*Stream, len(cfg.Streams))}
 	for name, of := range cfg.Streams {
@@ -98,7 +94,7 @@ func New(cfg Config) (*Catalog, error) {
 		c.streams[name] = s
 	}
 	c.metrics = newMetrics(cfg.Registerer, c)
-	return c, nil
+	return c
 }
 
 // Stream returns the catalog of a stream; nil if it has none.

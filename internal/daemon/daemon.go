@@ -263,9 +263,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, fmt.Errorf("set up ingest: %w", err)
 	}
 	d.ingest.SetReady(false) // until there is storage
-	if d.console, err = d.newConsole(); err != nil {
-		return nil, err
-	}
+	d.console = d.newConsole()
 	if d.reader, err = d.newReader(); err != nil {
 		return nil, err
 	}

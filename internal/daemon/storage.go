@@ -107,9 +107,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 	for _, stream := range c.Streams {
 		after[stream.Name] = stream.SilentAfter
 	}
-	if s.staleness, err = staleness.New(staleness.Config{After: after, Logger: d.log, Registerer: d.registry}); err != nil {
-		return nil, fmt.Errorf("set up the detection of silent sensors: %w", err)
-	}
+	s.staleness = staleness.New(staleness.Config{After: after, Logger: d.log, Registerer: d.registry})
 	for _, stream := range c.Streams {
 		h, err := d.newStore(stream, database, s)
 		if err != nil {
@@ -117,9 +115,7 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 		}
 		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, make(chan struct{})
 	}
-	if s.catalog, err = d.newCatalog(s, database); err != nil {
-		return nil, fmt.Errorf("set up the catalog of sensors: %w", err)
-	}
+	s.catalog = d.newCatalog(s, database)
 	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
 		streams[stream.Name] = s.queueStream(stream)
@@ -169,9 +165,9 @@ func (d *daemon) newSealer(s *storage) *seal.Sealer {
 }
 
 // newCatalog returns the catalog of sensors; nil if no stream is in MongoDB.
-func (d *daemon) newCatalog(s *storage, database *mongo.Database) (*catalog.Catalog, error) {
+func (d *daemon) newCatalog(s *storage, database *mongo.Database) *catalog.Catalog {
 	if database == nil {
-		return nil, nil //nolint:nilnil // a nil catalog has no streams
+		return nil
 	}
 	streams := make(map[string]catalog.StreamConfig)
 	for _, stream := range d.cfg.Streams {
