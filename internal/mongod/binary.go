@@ -58,11 +58,8 @@ func unavailable(format string, args ...any) error {
 
 // Obtain finds a mongod, or installs the pinned one if there is none.
 func Obtain(ctx context.Context, config Config) (Binary, error) {
-	config, err := config.withDefaults()
-	if err == nil {
-		err = supported()
-	}
-	if err != nil {
+	config = config.withDefaults()
+	if err := supported(); err != nil {
 		return Binary{}, err
 	}
 	binary, err := find(ctx, config)

@@ -70,8 +70,7 @@ mkdir -p "$dest"
 
 func installConfig(t *testing.T, cache string, progress io.Writer) Config {
 	t.Helper()
-	config, err := Config{DataDir: t.TempDir(), CacheDir: cache, Progress: progress}.withDefaults()
-	require.NoError(t, err)
+	config := Config{DataDir: t.TempDir(), CacheDir: cache, Progress: progress}.withDefaults()
 	return config
 }
 

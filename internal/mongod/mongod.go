@@ -14,6 +14,7 @@
 package mongod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,12 +31,13 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// Config says which mongod to run, on which files and with which settings. Only
-// Start needs DataDir; everything else has a default.
+// Config says which mongod to run, on which files and with which settings. DataDir must
+// be set for Start; everything else has a default.
 type Config struct {
 	// Bin is the mongod to run: an executable, or a script that execs one.
 	// Empty: the one on PATH, then the one in the cache, then an installed one.
@@ -88,38 +90,17 @@ const (
 	loopback   = "127.0.0.1"
 )
 
-var compressors = []string{"snappy", "zstd", "none"}
-
-// withDefaults checks what users can set and fills in the defaults.
-func (c Config) withDefaults() (Config, error) {
-	if c.Compressor == "" {
-		c.Compressor = compressors[0]
-	}
-	switch {
-	case c.Port < 0 || c.Port > 65535:
-		return c, fmt.Errorf("check mongod settings: port %d is out of range; allowed: 0 to 65535", c.Port)
-	case !slices.Contains(compressors, c.Compressor):
-		return c, fmt.Errorf("check mongod settings: compressor %q is not one of %s", c.Compressor, strings.Join(compressors, ", "))
-	case c.CacheSizeGB != 0 && !(c.CacheSizeGB >= 0.25 && c.CacheSizeGB <= 10_000): // the range of --wiredTigerCacheSizeGB; also false for NaN
-		return c, fmt.Errorf("check mongod settings: cache of %v GB is out of range; allowed: 0.25 to 10000, or 0 to leave it to mongod", c.CacheSizeGB)
-	case c.StopTimeout < 0:
-		return c, fmt.Errorf("check mongod settings: stop timeout %v is negative", c.StopTimeout)
-	case c.Auth && c.Database == "":
-		return c, errors.New("check mongod settings: authentication needs the name of the database")
-	}
-	if c.OplogSizeMB == 0 {
-		c.OplogSizeMB = 1024
-	}
-	if c.StopTimeout == 0 {
-		c.StopTimeout = 10 * time.Second
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+// withDefaults fills in the defaults. Values out of range are refused by mongod, whose reason is
+// in the error of Start.
+func (c Config) withDefaults() Config {
+	c.Compressor = cmp.Or(c.Compressor, "snappy")
+	c.OplogSizeMB = cmp.Or(c.OplogSizeMB, 1024)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 10*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}
-	return c, nil
+	return c
 }
 
 // cacheDir is where installed mongods are.
@@ -211,13 +192,7 @@ type Server struct {
 // Start finds or installs a mongod, starts it, and returns when it accepts writes.
 // ctx bounds the start only; Close ends the server.
 func Start(ctx context.Context, config Config) (*Server, error) {
-	if config.DataDir == "" {
-		return nil, errors.New("check mongod settings: the data directory is missing")
-	}
-	config, err := config.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+	config = config.withDefaults()
 	binary, err := Obtain(ctx, config)
 	if err != nil {
 		return nil, err
@@ -231,20 +206,15 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 		return nil, err
 	}
 	run, cancel := context.WithCancel(context.Background())
+	metrics := promauto.With(config.Registerer)
 	s := &Server{
 		config: config, binary: binary, files: files, lock: lock, log: config.Logger, cancel: cancel, done: make(chan struct{}),
-		running: prometheus.NewGauge(prometheus.GaugeOpts{
+		running: metrics.NewGauge(prometheus.GaugeOpts{
 			Name: "brim_mongod_running", Help: "Whether the embedded mongod accepts writes (1), or is down or starting (0).",
 		}),
-		restarted: prometheus.NewCounter(prometheus.CounterOpts{
+		restarted: metrics.NewCounter(prometheus.CounterOpts{
 			Name: "brim_mongod_restarts_total", Help: "How often the embedded mongod died and was restarted.",
 		}),
-	}
-	if config.Registerer != nil {
-		if err := errors.Join(config.Registerer.Register(s.running), config.Registerer.Register(s.restarted)); err != nil {
-			cancel()
-			return nil, errors.Join(fmt.Errorf("register metrics: %w", err), lock.Unlock())
-		}
 	}
 	if err := s.firstStart(ctx); err != nil {
 		close(s.done)
