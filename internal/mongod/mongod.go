@@ -27,6 +27,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -180,11 +181,10 @@ type Server struct {
 
 	logged int64 // size of the log before the last start; owned by Start, then by supervise
 
-	mu         sync.Mutex
-	process    *Process // the last one started; nil before the first
-	writable   bool     // it has accepted writes
-	restarts   int
-	otherUsers []string // see OtherUsers
+	process    atomic.Pointer[Process] // the last one started; nil before the first
+	writable   atomic.Bool             // it has accepted writes
+	restarts   atomic.Int64
+	otherUsers atomic.Pointer[[]string] // see OtherUsers; nil: unknown
 	closing    sync.Once
 	closeErr   error
 }
@@ -266,43 +266,32 @@ func (s *Server) Version() string { return s.binary.Version }
 // the last start of a mongod with authentication, such as "ann@admin (root@admin)".
 // They may have been created while mongod did not require authentication.
 func (s *Server) OtherUsers() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.otherUsers
+	if users := s.otherUsers.Load(); users != nil {
+		return *users
+	}
+	return nil
 }
 
 // Pid of the running process; 0 while there is none.
 func (s *Server) Pid() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil || !s.process.alive() {
-		return 0
+	if p := s.process.Load(); p != nil && p.alive() {
+		return p.Pid
 	}
-	return s.process.Pid
+	return 0
 }
 
 // Running reports whether mongod has accepted writes and has not died since.
-func (s *Server) Running() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writable && s.process.alive()
-}
+func (s *Server) Running() bool { return s.writable.Load() && s.process.Load().alive() }
 
 // Restarts is how often mongod died and was restarted.
-func (s *Server) Restarts() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.restarts
-}
+func (s *Server) Restarts() int { return int(s.restarts.Load()) }
 
 // Kill ends the process at once, as a crash would; it is restarted.
 func (s *Server) Kill() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		return nil
+	if p := s.process.Load(); p != nil {
+		return p.Kill()
 	}
-	return s.process.Kill()
+	return nil
 }
 
 // Close stops mongod cleanly. When ctx or the stop timeout ends first, it kills
@@ -316,12 +305,9 @@ func (s *Server) Close(ctx context.Context) error {
 func (s *Server) close(ctx context.Context) error {
 	s.cancel()
 	<-s.done
-	s.mu.Lock()
-	process := s.process
-	s.writable = false
-	s.mu.Unlock()
+	s.writable.Store(false)
 	var err error
-	if process != nil {
+	if process := s.process.Load(); process != nil {
 		began := time.Now()
 		if err = process.stop(ctx, s.config.StopTimeout); err == nil {
 			s.log.Info("mongod stopped", "took", time.Since(began).Round(time.Millisecond))
@@ -404,18 +390,13 @@ func (s *Server) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.process = process
-	s.mu.Unlock()
-
+	s.process.Store(process)
 	err = s.files.saveLastRun(lastRun{Port: s.port, Pid: process.Pid})
 	if err == nil {
 		err = s.awaitWritable(ctx, process)
 	}
 	if err == nil {
-		s.mu.Lock()
-		s.writable = true
-		s.mu.Unlock()
+		s.writable.Store(true)
 		s.running.Set(1)
 		return nil
 	}
@@ -468,9 +449,7 @@ func (s *Server) awaitWritable(ctx context.Context, process *Process) error {
 		s.log.Warn("the embedded mongod has users that are not the daemon's; drop those that you did not create, with mongosh and db.getSiblingDB(DATABASE).dropUser(NAME)",
 			"users", others, "at_most", maxOtherUsers, "uri_file", s.files.uri)
 	}
-	s.mu.Lock()
-	s.otherUsers = others
-	s.mu.Unlock()
+	s.otherUsers.Store(&others)
 	return nil
 }
 
@@ -481,17 +460,16 @@ func (s *Server) supervise(ctx context.Context) {
 	defer rotation.Stop()
 	pause := firstPause
 	for started := time.Now(); ; {
+		process := s.process.Load()
 		select {
 		case <-ctx.Done():
 			return
 		case <-rotation.C:
 			s.rotateLog()
-		case <-s.process.Ended:
-			s.mu.Lock()
-			s.writable = false
-			s.mu.Unlock()
+		case <-process.Ended:
+			s.writable.Store(false)
 			s.running.Set(0)
-			s.log.Error("mongod died", "pid", s.process.Pid, "state", s.process.State, "reason", exitReason(s.files, s.logged), "log", s.files.log)
+			s.log.Error("mongod died", "pid", process.Pid, "state", process.State, "reason", exitReason(s.files, s.logged), "log", s.files.log)
 			if time.Since(started) > lastPause {
 				pause = firstPause
 			}
@@ -514,9 +492,7 @@ func (s *Server) restart(ctx context.Context, pause time.Duration) time.Duration
 			break
 		}
 		if err == nil {
-			s.mu.Lock()
-			s.restarts++
-			s.mu.Unlock()
+			s.restarts.Add(1)
 			s.restarted.Inc()
 			s.log.Info("mongod accepts writes again", "pid", s.Pid(), "took", time.Since(began).Round(time.Millisecond))
 			break
@@ -532,7 +508,7 @@ func (s *Server) rotateLog() {
 	rotated, err := rotate(s.files.log, maxLogBytes)
 	if err == nil && rotated {
 		s.logged = 0
-		err = s.process.reopenLog()
+		err = s.process.Load().reopenLog()
 	}
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.log.Warn("rotate mongod's log", "err", err)
