@@ -164,7 +164,7 @@ const (
 
 // openTLS reads the certificate; nil without TLS.
 func (d *daemon) openTLS() (*access.TLS, error) {
-	c := &d.cfg.listenerSettings
+	c := d.cfg
 	if c.TLSCert == "" {
 		return nil, nil //nolint:nilnil // nil is no TLS
 	}
@@ -211,7 +211,7 @@ const otherFiles = adminConnections + 512
 
 // connectionLimits returns the limits of each listener for readings. It reduces them if the
 // system allows fewer open files, and returns an error if that leaves too few.
-func (c *listenerSettings) connectionLimits(files uint64, log *slog.Logger) (most, perAddress int, err error) {
+func (c *Settings) connectionLimits(files uint64, log *slog.Logger) (most, perAddress int, err error) {
 	const listeners, fewest = 2, 8
 	most, perAddress = c.MaxConnections, c.MaxConnectionsPerAddress
 	switch {

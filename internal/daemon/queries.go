@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"path"
-	"strconv"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/peers"
@@ -19,20 +17,6 @@ import (
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
-
-// queries are the settings of queries.
-func (c *Settings) queries() []Setting {
-	return []Setting{
-		{Name: "query-timeout", Kind: "DURATION", Initial: "30s", set: config.Duration(&c.QueryTimeout, time.Millisecond, time.Hour, false), Usage: "how long one answer to a query may take"},
-		{Name: "max-queries", Kind: "N", Initial: strconv.Itoa(read.DefaultQueries()), set: config.Count(&c.MaxQueries, 1, 10_000), Usage: "concurrent queries, by default two per CPU, at least 4; others wait a second, and then get 503"},
-		{Name: "query-max-bytes", Kind: "SIZE", Initial: "256MiB", set: config.Size(&c.QueryMaxBytes, 1<<20, 1<<40, false), Usage: "bytes of documents that one answer may read"},
-		{Name: "query-max-samples", Kind: "N", Initial: strconv.Itoa(promapi.DefaultMaxSamples), set: config.Count(&c.QueryMaxSamples, 1, 1_000_000_000), Usage: "samples that one PromQL query may hold in memory, 16 bytes each"},
-		{
-			Name: "query-max-backlog", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.QueryMaxBacklog, 1<<20, 1<<40, false),
-			Usage: "largest part of the journal to search for readings that are neither stored nor in memory; if it is longer, queries get 503",
-		},
-	}
-}
 
 // newReader returns the reader, which refuses queries until openReader is called.
 func (d *daemon) newReader() (*read.Reader, error) {
