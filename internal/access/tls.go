@@ -68,8 +68,11 @@ func NewTLS(c TLSConfig) (*TLS, error) {
 }
 
 // Config returns the configuration of a listener with these protocols, in order of
-// preference.
+// preference; nil without TLS.
 func (t *TLS) Config(protocols ...string) *tls.Config {
+	if t == nil {
+		return nil
+	}
 	// The configuration is made only once for each version of the files, so that sessions can
 	// be resumed.
 	var mu sync.Mutex

@@ -1,7 +1,7 @@
 // Package daemon is what `brim serve` runs: its configuration, the wiring of the
 // packages on the write path, and the life cycle from start to stop.
 //
-//	--http-addr ─┬─▶ ingest.Server ─▶ lazyJournal ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
+//	--http-addr ─┬─▶ ingest.Server ─▶ daemon ──────▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
 //	--grpc-addr ─┤                    (refuses until   │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
 //	             │                     it is open) --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
 //	             └─▶ read.Reader ◀──────────────────────────────────┼─────────── stored readings ◀────────────────────┘   mongod.Server
@@ -48,6 +48,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mqtt"
 	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Options are what a daemon gets from its process.
@@ -218,7 +219,6 @@ type daemon struct {
 
 	listeners      listeners
 	ingest         *ingest.Server
-	lazyJournal    lazyJournal
 	reader         *read.Reader
 	promapi        *promapi.API
 	http           *http.Server
@@ -248,7 +248,6 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
 		known: batch.NewInterner(0),
 	}
-	d.lazyJournal = lazyJournal{&d.journal}
 	d.memory = memoryLimit("/")
 	var err error
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.Collector())
@@ -259,7 +258,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, config.Usage(err)
 	}
 	d.limits = access.NewLimits(d.registry, d.log, listenerHTTP, listenerGRPC, listenerAdmin)
-	if d.ingest, err = ingest.New(d.ingestConfig(), &d.lazyJournal); err != nil {
+	if d.ingest, err = ingest.New(d.ingestConfig(), d); err != nil {
 		return nil, fmt.Errorf("set up ingest: %w", err)
 	}
 	d.ingest.SetReady(false) // until there is storage
@@ -279,7 +278,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	d.http = newHTTPServer(ctx, d.sameSite(d.dataHandler()), log)
 	d.http.WriteTimeout = answerTimeout + c.StoredTimeout
 	d.admin = newHTTPServer(ctx, pages.handler(), log)
-	d.grpc = d.newGRPCServer()
+	d.grpc = d.ingest.GRPCServer(d.tls.Config("h2"))
 	return d, nil
 }
 
@@ -343,14 +342,6 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 	d.serving, ctx = errgroup.WithContext(ctx)
 	d.serve(d.serving, most, perAddress)
 	return ctx, nil
-}
-
-// served returns why a server ended; nil: it was closed.
-func served(what string, err error) error {
-	if err == nil || errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serve %s: %w", what, err)
 }
 
 // run opens the journal and the storage. It returns when ctx ends, or with an error that does
@@ -436,11 +427,43 @@ func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
 	return server.URI(), nil
 }
 
+// openedJournal returns the journal, or an error until it is open.
+func (d *daemon) openedJournal() (*journal.Journal, error) {
+	if j := d.journal.Load(); j != nil {
+		return j, nil
+	}
+	return nil, errStarting()
+}
+
+func errStarting() error {
+	e := telemetry.Errorf(telemetry.Unavailable, "starting", "the daemon is starting; nothing was accepted, send the request again")
+	e.RetryAfter = time.Second
+	return e
+}
+
+// Append implements ingest.Journal. It refuses requests until the journal is open.
+func (d *daemon) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
+	j, err := d.openedJournal()
+	if err != nil {
+		return batch.Receipt{}, err
+	}
+	return j.Append(ctx, b, r)
+}
+
+// Repeat implements ingest.Journal, likewise.
+func (d *daemon) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
+	j, err := d.openedJournal()
+	if err != nil {
+		return batch.Receipt{}, err
+	}
+	return j.Repeat(ctx, r)
+}
+
 // available returns why no readings can be accepted now.
 func (d *daemon) available() error {
-	j := d.journal.Load()
-	if j == nil {
-		return errStarting()
+	j, err := d.openedJournal()
+	if err != nil {
+		return err
 	}
 	if err := j.Err(); err != nil || d.cfg.journaling() {
 		return err
@@ -459,7 +482,13 @@ func (d *daemon) admit(stream string) error {
 	if s == nil {
 		return errStarting()
 	}
-	return s.admit(stream)
+	if err := s.readable(stream); err != nil {
+		return err
+	}
+	if err := s.reason(stream); err != nil {
+		return fmt.Errorf("stream %s: %w", stream, err)
+	}
+	return nil
 }
 
 // flush implements adminPages.flush.

@@ -93,7 +93,7 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 // dataHandler serves the data listener: queries, the OpenAPI description, and ingest for other
 // paths. A path that is not clean is unknown; http.ServeMux would redirect it.
 func (d *daemon) dataHandler() http.Handler {
-	in, out, prom, description, links := d.ingest.Handler(), d.reader.Handler(), d.promapi.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
+	in, out, prom, description, links := d.ingest.Handler(), d.reader.Handler(), d.promapi.Handler(), openapi.Handler(), openapi.Only("GET, HEAD", d.serveLinks)
 	seal := d.sealHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()

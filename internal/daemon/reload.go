@@ -207,16 +207,20 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 	d.guard.SetDefault(to.Quota)
 	storage := d.storage.Load()
 	for _, name := range changed {
-		err := to.stream(name).change(storage.stores[name])
-		storage.catalog.Stream(name).SetRetention(to.stream(name).longestRetention())
+		stream := to.stream(name)
+		var err error
+		if of, ok := storage.stores[name].(*generation.Store); ok {
+			err = of.Change(stream.inStore())
+		}
+		storage.catalog.Stream(name).SetRetention(stream.longestRetention())
 		if err == nil {
-			err = storage.queue.SetPolicy(name, to.stream(name).policy())
+			err = storage.queue.SetPolicy(name, stream.policy())
 		}
 		if err != nil {
 			d.log.Error("change the stream's settings", "stream", name, "err", err)
 		}
-		storage.sealer.SetAfter(name, to.stream(name).SealAfter)
-		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
+		storage.sealer.SetAfter(name, stream.SealAfter)
+		storage.staleness.Stream(name).SetAfter(stream.SilentAfter)
 	}
 	r.updateIngest()
 	return r.applyToCollections(ctx)
@@ -447,14 +451,6 @@ func (r *reloader) checkChanges(ctx context.Context, all []Difference, wanted *C
 			all[i].Why = "cannot be made: " + err.Error()
 		}
 	}
-}
-
-// change applies the stream's settings to its store.
-func (s Stream) change(of streamStore) error {
-	if st, ok := of.(*generation.Store); ok {
-		return st.Change(s.inStore())
-	}
-	return nil
 }
 
 // inStore returns the settings of the store that can change at run time. Bucket settings

@@ -407,20 +407,6 @@ func (s *storage) reason(stream string) error {
 	return s.prepared[stream]
 }
 
-// admit returns why a stream can accept no readings now.
-func (s *storage) admit(stream string) error {
-	if inMemory(s.stores[stream]) {
-		return nil
-	}
-	if err := s.available(); err != nil {
-		return err
-	}
-	if err := s.reason(stream); err != nil {
-		return fmt.Errorf("stream %s: %w", stream, err)
-	}
-	return nil
-}
-
 // available returns why MongoDB cannot be used now; nil: it can, or is not needed.
 func (s *storage) available() error {
 	if s.conn == nil {
