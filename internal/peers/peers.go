@@ -116,10 +116,7 @@ type state struct {
 }
 
 // New returns Peers that knows no daemons until Run.
-func New(cfg Config) (*Peers, error) {
-	if cfg.Live == nil || cfg.Logger == nil {
-		return nil, errors.New("configure peers: Live and Logger must be set")
-	}
+func New(cfg Config) *Peers {
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
 	p := &Peers{cfg: cfg, began: time.Now()}
 	if cfg.Transport == nil {
@@ -134,7 +131,7 @@ func New(cfg Config) (*Peers, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	p.register(promauto.With(cfg.Registerer))
-	return p, nil
+	return p
 }
 
 // Run updates the list of peers, and probes them, until ctx ends.
@@ -211,27 +208,12 @@ func (one *Peer) stores(stream string) bool {
 	return len(one.Streams) == 0 || slices.Contains(one.Streams, stream)
 }
 
-// ReadColumns reports whether all live daemons with the stream are known to read blocks of
-// columns. Without peers it is true, so that a journal can be replayed.
-func (p *Peers) ReadColumns(stream string) bool {
-	return p == nil || p.all(stream, func(one *Peer) bool { return one.Columns })
-}
-
-// ReadLongWindows reports whether all live daemons with the stream can find windows longer
-// than an hour. Without peers it is true, so that a journal with readings of such windows can
-// be replayed.
-func (p *Peers) ReadLongWindows(stream string) bool {
-	return p == nil || p.all(stream, func(one *Peer) bool { return one.LongWindows })
-}
-
-// ReadGenerations reports whether all live daemons with the stream are known to read all of its
-// collections. Without peers it is true, so that a journal can be replayed.
-func (p *Peers) ReadGenerations(stream string) bool {
-	return p == nil || p.all(stream, func(one *Peer) bool { return one.Generations })
-}
-
-// all reports whether the live daemons are known, and can is true for all with the stream.
-func (p *Peers) all(stream string, can func(*Peer) bool) bool {
+// All reports whether the live daemons are known, and can is true for all with the stream. Without
+// peers it is true, so that a journal can be replayed.
+func (p *Peers) All(stream string, can func(*Peer) bool) bool {
+	if p == nil {
+		return true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.listed && !slices.ContainsFunc(p.known, func(one peer) bool { return one.stores(stream) && !can(&one.Peer) })
@@ -285,7 +267,7 @@ func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials str
 	type answer struct {
 		from peer
 		body []byte
-		err  error
+		err  *failure
 	}
 	of := p.of(stream)
 	if len(of) == 0 || !slices.Contains(p.cfg.Streams, stream) {
@@ -306,9 +288,8 @@ func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials str
 		}
 		go func() { // ends with ctx
 			body, err := p.get(ctx, one, request{method, target, credentials}, left)
-			var f *failure
-			if errors.As(err, &f) && f.reason == timedOut && method == http.MethodDelete {
-				f.reason = busy // or rather its MongoDB
+			if err != nil && err.reason == timedOut && method == http.MethodDelete {
+				err.reason = busy // or rather its MongoDB
 			}
 			answers <- answer{one, body, err}
 		}()
@@ -353,16 +334,13 @@ type failure struct {
 	err    error
 }
 
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
-
 var errSkipped = &failure{skipped, errors.New("not asked, since the last attempt to reach it failed")}
 
 // get returns the body of an answer, or nil if the peer has nothing.
-func (p *Peers) get(ctx context.Context, one peer, what request, left *atomic.Int64) ([]byte, error) {
-	resp, err := p.send(ctx, one, what)
-	if err != nil {
-		return nil, err
+func (p *Peers) get(ctx context.Context, one peer, what request, left *atomic.Int64) ([]byte, *failure) {
+	resp, failed := p.send(ctx, one, what)
+	if failed != nil {
+		return nil, failed
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
@@ -379,14 +357,14 @@ func (p *Peers) get(ctx context.Context, one peer, what request, left *atomic.In
 		return nil, &failure{malformed, err}
 	}
 	if err != nil {
-		return nil, p.unanswered(ctx, err)
+		return nil, unanswered(ctx, err)
 	}
 	return body, nil
 }
 
 // send sends a request, and returns the answer if it is from the right daemon, or a
 // refusal of the credentials.
-func (p *Peers) send(ctx context.Context, one peer, what request) (*http.Response, error) {
+func (p *Peers) send(ctx context.Context, one peer, what request) (*http.Response, *failure) {
 	scheme := "http"
 	if one.TLS {
 		scheme = "https"
@@ -403,7 +381,7 @@ func (p *Peers) send(ctx context.Context, one peer, what request) (*http.Respons
 	}
 	resp, err := p.client.Do(req)
 	if err != nil {
-		return nil, p.unanswered(ctx, err)
+		return nil, unanswered(ctx, err)
 	}
 	of := resp.Header.Get(DaemonHeader)
 	if of == one.Daemon || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound && what.target != ProbePath {
@@ -417,9 +395,9 @@ func (p *Peers) send(ctx context.Context, one peer, what request) (*http.Respons
 }
 
 // unanswered says why there was no answer.
-func (p *Peers) unanswered(ctx context.Context, err error) error {
-	var network net.Error
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout() {
+func unanswered(ctx context.Context, err error) *failure {
+	network, ok := errors.AsType[net.Error](err)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || ok && network.Timeout() {
 		return &failure{timedOut, fmt.Errorf("no answer in time: %w", err)}
 	}
 	return &failure{unreachable, err}
@@ -447,8 +425,8 @@ func (b *limitedReader) Read(to []byte) (int, error) {
 func (p *Peers) probe(ctx context.Context, one peer) {
 	asking, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	resp, err := p.send(asking, one, request{method: http.MethodGet, target: ProbePath})
-	if err == nil {
+	resp, failed := p.send(asking, one, request{method: http.MethodGet, target: ProbePath})
+	if failed == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10)) // so that the connection can be reused
 		_ = resp.Body.Close()
 	}
@@ -457,23 +435,22 @@ func (p *Peers) probe(ctx context.Context, one peer) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil {
+	if failed == nil {
 		if one.down {
 			p.cfg.Logger.Info("another daemon can be reached again", "address", one.Address)
 		}
 		one.down = false
 		return
 	}
-	p.fail(one, err)
+	p.fail(one, failed)
 }
 
 // note counts the outcome of a request.
-func (p *Peers) note(ctx context.Context, one peer, err error) {
+func (p *Peers) note(ctx context.Context, one peer, f *failure) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the client disconnected
 	}
-	var f *failure
-	if !errors.As(err, &f) {
+	if f == nil {
 		p.asked.WithLabelValues(answered).Inc()
 		return
 	}
@@ -488,20 +465,15 @@ func (p *Peers) note(ctx context.Context, one peer, err error) {
 
 // fail notes a failure; p is locked. A temporary one does not count as unreachable, since
 // the peer would then write earlier and be even busier.
-func (p *Peers) fail(one peer, err error) {
-	reason := unreachable
-	var f *failure
-	if errors.As(err, &f) {
-		reason = f.reason
-	}
+func (p *Peers) fail(one peer, f *failure) {
 	fresh := !one.down
-	one.down = one.down || reason == timedOut || reason == unreachable
-	if reason != busy {
+	one.down = one.down || f.reason == timedOut || f.reason == unreachable
+	if f.reason != busy {
 		one.failed = time.Now()
 	}
 	if last, now := p.logged.Load(), time.Now().UnixNano(); fresh && now-last >= int64(logEvery) && p.logged.CompareAndSwap(last, now) {
 		p.cfg.Logger.Warn("cannot ask another daemon for readings that it has not stored yet; answers to queries name it in the header Brim-Incomplete",
-			"address", one.Address, "reason", reason, "err", err)
+			"address", one.Address, "reason", f.reason, "err", f.err)
 	}
 }
 

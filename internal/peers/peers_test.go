@@ -47,8 +47,7 @@ func newPeers(t *testing.T, r *registry, change ...func(*Config)) *Peers {
 	for _, f := range change {
 		f(&c)
 	}
-	p, err := New(c)
-	require.NoError(t, err)
+	p := New(c)
 	t.Cleanup(p.client.CloseIdleConnections)
 	return p
 }

@@ -190,12 +190,9 @@ func (p *process) openStorage(o outside) error {
 		Unreachable: func() []string { return p.peers.Unreachable() },
 		Logger:      p.log, Registerer: p.metrics,
 	})
-	p.peers, err = peers.New(peers.Config{
+	p.peers = peers.New(peers.Config{
 		Address: o.address, Streams: []string{bucketStream, seriesStream}, Live: p.live, Transport: o.transport, Logger: p.log, Registerer: p.metrics,
 	})
-	if err != nil {
-		return err
-	}
 	earlier := make(map[string]map[string]generation.Target)
 	for _, u := range p.journal.Unapplied() {
 		if earlier[u.Stream] == nil {
@@ -213,9 +210,9 @@ func (p *process) openStorage(o outside) error {
 	if c.distinct {
 		of.Duplicates = store.DropIdentical
 	}
-	of.CanReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
-	of.CanReadLongWindows = func() bool { return p.peers.ReadLongWindows(bucketStream) }
-	knows := func() bool { return p.peers.ReadGenerations(bucketStream) }
+	of.CanReadColumns = func() bool { return p.peers.All(bucketStream, func(p *peers.Peer) bool { return p.Columns }) }
+	of.CanReadLongWindows = func() bool { return p.peers.All(bucketStream, func(p *peers.Peer) bool { return p.LongWindows }) }
+	knows := func() bool { return p.peers.All(bucketStream, func(p *peers.Peer) bool { return p.Generations }) }
 	buckets, err := generation.New(generation.Config{Config: of, Storage: c.kinds[bucketStream].Storage, Earlier: earlier[bucketStream], ReadGenerations: knows})
 	if err != nil {
 		return err
