@@ -561,7 +561,9 @@ func TestKnownIsBounded(t *testing.T) {
 func TestRunWritesWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	db := database(t)
-	s, other := open(t, db, StreamConfig{Source: openStore(t, db, store.Bucket)}), open(t, db, StreamConfig{})
+	ready := make(chan struct{})
+	s, other := open(t, db, StreamConfig{Source: openStore(t, db, store.Bucket), Ready: ready}), open(t, db, StreamConfig{})
+	close(ready)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { s.catalog.Run(ctx) })

@@ -69,9 +69,6 @@ func (s *Stream) Rebuild() {
 // check compares the catalog with the stored readings: when the daemon starts, once a day, after
 // Rebuild, and if the catalog was dropped. Only one of several daemons does it.
 func (s *Stream) check(ctx context.Context) {
-	if !s.ready(ctx) {
-		return
-	}
 	defer s.release(ctx)
 	began := time.Now()
 	for {
@@ -236,7 +233,11 @@ func (s *Stream) step(ctx context.Context, after string) (last string, n, added 
 			return "", 0, 0, err
 		}
 		for id := range absent {
-			if err := s.restore(ctx, id); err != nil {
+			facts, found, err := s.describe(ctx, id)
+			if err == nil && found {
+				err = s.record(ctx, facts)
+			}
+			if err != nil {
 				return "", 0, 0, fmt.Errorf("enter sensor %q: %w", id, err)
 			}
 		}
