@@ -224,12 +224,12 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 				Database: database, Stream: s.Name, Granularity: s.Granularity,
 				Format: c.Format, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
 				Compressor: s.Compressor, Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View, Duplicates: c.Duplicates, Rollup: s.Rollup, RollupRetention: c.RollupRetention,
-				CanReadColumns:     func() bool { return of.peers.All(s.Name, func(p *peers.Peer) bool { return p.Columns }) },
-				CanReadLongWindows: func() bool { return of.peers.All(s.Name, func(p *peers.Peer) bool { return p.LongWindows }) },
+				CanReadColumns:     func() bool { return of.peers.All(s.Name, func(h *claim.Holder) bool { return h.Columns }) },
+				CanReadLongWindows: func() bool { return of.peers.All(s.Name, func(h *claim.Holder) bool { return h.LongWindows }) },
 				OnLost:             of.recheckAll, Logger: d.log, Registerer: d.registry,
 			},
 			Storage: s.Storage, Earlier: of.earlier(s.Name), Sessions: of.sessions,
-			ReadGenerations: func() bool { return of.peers.All(s.Name, func(p *peers.Peer) bool { return p.Generations }) },
+			ReadGenerations: func() bool { return of.peers.All(s.Name, func(h *claim.Holder) bool { return h.Generations }) },
 		})
 	case store.Memory:
 		d.log.Warn("a stream is held in memory only: its readings, even acknowledged ones, are lost when this process ends", "stream", s.Name)

@@ -36,6 +36,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
 // DaemonHeader names the daemon in its answers to peers. An address may lead to a different
@@ -59,25 +61,12 @@ const (
 	maxAnswers = 16 << 20
 )
 
-// A Peer is another daemon, as its claims describe it.
-type Peer struct {
-	Daemon      string   // identifies the process; empty: its release cannot be asked
-	Address     string   // HOST:PORT of its data listener; empty: it cannot be asked
-	TLS         bool     // whether the listener has TLS
-	Streams     []string // that it stores; none: unknown
-	Columns     bool     // it can read blocks of columns
-	LongWindows bool     // it can find windows of up to 24 h
-	Generations bool     // it reads all collections of a stream
-	Since       time.Time
-	Unreachable []string // addresses that it could not reach recently
-}
-
 // Config of Peers.
 type Config struct {
 	Address string   // of this daemon, as in its own claims; empty: others cannot ask it
 	Streams []string // that this daemon stores in the database
 	// Live returns the other daemons of the database that are alive.
-	Live func(ctx context.Context) ([]Peer, error)
+	Live func(ctx context.Context) ([]claim.Other, error)
 	// TLS is for connections to peers with TLS; nil: the system's authorities.
 	TLS *tls.Config
 	// RequireTLS refuses to send credentials without TLS; set if this daemon has TLS itself.
@@ -103,9 +92,9 @@ type Peers struct {
 	listed bool // the list was read once
 }
 
-// A peer is a Peer with its state.
+// A peer is a daemon, as its claims describe it, with its state.
 type peer struct {
-	Peer
+	claim.Other
 	*state
 }
 
@@ -170,8 +159,8 @@ func (p *Peers) refresh(ctx context.Context) {
 
 // update sets the list of live daemons. If several have the same address, all but the last
 // have ended: the daemon was killed and restarted.
-func (p *Peers) update(live []Peer) {
-	slices.SortFunc(live, func(a, b Peer) int { return b.Since.Compare(a.Since) })
+func (p *Peers) update(live []claim.Other) {
+	slices.SortFunc(live, func(a, b claim.Other) int { return b.Since.Compare(a.Since) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.known
@@ -204,19 +193,19 @@ func (p *Peers) of(stream string) (out []peer) {
 	return out
 }
 
-func (one *Peer) stores(stream string) bool {
+func (one *peer) stores(stream string) bool {
 	return len(one.Streams) == 0 || slices.Contains(one.Streams, stream)
 }
 
 // All reports whether the live daemons are known, and can is true for all with the stream. Without
 // peers it is true, so that a journal can be replayed.
-func (p *Peers) All(stream string, can func(*Peer) bool) bool {
+func (p *Peers) All(stream string, can func(*claim.Holder) bool) bool {
 	if p == nil {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.listed && !slices.ContainsFunc(p.known, func(one peer) bool { return one.stores(stream) && !can(&one.Peer) })
+	return p.listed && !slices.ContainsFunc(p.known, func(one peer) bool { return one.stores(stream) && !can(&one.Holder) })
 }
 
 // LimitAge returns how long readings may wait before they must be sent to MongoDB, or 0 for
