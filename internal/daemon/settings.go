@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -532,7 +533,7 @@ func (c *Settings) acks() []telemetry.Ack {
 // is for readings that were just journaled, so that busy lanes need not read them from disk
 // later. The lanes get the rest. Usually both parts refer to the same readings.
 func (c *Settings) queueParts(limit uint64) (tail, lanes int64) {
-	all := c.queueBytes(limit)
+	all := cmp.Or(c.QueueMaxBytes, queueBytes(limit))
 	tail = min(all/3, 16<<20)
 	return tail, all - tail
 }
