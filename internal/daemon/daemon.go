@@ -201,6 +201,7 @@ func logLevel(name string) slog.Level {
 // each, in this order.
 type daemon struct {
 	cfg      *Config
+	inForce  atomic.Pointer[Config] // never modified
 	log      *slog.Logger
 	level    *slog.LevelVar // of log
 	reloads  *reloader      // nil without reloading
@@ -249,6 +250,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		known: batch.NewInterner(0),
 	}
 	d.memory = memoryLimit("/")
+	d.inForce.Store(c)
 	var err error
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.Collector())
 	if d.tls, err = d.openTLS(); err != nil {
@@ -315,12 +317,7 @@ func (s Stream) forIngest() ingest.Stream {
 }
 
 // current returns the configuration in force; cfg is that of the start.
-func (d *daemon) current() *Config {
-	if d.reloads == nil {
-		return d.cfg
-	}
-	return d.reloads.current()
-}
+func (d *daemon) current() *Config { return d.inForce.Load() }
 
 // listen binds all addresses and serves them; requests are refused until run has opened
 // the journal. The context that it returns ends with ctx, or when a server fails.

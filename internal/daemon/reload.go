@@ -65,7 +65,6 @@ type reloader struct {
 	outcome map[string]prometheus.Counter
 
 	mu    sync.Mutex
-	now   *Config // in force, never modified
 	state ConfigStatus
 	// unapplied holds the streams whose collections do not have their settings yet.
 	unapplied map[string]unapplied
@@ -84,19 +83,12 @@ func newReloader(d *daemon, from Sources, asked <-chan os.Signal) *reloader {
 	d.registry.MustRegister(counters)
 	r := &reloader{
 		daemon: d, from: from, asked: asked, outcome: make(map[string]prometheus.Counter), unapplied: make(map[string]unapplied),
-		now: d.cfg, state: ConfigStatus{File: from.file(), LoadedAt: d.began.UTC(), Outcome: reloadApplied},
+		state: ConfigStatus{File: from.file(), LoadedAt: d.began.UTC(), Outcome: reloadApplied},
 	}
 	for _, outcome := range []string{reloadApplied, reloadPartly, reloadRefused} {
 		r.outcome[outcome] = counters.WithLabelValues(outcome)
 	}
 	return r
-}
-
-// current returns the configuration in force.
-func (r *reloader) current() *Config {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.now
 }
 
 func (r *reloader) status() ConfigStatus {
@@ -146,9 +138,9 @@ func (r *reloader) reload(ctx context.Context) {
 	var merged *Config
 	var all []Difference
 	if err == nil {
-		all = differences(r.current(), wanted)
+		all = differences(r.daemon.current(), wanted)
 		r.checkChanges(ctx, all, wanted)
-		merged, err = r.current().merge(all)
+		merged, err = r.daemon.current().merge(all)
 	}
 	if err != nil {
 		for _, problem := range SplitErrors(err) {
@@ -189,9 +181,9 @@ func (r *reloader) refused(err error) {
 // apply puts a configuration into force. unable reports whether a collection cannot have its
 // settings.
 func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, changed []string) (unable bool) {
-	before := r.current()
+	before := r.daemon.inForce.Swap(to)
 	r.mu.Lock()
-	r.now, r.state = to, ConfigStatus{File: r.from.file(), LoadedAt: time.Now().UTC(), Outcome: reloadApplied, Pending: pending}
+	r.state = ConfigStatus{File: r.from.file(), LoadedAt: time.Now().UTC(), Outcome: reloadApplied, Pending: pending}
 	if len(pending) > 0 {
 		r.state.Outcome = reloadPartly
 	}
@@ -272,8 +264,9 @@ func (r *reloader) recordResult(name string, err error) {
 // it; until then MongoDB would remove the additional readings immediately.
 func (r *reloader) updateIngest() {
 	r.mu.Lock()
-	streams := make([]ingest.Stream, len(r.now.Streams))
-	for i, s := range r.now.Streams {
+	now := r.daemon.current()
+	streams := make([]ingest.Stream, len(now.Streams))
+	for i, s := range now.Streams {
 		if u, waits := r.unapplied[s.Name]; waits {
 			s.Retention = shorter(u.retention, s.Retention)
 		}
@@ -301,7 +294,7 @@ func (r *reloader) reloadFiles(log *slog.Logger) {
 	if monitor == nil {
 		return
 	}
-	thresholds, err := LoadThresholds(r.current().Thresholds)
+	thresholds, err := LoadThresholds(r.daemon.current().Thresholds)
 	if err != nil {
 		log.Error("the thresholds are invalid; the previous ones stay in force", "err", err)
 		return
