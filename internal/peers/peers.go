@@ -272,7 +272,7 @@ func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials str
 	left.Store(maxAnswers)
 	for _, one := range of {
 		if p.isDown(one) {
-			answers <- answer{one, nil, errSkipped}
+			answers <- answer{one, nil, &failure{skipped, errors.New("not asked, since the last attempt to reach it failed")}}
 			continue
 		}
 		go func() { // ends with ctx
@@ -322,8 +322,6 @@ type failure struct {
 	reason string
 	err    error
 }
-
-var errSkipped = &failure{skipped, errors.New("not asked, since the last attempt to reach it failed")}
 
 // get returns the body of an answer, or nil if the peer has nothing.
 func (p *Peers) get(ctx context.Context, one peer, what request, left *atomic.Int64) ([]byte, *failure) {
