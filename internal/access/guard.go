@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -255,12 +256,7 @@ func (g *Guard) DelayRefusal(ctx context.Context, err error) {
 	// If each of n refusals is delayed by n/refusalRate seconds, there are refusalRate a second.
 	delay := time.Duration(g.delayed.Add(1)) * time.Second / refusalRate
 	defer g.delayed.Add(-1)
-	timer := time.NewTimer(min(max(minDelay, delay), maxDelay))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	_ = machine.Pause(ctx, min(max(minDelay, delay), maxDelay)) // the client may be gone
 }
 
 // A file larger than smallFile is read again only if its time, size or mode have

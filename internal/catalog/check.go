@@ -75,17 +75,15 @@ func (s *Stream) check(ctx context.Context) {
 		if err := s.checkOnce(ctx, began); err != nil && ctx.Err() == nil {
 			s.failed(err)
 		}
-		timer := time.NewTimer(checkInterval)
+		wait := checkInterval
 		if s.Complete() != nil {
-			timer.Reset(time.Second) // another daemon may be building it
+			wait = time.Second // another daemon may be building it
 		}
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-s.rebuild:
-			timer.Stop()
 		}
 	}
 }
