@@ -142,10 +142,8 @@ func onSignals(ctx context.Context, stops []os.Signal, soft, hard func(os.Signal
 	signal.Notify(broken, syscall.SIGPIPE)
 	running, stop := context.WithCancel(ctx)
 	stopping, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	var watching sync.WaitGroup
-	done := make(chan struct{})
-	watching.Go(func() {
-		handleSignals(signals, done,
+	ended := background(context.Background(), func(ctx context.Context) {
+		handleSignals(signals, ctx.Done(),
 			func(s os.Signal) { soft(s); stop() },
 			func(s os.Signal) { hard(s); end(ErrTwice) })
 		signal.Stop(signals)
@@ -153,8 +151,7 @@ func onSignals(ctx context.Context, stops []os.Signal, soft, hard func(os.Signal
 	return running, stopping, func() {
 		signal.Stop(signals)
 		signal.Stop(broken)
-		close(done)
-		watching.Wait()
+		ended()
 		stop()
 		end(nil)
 	}
