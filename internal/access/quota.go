@@ -135,7 +135,7 @@ func (a *tokenBucket) wait(rate float64, now time.Time) time.Duration {
 // countRequests counts requests, or returns a *telemetry.Error of kind Quota, which says
 // when to retry.
 func (i *Identity) countRequests(n int) error {
-	rate := i.rights.Load().quota.RequestsPerSecond
+	rate := i.may().quota.RequestsPerSecond
 	if rate == 0 {
 		return nil
 	}
@@ -154,7 +154,7 @@ func (i *Identity) countRequests(n int) error {
 // readings, possibly several times each. It is called at most once, and only if
 // sensors are limited.
 func (i *Identity) Admit(readings int, sensors iter.Seq[string]) error {
-	q, u := i.rights.Load().quota, i.usage
+	q, u := i.may().quota, i.usage
 	if q == (Quota{}) {
 		return nil
 	}
