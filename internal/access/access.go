@@ -49,7 +49,7 @@ type Identity struct {
 
 	guard  *Guard // nil: unrestricted
 	rights atomic.Pointer[rights]
-	usage  *usage      // survives a change of credentials
+	usage  *usage      // survives a change of credentials; nil: unrestricted
 	gone   atomic.Bool // no longer in the access file
 }
 
@@ -65,28 +65,35 @@ type rights struct {
 // unrestricted is the identity of all clients if there is no Guard.
 var unrestricted = &Identity{} //nolint:gochecknoglobals // it never changes
 
+// everything is what an identity without a Guard may do.
+var everything = &rights{scopes: []Scope{Admin}} //nolint:gochecknoglobals // it never changes
+
+// may returns what the identity may do.
+func (i *Identity) may() *rights {
+	if i.guard == nil {
+		return everything
+	}
+	return i.rights.Load()
+}
+
+func newIdentity(name string, g *Guard, u *usage, r *rights) *Identity {
+	i := &Identity{Name: name, guard: g, usage: u}
+	i.rights.Store(r)
+	return i
+}
+
 // Require returns a *telemetry.Error of kind Forbidden unless the identity has one of the
 // scopes, or no scope is required.
 func (i *Identity) Require(scopes ...Scope) error {
-	if i.guard == nil || !i.guard.Authenticates() || len(scopes) == 0 {
+	r := i.may()
+	if len(scopes) == 0 || slices.Contains(r.scopes, Admin) || slices.ContainsFunc(scopes, func(s Scope) bool { return slices.Contains(r.scopes, s) }) {
 		return nil
-	}
-	r := i.rights.Load()
-	for _, scope := range scopes {
-		if slices.Contains(r.scopes, scope) || slices.Contains(r.scopes, Admin) {
-			return nil
-		}
 	}
 	return i.guard.refuse(telemetry.Forbidden, codeScope, "this needs the scope %s, and %s has only %s", scopes[0], i.Name, joinScopes(r.scopes))
 }
 
 // Prefix is the prefix of the ids of the sensors that the identity may access; empty: all.
-func (i *Identity) Prefix() string {
-	if i.guard == nil {
-		return ""
-	}
-	return i.rights.Load().prefix
-}
+func (i *Identity) Prefix() string { return i.may().prefix }
 
 // Limited reports whether the identity may access only some sensors.
 func (i *Identity) Limited() bool { return i.Prefix() != "" }
@@ -106,18 +113,15 @@ func (i *Identity) RequireSensor(sensor string) error {
 // Check returns a *telemetry.Error of kind Unauthenticated if the identity was
 // revoked or has expired. A long-lived stream calls it for each message.
 func (i *Identity) Check() error {
-	if i.guard == nil || !i.guard.Authenticates() {
-		return nil
-	}
 	if i.gone.Load() {
 		return i.guard.refuse(telemetry.Unauthenticated, codeUnknown, "the access of %s was revoked", i.Name)
 	}
-	return i.checkExpiry(i.guard.now())
+	return i.checkExpiry()
 }
 
-func (i *Identity) checkExpiry(now time.Time) error {
-	end := i.rights.Load().expires
-	if end.IsZero() || now.Before(end) {
+func (i *Identity) checkExpiry() error {
+	end := i.may().expires
+	if end.IsZero() || i.guard.now().Before(end) {
 		return nil
 	}
 	return i.guard.refuse(telemetry.Unauthenticated, codeExpired, "the access of %s expired at %s", i.Name, end.UTC().Format(time.RFC3339))
@@ -159,10 +163,10 @@ func Recheck(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := i.Check(); err != nil || i.guard == nil {
+	if err := i.Check(); err != nil {
 		return err
 	}
-	return i.countRequests(i.guard.now(), 1)
+	return i.countRequests(1)
 }
 
 // Challenge adds to the header of a 401 answer how to authenticate. Browsers ask for a

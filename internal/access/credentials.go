@@ -3,7 +3,6 @@ package access
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
@@ -34,32 +33,19 @@ type Credentials struct {
 // USER is ignored. Tokens in a URL end up in logs, so other paths ignore p.
 func OfRequest(r *http.Request) Credentials {
 	var c Credentials
-	if r.TLS != nil {
-		c.setCertificate(r.TLS)
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 && len(r.TLS.VerifiedChains[0]) > 0 {
+		c.chain = r.TLS.VerifiedChains[0]
+		c.Certificate = c.chain[0]
 	}
-	sent := r.Header["Authorization"]
-	c.setAuthorization(sent)
-	if len(sent) == 0 && r.URL != nil && r.URL.RawQuery != "" && (r.URL.Path == "/write" || r.URL.Path == "/query") {
+	switch sent := r.Header["Authorization"]; {
+	case len(sent) > 1:
+		c.problem = fmt.Sprintf("the request has %d headers Authorization; allowed: one", len(sent))
+	case len(sent) == 1:
+		c.Secret, c.problem = secretOf(sent[0])
+	case r.URL != nil && r.URL.RawQuery != "" && (r.URL.Path == "/write" || r.URL.Path == "/query"):
 		c.Secret = r.URL.Query().Get("p")
 	}
 	return c
-}
-
-func (c *Credentials) setCertificate(state *tls.ConnectionState) {
-	if len(state.VerifiedChains) > 0 && len(state.VerifiedChains[0]) > 0 {
-		c.chain = state.VerifiedChains[0]
-		c.Certificate = c.chain[0]
-	}
-}
-
-func (c *Credentials) setAuthorization(sent []string) {
-	switch len(sent) {
-	case 0:
-	case 1:
-		c.Secret, c.problem = secretOf(sent[0])
-	default:
-		c.problem = fmt.Sprintf("the request has %d headers Authorization; allowed: one", len(sent))
-	}
 }
 
 // secretOf returns the token in the value of an Authorization header, or what is

@@ -2,6 +2,7 @@ package access
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -83,18 +85,14 @@ type table struct{ credentials, names map[string]*Identity }
 
 // Open reads the access file. Its errors name lines of the file.
 func Open(c Config) (*Guard, error) {
-	g := &Guard{path: c.Path, defaults: c.Default.over(Quota{}), logger: c.Logger, now: c.Now, tls: c.TLS}
-	if g.logger == nil {
-		g.logger = slog.New(slog.DiscardHandler)
-	}
+	g := &Guard{path: c.Path, defaults: c.Default.over(Quota{}), logger: cmp.Or(c.Logger, slog.New(slog.DiscardHandler)), now: c.Now, tls: c.TLS}
 	if g.now == nil {
 		g.now = time.Now
 	}
 	g.files = watched{read: g.read, apply: g.apply, refuse: g.invalid}
 	g.register(c.Registerer)
 	if c.Path == "" {
-		g.anyone = &Identity{guard: g, usage: newUsage()}
-		g.anyone.rights.Store(&rights{own: NoQuota(), quota: g.defaults})
+		g.anyone = newIdentity("", g, newUsage(), &rights{scopes: []Scope{Admin}, own: NoQuota(), quota: g.defaults})
 		return g, nil
 	}
 	if err := g.files.open(); errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +153,7 @@ func (g *Guard) Identify(c Credentials) (*Identity, error) {
 	case g == nil:
 		return unrestricted, nil
 	case !g.Authenticates():
-		return g.anyone.admitted(g.now(), 1)
+		return g.anyone.admitted(1)
 	case c.problem != "":
 		return nil, g.refuse(telemetry.Unauthenticated, codeMalformed, "%s", c.problem)
 	case c.Secret != "":
@@ -173,18 +171,17 @@ func (g *Guard) identifyToken(secret []byte) (*Identity, error) {
 	if i == nil {
 		return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "this token is unknown; it may have been revoked")
 	}
-	return i.admitted(g.now(), 1)
+	return i.admitted(1)
 }
 
 func (g *Guard) identifyCertificate(c *Credentials) (*Identity, error) {
-	now := g.now()
-	if err := g.checkClientCertificate(c, now); err != nil {
+	if err := g.checkClientCertificate(c, g.now()); err != nil {
 		return nil, err
 	}
 	known, names := g.table.Load().credentials, certificateNames(c.Certificate)
 	for _, name := range names {
 		if i := known[name]; i != nil {
-			return i.admitted(now, 1)
+			return i.admitted(1)
 		}
 	}
 	return nil, g.refuse(telemetry.Unauthenticated, codeCertificate, "the access file has no identity with one of this certificate's names: %s", excerpt(strings.Join(names, ", ")))
@@ -199,20 +196,20 @@ func (g *Guard) Named(name string, requests int) (*Identity, error) {
 	case g == nil || name == "" && g.Authenticates():
 		return unrestricted, nil
 	case !g.Authenticates():
-		return g.anyone.admitted(g.now(), requests)
+		return g.anyone.admitted(requests)
 	}
 	if i := g.table.Load().names[name]; i != nil {
-		return i.admitted(g.now(), requests)
+		return i.admitted(requests)
 	}
 	return nil, g.refuse(telemetry.Unauthenticated, codeUnknown, "the access file has no identity %s; it may have been revoked", excerpt(name))
 }
 
 // admitted counts requests. It returns the identity unless it has expired or its request
 // quota is used up.
-func (i *Identity) admitted(now time.Time, requests int) (*Identity, error) {
-	err := i.checkExpiry(now)
+func (i *Identity) admitted(requests int) (*Identity, error) {
+	err := i.checkExpiry()
 	if err == nil {
-		err = i.countRequests(now, requests)
+		err = i.countRequests(requests)
 	}
 	if err != nil {
 		return nil, err
@@ -259,12 +256,7 @@ func (g *Guard) DelayRefusal(ctx context.Context, err error) {
 	// If each of n refusals is delayed by n/refusalRate seconds, there are refusalRate a second.
 	delay := time.Duration(g.delayed.Add(1)) * time.Second / refusalRate
 	defer g.delayed.Add(-1)
-	timer := time.NewTimer(min(max(minDelay, delay), maxDelay))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	_ = machine.Pause(ctx, min(max(minDelay, delay), maxDelay)) // the client may be gone
 }
 
 // A file larger than smallFile is read again only if its time, size or mode have
@@ -348,15 +340,13 @@ func (g *Guard) apply(contents [][]byte) error {
 	for n := range entries {
 		e := &entries[n]
 		key := e.Name + "\x00" + e.credential()
+		r := &rights{scopes: e.Scopes, prefix: e.SensorPrefix, expires: e.Expires, own: e.Quota, quota: e.Quota.over(g.defaults)}
 		i := known[key]
-		delete(known, key)
 		if i == nil {
-			i = &Identity{Name: e.Name, guard: g, usage: used[e.Name]}
+			i = newIdentity(e.Name, g, cmp.Or(used[e.Name], newUsage()), r)
 		}
-		if i.usage == nil {
-			i.usage = newUsage()
-		}
-		i.rights.Store(&rights{scopes: e.Scopes, prefix: e.SensorPrefix, expires: e.Expires, own: e.Quota, quota: e.Quota.over(g.defaults)})
+		delete(known, key)
+		i.rights.Store(r)
 		t.credentials[e.credential()], t.names[e.Name] = i, i
 	}
 	g.table.Store(&t)

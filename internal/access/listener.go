@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"net/http"
@@ -38,12 +39,9 @@ const (
 // NewLimits registers metrics for the named listeners. The registerer and the logger
 // may be nil.
 func NewLimits(r prometheus.Registerer, logger *slog.Logger, listeners ...string) *Limits {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
 	factory := promauto.With(r)
 	l := &Limits{
-		logger: logger,
+		logger: cmp.Or(logger, slog.New(slog.DiscardHandler)),
 		open:   factory.NewGaugeVec(prometheus.GaugeOpts{Name: "brim_connections", Help: "Open connections of clients."}, []string{"listener"}),
 		closed: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_connections_refused_total", Help: "Connections that were closed at once, because the listener (total) or the client's address (address) had the maximum.",

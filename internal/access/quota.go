@@ -134,15 +134,15 @@ func (a *tokenBucket) wait(rate float64, now time.Time) time.Duration {
 
 // countRequests counts requests, or returns a *telemetry.Error of kind Quota, which says
 // when to retry.
-func (i *Identity) countRequests(now time.Time, n int) error {
-	rate := i.rights.Load().quota.RequestsPerSecond
+func (i *Identity) countRequests(n int) error {
+	rate := i.may().quota.RequestsPerSecond
 	if rate == 0 {
 		return nil
 	}
 	u := i.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if wait := u.requests.wait(rate, now); wait > 0 {
+	if wait := u.requests.wait(rate, i.guard.now()); wait > 0 {
 		return i.exceeded(codeRequests, wait, "the quota of %s is %s requests a second, and it is used up", rate)
 	}
 	u.requests.level -= float64(n)
@@ -154,10 +154,7 @@ func (i *Identity) countRequests(now time.Time, n int) error {
 // readings, possibly several times each. It is called at most once, and only if
 // sensors are limited.
 func (i *Identity) Admit(readings int, sensors iter.Seq[string]) error {
-	if i.guard == nil {
-		return nil
-	}
-	q, u := i.rights.Load().quota, i.usage
+	q, u := i.may().quota, i.usage
 	if q == (Quota{}) {
 		return nil
 	}
@@ -214,10 +211,10 @@ func (i *Identity) Refund(readings int) { i.refund(0, readings) }
 func (i *Identity) RefundRequests(n int) { i.refund(n, 0) }
 
 func (i *Identity) refund(requests, readings int) {
-	if i.guard == nil {
+	u := i.usage
+	if u == nil {
 		return
 	}
-	u := i.usage
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.requests.level += float64(requests) // the next refill limits it

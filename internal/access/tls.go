@@ -2,6 +2,7 @@ package access
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -43,9 +44,7 @@ type TLS struct {
 
 // NewTLS reads the files. Its errors name the file.
 func NewTLS(c TLSConfig) (*TLS, error) {
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -69,8 +68,11 @@ func NewTLS(c TLSConfig) (*TLS, error) {
 }
 
 // Config returns the configuration of a listener with these protocols, in order of
-// preference.
+// preference; nil without TLS.
 func (t *TLS) Config(protocols ...string) *tls.Config {
+	if t == nil {
+		return nil
+	}
 	// The configuration is made only once for each version of the files, so that sessions can
 	// be resumed.
 	var mu sync.Mutex

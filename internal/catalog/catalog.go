@@ -25,7 +25,6 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"log/slog"
 	"maps"
@@ -55,17 +54,14 @@ type StreamConfig struct {
 	// Retention is how long readings are kept; 0: forever. Sensors without readings
 	// leave the catalog some hours after their last reading.
 	Retention time.Duration
-	Ready     <-chan struct{} // closed when the stream can be read and written; nil: it can
+	Ready     <-chan struct{} // closed when the stream can be read and written
 }
 
 // Config configures a Catalog.
 type Config struct {
-	Database *mongo.Database // with the concerns of store.Connection.Database
-	Daemon   string          // identifies this process
-	Streams  map[string]StreamConfig
-	// Known is how many combinations of a sensor, its tags and its fields are cached as written,
-	// some 25 bytes each; 0: 2,000,000.
-	Known      int
+	Database   *mongo.Database // with the concerns of store.Connection.Database
+	Daemon     string          // identifies this process
+	Streams    map[string]StreamConfig
 	Logger     *slog.Logger          // nil: nothing is logged
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 }
@@ -77,20 +73,18 @@ type Catalog struct {
 	metrics *metrics
 }
 
+// maxKnown is how many combinations of a sensor, its tags and its fields are cached as written,
+// some 25 bytes each.
+const maxKnown = 2_000_000
+
 // New returns a catalog; it does no I/O before Run.
-func New(cfg Config) (*Catalog, error) {
-	cfg.Known = cmp.Or(cfg.Known, 2_000_000)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Database == nil {
-		return nil, errors.New("a catalog needs a database")
-	}
+func New(cfg Config) *Catalog {
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	c := &Catalog{cfg: cfg, streams: make(map[string]*Stream, len(cfg.Streams))}
 	for name, of := range cfg.Streams {
 		s := &Stream{
 			StreamConfig: of, name: name, catalog: c, log: cfg.Logger.With("stream", name),
-			collection: cfg.Database.Collection(store.SensorsName(name)), known: newKnown(cfg.Known / len(cfg.Streams)),
+			collection: cfg.Database.Collection(store.SensorsName(name)), known: newKnown(maxKnown / len(cfg.Streams)),
 			unwritten: make(map[uint64]*entry), wake: make(chan struct{}, 1), rebuild: make(chan struct{}, 1),
 		}
 		s.state.Store(&state{})
@@ -98,7 +92,7 @@ func New(cfg Config) (*Catalog, error) {
 		c.streams[name] = s
 	}
 	c.metrics = newMetrics(cfg.Registerer, c)
-	return c, nil
+	return c
 }
 
 // Stream returns the catalog of a stream; nil if it has none.
@@ -117,8 +111,14 @@ func (c *Catalog) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, name := range slices.Sorted(maps.Keys(c.streams)) {
 		s := c.streams[name]
-		running.Go(func() { s.write(ctx) })
-		running.Go(func() { s.check(ctx) })
+		running.Go(func() {
+			select {
+			case <-s.Ready:
+				running.Go(func() { s.write(ctx) })
+				s.check(ctx)
+			case <-ctx.Done():
+			}
+		})
 	}
 	running.Wait()
 }

@@ -48,9 +48,7 @@ func database(t testing.TB) *mongo.Database {
 // open returns the catalog of a stream, as another daemon would have it.
 func open(t testing.TB, db *mongo.Database, of StreamConfig) *Stream {
 	t.Helper()
-	c, err := New(Config{Database: db, Daemon: fmt.Sprint(rand.Uint64()), Streams: map[string]StreamConfig{stream: of}, Registerer: prometheus.NewRegistry()})
-	require.NoError(t, err)
-	return c.Stream(stream)
+	return New(Config{Database: db, Daemon: fmt.Sprint(rand.Uint64()), Streams: map[string]StreamConfig{stream: of}, Registerer: prometheus.NewRegistry()}).Stream(stream)
 }
 
 // openStore returns a prepared store.
@@ -563,7 +561,9 @@ func TestKnownIsBounded(t *testing.T) {
 func TestRunWritesWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	db := database(t)
-	s, other := open(t, db, StreamConfig{Source: openStore(t, db, store.Bucket)}), open(t, db, StreamConfig{})
+	ready := make(chan struct{})
+	s, other := open(t, db, StreamConfig{Source: openStore(t, db, store.Bucket), Ready: ready}), open(t, db, StreamConfig{})
+	close(ready)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { s.catalog.Run(ctx) })

@@ -69,26 +69,21 @@ func (s *Stream) Rebuild() {
 // check compares the catalog with the stored readings: when the daemon starts, once a day, after
 // Rebuild, and if the catalog was dropped. Only one of several daemons does it.
 func (s *Stream) check(ctx context.Context) {
-	if !s.ready(ctx) {
-		return
-	}
 	defer s.release(ctx)
 	began := time.Now()
 	for {
 		if err := s.checkOnce(ctx, began); err != nil && ctx.Err() == nil {
 			s.failed(err)
 		}
-		timer := time.NewTimer(checkInterval)
+		wait := checkInterval
 		if s.Complete() != nil {
-			timer.Reset(time.Second) // another daemon may be building it
+			wait = time.Second // another daemon may be building it
 		}
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-s.rebuild:
-			timer.Stop()
 		}
 	}
 }
@@ -104,29 +99,26 @@ func (s *Stream) checkOnce(ctx context.Context, began time.Time) error {
 		now.Complete, now.After = false, ""
 	}
 	due := !now.Complete || now.Checked.Before(began) || time.Since(now.Checked) > checkEvery
-	if !due {
+	if !due || now.By != s.catalog.cfg.Daemon && time.Now().Before(now.Until) {
 		return nil
 	}
-	taken, err := s.claimCheck(ctx, now)
-	if err != nil || !taken {
+	if now.Complete {
+		now.After = ""
+	}
+	if taken, err := s.save(ctx, now, lease); err != nil || !taken {
 		return err
 	}
-	s.set(*now)
 	if lacking {
 		s.rebuildPending.Store(false) // the stored state shows it now
 	}
 	return s.walk(ctx, now)
 }
 
-// set sets the state that Complete uses.
-func (s *Stream) set(now state) { s.state.Store(&now) }
-
 // readState reads the stored state. If there is none, the catalog is new or was dropped.
-func (s *Stream) readState(ctx context.Context) (*state, error) {
+func (s *Stream) readState(ctx context.Context) (now state, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	now := &state{}
-	err := s.collection.FindOne(ctx, bson.D{{Key: "_id", Value: ""}}).Decode(now)
+	err = s.collection.FindOne(ctx, bson.D{{Key: "_id", Value: ""}}).Decode(&now)
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		if s.state.Load().Complete {
 			s.log.Warn("the catalog of sensors was dropped; it is built again")
@@ -136,35 +128,10 @@ func (s *Stream) readState(ctx context.Context) (*state, error) {
 		err = s.prepare(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the state of the catalog of sensors: %w", err)
+		return now, fmt.Errorf("read the state of the catalog of sensors: %w", err)
 	}
-	s.set(*now)
+	s.state.Store(&now)
 	return now, nil
-}
-
-// claimCheck makes this daemon the one that runs the check; false if another one does.
-func (s *Stream) claimCheck(ctx context.Context, now *state) (bool, error) {
-	if now.By != s.catalog.cfg.Daemon && time.Now().Before(now.Until) {
-		return false, nil
-	}
-	filter := bson.D{{Key: "_id", Value: ""}}
-	if now.By != "" {
-		filter = append(filter, bson.E{Key: "by", Value: now.By}, bson.E{Key: "until", Value: now.Until})
-	}
-	next := *now
-	next.By, next.Until = s.catalog.cfg.Daemon, time.Now().Add(lease).Truncate(time.Millisecond)
-	if now.Complete {
-		next.After = ""
-	}
-	_, err := s.collection.UpdateOne(ctx, filter, bson.D{{Key: "$set", Value: next}}, options.UpdateOne().SetUpsert(now.By == ""))
-	if mongo.IsDuplicateKeyError(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("begin a check of the catalog of sensors: %w", err)
-	}
-	*now = next
-	return true, nil
 }
 
 // release lets other daemons continue a check of this one at once, instead of when its lease ends.
@@ -175,30 +142,34 @@ func (s *Stream) release(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	_, err := s.collection.UpdateOne(ctx, bson.D{{Key: "_id", Value: ""}, {Key: "by", Value: now.By}},
-		bson.D{{Key: "$set", Value: bson.D{{Key: "until", Value: time.Now().Truncate(time.Millisecond)}}}})
-	if err != nil {
-		s.failed(fmt.Errorf("end the lease of a check of the catalog of sensors: %w", err))
+	if _, err := s.save(ctx, *now, 0); err != nil {
+		s.failed(err)
 	}
 }
 
-// save stores the state; false if another daemon has taken over the check, or the catalog was
-// dropped.
-func (s *Stream) save(ctx context.Context, now *state) (bool, error) {
-	now.Until = time.Now().Add(lease).Truncate(time.Millisecond)
-	r, err := s.collection.UpdateOne(ctx, bson.D{{Key: "_id", Value: ""}, {Key: "by", Value: now.By}}, bson.D{{Key: "$set", Value: now}})
+// save replaces the state that this daemon last read or stored, and makes it the one that runs the
+// check, for the time of the lease. It returns false if another daemon has changed the state, or
+// the catalog was dropped.
+func (s *Stream) save(ctx context.Context, next state, lease time.Duration) (bool, error) {
+	last := s.state.Load()
+	next.By, next.Until = s.catalog.cfg.Daemon, time.Now().Add(lease).Truncate(time.Millisecond)
+	r, err := s.collection.UpdateOne(ctx, bson.D{{Key: "_id", Value: ""}, {Key: "by", Value: last.By}, {Key: "until", Value: last.Until}},
+		bson.D{{Key: "$set", Value: next}}, options.UpdateOne().SetUpsert(last.By == ""))
+	if mongo.IsDuplicateKeyError(err) {
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("write the state of the catalog of sensors: %w", err)
 	}
-	if r.MatchedCount == 0 {
+	if r.MatchedCount+r.UpsertedCount == 0 {
 		return false, nil
 	}
-	s.set(*now)
+	s.state.Store(&next)
 	return true, nil
 }
 
 // walk checks all sensors after now.After.
-func (s *Stream) walk(ctx context.Context, now *state) error {
+func (s *Stream) walk(ctx context.Context, now state) error {
 	began, total := time.Now(), 0
 	if !now.Complete {
 		s.log.Info("building the catalog of sensors from stored readings", "after", now.After)
@@ -215,7 +186,7 @@ func (s *Stream) walk(ctx context.Context, now *state) error {
 			break
 		}
 		now.After = last
-		if mine, err := s.save(ctx, now); err != nil || !mine {
+		if mine, err := s.save(ctx, now, lease); err != nil || !mine {
 			return err
 		}
 		pause := time.Since(begin)
@@ -231,7 +202,7 @@ func (s *Stream) walk(ctx context.Context, now *state) error {
 		}
 	}
 	now.Complete, now.Checked, now.After = true, time.Now(), ""
-	if mine, err := s.save(ctx, now); err != nil || !mine {
+	if mine, err := s.save(ctx, now, lease); err != nil || !mine {
 		return err
 	}
 	if total > 0 {
@@ -260,7 +231,11 @@ func (s *Stream) step(ctx context.Context, after string) (last string, n, added 
 			return "", 0, 0, err
 		}
 		for id := range absent {
-			if err := s.restore(ctx, id); err != nil {
+			facts, found, err := s.describe(ctx, id)
+			if err == nil && found {
+				err = s.record(ctx, facts)
+			}
+			if err != nil {
 				return "", 0, 0, fmt.Errorf("enter sensor %q: %w", id, err)
 			}
 		}

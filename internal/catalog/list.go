@@ -233,12 +233,3 @@ func (s *Stream) Delete(ctx context.Context, sensors ...string) error {
 	}
 	return nil
 }
-
-// restore adds a sensor that has readings but is not in the catalog.
-func (s *Stream) restore(ctx context.Context, sensor string) error {
-	f, found, err := s.describe(ctx, sensor)
-	if err != nil || !found {
-		return err
-	}
-	return s.record(ctx, f)
-}

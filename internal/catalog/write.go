@@ -231,7 +231,7 @@ func (s *Stream) record(ctx context.Context, facts []sensorUpdate) error {
 	if store.HasCode(err, duplicateKey) {
 		err = write(false)
 	}
-	if errors.As(err, &refused) && refused.WriteConcernError == nil && !store.Transient(err) && s.allTooLarge(&refused) {
+	if errors.As(err, &refused) && refused.WriteConcernError == nil && !store.Transient(err) && len(refused.WriteErrors) > 0 && !slices.ContainsFunc(refused.WriteErrors, fits) {
 		s.log.Error("MongoDB refuses entries of the catalog of sensors; queries by tag do not find them", "entries", len(refused.WriteErrors), "err", refused.WriteErrors[0].Message)
 		err = nil
 	}
@@ -242,15 +242,10 @@ func (s *Stream) record(ctx context.Context, facts []sensorUpdate) error {
 	return nil
 }
 
-// allTooLarge reports whether all errors say that the document is too large.
-func (*Stream) allTooLarge(e *mongo.BulkWriteException) bool {
+// fits reports whether an error is not that the document is too large.
+func fits(e mongo.BulkWriteError) bool {
 	const objectTooLarge, tooLarge, resultTooLarge = 10334, 17419, 17420
-	for _, one := range e.WriteErrors {
-		if !one.HasErrorCode(objectTooLarge) && !one.HasErrorCode(tooLarge) && !one.HasErrorCode(resultTooLarge) {
-			return false
-		}
-	}
-	return len(e.WriteErrors) > 0
+	return !e.HasErrorCode(objectTooLarge) && !e.HasErrorCode(tooLarge) && !e.HasErrorCode(resultTooLarge)
 }
 
 // prepare creates the collection and its indexes.
@@ -271,9 +266,6 @@ func (s *Stream) prepare(ctx context.Context) error {
 
 // write writes unwritten entries until ctx ends.
 func (s *Stream) write(ctx context.Context) {
-	if !s.ready(ctx) {
-		return
-	}
 	var pause time.Duration
 	for {
 		select {
@@ -330,17 +322,4 @@ func (s *Stream) writeSome(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// ready waits until the stream can be read and written; false if ctx ended.
-func (s *Stream) ready(ctx context.Context) bool {
-	if s.Ready == nil {
-		return true
-	}
-	select {
-	case <-s.Ready:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

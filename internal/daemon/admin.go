@@ -77,7 +77,7 @@ func (a *adminPages) handler() http.Handler {
 		"GET /v1/sensors": a.sensors, "GET /v1/sensors/": a.sensors,
 		"GET /status": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { a.write(w, http.StatusOK, a.status()) }),
 	} {
-		mux.Handle(pattern, a.checkHost(a.require(access.Read, a.allSensors(handler))))
+		mux.Handle(pattern, a.guarded(access.Read, handler))
 	}
 	for pattern, handle := range map[string]http.HandlerFunc{
 		"/debug/pprof/":        pprof.Index,
@@ -85,11 +85,10 @@ func (a *adminPages) handler() http.Handler {
 		"/debug/pprof/profile": pprof.Profile,
 		"/debug/pprof/symbol":  pprof.Symbol,
 		"/debug/pprof/trace":   pprof.Trace,
+		"POST /flush":          a.serveFlush,
+		"POST /seal":           a.serveSeal,
 	} {
-		mux.Handle(pattern, a.checkHost(a.require(access.Admin, handle)))
-	}
-	for _, one := range a.actions() {
-		mux.Handle("POST /"+one.name, a.checkHost(a.require(access.Admin, a.serve(one))))
+		mux.Handle(pattern, a.guarded(access.Admin, handle))
 	}
 	return protect(access.SameOrigin(a.refuse, a.withJSONErrors(mux)))
 }
@@ -123,36 +122,28 @@ func (r *errorRecorder) Header() http.Header         { return r.header }
 func (r *errorRecorder) WriteHeader(status int)      { r.status = status }
 func (r *errorRecorder) Write(b []byte) (int, error) { return len(b), nil }
 
-// require admits callers with the scope. Without authentication it admits everyone, and does
-// not charge the quota of all senders together: operators need these pages most when that is
+// guarded refuses other host names, callers without the scope, and identities that are limited to
+// some sensors, because these pages show all of them. Without authentication it admits everyone, and
+// does not charge the quota of all senders together: operators need these pages most when that is
 // used up.
-func (a *adminPages) require(scope access.Scope, next http.Handler) http.Handler {
-	if !a.guard.Authenticates() {
-		return next
+func (a *adminPages) guarded(scope access.Scope, next http.Handler) http.Handler {
+	allowed := next
+	if a.guard.Authenticates() {
+		allowed = access.Require(a.guard, scope, a.refuse, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if i := access.From(r.Context()); i.Limited() && i.Require(access.Admin) != nil {
+				a.refuse(w, telemetry.Errorf(telemetry.Forbidden, "sensor_forbidden",
+					"this page is about all sensors, and %s may only access those whose ids begin with %q", i.Name, i.Prefix()))
+				return
+			}
+			next.ServeHTTP(w, r)
+		}))
 	}
-	return access.Require(a.guard, scope, a.refuse, next)
-}
-
-// allSensors refuses an identity that is limited to some sensors, because these pages show
-// all of them.
-func (a *adminPages) allSensors(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if i := access.From(r.Context()); i.Limited() && i.Require(access.Admin) != nil {
-			a.refuse(w, telemetry.Errorf(telemetry.Forbidden, "sensor_forbidden",
-				"this page is about all sensors, and %s may only access those whose ids begin with %q", i.Name, i.Prefix()))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (a *adminPages) checkHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.hosts.Check(r); err != nil {
 			a.refuse(w, err)
 			return
 		}
-		next.ServeHTTP(w, r)
+		allowed.ServeHTTP(w, r)
 	})
 }
 
@@ -227,99 +218,73 @@ func serveCommand(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(filepath.Base(os.Args[0]))) // fails only if the client is gone
 }
 
-// Bounds of how long POST /flush waits.
-const (
-	defaultFlushTimeout = time.Minute
-	maxFlushTimeout     = time.Hour
-)
+// maxFlushTimeout bounds the parameter timeout of POST /flush.
+const maxFlushTimeout = time.Hour
 
-// An action is a request that changes something. Its parameters may be stream, which is
-// then required, and timeout.
-type action struct {
-	name       string
-	parameters []string
-	timeout    time.Duration // the default of the parameter; 0: none
-	late       string        // the message if the timeout ends first; %v is the timeout
-	run        func(ctx context.Context, stream string) (answer any, err error)
+// serveFlush answers 200 when all readings accepted before the call are stored, or 504 if the
+// timeout ends first; the rest is still stored later.
+func (a *adminPages) serveFlush(w http.ResponseWriter, r *http.Request) {
+	text, err := parameter(r, "timeout")
+	timeout := time.Minute
+	if text != "" {
+		timeout, err = config.ParseDuration(text)
+		if err != nil || timeout <= 0 || timeout > maxFlushTimeout {
+			err = fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, written as %s", text, config.DurationForms)
+		}
+	}
+	if err != nil {
+		a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeout)
+	defer cancel()
+	begin := time.Now()
+	err = a.flush(ctx)
+	if err != nil && ctx.Err() != nil {
+		a.problem(w, http.StatusGatewayTimeout, "flush_timeout", fmt.Sprintf("not everything was stored within %v; queue.readings in /status is the number left, and /readyz shows whether MongoDB is the cause", timeout))
+		return
+	}
+	a.answer(w, "flush", map[string]any{"flushed": true, "seconds": time.Since(begin).Seconds()}, err)
 }
 
-// actions lists all actions. /flush answers 200 when all readings accepted before the call
-// are stored, or 504 if the timeout ends first; the rest is still stored later.
-func (a *adminPages) actions() []action {
-	return []action{
-		{
-			"flush", []string{"timeout"}, defaultFlushTimeout, "not everything was stored within %v; queue.readings in /status is the number left, and /readyz shows whether MongoDB is the cause",
-			func(ctx context.Context, _ string) (any, error) {
-				begin := time.Now()
-				err := a.flush(ctx)
-				return map[string]any{"flushed": true, "seconds": time.Since(begin).Seconds()}, err
-			},
-		},
-		{
-			"seal", []string{"stream"}, 0, "",
-			func(_ context.Context, stream string) (any, error) {
-				return a.seal(stream)
-			},
-		},
+func (a *adminPages) serveSeal(w http.ResponseWriter, r *http.Request) {
+	stream, err := parameter(r, "stream")
+	if err == nil && stream == "" {
+		err = errors.New("parameter stream is missing")
+	}
+	if err != nil {
+		a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
+		return
+	}
+	answer, err := a.seal(stream)
+	a.answer(w, "seal", answer, err)
+}
+
+// answer answers a request that changes something.
+func (a *adminPages) answer(w http.ResponseWriter, request string, answer any, err error) {
+	switch {
+	case err == nil:
+		a.write(w, http.StatusOK, answer)
+	case errors.Is(err, errUnknownStream):
+		a.problem(w, http.StatusNotFound, "unknown_stream", err.Error())
+	case errors.Is(err, errNoBuckets):
+		a.problem(w, http.StatusBadRequest, "no_buckets", err.Error())
+	case errors.Is(err, errNotReady):
+		w.Header().Set("Retry-After", "1")
+		a.problem(w, http.StatusServiceUnavailable, "starting", err.Error())
+	default:
+		a.log.Error("admin request failed", "request", request, "err", err)
+		a.problem(w, http.StatusInternalServerError, "internal", "the "+request+" failed; the daemon's log says why")
 	}
 }
 
-// serve answers a request for the action.
-func (a *adminPages) serve(do action) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		values, err := parameters(r, do.parameters...)
-		if err == nil && slices.Contains(do.parameters, "stream") && values["stream"] == "" {
-			err = errors.New("parameter stream is missing")
-		}
-		ctx, timeout := r.Context(), do.timeout
-		if text := values["timeout"]; text != "" && err == nil {
-			timeout, err = parseTimeout(text)
-		}
-		if err != nil {
-			a.problem(w, http.StatusBadRequest, "invalid_parameter", err.Error())
-			return
-		}
-		if timeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, timeout)
-			defer cancel()
-		}
-		answer, err := do.run(ctx, values["stream"])
-		switch {
-		case err == nil:
-			a.write(w, http.StatusOK, answer)
-		case errors.Is(err, errUnknownStream):
-			a.problem(w, http.StatusNotFound, "unknown_stream", err.Error())
-		case errors.Is(err, errNoBuckets):
-			a.problem(w, http.StatusBadRequest, "no_buckets", err.Error())
-		case errors.Is(err, errNotReady):
-			w.Header().Set("Retry-After", "1")
-			a.problem(w, http.StatusServiceUnavailable, "starting", err.Error())
-		case ctx.Err() != nil:
-			a.problem(w, http.StatusGatewayTimeout, do.name+"_timeout", fmt.Sprintf(do.late, timeout))
-		default:
-			a.log.Error("admin request failed", "request", do.name, "err", err)
-			a.problem(w, http.StatusInternalServerError, "internal", "the "+do.name+" failed; the daemon's log says why")
-		}
-	}
-}
-
-// parameters returns the query parameters of a request.
-func parameters(r *http.Request, allowed ...string) (map[string]string, error) {
-	values := make(map[string]string)
+// parameter returns the only query parameter that a request may have.
+func parameter(r *http.Request, allowed string) (value string, err error) {
 	for key, given := range r.URL.Query() {
-		if !slices.Contains(allowed, key) {
-			return nil, fmt.Errorf("parameter %q is unknown; allowed: %s", key, strings.Join(allowed, ", "))
+		if key != allowed {
+			return "", fmt.Errorf("parameter %q is unknown; allowed: %s", key, allowed)
 		}
-		values[key] = strings.TrimSpace(given[0])
+		value = strings.TrimSpace(given[0])
 	}
-	return values, nil
-}
-
-func parseTimeout(text string) (time.Duration, error) {
-	timeout, err := config.ParseDuration(text)
-	if err != nil || timeout <= 0 || timeout > maxFlushTimeout {
-		return 0, fmt.Errorf("timeout %q is not a duration above 0 and up to 1h, written as %s", text, config.DurationForms)
-	}
-	return timeout, nil
+	return value, nil
 }

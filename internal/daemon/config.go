@@ -67,23 +67,21 @@ type effective struct {
 	Setting
 	text   string
 	origin Origin
-	stream string // that sets it for itself; empty at the top level
+	own    bool // set by its group, and not inherited
 }
 
 // Config has the checked settings, and the text and origin of each value.
 type Config struct {
 	Settings
 	from      Sources
-	effective []effective
-	streams   map[string][]effective // settings of each stream, its own and inherited ones
-
-	subscriptions map[string][]effective // settings of each MQTT subscription, likewise
+	effective []effective            // of the top level
+	groups    map[string][]effective // of each stream and subscription, by its path in the file; own and inherited ones
 }
 
 // Load reads and checks the configuration. The error is a config.UsageError with every problem
 // that was found.
 func (s Sources) Load() (*Config, error) {
-	c := &Config{from: s, streams: make(map[string][]effective), subscriptions: make(map[string][]effective)}
+	c := &Config{from: s, groups: make(map[string][]effective)}
 	list := c.All()
 	variables, path, envErr := readEnv(s.Env, list)
 	f, fileErr := readFile(cmp.Or(s.Path, path), list)
@@ -120,16 +118,6 @@ func (s Sources) Load() (*Config, error) {
 // named returns the effective setting of that name, which must be in the list.
 func named(list []effective, name string) *effective {
 	return &list[slices.IndexFunc(list, func(e effective) bool { return e.Name == name })]
-}
-
-// values returns the settings of a stream, or with an empty name those of the top level;
-// it returns false if there is no such stream.
-func (c *Config) values(stream string) ([]effective, bool) {
-	if stream == "" {
-		return c.effective, true
-	}
-	list, ok := c.streams[stream]
-	return list, ok
 }
 
 // defaultAck makes stored the default ack if there is no journal.
@@ -196,11 +184,27 @@ func readEnv(env []string, list []Setting) (values map[string]string, path strin
 	return values, path, errors.Join(problems...)
 }
 
+// addGroup adds a stream or a subscription with these settings, which have the values of the top
+// level until the file sets them.
+func (c *Config) addGroup(f file, path string, settings []Setting) (problems []error) {
+	for _, setting := range settings {
+		e := *named(c.effective, setting.Name)
+		e.Setting = setting
+		key := path + "." + setting.keyInGroup()
+		if v, ok := f.values[key]; ok {
+			e.text, e.origin, e.own = v.text, f.origin(v), true
+			if err := setting.set(e.text); err != nil {
+				problems = append(problems, e.problem(key, err))
+			}
+		}
+		c.groups[path] = append(c.groups[path], e)
+	}
+	return problems
+}
+
 // addStreams adds the streams of the file, and the default one if it is not among them.
-// A stream inherits what it does not set from the top level.
-func (c *Config) addStreams(f file) []error {
-	var problems []error
-	names := slices.Clone(f.streams)
+func (c *Config) addStreams(f file) (problems []error) {
+	names := f.groups[streamsKey]
 	if c.Default.Name != "" && !slices.Contains(names, c.Default.Name) {
 		names = append(names, c.Default.Name)
 	}
@@ -209,19 +213,9 @@ func (c *Config) addStreams(f file) []error {
 	for _, name := range names {
 		s := top // by value: a stream inherits what it does not set
 		s.Name = name
-		for _, setting := range s.all() {
-			e := *named(c.effective, setting.Name)
-			e.Setting = setting
-			key := streamsKey + "." + name + "." + setting.Name
-			if v, ok := f.values[key]; ok {
-				e.text, e.origin, e.stream = v.text, f.origin(v), name
-				if err := setting.set(e.text); err != nil {
-					problems = append(problems, e.problem(key, err))
-				}
-			}
-			c.streams[name] = append(c.streams[name], e)
-		}
-		problems = append(problems, applyFormatDefaults(c.streams[name], s.BucketFormat))
+		path := streamsKey + "." + name
+		problems = append(problems, c.addGroup(f, path, s.all())...)
+		problems = append(problems, applyFormatDefaults(c.groups[path], s.BucketFormat))
 		c.Streams = append(c.Streams, s)
 		if name == c.Default.Name {
 			c.Default = s
@@ -245,11 +239,9 @@ const streamsKey = "streams"
 
 // A file is a configuration file that was read.
 type file struct {
-	path    string
-	values  map[string]fileValue // by key; nested keys are joined by dots
-	streams []string
-
-	subscriptions []string
+	path   string
+	values map[string]fileValue // by key; nested keys are joined by dots
+	groups map[string][]string  // names of the streams and of the subscriptions
 }
 
 type fileValue struct {
@@ -265,7 +257,7 @@ func (f *file) origin(v fileValue) Origin {
 // readFile reads a configuration file; an empty path stands for none. list has the known
 // settings.
 func readFile(path string, list []Setting) (file, error) {
-	f := file{path: path, values: make(map[string]fileValue)}
+	f := file{path: path, values: make(map[string]fileValue), groups: make(map[string][]string)}
 	if path == "" {
 		return f, nil
 	}
@@ -303,10 +295,8 @@ func (f *file) read(y *config.YAML, mapping *yaml.Node, prefix string, known map
 		switch {
 		case single:
 			f.readValue(y, path, key, value, s.list)
-		case path == streamsKey:
-			y.Each(value, path, config.Choices{}, func(name, value *yaml.Node) { f.readStream(y, name, value) })
-		case path == mqttKey:
-			y.Each(value, path, config.Choices{}, func(name, value *yaml.Node) { f.readSubscription(y, name, value) })
+		case path == streamsKey, path == mqttKey:
+			y.Each(value, path, config.Choices{}, func(name, value *yaml.Node) { f.readGroup(y, path, name, value) })
 		default:
 			group := maps.Clone(known)
 			maps.DeleteFunc(group, func(p string, _ Setting) bool { return !strings.HasPrefix(p, path+".") })
@@ -315,15 +305,20 @@ func (f *file) read(y *config.YAML, mapping *yaml.Node, prefix string, known map
 	})
 }
 
-func (f *file) readStream(y *config.YAML, name, settings *yaml.Node) {
+// readGroup reads the settings of a stream or a subscription.
+func (f *file) readGroup(y *config.YAML, kind string, name, settings *yaml.Node) {
+	what, allowed := "stream", (&Stream{}).all()
+	if kind == mqttKey {
+		what, allowed = "subscription", (&Subscription{}).all()
+	}
 	if err := checkStreamName(name.Value); err != nil {
-		y.Wrong(name, "streams: %s", err)
+		y.Wrong(name, "%s: %s", kind, strings.ReplaceAll(err.Error(), "stream", what))
 		return
 	}
-	f.streams = append(f.streams, name.Value)
-	prefix, own := streamsKey+"."+name.Value+".", make(map[string]Setting)
-	for _, s := range (&Stream{}).all() {
-		own[prefix+s.Name] = s
+	f.groups[kind] = append(f.groups[kind], name.Value)
+	prefix, own := kind+"."+name.Value+".", make(map[string]Setting)
+	for _, s := range allowed {
+		own[prefix+s.keyInGroup()] = s
 	}
 	f.read(y, settings, prefix, own)
 }
@@ -397,24 +392,22 @@ type Described struct {
 
 // Describe returns the settings in effect; secrets are masked.
 func (c *Config) Describe() Described {
-	d := Described{Streams: make(map[string][]Shown)}
-	for _, e := range c.effective {
-		d.Settings = append(d.Settings, e.shown())
-	}
-	for name, list := range c.streams {
-		for _, e := range list {
-			d.Streams[name] = append(d.Streams[name], e.shown())
-		}
-	}
-	for name, list := range c.subscriptions {
-		for _, e := range list {
-			if d.MQTT == nil {
-				d.MQTT = make(map[string][]Shown)
-			}
-			d.MQTT[name] = append(d.MQTT[name], e.shown())
+	d := Described{Settings: shown(c.effective), Streams: make(map[string][]Shown), MQTT: make(map[string][]Shown)}
+	for path, list := range c.groups {
+		if kind, name, _ := strings.Cut(path, "."); kind == streamsKey {
+			d.Streams[name] = shown(list)
+		} else {
+			d.MQTT[name] = shown(list)
 		}
 	}
 	return d
+}
+
+func shown(list []effective) (out []Shown) {
+	for _, e := range list {
+		out = append(out, e.shown())
+	}
+	return out
 }
 
 func (e effective) shown() Shown {
@@ -432,19 +425,26 @@ func (c *Config) Text() string {
 	for _, e := range c.effective {
 		c.printSetting(&b, e)
 	}
-	b.WriteString("streams: # what they do not set is as above\n")
-	for _, name := range slices.Sorted(maps.Keys(c.streams)) {
-		own := slices.DeleteFunc(slices.Clone(c.streams[name]), func(e effective) bool { return e.stream != name })
+	last := ""
+	for _, path := range slices.Sorted(maps.Keys(c.groups)) {
+		own := slices.DeleteFunc(slices.Clone(c.groups[path]), func(e effective) bool { return !e.own })
+		kind, name, _ := strings.Cut(path, ".")
+		if kind == mqttKey && name == topSubscription && len(own) == 0 {
+			continue // the settings above make it
+		}
+		if kind != last {
+			fmt.Fprintf(&b, "%s: # what they do not set is as above\n", kind)
+			last = kind
+		}
 		if len(own) == 0 {
 			fmt.Fprintf(&b, "  %s: {}\n", quoteYAML(name))
 			continue
 		}
 		fmt.Fprintf(&b, "  %s:\n", quoteYAML(name))
 		for _, e := range own {
-			fmt.Fprintf(&b, "%-34s # %s\n", "    "+e.Name+": "+quoteYAML(e.text), e.origin)
+			fmt.Fprintf(&b, "%-34s # %s\n", "    "+e.keyInGroup()+": "+quoteYAML(e.text), e.origin)
 		}
 	}
-	c.printSubscriptions(&b)
 	return b.String()
 }
 
@@ -481,5 +481,10 @@ func SplitErrors(err error) []string {
 	return strings.Split(err.Error(), "\n")
 }
 
-// Names lists the streams.
-func (c *Config) Names() []string { return slices.Sorted(maps.Keys(c.streams)) }
+// Names lists the streams, sorted.
+func (c *Config) Names() (names []string) {
+	for _, s := range c.Streams {
+		names = append(names, s.Name)
+	}
+	return names
+}

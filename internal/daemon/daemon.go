@@ -1,7 +1,7 @@
 // Package daemon is what `brim serve` runs: its configuration, the wiring of the
 // packages on the write path, and the life cycle from start to stop.
 //
-//	--http-addr ─┬─▶ ingest.Server ─▶ lazyJournal ─▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
+//	--http-addr ─┬─▶ ingest.Server ─▶ daemon ──────▶ journal ─▶ queue.Queue ─┬─ lanes of a stream ─▶ bucket.Store ─────┐
 //	--grpc-addr ─┤                    (refuses until   │            ▲        ├─ lanes of a stream ─▶ timeseries.Store ─┼─▶ MongoDB:
 //	             │                     it is open) --journal-dir    │        └─ lanes of a stream ─▶ memory.Store      │   --mongo-uri, or
 //	             └─▶ read.Reader ◀──────────────────────────────────┼─────────── stored readings ◀────────────────────┘   mongod.Server
@@ -48,6 +48,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/mqtt"
 	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // Options are what a daemon gets from its process.
@@ -141,10 +142,8 @@ func onSignals(ctx context.Context, stops []os.Signal, soft, hard func(os.Signal
 	signal.Notify(broken, syscall.SIGPIPE)
 	running, stop := context.WithCancel(ctx)
 	stopping, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	var watching sync.WaitGroup
-	done := make(chan struct{})
-	watching.Go(func() {
-		handleSignals(signals, done,
+	ended := background(context.Background(), func(ctx context.Context) {
+		handleSignals(signals, ctx.Done(),
 			func(s os.Signal) { soft(s); stop() },
 			func(s os.Signal) { hard(s); end(ErrTwice) })
 		signal.Stop(signals)
@@ -152,8 +151,7 @@ func onSignals(ctx context.Context, stops []os.Signal, soft, hard func(os.Signal
 	return running, stopping, func() {
 		signal.Stop(signals)
 		signal.Stop(broken)
-		close(done)
-		watching.Wait()
+		ended()
 		stop()
 		end(nil)
 	}
@@ -200,6 +198,7 @@ func logLevel(name string) slog.Level {
 // each, in this order.
 type daemon struct {
 	cfg      *Config
+	inForce  atomic.Pointer[Config] // never modified
 	log      *slog.Logger
 	level    *slog.LevelVar // of log
 	reloads  *reloader      // nil without reloading
@@ -218,7 +217,6 @@ type daemon struct {
 
 	listeners      listeners
 	ingest         *ingest.Server
-	lazyJournal    lazyJournal
 	reader         *read.Reader
 	promapi        *promapi.API
 	http           *http.Server
@@ -248,8 +246,8 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		session: batch.NewSession(), began: time.Now(), registry: prometheus.NewRegistry(),
 		known: batch.NewInterner(0),
 	}
-	d.lazyJournal = lazyJournal{&d.journal}
 	d.memory = memoryLimit("/")
+	d.inForce.Store(c)
 	var err error
 	d.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), d.version.Collector())
 	if d.tls, err = d.openTLS(); err != nil {
@@ -259,13 +257,11 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 		return nil, config.Usage(err)
 	}
 	d.limits = access.NewLimits(d.registry, d.log, listenerHTTP, listenerGRPC, listenerAdmin)
-	if d.ingest, err = ingest.New(d.ingestConfig(), &d.lazyJournal); err != nil {
+	if d.ingest, err = ingest.New(d.ingestConfig(), d); err != nil {
 		return nil, fmt.Errorf("set up ingest: %w", err)
 	}
 	d.ingest.SetReady(false) // until there is storage
-	if d.console, err = d.newConsole(); err != nil {
-		return nil, err
-	}
+	d.console = d.newConsole()
 	if d.reader, err = d.newReader(); err != nil {
 		return nil, err
 	}
@@ -281,7 +277,7 @@ func newDaemon(c *Config, log *slog.Logger, o Options) (*daemon, error) {
 	d.http = newHTTPServer(ctx, d.sameSite(d.dataHandler()), log)
 	d.http.WriteTimeout = answerTimeout + c.StoredTimeout
 	d.admin = newHTTPServer(ctx, pages.handler(), log)
-	d.grpc = d.newGRPCServer()
+	d.grpc = d.ingest.GRPCServer(d.tls.Config("h2"))
 	return d, nil
 }
 
@@ -318,12 +314,7 @@ func (s Stream) forIngest() ingest.Stream {
 }
 
 // current returns the configuration in force; cfg is that of the start.
-func (d *daemon) current() *Config {
-	if d.reloads == nil {
-		return d.cfg
-	}
-	return d.reloads.current()
-}
+func (d *daemon) current() *Config { return d.inForce.Load() }
 
 // listen binds all addresses and serves them; requests are refused until run has opened
 // the journal. The context that it returns ends with ctx, or when a server fails.
@@ -345,14 +336,6 @@ func (d *daemon) listen(ctx context.Context) (context.Context, error) {
 	d.serving, ctx = errgroup.WithContext(ctx)
 	d.serve(d.serving, most, perAddress)
 	return ctx, nil
-}
-
-// served returns why a server ended; nil: it was closed.
-func served(what string, err error) error {
-	if err == nil || errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serve %s: %w", what, err)
 }
 
 // run opens the journal and the storage. It returns when ctx ends, or with an error that does
@@ -398,10 +381,11 @@ func (d *daemon) run(ctx context.Context) error {
 	watching.Go(func() { s.watchStaleness(watched) })
 	watching.Go(func() { s.catalog.Run(watched) })
 	watching.Go(func() { s.sealer.Run(watched) })
-	watching.Go(func() { s.watch(watched) })
-	watching.Go(func() { s.watchReplies(watched) })
-	watching.Go(func() { s.keepClaims(watched) })
 	watching.Go(func() { s.peers.Run(watched) })
+	if s.conn != nil {
+		watching.Go(func() { s.conn.WatchReplies(watched) })
+		watching.Go(func() { s.claims.Run(watched) })
+	}
 	monitor, err := d.openDoctor(s)
 	if err != nil {
 		return err
@@ -411,16 +395,11 @@ func (d *daemon) run(ctx context.Context) error {
 		watching.Go(func() { monitor.Run(watched) })
 	}
 	close(d.storageOpen)
-	if err := s.prepare(ctx); err != nil {
-		return err
-	}
-	if ctx.Err() == nil {
+	return s.keepPrepared(ctx, func() {
 		d.ingest.SetReady(true)
 		d.supervisor.reportReady()
 		d.announce(uri)
-	}
-	<-ctx.Done()
-	return nil
+	})
 }
 
 // findMongoDB returns the MongoDB URI; empty if no stream needs one. It starts the embedded
@@ -442,11 +421,43 @@ func (d *daemon) findMongoDB(ctx context.Context) (string, error) {
 	return server.URI(), nil
 }
 
+// openedJournal returns the journal, or an error until it is open.
+func (d *daemon) openedJournal() (*journal.Journal, error) {
+	if j := d.journal.Load(); j != nil {
+		return j, nil
+	}
+	return nil, errStarting()
+}
+
+func errStarting() error {
+	e := telemetry.Errorf(telemetry.Unavailable, "starting", "the daemon is starting; nothing was accepted, send the request again")
+	e.RetryAfter = time.Second
+	return e
+}
+
+// Append implements ingest.Journal. It refuses requests until the journal is open.
+func (d *daemon) Append(ctx context.Context, b *batch.Batch, r batch.Request) (batch.Receipt, error) {
+	j, err := d.openedJournal()
+	if err != nil {
+		return batch.Receipt{}, err
+	}
+	return j.Append(ctx, b, r)
+}
+
+// Repeat implements ingest.Journal, likewise.
+func (d *daemon) Repeat(ctx context.Context, r batch.Request) (batch.Receipt, error) {
+	j, err := d.openedJournal()
+	if err != nil {
+		return batch.Receipt{}, err
+	}
+	return j.Repeat(ctx, r)
+}
+
 // available returns why no readings can be accepted now.
 func (d *daemon) available() error {
-	j := d.journal.Load()
-	if j == nil {
-		return errStarting()
+	j, err := d.openedJournal()
+	if err != nil {
+		return err
 	}
 	if err := j.Err(); err != nil || d.cfg.journaling() {
 		return err
@@ -465,7 +476,13 @@ func (d *daemon) admit(stream string) error {
 	if s == nil {
 		return errStarting()
 	}
-	return s.admit(stream)
+	if err := s.readable(stream); err != nil {
+		return err
+	}
+	if err := s.reason(stream); err != nil {
+		return fmt.Errorf("stream %s: %w", stream, err)
+	}
+	return nil
 }
 
 // flush implements adminPages.flush.

@@ -164,7 +164,7 @@ const (
 
 // openTLS reads the certificate; nil without TLS.
 func (d *daemon) openTLS() (*access.TLS, error) {
-	c := &d.cfg.listenerSettings
+	c := d.cfg
 	if c.TLSCert == "" {
 		return nil, nil //nolint:nilnil // nil is no TLS
 	}
@@ -172,14 +172,6 @@ func (d *daemon) openTLS() (*access.TLS, error) {
 		CertFile: c.TLSCert, KeyFile: c.TLSKey, ClientCAFile: c.TLSClientCA, RequireClientCert: c.TLSRequireClientCert == On,
 		Logger: d.log, Registerer: d.registry,
 	})
-}
-
-// newGRPCServer returns the gRPC server, with TLS if the daemon has a certificate.
-func (d *daemon) newGRPCServer() *http.Server {
-	if d.tls == nil {
-		return d.ingest.GRPCServer(nil)
-	}
-	return d.ingest.GRPCServer(d.tls.Config("h2"))
 }
 
 // serve serves all listeners, each with its limit of connections.
@@ -190,16 +182,20 @@ func (d *daemon) serve(serving *errgroup.Group, most, perAddress int) {
 	l.admin = limits.Listener(l.admin, listenerAdmin, adminConnections, 0)
 	serve := func(what string, s *http.Server, l net.Listener) {
 		serving.Go(func() error {
+			var err error
 			if d.tls == nil {
-				return served(what, s.Serve(l))
+				err = s.Serve(l)
+			} else {
+				err = s.ServeTLS(l, "", "")
 			}
-			return served(what, s.ServeTLS(l, "", ""))
+			if errors.Is(err, http.ErrServerClosed) {
+				return nil
+			}
+			return fmt.Errorf("serve %s: %w", what, err)
 		})
 	}
-	if d.tls != nil {
-		d.http.TLSConfig = d.tls.Config("h2", "http/1.1")
-		d.admin.TLSConfig = d.tls.Config("h2", "http/1.1")
-	}
+	d.http.TLSConfig = d.tls.Config("h2", "http/1.1")
+	d.admin.TLSConfig = d.tls.Config("h2", "http/1.1")
 	serve("gRPC", d.grpc, ingest.GRPCListener(l.grpc))
 	serve("HTTP", d.http, l.http)
 	serve("the admin pages", d.admin, l.admin)
@@ -211,7 +207,7 @@ const otherFiles = adminConnections + 512
 
 // connectionLimits returns the limits of each listener for readings. It reduces them if the
 // system allows fewer open files, and returns an error if that leaves too few.
-func (c *listenerSettings) connectionLimits(files uint64, log *slog.Logger) (most, perAddress int, err error) {
+func (c *Settings) connectionLimits(files uint64, log *slog.Logger) (most, perAddress int, err error) {
 	const listeners, fewest = 2, 8
 	most, perAddress = c.MaxConnections, c.MaxConnectionsPerAddress
 	switch {

@@ -322,7 +322,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 
 func TestConnectionLimitLeavesFilesForTheJournal(t *testing.T) {
 	t.Parallel()
-	c := &listenerSettings{MaxConnections: 4096, MaxConnectionsPerAddress: 4000}
+	c := &Settings{MaxConnections: 4096, MaxConnectionsPerAddress: 4000}
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	for _, plenty := range []uint64{0, 8960, 1 << 20, 1<<64 - 1} {

@@ -43,13 +43,6 @@ const (
 	mostQueue  = 1 << 30
 )
 
-func (c *Settings) queueBytes(limit uint64) int64 {
-	if c.QueueMaxBytes > 0 {
-		return c.QueueMaxBytes
-	}
-	return queueBytes(limit)
-}
-
 // queueBytes returns the memory for waiting readings with this memory limit.
 func queueBytes(limit uint64) int64 { return max(leastQueue, int64(min(limit/queuePart, mostQueue))) }
 

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	yaml "go.yaml.in/yaml/v3"
 
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/console"
@@ -82,44 +79,18 @@ func ifGiven(check func(string) error) func(string) error {
 	}
 }
 
-// readSubscription reads one subscription of the file.
-func (f *file) readSubscription(y *config.YAML, name, settings *yaml.Node) {
-	if err := checkStreamName(name.Value); err != nil {
-		y.Wrong(name, "mqtt: %s", strings.ReplaceAll(err.Error(), "stream", "subscription"))
-		return
-	}
-	f.subscriptions = append(f.subscriptions, name.Value)
-	prefix, own := mqttKey+"."+name.Value+".", make(map[string]Setting)
-	for _, s := range (&Subscription{}).all() {
-		own[prefix+strings.TrimPrefix(s.Name, mqttPrefix)] = s
-	}
-	f.read(y, settings, prefix, own)
-}
-
-// addSubscriptions adds the subscriptions of the file, which inherit settings from the top
-// level, or if there are none, the one of the top level.
-func (c *Config) addSubscriptions(f file) []error {
-	names := slices.Clone(f.subscriptions)
+// addSubscriptions adds the subscriptions of the file, or if there are none, the one of the top
+// level.
+func (c *Config) addSubscriptions(f file) (problems []error) {
+	names := f.groups[mqttKey]
 	if len(names) == 0 && c.MQTT.URL+c.MQTT.Topic != "" {
 		names = append(names, topSubscription)
 	}
 	slices.Sort(names)
-	var problems []error
 	for _, name := range names {
 		s := c.MQTT // by value
 		s.Name = name
-		for _, setting := range s.all() {
-			e := *named(c.effective, setting.Name)
-			e.Setting = setting
-			key := mqttKey + "." + name + "." + strings.TrimPrefix(setting.Name, mqttPrefix)
-			if v, ok := f.values[key]; ok {
-				e.text, e.origin, e.stream = v.text, f.origin(v), name
-				if err := setting.set(e.text); err != nil {
-					problems = append(problems, e.problem(key, err))
-				}
-			}
-			c.subscriptions[name] = append(c.subscriptions[name], e)
-		}
+		problems = append(problems, c.addGroup(f, mqttKey+"."+name, s.all())...)
 		c.Subscriptions = append(c.Subscriptions, s)
 	}
 	return problems
@@ -165,52 +136,6 @@ func (s *Subscription) problem(where string, err error) error {
 		return fmt.Errorf("--%w", err)
 	}
 	return fmt.Errorf("%s.%s.%s: %s", mqttKey, s.Name, strings.TrimPrefix(name, mqttPrefix), rest)
-}
-
-// subscriptionDifferences lists how the wanted subscriptions differ from the current ones.
-// Only a restart changes them.
-func subscriptionDifferences(now, wanted *Config) []Difference {
-	var out []Difference
-	both := maps.Clone(now.subscriptions)
-	maps.Copy(both, wanted.subscriptions)
-	for _, name := range slices.Sorted(maps.Keys(both)) {
-		before, there := now.subscriptions[name]
-		after, stays := wanted.subscriptions[name]
-		d := Difference{Setting: mqttKey + "." + name, Why: takesRestart}
-		switch {
-		case !there:
-			d.Now, d.Wanted = "not configured", "configured"
-			out = append(out, d)
-		case !stays:
-			d.Now, d.Wanted = "configured", "removed"
-			out = append(out, d)
-		}
-		for i := range before {
-			if there && stays && name != topSubscription && before[i].text != after[i].text {
-				d.Setting = mqttKey + "." + name + "." + strings.TrimPrefix(before[i].Name, mqttPrefix)
-				d.Now, d.Wanted = before[i].text, after[i].text
-				out = append(out, d)
-			}
-		}
-	}
-	return out
-}
-
-// printSubscriptions prints the subscriptions of the file.
-func (c *Config) printSubscriptions(b *strings.Builder) {
-	head := mqttKey + ": # what they do not set is as above\n"
-	for _, name := range slices.Sorted(maps.Keys(c.subscriptions)) {
-		own := slices.DeleteFunc(slices.Clone(c.subscriptions[name]), func(e effective) bool { return e.stream != name })
-		if len(own) == 0 {
-			continue
-		}
-		b.WriteString(head)
-		head = ""
-		fmt.Fprintf(b, "  %s:\n", quoteYAML(name))
-		for _, e := range own {
-			fmt.Fprintf(b, "%-34s # %s\n", "    "+strings.TrimPrefix(e.Name, mqttPrefix)+": "+quoteYAML(e.text), e.origin)
-		}
-	}
 }
 
 // heldBytes bounds the memory of received messages of a subscription.

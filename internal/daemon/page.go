@@ -42,7 +42,7 @@ func (d *daemon) openDoctor(s *storage) (*doctor.Monitor, error) {
 }
 
 // newConsole returns the live page.
-func (d *daemon) newConsole() (*console.Console, error) {
+func (d *daemon) newConsole() *console.Console {
 	return console.New(console.Config{
 		Version: d.version.Version, Gatherer: d.registry, Logger: d.log,
 		Parts: d.parts, Streams: d.pageStreams, Signals: d.pageSignals, Diagnosis: d.pageDiagnosis,

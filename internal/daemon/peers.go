@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"net"
 
@@ -54,20 +53,9 @@ func (d *daemon) newPeers(claims *claim.Claims) (*peers.Peers, error) {
 	if d.tls != nil {
 		secure.GetClientCertificate = d.tls.ClientCertificate
 	}
-	p, err := peers.New(peers.Config{
+	return peers.New(peers.Config{
 		Address: d.advertised(), Streams: d.cfg.inMongoDB(), TLS: secure, RequireTLS: d.tls != nil,
-		Live: func(ctx context.Context) ([]peers.Peer, error) {
-			others, err := claims.Others(ctx)
-			live := make([]peers.Peer, len(others))
-			for i, o := range others {
-				live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, LongWindows: o.LongWindows, Generations: o.Generations, Since: o.Since, Unreachable: o.Unreachable}
-			}
-			return live, err
-		},
+		Live:   claims.Others,
 		Logger: d.log, Registerer: d.registry,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("set up connections to other daemons: %w", err)
-	}
-	return p, nil
+	}), nil
 }

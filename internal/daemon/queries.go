@@ -6,32 +6,17 @@ import (
 	"fmt"
 	"net/http"
 	"path"
-	"strconv"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/batch"
-	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 	"github.com/brim-telemetry/brim/internal/journal"
 	"github.com/brim-telemetry/brim/internal/peers"
 	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/read"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
-
-// queries are the settings of queries.
-func (c *Settings) queries() []Setting {
-	return []Setting{
-		{Name: "query-timeout", Kind: "DURATION", Initial: "30s", set: config.Duration(&c.QueryTimeout, time.Millisecond, time.Hour, false), Usage: "how long one answer to a query may take"},
-		{Name: "max-queries", Kind: "N", Initial: strconv.Itoa(read.DefaultQueries()), set: config.Count(&c.MaxQueries, 1, 10_000), Usage: "concurrent queries, by default two per CPU, at least 4; others wait a second, and then get 503"},
-		{Name: "query-max-bytes", Kind: "SIZE", Initial: "256MiB", set: config.Size(&c.QueryMaxBytes, 1<<20, 1<<40, false), Usage: "bytes of documents that one answer may read"},
-		{Name: "query-max-samples", Kind: "N", Initial: strconv.Itoa(promapi.DefaultMaxSamples), set: config.Count(&c.QueryMaxSamples, 1, 1_000_000_000), Usage: "samples that one PromQL query may hold in memory, 16 bytes each"},
-		{
-			Name: "query-max-backlog", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.QueryMaxBacklog, 1<<20, 1<<40, false),
-			Usage: "largest part of the journal to search for readings that are neither stored nor in memory; if it is longer, queries get 503",
-		},
-	}
-}
 
 // newReader returns the reader, which refuses queries until openReader is called.
 func (d *daemon) newReader() (*read.Reader, error) {
@@ -52,23 +37,16 @@ func (d *daemon) newPromAPI() (*promapi.API, error) {
 	c := &d.cfg.Settings
 	api, err := promapi.New(promapi.Config{
 		Reader: d.reader, Guard: d.guard, MaxSamples: c.QueryMaxSamples,
-		Lookback: func(stream string) time.Duration {
-			if now := d.current(); now.hasStream(stream) {
-				return now.stream(stream).Lookback
-			}
-			return 0
-		},
+		Lookback: func(stream string) time.Duration { return d.current().stream(stream).Lookback },
 		Window: func(stream string) time.Duration {
-			if now := d.current(); now.hasStream(stream) && now.stream(stream).hasBuckets() {
-				return now.stream(stream).Granularity
+			if s := d.current().stream(stream); s.hasBuckets() {
+				return s.Granularity
 			}
 			return 0
 		},
 		Rollup: func(stream string) (every, retention time.Duration) {
-			if now := d.current(); now.hasStream(stream) {
-				return now.stream(stream).Rollup, now.stream(stream).Retention
-			}
-			return 0, 0
+			s := d.current().stream(stream)
+			return s.Rollup, s.Retention
 		},
 		Version: d.version.Version, Logger: d.log, Registerer: d.registry,
 	})
@@ -81,10 +59,6 @@ func (d *daemon) newPromAPI() (*promapi.API, error) {
 // openReader lets the reader answer queries from the storage and the unstored part of the
 // journal.
 func (d *daemon) openReader(j *journal.Journal, s *storage) {
-	granularities := make(map[string]time.Duration)
-	for _, stream := range d.cfg.Streams {
-		granularities[stream.Name] = stream.Granularity
-	}
 	flush := func(ctx context.Context) error {
 		if err := s.queue.Flush(ctx); err != nil {
 			return err
@@ -92,14 +66,14 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 		return j.Secure()
 	}
 	stored := read.Stored{
-		Sources: s.sources(), Duplicates: s.duplicatesOf, Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
+		Sources: s.sources(), Duplicates: func(stream string) store.Duplicates { return d.current().stream(stream).Duplicates }, Catalogs: s.catalogs(), Available: s.readable, Up: s.up,
 		Backlog: read.Backlog{
 			Journal: j, Target: s.targetOf, WaitingSensors: s.queue.WaitingSensors, WaitingNewest: s.queue.WaitingNewest,
 			Waiting: func(stream, sensor string) ([]batch.Ref, uint64) {
 				w := s.queue.Waiting(stream, sensor)
 				return w.Rows, w.From
 			},
-			Granularity: func(stream string) time.Duration { return granularities[stream] },
+			Granularity: func(stream string) time.Duration { return d.cfg.stream(stream).Granularity },
 		},
 		FlushSensor: func(ctx context.Context, stream, sensor string) error {
 			durable, err := s.queue.FlushSensor(ctx, stream, sensor)
@@ -119,7 +93,7 @@ func (d *daemon) openReader(j *journal.Journal, s *storage) {
 // dataHandler serves the data listener: queries, the OpenAPI description, and ingest for other
 // paths. A path that is not clean is unknown; http.ServeMux would redirect it.
 func (d *daemon) dataHandler() http.Handler {
-	in, out, prom, description, links := d.ingest.Handler(), d.reader.Handler(), d.promapi.Handler(), openapi.Handler(), openapi.ReadOnly(d.serveLinks)
+	in, out, prom, description, links := d.ingest.Handler(), d.reader.Handler(), d.promapi.Handler(), openapi.Handler(), openapi.Only("GET, HEAD", d.serveLinks)
 	seal := d.sealHandler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()

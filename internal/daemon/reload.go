@@ -65,7 +65,6 @@ type reloader struct {
 	outcome map[string]prometheus.Counter
 
 	mu    sync.Mutex
-	now   *Config // in force, never modified
 	state ConfigStatus
 	// unapplied holds the streams whose collections do not have their settings yet.
 	unapplied map[string]unapplied
@@ -84,19 +83,12 @@ func newReloader(d *daemon, from Sources, asked <-chan os.Signal) *reloader {
 	d.registry.MustRegister(counters)
 	r := &reloader{
 		daemon: d, from: from, asked: asked, outcome: make(map[string]prometheus.Counter), unapplied: make(map[string]unapplied),
-		now: d.cfg, state: ConfigStatus{File: from.file(), LoadedAt: d.began.UTC(), Outcome: reloadApplied},
+		state: ConfigStatus{File: from.file(), LoadedAt: d.began.UTC(), Outcome: reloadApplied},
 	}
 	for _, outcome := range []string{reloadApplied, reloadPartly, reloadRefused} {
 		r.outcome[outcome] = counters.WithLabelValues(outcome)
 	}
 	return r
-}
-
-// current returns the configuration in force.
-func (r *reloader) current() *Config {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.now
 }
 
 func (r *reloader) status() ConfigStatus {
@@ -114,6 +106,9 @@ func (r *reloader) status() ConfigStatus {
 	return out
 }
 
+// retryEvery is the pause between two attempts to change collections.
+const retryEvery = 5 * time.Second
+
 // run reloads on request, and retries failed changes of collections, until ctx ends.
 func (r *reloader) run(ctx context.Context) {
 	select {
@@ -121,7 +116,7 @@ func (r *reloader) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	again := time.NewTicker(lastPause)
+	again := time.NewTicker(retryEvery)
 	defer again.Stop()
 	for {
 		select {
@@ -143,9 +138,9 @@ func (r *reloader) reload(ctx context.Context) {
 	var merged *Config
 	var all []Difference
 	if err == nil {
-		all = differences(r.current(), wanted)
+		all = differences(r.daemon.current(), wanted)
 		r.checkChanges(ctx, all, wanted)
-		merged, err = r.current().merge(all)
+		merged, err = r.daemon.current().merge(all)
 	}
 	if err != nil {
 		for _, problem := range SplitErrors(err) {
@@ -186,9 +181,9 @@ func (r *reloader) refused(err error) {
 // apply puts a configuration into force. unable reports whether a collection cannot have its
 // settings.
 func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, changed []string) (unable bool) {
-	before := r.current()
+	before := r.daemon.inForce.Swap(to)
 	r.mu.Lock()
-	r.now, r.state = to, ConfigStatus{File: r.from.file(), LoadedAt: time.Now().UTC(), Outcome: reloadApplied, Pending: pending}
+	r.state = ConfigStatus{File: r.from.file(), LoadedAt: time.Now().UTC(), Outcome: reloadApplied, Pending: pending}
 	if len(pending) > 0 {
 		r.state.Outcome = reloadPartly
 	}
@@ -204,17 +199,20 @@ func (r *reloader) apply(ctx context.Context, to *Config, pending []Difference, 
 	d.guard.SetDefault(to.Quota)
 	storage := d.storage.Load()
 	for _, name := range changed {
-		err := to.stream(name).change(storage.stores[name])
-		storage.catalog.Stream(name).SetRetention(to.stream(name).longestRetention())
+		stream := to.stream(name)
+		var err error
+		if of, ok := storage.stores[name].(*generation.Store); ok {
+			err = of.Change(stream.inStore())
+		}
+		storage.catalog.Stream(name).SetRetention(stream.longestRetention())
 		if err == nil {
-			err = storage.queue.SetPolicy(name, to.stream(name).policy())
+			err = storage.queue.SetPolicy(name, stream.policy())
 		}
 		if err != nil {
 			d.log.Error("change the stream's settings", "stream", name, "err", err)
 		}
-		storage.duplicates.Store(name, to.stream(name).Duplicates)
-		storage.sealer.SetAfter(name, to.stream(name).SealAfter)
-		storage.staleness.Stream(name).SetAfter(to.stream(name).SilentAfter)
+		storage.sealer.SetAfter(name, stream.SealAfter)
+		storage.staleness.Stream(name).SetAfter(stream.SilentAfter)
 	}
 	r.updateIngest()
 	return r.applyToCollections(ctx)
@@ -266,8 +264,9 @@ func (r *reloader) recordResult(name string, err error) {
 // it; until then MongoDB would remove the additional readings immediately.
 func (r *reloader) updateIngest() {
 	r.mu.Lock()
-	streams := make([]ingest.Stream, len(r.now.Streams))
-	for i, s := range r.now.Streams {
+	now := r.daemon.current()
+	streams := make([]ingest.Stream, len(now.Streams))
+	for i, s := range now.Streams {
 		if u, waits := r.unapplied[s.Name]; waits {
 			s.Retention = shorter(u.retention, s.Retention)
 		}
@@ -295,7 +294,7 @@ func (r *reloader) reloadFiles(log *slog.Logger) {
 	if monitor == nil {
 		return
 	}
-	thresholds, err := LoadThresholds(r.current().Thresholds)
+	thresholds, err := LoadThresholds(r.daemon.current().Thresholds)
 	if err != nil {
 		log.Error("the thresholds are invalid; the previous ones stay in force", "err", err)
 		return
@@ -315,60 +314,71 @@ func (c *Settings) hasStream(name string) bool {
 	return slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Name == name })
 }
 
-// stream returns one of the streams, which must exist.
+// stream returns the settings of a stream; zero ones if there is no such stream.
 func (c *Settings) stream(name string) Stream {
-	at := slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == name })
-	return c.Streams[at]
+	if at := slices.IndexFunc(c.Streams, func(s Stream) bool { return s.Name == name }); at >= 0 {
+		return c.Streams[at]
+	}
+	return Stream{}
 }
 
 // differences lists how wanted differs from now, with reasons for changes that cannot be
 // applied. The same value written differently is no difference.
 func differences(now, wanted *Config) []Difference {
 	var out []Difference
+	add := func(d Difference, before, after effective) {
+		if before.text == after.text || sameValue(before.Name, before.text, after.text) {
+			return
+		}
+		d.Now, d.Wanted = before.shown().Value, after.shown().Value
+		if !before.live {
+			d.Why = takesRestart
+		}
+		out = append(out, d)
+	}
 	inherited := (&Stream{}).all()
-	for _, stream := range append([]string{""}, now.Names()...) {
-		list, there := wanted.values(stream)
-		prefix := ""
-		if stream != "" {
-			prefix = streamsKey + "." + stream
-		}
-		if !there {
-			out = append(out, Difference{
-				Setting: prefix, Now: "configured", Wanted: "removed", stream: stream, Why: takesRestart + "; its collection is left unchanged",
-			})
-			continue
-		}
-		before, _ := now.values(stream)
-		for i, e := range before {
-			if stream == "" && slices.ContainsFunc(inherited, func(s Setting) bool { return s.Name == e.Name }) {
-				continue // a default; the settings of each stream are compared instead
-			}
-			if e.text == list[i].text {
-				continue
-			}
-			if changed, err := now.with(stream, e.Name, list[i].text); err == nil && reflect.DeepEqual(changed, now.Settings) {
-				continue
-			}
-			out = append(out, Difference{
-				Setting: strings.TrimPrefix(prefix+"."+e.path(), "."), Now: e.shown().Value, Wanted: list[i].shown().Value,
-				stream: stream, name: e.Name, Why: e.why(),
-			})
+	for i, e := range now.effective {
+		if !slices.ContainsFunc(inherited, func(s Setting) bool { return s.Name == e.Name }) { // else a default; that of each stream is compared
+			add(Difference{Setting: e.path(), name: e.Name}, e, wanted.effective[i])
 		}
 	}
-	for _, stream := range wanted.Names() {
-		if _, there := now.values(stream); !there {
-			out = append(out, Difference{Setting: streamsKey + "." + stream, Now: "not configured", Wanted: "configured", stream: stream, Why: takesRestart})
+	groups := maps.Clone(now.groups)
+	maps.Copy(groups, wanted.groups)
+	for _, path := range slices.Sorted(maps.Keys(groups)) {
+		before, there := now.groups[path]
+		after, stays := wanted.groups[path]
+		kind, name, _ := strings.Cut(path, ".")
+		switch {
+		case !there:
+			out = append(out, Difference{Setting: path, Now: "not configured", Wanted: "configured", Why: takesRestart})
+		case !stays && kind == streamsKey:
+			out = append(out, Difference{Setting: path, Now: "configured", Wanted: "removed", Why: takesRestart + "; its collection is left unchanged"})
+		case !stays:
+			out = append(out, Difference{Setting: path, Now: "configured", Wanted: "removed", Why: takesRestart})
+		case kind == mqttKey && name == topSubscription: // its settings are those of the top level
+		default:
+			for i, e := range before {
+				d := Difference{Setting: path + "." + e.keyInGroup()}
+				if kind == streamsKey {
+					d.stream, d.name = name, e.Name
+				}
+				add(d, e, after[i])
+			}
 		}
 	}
-	return append(out, subscriptionDifferences(now, wanted)...)
+	return out
 }
 
-// why returns why a setting cannot change while the daemon runs, or "" if it can.
-func (s Setting) why() string {
-	if s.live {
-		return ""
-	}
-	return takesRestart
+// sameValue reports whether two texts are the same value of a setting.
+func sameValue(name, a, b string) bool {
+	var x, y Settings
+	errA, errB := settingOf(x.All(), name).set(a), settingOf(y.All(), name).set(b)
+	return errA == nil && errB == nil && reflect.DeepEqual(x, y)
+}
+
+// settingOf returns the setting of that name, which must be in the list.
+func settingOf(list []Setting, name string) Setting {
+	return list[slices.IndexFunc(list, func(s Setting) bool { return s.Name == name })]
 }
 
 // with returns a copy of the settings with one of them changed; stream is empty for settings
@@ -379,7 +389,7 @@ func (c Settings) with(stream, name, text string) (Settings, error) {
 	if at >= 0 {
 		list = c.Streams[at].all()
 	}
-	err := list[slices.IndexFunc(list, func(s Setting) bool { return s.Name == name })].set(text)
+	err := settingOf(list, name).set(text)
 	if at >= 0 && stream == c.Default.Name {
 		c.Default = c.Streams[at]
 	}
@@ -388,9 +398,9 @@ func (c Settings) with(stream, name, text string) (Settings, error) {
 
 // merge returns the configuration with the changes that can be applied.
 func (c *Config) merge(changes []Difference) (*Config, error) {
-	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), streams: maps.Clone(c.streams), subscriptions: c.subscriptions}
-	for name, list := range out.streams {
-		out.streams[name] = slices.Clone(list)
+	out := &Config{Settings: c.Settings, from: c.from, effective: slices.Clone(c.effective), groups: maps.Clone(c.groups)}
+	for path, list := range out.groups {
+		out.groups[path] = slices.Clone(list)
 	}
 	var problems []error
 	for _, d := range changes {
@@ -400,7 +410,10 @@ func (c *Config) merge(changes []Difference) (*Config, error) {
 		var err error
 		out.Settings, err = out.with(d.stream, d.name, d.Wanted)
 		problems = append(problems, err)
-		list, _ := out.values(d.stream)
+		list := out.effective
+		if d.stream != "" {
+			list = out.groups[streamsKey+"."+d.stream]
+		}
 		named(list, d.name).text = d.Wanted
 	}
 	return out, errors.Join(append(problems, out.checkTogether())...)
@@ -431,14 +444,6 @@ func (r *reloader) checkChanges(ctx context.Context, all []Difference, wanted *C
 			all[i].Why = "cannot be made: " + err.Error()
 		}
 	}
-}
-
-// change applies the stream's settings to its store.
-func (s Stream) change(of streamStore) error {
-	if st, ok := of.(*generation.Store); ok {
-		return st.Change(s.inStore())
-	}
-	return nil
 }
 
 // inStore returns the settings of the store that can change at run time. Bucket settings

@@ -76,14 +76,18 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 	watched, end := context.WithCancel(running)
 	var watching sync.WaitGroup
 	watching.Go(func() { watchReplay(watched, j, s.queue, logger) })
-	watching.Go(func() { s.keepClaims(watched) })
-	err = s.prepare(running)
+	if s.conn != nil {
+		watching.Go(func() { s.claims.Run(watched) })
+	}
+	preparing, prepared := context.WithCancel(running)
+	err = s.keepPrepared(preparing, prepared)
+	prepared()
 	if err == nil {
 		err = s.queue.Flush(running)
 	}
 	end()
 	watching.Wait()
-	done.Left, done.Seconds = s.queue.Close(cancelledContext()), time.Since(d.began).Seconds()
+	done.Left, done.Seconds = s.queue.Close(watched), time.Since(d.began).Seconds() // it does not wait: watched has ended
 	metrics, countErr := scrape.Gather(d.registry)
 	count := func(name string) uint64 {
 		if n := metrics.Value(name, nil); n > 0 {
@@ -103,11 +107,4 @@ func Replay(ctx context.Context, c *Config, o Options, retarget bool) (done Repl
 		err = fmt.Errorf("stopped after %d readings; %d stay in the journal", done.Stored, done.Left)
 	}
 	return done, err
-}
-
-// cancelledContext makes a Close not wait.
-func cancelledContext() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
 }

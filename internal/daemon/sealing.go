@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/daemon/openapi"
 	"github.com/brim-telemetry/brim/internal/seal"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -73,20 +74,11 @@ func streamToSeal(escaped string) (stream string, ok bool) {
 
 // sealHandler serves SealPath. It needs scope admin.
 func (d *daemon) sealHandler() http.Handler {
-	return access.Require(d.guard, access.Admin, d.ingest.WriteProblem, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return access.Require(d.guard, access.Admin, d.ingest.WriteProblem, openapi.Only("GET, HEAD, POST", func(w http.ResponseWriter, r *http.Request) {
 		stream, _ := streamToSeal(r.URL.EscapedPath())
 		do := d.sealProgress
-		switch r.Method {
-		case http.MethodGet, http.MethodHead:
-		case http.MethodPost:
+		if r.Method == http.MethodPost {
 			do = d.seal
-		default:
-			const allowed = "GET, HEAD, POST"
-			w.Header().Set("Allow", allowed)
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusMethodNotAllowed)
-			_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed: ` + allowed + `"}` + "\n"))
-			return
 		}
 		answer, err := do(stream)
 		switch {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -15,7 +16,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/ingest"
+	"github.com/brim-telemetry/brim/internal/promapi"
 	"github.com/brim-telemetry/brim/internal/queue"
+	"github.com/brim-telemetry/brim/internal/read"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/claim"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -36,8 +39,16 @@ type Settings struct {
 
 	HTTPAddr, GRPCAddr, AdminAddr string
 	AdvertiseAddr                 string // empty: other daemons cannot ask this one
-	listenerSettings
-	accessSettings
+	TLSCert, TLSKey, TLSClientCA  string // files; empty: without
+	TLSPeerCA                     string // file; empty: the system's authorities
+	TLSRequireClientCert          OnOff
+	AllowUnauthenticated          OnOff
+
+	MaxConnections           int // of each listener for readings
+	MaxConnectionsPerAddress int // 0: most of them
+
+	AccessFile string // empty: no authentication
+	Quota      access.Quota
 
 	Default Stream   // its Name is --stream
 	Streams []Stream // including the default one, sorted by name
@@ -150,6 +161,9 @@ func (s Setting) path() string {
 	return s.Name
 }
 
+// keyInGroup is the setting's name in a stream or subscription of the file.
+func (s Setting) keyInGroup() string { return strings.TrimPrefix(s.Name, mqttPrefix) }
+
 // Variable is the setting's name in the environment.
 func (s Setting) Variable() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))
@@ -157,10 +171,11 @@ func (s Setting) Variable() string {
 
 // All lists the settings in the order in which help and print show them.
 func (c *Settings) All() []Setting {
-	return slices.Concat(c.places(), c.listenerSettings.all(), c.accessSettings.all(), c.mongod(), c.Default.all(), c.journal(), c.acknowledgements(), c.limits(), c.MQTT.all(), c.queries(), c.process())
+	return slices.Concat(c.listeners(), c.mongoDB(), c.Default.all(), c.requests(), c.MQTT.all(), c.queries())
 }
 
-func (c *Settings) places() []Setting {
+// listeners lists the settings of places and listeners.
+func (c *Settings) listeners() []Setting {
 	return []Setting{
 		{
 			Name: "mongo-uri", Kind: "URI", secret: true, set: config.Text(&c.MongoURI, config.CheckURI),
@@ -189,11 +204,63 @@ func (c *Settings) places() []Setting {
 			Name: "stream", Kind: "NAME", Initial: "readings", set: config.Text(&c.Default.Name, checkStreamName),
 			Usage: "default stream, also the name of its collection",
 		},
+		{
+			Name: "tls-cert", Kind: "FILE", set: config.Text(&c.TLSCert, nil),
+			Usage: "certificate of all listeners in PEM, followed by intermediate ones; reloaded when it changes; empty: no TLS",
+		},
+		{Name: "tls-key", Kind: "FILE", set: config.Text(&c.TLSKey, nil), Usage: "key of --tls-cert in PEM"},
+		{
+			Name: "tls-client-ca", Kind: "FILE", set: config.Text(&c.TLSClientCA, nil),
+			Usage: "authorities in PEM whose client certificates are accepted; the access file maps certificates to identities",
+		},
+		{
+			Name: "tls-peer-ca", Kind: "FILE", set: config.Text(&c.TLSPeerCA, nil),
+			Usage: "authorities in PEM that sign the certificates of other daemons (--advertise-addr), in addition to the system's",
+		},
+		{
+			Name: "tls-require-client-cert", Kind: "on|off", Initial: "off", set: config.Choice(&c.TLSRequireClientCert, On, Off),
+			Usage: "refuse connections without a client certificate, probes and /metrics among them",
+		},
+		{
+			Name: "allow-unauthenticated", Kind: "on|off", Initial: "off", set: config.Choice(&c.AllowUnauthenticated, On, Off),
+			Usage: "allow listeners beyond this machine without authentication",
+		},
+		{
+			// An idle connection takes 7 KiB of memory without TLS and 50 KiB with TLS, so these take 28 to
+			// 200 MiB. Two full listeners have 8192 open files; systemd and most shells allow 524,288.
+			Name: "max-connections", Kind: "N", Initial: "4096", set: config.Count(&c.MaxConnections, 8, 1_000_000),
+			Usage: "connections to each listener for readings; one more is closed at once",
+		},
+		{
+			Name: "max-connections-per-address", Kind: "N", Initial: "0", set: config.Count(&c.MaxConnectionsPerAddress, 0, 1_000_000),
+			Usage: "connections from one address, of IPv6 a /64; 0: three quarters of --max-connections",
+		},
 	}
 }
 
-func (c *Settings) mongod() []Setting {
+// mongoDB lists the settings of authentication, of quotas, and of the embedded mongod.
+func (c *Settings) mongoDB() []Setting {
 	return []Setting{
+		{
+			Name: "access-file", Kind: "FILE", set: config.Text(&c.AccessFile, nil),
+			Usage: "YAML with identities and their scopes, see brim token; reloaded when it changes; empty: no authentication",
+		},
+		{
+			Name: "quota-requests", live: true, Kind: "N", Initial: "0", set: config.Number(&c.Quota.RequestsPerSecond, 0, access.MaxRate),
+			Usage: "requests and messages of gRPC streams per second, of each identity without such a quota of its own, or of all clients without authentication; 0: no limit",
+		},
+		{
+			Name: "quota-readings", live: true, Kind: "N", Initial: "0", set: config.Number(&c.Quota.ReadingsPerSecond, 0, access.MaxRate),
+			Usage: "likewise, readings per second; 0: no limit",
+		},
+		{
+			Name: "quota-new-sensors", live: true, Kind: "N", Initial: "0", set: config.Number(&c.Quota.NewSensorsPerSecond, 0, access.MaxRate),
+			Usage: "likewise, sensors per second that sent nothing for an hour; 0: no limit",
+		},
+		{
+			Name: "quota-active-sensors", live: true, Kind: "N", Initial: "0", set: config.Count(&c.Quota.ActiveSensors, 0, access.MaxActiveSensors),
+			Usage: "likewise, sensors per hour; 0: no limit",
+		},
 		{Name: "mongod-bin", Kind: "FILE", set: config.Text(&c.MongodBin, nil), Usage: "mongod to run; empty: the one on PATH, or an installed one"},
 		{Name: "mongod-port", Kind: "PORT", Initial: "0", set: config.Count(&c.MongodPort, 0, math.MaxUint16), Usage: "port of the embedded mongod on 127.0.0.1; 0: the one of the last run, or any"},
 		{Name: "mongod-cache", Kind: "DIR", set: config.Text(&c.MongodCache, checkMongodCache), Usage: "where an installed mongod is kept; empty: brim in $XDG_CACHE_HOME, or what stands for it"},
@@ -205,6 +272,85 @@ func (c *Settings) mongod() []Setting {
 		{
 			Name: "mongod-auth", Kind: "on|off", Initial: "on", set: config.Choice(&c.MongodAuth, On, Off),
 			Usage: "the embedded mongod requires a password; the URI with it is in mongod/uri in --data-dir",
+		},
+	}
+}
+
+// requests lists the settings of the journal, acknowledgements and the limits of requests.
+func (c *Settings) requests() []Setting {
+	return []Setting{
+		{Name: "journal", Kind: "on|off", Initial: "on", set: config.Choice(&c.Journal, On, Off), Usage: "keep readings on disk until they are stored; off: accept only what MongoDB confirms at once"},
+		{Name: "journal-dir", Kind: "DIR", set: config.Text(&c.JournalDir, nil), Usage: "folder of the journal; empty: journal in --data-dir"},
+		{
+			// One request of the default size needs more than 1 MiB.
+			Name: "journal-max-bytes", Kind: "SIZE", Initial: "4GiB", set: config.Size(&c.JournalMaxBytes, 1<<20, 1<<50, false),
+			Usage: "size of the journal; when it is full because MongoDB was away for long, requests get 503",
+		},
+		{
+			Name: "journal-corruption", Kind: "ANSWER", Initial: "refuse", set: config.Choice(&c.JournalCorruption, refuse, quarantine),
+			Usage: "what to do with a damaged journal: refuse to start, or quarantine what cannot be read, which may lose readings",
+		},
+		{
+			Name: "idempotency-window", Kind: "DURATION", Initial: "15m", set: config.Duration(&c.IdempotencyWindow, time.Second, 7*config.Day, false),
+			Usage: "how long a request's Idempotency-Key is remembered",
+		},
+		{Name: "idempotency-keys", Kind: "N", Initial: "1000000", set: config.Count(&c.IdempotencyKeys, 1, 100_000_000), Usage: "Idempotency-Keys remembered at most"},
+		{
+			Name: "ack", Kind: "LEVEL", Initial: string(telemetry.Journaled), Usage: "what an acknowledgement promises by default: journaled or stored; without a journal stored",
+			set: func(text string) error {
+				ack, err := telemetry.ParseAck(text)
+				c.Ack = ack
+				return err
+			},
+		},
+		{Name: "stored-timeout", Kind: "DURATION", Initial: "10s", set: config.Duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), Usage: "how long a request waits for MongoDB"},
+		{Name: "lanes", Kind: "N", Initial: "4", set: config.Count(&c.Lanes, 1, 256), Usage: "concurrent writers of each stream"},
+		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "0", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, true), Usage: "memory for readings that wait to be written, and for the newest requests; when it is full, the oldest are written early, and further ones wait in the journal; 0: a sixteenth of the memory limit, 128MiB to 1GiB"},
+		{Name: "max-body-bytes", Kind: "SIZE", Initial: config.FormatSize(ingest.DefaultBodyBytes), set: config.Size(&c.MaxBodyBytes, 1<<10, 1<<30, false), Usage: "size of a request as it is sent"},
+		{Name: "max-inflated-bytes", Kind: "SIZE", Initial: config.FormatSize(ingest.DefaultInflatedBytes), set: config.Size(&c.MaxInflatedBytes, 1<<10, 1<<30, false), Usage: "size of a request when decompressed"},
+		{Name: "max-inflate-ratio", Kind: "N", Initial: strconv.Itoa(ingest.DefaultInflateRatio), set: config.Count(&c.MaxInflateRatio, 2, 1_000_000), Usage: "times its size that a request may have at any point of decompression, beyond 1 MiB"},
+		{
+			Name: "ingest-max-bytes", Kind: "SIZE", Initial: "0", set: config.Size(&c.IngestMaxBytes, ingest.MinBudget, 1<<50, true),
+			Usage: "memory of all requests that are not in the journal yet, reserved before a body is read: one byte for each that is sent, and two for each when decompressed; beyond it they wait 10s, then get 503; 0: an eighth of the memory limit (the least of cgroup, GOMEMLIMIT and physical memory), at least 64MiB and at most 128MiB for each CPU, or 256MiB with one CPU",
+		},
+		{Name: "max-readings-per-request", Kind: "N", Initial: strconv.Itoa(ingest.DefaultReadings), set: config.Count(&c.MaxReadingsPerRequest, 1, ingest.MostReadings), Usage: "readings in one request"},
+		{Name: "min-time", Kind: "TIME", Initial: "2000-01-01", set: config.Time(&c.MinTime), Usage: "refuse readings before this date or time: such timestamps are mostly seconds sent as milliseconds"},
+		{Name: "max-future", live: true, Kind: "DURATION", Initial: config.FormatDuration(ingest.DefaultMaxFuture), set: config.Duration(&c.MaxFuture, time.Millisecond, 36_500*config.Day, false), Usage: "how far ahead of the clock a timestamp may be"},
+		{
+			Name: "map-dots", Kind: "CHAR", set: config.Text(&c.MapDots, checkMapDots),
+			Usage: "what replaces dots in the names of fields and tags; empty: an underscore in line protocol and OpenTelemetry; JSON and protobuf refuse such names",
+		},
+		{
+			Name: "line-protocol-sensor-tag", key: "line_protocol.sensor_tag", Kind: "NAME", set: config.Text(&c.SensorTag, checkTag),
+			Usage: "line protocol: tag that holds the sensor id; empty: the series key",
+		},
+	}
+}
+
+// queries lists the settings of queries and of the process.
+func (c *Settings) queries() []Setting {
+	return []Setting{
+		{Name: "query-timeout", Kind: "DURATION", Initial: "30s", set: config.Duration(&c.QueryTimeout, time.Millisecond, time.Hour, false), Usage: "how long one answer to a query may take"},
+		{Name: "max-queries", Kind: "N", Initial: strconv.Itoa(read.DefaultQueries()), set: config.Count(&c.MaxQueries, 1, 10_000), Usage: "concurrent queries, by default two per CPU, at least 4; others wait a second, and then get 503"},
+		{Name: "query-max-bytes", Kind: "SIZE", Initial: "256MiB", set: config.Size(&c.QueryMaxBytes, 1<<20, 1<<40, false), Usage: "bytes of documents that one answer may read"},
+		{Name: "query-max-samples", Kind: "N", Initial: strconv.Itoa(promapi.DefaultMaxSamples), set: config.Count(&c.QueryMaxSamples, 1, 1_000_000_000), Usage: "samples that one PromQL query may hold in memory, 16 bytes each"},
+		{
+			Name: "query-max-backlog", Kind: "SIZE", Initial: "64MiB", set: config.Size(&c.QueryMaxBacklog, 1<<20, 1<<40, false),
+			Usage: "largest part of the journal to search for readings that are neither stored nor in memory; if it is longer, queries get 503",
+		},
+		{
+			Name: "server-status-interval", Kind: "DURATION", Initial: "5s", set: config.Duration(&c.ServerStatusInterval, time.Second, time.Hour, false),
+			Usage: "how often MongoDB's storage engine and its disk are sampled, for the metrics and the live page",
+		},
+		{
+			Name: "thresholds", live: true, Kind: "FILE", set: config.Text(&c.Thresholds, CheckThresholds),
+			Usage: "YAML with thresholds of the storage signals, like disk_busy: {degrading: 60, bottleneck: 90}; empty: the built-in ones",
+		},
+		{Name: "log-level", live: true, Kind: "LEVEL", Initial: "info", set: config.Choice(&c.LogLevel, "debug", "info", "warn", "error"), Usage: "debug, info, warn or error"},
+		{Name: "log-format", Kind: "FORM", Initial: "text", set: config.Choice(&c.LogFormat, "text", "json"), Usage: "text or json"},
+		{
+			Name: "stop-timeout", live: true, Kind: "DURATION", Initial: "15s", set: config.Duration(&c.StopTimeout, time.Second, time.Hour, false),
+			Usage: "how long a stop may take, flush and mongod included",
 		},
 	}
 }
@@ -287,85 +433,6 @@ func (s *Stream) all() []Setting {
 		{
 			Name: "lookback", live: true, Kind: "DURATION", Initial: "0", set: config.Duration(&s.Lookback, time.Second, 365*config.Day, true),
 			Usage: "how old a reading may be to count as the present value in PromQL; 0: 5m, or three times the interval of a sensor that sends less often, up to 3h",
-		},
-	}
-}
-
-func (c *Settings) journal() []Setting {
-	return []Setting{
-		{Name: "journal", Kind: "on|off", Initial: "on", set: config.Choice(&c.Journal, On, Off), Usage: "keep readings on disk until they are stored; off: accept only what MongoDB confirms at once"},
-		{Name: "journal-dir", Kind: "DIR", set: config.Text(&c.JournalDir, nil), Usage: "folder of the journal; empty: journal in --data-dir"},
-		{
-			// One request of the default size needs more than 1 MiB.
-			Name: "journal-max-bytes", Kind: "SIZE", Initial: "4GiB", set: config.Size(&c.JournalMaxBytes, 1<<20, 1<<50, false),
-			Usage: "size of the journal; when it is full because MongoDB was away for long, requests get 503",
-		},
-		{
-			Name: "journal-corruption", Kind: "ANSWER", Initial: "refuse", set: config.Choice(&c.JournalCorruption, refuse, quarantine),
-			Usage: "what to do with a damaged journal: refuse to start, or quarantine what cannot be read, which may lose readings",
-		},
-		{
-			Name: "idempotency-window", Kind: "DURATION", Initial: "15m", set: config.Duration(&c.IdempotencyWindow, time.Second, 7*config.Day, false),
-			Usage: "how long a request's Idempotency-Key is remembered",
-		},
-		{Name: "idempotency-keys", Kind: "N", Initial: "1000000", set: config.Count(&c.IdempotencyKeys, 1, 100_000_000), Usage: "Idempotency-Keys remembered at most"},
-	}
-}
-
-func (c *Settings) acknowledgements() []Setting {
-	return []Setting{
-		{
-			Name: "ack", Kind: "LEVEL", Initial: string(telemetry.Journaled), Usage: "what an acknowledgement promises by default: journaled or stored; without a journal stored",
-			set: func(text string) error {
-				ack, err := telemetry.ParseAck(text)
-				c.Ack = ack
-				return err
-			},
-		},
-		{Name: "stored-timeout", Kind: "DURATION", Initial: "10s", set: config.Duration(&c.StoredTimeout, time.Millisecond, time.Hour, false), Usage: "how long a request waits for MongoDB"},
-		{Name: "lanes", Kind: "N", Initial: "4", set: config.Count(&c.Lanes, 1, 256), Usage: "concurrent writers of each stream"},
-		{Name: "queue-max-bytes", Kind: "SIZE", Initial: "0", set: config.Size(&c.QueueMaxBytes, 2<<20, 1<<40, true), Usage: "memory for readings that wait to be written, and for the newest requests; when it is full, the oldest are written early, and further ones wait in the journal; 0: a sixteenth of the memory limit, 128MiB to 1GiB"},
-	}
-}
-
-func (c *Settings) limits() []Setting {
-	return []Setting{
-		{Name: "max-body-bytes", Kind: "SIZE", Initial: config.FormatSize(ingest.DefaultBodyBytes), set: config.Size(&c.MaxBodyBytes, 1<<10, 1<<30, false), Usage: "size of a request as it is sent"},
-		{Name: "max-inflated-bytes", Kind: "SIZE", Initial: config.FormatSize(ingest.DefaultInflatedBytes), set: config.Size(&c.MaxInflatedBytes, 1<<10, 1<<30, false), Usage: "size of a request when decompressed"},
-		{Name: "max-inflate-ratio", Kind: "N", Initial: strconv.Itoa(ingest.DefaultInflateRatio), set: config.Count(&c.MaxInflateRatio, 2, 1_000_000), Usage: "times its size that a request may have at any point of decompression, beyond 1 MiB"},
-		{
-			Name: "ingest-max-bytes", Kind: "SIZE", Initial: "0", set: config.Size(&c.IngestMaxBytes, ingest.MinBudget, 1<<50, true),
-			Usage: "memory of all requests that are not in the journal yet, reserved before a body is read: one byte for each that is sent, and two for each when decompressed; beyond it they wait 10s, then get 503; 0: an eighth of the memory limit (the least of cgroup, GOMEMLIMIT and physical memory), at least 64MiB and at most 128MiB for each CPU, or 256MiB with one CPU",
-		},
-		{Name: "max-readings-per-request", Kind: "N", Initial: strconv.Itoa(ingest.DefaultReadings), set: config.Count(&c.MaxReadingsPerRequest, 1, ingest.MostReadings), Usage: "readings in one request"},
-		{Name: "min-time", Kind: "TIME", Initial: "2000-01-01", set: config.Time(&c.MinTime), Usage: "refuse readings before this date or time: such timestamps are mostly seconds sent as milliseconds"},
-		{Name: "max-future", live: true, Kind: "DURATION", Initial: config.FormatDuration(ingest.DefaultMaxFuture), set: config.Duration(&c.MaxFuture, time.Millisecond, 36_500*config.Day, false), Usage: "how far ahead of the clock a timestamp may be"},
-		{
-			Name: "map-dots", Kind: "CHAR", set: config.Text(&c.MapDots, checkMapDots),
-			Usage: "what replaces dots in the names of fields and tags; empty: an underscore in line protocol and OpenTelemetry; JSON and protobuf refuse such names",
-		},
-		{
-			Name: "line-protocol-sensor-tag", key: "line_protocol.sensor_tag", Kind: "NAME", set: config.Text(&c.SensorTag, checkTag),
-			Usage: "line protocol: tag that holds the sensor id; empty: the series key",
-		},
-	}
-}
-
-func (c *Settings) process() []Setting {
-	return []Setting{
-		{
-			Name: "server-status-interval", Kind: "DURATION", Initial: "5s", set: config.Duration(&c.ServerStatusInterval, time.Second, time.Hour, false),
-			Usage: "how often MongoDB's storage engine and its disk are sampled, for the metrics and the live page",
-		},
-		{
-			Name: "thresholds", live: true, Kind: "FILE", set: config.Text(&c.Thresholds, CheckThresholds),
-			Usage: "YAML with thresholds of the storage signals, like disk_busy: {degrading: 60, bottleneck: 90}; empty: the built-in ones",
-		},
-		{Name: "log-level", live: true, Kind: "LEVEL", Initial: "info", set: config.Choice(&c.LogLevel, "debug", "info", "warn", "error"), Usage: "debug, info, warn or error"},
-		{Name: "log-format", Kind: "FORM", Initial: "text", set: config.Choice(&c.LogFormat, "text", "json"), Usage: "text or json"},
-		{
-			Name: "stop-timeout", live: true, Kind: "DURATION", Initial: "15s", set: config.Duration(&c.StopTimeout, time.Second, time.Hour, false),
-			Usage: "how long a stop may take, flush and mongod included",
 		},
 	}
 }
@@ -466,7 +533,7 @@ func (c *Settings) acks() []telemetry.Ack {
 // is for readings that were just journaled, so that busy lanes need not read them from disk
 // later. The lanes get the rest. Usually both parts refer to the same readings.
 func (c *Settings) queueParts(limit uint64) (tail, lanes int64) {
-	all := c.queueBytes(limit)
+	all := cmp.Or(c.QueueMaxBytes, queueBytes(limit))
 	tail = min(all/3, 16<<20)
 	return tail, all - tail
 }
@@ -488,57 +555,8 @@ func (c *Settings) needsMongoDB() bool {
 	return slices.ContainsFunc(c.Streams, func(s Stream) bool { return s.Storage != store.Memory })
 }
 
-// listenerSettings are settings of the three listeners other than their addresses.
-type listenerSettings struct {
-	TLSCert, TLSKey, TLSClientCA string // files; empty: without
-	TLSPeerCA                    string // file; empty: the system's authorities
-	TLSRequireClientCert         OnOff
-	AllowUnauthenticated         OnOff
-
-	MaxConnections           int // of each listener for readings
-	MaxConnectionsPerAddress int // 0: most of them
-}
-
-// An idle connection takes 7 KiB of memory without TLS and 50 KiB with TLS, so 4096 take 28 to
-// 200 MiB. Two full listeners have 8192 open files; systemd and most shells allow 524,288.
-const defaultMaxConnections = "4096"
-
-func (c *listenerSettings) all() []Setting {
-	return []Setting{
-		{
-			Name: "tls-cert", Kind: "FILE", set: config.Text(&c.TLSCert, nil),
-			Usage: "certificate of all listeners in PEM, followed by intermediate ones; reloaded when it changes; empty: no TLS",
-		},
-		{Name: "tls-key", Kind: "FILE", set: config.Text(&c.TLSKey, nil), Usage: "key of --tls-cert in PEM"},
-		{
-			Name: "tls-client-ca", Kind: "FILE", set: config.Text(&c.TLSClientCA, nil),
-			Usage: "authorities in PEM whose client certificates are accepted; the access file maps certificates to identities",
-		},
-		{
-			Name: "tls-peer-ca", Kind: "FILE", set: config.Text(&c.TLSPeerCA, nil),
-			Usage: "authorities in PEM that sign the certificates of other daemons (--advertise-addr), in addition to the system's",
-		},
-		{
-			Name: "tls-require-client-cert", Kind: "on|off", Initial: "off", set: config.Choice(&c.TLSRequireClientCert, On, Off),
-			Usage: "refuse connections without a client certificate, probes and /metrics among them",
-		},
-		{
-			Name: "allow-unauthenticated", Kind: "on|off", Initial: "off", set: config.Choice(&c.AllowUnauthenticated, On, Off),
-			Usage: "allow listeners beyond this machine without authentication",
-		},
-		{
-			Name: "max-connections", Kind: "N", Initial: defaultMaxConnections, set: config.Count(&c.MaxConnections, 8, 1_000_000),
-			Usage: "connections to each listener for readings; one more is closed at once",
-		},
-		{
-			Name: "max-connections-per-address", Kind: "N", Initial: "0", set: config.Count(&c.MaxConnectionsPerAddress, 0, 1_000_000),
-			Usage: "connections from one address, of IPv6 a /64; 0: three quarters of --max-connections",
-		},
-	}
-}
-
 // checkListeners checks the settings of listeners against each other.
-func (c *listenerSettings) checkListeners() error {
+func (c *Settings) checkListeners() error {
 	switch {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return errors.New("tls-cert and tls-key belong together; give both, or neither")
@@ -552,40 +570,9 @@ func (c *listenerSettings) checkListeners() error {
 	return nil
 }
 
-// accessSettings are authentication, and the default quotas.
-type accessSettings struct {
-	AccessFile string // empty: no authentication
-	Quota      access.Quota
-}
-
-func (c *accessSettings) all() []Setting {
-	return []Setting{
-		{
-			Name: "access-file", Kind: "FILE", set: config.Text(&c.AccessFile, nil),
-			Usage: "YAML with identities and their scopes, see brim token; reloaded when it changes; empty: no authentication",
-		},
-		{
-			Name: "quota-requests", live: true, Kind: "N", Initial: "0", set: config.Number(&c.Quota.RequestsPerSecond, 0, access.MaxRate),
-			Usage: "requests and messages of gRPC streams per second, of each identity without such a quota of its own, or of all clients without authentication; 0: no limit",
-		},
-		{
-			Name: "quota-readings", live: true, Kind: "N", Initial: "0", set: config.Number(&c.Quota.ReadingsPerSecond, 0, access.MaxRate),
-			Usage: "likewise, readings per second; 0: no limit",
-		},
-		{
-			Name: "quota-new-sensors", live: true, Kind: "N", Initial: "0", set: config.Number(&c.Quota.NewSensorsPerSecond, 0, access.MaxRate),
-			Usage: "likewise, sensors per second that sent nothing for an hour; 0: no limit",
-		},
-		{
-			Name: "quota-active-sensors", live: true, Kind: "N", Initial: "0", set: config.Count(&c.Quota.ActiveSensors, 0, access.MaxActiveSensors),
-			Usage: "likewise, sensors per hour; 0: no limit",
-		},
-	}
-}
-
 // openGuard returns the guard; nil without authentication and quotas.
 func (d *daemon) openGuard() (*access.Guard, error) {
-	c := &d.cfg.accessSettings
+	c := d.cfg
 	if c.AccessFile == "" && c.Quota == (access.Quota{}) {
 		return nil, nil
 	}

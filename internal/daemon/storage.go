@@ -58,9 +58,7 @@ type storage struct {
 	catalog   *catalog.Catalog // likewise
 	sealer    *seal.Sealer
 	staleness *staleness.Watch
-	// duplicates are the streams' rules, store.Duplicates by stream.
-	duplicates sync.Map
-	recheck    chan struct{} // receives when a stream's collection may have been replaced
+	recheck   chan struct{} // receives when a stream's collection may have been replaced
 
 	mu       sync.Mutex
 	prepared map[string]error         // by stream: nil while it can store readings
@@ -109,20 +107,15 @@ func (d *daemon) openStorage(uri string, j *journal.Journal, retarget bool) (_ *
 	for _, stream := range c.Streams {
 		after[stream.Name] = stream.SilentAfter
 	}
-	if s.staleness, err = staleness.New(staleness.Config{After: after, Logger: d.log, Registerer: d.registry}); err != nil {
-		return nil, fmt.Errorf("set up the detection of silent sensors: %w", err)
-	}
+	s.staleness = staleness.New(staleness.Config{After: after, Logger: d.log, Registerer: d.registry})
 	for _, stream := range c.Streams {
 		h, err := d.newStore(stream, database, s)
 		if err != nil {
 			return nil, fmt.Errorf("set up stream %s: %w", stream.Name, err)
 		}
 		s.stores[stream.Name], s.prepared[stream.Name], s.ready[stream.Name] = h, errUnprepared, make(chan struct{})
-		s.duplicates.Store(stream.Name, stream.Duplicates)
 	}
-	if s.catalog, err = d.newCatalog(s, database); err != nil {
-		return nil, fmt.Errorf("set up the catalog of sensors: %w", err)
-	}
+	s.catalog = d.newCatalog(s, database)
 	streams := make(map[string]queue.Stream)
 	for _, stream := range c.Streams {
 		streams[stream.Name] = s.queueStream(stream)
@@ -172,9 +165,9 @@ func (d *daemon) newSealer(s *storage) *seal.Sealer {
 }
 
 // newCatalog returns the catalog of sensors; nil if no stream is in MongoDB.
-func (d *daemon) newCatalog(s *storage, database *mongo.Database) (*catalog.Catalog, error) {
+func (d *daemon) newCatalog(s *storage, database *mongo.Database) *catalog.Catalog {
 	if database == nil {
-		return nil, nil //nolint:nilnil // a nil catalog has no streams
+		return nil
 	}
 	streams := make(map[string]catalog.StreamConfig)
 	for _, stream := range d.cfg.Streams {
@@ -231,12 +224,12 @@ func (d *daemon) newStore(s Stream, database *mongo.Database, of *storage) (stre
 				Database: database, Stream: s.Name, Granularity: s.Granularity,
 				Format: c.Format, MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, MaxReadingsPerUpdate: c.MaxReadingsPerUpdate,
 				Compressor: s.Compressor, Retention: c.Retention, WriteConcern: c.WriteConcern, View: c.View, Duplicates: c.Duplicates, Rollup: s.Rollup, RollupRetention: c.RollupRetention,
-				CanReadColumns:     func() bool { return of.peers.ReadColumns(s.Name) },
-				CanReadLongWindows: func() bool { return of.peers.ReadLongWindows(s.Name) },
+				CanReadColumns:     func() bool { return of.peers.All(s.Name, func(h *claim.Holder) bool { return h.Columns }) },
+				CanReadLongWindows: func() bool { return of.peers.All(s.Name, func(h *claim.Holder) bool { return h.LongWindows }) },
 				OnLost:             of.recheckAll, Logger: d.log, Registerer: d.registry,
 			},
 			Storage: s.Storage, Earlier: of.earlier(s.Name), Sessions: of.sessions,
-			ReadGenerations: func() bool { return of.peers.ReadGenerations(s.Name) },
+			ReadGenerations: func() bool { return of.peers.All(s.Name, func(h *claim.Holder) bool { return h.Generations }) },
 		})
 	case store.Memory:
 		d.log.Warn("a stream is held in memory only: its readings, even acknowledged ones, are lost when this process ends", "stream", s.Name)
@@ -277,107 +270,88 @@ func (s *storage) targetOf(stream, session string) string {
 	return ""
 }
 
-// The pause between two attempts to prepare a stream, and the timeout of one.
 const (
+	// The pause between two attempts to prepare a stream, and the timeout of one.
 	firstPause     = 200 * time.Millisecond
-	lastPause      = 5 * time.Second
+	lastPause      = 2 * time.Second
 	prepareTimeout = 10 * time.Second
+	// recheckEvery is how often prepared collections are checked. This also happens as soon as
+	// MongoDB refuses a write because one was dropped or replaced, and when MongoDB becomes
+	// available again.
+	recheckEvery = 2 * time.Second
 )
 
-// prepare prepares all streams, and retries while MongoDB is unavailable. It returns nil when
-// they are prepared or ctx ends, and an error if a stream can never be prepared.
-func (s *storage) prepare(ctx context.Context) error {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		waits, err := s.prepareOnce(ctx)
-		if err != nil || !waits || machine.Pause(ctx, pause) != nil {
-			return err
-		}
-	}
-}
-
-// prepareOnce makes one attempt for every stream that was not prepared yet.
-func (s *storage) prepareOnce(ctx context.Context) (waits bool, err error) {
-	for name := range s.stores {
-		if s.preparedOnce(name) {
-			continue
-		}
-		err := s.prepareStream(ctx, name)
-		if final(err) {
-			return false, fmt.Errorf("prepare stream %s: %w", name, err)
-		}
-		waits = waits || err != nil
-	}
-	return waits, nil
-}
-
-func (s *storage) prepareStream(parent context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(parent, prepareTimeout)
-	defer cancel()
-	err := s.prepareClaimed(ctx, s.stores[name])
-	if parent.Err() == nil { // otherwise the error says nothing about the stream
-		s.note(name, err)
-	}
-	return err
-}
-
-// prepareClaimed claims the sessions, and then prepares a stream, which may write.
-func (s *storage) prepareClaimed(ctx context.Context, h streamStore) error {
-	if !inMemory(h) {
-		if err := s.claims.Ensure(ctx); err != nil {
-			return err
-		}
-	}
-	return h.Prepare(ctx)
-}
-
-// standsEvery is how often watch checks that the streams' collections were not dropped or
-// replaced. It also does so as soon as MongoDB refuses a write for that reason, and when
-// MongoDB becomes available again.
-const standsEvery = 2 * time.Second
-
-// watch prepares streams again if their collections were dropped or replaced, until ctx ends.
-func (s *storage) watch(ctx context.Context) {
-	timer := time.NewTimer(standsEvery)
+// keepPrepared prepares all streams, and prepares them again if their collections were dropped or
+// replaced, until ctx ends. It calls ready when all are prepared for the first time, and returns an
+// error if one can never be.
+func (s *storage) keepPrepared(ctx context.Context, ready func()) error {
+	ready = sync.OnceFunc(ready)
+	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := firstPause; ; {
 		select {
 		case <-timer.C:
 		case <-s.recheck:
 		case <-ctx.Done():
-			return
+			return nil
 		}
-		if s.stands(ctx) {
+		all, err := s.prepareAll(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if all {
+			ready()
 			pause = firstPause
-			timer.Reset(standsEvery)
+			timer.Reset(recheckEvery)
 			continue
 		}
 		timer.Reset(pause)
-		pause = min(2*pause, standsEvery)
+		pause = min(2*pause, lastPause)
 	}
 }
 
-// stands checks every stream that was prepared before, and prepares it again if its collection
-// is gone. It reports whether all are prepared; streams are skipped while MongoDB is
-// unavailable.
-func (s *storage) stands(ctx context.Context) bool {
-	all := true
+// prepareAll prepares the streams that were never prepared, or whose collection is gone, and
+// reports whether all are prepared. It skips the latter while MongoDB is unavailable.
+func (s *storage) prepareAll(ctx context.Context) (all bool, err error) {
+	all = true
 	for name, st := range s.stores {
-		if !s.preparedOnce(name) || s.readable(name) != nil {
-			continue
-		}
-		asked, cancel := context.WithTimeout(ctx, prepareTimeout)
-		err := st.CheckPrepared(asked)
-		cancel()
-		if errors.Is(err, store.ErrNotPrepared) {
-			s.note(name, err)
-			err = s.prepareStream(ctx, name)
+		var err error
+		if !s.preparedOnce(name) {
+			if err = s.prepareStream(ctx, name); final(err) {
+				return false, fmt.Errorf("prepare stream %s: %w", name, err)
+			}
+		} else if s.readable(name) == nil {
+			checking, cancel := context.WithTimeout(ctx, prepareTimeout)
+			err = st.CheckPrepared(checking)
+			cancel()
+			if errors.Is(err, store.ErrNotPrepared) {
+				s.note(name, err)
+				err = s.prepareStream(ctx, name)
+			}
 		}
 		all = all && err == nil
 	}
-	return all
+	return all, nil
 }
 
-// recheckAll makes watch check the collections immediately.
+// prepareStream claims the sessions, and then prepares a stream, which may write.
+func (s *storage) prepareStream(parent context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(parent, prepareTimeout)
+	defer cancel()
+	var err error
+	if !inMemory(s.stores[name]) {
+		err = s.claims.Ensure(ctx)
+	}
+	if err == nil {
+		err = s.stores[name].Prepare(ctx)
+	}
+	if parent.Err() == nil { // otherwise the error says nothing about the stream
+		s.note(name, err)
+	}
+	return err
+}
+
+// recheckAll makes keepPrepared check the collections immediately.
 func (s *storage) recheckAll() {
 	select {
 	case s.recheck <- struct{}{}:
@@ -433,33 +407,12 @@ func (s *storage) reason(stream string) error {
 	return s.prepared[stream]
 }
 
-// admit returns why a stream can accept no readings now.
-func (s *storage) admit(stream string) error {
-	if inMemory(s.stores[stream]) {
-		return nil
-	}
-	if err := s.available(); err != nil {
-		return err
-	}
-	if err := s.reason(stream); err != nil {
-		return fmt.Errorf("stream %s: %w", stream, err)
-	}
-	return nil
-}
-
 // available returns why MongoDB cannot be used now; nil: it can, or is not needed.
 func (s *storage) available() error {
 	if s.conn == nil {
 		return nil
 	}
 	return s.conn.Available()
-}
-
-// watchReplies detects a MongoDB that has stopped answering, until ctx ends.
-func (s *storage) watchReplies(ctx context.Context) {
-	if s.conn != nil {
-		s.conn.WatchReplies(ctx)
-	}
 }
 
 // readable returns why a stream cannot be read now.
@@ -484,13 +437,6 @@ func (s *storage) sources() map[string]read.Source {
 		sources[name] = watchedSource{h, s.staleness.Stream(name)}
 	}
 	return sources
-}
-
-// keepClaims renews the claims until ctx ends.
-func (s *storage) keepClaims(ctx context.Context) {
-	if s.claims != nil {
-		s.claims.Run(ctx)
-	}
 }
 
 // disconnect releases the claims and closes the connection. Nothing is written any more.
@@ -518,13 +464,6 @@ func (s *storage) watchStaleness(ctx context.Context) {
 			s.stores[stream].Sensors(ctx, telemetry.SensorQuery{})(yield)
 		}
 	})
-}
-
-// duplicatesOf returns the stream's rule on duplicates.
-func (s *storage) duplicatesOf(stream string) store.Duplicates {
-	rule, _ := s.duplicates.Load(stream)
-	known, _ := rule.(store.Duplicates)
-	return known
 }
 
 // A watchedSource is a stream's store. It removes deleted sensors from the detection of silent

@@ -52,13 +52,11 @@ func VersionOf(stamp string) Version {
 
 // Collector shows the version as a metric.
 func (v Version) Collector() prometheus.Collector {
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "brim_build_info",
 		Help:        "Always 1; the labels say what was built.",
 		ConstLabels: prometheus.Labels{"version": v.Version, "revision": v.Revision, "goversion": v.Go},
-	})
-	info.Set(1)
-	return info
+	}, func() float64 { return 1 })
 }
 
 // Line returns the version as one line. It omits what is unknown.

@@ -4,8 +4,13 @@
 package machine
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
+	"time"
 
 	"github.com/prometheus/procfs"
 )
@@ -52,4 +57,40 @@ func Driver() string {
 		}
 	}
 	return ""
+}
+
+// BootID identifies the current boot of the machine; empty if it is not known.
+func BootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// Memory returns the memory of a process in bytes, now (VmRSS) and at most (VmHWM), from
+// /proc/PID/status.
+func Memory(pid int) (now, most int64, err error) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the memory of %d: %w", pid, err)
+	}
+	status, err := process.NewStatus()
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the memory of %d: %w", pid, err)
+	}
+	return int64(status.VmRSS), int64(status.VmHWM), nil //nolint:gosec // of this machine
+}
+
+// Pause waits for d, or returns why ctx ended before that, also if d is 0.
+func Pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

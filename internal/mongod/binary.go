@@ -58,11 +58,8 @@ func unavailable(format string, args ...any) error {
 
 // Obtain finds a mongod, or installs the pinned one if there is none.
 func Obtain(ctx context.Context, config Config) (Binary, error) {
-	config, err := config.withDefaults()
-	if err == nil {
-		err = supported()
-	}
-	if err != nil {
+	config = config.withDefaults()
+	if err := supported(); err != nil {
 		return Binary{}, err
 	}
 	binary, err := find(ctx, config)
@@ -232,9 +229,9 @@ func pinned() release {
 // name of the file in the cache.
 func (r release) name() string { return "mongod-" + r.version }
 
-// scratchPrefix of the directories of installations in progress. Only the holder of
-// the lock creates or removes one.
-const scratchPrefix = ".install-"
+// scratchName is the directory of an installation in progress. Only the holder of the lock
+// creates or removes it.
+const scratchName = ".install"
 
 // install downloads a release's mongod into the cache and proves that it starts. Of
 // several processes, one installs and the others wait for it. When interrupted, it
@@ -274,17 +271,9 @@ func install(ctx context.Context, config Config, r release) (_ Binary, err error
 
 // installTo puts the mongod at path, complete or not at all.
 func (r release) installTo(ctx context.Context, path string, say func(string, ...any)) (err error) {
-	dir := filepath.Dir(path)
-	stale, err := filepath.Glob(filepath.Join(dir, scratchPrefix+"*")) // of killed processes
-	for _, old := range stale {
-		err = errors.Join(err, os.RemoveAll(old))
-	}
-	if err != nil {
+	scratch := filepath.Join(filepath.Dir(path), scratchName)
+	if err := os.RemoveAll(scratch); err != nil { // of a killed process
 		return fmt.Errorf("remove an interrupted installation: %w", err)
-	}
-	scratch, err := os.MkdirTemp(dir, scratchPrefix)
-	if err != nil {
-		return fmt.Errorf("make a directory for the download: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 

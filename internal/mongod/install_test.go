@@ -70,8 +70,7 @@ mkdir -p "$dest"
 
 func installConfig(t *testing.T, cache string, progress io.Writer) Config {
 	t.Helper()
-	config, err := Config{DataDir: t.TempDir(), CacheDir: cache, Progress: progress}.withDefaults()
-	require.NoError(t, err)
+	config := Config{DataDir: t.TempDir(), CacheDir: cache, Progress: progress}.withDefaults()
 	return config
 }
 
@@ -163,7 +162,7 @@ func TestLeftOversOfAKilledInstallationAreRemoved(t *testing.T) {
 	path, r := wheel(t)
 	fakePython(t, `cp `+path+` "$dest"`)
 	cache := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(cache, scratchPrefix+"1", "tmp"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(cache, scratchName, "tmp"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(cache, r.name()), []byte("half"), 0o755))
 	_, err := install(t.Context(), installConfig(t, cache, io.Discard), r)
 	require.NoError(t, err)

@@ -14,6 +14,7 @@
 package mongod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,16 +27,18 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/brim-telemetry/brim/internal/machine"
 )
 
-// Config says which mongod to run, on which files and with which settings. Only
-// Start needs DataDir; everything else has a default.
+// Config says which mongod to run, on which files and with which settings. DataDir must
+// be set for Start; everything else has a default.
 type Config struct {
 	// Bin is the mongod to run: an executable, or a script that execs one.
 	// Empty: the one on PATH, then the one in the cache, then an installed one.
@@ -88,38 +91,17 @@ const (
 	loopback   = "127.0.0.1"
 )
 
-var compressors = []string{"snappy", "zstd", "none"}
-
-// withDefaults checks what users can set and fills in the defaults.
-func (c Config) withDefaults() (Config, error) {
-	if c.Compressor == "" {
-		c.Compressor = compressors[0]
-	}
-	switch {
-	case c.Port < 0 || c.Port > 65535:
-		return c, fmt.Errorf("check mongod settings: port %d is out of range; allowed: 0 to 65535", c.Port)
-	case !slices.Contains(compressors, c.Compressor):
-		return c, fmt.Errorf("check mongod settings: compressor %q is not one of %s", c.Compressor, strings.Join(compressors, ", "))
-	case c.CacheSizeGB != 0 && !(c.CacheSizeGB >= 0.25 && c.CacheSizeGB <= 10_000): // the range of --wiredTigerCacheSizeGB; also false for NaN
-		return c, fmt.Errorf("check mongod settings: cache of %v GB is out of range; allowed: 0.25 to 10000, or 0 to leave it to mongod", c.CacheSizeGB)
-	case c.StopTimeout < 0:
-		return c, fmt.Errorf("check mongod settings: stop timeout %v is negative", c.StopTimeout)
-	case c.Auth && c.Database == "":
-		return c, errors.New("check mongod settings: authentication needs the name of the database")
-	}
-	if c.OplogSizeMB == 0 {
-		c.OplogSizeMB = 1024
-	}
-	if c.StopTimeout == 0 {
-		c.StopTimeout = 10 * time.Second
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+// withDefaults fills in the defaults. Values out of range are refused by mongod, whose reason is
+// in the error of Start.
+func (c Config) withDefaults() Config {
+	c.Compressor = cmp.Or(c.Compressor, "snappy")
+	c.OplogSizeMB = cmp.Or(c.OplogSizeMB, 1024)
+	c.StopTimeout = cmp.Or(c.StopTimeout, 10*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}
-	return c, nil
+	return c
 }
 
 // cacheDir is where installed mongods are.
@@ -199,11 +181,10 @@ type Server struct {
 
 	logged int64 // size of the log before the last start; owned by Start, then by supervise
 
-	mu         sync.Mutex
-	process    *Process // the last one started; nil before the first
-	writable   bool     // it has accepted writes
-	restarts   int
-	otherUsers []string // see OtherUsers
+	process    atomic.Pointer[Process] // the last one started; nil before the first
+	writable   atomic.Bool             // it has accepted writes
+	restarts   atomic.Int64
+	otherUsers atomic.Pointer[[]string] // see OtherUsers; nil: unknown
 	closing    sync.Once
 	closeErr   error
 }
@@ -211,13 +192,7 @@ type Server struct {
 // Start finds or installs a mongod, starts it, and returns when it accepts writes.
 // ctx bounds the start only; Close ends the server.
 func Start(ctx context.Context, config Config) (*Server, error) {
-	if config.DataDir == "" {
-		return nil, errors.New("check mongod settings: the data directory is missing")
-	}
-	config, err := config.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+	config = config.withDefaults()
 	binary, err := Obtain(ctx, config)
 	if err != nil {
 		return nil, err
@@ -231,20 +206,15 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 		return nil, err
 	}
 	run, cancel := context.WithCancel(context.Background())
+	metrics := promauto.With(config.Registerer)
 	s := &Server{
 		config: config, binary: binary, files: files, lock: lock, log: config.Logger, cancel: cancel, done: make(chan struct{}),
-		running: prometheus.NewGauge(prometheus.GaugeOpts{
+		running: metrics.NewGauge(prometheus.GaugeOpts{
 			Name: "brim_mongod_running", Help: "Whether the embedded mongod accepts writes (1), or is down or starting (0).",
 		}),
-		restarted: prometheus.NewCounter(prometheus.CounterOpts{
+		restarted: metrics.NewCounter(prometheus.CounterOpts{
 			Name: "brim_mongod_restarts_total", Help: "How often the embedded mongod died and was restarted.",
 		}),
-	}
-	if config.Registerer != nil {
-		if err := errors.Join(config.Registerer.Register(s.running), config.Registerer.Register(s.restarted)); err != nil {
-			cancel()
-			return nil, errors.Join(fmt.Errorf("register metrics: %w", err), lock.Unlock())
-		}
 	}
 	if err := s.firstStart(ctx); err != nil {
 		close(s.done)
@@ -296,43 +266,32 @@ func (s *Server) Version() string { return s.binary.Version }
 // the last start of a mongod with authentication, such as "ann@admin (root@admin)".
 // They may have been created while mongod did not require authentication.
 func (s *Server) OtherUsers() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.otherUsers
+	if users := s.otherUsers.Load(); users != nil {
+		return *users
+	}
+	return nil
 }
 
 // Pid of the running process; 0 while there is none.
 func (s *Server) Pid() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil || !s.process.alive() {
-		return 0
+	if p := s.process.Load(); p != nil && p.alive() {
+		return p.Pid
 	}
-	return s.process.Pid
+	return 0
 }
 
 // Running reports whether mongod has accepted writes and has not died since.
-func (s *Server) Running() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writable && s.process.alive()
-}
+func (s *Server) Running() bool { return s.writable.Load() && s.process.Load().alive() }
 
 // Restarts is how often mongod died and was restarted.
-func (s *Server) Restarts() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.restarts
-}
+func (s *Server) Restarts() int { return int(s.restarts.Load()) }
 
 // Kill ends the process at once, as a crash would; it is restarted.
 func (s *Server) Kill() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		return nil
+	if p := s.process.Load(); p != nil {
+		return p.Kill()
 	}
-	return s.process.Kill()
+	return nil
 }
 
 // Close stops mongod cleanly. When ctx or the stop timeout ends first, it kills
@@ -346,12 +305,9 @@ func (s *Server) Close(ctx context.Context) error {
 func (s *Server) close(ctx context.Context) error {
 	s.cancel()
 	<-s.done
-	s.mu.Lock()
-	process := s.process
-	s.writable = false
-	s.mu.Unlock()
+	s.writable.Store(false)
 	var err error
-	if process != nil {
+	if process := s.process.Load(); process != nil {
 		began := time.Now()
 		if err = process.stop(ctx, s.config.StopTimeout); err == nil {
 			s.log.Info("mongod stopped", "took", time.Since(began).Round(time.Millisecond))
@@ -434,18 +390,13 @@ func (s *Server) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.process = process
-	s.mu.Unlock()
-
+	s.process.Store(process)
 	err = s.files.saveLastRun(lastRun{Port: s.port, Pid: process.Pid})
 	if err == nil {
 		err = s.awaitWritable(ctx, process)
 	}
 	if err == nil {
-		s.mu.Lock()
-		s.writable = true
-		s.mu.Unlock()
+		s.writable.Store(true)
 		s.running.Set(1)
 		return nil
 	}
@@ -498,9 +449,7 @@ func (s *Server) awaitWritable(ctx context.Context, process *Process) error {
 		s.log.Warn("the embedded mongod has users that are not the daemon's; drop those that you did not create, with mongosh and db.getSiblingDB(DATABASE).dropUser(NAME)",
 			"users", others, "at_most", maxOtherUsers, "uri_file", s.files.uri)
 	}
-	s.mu.Lock()
-	s.otherUsers = others
-	s.mu.Unlock()
+	s.otherUsers.Store(&others)
 	return nil
 }
 
@@ -511,17 +460,16 @@ func (s *Server) supervise(ctx context.Context) {
 	defer rotation.Stop()
 	pause := firstPause
 	for started := time.Now(); ; {
+		process := s.process.Load()
 		select {
 		case <-ctx.Done():
 			return
 		case <-rotation.C:
 			s.rotateLog()
-		case <-s.process.Ended:
-			s.mu.Lock()
-			s.writable = false
-			s.mu.Unlock()
+		case <-process.Ended:
+			s.writable.Store(false)
 			s.running.Set(0)
-			s.log.Error("mongod died", "pid", s.process.Pid, "state", s.process.State, "reason", exitReason(s.files, s.logged), "log", s.files.log)
+			s.log.Error("mongod died", "pid", process.Pid, "state", process.State, "reason", exitReason(s.files, s.logged), "log", s.files.log)
 			if time.Since(started) > lastPause {
 				pause = firstPause
 			}
@@ -544,9 +492,7 @@ func (s *Server) restart(ctx context.Context, pause time.Duration) time.Duration
 			break
 		}
 		if err == nil {
-			s.mu.Lock()
-			s.restarts++
-			s.mu.Unlock()
+			s.restarts.Add(1)
 			s.restarted.Inc()
 			s.log.Info("mongod accepts writes again", "pid", s.Pid(), "took", time.Since(began).Round(time.Millisecond))
 			break
@@ -562,7 +508,7 @@ func (s *Server) rotateLog() {
 	rotated, err := rotate(s.files.log, maxLogBytes)
 	if err == nil && rotated {
 		s.logged = 0
-		err = s.process.reopenLog()
+		err = s.process.Load().reopenLog()
 	}
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.log.Warn("rotate mongod's log", "err", err)

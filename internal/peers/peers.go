@@ -36,6 +36,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
 // DaemonHeader names the daemon in its answers to peers. An address may lead to a different
@@ -59,25 +61,12 @@ const (
 	maxAnswers = 16 << 20
 )
 
-// A Peer is another daemon, as its claims describe it.
-type Peer struct {
-	Daemon      string   // identifies the process; empty: its release cannot be asked
-	Address     string   // HOST:PORT of its data listener; empty: it cannot be asked
-	TLS         bool     // whether the listener has TLS
-	Streams     []string // that it stores; none: unknown
-	Columns     bool     // it can read blocks of columns
-	LongWindows bool     // it can find windows of up to 24 h
-	Generations bool     // it reads all collections of a stream
-	Since       time.Time
-	Unreachable []string // addresses that it could not reach recently
-}
-
 // Config of Peers.
 type Config struct {
 	Address string   // of this daemon, as in its own claims; empty: others cannot ask it
 	Streams []string // that this daemon stores in the database
 	// Live returns the other daemons of the database that are alive.
-	Live func(ctx context.Context) ([]Peer, error)
+	Live func(ctx context.Context) ([]claim.Other, error)
 	// TLS is for connections to peers with TLS; nil: the system's authorities.
 	TLS *tls.Config
 	// RequireTLS refuses to send credentials without TLS; set if this daemon has TLS itself.
@@ -103,9 +92,9 @@ type Peers struct {
 	listed bool // the list was read once
 }
 
-// A peer is a Peer with its state.
+// A peer is a daemon, as its claims describe it, with its state.
 type peer struct {
-	Peer
+	claim.Other
 	*state
 }
 
@@ -116,10 +105,7 @@ type state struct {
 }
 
 // New returns Peers that knows no daemons until Run.
-func New(cfg Config) (*Peers, error) {
-	if cfg.Live == nil || cfg.Logger == nil {
-		return nil, errors.New("configure peers: Live and Logger must be set")
-	}
+func New(cfg Config) *Peers {
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Second)
 	p := &Peers{cfg: cfg, began: time.Now()}
 	if cfg.Transport == nil {
@@ -134,7 +120,7 @@ func New(cfg Config) (*Peers, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	p.register(promauto.With(cfg.Registerer))
-	return p, nil
+	return p
 }
 
 // Run updates the list of peers, and probes them, until ctx ends.
@@ -173,8 +159,8 @@ func (p *Peers) refresh(ctx context.Context) {
 
 // update sets the list of live daemons. If several have the same address, all but the last
 // have ended: the daemon was killed and restarted.
-func (p *Peers) update(live []Peer) {
-	slices.SortFunc(live, func(a, b Peer) int { return b.Since.Compare(a.Since) })
+func (p *Peers) update(live []claim.Other) {
+	slices.SortFunc(live, func(a, b claim.Other) int { return b.Since.Compare(a.Since) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.known
@@ -207,34 +193,19 @@ func (p *Peers) of(stream string) (out []peer) {
 	return out
 }
 
-func (one *Peer) stores(stream string) bool {
+func (one *peer) stores(stream string) bool {
 	return len(one.Streams) == 0 || slices.Contains(one.Streams, stream)
 }
 
-// ReadColumns reports whether all live daemons with the stream are known to read blocks of
-// columns. Without peers it is true, so that a journal can be replayed.
-func (p *Peers) ReadColumns(stream string) bool {
-	return p == nil || p.all(stream, func(one *Peer) bool { return one.Columns })
-}
-
-// ReadLongWindows reports whether all live daemons with the stream can find windows longer
-// than an hour. Without peers it is true, so that a journal with readings of such windows can
-// be replayed.
-func (p *Peers) ReadLongWindows(stream string) bool {
-	return p == nil || p.all(stream, func(one *Peer) bool { return one.LongWindows })
-}
-
-// ReadGenerations reports whether all live daemons with the stream are known to read all of its
-// collections. Without peers it is true, so that a journal can be replayed.
-func (p *Peers) ReadGenerations(stream string) bool {
-	return p == nil || p.all(stream, func(one *Peer) bool { return one.Generations })
-}
-
-// all reports whether the live daemons are known, and can is true for all with the stream.
-func (p *Peers) all(stream string, can func(*Peer) bool) bool {
+// All reports whether the live daemons are known, and can is true for all with the stream. Without
+// peers it is true, so that a journal can be replayed.
+func (p *Peers) All(stream string, can func(*claim.Holder) bool) bool {
+	if p == nil {
+		return true
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.listed && !slices.ContainsFunc(p.known, func(one peer) bool { return one.stores(stream) && !can(&one.Peer) })
+	return p.listed && !slices.ContainsFunc(p.known, func(one peer) bool { return one.stores(stream) && !can(&one.Holder) })
 }
 
 // LimitAge returns how long readings may wait before they must be sent to MongoDB, or 0 for
@@ -285,7 +256,7 @@ func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials str
 	type answer struct {
 		from peer
 		body []byte
-		err  error
+		err  *failure
 	}
 	of := p.of(stream)
 	if len(of) == 0 || !slices.Contains(p.cfg.Streams, stream) {
@@ -301,14 +272,13 @@ func (p *Peers) Ask(ctx context.Context, method, stream, target, credentials str
 	left.Store(maxAnswers)
 	for _, one := range of {
 		if p.isDown(one) {
-			answers <- answer{one, nil, errSkipped}
+			answers <- answer{one, nil, &failure{skipped, errors.New("not asked, since the last attempt to reach it failed")}}
 			continue
 		}
 		go func() { // ends with ctx
 			body, err := p.get(ctx, one, request{method, target, credentials}, left)
-			var f *failure
-			if errors.As(err, &f) && f.reason == timedOut && method == http.MethodDelete {
-				f.reason = busy // or rather its MongoDB
+			if err != nil && err.reason == timedOut && method == http.MethodDelete {
+				err.reason = busy // or rather its MongoDB
 			}
 			answers <- answer{one, body, err}
 		}()
@@ -353,16 +323,11 @@ type failure struct {
 	err    error
 }
 
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
-
-var errSkipped = &failure{skipped, errors.New("not asked, since the last attempt to reach it failed")}
-
 // get returns the body of an answer, or nil if the peer has nothing.
-func (p *Peers) get(ctx context.Context, one peer, what request, left *atomic.Int64) ([]byte, error) {
-	resp, err := p.send(ctx, one, what)
-	if err != nil {
-		return nil, err
+func (p *Peers) get(ctx context.Context, one peer, what request, left *atomic.Int64) ([]byte, *failure) {
+	resp, failed := p.send(ctx, one, what)
+	if failed != nil {
+		return nil, failed
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
@@ -379,14 +344,14 @@ func (p *Peers) get(ctx context.Context, one peer, what request, left *atomic.In
 		return nil, &failure{malformed, err}
 	}
 	if err != nil {
-		return nil, p.unanswered(ctx, err)
+		return nil, unanswered(ctx, err)
 	}
 	return body, nil
 }
 
 // send sends a request, and returns the answer if it is from the right daemon, or a
 // refusal of the credentials.
-func (p *Peers) send(ctx context.Context, one peer, what request) (*http.Response, error) {
+func (p *Peers) send(ctx context.Context, one peer, what request) (*http.Response, *failure) {
 	scheme := "http"
 	if one.TLS {
 		scheme = "https"
@@ -403,7 +368,7 @@ func (p *Peers) send(ctx context.Context, one peer, what request) (*http.Respons
 	}
 	resp, err := p.client.Do(req)
 	if err != nil {
-		return nil, p.unanswered(ctx, err)
+		return nil, unanswered(ctx, err)
 	}
 	of := resp.Header.Get(DaemonHeader)
 	if of == one.Daemon || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound && what.target != ProbePath {
@@ -417,9 +382,9 @@ func (p *Peers) send(ctx context.Context, one peer, what request) (*http.Respons
 }
 
 // unanswered says why there was no answer.
-func (p *Peers) unanswered(ctx context.Context, err error) error {
-	var network net.Error
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout() {
+func unanswered(ctx context.Context, err error) *failure {
+	network, ok := errors.AsType[net.Error](err)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || ok && network.Timeout() {
 		return &failure{timedOut, fmt.Errorf("no answer in time: %w", err)}
 	}
 	return &failure{unreachable, err}
@@ -447,8 +412,8 @@ func (b *limitedReader) Read(to []byte) (int, error) {
 func (p *Peers) probe(ctx context.Context, one peer) {
 	asking, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
 	defer cancel()
-	resp, err := p.send(asking, one, request{method: http.MethodGet, target: ProbePath})
-	if err == nil {
+	resp, failed := p.send(asking, one, request{method: http.MethodGet, target: ProbePath})
+	if failed == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<10)) // so that the connection can be reused
 		_ = resp.Body.Close()
 	}
@@ -457,23 +422,22 @@ func (p *Peers) probe(ctx context.Context, one peer) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil {
+	if failed == nil {
 		if one.down {
 			p.cfg.Logger.Info("another daemon can be reached again", "address", one.Address)
 		}
 		one.down = false
 		return
 	}
-	p.fail(one, err)
+	p.fail(one, failed)
 }
 
 // note counts the outcome of a request.
-func (p *Peers) note(ctx context.Context, one peer, err error) {
+func (p *Peers) note(ctx context.Context, one peer, f *failure) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the client disconnected
 	}
-	var f *failure
-	if !errors.As(err, &f) {
+	if f == nil {
 		p.asked.WithLabelValues(answered).Inc()
 		return
 	}
@@ -488,20 +452,15 @@ func (p *Peers) note(ctx context.Context, one peer, err error) {
 
 // fail notes a failure; p is locked. A temporary one does not count as unreachable, since
 // the peer would then write earlier and be even busier.
-func (p *Peers) fail(one peer, err error) {
-	reason := unreachable
-	var f *failure
-	if errors.As(err, &f) {
-		reason = f.reason
-	}
+func (p *Peers) fail(one peer, f *failure) {
 	fresh := !one.down
-	one.down = one.down || reason == timedOut || reason == unreachable
-	if reason != busy {
+	one.down = one.down || f.reason == timedOut || f.reason == unreachable
+	if f.reason != busy {
 		one.failed = time.Now()
 	}
 	if last, now := p.logged.Load(), time.Now().UnixNano(); fresh && now-last >= int64(logEvery) && p.logged.CompareAndSwap(last, now) {
 		p.cfg.Logger.Warn("cannot ask another daemon for readings that it has not stored yet; answers to queries name it in the header Brim-Incomplete",
-			"address", one.Address, "reason", reason, "err", err)
+			"address", one.Address, "reason", f.reason, "err", f.err)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/brim-telemetry/brim/internal/brimtest"
+	"github.com/brim-telemetry/brim/internal/store/claim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,14 +31,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A registry is a list of live daemons.
 type registry struct {
 	mu   sync.Mutex
-	live []Peer
+	live []claim.Other
 	err  error
 }
 
-func (r *registry) list(context.Context) ([]Peer, error) {
+func (r *registry) list(context.Context) ([]claim.Other, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]Peer(nil), r.live...), r.err
+	return append([]claim.Other(nil), r.live...), r.err
+}
+
+// daemons returns daemons that reach all others.
+func daemons(all ...claim.Holder) (out []claim.Other) {
+	for _, h := range all {
+		out = append(out, claim.Other{Holder: h})
+	}
+	return out
 }
 
 // newPeers returns peers with a timeout long enough for a busy machine.
@@ -47,18 +56,17 @@ func newPeers(t *testing.T, r *registry, change ...func(*Config)) *Peers {
 	for _, f := range change {
 		f(&c)
 	}
-	p, err := New(c)
-	require.NoError(t, err)
+	p := New(c)
 	t.Cleanup(p.client.CloseIdleConnections)
 	return p
 }
 
 // serve starts a daemon that answers everything except probes with the function.
-func serve(t *testing.T, name string, answer http.HandlerFunc) Peer {
+func serve(t *testing.T, name string, answer http.HandlerFunc) claim.Other {
 	t.Helper()
 	s := httptest.NewServer(daemonNamed(name, answer))
 	t.Cleanup(s.Close)
-	return Peer{Daemon: name, Address: s.Listener.Addr().String(), Streams: []string{"readings"}}
+	return claim.Other{Holder: claim.Holder{Daemon: name, Address: s.Listener.Addr().String(), Streams: []string{"readings"}}}
 }
 
 func daemonNamed(name string, answer http.HandlerFunc) http.Handler {
@@ -109,7 +117,7 @@ func TestPeersAreAskedWithTheClientsCredentials(t *testing.T) {
 	two := serve(t, "two", say(http.StatusNotFound, "no readings of this sensor wait"))
 	other := serve(t, "other", func(http.ResponseWriter, *http.Request) { t.Error("it does not store this stream") })
 	other.Streams = []string{"others"}
-	p := newPeers(t, &registry{live: []Peer{one, two, other, {Daemon: "silent", Streams: []string{"readings"}}, {Since: time.Now()}}})
+	p := newPeers(t, &registry{live: append(daemons(claim.Holder{Daemon: "silent", Streams: []string{"readings"}}, claim.Holder{Since: time.Now()}), one, two, other)})
 	p.refresh(t.Context())
 	bodies, failed := all(t, p)
 	assert.Equal(t, []string{"1"}, bodies)
@@ -124,7 +132,7 @@ func TestPeersAreAskedWithTheClientsCredentials(t *testing.T) {
 func TestStreamsOfThisDaemonAloneAreNotAskedFor(t *testing.T) {
 	t.Parallel()
 	one := serve(t, "one", func(http.ResponseWriter, *http.Request) { t.Error("it is asked") })
-	p := newPeers(t, &registry{live: []Peer{one}}, func(c *Config) { c.Streams = []string{"other"} })
+	p := newPeers(t, &registry{live: []claim.Other{one}}, func(c *Config) { c.Streams = []string{"other"} })
 	p.refresh(t.Context())
 	bodies, failed := all(t, p)
 	assert.Empty(t, bodies)
@@ -140,14 +148,14 @@ func TestFailuresAreNamedAndCounted(t *testing.T) {
 	silent := httptest.NewServer(say(200, "1")) // no daemon
 	t.Cleanup(silent.Close)
 	for name, c := range map[string]struct {
-		peer   Peer
+		peer   claim.Other
 		reason string
 		down   bool // it is not asked again
 		held   bool // Unreachable names it
 	}{
-		"gone":            {Peer{Daemon: "one", Address: gone.Listener.Addr().String()}, unreachable, true, true},
+		"gone":            {claim.Other{Holder: claim.Holder{Daemon: "one", Address: gone.Listener.Addr().String()}}, unreachable, true, true},
 		"another daemon":  {imposter, unreachable, true, true},
-		"no daemon":       {Peer{Daemon: "one", Address: silent.Listener.Addr().String()}, unreachable, true, true},
+		"no daemon":       {claim.Other{Holder: claim.Holder{Daemon: "one", Address: silent.Listener.Addr().String()}}, unreachable, true, true},
 		"unknown token":   {serve(t, "one", say(http.StatusUnauthorized, "")), refused, false, true},
 		"moved elsewhere": {serve(t, "one", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) }), refused, false, true},
 		"too busy":        {serve(t, "one", say(http.StatusServiceUnavailable, "")), busy, false, false},
@@ -163,7 +171,7 @@ func TestFailuresAreNamedAndCounted(t *testing.T) {
 			t.Parallel()
 			good := serve(t, "good", say(http.StatusOK, "good"))
 			p := newPeers(t, &registry{})
-			p.update([]Peer{c.peer, good})
+			p.update([]claim.Other{c.peer, good})
 			bodies, failed := all(t, p)
 			assert.Contains(t, bodies, "good")
 			assert.Equal(t, []string{c.peer.Address}, failed)
@@ -194,8 +202,8 @@ func TestHangingPeerIsNotWaitedFor(t *testing.T) {
 				<-end
 			})
 			defer close(end)
-			p := newPeers(t, &registry{live: []Peer{one}}, func(c *Config) { c.Timeout = 100 * time.Millisecond })
-			p.update([]Peer{one})
+			p := newPeers(t, &registry{live: []claim.Other{one}}, func(c *Config) { c.Timeout = 100 * time.Millisecond })
+			p.update([]claim.Other{one})
 			bodies, failed := all(t, p) // ends although the peer does not
 			assert.Empty(t, bodies)
 			assert.Equal(t, []string{one.Address}, failed)
@@ -212,7 +220,7 @@ func TestHangingPeerIsNotWaitedFor(t *testing.T) {
 func TestPeerIsAskedAgainOnceAProbeFindsIt(t *testing.T) {
 	t.Parallel()
 	one := serve(t, "one", say(http.StatusOK, "1"))
-	r := &registry{live: []Peer{one}}
+	r := &registry{live: []claim.Other{one}}
 	var log bytes.Buffer
 	p := newPeers(t, r, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	p.update(r.live)
@@ -241,7 +249,7 @@ func TestProbeFindsWhatCannotBeReached(t *testing.T) {
 	one := serve(t, "one", say(http.StatusOK, "1"))
 	one.Daemon = "two"
 	var log bytes.Buffer
-	p := newPeers(t, &registry{live: []Peer{one}}, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	p := newPeers(t, &registry{live: []claim.Other{one}}, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	for range 3 {
 		p.refresh(t.Context())
 	}
@@ -255,7 +263,7 @@ func TestRestartedDaemonReplacesItself(t *testing.T) {
 	one := serve(t, "again", say(http.StatusOK, "1"))
 	killed := one
 	killed.Daemon, one.Since = "killed", time.Now()
-	p := newPeers(t, &registry{live: []Peer{killed, one}})
+	p := newPeers(t, &registry{live: []claim.Other{killed, one}})
 	p.refresh(t.Context())
 	bodies, failed := all(t, p)
 	assert.Equal(t, []string{"1"}, bodies)
@@ -268,7 +276,7 @@ func TestQuestionEndsWithItsClient(t *testing.T) {
 	one := serve(t, "one", func(http.ResponseWriter, *http.Request) { <-end })
 	defer close(end)
 	p := newPeers(t, &registry{})
-	p.update([]Peer{one})
+	p.update([]claim.Other{one})
 	ctx, cancel := context.WithCancel(t.Context())
 	collect := p.Ask(ctx, http.MethodGet, "readings", "/", "")
 	cancel()
@@ -283,11 +291,11 @@ func TestTLS(t *testing.T) {
 	t.Cleanup(s.Close)
 	trusts := x509.NewCertPool()
 	trusts.AddCert(s.Certificate())
-	secure := Peer{Daemon: "one", Address: s.Listener.Addr().String(), TLS: true}
+	secure := claim.Other{Holder: claim.Holder{Daemon: "one", Address: s.Listener.Addr().String(), TLS: true}}
 	plain := serve(t, "clear", say(http.StatusOK, "clear"))
 	for name, c := range map[string]struct {
 		roots  *x509.CertPool
-		peer   Peer
+		peer   claim.Other
 		bodies []string
 	}{
 		"trusted":  {trusts, secure, []string{"1"}},
@@ -299,7 +307,7 @@ func TestTLS(t *testing.T) {
 			p := newPeers(t, &registry{}, func(cfg *Config) {
 				cfg.RequireTLS, cfg.TLS = true, &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12}
 			})
-			p.update([]Peer{c.peer})
+			p.update([]claim.Other{c.peer})
 			bodies, failed := all(t, p)
 			assert.Equal(t, c.bodies, bodies)
 			assert.Equal(t, c.bodies == nil, len(failed) == 1)
@@ -310,23 +318,23 @@ func TestTLS(t *testing.T) {
 func TestAgeIsLimitedWhereOthersCannotAsk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		other := Peer{Daemon: "one", Address: "one:8430", Streams: []string{"readings", "more"}}
+		other := claim.Other{Holder: claim.Holder{Daemon: "one", Address: "one:8430", Streams: []string{"readings", "more"}}}
 		p := newPeers(t, &registry{})
 		mute := newPeers(t, &registry{}, func(c *Config) { c.Address = "" })
 		assert.Zero(t, p.LimitAge(), "there is no other daemon")
 		assert.Zero(t, mute.LimitAge())
-		p.update([]Peer{other})
+		p.update([]claim.Other{other})
 		assert.Equal(t, 4*time.Second, p.LimitAge(), "others may not know it yet")
 		time.Sleep(startupPeriod) //nolint:forbidigo // fake time
 		assert.Zero(t, p.LimitAge())
-		mute.update([]Peer{other})
+		mute.update([]claim.Other{other})
 		assert.Equal(t, 4*time.Second, mute.LimitAge())
-		mute.update([]Peer{{Daemon: "one", Streams: []string{"more"}}})
+		mute.update(daemons(claim.Holder{Daemon: "one", Streams: []string{"more"}}))
 		assert.Zero(t, mute.LimitAge(), "no stream in common")
-		mute.update([]Peer{{}})
+		mute.update(daemons(claim.Holder{}))
 		assert.Equal(t, 4*time.Second, mute.LimitAge(), "an earlier release does not say which streams it has")
 		other.Unreachable = []string{"x:1", "me:8430"}
-		p.update([]Peer{other})
+		p.update([]claim.Other{other})
 		assert.Equal(t, 4*time.Second, p.LimitAge(), "one of them could not reach it")
 
 		p.known[0].failed = time.Now()
@@ -345,7 +353,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 	t.Parallel()
 	r := prometheus.NewRegistry()
 	p := newPeers(t, &registry{}, func(c *Config) { c.Address, c.Registerer = "", r })
-	p.update([]Peer{{}, {Daemon: "x", Address: "x:1"}})
+	p.update(daemons(claim.Holder{}, claim.Holder{Daemon: "x", Address: "x:1"}))
 	require.NoError(t, testutil.GatherAndCompare(r, strings.NewReader(`
 # HELP brim_peer_age_limit_seconds Age at which readings must be sent to MongoDB because other daemons cannot ask this one for them; 0: no such limit.
 # TYPE brim_peer_age_limit_seconds gauge

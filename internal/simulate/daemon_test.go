@@ -190,12 +190,9 @@ func (p *process) openStorage(o outside) error {
 		Unreachable: func() []string { return p.peers.Unreachable() },
 		Logger:      p.log, Registerer: p.metrics,
 	})
-	p.peers, err = peers.New(peers.Config{
+	p.peers = peers.New(peers.Config{
 		Address: o.address, Streams: []string{bucketStream, seriesStream}, Live: p.live, Transport: o.transport, Logger: p.log, Registerer: p.metrics,
 	})
-	if err != nil {
-		return err
-	}
 	earlier := make(map[string]map[string]generation.Target)
 	for _, u := range p.journal.Unapplied() {
 		if earlier[u.Stream] == nil {
@@ -213,9 +210,9 @@ func (p *process) openStorage(o outside) error {
 	if c.distinct {
 		of.Duplicates = store.DropIdentical
 	}
-	of.CanReadColumns = func() bool { return p.peers.ReadColumns(bucketStream) }
-	of.CanReadLongWindows = func() bool { return p.peers.ReadLongWindows(bucketStream) }
-	knows := func() bool { return p.peers.ReadGenerations(bucketStream) }
+	of.CanReadColumns = func() bool { return p.peers.All(bucketStream, func(h *claim.Holder) bool { return h.Columns }) }
+	of.CanReadLongWindows = func() bool { return p.peers.All(bucketStream, func(h *claim.Holder) bool { return h.LongWindows }) }
+	knows := func() bool { return p.peers.All(bucketStream, func(h *claim.Holder) bool { return h.Generations }) }
 	buckets, err := generation.New(generation.Config{Config: of, Storage: c.kinds[bucketStream].Storage, Earlier: earlier[bucketStream], ReadGenerations: knows})
 	if err != nil {
 		return err
@@ -245,12 +242,11 @@ func (p *process) openStorage(o outside) error {
 }
 
 // live is what the peers are told, and notes it.
-func (p *process) live(ctx context.Context) ([]peers.Peer, error) {
-	others, err := p.claims.Others(ctx)
-	live, addresses := make([]peers.Peer, len(others)), make([]string, len(others))
-	for i, o := range others {
-		live[i] = peers.Peer{Daemon: o.Daemon, Address: o.Address, TLS: o.TLS, Streams: o.Streams, Columns: o.Columns, LongWindows: o.LongWindows, Generations: o.Generations, Since: o.Since, Unreachable: o.Unreachable}
-		addresses[i] = o.Address
+func (p *process) live(ctx context.Context) ([]claim.Other, error) {
+	live, err := p.claims.Others(ctx)
+	addresses := make([]string, len(live))
+	for i := range live {
+		addresses[i] = live[i].Address
 	}
 	if err == nil {
 		p.known.Store(&addresses)

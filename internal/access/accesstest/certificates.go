@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -36,7 +35,7 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		Subject:   pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
@@ -51,39 +50,32 @@ func NewAuthority(t testing.TB, name string) *Authority {
 // then and has been for an hour.
 func (a *Authority) Server(name string, until time.Time) Pair {
 	a.t.Helper()
-	return a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
+	return a.sign(name, x509.ExtKeyUsageServerAuth, time.Now().Add(-time.Hour), until)
 }
 
 // Early signs a certificate like Server's that is not yet valid.
 func (a *Authority) Early(name string) Pair {
 	a.t.Helper()
-	return a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(time.Hour), NotAfter: time.Now().Add(2 * time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
+	return a.sign(name, x509.ExtKeyUsageServerAuth, time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
 }
 
 // Client signs a certificate of a client with that common name.
 func (a *Authority) Client(name string) Pair {
 	a.t.Helper()
-	return a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	return a.sign(name, x509.ExtKeyUsageClientAuth, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 }
 
-func (a *Authority) sign(template *x509.Certificate) Pair {
+func (a *Authority) sign(name string, usage x509.ExtKeyUsage, from, until time.Time) Pair {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(a.t, err)
-	const serialBits = 120
-	template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
-	require.NoError(a.t, err)
-	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}
+	if usage == x509.ExtKeyUsageServerAuth {
+		template.DNSNames, template.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	require.NoError(a.t, err)
 	encoded, err := x509.MarshalPKCS8PrivateKey(key)

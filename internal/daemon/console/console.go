@@ -90,17 +90,13 @@ type Console struct {
 }
 
 // New returns a console.
-func New(cfg Config) (*Console, error) {
+func New(cfg Config) *Console {
 	cfg.Interval = cmp.Or(cfg.Interval, time.Second)
 	cfg.Scheme = cmp.Or(cfg.Scheme, "http")
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	p, err := newPage()
-	if err != nil {
-		return nil, fmt.Errorf("set up the live page: %w", err)
-	}
-	return &Console{cfg: cfg, page: p, log: cfg.Logger, history: newHistory(cfg.Interval), rendered: make(map[string]rendering)}, nil
+	return &Console{cfg: cfg, page: newPage(), log: cfg.Logger, history: newHistory(cfg.Interval), rendered: make(map[string]rendering)}
 }
 
 // Run samples the metrics once per interval until ctx ends.
@@ -218,20 +214,14 @@ type page struct {
 // nothing is inline.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-func newPage() (*page, error) {
-	p := &page{files: map[string]string{"uplot.js": chart.UPlot(), "chart.js": chart.Module(), "chart.css": chart.CSS()}}
-	entries, err := files.ReadDir("page")
-	if err != nil {
-		return nil, err
+func newPage() *page {
+	p := &page{
+		templates: template.Must(template.ParseFS(files, "page/*.html")),
+		files:     map[string]string{"uplot.js": chart.UPlot(), "chart.js": chart.Module(), "chart.css": chart.CSS()},
 	}
-	if p.templates, err = template.ParseFS(files, "page/*.html"); err != nil {
-		return nil, err
-	}
+	entries, _ := files.ReadDir("page") // the files are in the program
 	for _, e := range entries {
-		body, err := files.ReadFile("page/" + e.Name())
-		if err != nil {
-			return nil, err
-		}
+		body, _ := files.ReadFile("page/" + e.Name())
 		p.files[e.Name()] = string(body)
 	}
 	digest := sha256.New()
@@ -239,7 +229,7 @@ func newPage() (*page, error) {
 		digest.Write([]byte(p.files[name]))
 	}
 	p.edition = base64.RawURLEncoding.EncodeToString(digest.Sum(nil))[:12]
-	return p, nil
+	return p
 }
 
 // serveFile answers GET /page/NAME. Browsers ask whether their copy is still valid.

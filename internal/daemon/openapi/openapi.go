@@ -5,7 +5,9 @@ package openapi
 import (
 	_ "embed" // the description
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Path is where the description is served.
@@ -19,23 +21,23 @@ func Description() []byte { return description }
 
 // Handler serves the description; no token is needed.
 func Handler() http.Handler {
-	return ReadOnly(func(w http.ResponseWriter, _ *http.Request) {
+	return Only("GET, HEAD", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/yaml")
 		w.Header().Set("Content-Length", strconv.Itoa(len(description)))
 		_, _ = w.Write(description) // fails only if the client is gone
 	})
 }
 
-// ReadOnly refuses all methods but GET and HEAD, with 405.
-func ReadOnly(next http.HandlerFunc) http.Handler {
+// Only refuses all methods but those in the list, with 405.
+func Only(methods string, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			h.Set("Allow", "GET, HEAD")
+		if !slices.Contains(strings.Split(methods, ", "), r.Method) {
+			h.Set("Allow", methods)
 			h.Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusMethodNotAllowed)
-			_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed: GET, HEAD"}` + "\n"))
+			_, _ = w.Write([]byte(`{"code":"method_not_allowed","message":"this method is not allowed here; allowed: ` + methods + `"}` + "\n"))
 			return
 		}
 		next(w, r)

@@ -31,9 +31,7 @@ func newWatch(t testing.TB, cfg Config) *Watch {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	w, err := New(cfg)
-	require.NoError(t, err)
-	return w
+	return New(cfg)
 }
 
 // show is what the metrics say: known and silent, by stream.
@@ -41,7 +39,7 @@ func show(t *testing.T, w *Watch) string {
 	t.Helper()
 	var out []string
 	for _, name := range []string{"brim_sensors_known", "brim_sensors_silent"} {
-		text, err := testutil.CollectAndFormat(collector{w}, expfmt.TypeTextPlain, name)
+		text, err := testutil.CollectAndFormat(w.cfg.Registerer.(*prometheus.Registry), expfmt.TypeTextPlain, name)
 		require.NoError(t, err)
 		for line := range strings.Lines(string(text)) {
 			if !strings.HasPrefix(line, "#") {

@@ -83,7 +83,7 @@ func StartReplicaSet(t testing.TB, electionTimeout time.Duration) *ReplicaSet {
 	if err := r.Members[0].Run(ctx, initiate); err != nil {
 		t.Fatalf("initiate the replica set: %v", err)
 	}
-	r.await("a primary", func(ctx context.Context) bool {
+	await(r.t, "primary", func(ctx context.Context) bool {
 		// Without this the first election starts only after electionTimeout.
 		_ = r.Members[0].Run(ctx, bson.D{{Key: "replSetStepUp", Value: 1}}) // refused while it starts
 		return r.primary(ctx) != nil
@@ -105,7 +105,7 @@ func (r *ReplicaSet) URI(more ...string) string {
 func (r *ReplicaSet) Primary() *Member {
 	r.t.Helper()
 	var primary *Member
-	r.await("a primary", func(ctx context.Context) bool {
+	await(r.t, "primary", func(ctx context.Context) bool {
 		primary = r.primary(ctx)
 		return primary != nil
 	})
@@ -125,7 +125,7 @@ func (r *ReplicaSet) primary(ctx context.Context) *Member {
 // AwaitHealthy waits until there is a primary that all others follow.
 func (r *ReplicaSet) AwaitHealthy() {
 	r.t.Helper()
-	r.await("a healthy replica set", func(ctx context.Context) bool {
+	await(r.t, "healthy replica set", func(ctx context.Context) bool {
 		states := make(map[string]int)
 		for _, m := range r.Members {
 			states[m.state(ctx)]++
@@ -134,8 +134,9 @@ func (r *ReplicaSet) AwaitHealthy() {
 	})
 }
 
-func (r *ReplicaSet) await(what string, seen func(context.Context) bool) {
-	r.t.Helper()
+// await calls seen until it returns true.
+func await(t testing.TB, what string, seen func(context.Context) bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), electionPatience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -144,7 +145,7 @@ func (r *ReplicaSet) await(what string, seen func(context.Context) bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			r.t.Fatalf("no %s within %v", what, electionPatience)
+			t.Fatalf("no %s within %v", what, electionPatience)
 		}
 	}
 }
@@ -198,19 +199,15 @@ func (m *Member) Restart(t testing.TB) {
 
 func (m *Member) awaitAnswer(t testing.TB) {
 	t.Helper()
-	deadline := time.After(electionPatience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for m.state(context.Background()) == "down" {
+	await(t, "answer from "+m.Host, func(ctx context.Context) bool {
 		select {
-		case <-tick.C:
 		case <-m.process.Ended:
 			out, _ := os.ReadFile(filepath.Join(m.dir, "out"))
 			t.Fatalf("mongod %s ended: %s", m.Host, out)
-		case <-deadline:
-			t.Fatalf("mongod %s does not answer", m.Host)
+		default:
 		}
-	}
+		return m.state(ctx) != "down"
+	})
 }
 
 // Pause stops the member's process: its sockets stay, and what arrives in them is
