@@ -825,5 +825,3 @@ const (
 	endNoRoom   ending = "no_room"   // other requests hold all the memory
 	endSlow     ending = "slow"      // a message arrived slowly while others waited for its memory
 )
-
-func endings() []ending { return []ending{endHalfOpen, endUnread, endNoRoom, endSlow} }

@@ -132,10 +132,10 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		Help: "Calls of gRPC that were ended early, by reason.",
 	}, []string{"reason"})
 	m.ended = make(map[ending]prometheus.Counter)
-	for _, why := range endings() {
+	for _, why := range []ending{endHalfOpen, endUnread, endNoRoom, endSlow} {
 		m.ended[why] = ended.WithLabelValues(string(why))
 	}
-	for _, why := range busyReasons() {
+	for _, why := range []busyReason{busyWait, busyGrow, busyShare, busySlow} {
 		m.busy.WithLabelValues(string(why))
 	}
 	return m
