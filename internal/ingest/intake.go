@@ -54,19 +54,18 @@ type intake struct {
 	hash    uint64         // of the body, only if there is a key
 	builder *batch.Builder // nil after submit or close
 	now     time.Time
-	who     *access.Identity        // the sender
-	target  *inputStream            // of the request
-	stream  *inputStream            // of the current reading
-	bounds  map[*inputStream]bounds // by stream, if the request has several
-	times   telemetry.TimeRange     // of stream
-	lease   *lease                  // of the request; nil: unlimited
-	ctx     context.Context         // of the request, for the lease
-	count   int                     // readings begun
-	dropped int                     // fields that were dropped
-	lines   []uint32                // line protocol: the line number of each reading, from 1
-	most    int                     // maximum of count
-	message *Message                // source of the readings; nil: a request
-	scope   []byte                  // series of the message's topic; part of alias keys
+	who     *access.Identity    // the sender
+	target  *inputStream        // of the request
+	stream  *inputStream        // of the current reading
+	times   telemetry.TimeRange // of stream
+	lease   *lease              // of the request; nil: unlimited
+	ctx     context.Context     // of the request, for the lease
+	count   int                 // readings begun
+	dropped int                 // fields that were dropped
+	lines   []uint32            // line protocol: the line number of each reading, from 1
+	most    int                 // maximum of count
+	message *Message            // source of the readings; nil: a request
+	scope   []byte              // series of the message's topic; part of alias keys
 	alias   []byte
 	answer  answer
 
@@ -75,16 +74,10 @@ type intake struct {
 	otlp       otlpTally
 }
 
-// bounds are a stream's rules for readings at the time of the request.
-type bounds struct {
-	times  telemetry.TimeRange
-	fields *batch.FieldList
-}
-
 // open initializes the intake for a request to a stream.
 func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	*in = intake{
-		server: d, want: want, target: stream, stream: stream, most: d.config.MaxReadings, who: access.From(context.Background()),
+		server: d, want: want, target: stream, most: d.config.MaxReadings, who: access.From(context.Background()),
 	}
 	in.answer.Errors = []refusedReading{}
 }
@@ -92,11 +85,10 @@ func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 // build creates the builder. It is called when the body has arrived, which is the time of receipt,
 // and because a builder may use more memory than a connection without a lease may hold.
 func (in *intake) build() {
-	live := in.stream.live.Load()
 	in.now = in.server.config.Now()
-	in.times = in.server.times(in.now, live)
 	in.builder = in.server.known.Builder(in.now)
-	in.builder.MapDots, in.builder.Fields = in.server.config.MapDots, live.fields
+	in.builder.MapDots = in.server.config.MapDots
+	in.toStream(in.target)
 	if in.who.Limited() {
 		in.builder.AllowSensor = in.allowSensor
 	}
@@ -112,20 +104,10 @@ func (in *intake) close() {
 
 // toStream sets the stream of the next readings.
 func (in *intake) toStream(stream *inputStream) {
-	if stream == in.stream {
-		return
-	}
-	if in.bounds == nil {
-		in.bounds = map[*inputStream]bounds{in.stream: {in.times, in.builder.Fields}}
-	}
-	b, ok := in.bounds[stream]
-	if !ok {
-		live := stream.live.Load()
-		b = bounds{in.server.times(in.now, live), live.fields}
-		in.bounds[stream] = b
-	}
-	b.times.Unit = in.times.Unit
-	in.stream, in.times, in.builder.Fields = stream, b.times, b.fields
+	live := stream.live.Load()
+	unit := in.times.Unit
+	in.stream, in.times, in.builder.Fields = stream, in.server.times(in.now, live), live.fields
+	in.times.Unit = unit
 }
 
 // begin starts the next reading, unless there are too many.

@@ -199,7 +199,9 @@ func (d *lineDecoder) begin() error {
 	if !ok {
 		stream = d.in.target
 	}
-	d.in.toStream(stream)
+	if stream != d.in.stream {
+		d.in.toStream(stream)
+	}
 	return d.in.begin()
 }
 

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -191,11 +192,6 @@ func (d *remoteDecoder) message(body []byte) error {
 			return err
 		}
 	}
-	if len(body) > largeRequest {
-		if err := d.checkCount(body, number); err != nil {
-			return err
-		}
-	}
 	m := wireMessage{rest: body}
 	for m.next() {
 		if !m.is(number, protowire.BytesType) {
@@ -209,33 +205,6 @@ func (d *remoteDecoder) message(body []byte) error {
 		return m.err
 	}
 	return d.give()
-}
-
-// largeRequest is the length above which the samples of a request are counted first.
-const largeRequest = 1 << 20
-
-// checkCount returns an error if a request contains too many samples, before they take memory.
-func (d *remoteDecoder) checkCount(body []byte, number protowire.Number) error {
-	n := 0
-	m := wireMessage{rest: body}
-	for turn := len(body); m.next(); {
-		if !m.is(number, protowire.BytesType) {
-			continue
-		}
-		for series := (wireMessage{rest: m.bytes}); series.next(); {
-			if series.is(2, protowire.BytesType) {
-				n++
-			}
-		}
-		if err := d.limit(n); err != nil {
-			return err
-		}
-		if turn-len(m.rest) > turnBytes {
-			turn = len(m.rest)
-			runtime.Gosched()
-		}
-	}
-	return m.err
 }
 
 // limit returns an error if this is too many samples.
@@ -432,27 +401,12 @@ func (d *remoteDecoder) check(samples int) *telemetry.Refusal {
 		return telemetry.Refuse(telemetry.FieldsMissing, "a series has no metric name (label __name__); its other labels: %s", d.quotedPairs())
 	case d.names > 1:
 		return telemetry.Refuse(telemetry.TagDuplicate, "series %s has the label __name__ twice", d.quoted())
-	case isPlainMetric(d.name):
+	case bytes.IndexByte(d.name, '%') < 0 && telemetry.CheckFieldName(d.name) == nil: // the usual case
 		return nil
 	case len(d.name) <= telemetry.MaxNameBytes:
 		d.name = []byte(telemetry.EscapeName(string(d.name)))
 	}
 	return telemetry.CheckFieldName(d.name)
-}
-
-// isPlainMetric reports whether a name needs neither a check nor escaping.
-func isPlainMetric(name []byte) bool {
-	if len(name) > telemetry.MaxNameBytes || len(name) < len("sensor")+1 {
-		return false
-	}
-	for _, c := range name {
-		if c|0x20 < 'a' || c|0x20 > 'z' {
-			if c != '_' && c != ':' && !isDigit(c) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // quoted returns the name of the current series for a message.
