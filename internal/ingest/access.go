@@ -9,12 +9,6 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Error codes that InfluxDB clients know. Brim's own codes are more precise.
-const (
-	codeInfluxUnauthorized = "unauthorized"
-	codeInfluxForbidden    = "forbidden"
-)
-
 // identify returns the sender of a request, before its body is read and memory is
 // reserved for it. A sender with none of the scopes is refused.
 func (srv *Server) identify(c access.Credentials, scopes ...access.Scope) (*access.Identity, error) {
@@ -74,14 +68,14 @@ func challenge(h http.Header, e *telemetry.Error) {
 	}
 }
 
-// influxError returns the code of an error as InfluxDB clients expect it, and the message,
+// influxError returns the code of an error as InfluxDB clients expect it, which is less precise than Brim's, and the message,
 // which begins with Brim's own code if the two differ.
 func influxError(e *telemetry.Error) (code, message string) {
 	switch e.Kind {
 	case telemetry.Unauthenticated:
-		return codeInfluxUnauthorized, e.Code + ": " + e.Message
+		return "unauthorized", e.Code + ": " + e.Message
 	case telemetry.Forbidden:
-		return codeInfluxForbidden, e.Code + ": " + e.Message
+		return "forbidden", e.Code + ": " + e.Message
 	default:
 		return e.Code, e.Message
 	}

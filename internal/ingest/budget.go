@@ -40,7 +40,7 @@ type budget struct {
 	wait         time.Duration
 	growing      *semaphore.Weighted // the one lease that waits for more
 	moving       *semaphore.Weighted // bytes of small leases that wait to become large ones
-	refused      func(busyReason)
+	refused      func(string)
 
 	mu        sync.Mutex
 	transfers map[*transfer]struct{}
@@ -93,17 +93,15 @@ func bodyCost(wire, inflated int64) int64 {
 
 var errBusy = errors.New("another request waits for more memory than was foreseen")
 
-// busyReason is why a request got no memory.
-type busyReason string
-
+// Why a request got no memory, see brim_ingest_busy_total.
 const (
-	busyWait  busyReason = "wait"      // it waited too long
-	busyGrow  busyReason = "grow"      // it needed more than was estimated, and another request was waiting for more
-	busyShare busyReason = "too_large" // it needs more than one request may have
-	busySlow  busyReason = "slow"      // its body arrived slowly while others waited
+	busyWait  = "wait"      // it waited too long
+	busyGrow  = "grow"      // it needed more than was estimated, and another request was waiting for more
+	busyShare = "too_large" // it needs more than one request may have
+	busySlow  = "slow"      // its body arrived slowly while others waited
 )
 
-func newBudget(bytes int64, wait time.Duration, refused func(busyReason)) *budget {
+func newBudget(bytes int64, wait time.Duration, refused func(string)) *budget {
 	small := bytes / smallShare
 	b := &budget{
 		wait: wait, refused: refused, transfers: make(map[*transfer]struct{}),
@@ -189,7 +187,7 @@ func (l *lease) move(size, n int64) {
 
 // await waits in the queue of the share until the lease has this size. When it is first in the
 // queue, it aborts slow transfers that hold the memory.
-func (l *lease) await(ctx context.Context, size int64) (busyReason, error) {
+func (l *lease) await(ctx context.Context, size int64) (reason string, err error) {
 	b := l.of
 	p, n, grows := l.step(size)
 	only, has := b.moving, l.size

@@ -115,8 +115,8 @@ func (c *rawClient) waitCallEnded(t *testing.T, stream uint32) (code codes.Code)
 
 func quick(c *Config) { c.BodyGrace, c.MinBodyRate = 50*time.Millisecond, 10<<20 }
 
-func (srv *Server) endedFor(why ending) float64 {
-	return testutil.ToFloat64(srv.metrics.ended[why])
+func (srv *Server) endedFor(why string) float64 {
+	return testutil.ToFloat64(srv.metrics.ended.WithLabelValues(why))
 }
 
 func TestIncompleteMessageEndsItsCall(t *testing.T) {

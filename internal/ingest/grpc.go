@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -378,7 +379,7 @@ func (c *call) receive() (*message, error) {
 		return nil, telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message has the flag %d; allowed: 0, and 1 with grpc-encoding: gzip", flag)
 	}
 	if err := m.reserve(c.ctx, min((wireCost+decodedCost)*length+callBytes, c.server.budget.most())); err != nil {
-		c.server.metrics.ended[endNoRoom].Inc()
+		c.server.metrics.ended.WithLabelValues(endNoRoom).Inc()
 		return nil, err
 	}
 	m.grow(length)
@@ -411,7 +412,7 @@ func (c *call) explain(err error) error {
 		if c.pacer.awaited.Load() {
 			why = endSlow
 		}
-		c.server.metrics.ended[why].Inc()
+		c.server.metrics.ended.WithLabelValues(why).Inc()
 	}
 	return known
 }
@@ -421,12 +422,8 @@ func (m *message) inflateMessage(ctx context.Context) error {
 	c := &m.server.config
 	limit := inflation{free: freeCallInflation, ratio: c.MaxInflateRatio, most: tooLargeFactor * c.MaxBodyBytes}
 	err := m.inflate(ctx, "gzip", &limit)
-	var known *telemetry.Error
-	switch {
-	case err == nil:
-		m.compressed = false
-		return nil
-	case errors.As(err, &known):
+	switch _, known := errors.AsType[*telemetry.Error](err); {
+	case err == nil || known:
 		return err
 	case errors.Is(err, errInflated):
 		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
@@ -625,7 +622,7 @@ func (c *call) write(framed []byte) error {
 		return err
 	}
 	timer := time.AfterFunc(c.server.answerTime, func() {
-		c.server.metrics.ended[endUnread].Inc()
+		c.server.metrics.ended.WithLabelValues(endUnread).Inc()
 		c.expire(c.control.SetWriteDeadline)
 	})
 	defer timer.Stop()
@@ -764,25 +761,12 @@ func endCall(w http.ResponseWriter, err error) {
 	if s.Code() == codes.OK {
 		return
 	}
-	h[http.TrailerPrefix+"Grpc-Message"] = []string{percentEncoded(s.Message())}
+	h[http.TrailerPrefix+"Grpc-Message"] = []string{url.PathEscape(s.Message())}
 	if len(s.Proto().GetDetails()) > 0 {
 		if encoded, err := proto.Marshal(s.Proto()); err == nil { // its texts are UTF-8
 			h[http.TrailerPrefix+"Grpc-Status-Details-Bin"] = []string{base64.RawStdEncoding.EncodeToString(encoded)}
 		}
 	}
-}
-
-// percentEncoded encodes a text for the trailer Grpc-Message.
-func percentEncoded(text string) string {
-	var b strings.Builder
-	for _, c := range []byte(text) {
-		if c < ' ' || c > '~' || c == '%' {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
 }
 
 // statusError returns err as a gRPC status.
@@ -816,12 +800,10 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) error {
 	return s.Err()
 }
 
-// An ending is why a gRPC call was ended early.
-type ending string
-
+// Why a gRPC call was ended early, see brim_ingest_grpc_ended_total.
 const (
-	endHalfOpen ending = "half_open" // the rest of a message did not arrive
-	endUnread   ending = "unread"    // answers were not read
-	endNoRoom   ending = "no_room"   // other requests hold all the memory
-	endSlow     ending = "slow"      // a message arrived slowly while others waited for its memory
+	endHalfOpen = "half_open" // the rest of a message did not arrive
+	endUnread   = "unread"    // answers were not read
+	endNoRoom   = "no_room"   // other requests hold all the memory
+	endSlow     = "slow"      // a message arrived slowly while others waited for its memory
 )

@@ -153,7 +153,7 @@ func (srv *Server) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	form, err := formOf(first(x.r.Header["Content-Type"]))
+	form, err := formOf(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		return err
 	}
@@ -183,14 +183,6 @@ func parseQuery(r *http.Request, allowed ...string) (url.Values, error) {
 		}
 	}
 	return values, nil
-}
-
-// first returns the first value of a header; empty if there is none.
-func first(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
 }
 
 // intake returns an intake for readings of the named stream.
@@ -327,7 +319,7 @@ func (srv *Server) stream(name string) (*inputStream, error) {
 
 // wantedAck returns the level of acknowledgement that the client requests.
 func (srv *Server) wantedAck(r *http.Request, query url.Values) (telemetry.Ack, error) {
-	given := strings.TrimSpace(first(r.Header[headerAck]))
+	given := strings.TrimSpace(r.Header.Get(headerAck))
 	asked := given != ""
 	if query.Has("ack") {
 		given, asked = query.Get("ack"), true
@@ -343,10 +335,8 @@ func (srv *Server) wantedAck(r *http.Request, query url.Values) (telemetry.Ack, 
 }
 
 func (srv *Server) ackOrError(want telemetry.Ack) (telemetry.Ack, error) {
-	for _, a := range srv.config.Acks {
-		if a == want {
-			return want, nil
-		}
+	if slices.Contains(srv.config.Acks, want) {
+		return want, nil
 	}
 	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s is not available from this daemon; allowed: %s", want, srv.acks)
 }

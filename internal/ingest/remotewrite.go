@@ -46,11 +46,11 @@ func (srv *Server) serveRemoteWrite(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	version, err := remoteVersion(first(x.r.Header["Content-Type"]))
+	version, err := remoteVersion(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		return err
 	}
-	in, err := x.intake(first(x.r.Header[streamHeader]), query)
+	in, err := x.intake(x.r.Header.Get(streamHeader), query)
 	if err != nil {
 		return err
 	}
@@ -76,16 +76,23 @@ func remoteVersion(contentType string) (int, error) {
 // A remote is the part of an intake that is specific to remote write.
 type remote struct {
 	version int
-	samples []uint32 // of each reading; 0 for refused ones
-	all     int      // samples in the request
-	skipped [len(skips)]int
+	samples []uint32       // of each reading; 0 for refused ones
+	all     int            // samples in the request
+	skipped map[string]int // by reason
+}
+
+func (r *remote) skip(why string, n int) {
+	if r.skipped == nil {
+		r.skipped = make(map[string]int)
+	}
+	r.skipped[why] += n
 }
 
 // written returns how many samples were accepted or skipped.
 func (r *remote) written() int {
 	n := 0
 	for why, skipped := range r.skipped {
-		if skip(why) != skipExemplar {
+		if why != skipExemplar {
 			n += skipped
 		}
 	}
@@ -101,7 +108,7 @@ func (x *exchange) answerRemote(r result, in *intake) {
 	written := in.remote.written()
 	if !a.repeated {
 		for why, n := range in.remote.skipped {
-			x.server.metrics.skipped[why].Add(float64(n))
+			x.server.metrics.skipped.WithLabelValues(why).Add(float64(n))
 		}
 	}
 	if in.remote.version == 2 {
@@ -282,7 +289,7 @@ func (d *remoteDecoder) series(message []byte) error {
 	case d.in.remote.version == 2:
 		err = d.refuse(telemetry.Refuse(telemetry.NotSupported, "series %s has exemplars, which are not stored; set send_exemplars: false", d.quoted()))
 	default: // version 1.0 has no way to tell the sender what was not accepted
-		d.in.remote.skipped[skipExemplar] += d.exemplars
+		d.in.remote.skip(skipExemplar, d.exemplars)
 	}
 	return err
 }
@@ -456,7 +463,7 @@ func (d *remoteDecoder) addSamples(message []byte) error {
 			return fields.err
 		}
 		if math.Float64bits(s.value)&infinite == infinite {
-			d.in.remote.skipped[skipOf(s.value)]++
+			d.in.remote.skip(skipOf(s.value), 1)
 			continue
 		}
 		d.samples = append(d.samples, s)
@@ -472,22 +479,17 @@ func (d *remoteDecoder) addSamples(message []byte) error {
 // infinite has the bits that are set in all infinite and NaN values.
 const infinite = 0x7ff << 52
 
-// A skip is a reason why part of a request is not stored, without an error.
-type skip uint8
-
+// Why a part of a request is not stored, without an error, see brim_ingest_samples_skipped_total.
 const (
-	skipStale    skip = iota // the series ended
-	skipNaN                  // not a number
-	skipInfinite             // readings cannot have infinite values
-	skipExemplar
-	skipNoValue // of a point of OTLP
+	skipStale    = "stale"    // the series ended
+	skipNaN      = "nan"      // not a number
+	skipInfinite = "infinite" // readings cannot have infinite values
+	skipExemplar = "exemplar"
+	skipNoValue  = "no_value" // of a point of OTLP
 )
 
-// skips are the values of the label reason.
-var skips = [...]string{skipStale: "stale", skipNaN: "nan", skipInfinite: "infinite", skipExemplar: "exemplar", skipNoValue: "no_value"}
-
 // skipOf returns why a value is skipped.
-func skipOf(v float64) skip {
+func skipOf(v float64) string {
 	switch {
 	case math.Float64bits(v) == value.StaleNaN:
 		return skipStale

@@ -265,7 +265,7 @@ func TestExemplarsAreNotStored(t *testing.T) {
 	srv, j := newTestServer(t)
 	w := postRemote(t, srv, typeRemoteV1, encodeV1([]remoteSeries{series}))
 	assert.Equal(t, http.StatusNoContent, w.Code)
-	assert.InDelta(t, 3, testutil.ToFloat64(srv.metrics.skipped[skipExemplar]), 0)
+	assert.InDelta(t, 3, testutil.ToFloat64(srv.metrics.skipped.WithLabelValues(skipExemplar)), 0)
 	w = postRemote(t, srv, typeRemoteV2, encodeV2([]remoteSeries{series}))
 	assert.Equal(t, http.StatusBadRequest, w.Code)
 	assert.Contains(t, w.Body.String(), "send_exemplars: false")
@@ -349,7 +349,7 @@ func TestRemoteWriteHasKeys(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, w.Code)
 	}
 	assert.Len(t, j.readings(), 1)
-	assert.InDelta(t, 1, testutil.ToFloat64(srv.metrics.skipped[skipNaN]), 0)
+	assert.InDelta(t, 1, testutil.ToFloat64(srv.metrics.skipped.WithLabelValues(skipNaN)), 0)
 }
 
 // FuzzRemoteWrite compares the decoder with the structs of prompb.
