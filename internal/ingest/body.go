@@ -232,9 +232,8 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 	} else {
 		err = p.inflate(ctx, encoding, &limit)
 	}
-	var known *telemetry.Error
-	switch {
-	case err == nil || errors.As(err, &known):
+	switch _, known := errors.AsType[*telemetry.Error](err); {
+	case err == nil || known:
 		return err
 	case errors.Is(err, errInflated) && limit.out <= limit.most:
 		return telemetry.Errorf(telemetry.TooLarge, codeRatio,

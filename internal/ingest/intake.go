@@ -210,8 +210,10 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	case err == nil && receipt.Repeated:
 		in.who.Refund(taken)
 		err = in.repeat(receipt.Answer)
+	case err == nil && taken == 0 && in.answer.reasons[telemetry.SensorForbidden] == in.answer.Rejected:
+		return noneAllowed, nil
 	case err == nil && taken == 0:
-		return in.noneTaken(), nil
+		return nothingTaken, nil
 	}
 	if err != nil {
 		in.answer = answer{}
@@ -280,14 +282,6 @@ func (in *intake) shrinkLease(ctx context.Context, made *batch.Batch, r *batch.R
 	return nil
 }
 
-// noneTaken returns the result of a request if all readings were refused.
-func (in *intake) noneTaken() result {
-	if in.answer.reasons[telemetry.SensorForbidden] == in.answer.Rejected {
-		return noneAllowed
-	}
-	return nothingTaken
-}
-
 // request returns the request to the journal.
 func (in *intake) request() batch.Request {
 	r := batch.Request{Want: in.want}
@@ -318,8 +312,7 @@ func (in *intake) repeat(kept []byte) error {
 
 // appendError returns an error with a kind.
 func (in *intake) appendError(ctx context.Context, err error) error {
-	var known *telemetry.Error
-	if errors.As(err, &known) || ctx.Err() == nil {
+	if _, known := errors.AsType[*telemetry.Error](err); known || ctx.Err() == nil {
 		return err
 	}
 	return &telemetry.Error{
@@ -330,9 +323,6 @@ func (in *intake) appendError(ctx context.Context, err error) error {
 
 // refusedByStore adds readings that the database refused to the other refused ones.
 func (in *intake) refusedByStore(late []batch.Refused) {
-	if len(late) == 0 {
-		return
-	}
 	all := in.answer.Errors
 	for _, r := range late {
 		in.tally(r.Refusal.Code)

@@ -60,8 +60,7 @@ func (in *intake) decodeProtobuf(message []byte) error {
 
 // brokenMessage turns a decoding error into one that refuses the request.
 func brokenMessage(err error) error {
-	var known *telemetry.Error
-	if err == nil || errors.As(err, &known) {
+	if _, known := errors.AsType[*telemetry.Error](err); known || err == nil {
 		return err
 	}
 	return telemetry.Errorf(telemetry.Invalid, codeMalformed, "%s; nothing was accepted", err)
