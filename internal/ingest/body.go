@@ -28,12 +28,16 @@ import (
 //
 //	reserve ─▶ read ─▶ inflate ─▶ decode ─▶ free
 type payload struct {
-	server   *Server
-	pacer    *pacer
-	lease    lease
-	transfer *transfer // nil unless the payload is being read and holds a lease
-	data     []byte
-	buffer   *[]byte // from the pool; holds data
+	server *Server
+	pacer  *pacer
+	lease  lease
+	data   []byte
+	buffer *[]byte // from the pool; holds data
+
+	// While the payload is being read and holds a lease, it is a transfer of the budget.
+	transferred bool
+	since       time.Time
+	received    atomic.Int64 // bytes
 }
 
 const (
@@ -64,15 +68,21 @@ func (p *payload) reserve(ctx context.Context, cost int64) error {
 // beginTransfer notes that the payload is being read. Requests that wait for its memory may
 // abort the read if it is slow.
 func (p *payload) beginTransfer() {
-	p.transfer = &transfer{size: p.lease.size, since: time.Now(), abort: p.pacer.abort}
-	p.server.budget.addTransfer(p.transfer)
+	b := p.server.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p.since, p.transferred = time.Now(), true
+	b.transfers[p] = struct{}{}
 }
 
 // endTransfer notes that the payload is complete, or not being read any more.
 func (p *payload) endTransfer() {
-	if p.transfer != nil {
-		p.server.budget.removeTransfer(p.transfer)
-		p.transfer = nil
+	if p.transferred {
+		b := p.server.budget
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.transfers, p)
+		p.transferred = false
 	}
 }
 
@@ -97,11 +107,9 @@ func (p *payload) read(src io.Reader, length int64) error {
 			return err
 		}
 		p.pacer.received(have)
-		if p.transfer != nil {
-			p.transfer.received.Store(have)
-			if p.pacer.awaited.Load() { // checked last, because pacer.received may have moved the deadline that abort set
-				return os.ErrDeadlineExceeded
-			}
+		p.received.Store(have)
+		if p.transferred && p.pacer.awaited.Load() { // checked last, because pacer.received may have moved the deadline that abort set
+			return os.ErrDeadlineExceeded
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -43,7 +42,7 @@ type budget struct {
 	refused      func(string)
 
 	mu        sync.Mutex
-	transfers map[*transfer]struct{}
+	transfers map[*payload]struct{} // that are being received and hold a lease
 }
 
 const (
@@ -104,7 +103,7 @@ const (
 func newBudget(bytes int64, wait time.Duration, refused func(string)) *budget {
 	small := bytes / smallShare
 	b := &budget{
-		wait: wait, refused: refused, transfers: make(map[*transfer]struct{}),
+		wait: wait, refused: refused, transfers: make(map[*payload]struct{}),
 		growing: semaphore.NewWeighted(1), moving: semaphore.NewWeighted(small / 2),
 	}
 	b.small.size, b.large.size = small, bytes-small
@@ -361,39 +360,17 @@ const (
 	slowTick  = 250 * time.Millisecond
 )
 
-// A transfer is a body, or a message, that is being received and holds a lease.
-type transfer struct {
-	size     int64 // of its lease
-	since    time.Time
-	received atomic.Int64 // bytes
-	abort    func()       // must not call the budget
-}
-
-// addTransfer notes that a body is being received.
-func (b *budget) addTransfer(a *transfer) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.transfers[a] = struct{}{}
-}
-
-// removeTransfer notes that it is not any more. Its abort is not called from now on.
-func (b *budget) removeTransfer(a *transfer) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.transfers, a)
-}
-
 // abortSlow aborts slow bodies that together hold n bytes of a share.
 func (b *budget) abortSlow(p *share, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for a := range b.transfers {
-		age := time.Since(a.since)
-		if n > 0 && b.share(a.size) == p && age >= slowGrace && float64(a.received.Load()) < slowRate*age.Seconds() {
-			n -= a.size
-			delete(b.transfers, a)
+	for t := range b.transfers {
+		age := time.Since(t.since)
+		if n > 0 && b.share(t.lease.size) == p && age >= slowGrace && float64(t.received.Load()) < slowRate*age.Seconds() {
+			n -= t.lease.size
+			delete(b.transfers, t)
 			b.refused(busySlow)
-			a.abort()
+			t.pacer.abort()
 		}
 	}
 }
