@@ -264,9 +264,10 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 }
 
 // inflate replaces the data with its inflated content. The error is errInflated if that
-// exceeds the limit.
+// exceeds the limit. Content too large for the largest buffer of the pool is inflated
+// twice, see inflateLarge.
 func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation) error {
-	wire, length := bytes.NewReader(p.data), len64(p.data)
+	wire, length := bytes.NewReader(p.data), int64(len(p.data))
 	window := windowCost(encoding)
 	// The largest buffer within the budget.
 	affordable := min(limit.most+1, (p.server.budget.most()-window-wireCost*length)/decodedCost)
@@ -282,20 +283,21 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 	out := p.server.buffers.get(size)
 	defer func() { p.server.buffers.put(out) }()
 	for {
-		if limit.out == len64(*out) { // the buffer is full, but the content may end here
+		if limit.out >= largestPooled {
+			return p.inflateLarge(ctx, encoding, src, wire, limit)
+		}
+		if limit.out == int64(len(*out)) { // the buffer is full, but the content may end here
 			size = max(min(2*limit.out, affordable), limit.out+1)
 			if err := p.lease.reach(ctx, window+bodyCost(length, size)); err != nil {
 				return err
 			}
 			grown := p.server.buffers.get(size)
-			for at := int64(0); at < limit.out; at += turnBytes {
-				copy((*grown)[at:], (*out)[at:min(at+turnBytes, limit.out)])
-				runtime.Gosched()
-			}
+			copy(*grown, *out)
 			p.server.buffers.put(out)
 			out = grown
 		}
-		n, err := src.Read((*out)[limit.out:min(limit.out+turnBytes, len64(*out))])
+		n, err := src.Read((*out)[limit.out:])
+		turn := limit.out / turnBytes
 		within := limit.add(n, length-int64(wire.Len()))
 		switch {
 		case !within:
@@ -306,7 +308,8 @@ func (p *payload) inflate(ctx context.Context, encoding string, limit *inflation
 			return nil
 		case err != nil:
 			return err
-		case limit.out > turnBytes:
+		}
+		if limit.out/turnBytes > turn {
 			runtime.Gosched()
 		}
 	}
@@ -349,6 +352,41 @@ func (p *payload) inflateSnappy(ctx context.Context, limit *inflation) error {
 }
 
 func len64(b []byte) int64 { return int64(len(b)) }
+
+// inflateLarge continues to inflate from src, but only counts, so that a bomb takes no
+// memory. Then it inflates all of the data again, into a buffer of the right size.
+func (p *payload) inflateLarge(ctx context.Context, encoding string, src io.Reader, wire *bytes.Reader, limit *inflation) error {
+	scratch := p.server.buffers.get(turnBytes)
+	defer p.server.buffers.put(scratch)
+	length := int64(len(p.data))
+	for more := true; more; runtime.Gosched() {
+		n, err := src.Read(*scratch)
+		if !limit.add(n, length-int64(wire.Len())) {
+			return errInflated
+		}
+		if more = err == nil; !more && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	if err := p.lease.reach(ctx, windowCost(encoding)+bodyCost(length, limit.out)); err != nil {
+		return err
+	}
+	src, done, err := p.server.inflaters.open(encoding, bytes.NewReader(p.data))
+	if err != nil {
+		return err
+	}
+	defer done(false)
+	buffer := make([]byte, limit.out)
+	for at := 0; at < len(buffer); at += turnBytes {
+		if _, err := io.ReadFull(src, buffer[at:min(at+turnBytes, len(buffer))]); err != nil {
+			return err
+		}
+		runtime.Gosched()
+	}
+	p.server.buffers.put(p.buffer)
+	p.data, p.buffer = buffer, &buffer
+	return nil
+}
 
 // turnBytes is how much is inflated before the goroutine yields the CPU. Otherwise others
 // would wait 10 ms, until the scheduler preempts it.

@@ -217,13 +217,14 @@ func TestBombIsDetectedEarly(t *testing.T) {
 	d, _ := newTestServer(t)
 	m := newMessage(d, []byte(gzipped(t, strings.Repeat("x", 64<<20))))
 	m.compressed = true
-	a := m.answer(t.Context())
-	assert.Equal(t, codeRatio, a.err.Code)
+	_, _, refused := m.answer(t.Context())
+	assert.Equal(t, codeRatio, refused.Code)
 	assert.Zero(t, d.budget.held())
 
 	broken := newMessage(d, []byte(gzipped(t, "x"))[:5])
 	broken.compressed = true
-	assert.Equal(t, codeEncodingBroken, broken.answer(t.Context()).err.Code)
+	_, _, refused = broken.answer(t.Context())
+	assert.Equal(t, codeEncodingBroken, refused.Code)
 }
 
 func TestMessageBeyondTheInflateRatioIsRefused(t *testing.T) {

@@ -340,6 +340,7 @@ func (l *lazyDeadline) fire() {
 type message struct {
 	payload
 
+	in         intake
 	call       *call
 	at         time.Time // of arrival
 	compressed bool      // not yet inflated
@@ -457,17 +458,17 @@ func (srv *Server) serveWrite(c *call) error {
 	if err != nil {
 		return err
 	}
-	a := m.answer(c.ctx)
+	response, r, refused := m.answer(c.ctx)
 	switch {
-	case a.err != nil:
-		return c.refusal(a.result, a.err)
-	case a.repeated:
+	case refused != nil:
+		return c.refusal(r, refused)
+	case m.in.answer.repeated:
 		c.w.Header().Set(headerReplayed, "true")
 	}
-	if a.result == nothingTaken || a.result == noneAllowed {
-		return withDetails(status.New(statuses[a.result].grpc, allRefused(a.response)), protoadapt.MessageV1Of(a.response))
+	if r == nothingTaken || r == noneAllowed {
+		return withDetails(status.New(statuses[r].grpc, allRefused(response)), protoadapt.MessageV1Of(response))
 	}
-	return c.send(a.response)
+	return c.send(response)
 }
 
 // protocolOf returns the protocol of a call.
@@ -498,11 +499,11 @@ func (c *call) refusal(r result, refused *telemetry.Error) error {
 
 // take decodes the message, appends its readings, and frees it. It returns the id of the
 // request, and why it was refused as a whole.
-func (m *message) take(ctx context.Context, in *intake, decode func([]byte) error) (id string, r result, refused *telemetry.Error) {
-	srv, p := m.server, protocolOf(m.call.r)
+func (m *message) take(ctx context.Context, decode func([]byte) error) (id string, r result, refused *telemetry.Error) {
+	srv, p, in := m.server, protocolOf(m.call.r), &m.in
 	defer m.end()
 	defer in.close()
-	id, err := m.open(ctx, in)
+	id, err := m.open(ctx)
 	if err == nil {
 		r, err = in.take(&m.payload, decode)
 	}
@@ -515,10 +516,10 @@ func (m *message) take(ctx context.Context, in *intake, decode func([]byte) erro
 	return id, r, refused
 }
 
-// open opens an intake for the readings of the message. For an export, the stream and the ack
+// open opens the intake for the readings of the message. For an export, the stream and the ack
 // are in the headers of its call.
-func (m *message) open(ctx context.Context, in *intake) (id string, err error) {
-	srv, c := m.server, m.call
+func (m *message) open(ctx context.Context) (id string, err error) {
+	srv, c, in := m.server, m.call, &m.in
 	if m.compressed {
 		if err := m.inflateMessage(ctx); err != nil {
 			return "", err
@@ -565,26 +566,15 @@ func (m *message) open(ctx context.Context, in *intake) (id string, err error) {
 	return head.id, nil
 }
 
-// A messageAnswer is the answer to one WriteRequest.
-type messageAnswer struct {
-	response *telemetrypb.WriteResponse // never nil
-	result   result
-	repeated bool             // it is the answer to an earlier message with the same key
-	err      *telemetry.Error // why the message was refused as a whole
-}
-
-// answer takes a WriteRequest.
-func (m *message) answer(ctx context.Context) (a messageAnswer) {
-	in := new(intake)
-	a.response = new(telemetrypb.WriteResponse)
-	a.response.RequestId, a.result, a.err = m.take(ctx, in, func(body []byte) error { return in.decodeProtobuf(body) })
-	a.repeated = in.answer.repeated
-	a.response.Accepted, a.response.Rejected = uint32(in.answer.Accepted), uint32(in.answer.Rejected)
-	a.response.Ack = acksOf[in.answer.Ack]
-	for _, e := range in.answer.Errors {
-		a.response.Errors = append(a.response.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
+// answer takes a WriteRequest. refused says why it is refused as a whole.
+func (m *message) answer(ctx context.Context) (a *telemetrypb.WriteResponse, r result, refused *telemetry.Error) {
+	id, r, refused := m.take(ctx, m.in.decodeProtobuf)
+	in := &m.in.answer
+	a = &telemetrypb.WriteResponse{RequestId: id, Accepted: uint32(in.Accepted), Rejected: uint32(in.Rejected), Ack: acksOf[in.Ack]}
+	for _, e := range in.Errors {
+		a.Errors = append(a.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
 	}
-	return a
+	return a, r, refused
 }
 
 var acksOf = map[telemetry.Ack]telemetrypb.Ack{
@@ -689,13 +679,13 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 			return status.FromContextError(ctx.Err()).Err()
 		}
 		workers.Go(func() {
-			a := m.answer(ctx)
-			if a.err != nil {
-				a.response.Error = requestError(a.result, a.err)
-			} else if a.result == nothingTaken || a.result == noneAllowed {
-				a.response.Error = &telemetrypb.RequestError{Status: int32(statuses[a.result].grpc), Code: codeNothingTaken, Message: allRefused(a.response)}
+			a, r, refused := m.answer(ctx)
+			if refused != nil {
+				a.Error = requestError(r, refused)
+			} else if r == nothingTaken || r == noneAllowed {
+				a.Error = &telemetrypb.RequestError{Status: int32(statuses[r].grpc), Code: codeNothingTaken, Message: allRefused(a)}
 			}
-			answer <- a.response
+			answer <- a
 		})
 	}
 }

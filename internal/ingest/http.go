@@ -30,7 +30,7 @@ func (srv *Server) Handler() http.Handler {
 	mux.Handle("/write", lines)
 	mux.Handle("/api/v2/write", lines)
 	mux.Handle("/api/v3/write_lp", srv.writes(protoLine, srv.serveLinesV3))
-	mux.Handle("/query", srv.guarded(http.HandlerFunc(srv.serveInfluxQL), access.Ingest, access.Read))
+	mux.Handle("/query", srv.guarded(srv.allow(srv.serveInfluxQL, http.MethodGet, http.MethodPost), access.Ingest, access.Read))
 	mux.Handle("/api/v2/buckets", srv.guarded(srv.reads(srv.serveBuckets), access.Ingest, access.Read))
 	mux.Handle("/api/v1/write", srv.writes(protoRemote, srv.serveRemoteWrite))
 	mux.Handle("/v1/metrics", srv.writes(protoOTLPHTTP, srv.serveMetrics))
@@ -107,12 +107,17 @@ func (srv *Server) writes(p protocol, serve func(*exchange) error) http.Handler 
 
 // reads wraps a handler that serves GET and HEAD.
 func (srv *Server) reads(serve http.HandlerFunc) http.Handler {
+	return srv.allow(serve, http.MethodGet, http.MethodHead)
+}
+
+// allow wraps a handler that serves some methods.
+func (srv *Server) allow(serve http.HandlerFunc, methods ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		if slices.Contains(methods, r.Method) {
 			serve(w, r)
 			return
 		}
-		w.Header().Set("Allow", "GET, HEAD")
+		w.Header().Set("Allow", strings.Join(methods, ", "))
 		writeJSON(w, statuses[methodWrong].http, problem{Code: codeMethodWrong, Message: r.Method + " is not allowed here"})
 	})
 }
@@ -391,25 +396,16 @@ func (srv *Server) servePing(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(status)
 }
 
-// healthAnswer is the answer to GET /health, in the format of InfluxDB 2.
-type healthAnswer struct {
-	Name    string   `json:"name"`
-	Message string   `json:"message"`
-	Status  string   `json:"status"` // pass or fail
-	Checks  []string `json:"checks"` // always empty
-	Version string   `json:"version"`
-}
-
+// serveHealth answers in the format of InfluxDB 2.
 func (srv *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	about := healthAnswer{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: srv.config.Version}
-	status := http.StatusOK
-	switch available := srv.config.Available; {
-	case srv.stopping():
-		about.Message, about.Status, status = "stopping", "fail", http.StatusServiceUnavailable
-	case available != nil && available() != nil:
-		about.Message, about.Status, status = "no readings can be taken now; /readyz of the admin listener says why", "fail", http.StatusServiceUnavailable
+	message, outcome, status := "ready for readings", "pass", http.StatusOK
+	if available := srv.config.Available; available != nil && available() != nil {
+		message, outcome, status = "no readings can be taken now; /readyz of the admin listener says why", "fail", http.StatusServiceUnavailable
 	}
-	writeJSON(w, status, about)
+	if srv.stopping() {
+		message, outcome, status = "stopping", "fail", http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, map[string]any{"name": "brim", "message": message, "status": outcome, "checks": []string{}, "version": srv.config.Version})
 }
 
 // serveLines accepts line protocol as InfluxDB 1 and 2 clients send it. Databases,

@@ -125,13 +125,12 @@ func (srv *Server) serveExport(c *call) error {
 	if err != nil {
 		return err
 	}
-	var in intake
-	_, r, refused := m.take(c.ctx, &in, func(body []byte) error { return in.export(body, false) })
+	_, r, refused := m.take(c.ctx, func(body []byte) error { return m.in.export(body, false) })
 	if refused != nil {
 		return c.refusal(r, refused)
 	}
-	if in.answer.repeated {
+	if m.in.answer.repeated {
 		c.w.Header().Set(headerReplayed, "true")
 	}
-	return c.write(in.appendExported(make([]byte, messagePrefix, 64), false))
+	return c.write(m.in.appendExported(make([]byte, messagePrefix, 64), false))
 }
