@@ -61,26 +61,6 @@ func (in *intake) admit(b *batch.Batch) error {
 	})
 }
 
-// challenge adds how to authenticate to an answer to an unauthenticated client.
-func challenge(h http.Header, e *telemetry.Error) {
-	if e.Kind == telemetry.Unauthenticated {
-		access.Challenge(h)
-	}
-}
-
-// influxError returns the code of an error as InfluxDB clients expect it, which is less precise than Brim's, and the message,
-// which begins with Brim's own code if the two differ.
-func influxError(e *telemetry.Error) (code, message string) {
-	switch e.Kind {
-	case telemetry.Unauthenticated:
-		return "unauthorized", e.Code + ": " + e.Message
-	case telemetry.Forbidden:
-		return "forbidden", e.Code + ": " + e.Message
-	default:
-		return e.Code, e.Message
-	}
-}
-
 // recheckAccess returns an error if the client of a call may no longer write. A WriteStream
 // may outlive the client's access.
 func (srv *Server) recheckAccess(ctx context.Context) error {

@@ -591,7 +591,7 @@ func (srv *Server) ackWanted(a telemetrypb.Ack) (telemetry.Ack, error) {
 			return srv.ackOrError(want)
 		}
 	}
-	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), srv.acks)
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), listAcks(srv.config.Acks))
 }
 
 // send sends an answer.

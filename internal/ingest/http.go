@@ -253,8 +253,7 @@ func (x *exchange) refuse(ctx context.Context, err error) {
 	x.payload.free()
 	x.payload.lease.Release()
 	x.tooSlow = known.Kind == telemetry.TooSlow
-	setRetryAfter(x.w, known)
-	challenge(x.w.Header(), known)
+	adviseClient(x.w, known)
 	x.problem(ctx, resultOf(known.Kind), known)
 }
 
@@ -264,7 +263,9 @@ func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 	x.server.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
 	p := problem{Code: e.Code, Message: e.Message}
 	if x.protocol == protoLine {
-		p.Code, p.Message = influxError(e)
+		if code, ok := influxCodes[e.Kind]; ok {
+			p.Code, p.Message = code, e.Code+": "+e.Message
+		}
 		p.Error = p.Message
 	}
 	x.server.config.Guard.DelayRefusal(ctx, e)
@@ -319,7 +320,7 @@ func (srv *Server) stream(name string) (*inputStream, error) {
 		return s, nil
 	}
 	return nil, telemetry.Errorf(telemetry.NotFound, codeStreamUnknown,
-		"there is no stream %s; there are: %s", telemetry.Quote([]byte(name)), srv.names)
+		"there is no stream %s; there are: %s", telemetry.Quote([]byte(name)), listStreams(srv.config.Streams))
 }
 
 // wantedAck returns the level of acknowledgement that the client requests.
@@ -334,7 +335,7 @@ func (srv *Server) wantedAck(r *http.Request, query url.Values) (telemetry.Ack, 
 	}
 	want, err := telemetry.ParseAck(given)
 	if err != nil {
-		return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "%s; this daemon can give: %s", err, srv.acks)
+		return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "%s; this daemon can give: %s", err, listAcks(srv.config.Acks))
 	}
 	return srv.ackOrError(want)
 }
@@ -343,7 +344,7 @@ func (srv *Server) ackOrError(want telemetry.Ack) (telemetry.Ack, error) {
 	if slices.Contains(srv.config.Acks, want) {
 		return want, nil
 	}
-	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s is not available from this daemon; allowed: %s", want, srv.acks)
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s is not available from this daemon; allowed: %s", want, listAcks(srv.config.Acks))
 }
 
 // streamsAnswer is the answer to GET /v1/streams.
@@ -436,21 +437,19 @@ func (srv *Server) takeLines(x *exchange, query url.Values, p precision, partial
 	})
 }
 
+// precisions are the units of timestamps by their names, in milliseconds as in precision.
+var precisions = map[string]int64{"ns": -1_000_000, "us": -1_000, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
 // precisionOf returns the unit of a request's timestamps.
 func precisionOf(name string) (precision, error) {
 	switch name {
-	case "", "ns", "n":
-		return precision{name: "ns", ratio: -1_000_000}, nil
-	case "us", "u":
-		return precision{name: "us", ratio: -1_000}, nil
-	case "ms":
-		return precision{name: "ms", ratio: 1}, nil
-	case "s":
-		return precision{name: "s", ratio: 1_000}, nil
-	case "m":
-		return precision{name: "m", ratio: 60_000}, nil
-	case "h":
-		return precision{name: "h", ratio: 3_600_000}, nil
+	case "", "n":
+		name = "ns"
+	case "u":
+		name = "us"
+	}
+	if ratio, ok := precisions[name]; ok {
+		return precision{name, ratio}, nil
 	}
 	return precision{}, telemetry.Errorf(telemetry.Invalid, codePrecision,
 		"precision %s is unknown; allowed: n, u, ns, us, ms, s, m, h", telemetry.Quote([]byte(name)))
@@ -496,15 +495,17 @@ type problem struct {
 // *telemetry.Error is logged and not sent.
 func (srv *Server) WriteProblem(w http.ResponseWriter, err error) {
 	known := srv.knownError(protoHTTP, err)
-	setRetryAfter(w, known)
-	challenge(w.Header(), known)
+	adviseClient(w, known)
 	writeJSON(w, statuses[resultOf(known.Kind)].http, problem{Code: known.Code, Message: known.Message})
 }
 
-// setRetryAfter sets the header Retry-After, if retrying can help.
-func setRetryAfter(w http.ResponseWriter, e *telemetry.Error) {
+// adviseClient sets the headers that say when to retry, if that can help, or how to authenticate.
+func adviseClient(w http.ResponseWriter, e *telemetry.Error) {
 	if seconds := retrySeconds(e); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	}
+	if e.Kind == telemetry.Unauthenticated {
+		access.Challenge(w.Header())
 	}
 }
 

@@ -100,6 +100,9 @@ func (in *intake) noneRefused() error {
 		in.answer.Rejected, in.count, in.lines[first.Index], first.Code, first.Message)
 }
 
+// influxCodes are error codes that InfluxDB clients know. Brim's own are more precise.
+var influxCodes = map[telemetry.ErrorKind]string{telemetry.Unauthenticated: "unauthorized", telemetry.Forbidden: "forbidden"}
+
 // maxStatements is the largest size of a request with InfluxQL, in bytes.
 const maxStatements = 16 << 10
 

@@ -73,8 +73,6 @@ type Server struct {
 	streams map[string]*inputStream
 	order   []*inputStream // the same, in the order of the configuration
 	ahead   atomic.Int64   // Config.MaxFuture, which may change
-	acks    string         // list of possible acks, for error messages
-	names   string         // list of streams, likewise
 	logger  *slog.Logger
 	metrics *metrics
 	budget  *budget
@@ -125,7 +123,6 @@ func New(config Config, journal Journal) (*Server, error) {
 		s := newInputStream(config.Streams[i])
 		srv.streams[s.Name], srv.order = s, append(srv.order, s)
 	}
-	srv.acks, srv.names = listAcks(config.Acks), listStreams(config.Streams)
 	srv.SetReady(true)
 	return srv, nil
 }

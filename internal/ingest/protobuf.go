@@ -347,23 +347,25 @@ func (d *wireDecoder) seriesParts(message []byte) (head []byte, err error) {
 	m := wireMessage{rest: message}
 	for m.next() {
 		switch {
+		case m.is(4, protowire.BytesType):
+			split = true
+			if len(d.columns) <= telemetry.MaxFields { // one too many, so every row is refused
+				d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
+				d.columns[len(d.columns)-1].message = m.bytes
+			}
+		case m.num == 3 && (m.kind == protowire.BytesType || m.kind == protowire.VarintType):
+			split = true
+			if d.times, err = m.appendVarints(d.times, most); errors.Is(err, errTooManyValues) {
+				return nil, d.in.tooMany()
+			} else if err != nil {
+				return nil, err
+			}
 		case m.num != 1 && m.num != 2:
 			split = true
 		case split:
 			length = maxAlias + 1
 		default:
 			length = len(message) - len(m.rest)
-		}
-		switch {
-		case m.num == 3 && (m.kind == protowire.BytesType || m.kind == protowire.VarintType):
-			if d.times, err = m.appendVarints(d.times, most); errors.Is(err, errTooManyValues) {
-				return nil, d.in.tooMany()
-			} else if err != nil {
-				return nil, err
-			}
-		case m.is(4, protowire.BytesType) && len(d.columns) <= telemetry.MaxFields: // one too many, so every row is refused
-			d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
-			d.columns[len(d.columns)-1].message = m.bytes
 		}
 	}
 	if m.err == nil && 0 < length && length <= maxAlias {
@@ -399,7 +401,8 @@ func (d *wireDecoder) seriesColumns() (alike bool, err error) {
 	same := true
 	for i := range d.columns {
 		c := &d.columns[i]
-		*c = column{message: c.message, absent: c.absent[:0], begin: len(d.words), encoded: c.encoded}
+		c.name, c.kind, c.kinds, c.begin, c.count = nil, 0, 0, len(d.words), 0
+		c.absent, c.used, c.passed = c.absent[:0], 0, 0
 		again, err := d.column(c)
 		if err != nil {
 			return false, err
