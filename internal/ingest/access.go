@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/brim-telemetry/brim/internal/access"
@@ -59,13 +58,4 @@ func (in *intake) admit(b *batch.Batch) error {
 			}
 		}
 	})
-}
-
-// recheckAccess returns an error if the client of a call may no longer write. A WriteStream
-// may outlive the client's access.
-func (srv *Server) recheckAccess(ctx context.Context) error {
-	if err := access.Recheck(ctx); err != nil {
-		return err
-	}
-	return access.From(ctx).Require(access.Ingest)
 }

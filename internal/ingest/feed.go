@@ -201,7 +201,10 @@ func (f *Feed) saveRefused(ctx context.Context, batch []*Delivery) bool {
 	for _, d := range batch {
 		if d.refused != nil {
 			f.config.Refused.WithLabelValues(d.refused.Code).Inc()
-			letters = append(letters, letterOf(f.config.Name, d))
+			letters = append(letters, Letter{
+				At: d.Received.UTC().Format(telemetry.TimeFormat), Subscription: f.config.Name, Topic: d.Topic,
+				Reason: d.refused.Code + ": " + d.refused.Message, Payload: d.Payload,
+			})
 		}
 	}
 	if len(letters) == 0 {

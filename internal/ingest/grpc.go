@@ -661,7 +661,10 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 		case err != nil:
 			err = d.refuseCall(ctx, protoGRPC, err, time.Now())
 		default:
-			if err = d.recheckAccess(ctx); err != nil {
+			if err = access.Recheck(ctx); err == nil { // the call may outlive the client's access
+				err = access.From(ctx).Require(access.Ingest)
+			}
+			if err != nil {
 				err = d.refuseCall(ctx, protoGRPC, err, m.at)
 			}
 		}
