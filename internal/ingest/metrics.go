@@ -119,7 +119,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	return m
 }
 
-func (m *metrics) isBusy(why string) { m.busy.WithLabelValues(string(why)).Inc() }
+func (m *metrics) isBusy(why string) { m.busy.WithLabelValues(why).Inc() }
 
 // watchBudget registers a gauge for the used part of the budget.
 func (m *metrics) watchBudget(registerer prometheus.Registerer, b *budget) {
