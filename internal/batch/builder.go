@@ -37,7 +37,6 @@ type Builder struct {
 	DefaultTime int64
 
 	interner *Interner
-	pooled   bool // it goes back to the interner
 	batch    *Batch
 	rows     []Row    // scratch; the batch gets a copy of the right size
 	values   []uint64 // likewise
@@ -98,20 +97,13 @@ const (
 // NewBuilder returns a builder that remembers nothing of other requests, for the
 // readings of one that arrived at received.
 func NewBuilder(received time.Time) *Builder {
-	b := newBuilder(NewInterner(0))
-	b.reset(received)
-	return b
-}
-
-func newBuilder(n *Interner) *Builder {
-	return &Builder{interner: n, shapeAt: make(map[*Shape]uint32), seen: make(map[string]struct{})}
+	return NewInterner(0).Builder(received)
 }
 
 // reset makes the builder begin a batch.
 func (b *Builder) reset(received time.Time) {
 	b.batch = &Batch{Received: received}
-	b.MapDots, b.own, b.DefaultTime = 0, 0, 0
-	b.AllowSensor, b.Fields, b.Dropped, b.allowed = nil, nil, 0, nil
+	b.MapDots, b.own, b.DefaultTime, b.Dropped = 0, 0, 0, 0
 	b.rows, b.values = b.rows[:0], b.values[:0]
 	clear(b.shapeAt)
 	b.unlist()
@@ -130,16 +122,14 @@ func (b *Builder) Batch() *Batch {
 // Release gives back a builder whose batch is not wanted. Like every other
 // method, it must not be called after Batch.
 func (b *Builder) Release() {
-	b.batch, b.same, b.guess, b.refusal, b.allowed, b.AllowSensor = nil, nil, nil, nil, nil, nil
+	b.batch, b.same, b.guess, b.refusal, b.allowed, b.AllowSensor, b.Fields = nil, nil, nil, nil, nil, nil, nil
 	if cap(b.rows) > maxScratch || cap(b.values) > 10*maxScratch {
 		b.rows, b.values = nil, nil
 	}
 	if len(b.shapeAt) > maxShapes {
 		b.shapeAt = make(map[*Shape]uint32) // clearing a large one takes long ever after
 	}
-	if b.pooled {
-		b.interner.builders.Put(b)
-	}
+	b.interner.builders.Put(b)
 }
 
 // Len returns the number of readings taken so far.

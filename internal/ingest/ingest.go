@@ -119,8 +119,9 @@ func New(config Config, journal Journal) (*Server, error) {
 	srv.metrics.watchBudget(config.Registerer, srv.budget)
 	srv.pace = pace{grace: config.BodyGrace, rate: config.MinBodyRate}
 	srv.ahead.Store(int64(config.MaxFuture))
-	for i := range config.Streams {
-		s := newInputStream(config.Streams[i])
+	for _, of := range config.Streams {
+		s := &inputStream{Name: of.Name}
+		s.set(of)
 		srv.streams[s.Name], srv.order = s, append(srv.order, s)
 	}
 	srv.SetReady(true)

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -60,16 +61,13 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 			return otlpTally{}, brokenMessage(err)
 		}
 	}
-	m := otlpMapper{gatherer: gatherer{in: in}, decoded: size, dot: "_", bySensor: make(map[string]uint32), members: make(map[otlpMember]uint32)}
+	m := otlpMapper{gatherer: gatherer{in: in}, decoded: size, dot: string(rune(cmp.Or(in.builder.MapDots, '_'))), bySensor: make(map[string]uint32), members: make(map[otlpMember]uint32)}
 	m.ended = func(samples []metricSample, refused *telemetry.Refusal) {
 		for _, s := range samples {
 			if of := &m.metrics[s.metric]; refused != nil {
 				m.reject(of.point, string(of.name), refused)
 			}
 		}
-	}
-	if in.builder.MapDots != 0 {
-		m.dot = string(in.builder.MapDots)
 	}
 	if err := m.gather(request.Metrics()); err != nil {
 		return otlpTally{}, err

@@ -27,12 +27,6 @@ type liveStream struct {
 	fields *batch.FieldList // nil: all are allowed
 }
 
-func newInputStream(s Stream) *inputStream {
-	out := &inputStream{Name: s.Name}
-	out.set(s)
-	return out
-}
-
 func (s *inputStream) set(to Stream) {
 	live := &liveStream{Stream: to}
 	if len(to.Fields) > 0 {
