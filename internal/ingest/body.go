@@ -481,7 +481,8 @@ func (p *pacer) abort() {
 func (p *pacer) explain(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		if p.awaited.Load() {
-			return errAwaited()
+			return telemetry.Errorf(telemetry.TooSlow, codeTooSlow,
+				"the body arrived too slowly while other requests waited for the memory it held (--ingest-max-bytes); nothing was accepted, send smaller requests")
 		}
 		return &telemetry.Error{
 			Kind: telemetry.TooSlow, Code: codeTooSlow, Err: err,
@@ -489,11 +490,6 @@ func (p *pacer) explain(err error) error {
 		}
 	}
 	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeCutOff, Message: "the body did not arrive whole; nothing was accepted", Err: err}
-}
-
-func errAwaited() error {
-	return telemetry.Errorf(telemetry.TooSlow, codeTooSlow,
-		"the body arrived too slowly while other requests waited for the memory it held (--ingest-max-bytes); nothing was accepted, send smaller requests")
 }
 
 // An inflation bounds the output of a decompressor, absolutely and relative to the input
