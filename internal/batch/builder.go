@@ -37,7 +37,6 @@ type Builder struct {
 	DefaultTime int64
 
 	interner *Interner
-	pooled   bool // it goes back to the interner
 	batch    *Batch
 	rows     []Row    // scratch; the batch gets a copy of the right size
 	values   []uint64 // likewise
@@ -47,7 +46,7 @@ type Builder struct {
 	// One that lost its slot to another is listed again. The batch's first series
 	// needs no slot.
 	listed  []listing
-	request uint32 // that the slots belong to
+	request uint32 // that the slots belong to, see unlist
 	shapeAt map[*Shape]uint32
 	last    *Shape     // of the last reading, maybe of another request
 	lastOf  *FieldList // that the last reading was checked against
@@ -98,26 +97,16 @@ const (
 // NewBuilder returns a builder that remembers nothing of other requests, for the
 // readings of one that arrived at received.
 func NewBuilder(received time.Time) *Builder {
-	b := newBuilder(NewInterner(0))
-	b.reset(received)
-	return b
-}
-
-func newBuilder(n *Interner) *Builder {
-	return &Builder{interner: n, shapeAt: make(map[*Shape]uint32), seen: make(map[string]struct{})}
+	return NewInterner(0).Builder(received)
 }
 
 // reset makes the builder begin a batch.
 func (b *Builder) reset(received time.Time) {
 	b.batch = &Batch{Received: received}
-	b.MapDots, b.own, b.DefaultTime = 0, 0, 0
-	b.AllowSensor, b.Fields, b.Dropped, b.allowed = nil, nil, 0, nil
+	b.MapDots, b.own, b.DefaultTime, b.Dropped = 0, 0, 0, 0
 	b.rows, b.values = b.rows[:0], b.values[:0]
 	clear(b.shapeAt)
-	if b.request++; b.request == 0 {
-		clear(b.listed)
-		b.request = 1
-	}
+	b.unlist()
 }
 
 // Batch returns what was built. The builder must not be used afterwards.
@@ -126,25 +115,21 @@ func (b *Builder) Batch() *Batch {
 	made.rows = append(make([]Row, 0, len(b.rows)), b.rows...)
 	made.values = append(make([]uint64, 0, len(b.values)), b.values...)
 	made.memory = made.countMemory(b.own)
-	b.giveBack()
+	b.Release()
 	return made
 }
 
 // Release gives back a builder whose batch is not wanted. Like every other
 // method, it must not be called after Batch.
-func (b *Builder) Release() { b.giveBack() }
-
-func (b *Builder) giveBack() {
-	b.batch, b.same, b.guess, b.refusal, b.allowed, b.AllowSensor = nil, nil, nil, nil, nil, nil
+func (b *Builder) Release() {
+	b.batch, b.same, b.guess, b.refusal, b.allowed, b.AllowSensor, b.Fields = nil, nil, nil, nil, nil, nil, nil
 	if cap(b.rows) > maxScratch || cap(b.values) > 10*maxScratch {
 		b.rows, b.values = nil, nil
 	}
 	if len(b.shapeAt) > maxShapes {
 		b.shapeAt = make(map[*Shape]uint32) // clearing a large one takes long ever after
 	}
-	if b.pooled {
-		b.interner.builders.Put(b)
-	}
+	b.interner.builders.Put(b)
 }
 
 // Len returns the number of readings taken so far.
@@ -352,18 +337,16 @@ func (b *Builder) Truncate(n int) {
 	for i := range b.rows {
 		kept = max(kept, int(b.rows[i].series)+1)
 	}
-	for _, s := range b.batch.series[kept:] {
-		if b.listed == nil {
-			break
-		}
-		set := b.slots(s.Series)
-		for i := range set {
-			if set[i].series == s.Series {
-				set[i] = listing{}
-			}
-		}
-	}
 	b.batch.series = b.batch.series[:kept]
+	b.unlist()
+}
+
+// unlist empties all slots. Series that are in the batch may be listed again.
+func (b *Builder) unlist() {
+	if b.request++; b.request == 0 {
+		clear(b.listed)
+		b.request = 1
+	}
 }
 
 func (b *Builder) finish() {
@@ -452,7 +435,8 @@ func (b *Builder) listSeries(s *Series) uint32 {
 	if b.listed == nil {
 		b.listed = make([]listing, listedSlots)
 	}
-	set := b.slots(s)
+	// Where the series may be.
+	set := b.listed[s.Hash%listedSlots&^(listedWays-1):][:listedWays]
 	to := &set[s.Hash>>32%listedWays]
 	for i := range set {
 		if l := &set[i]; l.request != b.request {
@@ -464,11 +448,6 @@ func (b *Builder) listSeries(s *Series) uint32 {
 	*to = listing{series: s, number: uint32(len(b.batch.series)), request: b.request}
 	b.batch.series = append(b.batch.series, seriesRef{s, s.Hash})
 	return to.number
-}
-
-// slots returns where listed may have the series.
-func (b *Builder) slots(s *Series) []listing {
-	return b.listed[s.Hash%listedSlots&^(listedWays-1):][:listedWays]
 }
 
 // listShape returns the number that the batch has for the shape.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -65,7 +66,7 @@ func AppendBinary(dst []byte, b *Batch) []byte {
 
 func appendRows(dst []byte, rows []Row) []byte {
 	at := len(dst)
-	dst = extend(dst, len(rows)*rowSize)
+	dst = slices.Grow(dst, len(rows)*rowSize)[:at+len(rows)*rowSize]
 	for i := range rows {
 		r, to := &rows[i], dst[at+i*rowSize:][:rowSize]
 		binary.LittleEndian.PutUint64(to, uint64(r.Time))
@@ -79,20 +80,12 @@ func appendRows(dst []byte, rows []Row) []byte {
 
 func appendValues(dst []byte, values []uint64) []byte {
 	at := len(dst)
-	dst = extend(dst, len(values)*valueSize)
+	dst = slices.Grow(dst, len(values)*valueSize)[:at+len(values)*valueSize]
 	to := dst[at:]
 	for i, v := range values {
 		binary.LittleEndian.PutUint64(to[i*valueSize:], v)
 	}
 	return dst
-}
-
-// extend makes dst n bytes longer; what they hold is left to the caller.
-func extend(dst []byte, n int) []byte {
-	if cap(dst)-len(dst) >= n {
-		return dst[:len(dst)+n]
-	}
-	return append(dst, make([]byte, n)...)
 }
 
 func appendSizedText(dst []byte, s string) []byte {

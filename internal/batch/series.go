@@ -256,8 +256,7 @@ func NewInterner(bytes int64) *Interner {
 func (n *Interner) Builder(received time.Time) *Builder {
 	b, ok := n.builders.Get().(*Builder)
 	if !ok {
-		b = newBuilder(n)
-		b.pooled = true
+		b = &Builder{interner: n, shapeAt: make(map[*Shape]uint32), seen: make(map[string]struct{})}
 	}
 	b.reset(received)
 	return b

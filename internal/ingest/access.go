@@ -1,18 +1,11 @@
 package ingest
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/brim-telemetry/brim/internal/access"
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
-)
-
-// Error codes that InfluxDB clients know. Brim's own codes are more precise.
-const (
-	codeInfluxUnauthorized = "unauthorized"
-	codeInfluxForbidden    = "forbidden"
 )
 
 // identify returns the sender of a request, before its body is read and memory is
@@ -65,33 +58,4 @@ func (in *intake) admit(b *batch.Batch) error {
 			}
 		}
 	})
-}
-
-// challenge adds how to authenticate to an answer to an unauthenticated client.
-func challenge(h http.Header, e *telemetry.Error) {
-	if e.Kind == telemetry.Unauthenticated {
-		access.Challenge(h)
-	}
-}
-
-// influxError returns the code of an error as InfluxDB clients expect it, and the message,
-// which begins with Brim's own code if the two differ.
-func influxError(e *telemetry.Error) (code, message string) {
-	switch e.Kind {
-	case telemetry.Unauthenticated:
-		return codeInfluxUnauthorized, e.Code + ": " + e.Message
-	case telemetry.Forbidden:
-		return codeInfluxForbidden, e.Code + ": " + e.Message
-	default:
-		return e.Code, e.Message
-	}
-}
-
-// recheckAccess returns an error if the client of a call may no longer write. A WriteStream
-// may outlive the client's access.
-func (srv *Server) recheckAccess(ctx context.Context) error {
-	if err := access.Recheck(ctx); err != nil {
-		return err
-	}
-	return access.From(ctx).Require(access.Ingest)
 }

@@ -28,12 +28,16 @@ import (
 //
 //	reserve ─▶ read ─▶ inflate ─▶ decode ─▶ free
 type payload struct {
-	server   *Server
-	pacer    *pacer
-	lease    lease
-	transfer *transfer // nil unless the payload is being read and holds a lease
-	data     []byte
-	buffer   *[]byte // from the pool; holds data
+	server *Server
+	pacer  *pacer
+	lease  lease
+	data   []byte
+	buffer *[]byte // from the pool; holds data
+
+	// While the payload is being read and holds a lease, it is a transfer of the budget.
+	transferred bool
+	since       time.Time
+	received    atomic.Int64 // bytes
 }
 
 const (
@@ -53,7 +57,7 @@ const (
 // reserve waits until the lease has this size.
 func (p *payload) reserve(ctx context.Context, cost int64) error {
 	p.endTransfer() // the sender is not slow while the daemon waits for memory
-	if p.lease.tryReach(cost) {
+	if p.lease.try(cost) {
 		return nil
 	}
 	p.pacer.end()
@@ -64,15 +68,21 @@ func (p *payload) reserve(ctx context.Context, cost int64) error {
 // beginTransfer notes that the payload is being read. Requests that wait for its memory may
 // abort the read if it is slow.
 func (p *payload) beginTransfer() {
-	p.transfer = &transfer{size: p.lease.size, since: time.Now(), abort: p.pacer.abort}
-	p.server.budget.addTransfer(p.transfer)
+	b := p.server.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p.since, p.transferred = time.Now(), true
+	b.transfers[p] = struct{}{}
 }
 
 // endTransfer notes that the payload is complete, or not being read any more.
 func (p *payload) endTransfer() {
-	if p.transfer != nil {
-		p.server.budget.removeTransfer(p.transfer)
-		p.transfer = nil
+	if p.transferred {
+		b := p.server.budget
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.transfers, p)
+		p.transferred = false
 	}
 }
 
@@ -97,11 +107,9 @@ func (p *payload) read(src io.Reader, length int64) error {
 			return err
 		}
 		p.pacer.received(have)
-		if p.transfer != nil {
-			p.transfer.received.Store(have)
-			if p.pacer.awaited.Load() { // checked last, because pacer.received may have moved the deadline that abort set
-				return os.ErrDeadlineExceeded
-			}
+		p.received.Store(have)
+		if p.transferred && p.pacer.awaited.Load() { // checked last, because pacer.received may have moved the deadline that abort set
+			return os.ErrDeadlineExceeded
 		}
 	}
 	return nil
@@ -232,9 +240,8 @@ func (p *payload) inflateBody(ctx context.Context, encoding string) error {
 	} else {
 		err = p.inflate(ctx, encoding, &limit)
 	}
-	var known *telemetry.Error
-	switch {
-	case err == nil || errors.As(err, &known):
+	switch _, known := errors.AsType[*telemetry.Error](err); {
+	case err == nil || known:
 		return err
 	case errors.Is(err, errInflated) && limit.out <= limit.most:
 		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
@@ -474,7 +481,8 @@ func (p *pacer) abort() {
 func (p *pacer) explain(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		if p.awaited.Load() {
-			return errAwaited()
+			return telemetry.Errorf(telemetry.TooSlow, codeTooSlow,
+				"the body arrived too slowly while other requests waited for the memory it held (--ingest-max-bytes); nothing was accepted, send smaller requests")
 		}
 		return &telemetry.Error{
 			Kind: telemetry.TooSlow, Code: codeTooSlow, Err: err,
@@ -482,11 +490,6 @@ func (p *pacer) explain(err error) error {
 		}
 	}
 	return &telemetry.Error{Kind: telemetry.Invalid, Code: codeCutOff, Message: "the body did not arrive whole; nothing was accepted", Err: err}
-}
-
-func errAwaited() error {
-	return telemetry.Errorf(telemetry.TooSlow, codeTooSlow,
-		"the body arrived too slowly while other requests waited for the memory it held (--ingest-max-bytes); nothing was accepted, send smaller requests")
 }
 
 // An inflation bounds the output of a decompressor, absolutely and relative to the input

@@ -1,13 +1,10 @@
 package ingest
 
 import (
-	"cmp"
-	"container/list"
 	"context"
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -42,10 +39,10 @@ type budget struct {
 	wait         time.Duration
 	growing      *semaphore.Weighted // the one lease that waits for more
 	moving       *semaphore.Weighted // bytes of small leases that wait to become large ones
-	refused      func(busyReason)
+	refused      func(string)
 
 	mu        sync.Mutex
-	transfers map[*transfer]struct{}
+	transfers map[*payload]struct{} // that are being received and hold a lease
 }
 
 const (
@@ -95,22 +92,18 @@ func bodyCost(wire, inflated int64) int64 {
 
 var errBusy = errors.New("another request waits for more memory than was foreseen")
 
-// busyReason is why a request got no memory.
-type busyReason string
-
+// Why a request got no memory, see brim_ingest_busy_total.
 const (
-	busyWait  busyReason = "wait"      // it waited too long
-	busyGrow  busyReason = "grow"      // it needed more than was estimated, and another request was waiting for more
-	busyShare busyReason = "too_large" // it needs more than one request may have
-	busySlow  busyReason = "slow"      // its body arrived slowly while others waited
+	busyWait  = "wait"      // it waited too long
+	busyGrow  = "grow"      // it needed more than was estimated, and another request was waiting for more
+	busyShare = "too_large" // it needs more than one request may have
+	busySlow  = "slow"      // its body arrived slowly while others waited
 )
 
-func busyReasons() []busyReason { return []busyReason{busyWait, busyGrow, busyShare, busySlow} }
-
-func newBudget(bytes int64, wait time.Duration, refused func(busyReason)) *budget {
+func newBudget(bytes int64, wait time.Duration, refused func(string)) *budget {
 	small := bytes / smallShare
 	b := &budget{
-		wait: wait, refused: refused, transfers: make(map[*transfer]struct{}),
+		wait: wait, refused: refused, transfers: make(map[*payload]struct{}),
 		growing: semaphore.NewWeighted(1), moving: semaphore.NewWeighted(small / 2),
 	}
 	b.small.size, b.large.size = small, bytes-small
@@ -141,71 +134,69 @@ type lease struct {
 
 // reach waits until the lease has at least this size. The error is for the client.
 func (l *lease) reach(ctx context.Context, size int64) error {
-	if size <= l.size {
-		return nil
-	}
 	b := l.of
 	if size > b.most() {
 		b.refused(busyShare)
 		return telemetry.Errorf(telemetry.TooLarge, codeBudget,
 			"the request takes more than %d bytes of memory, the most that one may take (--ingest-max-bytes); nothing was accepted, send smaller requests", b.most())
 	}
-	from, to := b.share(l.size), b.share(size)
-	more := size
-	if from == to {
-		more -= l.size
+	if l.try(size) {
+		return nil
 	}
-	if why, err := b.take(ctx, to, more, l.size, l.size > 0 && from == to); err != nil {
+	if why, err := l.await(ctx, size); err != nil {
 		b.refused(why)
 		return &telemetry.Error{
 			Kind: telemetry.Unavailable, Code: codeBusy, RetryAfter: retryAfter, Err: err,
 			Message: "too many requests at once (--ingest-max-bytes); nothing was accepted, send it again or send smaller ones",
 		}
 	}
-	if from != to {
-		from.give(l.size)
-	}
-	l.size = size
 	return nil
 }
 
-// tryReach is reach without waiting. It does not extend an existing lease.
-func (l *lease) tryReach(size int64) bool {
-	if l.size >= size {
+// try is reach without waiting.
+func (l *lease) try(size int64) bool {
+	if size <= l.size {
 		return true
 	}
-	if l.size > 0 {
+	p, n, grows := l.step(size)
+	if !p.try(n, grows) {
 		return false
 	}
-	if !l.of.share(size).try(size, false) {
-		return false
-	}
-	l.size = size
+	l.move(size, n)
 	return true
 }
 
-// take takes n bytes of a share. has is how many bytes the lease has already; grows is true
-// if they are in the same share.
-func (b *budget) take(ctx context.Context, p *share, n, has int64, grows bool) (busyReason, error) {
-	if p.try(n, grows) {
-		return "", nil
+// step returns how many bytes of which share the lease must take to have this size. grows is
+// true if the bytes that it has already are in the same share.
+func (l *lease) step(size int64) (p *share, n int64, grows bool) {
+	p = l.of.share(size)
+	if l.size == 0 || l.of.share(l.size) != p {
+		return p, size, false
 	}
-	only := b.moving
+	return p, size - l.size, true
+}
+
+// move sets the size of the lease, which has taken n bytes for it.
+func (l *lease) move(size, n int64) {
+	if n == size {
+		l.Release()
+	}
+	l.size = size
+}
+
+// await waits in the queue of the share until the lease has this size. When it is first in the
+// queue, it aborts slow transfers that hold the memory.
+func (l *lease) await(ctx context.Context, size int64) (reason string, err error) {
+	b := l.of
+	p, n, grows := l.step(size)
+	only, has := b.moving, l.size
 	if grows {
 		only, has = b.growing, 1
 	}
-	if has > 0 {
-		if !only.TryAcquire(has) {
-			return busyGrow, errBusy
-		}
-		defer only.Release(has)
+	if !only.TryAcquire(has) {
+		return busyGrow, errBusy
 	}
-	return busyWait, b.await(ctx, p, n, grows)
-}
-
-// await waits in the queue of the share. When it is first in the queue, it aborts slow
-// transfers that hold the memory.
-func (b *budget) await(ctx context.Context, p *share, n int64, grows bool) error {
+	defer only.Release(has)
 	ctx, cancel := context.WithTimeout(ctx, b.wait)
 	defer cancel()
 	w := p.enqueue(n, grows)
@@ -214,16 +205,18 @@ func (b *budget) await(ctx context.Context, p *share, n int64, grows bool) error
 	for {
 		select {
 		case <-w.granted:
-			return nil
+			l.move(size, n)
+			return "", nil
 		case <-tick.C:
 			if p.next(w) {
 				b.abortSlow(p, n)
 			}
 		case <-ctx.Done():
 			if p.leave(w) {
-				return ctx.Err()
+				return busyWait, ctx.Err()
 			}
-			return nil // it was granted meanwhile
+			l.move(size, n) // it was granted meanwhile
+			return "", nil
 		}
 	}
 }
@@ -269,21 +262,20 @@ type share struct {
 	size    int64
 	free    int64
 	beside  func() int64 // bytes held by connections, which cannot wait; nil: none
-	waiting list.List    // of *waiter, in the order of arrival, except that one that grows is first
+	waiting []*waiter    // in the order of arrival, except that one that grows is first
 }
 
 type waiter struct {
 	n       int64
 	grows   bool
 	granted chan struct{}
-	place   *list.Element
 }
 
 // try takes n bytes if they are free and, unless the lease grows, no other request waits.
 func (p *share) try(n int64, grows bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.fits(n, grows) || !grows && p.waiting.Len() > 0 {
+	if !p.fits(n, grows) || !grows && len(p.waiting) > 0 {
 		return false
 	}
 	p.free -= n
@@ -308,30 +300,22 @@ func (p *share) give(n int64) {
 
 // serve grants leases to waiters as far as there is memory. The mutex must be held.
 func (p *share) serve() {
-	for w := p.first(); w != nil && p.fits(w.n, w.grows); w = p.first() {
-		p.waiting.Remove(w.place)
-		p.free -= w.n
-		close(w.granted)
+	for len(p.waiting) > 0 && p.fits(p.waiting[0].n, p.waiting[0].grows) {
+		p.free -= p.waiting[0].n
+		close(p.waiting[0].granted)
+		p.waiting = slices.Delete(p.waiting, 0, 1)
 	}
-}
-
-// first returns the waiter that is served next; nil: none.
-func (p *share) first() *waiter {
-	if front := p.waiting.Front(); front != nil {
-		return front.Value.(*waiter) //nolint:forcetypeassert // the list has no other type
-	}
-	return nil
 }
 
 func (p *share) enqueue(n int64, grows bool) *waiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := &waiter{n: n, grows: grows, granted: make(chan struct{})}
+	at := len(p.waiting)
 	if grows {
-		w.place = p.waiting.PushFront(w) // there is one at a time
-	} else {
-		w.place = p.waiting.PushBack(w)
+		at = 0 // there is one at a time
 	}
+	p.waiting = slices.Insert(p.waiting, at, w)
 	p.serve()
 	return w
 }
@@ -340,12 +324,11 @@ func (p *share) enqueue(n int64, grows bool) *waiter {
 func (p *share) leave(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-w.granted:
+	at := slices.Index(p.waiting, w)
+	if at < 0 {
 		return false
-	default:
 	}
-	p.waiting.Remove(w.place)
+	p.waiting = slices.Delete(p.waiting, at, at+1)
 	p.serve() // waiters behind it
 	return true
 }
@@ -356,7 +339,7 @@ func (p *share) next(w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.serve()
-	return p.first() == w
+	return len(p.waiting) > 0 && p.waiting[0] == w
 }
 
 func (p *share) held() int64 {
@@ -370,61 +353,24 @@ func (p *share) held() int64 {
 }
 
 // Bodies that arrive slowly keep their lease for minutes. While others wait, they must arrive
-// at slowRate after slowGrace. Of those that do not, the slowest are aborted, as many as
-// necessary.
+// at slowRate after slowGrace. Of those that do not, as many as necessary are aborted.
 const (
 	slowRate  = 256 << 10 // bytes a second
 	slowGrace = time.Second
 	slowTick  = 250 * time.Millisecond
 )
 
-// A transfer is a body, or a message, that is being received and holds a lease.
-type transfer struct {
-	size     int64 // of its lease
-	since    time.Time
-	received atomic.Int64 // bytes
-	abort    func()       // must not call the budget
-}
-
-// addTransfer notes that a body is being received.
-func (b *budget) addTransfer(a *transfer) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.transfers[a] = struct{}{}
-}
-
-// removeTransfer notes that it is not any more. Its abort is not called from now on.
-func (b *budget) removeTransfer(a *transfer) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.transfers, a)
-}
-
-// abortSlow aborts the slowest bodies that together hold n bytes of a share.
+// abortSlow aborts slow bodies that together hold n bytes of a share.
 func (b *budget) abortSlow(p *share, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	type slow struct {
-		*transfer
-
-		rate float64
-	}
-	var all []slow
-	for a := range b.transfers {
-		if age := time.Since(a.since); b.share(a.size) == p && age >= slowGrace {
-			if rate := float64(a.received.Load()) / age.Seconds(); rate < slowRate {
-				all = append(all, slow{a, rate})
-			}
+	for t := range b.transfers {
+		age := time.Since(t.since)
+		if n > 0 && b.share(t.lease.size) == p && age >= slowGrace && float64(t.received.Load()) < slowRate*age.Seconds() {
+			n -= t.lease.size
+			delete(b.transfers, t)
+			b.refused(busySlow)
+			t.pacer.abort()
 		}
-	}
-	slices.SortFunc(all, func(x, y slow) int { return cmp.Compare(x.rate, y.rate) })
-	for _, s := range all {
-		if n <= 0 {
-			return
-		}
-		n -= s.size
-		delete(b.transfers, s.transfer)
-		b.refused(busySlow)
-		s.abort()
 	}
 }

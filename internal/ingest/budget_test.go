@@ -19,15 +19,15 @@ import (
 )
 
 // testBudget is one of 64 MiB; refused tells how often it refused for a reason.
-func testBudget() (b *budget, refused func(busyReason) int) {
-	counts := map[busyReason]int{}
+func testBudget() (b *budget, refused func(string) int) {
+	counts := map[string]int{}
 	var mu sync.Mutex
-	b = newBudget(MinBudget, longestWait, func(why busyReason) {
+	b = newBudget(MinBudget, longestWait, func(why string) {
 		mu.Lock()
 		defer mu.Unlock()
 		counts[why]++
 	})
-	return b, func(why busyReason) int {
+	return b, func(why string) int {
 		mu.Lock()
 		defer mu.Unlock()
 		return counts[why]

@@ -13,12 +13,6 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
 
-// takeRaw gives the server an encoded message.
-func takeRaw(t *testing.T, d *Server, message []byte) messageAnswer {
-	t.Helper()
-	return newMessage(d, message).answer(t.Context())
-}
-
 // TestARequestWithoutABatchGivesItsBuilderBack tells a builder that was used by
 // the shape that it remembers. A pool may lose one now and then, but not all.
 func TestARequestWithoutABatchGivesItsBuilderBack(t *testing.T) {
@@ -33,7 +27,10 @@ func TestARequestWithoutABatchGivesItsBuilderBack(t *testing.T) {
 	for name, request := range map[string]func(){
 		"a broken body":     func() { assert.Equal(t, 400, post(t, d, "/v1/readings", typeJSON, "["+two).Code) },
 		"too many readings": func() { assert.Equal(t, 413, post(t, d, "/v1/readings", typeJSON, "["+two+","+two+"]").Code) },
-		"a broken message":  func() { assert.Equal(t, invalid, takeRaw(t, d, broken).result) },
+		"a broken message": func() {
+			_, r, _ := newMessage(d, broken).answer(t.Context())
+			assert.Equal(t, invalid, r)
+		},
 	} {
 		back := false
 		for range 30 {

@@ -115,8 +115,8 @@ func (c *rawClient) waitCallEnded(t *testing.T, stream uint32) (code codes.Code)
 
 func quick(c *Config) { c.BodyGrace, c.MinBodyRate = 50*time.Millisecond, 10<<20 }
 
-func (srv *Server) endedFor(why ending) float64 {
-	return testutil.ToFloat64(srv.metrics.ended[why])
+func (srv *Server) endedFor(why string) float64 {
+	return testutil.ToFloat64(srv.metrics.ended.WithLabelValues(why))
 }
 
 func TestIncompleteMessageEndsItsCall(t *testing.T) {
@@ -217,13 +217,14 @@ func TestBombIsDetectedEarly(t *testing.T) {
 	d, _ := newTestServer(t)
 	m := newMessage(d, []byte(gzipped(t, strings.Repeat("x", 64<<20))))
 	m.compressed = true
-	a := m.answer(t.Context())
-	assert.Equal(t, codeRatio, a.err.Code)
+	_, _, refused := m.answer(t.Context())
+	assert.Equal(t, codeRatio, refused.Code)
 	assert.Zero(t, d.budget.held())
 
 	broken := newMessage(d, []byte(gzipped(t, "x"))[:5])
 	broken.compressed = true
-	assert.Equal(t, codeEncodingBroken, broken.answer(t.Context()).err.Code)
+	_, _, refused = broken.answer(t.Context())
+	assert.Equal(t, codeEncodingBroken, refused.Code)
 }
 
 func TestMessageBeyondTheInflateRatioIsRefused(t *testing.T) {

@@ -32,7 +32,7 @@ func TestAStreamEndsWithItsCertificate(t *testing.T) {
 	r.TLS = &shown
 	c, err := d.newCall(httptest.NewRecorder(), r)
 	require.NoError(t, err)
-	require.NoError(t, d.recheckAccess(c.ctx))
+	require.NoError(t, access.Recheck(c.ctx))
 	now = now.Add(2 * time.Minute)
-	require.ErrorContains(t, d.recheckAccess(c.ctx), "the client certificate expired at")
+	require.ErrorContains(t, access.Recheck(c.ctx), "the client certificate expired at")
 }

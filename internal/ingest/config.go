@@ -147,12 +147,11 @@ func listAcks(acks []telemetry.Ack) string {
 func listStreams(streams []Stream) string {
 	const most = 20
 	var names []string
-	for i, s := range streams {
-		if i == most {
-			names = append(names, fmt.Sprintf("and %d more", len(streams)-most))
-			break
-		}
+	for _, s := range streams[:min(len(streams), most)] {
 		names = append(names, s.Name)
+	}
+	if more := len(streams) - most; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
 }

@@ -144,10 +144,10 @@ func (f *Feed) gather(ctx context.Context) {
 		var first *Delivery
 		select {
 		case first = <-f.waiting:
-		default:
+		case <-f.stopping.Done():
 			select {
 			case first = <-f.waiting:
-			case <-f.stopping.Done():
+			default:
 				return
 			}
 		}
@@ -201,7 +201,10 @@ func (f *Feed) saveRefused(ctx context.Context, batch []*Delivery) bool {
 	for _, d := range batch {
 		if d.refused != nil {
 			f.config.Refused.WithLabelValues(d.refused.Code).Inc()
-			letters = append(letters, letterOf(f.config.Name, d))
+			letters = append(letters, Letter{
+				At: d.Received.UTC().Format(telemetry.TimeFormat), Subscription: f.config.Name, Topic: d.Topic,
+				Reason: d.refused.Code + ": " + d.refused.Message, Payload: d.Payload,
+			})
 		}
 	}
 	if len(letters) == 0 {
@@ -257,8 +260,8 @@ func (f *Feed) append(ctx context.Context, messages []Message, from []*Delivery)
 // waitsFor returns what messages that were not accepted wait for; empty if waiting does not
 // help.
 func (f *Feed) waitsFor(err error) string {
-	var known *telemetry.Error
-	if !errors.As(err, &known) {
+	known, ok := errors.AsType[*telemetry.Error](err)
+	if !ok {
 		return WaitJournal
 	}
 	switch known.Kind {
@@ -278,8 +281,7 @@ func (f *Feed) waitsFor(err error) string {
 // cannotAppend returns why a message that cannot be appended is refused: it does not fit into the
 // journal, unless the code says otherwise.
 func cannotAppend(err error) *telemetry.Error {
-	var known *telemetry.Error
-	if errors.As(err, &known) && (known.Code == codeInternal || known.Code == access.CodeActiveSensors) {
+	if known, ok := errors.AsType[*telemetry.Error](err); ok && (known.Code == codeInternal || known.Code == access.CodeActiveSensors) {
 		return known
 	}
 	return telemetry.Errorf(telemetry.TooLarge, codeMessageTooLarge, "%v", err)
@@ -308,8 +310,7 @@ func (f *Feed) retry(ctx context.Context, what string, do func() error) bool {
 			f.warned = time.Now()
 		}
 		until := pause
-		var known *telemetry.Error
-		if errors.As(err, &known) && known.Kind == telemetry.Quota {
+		if known, ok := errors.AsType[*telemetry.Error](err); ok && known.Kind == telemetry.Quota {
 			until = min(known.RetryAfter, maxBackoff)
 		}
 		if machine.Pause(ctx, until) != nil {

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -339,6 +340,7 @@ func (l *lazyDeadline) fire() {
 type message struct {
 	payload
 
+	in         intake
 	call       *call
 	at         time.Time // of arrival
 	compressed bool      // not yet inflated
@@ -378,7 +380,7 @@ func (c *call) receive() (*message, error) {
 		return nil, telemetry.Errorf(telemetry.Invalid, codeMalformed, "the message has the flag %d; allowed: 0, and 1 with grpc-encoding: gzip", flag)
 	}
 	if err := m.reserve(c.ctx, min((wireCost+decodedCost)*length+callBytes, c.server.budget.most())); err != nil {
-		c.server.metrics.ended[endNoRoom].Inc()
+		c.server.metrics.ended.WithLabelValues(endNoRoom).Inc()
 		return nil, err
 	}
 	m.grow(length)
@@ -411,7 +413,7 @@ func (c *call) explain(err error) error {
 		if c.pacer.awaited.Load() {
 			why = endSlow
 		}
-		c.server.metrics.ended[why].Inc()
+		c.server.metrics.ended.WithLabelValues(why).Inc()
 	}
 	return known
 }
@@ -421,12 +423,8 @@ func (m *message) inflateMessage(ctx context.Context) error {
 	c := &m.server.config
 	limit := inflation{free: freeCallInflation, ratio: c.MaxInflateRatio, most: tooLargeFactor * c.MaxBodyBytes}
 	err := m.inflate(ctx, "gzip", &limit)
-	var known *telemetry.Error
-	switch {
-	case err == nil:
-		m.compressed = false
-		return nil
-	case errors.As(err, &known):
+	switch _, known := errors.AsType[*telemetry.Error](err); {
+	case err == nil || known:
 		return err
 	case errors.Is(err, errInflated):
 		return telemetry.Errorf(telemetry.TooLarge, codeRatio,
@@ -460,17 +458,17 @@ func (srv *Server) serveWrite(c *call) error {
 	if err != nil {
 		return err
 	}
-	a := m.answer(c.ctx)
+	response, r, refused := m.answer(c.ctx)
 	switch {
-	case a.err != nil:
-		return c.refusal(a.result, a.err)
-	case a.repeated:
+	case refused != nil:
+		return c.refusal(r, refused)
+	case m.in.answer.repeated:
 		c.w.Header().Set(headerReplayed, "true")
 	}
-	if a.result == nothingTaken || a.result == noneAllowed {
-		return withDetails(status.New(statuses[a.result].grpc, allRefused(a.response)), protoadapt.MessageV1Of(a.response))
+	if r == nothingTaken || r == noneAllowed {
+		return withDetails(status.New(statuses[r].grpc, allRefused(response)), protoadapt.MessageV1Of(response))
 	}
-	return c.send(a.response)
+	return c.send(response)
 }
 
 // protocolOf returns the protocol of a call.
@@ -501,11 +499,11 @@ func (c *call) refusal(r result, refused *telemetry.Error) error {
 
 // take decodes the message, appends its readings, and frees it. It returns the id of the
 // request, and why it was refused as a whole.
-func (m *message) take(ctx context.Context, in *intake, decode func([]byte) error) (id string, r result, refused *telemetry.Error) {
-	srv, p := m.server, protocolOf(m.call.r)
+func (m *message) take(ctx context.Context, decode func([]byte) error) (id string, r result, refused *telemetry.Error) {
+	srv, p, in := m.server, protocolOf(m.call.r), &m.in
 	defer m.end()
 	defer in.close()
-	id, err := m.open(ctx, in)
+	id, err := m.open(ctx)
 	if err == nil {
 		r, err = in.take(&m.payload, decode)
 	}
@@ -518,10 +516,10 @@ func (m *message) take(ctx context.Context, in *intake, decode func([]byte) erro
 	return id, r, refused
 }
 
-// open opens an intake for the readings of the message. For an export, the stream and the ack
+// open opens the intake for the readings of the message. For an export, the stream and the ack
 // are in the headers of its call.
-func (m *message) open(ctx context.Context, in *intake) (id string, err error) {
-	srv, c := m.server, m.call
+func (m *message) open(ctx context.Context) (id string, err error) {
+	srv, c, in := m.server, m.call, &m.in
 	if m.compressed {
 		if err := m.inflateMessage(ctx); err != nil {
 			return "", err
@@ -568,26 +566,15 @@ func (m *message) open(ctx context.Context, in *intake) (id string, err error) {
 	return head.id, nil
 }
 
-// A messageAnswer is the answer to one WriteRequest.
-type messageAnswer struct {
-	response *telemetrypb.WriteResponse // never nil
-	result   result
-	repeated bool             // it is the answer to an earlier message with the same key
-	err      *telemetry.Error // why the message was refused as a whole
-}
-
-// answer takes a WriteRequest.
-func (m *message) answer(ctx context.Context) (a messageAnswer) {
-	in := new(intake)
-	a.response = new(telemetrypb.WriteResponse)
-	a.response.RequestId, a.result, a.err = m.take(ctx, in, func(body []byte) error { return in.decodeProtobuf(body) })
-	a.repeated = in.answer.repeated
-	a.response.Accepted, a.response.Rejected = uint32(in.answer.Accepted), uint32(in.answer.Rejected)
-	a.response.Ack = acksOf[in.answer.Ack]
-	for _, e := range in.answer.Errors {
-		a.response.Errors = append(a.response.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
+// answer takes a WriteRequest. refused says why it is refused as a whole.
+func (m *message) answer(ctx context.Context) (a *telemetrypb.WriteResponse, r result, refused *telemetry.Error) {
+	id, r, refused := m.take(ctx, m.in.decodeProtobuf)
+	in := &m.in.answer
+	a = &telemetrypb.WriteResponse{RequestId: id, Accepted: uint32(in.Accepted), Rejected: uint32(in.Rejected), Ack: acksOf[in.Ack]}
+	for _, e := range in.Errors {
+		a.Errors = append(a.Errors, &telemetrypb.ReadingError{Index: uint32(e.Index), Code: string(e.Code), Message: e.Message})
 	}
-	return a
+	return a, r, refused
 }
 
 var acksOf = map[telemetry.Ack]telemetrypb.Ack{
@@ -604,7 +591,7 @@ func (srv *Server) ackWanted(a telemetrypb.Ack) (telemetry.Ack, error) {
 			return srv.ackOrError(want)
 		}
 	}
-	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), srv.acks)
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "ack %d is unknown; this daemon can give: %s", int32(a), listAcks(srv.config.Acks))
 }
 
 // send sends an answer.
@@ -625,7 +612,7 @@ func (c *call) write(framed []byte) error {
 		return err
 	}
 	timer := time.AfterFunc(c.server.answerTime, func() {
-		c.server.metrics.ended[endUnread].Inc()
+		c.server.metrics.ended.WithLabelValues(endUnread).Inc()
 		c.expire(c.control.SetWriteDeadline)
 	})
 	defer timer.Stop()
@@ -674,7 +661,10 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 		case err != nil:
 			err = d.refuseCall(ctx, protoGRPC, err, time.Now())
 		default:
-			if err = d.recheckAccess(ctx); err != nil {
+			if err = access.Recheck(ctx); err == nil { // the call may outlive the client's access
+				err = access.From(ctx).Require(access.Ingest)
+			}
+			if err != nil {
 				err = d.refuseCall(ctx, protoGRPC, err, m.at)
 			}
 		}
@@ -692,13 +682,13 @@ func (c *call) receiveAll(ctx context.Context, answers chan<- chan *telemetrypb.
 			return status.FromContextError(ctx.Err()).Err()
 		}
 		workers.Go(func() {
-			a := m.answer(ctx)
-			if a.err != nil {
-				a.response.Error = requestError(a.result, a.err)
-			} else if a.result == nothingTaken || a.result == noneAllowed {
-				a.response.Error = &telemetrypb.RequestError{Status: int32(statuses[a.result].grpc), Code: codeNothingTaken, Message: allRefused(a.response)}
+			a, r, refused := m.answer(ctx)
+			if refused != nil {
+				a.Error = requestError(r, refused)
+			} else if r == nothingTaken || r == noneAllowed {
+				a.Error = &telemetrypb.RequestError{Status: int32(statuses[r].grpc), Code: codeNothingTaken, Message: allRefused(a)}
 			}
-			answer <- a.response
+			answer <- a
 		})
 	}
 }
@@ -764,25 +754,12 @@ func endCall(w http.ResponseWriter, err error) {
 	if s.Code() == codes.OK {
 		return
 	}
-	h[http.TrailerPrefix+"Grpc-Message"] = []string{percentEncoded(s.Message())}
+	h[http.TrailerPrefix+"Grpc-Message"] = []string{url.PathEscape(s.Message())}
 	if len(s.Proto().GetDetails()) > 0 {
 		if encoded, err := proto.Marshal(s.Proto()); err == nil { // its texts are UTF-8
 			h[http.TrailerPrefix+"Grpc-Status-Details-Bin"] = []string{base64.RawStdEncoding.EncodeToString(encoded)}
 		}
 	}
-}
-
-// percentEncoded encodes a text for the trailer Grpc-Message.
-func percentEncoded(text string) string {
-	var b strings.Builder
-	for _, c := range []byte(text) {
-		if c < ' ' || c > '~' || c == '%' {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
 }
 
 // statusError returns err as a gRPC status.
@@ -816,14 +793,10 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) error {
 	return s.Err()
 }
 
-// An ending is why a gRPC call was ended early.
-type ending string
-
+// Why a gRPC call was ended early, see brim_ingest_grpc_ended_total.
 const (
-	endHalfOpen ending = "half_open" // the rest of a message did not arrive
-	endUnread   ending = "unread"    // answers were not read
-	endNoRoom   ending = "no_room"   // other requests hold all the memory
-	endSlow     ending = "slow"      // a message arrived slowly while others waited for its memory
+	endHalfOpen = "half_open" // the rest of a message did not arrive
+	endUnread   = "unread"    // answers were not read
+	endNoRoom   = "no_room"   // other requests hold all the memory
+	endSlow     = "slow"      // a message arrived slowly while others waited for its memory
 )
-
-func endings() []ending { return []ending{endHalfOpen, endUnread, endNoRoom, endSlow} }

@@ -54,7 +54,7 @@ func writeMessage(t testing.TB, d *Server, request *telemetrypb.WriteRequest) (*
 	t.Helper()
 	data, err := proto.Marshal(request)
 	require.NoError(t, err)
-	a := newMessage(d, data).answer(t.Context())
-	require.Nil(t, a.err)
-	return a.response, a.result
+	response, r, refused := newMessage(d, data).answer(t.Context())
+	require.Nil(t, refused)
+	return response, r
 }

@@ -30,7 +30,7 @@ func (srv *Server) Handler() http.Handler {
 	mux.Handle("/write", lines)
 	mux.Handle("/api/v2/write", lines)
 	mux.Handle("/api/v3/write_lp", srv.writes(protoLine, srv.serveLinesV3))
-	mux.Handle("/query", srv.guarded(http.HandlerFunc(srv.serveInfluxQL), access.Ingest, access.Read))
+	mux.Handle("/query", srv.guarded(srv.allow(srv.serveInfluxQL, http.MethodGet, http.MethodPost), access.Ingest, access.Read))
 	mux.Handle("/api/v2/buckets", srv.guarded(srv.reads(srv.serveBuckets), access.Ingest, access.Read))
 	mux.Handle("/api/v1/write", srv.writes(protoRemote, srv.serveRemoteWrite))
 	mux.Handle("/v1/metrics", srv.writes(protoOTLPHTTP, srv.serveMetrics))
@@ -107,12 +107,17 @@ func (srv *Server) writes(p protocol, serve func(*exchange) error) http.Handler 
 
 // reads wraps a handler that serves GET and HEAD.
 func (srv *Server) reads(serve http.HandlerFunc) http.Handler {
+	return srv.allow(serve, http.MethodGet, http.MethodHead)
+}
+
+// allow wraps a handler that serves some methods.
+func (srv *Server) allow(serve http.HandlerFunc, methods ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		if slices.Contains(methods, r.Method) {
 			serve(w, r)
 			return
 		}
-		w.Header().Set("Allow", "GET, HEAD")
+		w.Header().Set("Allow", strings.Join(methods, ", "))
 		writeJSON(w, statuses[methodWrong].http, problem{Code: codeMethodWrong, Message: r.Method + " is not allowed here"})
 	})
 }
@@ -153,7 +158,7 @@ func (srv *Server) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	form, err := formOf(first(x.r.Header["Content-Type"]))
+	form, err := formOf(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		return err
 	}
@@ -183,14 +188,6 @@ func parseQuery(r *http.Request, allowed ...string) (url.Values, error) {
 		}
 	}
 	return values, nil
-}
-
-// first returns the first value of a header; empty if there is none.
-func first(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
 }
 
 // intake returns an intake for readings of the named stream.
@@ -256,8 +253,7 @@ func (x *exchange) refuse(ctx context.Context, err error) {
 	x.payload.free()
 	x.payload.lease.Release()
 	x.tooSlow = known.Kind == telemetry.TooSlow
-	setRetryAfter(x.w, known)
-	challenge(x.w.Header(), known)
+	adviseClient(x.w, known)
 	x.problem(ctx, resultOf(known.Kind), known)
 }
 
@@ -267,7 +263,9 @@ func (x *exchange) problem(ctx context.Context, r result, e *telemetry.Error) {
 	x.server.metrics.answered(x.protocol, r, time.Since(x.start), &answer{})
 	p := problem{Code: e.Code, Message: e.Message}
 	if x.protocol == protoLine {
-		p.Code, p.Message = influxError(e)
+		if code, ok := influxCodes[e.Kind]; ok {
+			p.Code, p.Message = code, e.Code+": "+e.Message
+		}
 		p.Error = p.Message
 	}
 	x.server.config.Guard.DelayRefusal(ctx, e)
@@ -322,12 +320,12 @@ func (srv *Server) stream(name string) (*inputStream, error) {
 		return s, nil
 	}
 	return nil, telemetry.Errorf(telemetry.NotFound, codeStreamUnknown,
-		"there is no stream %s; there are: %s", telemetry.Quote([]byte(name)), srv.names)
+		"there is no stream %s; there are: %s", telemetry.Quote([]byte(name)), listStreams(srv.config.Streams))
 }
 
 // wantedAck returns the level of acknowledgement that the client requests.
 func (srv *Server) wantedAck(r *http.Request, query url.Values) (telemetry.Ack, error) {
-	given := strings.TrimSpace(first(r.Header[headerAck]))
+	given := strings.TrimSpace(r.Header.Get(headerAck))
 	asked := given != ""
 	if query.Has("ack") {
 		given, asked = query.Get("ack"), true
@@ -337,18 +335,16 @@ func (srv *Server) wantedAck(r *http.Request, query url.Values) (telemetry.Ack, 
 	}
 	want, err := telemetry.ParseAck(given)
 	if err != nil {
-		return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "%s; this daemon can give: %s", err, srv.acks)
+		return "", telemetry.Errorf(telemetry.Invalid, codeAckUnknown, "%s; this daemon can give: %s", err, listAcks(srv.config.Acks))
 	}
 	return srv.ackOrError(want)
 }
 
 func (srv *Server) ackOrError(want telemetry.Ack) (telemetry.Ack, error) {
-	for _, a := range srv.config.Acks {
-		if a == want {
-			return want, nil
-		}
+	if slices.Contains(srv.config.Acks, want) {
+		return want, nil
 	}
-	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s is not available from this daemon; allowed: %s", want, srv.acks)
+	return "", telemetry.Errorf(telemetry.Invalid, codeAckUnavailable, "ack %s is not available from this daemon; allowed: %s", want, listAcks(srv.config.Acks))
 }
 
 // streamsAnswer is the answer to GET /v1/streams.
@@ -401,25 +397,16 @@ func (srv *Server) servePing(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(status)
 }
 
-// healthAnswer is the answer to GET /health, in the format of InfluxDB 2.
-type healthAnswer struct {
-	Name    string   `json:"name"`
-	Message string   `json:"message"`
-	Status  string   `json:"status"` // pass or fail
-	Checks  []string `json:"checks"` // always empty
-	Version string   `json:"version"`
-}
-
+// serveHealth answers in the format of InfluxDB 2.
 func (srv *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	about := healthAnswer{Name: "brim", Message: "ready for readings", Status: "pass", Checks: []string{}, Version: srv.config.Version}
-	status := http.StatusOK
-	switch available := srv.config.Available; {
-	case srv.stopping():
-		about.Message, about.Status, status = "stopping", "fail", http.StatusServiceUnavailable
-	case available != nil && available() != nil:
-		about.Message, about.Status, status = "no readings can be taken now; /readyz of the admin listener says why", "fail", http.StatusServiceUnavailable
+	message, outcome, status := "ready for readings", "pass", http.StatusOK
+	if available := srv.config.Available; available != nil && available() != nil {
+		message, outcome, status = "no readings can be taken now; /readyz of the admin listener says why", "fail", http.StatusServiceUnavailable
 	}
-	writeJSON(w, status, about)
+	if srv.stopping() {
+		message, outcome, status = "stopping", "fail", http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, map[string]any{"name": "brim", "message": message, "status": outcome, "checks": []string{}, "version": srv.config.Version})
 }
 
 // serveLines accepts line protocol as InfluxDB 1 and 2 clients send it. Databases,
@@ -450,21 +437,19 @@ func (srv *Server) takeLines(x *exchange, query url.Values, p precision, partial
 	})
 }
 
+// precisions are the units of timestamps by their names, in milliseconds as in precision.
+var precisions = map[string]int64{"ns": -1_000_000, "us": -1_000, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
 // precisionOf returns the unit of a request's timestamps.
 func precisionOf(name string) (precision, error) {
 	switch name {
-	case "", "ns", "n":
-		return precision{name: "ns", ratio: -1_000_000}, nil
-	case "us", "u":
-		return precision{name: "us", ratio: -1_000}, nil
-	case "ms":
-		return precision{name: "ms", ratio: 1}, nil
-	case "s":
-		return precision{name: "s", ratio: 1_000}, nil
-	case "m":
-		return precision{name: "m", ratio: 60_000}, nil
-	case "h":
-		return precision{name: "h", ratio: 3_600_000}, nil
+	case "", "n":
+		name = "ns"
+	case "u":
+		name = "us"
+	}
+	if ratio, ok := precisions[name]; ok {
+		return precision{name, ratio}, nil
 	}
 	return precision{}, telemetry.Errorf(telemetry.Invalid, codePrecision,
 		"precision %s is unknown; allowed: n, u, ns, us, ms, s, m, h", telemetry.Quote([]byte(name)))
@@ -510,15 +495,17 @@ type problem struct {
 // *telemetry.Error is logged and not sent.
 func (srv *Server) WriteProblem(w http.ResponseWriter, err error) {
 	known := srv.knownError(protoHTTP, err)
-	setRetryAfter(w, known)
-	challenge(w.Header(), known)
+	adviseClient(w, known)
 	writeJSON(w, statuses[resultOf(known.Kind)].http, problem{Code: known.Code, Message: known.Message})
 }
 
-// setRetryAfter sets the header Retry-After, if retrying can help.
-func setRetryAfter(w http.ResponseWriter, e *telemetry.Error) {
+// adviseClient sets the headers that say when to retry, if that can help, or how to authenticate.
+func adviseClient(w http.ResponseWriter, e *telemetry.Error) {
 	if seconds := retrySeconds(e); seconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	}
+	if e.Kind == telemetry.Unauthenticated {
+		access.Challenge(w.Header())
 	}
 }
 

@@ -58,9 +58,6 @@ func isKey(key string) bool {
 // Neither keys nor the names of streams and senders contain NUL, and these names are not
 // empty, so different requests never have the same scoped key.
 func scopedKey(sender, stream, key, part string) string {
-	if key == "" {
-		return ""
-	}
 	scoped := stream + "\x00" + key
 	if part != "" {
 		scoped += "\x00" + part

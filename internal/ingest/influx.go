@@ -100,6 +100,9 @@ func (in *intake) noneRefused() error {
 		in.answer.Rejected, in.count, in.lines[first.Index], first.Code, first.Message)
 }
 
+// influxCodes are error codes that InfluxDB clients know. Brim's own are more precise.
+var influxCodes = map[telemetry.ErrorKind]string{telemetry.Unauthenticated: "unauthorized", telemetry.Forbidden: "forbidden"}
+
 // maxStatements is the largest size of a request with InfluxQL, in bytes.
 const maxStatements = 16 << 10
 
@@ -110,11 +113,6 @@ var (
 
 // serveInfluxQL answers the statements that InfluxDB 1 clients send before they write.
 func (srv *Server) serveInfluxQL(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodPost {
-		w.Header().Set("Allow", "GET, POST")
-		writeJSON(w, http.StatusMethodNotAllowed, problem{Code: codeMethodWrong, Message: r.Method + " is not allowed here"})
-		return
-	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxStatements)
 	type series struct {
 		Name    string     `json:"name"`
@@ -155,15 +153,6 @@ func refuseInflux(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, problem{Code: "invalid", Message: message, Error: message})
 }
 
-// An influxBucket is a bucket as InfluxDB 2 describes it.
-type influxBucket struct {
-	ID        string   `json:"id"`
-	Org       string   `json:"orgID"`
-	Type      string   `json:"type"`
-	Name      string   `json:"name"`
-	Retention []string `json:"retentionRules"` // always empty
-}
-
 // serveBuckets returns the bucket that an InfluxDB 2 client asks for, or lists the streams.
 func (srv *Server) serveBuckets(w http.ResponseWriter, r *http.Request) {
 	names := r.URL.Query()["name"]
@@ -172,9 +161,9 @@ func (srv *Server) serveBuckets(w http.ResponseWriter, r *http.Request) {
 			names = append(names, s.Name)
 		}
 	}
-	buckets := make([]influxBucket, 0, len(names))
+	buckets := make([]map[string]any, 0, len(names))
 	for _, name := range names {
-		buckets = append(buckets, influxBucket{ID: influxID(name), Org: influxID(""), Type: "user", Name: name, Retention: []string{}})
+		buckets = append(buckets, map[string]any{"id": influxID(name), "orgID": influxID(""), "type": "user", "name": name, "retentionRules": []string{}})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"buckets": buckets, "links": map[string]string{"self": r.URL.Path}})
 }

@@ -73,8 +73,6 @@ type Server struct {
 	streams map[string]*inputStream
 	order   []*inputStream // the same, in the order of the configuration
 	ahead   atomic.Int64   // Config.MaxFuture, which may change
-	acks    string         // list of possible acks, for error messages
-	names   string         // list of streams, likewise
 	logger  *slog.Logger
 	metrics *metrics
 	budget  *budget
@@ -121,11 +119,11 @@ func New(config Config, journal Journal) (*Server, error) {
 	srv.metrics.watchBudget(config.Registerer, srv.budget)
 	srv.pace = pace{grace: config.BodyGrace, rate: config.MinBodyRate}
 	srv.ahead.Store(int64(config.MaxFuture))
-	for i := range config.Streams {
-		s := newInputStream(config.Streams[i])
+	for _, of := range config.Streams {
+		s := &inputStream{Name: of.Name}
+		s.set(of)
 		srv.streams[s.Name], srv.order = s, append(srv.order, s)
 	}
-	srv.acks, srv.names = listAcks(config.Acks), listStreams(config.Streams)
 	srv.SetReady(true)
 	return srv, nil
 }

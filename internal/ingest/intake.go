@@ -54,19 +54,18 @@ type intake struct {
 	hash    uint64         // of the body, only if there is a key
 	builder *batch.Builder // nil after submit or close
 	now     time.Time
-	who     *access.Identity        // the sender
-	target  *inputStream            // of the request
-	stream  *inputStream            // of the current reading
-	bounds  map[*inputStream]bounds // by stream, if the request has several
-	times   telemetry.TimeRange     // of stream
-	lease   *lease                  // of the request; nil: unlimited
-	ctx     context.Context         // of the request, for the lease
-	count   int                     // readings begun
-	dropped int                     // fields that were dropped
-	lines   []uint32                // line protocol: the line number of each reading, from 1
-	most    int                     // maximum of count
-	message *Message                // source of the readings; nil: a request
-	scope   []byte                  // series of the message's topic; part of alias keys
+	who     *access.Identity    // the sender
+	target  *inputStream        // of the request
+	stream  *inputStream        // of the current reading
+	times   telemetry.TimeRange // of stream
+	lease   *lease              // of the request; nil: unlimited
+	ctx     context.Context     // of the request, for the lease
+	count   int                 // readings begun
+	dropped int                 // fields that were dropped
+	lines   []uint32            // line protocol: the line number of each reading, from 1
+	most    int                 // maximum of count
+	message *Message            // source of the readings; nil: a request
+	scope   []byte              // series of the message's topic; part of alias keys
 	alias   []byte
 	answer  answer
 
@@ -75,16 +74,10 @@ type intake struct {
 	otlp       otlpTally
 }
 
-// bounds are a stream's rules for readings at the time of the request.
-type bounds struct {
-	times  telemetry.TimeRange
-	fields *batch.FieldList
-}
-
 // open initializes the intake for a request to a stream.
 func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 	*in = intake{
-		server: d, want: want, target: stream, stream: stream, most: d.config.MaxReadings, who: access.From(context.Background()),
+		server: d, want: want, target: stream, most: d.config.MaxReadings, who: access.From(context.Background()),
 	}
 	in.answer.Errors = []refusedReading{}
 }
@@ -92,11 +85,10 @@ func (in *intake) open(d *Server, stream *inputStream, want telemetry.Ack) {
 // build creates the builder. It is called when the body has arrived, which is the time of receipt,
 // and because a builder may use more memory than a connection without a lease may hold.
 func (in *intake) build() {
-	live := in.stream.live.Load()
 	in.now = in.server.config.Now()
-	in.times = in.server.times(in.now, live)
 	in.builder = in.server.known.Builder(in.now)
-	in.builder.MapDots, in.builder.Fields = in.server.config.MapDots, live.fields
+	in.builder.MapDots = in.server.config.MapDots
+	in.toStream(in.target)
 	if in.who.Limited() {
 		in.builder.AllowSensor = in.allowSensor
 	}
@@ -112,20 +104,10 @@ func (in *intake) close() {
 
 // toStream sets the stream of the next readings.
 func (in *intake) toStream(stream *inputStream) {
-	if stream == in.stream {
-		return
-	}
-	if in.bounds == nil {
-		in.bounds = map[*inputStream]bounds{in.stream: {in.times, in.builder.Fields}}
-	}
-	b, ok := in.bounds[stream]
-	if !ok {
-		live := stream.live.Load()
-		b = bounds{in.server.times(in.now, live), live.fields}
-		in.bounds[stream] = b
-	}
-	b.times.Unit = in.times.Unit
-	in.stream, in.times, in.builder.Fields = stream, b.times, b.fields
+	live := stream.live.Load()
+	unit := in.times.Unit
+	in.stream, in.times, in.builder.Fields = stream, in.server.times(in.now, live), live.fields
+	in.times.Unit = unit
 }
 
 // begin starts the next reading, unless there are too many.
@@ -162,18 +144,6 @@ func (in *intake) extendLease(scratch int64) error {
 		return nil
 	}
 	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch)
-}
-
-// undo discards the current reading.
-func (in *intake) undo() {
-	in.builder.Undo()
-	in.count--
-}
-
-// restart discards what was decoded of the current reading and begins it again.
-func (in *intake) restart() {
-	in.undo()
-	_ = in.begin() // it did not fail before
 }
 
 func (in *intake) tooMany() error {
@@ -240,8 +210,10 @@ func (in *intake) append(ctx context.Context) (result, error) {
 	case err == nil && receipt.Repeated:
 		in.who.Refund(taken)
 		err = in.repeat(receipt.Answer)
+	case err == nil && taken == 0 && in.answer.reasons[telemetry.SensorForbidden] == in.answer.Rejected:
+		return noneAllowed, nil
 	case err == nil && taken == 0:
-		return in.noneTaken(), nil
+		return nothingTaken, nil
 	}
 	if err != nil {
 		in.answer = answer{}
@@ -310,14 +282,6 @@ func (in *intake) shrinkLease(ctx context.Context, made *batch.Batch, r *batch.R
 	return nil
 }
 
-// noneTaken returns the result of a request if all readings were refused.
-func (in *intake) noneTaken() result {
-	if in.answer.reasons[telemetry.SensorForbidden] == in.answer.Rejected {
-		return noneAllowed
-	}
-	return nothingTaken
-}
-
 // request returns the request to the journal.
 func (in *intake) request() batch.Request {
 	r := batch.Request{Want: in.want}
@@ -348,8 +312,7 @@ func (in *intake) repeat(kept []byte) error {
 
 // appendError returns an error with a kind.
 func (in *intake) appendError(ctx context.Context, err error) error {
-	var known *telemetry.Error
-	if errors.As(err, &known) || ctx.Err() == nil {
+	if _, known := errors.AsType[*telemetry.Error](err); known || ctx.Err() == nil {
 		return err
 	}
 	return &telemetry.Error{
@@ -360,9 +323,6 @@ func (in *intake) appendError(ctx context.Context, err error) error {
 
 // refusedByStore adds readings that the database refused to the other refused ones.
 func (in *intake) refusedByStore(late []batch.Refused) {
-	if len(late) == 0 {
-		return
-	}
 	all := in.answer.Errors
 	for _, r := range late {
 		in.tally(r.Refusal.Code)

@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/brim-telemetry/brim/internal/machine"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // maxLettersBytes is the size at which the file is renamed to NAME.old, replacing an
@@ -91,12 +90,4 @@ func (f *LetterFile) Read() ([]Letter, error) {
 		}
 	}
 	return all, nil
-}
-
-// letterOf makes a letter of a refused message.
-func letterOf(subscription string, d *Delivery) Letter {
-	return Letter{
-		At: d.Received.UTC().Format(telemetry.TimeFormat), Subscription: subscription, Topic: d.Topic,
-		Reason: d.refused.Code + ": " + d.refused.Message, Payload: d.Payload,
-	}
 }

@@ -55,7 +55,7 @@ type lineDecoder struct {
 
 	// The series of the entry, if its text is not a known alias.
 	measurement []byte
-	tags        []lineTag
+	tags        []wireTag
 	sensor      []byte
 	alias       []byte // key of that text; empty: it is too long or has escapes
 	unescaped   []byte // words that had escapes
@@ -65,8 +65,6 @@ type lineDecoder struct {
 	plain bool // shape has only numbers, under names that need no escapes
 	words []uint64
 }
-
-type lineTag struct{ name, value []byte }
 
 // decodeLineProtocol decodes a body of line protocol. Comments and empty lines do
 // not count. A line with a syntax error is refused like one that breaks any other
@@ -179,7 +177,7 @@ func (d *lineDecoder) series() (*batch.Series, *telemetry.Refusal, error) {
 			return nil, d.wrong("the value of tag %s was expected", telemetry.Quote(name)), nil
 		}
 		d.in.builder.Tag(name, value)
-		d.tags = append(d.tags, lineTag{name, value})
+		d.tags = append(d.tags, wireTag{name, value})
 	}
 	if d.at() != ' ' {
 		if d.i == len(d.s) {
@@ -199,7 +197,9 @@ func (d *lineDecoder) begin() error {
 	if !ok {
 		stream = d.in.target
 	}
-	d.in.toStream(stream)
+	if stream != d.in.stream {
+		d.in.toStream(stream)
+	}
 	return d.in.begin()
 }
 
@@ -210,7 +210,7 @@ func (d *lineDecoder) addTopic() {
 		return
 	}
 	for _, t := range d.in.message.Tags {
-		d.tags = append(d.tags, lineTag{[]byte(t.Name), []byte(t.Value)})
+		d.tags = append(d.tags, wireTag{[]byte(t.Name), []byte(t.Value)})
 	}
 }
 
@@ -240,7 +240,7 @@ func (d *lineDecoder) addSensor() {
 // comma, space, backslash and, in tags, equals sign, so that different series never have the
 // same key.
 func (d *lineDecoder) seriesKey() []byte {
-	byName := func(x, y lineTag) int { return bytes.Compare(x.name, y.name) }
+	byName := func(x, y wireTag) int { return bytes.Compare(x.name, y.name) }
 	if !slices.IsSortedFunc(d.tags, byName) {
 		slices.SortStableFunc(d.tags, byName)
 	}

@@ -269,7 +269,7 @@ func TestDifferentSeriesHaveDifferentSensors(t *testing.T) {
 	check := func(measurement string, pairs ...string) {
 		d := lineDecoder{measurement: []byte(measurement)}
 		for i := 0; i < len(pairs); i += 2 {
-			d.tags = append(d.tags, lineTag{name: []byte(pairs[i]), value: []byte(pairs[i+1])})
+			d.tags = append(d.tags, wireTag{name: []byte(pairs[i]), value: []byte(pairs[i+1])})
 		}
 		series := fmt.Sprintf("%q %q", measurement, pairs)
 		id := string(d.seriesKey())

@@ -165,8 +165,8 @@ func (in *intake) decodeMessage(m *Message) (refused *telemetry.Error, err error
 // isRefusal reports whether an error is caused by the message. After other errors it may be
 // accepted later, or in a smaller batch.
 func isRefusal(err error) bool {
-	var known *telemetry.Error
-	if !errors.As(err, &known) {
+	known, ok := errors.AsType[*telemetry.Error](err)
+	if !ok {
 		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 	}
 	switch known.Kind {
@@ -181,8 +181,8 @@ func isRefusal(err error) bool {
 
 // wholeRefused returns why a message is refused.
 func wholeRefused(err error) *telemetry.Error {
-	var known *telemetry.Error
-	if !errors.As(err, &known) {
+	known, ok := errors.AsType[*telemetry.Error](err)
+	if !ok {
 		known = telemetry.Errorf(telemetry.Internal, codeInternal, "%v", err)
 	}
 	return known

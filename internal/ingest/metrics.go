@@ -57,9 +57,9 @@ type metrics struct {
 	rejected *prometheus.CounterVec
 	repeated *prometheus.CounterVec
 	dropped  prometheus.Counter
-	ended    map[ending]prometheus.Counter
+	ended    *prometheus.CounterVec
 	busy     *prometheus.CounterVec
-	skipped  [len(skips)]prometheus.Counter
+	skipped  *prometheus.CounterVec
 
 	meters map[protocol]*meter
 }
@@ -75,38 +75,25 @@ type meter struct {
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	factory := promauto.With(registerer)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
 	m := &metrics{
-		meters: make(map[protocol]*meter),
-		requests: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_ingest_requests_total",
-			Help: "Requests to write, by protocol and the status of their answer.",
-		}, []string{"protocol", "code"}),
+		meters:   make(map[protocol]*meter),
+		requests: counter("brim_ingest_requests_total", "Requests to write, by protocol and the status of their answer.", "protocol", "code"),
 		seconds: factory.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{
 			Name: "brim_ingest_request_seconds",
 			Help: "Time from the arrival of a request's head to its answer.",
 			// From decoding alone to the longest wait for MongoDB.
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}), []string{"protocol"}),
-		readings: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_ingest_readings_total",
-			Help: "Readings acknowledged, by protocol.",
-		}, []string{"protocol"}),
-		rejected: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_ingest_rejected_total",
-			Help: "Readings refused, by the rule that they broke.",
-		}, []string{"reason"}),
-		dropped: factory.NewCounter(prometheus.CounterOpts{
-			Name: "brim_ingest_fields_dropped_total",
-			Help: "Fields left out of readings, because their stream does not take them.",
-		}),
-		busy: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_ingest_busy_total",
-			Help: "Requests refused, and gRPC calls ended, for lack of memory (--ingest-max-bytes), by reason.",
-		}, []string{"reason"}),
-		repeated: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_ingest_repeated_total",
-			Help: "Requests answered as before, because their idempotency key was known, by protocol.",
-		}, []string{"protocol"}),
+		readings: counter("brim_ingest_readings_total", "Readings acknowledged, by protocol.", "protocol"),
+		rejected: counter("brim_ingest_rejected_total", "Readings refused, by the rule that they broke.", "reason"),
+		dropped:  counter("brim_ingest_fields_dropped_total", "Fields left out of readings, because their stream does not take them.").WithLabelValues(),
+		busy:     counter("brim_ingest_busy_total", "Requests refused, and gRPC calls ended, for lack of memory (--ingest-max-bytes), by reason.", "reason"),
+		repeated: counter("brim_ingest_repeated_total", "Requests answered as before, because their idempotency key was known, by protocol.", "protocol"),
+		ended:    counter("brim_ingest_grpc_ended_total", "Calls of gRPC that were ended early, by reason.", "reason"),
+		skipped:  counter("brim_ingest_samples_skipped_total", "Samples and exemplars of remote write, and OTLP data points, skipped without an error, by reason.", "reason"),
 	}
 	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC, protoRemote, protoMQTT, protoOTLPHTTP, protoOTLPGRPC} {
 		of := &meter{
@@ -120,28 +107,19 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	for _, c := range telemetry.Codes() {
 		m.rejected.WithLabelValues(string(c))
 	}
-	skipped := factory.NewCounterVec(prometheus.CounterOpts{
-		Name: "brim_ingest_samples_skipped_total",
-		Help: "Samples and exemplars of remote write, and OTLP data points, skipped without an error, by reason.",
-	}, []string{"reason"})
-	for i, why := range skips {
-		m.skipped[i] = skipped.WithLabelValues(why)
+	for _, why := range []string{skipStale, skipNaN, skipInfinite, skipExemplar, skipNoValue} {
+		m.skipped.WithLabelValues(why)
 	}
-	ended := factory.NewCounterVec(prometheus.CounterOpts{
-		Name: "brim_ingest_grpc_ended_total",
-		Help: "Calls of gRPC that were ended early, by reason.",
-	}, []string{"reason"})
-	m.ended = make(map[ending]prometheus.Counter)
-	for _, why := range endings() {
-		m.ended[why] = ended.WithLabelValues(string(why))
+	for _, why := range []string{endHalfOpen, endUnread, endNoRoom, endSlow} {
+		m.ended.WithLabelValues(why)
 	}
-	for _, why := range busyReasons() {
-		m.busy.WithLabelValues(string(why))
+	for _, why := range []string{busyWait, busyGrow, busyShare, busySlow} {
+		m.busy.WithLabelValues(why)
 	}
 	return m
 }
 
-func (m *metrics) isBusy(why busyReason) { m.busy.WithLabelValues(string(why)).Inc() }
+func (m *metrics) isBusy(why string) { m.busy.WithLabelValues(why).Inc() }
 
 // watchBudget registers a gauge for the used part of the budget.
 func (m *metrics) watchBudget(registerer prometheus.Registerer, b *budget) {

@@ -42,7 +42,7 @@ func (srv *Server) serveMetrics(x *exchange) error {
 	media := x.otlpMedia()
 	if media != mediaProtobuf && media != mediaJSON {
 		return telemetry.Errorf(telemetry.Unsupported, codeTypeUnknown,
-			"Content-Type %s cannot be read; allowed: %s and %s", telemetry.Quote([]byte(first(x.r.Header["Content-Type"]))), mediaProtobuf, mediaJSON)
+			"Content-Type %s cannot be read; allowed: %s and %s", telemetry.Quote([]byte(x.r.Header.Get("Content-Type"))), mediaProtobuf, mediaJSON)
 	}
 	return x.take(in, func(body []byte) error { return in.export(body, media == mediaJSON) })
 }
@@ -55,7 +55,7 @@ func (x *exchange) answerOTLP(in *intake) {
 
 // otlpMedia returns the media type of a request, which is also that of the response.
 func (x *exchange) otlpMedia() string {
-	media, _, _ := mime.ParseMediaType(first(x.r.Header["Content-Type"]))
+	media, _, _ := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
 	return media
 }
 
@@ -87,7 +87,7 @@ func (x *exchange) writeOTLPProblem(r result, e *telemetry.Error) {
 func (in *intake) export(body []byte, inJSON bool) (err error) {
 	in.mayBeEmpty = true
 	in.otlp, err = in.decodeOTLP(body, inJSON)
-	in.server.metrics.skipped[skipNoValue].Add(float64(in.otlp.skipped))
+	in.server.metrics.skipped.WithLabelValues(skipNoValue).Add(float64(in.otlp.skipped))
 	in.otlp.readings = in.answer.Rejected
 	return err
 }
@@ -125,13 +125,12 @@ func (srv *Server) serveExport(c *call) error {
 	if err != nil {
 		return err
 	}
-	var in intake
-	_, r, refused := m.take(c.ctx, &in, func(body []byte) error { return in.export(body, false) })
+	_, r, refused := m.take(c.ctx, func(body []byte) error { return m.in.export(body, false) })
 	if refused != nil {
 		return c.refusal(r, refused)
 	}
-	if in.answer.repeated {
+	if m.in.answer.repeated {
 		c.w.Header().Set(headerReplayed, "true")
 	}
-	return c.write(in.appendExported(make([]byte, messagePrefix, 64), false))
+	return c.write(m.in.appendExported(make([]byte, messagePrefix, 64), false))
 }

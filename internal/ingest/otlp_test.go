@@ -266,7 +266,7 @@ func TestOTLPPartialSuccess(t *testing.T) {
 	for reason, n := range map[telemetry.Code]float64{telemetry.ValueNotFinite: 1, telemetry.TimeOutOfRange: 1, telemetry.FieldName: 1, telemetry.Malformed: 1, telemetry.FieldsTooMany: 1, telemetry.TagValue: 1} {
 		assert.InDelta(t, n, testutil.ToFloat64(d.metrics.rejected.WithLabelValues(string(reason))), 0, reason)
 	}
-	assert.InDelta(t, 2, testutil.ToFloat64(d.metrics.skipped[skipNoValue]), 0)
+	assert.InDelta(t, 2, testutil.ToFloat64(d.metrics.skipped.WithLabelValues(skipNoValue)), 0)
 
 	// Nothing that could be taken is a success too, or senders would try again for ever.
 	status, response = exportHTTP(t, d, otlpExport(gauge("late", late)))

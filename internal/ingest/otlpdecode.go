@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -60,9 +61,13 @@ func (in *intake) decodeOTLP(body []byte, inJSON bool) (otlpTally, error) {
 			return otlpTally{}, brokenMessage(err)
 		}
 	}
-	m := otlpMapper{in: in, size: size, dot: "_", at: make(map[otlpPlace]int), series: make(map[string]*otlpSeries)}
-	if in.builder.MapDots != 0 {
-		m.dot = string(in.builder.MapDots)
+	m := otlpMapper{gatherer: gatherer{in: in}, decoded: size, dot: string(rune(cmp.Or(in.builder.MapDots, '_'))), bySensor: make(map[string]uint32), members: make(map[otlpMember]uint32)}
+	m.ended = func(samples []metricSample, refused *telemetry.Refusal) {
+		for _, s := range samples {
+			if of := &m.metrics[s.metric]; refused != nil {
+				m.reject(of.point, string(of.name), refused)
+			}
+		}
 	}
 	if err := m.gather(request.Metrics()); err != nil {
 		return otlpTally{}, err
@@ -91,22 +96,21 @@ func checkMembers(body []byte) error {
 
 // An otlpMapper turns the points of a request into readings.
 type otlpMapper struct {
-	in   *intake
-	size int64 // bytes of decoded and gathered data
-	dot  string
+	gatherer
 
-	readings []otlpReading
-	at       map[otlpPlace]int // the last reading of a series and a time
-	series   map[string]*otlpSeries
-	rejected []bool // by point
+	decoded  int64 // bytes of the decoded request, and of the maps
+	dot      string
+	bySensor map[string]uint32     // numbers of sets
+	members  map[otlpMember]uint32 // likewise
+	rejected []bool                // by point
 	tally    otlpTally
 
 	// The current resource, scope and metric.
 	owner        []telemetry.Tag
 	ownerRefused *telemetry.Refusal
-	known        map[string]*otlpSeries // by the attributes of points, as sent
+	known        map[string]uint32 // numbers of sets by the attributes of points, as sent
 	metric       string
-	names        map[string]string // of its fields, by suffix
+	names        map[string][]byte // of its fields, by suffix
 	delta        bool
 
 	// The current point.
@@ -115,30 +119,18 @@ type otlpMapper struct {
 	key     []byte
 }
 
-// An otlpSeries is a sensor with its tags.
-type otlpSeries struct {
-	sensor  string
-	tags    []telemetry.Tag
-	refusal *telemetry.Refusal
-	members map[telemetry.Tag]*otlpSeries // with one more tag, that of a bucket or a quantile
-}
-
-// An otlpPlace identifies readings by series and time.
-type otlpPlace struct {
-	series *otlpSeries
-	ms     int64
-}
-
-type otlpReading struct {
-	otlpPlace
-	values []otlpValue
+// An otlpMember is a set of tags with one more tag, that of a bucket or a quantile.
+type otlpMember struct {
+	of    uint32
+	extra telemetry.Tag
 }
 
 // An otlpValue is a value of a point.
 type otlpValue struct {
-	telemetry.Field
+	name  []byte
+	kind  telemetry.Kind
+	word  uint64
 	extra telemetry.Tag // of one bucket, or one quantile
-	point int
 }
 
 const (
@@ -161,7 +153,7 @@ func (m *otlpMapper) gather(all pmetric.Metrics) error {
 				m.owner = withTags(m.owner, telemetry.Tag{Name: scopePrefix + "name", Value: name})
 			}
 			m.owner = m.withAttributes(m.owner, scopePrefix, scope.Scope().Attributes())
-			m.ownerRefused, m.known = m.refusal, make(map[string]*otlpSeries)
+			m.ownerRefused, m.known = m.refusal, make(map[string]uint32)
 			for _, metric := range scope.Metrics().All() {
 				if err := m.gatherMetric(metric); err != nil {
 					return err
@@ -174,7 +166,7 @@ func (m *otlpMapper) gather(all pmetric.Metrics) error {
 
 func (m *otlpMapper) gatherMetric(metric pmetric.Metric) error {
 	const delta = pmetric.AggregationTemporalityDelta
-	m.metric, m.names, m.delta = metric.Name(), make(map[string]string), false
+	m.metric, m.names, m.delta = metric.Name(), make(map[string][]byte), false
 	switch metric.Type() {
 	case pmetric.MetricTypeGauge:
 		return gatherPoints(m, metric.Gauge().DataPoints().All(), m.number)
@@ -215,8 +207,8 @@ func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P
 			m.tally.skipped++
 			continue
 		}
-		m.add(p)
-		if err := in.extendLease(m.size); err != nil {
+		m.addPoint(p)
+		if err := in.extendLease(m.decoded + m.memory()); err != nil {
 			return err
 		}
 		if m.refusal != nil { // it counts as a reading
@@ -231,31 +223,23 @@ func gatherPoints[P otlpPoint](m *otlpMapper, all iter.Seq2[int, P], take func(P
 	return nil
 }
 
-// add adds the values of the current point to their readings, unless the point is refused.
-func (m *otlpMapper) add(p otlpPoint) {
-	series := m.seriesOf(p.Attributes())
-	m.refuse(series.refusal)
+// addPoint adds the values of the current point, unless the point is refused.
+func (m *otlpMapper) addPoint(p otlpPoint) {
+	set := m.setOf(p.Attributes())
+	if m.refuse(m.sets[set].refusal); m.refusal != nil {
+		return
+	}
 	ms := int64(p.Timestamp() / 1e6)
 	if p.Timestamp() == 0 {
 		ms = m.in.now.UnixMilli()
 	}
-	for all := m.values; len(all) > 0 && m.refusal == nil; {
-		n := 1
-		for n < len(all) && all[n].extra == all[0].extra && all[n].Name != all[0].Name {
-			n++
-		}
-		r := m.readingOf(otlpPlace{m.memberOf(series, all[0].extra), ms}, all[:n])
-		for _, v := range all[:n] {
-			v.point = m.tally.points - 1
-			r.values = append(r.values, v)
-			m.size += 96
-		}
-		all = all[n:]
+	for _, v := range m.values {
+		m.add(m.addMetric(metric{v.name, v.kind, m.memberOf(set, v.extra), m.tally.points - 1}), ms, v.word)
 	}
 }
 
-// seriesOf returns the series of a point with these attributes.
-func (m *otlpMapper) seriesOf(attributes pcommon.Map) *otlpSeries {
+// setOf returns the number of the set of tags of a point with these attributes.
+func (m *otlpMapper) setOf(attributes pcommon.Map) uint32 {
 	m.key = append(m.key[:0], '-')
 	if m.delta {
 		m.key[0] = 'd'
@@ -265,8 +249,8 @@ func (m *otlpMapper) seriesOf(attributes pcommon.Map) *otlpSeries {
 		m.key = append(binary.AppendUvarint(m.key, uint64(len(name))), name...)
 		m.key = append(binary.AppendUvarint(append(m.key, byte(value.Type())), uint64(len(text))), text...)
 	}
-	if s := m.known[string(m.key)]; s != nil {
-		return s
+	if set, ok := m.known[string(m.key)]; ok {
+		return set
 	}
 	point := m.refusal
 	m.refusal = nil
@@ -277,81 +261,42 @@ func (m *otlpMapper) seriesOf(attributes pcommon.Map) *otlpSeries {
 	if len(tags) == 0 {
 		m.refuse(telemetry.Refuse(telemetry.SensorMissing, "neither the data point nor its resource has attributes, which the sensor ID is made of"))
 	}
-	s := &otlpSeries{refusal: m.refusal}
+	var set uint32
 	if m.refusal == nil {
-		s = m.intern(tags)
+		set = m.intern(tags)
+	} else {
+		set = m.addSet(tagSet{refusal: m.refusal})
 	}
-	m.known[string(m.key)], m.refusal = s, point
-	m.size += int64(64 + len(m.key))
-	return s
+	m.known[string(m.key)], m.refusal = set, point
+	m.decoded += int64(64 + len(m.key))
+	return set
 }
 
-// intern returns the series with these tags.
-func (m *otlpMapper) intern(tags []telemetry.Tag) *otlpSeries {
+// intern returns the number of the set with these tags.
+func (m *otlpMapper) intern(tags []telemetry.Tag) uint32 {
 	sensor := string(telemetry.AppendTagsKey(nil, tags))
-	s := m.series[sensor]
-	if s == nil {
-		s = &otlpSeries{sensor: sensor, tags: tags, members: make(map[telemetry.Tag]*otlpSeries)}
-		m.series[sensor] = s
-		m.size += int64(256 + len(sensor) + 32*len(tags))
+	set, ok := m.bySensor[sensor]
+	if !ok {
+		set = m.addSet(tagSet{tags: tags})
+		m.bySensor[sensor] = set
+		m.decoded += int64(64 + len(sensor))
 	}
-	return s
+	return set
 }
 
-// memberOf returns a series with one more tag, or the series itself if the tag has no name.
-func (m *otlpMapper) memberOf(s *otlpSeries, extra telemetry.Tag) *otlpSeries {
+// memberOf returns the number of a set with one more tag, or of the set itself if the tag has no
+// name.
+func (m *otlpMapper) memberOf(of uint32, extra telemetry.Tag) uint32 {
 	if extra.Name == "" {
-		return s
+		return of
 	}
-	member := s.members[extra]
-	if member == nil {
-		member = m.intern(withTags(s.tags, extra))
-		s.members[extra] = member
-		m.size += 64
+	set, ok := m.members[otlpMember{of, extra}]
+	if !ok {
+		set = m.intern(withTags(m.sets[of].tags, extra))
+		m.members[otlpMember{of, extra}] = set
+		m.decoded += 128
 	}
-	return member
-}
-
-// readingOf returns the reading that the values can be added to. It begins another one if the
-// last one has some of their fields, or no room for them.
-func (m *otlpMapper) readingOf(place otlpPlace, values []otlpValue) *otlpReading {
-	at, known := m.at[place]
-	has := func(v otlpValue) bool {
-		return slices.ContainsFunc(m.readings[at].values, func(other otlpValue) bool { return other.Name == v.Name })
-	}
-	if !known || len(m.readings[at].values)+len(values) > telemetry.MaxFields || slices.ContainsFunc(values, has) {
-		at = len(m.readings)
-		m.readings = append(m.readings, otlpReading{otlpPlace: place})
-		m.at[place] = at
-		m.size += 128
-	}
-	return &m.readings[at]
-}
-
-// give passes the gathered readings to the intake.
-func (m *otlpMapper) give() error {
-	b := m.in.builder
-	for i := range m.readings {
-		r := &m.readings[i]
-		if err := m.in.begin(); err != nil {
-			return err
-		}
-		b.Sensor([]byte(r.series.sensor))
-		for _, t := range r.series.tags {
-			b.Tag([]byte(t.Name), []byte(t.Value))
-		}
-		b.Time(r.ms)
-		for i := range r.values {
-			b.Add(r.values[i].Field)
-		}
-		if refusal := b.End(); refusal != nil {
-			m.in.refused(m.in.count-1, refusal)
-			for i := range r.values {
-				m.reject(r.values[i].point, r.values[i].Name, refusal)
-			}
-		}
-	}
-	return nil
+	return set
 }
 
 func (m *otlpMapper) refuse(r *telemetry.Refusal) {
@@ -377,16 +322,16 @@ func (m *otlpMapper) mapped(name string) string {
 }
 
 // field returns the name of a field of the current metric.
-func (m *otlpMapper) field(suffix string) string {
+func (m *otlpMapper) field(suffix string) []byte {
 	name, known := m.names[suffix]
 	if !known {
-		name = m.mapped(m.metric + suffix)
+		name = []byte(m.mapped(m.metric + suffix))
 		m.names[suffix] = name
 	}
 	if m.metric == "" {
 		m.refuse(telemetry.Refuse(telemetry.FieldName, "a metric has an empty name; names have 1 to %d bytes", telemetry.MaxNameBytes))
 	}
-	m.refuse(telemetry.CheckFieldName([]byte(name)))
+	m.refuse(telemetry.CheckFieldName(name))
 	return name
 }
 
@@ -444,9 +389,9 @@ func (m *otlpMapper) float(suffix string, v float64, extra telemetry.Tag) {
 	if math.IsNaN(v) {
 		return
 	}
-	f := telemetry.Field{Name: m.field(suffix), Value: telemetry.FloatValue(v)}
-	m.refuse(telemetry.CheckFloat([]byte(f.Name), v))
-	m.values = append(m.values, otlpValue{Field: f, extra: extra})
+	name := m.field(suffix)
+	m.refuse(telemetry.CheckFloat(name, v))
+	m.values = append(m.values, otlpValue{name, telemetry.Float, math.Float64bits(v), extra})
 }
 
 // count adds a number of measurements.
@@ -454,7 +399,7 @@ func (m *otlpMapper) count(suffix string, n uint64, extra telemetry.Tag) {
 	if n > math.MaxInt64 {
 		m.refuse(telemetry.Refuse(telemetry.ValueRange, "a count is %d; at most %d is allowed", n, math.MaxInt64))
 	}
-	m.values = append(m.values, otlpValue{Field: telemetry.Field{Name: m.field(suffix), Value: telemetry.IntValue(int64(n))}, extra: extra})
+	m.values = append(m.values, otlpValue{m.field(suffix), telemetry.Int, n, extra})
 }
 
 var noExtra telemetry.Tag //nolint:gochecknoglobals // never changes
@@ -464,7 +409,7 @@ func (m *otlpMapper) number(p pmetric.NumberDataPoint) {
 	case pmetric.NumberDataPointValueTypeDouble:
 		m.float("", p.DoubleValue(), noExtra)
 	case pmetric.NumberDataPointValueTypeInt:
-		m.values = append(m.values, otlpValue{Field: telemetry.Field{Name: m.field(""), Value: telemetry.IntValue(p.IntValue())}})
+		m.values = append(m.values, otlpValue{m.field(""), telemetry.Int, uint64(p.IntValue()), noExtra})
 	case pmetric.NumberDataPointValueTypeEmpty:
 	}
 }

@@ -60,8 +60,7 @@ func (in *intake) decodeProtobuf(message []byte) error {
 
 // brokenMessage turns a decoding error into one that refuses the request.
 func brokenMessage(err error) error {
-	var known *telemetry.Error
-	if err == nil || errors.As(err, &known) {
+	if _, known := errors.AsType[*telemetry.Error](err); known || err == nil {
 		return err
 	}
 	return telemetry.Errorf(telemetry.Invalid, codeMalformed, "%s; nothing was accepted", err)
@@ -238,6 +237,8 @@ func decodeTag(message []byte) (wireTag, error) {
 // A column is one field of the rows of a series. Its values, except for absent rows, are in
 // the words of the decoder.
 type column struct {
+	message []byte
+
 	// encoded is the start of the column at this position of an earlier series: its name and
 	// the tag of its values. Empty: the column began with something else.
 	encoded []byte
@@ -255,18 +256,11 @@ type column struct {
 // series decodes one Series. Rows are readings like any others, but columns whose length does
 // not fit the rows refuse the whole request.
 func (d *wireDecoder) series(message []byte) error {
-	head, columns, err := d.seriesHead(message, false)
+	head, err := d.seriesParts(message)
 	if err != nil {
 		return err
 	}
-	alike, err := d.seriesColumns(columns, false)
-	if err != nil && telemetry.KindOf(err) == telemetry.Internal { // maybe because columns precede the times
-		d.shape = nil // the columns are now those that the next pass compares them with
-		if head, columns, err = d.seriesHead(message, true); err != nil {
-			return err
-		}
-		alike, err = d.seriesColumns(columns, true)
-	}
+	alike, err := d.seriesColumns()
 	if err != nil {
 		return err
 	}
@@ -344,30 +338,28 @@ func (d *wireDecoder) give(c *column, row uint32) {
 	}
 }
 
-// errOrder means that other fields of a series follow its columns. That is valid, but
-// encoders write fields in the order of their numbers.
-var errOrder = errors.New("a column precedes other fields")
-
-// seriesHead decodes the times. head is the part of the message with the sensor and tags,
-// or nil if they are not together at the start or are long; columns is the part with the
-// columns. It stops at the first column, or with anyOrder at the end of the message.
-func (d *wireDecoder) seriesHead(message []byte, anyOrder bool) (head, columns []byte, err error) {
-	d.times = d.times[:0]
+// seriesParts decodes the times and finds the columns. head is the part of the message with the
+// sensor and tags, or nil if they are not together at the start or are long.
+func (d *wireDecoder) seriesParts(message []byte) (head []byte, err error) {
+	d.times, d.columns = d.times[:0], d.columns[:0]
 	most := d.in.server.config.MaxReadings - d.in.count
 	split, length := false, 0
 	m := wireMessage{rest: message}
-	for columns = message; m.next() && (m.num != 4 || anyOrder); {
-		if !anyOrder {
-			columns = m.rest
-		}
-		if m.num == 3 && (m.kind == protowire.BytesType || m.kind == protowire.VarintType) {
-			if d.times, err = m.appendVarints(d.times, most); errors.Is(err, errTooManyValues) {
-				return nil, nil, d.in.tooMany()
-			} else if err != nil {
-				return nil, nil, err
-			}
-		}
+	for m.next() {
 		switch {
+		case m.is(4, protowire.BytesType):
+			split = true
+			if len(d.columns) <= telemetry.MaxFields { // one too many, so every row is refused
+				d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
+				d.columns[len(d.columns)-1].message = m.bytes
+			}
+		case m.num == 3 && (m.kind == protowire.BytesType || m.kind == protowire.VarintType):
+			split = true
+			if d.times, err = m.appendVarints(d.times, most); errors.Is(err, errTooManyValues) {
+				return nil, d.in.tooMany()
+			} else if err != nil {
+				return nil, err
+			}
 		case m.num != 1 && m.num != 2:
 			split = true
 		case split:
@@ -379,7 +371,7 @@ func (d *wireDecoder) seriesHead(message []byte, anyOrder bool) (head, columns [
 	if m.err == nil && 0 < length && length <= maxAlias {
 		head = message[:length]
 	}
-	return head, columns, m.err
+	return head, m.err
 }
 
 // seriesTags decodes the tags and returns the sensor id.
@@ -403,25 +395,15 @@ func (d *wireDecoder) seriesTags(message []byte) (sensor []byte, err error) {
 // seriesColumns decodes the columns. alike reports whether every row has a value in every
 // column, and none of them is a string. The shape of the last row is kept only if the columns
 // begin like those of its series.
-func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, err error) {
-	d.columns, d.words, d.texts = d.columns[:0], d.words[:0], d.texts[:0]
+func (d *wireDecoder) seriesColumns() (alike bool, err error) {
+	d.words, d.texts = d.words[:0], d.texts[:0]
 	alike = len(d.times) > 0
 	same := true
-	m := wireMessage{rest: message}
-	for m.next() {
-		if !m.is(4, protowire.BytesType) {
-			if m.num < 4 && !anyOrder {
-				return false, errOrder
-			}
-			continue
-		}
-		if len(d.columns) > telemetry.MaxFields {
-			continue // one too many, so every row is refused
-		}
-		d.columns = slices.Grow(d.columns, 1)[:len(d.columns)+1]
-		c := &d.columns[len(d.columns)-1]
-		*c = column{absent: c.absent[:0], begin: len(d.words), encoded: c.encoded}
-		again, err := d.column(c, m.bytes)
+	for i := range d.columns {
+		c := &d.columns[i]
+		c.name, c.kind, c.kinds, c.begin, c.count = nil, 0, 0, len(d.words), 0
+		c.absent, c.used, c.passed = c.absent[:0], 0, 0
+		again, err := d.column(c)
 		if err != nil {
 			return false, err
 		}
@@ -434,13 +416,14 @@ func (d *wireDecoder) seriesColumns(message []byte, anyOrder bool) (alike bool, 
 	if !same || !alike || len(d.columns) != d.width {
 		d.shape = nil
 	}
-	return alike, m.err
+	return alike, nil
 }
 
 // column decodes a Column of a series, and reports whether it begins like the one
 // at the same position in the previous series. Nearly all consist of a name and one
 // packed list.
-func (d *wireDecoder) column(c *column, message []byte) (again bool, err error) {
+func (d *wireDecoder) column(c *column) (again bool, err error) {
+	message := c.message
 	if n := len(c.encoded); n > 0 && bytes.HasPrefix(message, c.encoded) {
 		m := wireMessage{rest: message[n-1:]}
 		if m.next() && len(m.rest) == 0 {
@@ -664,7 +647,7 @@ func (d *wireDecoder) release() {
 	size := cap(d.times) + cap(d.tags) + cap(d.words) + cap(d.texts)
 	for i := range d.columns {
 		size += cap(d.columns[i].absent) + cap(d.columns[i].encoded)
-		d.columns[i].name = nil
+		d.columns[i].name, d.columns[i].message = nil, nil
 	}
 	if size > most {
 		return

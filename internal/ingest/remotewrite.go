@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -45,11 +45,11 @@ func (srv *Server) serveRemoteWrite(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	version, err := remoteVersion(first(x.r.Header["Content-Type"]))
+	version, err := remoteVersion(x.r.Header.Get("Content-Type"))
 	if err != nil {
 		return err
 	}
-	in, err := x.intake(first(x.r.Header[streamHeader]), query)
+	in, err := x.intake(x.r.Header.Get(streamHeader), query)
 	if err != nil {
 		return err
 	}
@@ -75,16 +75,23 @@ func remoteVersion(contentType string) (int, error) {
 // A remote is the part of an intake that is specific to remote write.
 type remote struct {
 	version int
-	samples []uint32 // of each reading; 0 for refused ones
-	all     int      // samples in the request
-	skipped [len(skips)]int
+	samples []uint32       // of each reading; 0 for refused ones
+	all     int            // samples in the request
+	skipped map[string]int // by reason
+}
+
+func (r *remote) skip(why string, n int) {
+	if r.skipped == nil {
+		r.skipped = make(map[string]int)
+	}
+	r.skipped[why] += n
 }
 
 // written returns how many samples were accepted or skipped.
 func (r *remote) written() int {
 	n := 0
 	for why, skipped := range r.skipped {
-		if skip(why) != skipExemplar {
+		if why != skipExemplar {
 			n += skipped
 		}
 	}
@@ -100,7 +107,7 @@ func (x *exchange) answerRemote(r result, in *intake) {
 	written := in.remote.written()
 	if !a.repeated {
 		for why, n := range in.remote.skipped {
-			x.server.metrics.skipped[why].Add(float64(n))
+			x.server.metrics.skipped.WithLabelValues(why).Add(float64(n))
 		}
 	}
 	if in.remote.version == 2 {
@@ -126,15 +133,10 @@ func (x *exchange) answerRemote(r result, in *intake) {
 
 // A remoteDecoder decodes a remote write request into an intake.
 type remoteDecoder struct {
-	in      *intake
-	symbols [][]byte // of version 2.0
+	gatherer
 
-	sets    map[string]uint32 // indexes of sets by key
-	labels  []labelSet
-	tags    []wireTag // of all sets
-	metrics []metric
-	samples []remoteSample
-	order   []remoteSample // samples by set
+	symbols [][]byte          // of version 2.0
+	known   map[string]uint32 // numbers of sets by key
 
 	// Of the current series.
 	pairs      []wireTag // labels other than the metric name
@@ -146,29 +148,7 @@ type remoteDecoder struct {
 	invalid    string // what is wrong with the encoding; empty: nothing
 
 	alias []byte
-	plain []telemetry.Tag
-	paid  int64 // scratch memory at the last check, in bytes
-}
-
-// A labelSet is a set of labels without the metric name.
-type labelSet struct {
-	series   *batch.Series // nil: unknown
-	from, to uint32        // of tags
-	samples  uint32
-	refusal  *telemetry.Refusal
-}
-
-// A metric is a metric with a set of labels.
-type metric struct {
-	name []byte // escaped
-	set  uint32
-}
-
-// A remoteSample is a value of a metric.
-type remoteSample struct {
-	at     int64
-	value  float64
-	metric uint32
+	paid  int64 // memory at the last check, in bytes
 }
 
 // decodeRemoteWrite decodes a request. Series that break a rule are refused; a malformed
@@ -178,6 +158,13 @@ func (in *intake) decodeRemoteWrite(body []byte, version int) error {
 	in.remote.version = version
 	d := in.server.remotes.get()
 	d.in = in
+	d.ended = func(samples []metricSample, refused *telemetry.Refusal) {
+		n := len(samples)
+		if refused != nil {
+			n = 0
+		}
+		in.remote.samples = append(in.remote.samples, uint32(n))
+	}
 	defer d.release()
 	return brokenMessage(d.message(body))
 }
@@ -188,11 +175,6 @@ func (d *remoteDecoder) message(body []byte) error {
 	if d.in.remote.version == 2 {
 		number = 5
 		if err := d.readSymbols(body); err != nil {
-			return err
-		}
-	}
-	if len(body) > largeRequest {
-		if err := d.checkCount(body, number); err != nil {
 			return err
 		}
 	}
@@ -209,33 +191,6 @@ func (d *remoteDecoder) message(body []byte) error {
 		return m.err
 	}
 	return d.give()
-}
-
-// largeRequest is the length above which the samples of a request are counted first.
-const largeRequest = 1 << 20
-
-// checkCount returns an error if a request contains too many samples, before they take memory.
-func (d *remoteDecoder) checkCount(body []byte, number protowire.Number) error {
-	n := 0
-	m := wireMessage{rest: body}
-	for turn := len(body); m.next(); {
-		if !m.is(number, protowire.BytesType) {
-			continue
-		}
-		for series := (wireMessage{rest: m.bytes}); series.next(); {
-			if series.is(2, protowire.BytesType) {
-				n++
-			}
-		}
-		if err := d.limit(n); err != nil {
-			return err
-		}
-		if turn-len(m.rest) > turnBytes {
-			turn = len(m.rest)
-			runtime.Gosched()
-		}
-	}
-	return m.err
 }
 
 // limit returns an error if this is too many samples.
@@ -267,8 +222,7 @@ func (d *remoteDecoder) readSymbols(body []byte) error {
 // checkMemory extends the lease from time to time for the memory of the decoder, and yields
 // the CPU.
 func (d *remoteDecoder) checkMemory() error {
-	const sample, symbol, tag, set, metric = 2 * 24, 24, 48, 128, 32
-	need := int64(len(d.samples)*sample + len(d.symbols)*symbol + len(d.tags)*tag + len(d.labels)*set + len(d.metrics)*metric)
+	need := d.memory() + 24*int64(len(d.symbols))
 	if need < d.paid+turnBytes {
 		return nil
 	}
@@ -313,7 +267,7 @@ func (d *remoteDecoder) series(message []byte) error {
 	case d.in.remote.version == 2:
 		err = d.refuse(telemetry.Refuse(telemetry.NotSupported, "series %s has exemplars, which are not stored; set send_exemplars: false", d.quoted()))
 	default: // version 1.0 has no way to tell the sender what was not accepted
-		d.in.remote.skipped[skipExemplar] += d.exemplars
+		d.in.remote.skip(skipExemplar, d.exemplars)
 	}
 	return err
 }
@@ -324,17 +278,9 @@ func (d *remoteDecoder) refuse(r *telemetry.Refusal) error {
 		return err
 	}
 	d.in.builder.Refuse(r)
-	d.ended(d.in.builder.End(), 0)
+	d.in.end()
+	d.ended(nil, r)
 	return nil
-}
-
-// ended records the end of a reading of n samples.
-func (d *remoteDecoder) ended(refused *telemetry.Refusal, n int) (taken bool) {
-	if taken = d.in.ended(refused); !taken {
-		n = 0
-	}
-	d.in.remote.samples = append(d.in.remote.samples, uint32(n))
-	return taken
 }
 
 // scanV1 decodes the labels of a series and counts the rest.
@@ -432,27 +378,12 @@ func (d *remoteDecoder) check(samples int) *telemetry.Refusal {
 		return telemetry.Refuse(telemetry.FieldsMissing, "a series has no metric name (label __name__); its other labels: %s", d.quotedPairs())
 	case d.names > 1:
 		return telemetry.Refuse(telemetry.TagDuplicate, "series %s has the label __name__ twice", d.quoted())
-	case isPlainMetric(d.name):
+	case bytes.IndexByte(d.name, '%') < 0 && telemetry.CheckFieldName(d.name) == nil: // the usual case
 		return nil
 	case len(d.name) <= telemetry.MaxNameBytes:
 		d.name = []byte(telemetry.EscapeName(string(d.name)))
 	}
 	return telemetry.CheckFieldName(d.name)
-}
-
-// isPlainMetric reports whether a name needs neither a check nor escaping.
-func isPlainMetric(name []byte) bool {
-	if len(name) > telemetry.MaxNameBytes || len(name) < len("sensor")+1 {
-		return false
-	}
-	for _, c := range name {
-		if c|0x20 < 'a' || c|0x20 > 'z' {
-			if c != '_' && c != ':' && !isDigit(c) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // quoted returns the name of the current series for a message.
@@ -477,36 +408,34 @@ func (d *remoteDecoder) addSamples(message []byte) error {
 	if err != nil {
 		return err
 	}
-	of := &d.labels[set]
-	if of.refusal != nil {
-		return d.refuse(of.refusal)
+	if refusal := d.sets[set].refusal; refusal != nil {
+		return d.refuse(refusal)
 	}
-	d.metrics = append(d.metrics, metric{name: d.name, set: set})
-	number := uint32(len(d.metrics) - 1)
+	number := d.addMetric(metric{name: d.name, kind: telemetry.Float, set: set})
 	m := wireMessage{rest: message}
 	for m.next() {
 		if !m.is(2, protowire.BytesType) {
 			continue
 		}
-		s := remoteSample{metric: number}
+		var at int64
+		var word uint64
 		fields := wireMessage{rest: m.bytes}
 		for fields.next() {
 			switch {
 			case fields.is(1, protowire.Fixed64Type):
-				s.value = math.Float64frombits(fields.word)
+				word = fields.word
 			case fields.is(2, protowire.VarintType):
-				s.at = int64(fields.word)
+				at = int64(fields.word)
 			}
 		}
 		if fields.err != nil {
 			return fields.err
 		}
-		if math.Float64bits(s.value)&infinite == infinite {
-			d.in.remote.skipped[skipOf(s.value)]++
+		if word&infinite == infinite {
+			d.in.remote.skip(skipOf(word), 1)
 			continue
 		}
-		d.samples = append(d.samples, s)
-		if of.samples++; of.samples%1024 == 0 {
+		if d.add(number, at, word); len(d.samples)%1024 == 0 {
 			if err := d.checkMemory(); err != nil {
 				return err
 			}
@@ -518,26 +447,21 @@ func (d *remoteDecoder) addSamples(message []byte) error {
 // infinite has the bits that are set in all infinite and NaN values.
 const infinite = 0x7ff << 52
 
-// A skip is a reason why part of a request is not stored, without an error.
-type skip uint8
-
+// Why a part of a request is not stored, without an error, see brim_ingest_samples_skipped_total.
 const (
-	skipStale    skip = iota // the series ended
-	skipNaN                  // not a number
-	skipInfinite             // readings cannot have infinite values
-	skipExemplar
-	skipNoValue // of a point of OTLP
+	skipStale    = "stale"    // the series ended
+	skipNaN      = "nan"      // not a number
+	skipInfinite = "infinite" // readings cannot have infinite values
+	skipExemplar = "exemplar"
+	skipNoValue  = "no_value" // of a point of OTLP
 )
 
-// skips are the values of the label reason.
-var skips = [...]string{skipStale: "stale", skipNaN: "nan", skipInfinite: "infinite", skipExemplar: "exemplar", skipNoValue: "no_value"}
-
 // skipOf returns why a value is skipped.
-func skipOf(v float64) skip {
+func skipOf(word uint64) string {
 	switch {
-	case math.Float64bits(v) == value.StaleNaN:
+	case word == value.StaleNaN:
 		return skipStale
-	case math.IsNaN(v):
+	case math.IsNaN(math.Float64frombits(word)):
 		return skipNaN
 	}
 	return skipInfinite
@@ -547,170 +471,80 @@ func skipOf(v float64) skip {
 // preceded by their lengths.
 const aliasRemote = 'w'
 
-// setOf returns the index of the current series' set of labels.
+// setOf returns the number of the current series' set of labels.
 func (d *remoteDecoder) setOf() (uint32, error) {
-	if n, ok := d.sets[string(d.key)]; ok {
+	if n, ok := d.known[string(d.key)]; ok {
 		return n, nil
 	}
-	n := uint32(len(d.labels))
-	if int(n) >= d.in.server.config.MaxReadings {
+	if len(d.sets) >= d.in.server.config.MaxReadings {
 		return 0, d.in.tooMany() // each set has at least one reading, unless all its values are skipped
 	}
-	set := labelSet{from: uint32(len(d.tags))}
-	if d.beginAlias(d.pairs); len(d.alias) <= maxAlias {
+	d.alias = append(append(append(d.alias[:0], aliasRemote), d.in.stream.Name...), 0)
+	for _, l := range d.pairs {
+		d.alias = append(binary.AppendUvarint(d.alias, uint64(len(l.name))), l.name...)
+		d.alias = append(binary.AppendUvarint(d.alias, uint64(len(l.value))), l.value...)
+		if len(d.alias) > maxAlias {
+			d.alias = d.alias[:0]
+			break
+		}
+	}
+	var set tagSet
+	if len(d.alias) > 0 {
 		set.series = d.in.server.known.Alias(d.alias)
 	}
 	if set.series == nil {
-		set.refusal = d.checkLabels()
-		d.tags = append(d.tags, d.pairs...)
+		if set.tags, set.refusal = d.tags(); set.refusal == nil {
+			set.alias = slices.Clone(d.alias)
+		}
 	}
-	set.to = uint32(len(d.tags))
-	if d.sets == nil {
-		d.sets = make(map[string]uint32)
+	if d.known == nil {
+		d.known = make(map[string]uint32)
 	}
-	d.sets[string(d.key)] = n
-	d.labels = append(d.labels, set)
+	n := d.addSet(set)
+	d.known[string(d.key)] = n
 	return n, nil
 }
 
-// beginAlias sets the alias key for a set of labels.
-func (d *remoteDecoder) beginAlias(labels []wireTag) {
-	d.alias = append(append(append(d.alias[:0], aliasRemote), d.in.stream.Name...), 0)
-	for _, l := range labels {
-		if len(d.alias) > maxAlias {
-			return // it is not used
-		}
-		d.alias = append(binary.AppendUvarint(d.alias, uint64(len(l.name))), l.name...)
-		d.alias = append(binary.AppendUvarint(d.alias, uint64(len(l.value))), l.value...)
-	}
-}
-
-// checkLabels returns why series with the current labels are refused, or nil.
-func (d *remoteDecoder) checkLabels() *telemetry.Refusal {
+// tags returns the current labels as tags, or why series with them are refused.
+func (d *remoteDecoder) tags() ([]telemetry.Tag, *telemetry.Refusal) {
 	if len(d.pairs) > telemetry.MaxTags {
-		return telemetry.Refuse(telemetry.TagsTooMany, "series %s has more than %d labels", d.quoted(), telemetry.MaxTags)
+		return nil, telemetry.Refuse(telemetry.TagsTooMany, "series %s has more than %d labels", d.quoted(), telemetry.MaxTags)
 	}
-	seen := make(map[string]struct{}, len(d.pairs))
+	tags := make([]telemetry.Tag, 0, len(d.pairs))
 	for _, p := range d.pairs {
-		if _, twice := seen[string(p.name)]; twice {
-			return telemetry.Refuse(telemetry.TagDuplicate, "series %s has the label %s twice", d.quoted(), telemetry.Quote(p.name))
-		}
-		seen[string(p.name)] = struct{}{}
-		name := p.name
+		name := string(p.name)
 		if len(name) <= telemetry.MaxNameBytes {
-			name = []byte(telemetry.EscapeName(string(name)))
+			name = telemetry.EscapeName(name)
 		}
-		if r := cmp.Or(telemetry.CheckTagName(name), telemetry.CheckTagText(p.name, p.value)); r != nil {
+		if r := cmp.Or(telemetry.CheckTagName([]byte(name)), telemetry.CheckTagText(p.name, p.value)); r != nil {
 			r.Message = "series " + d.quoted() + ": " + r.Message
-			return r
+			return nil, r
+		}
+		tags = append(tags, telemetry.Tag{Name: name, Value: string(p.value)})
+	}
+	slices.SortFunc(tags, byTagName)
+	for i := 1; i < len(tags); i++ {
+		if tags[i].Name == tags[i-1].Name {
+			return nil, telemetry.Refuse(telemetry.TagDuplicate, "series %s has the label %s twice", d.quoted(), telemetry.Quote([]byte(telemetry.UnescapeName(tags[i].Name))))
 		}
 	}
-	return nil
-}
-
-// give passes the readings to the builder, set by set.
-func (d *remoteDecoder) give() error {
-	// A stable counting sort by set.
-	end := uint32(0)
-	for i := range d.labels {
-		end += d.labels[i].samples
-		d.labels[i].samples = end - d.labels[i].samples // now the index of its first sample
-	}
-	d.order = slices.Grow(d.order[:0], len(d.samples))[:len(d.samples)]
-	for _, s := range d.samples {
-		set := &d.labels[d.metrics[s.metric].set]
-		d.order[set.samples] = s
-		set.samples++ // at the end, the index where the next set begins
-	}
-	from := uint32(0)
-	for i := range d.labels {
-		set := &d.labels[i]
-		all := d.order[from:set.samples]
-		from = set.samples
-		if !slices.IsSortedFunc(all, bySampleTime) {
-			slices.SortStableFunc(all, bySampleTime)
-		}
-		for len(all) > 0 {
-			n := 1
-			for n < len(all) && all[n].at == all[0].at && n < telemetry.MaxFields {
-				n++
-			}
-			if err := d.reading(set, all[:n]); err != nil {
-				return err
-			}
-			all = all[n:]
-		}
-	}
-	return nil
-}
-
-func bySampleTime(a, b remoteSample) int { return cmp.Compare(a.at, b.at) }
-
-// reading passes one reading to the builder.
-func (d *remoteDecoder) reading(set *labelSet, samples []remoteSample) error {
-	if err := d.in.begin(); err != nil {
-		return err
-	}
-	b := d.in.builder
-	known := set.series != nil
-	if known {
-		b.SameSeries(set.series)
-	} else {
-		d.sensor(d.tags[set.from:set.to])
-	}
-	b.Time(samples[0].at)
-	for i := range samples {
-		b.Float(d.metrics[samples[i].metric].name, samples[i].value)
-	}
-	refused := b.End()
-	if refused != nil && refused.Code == telemetry.FieldDuplicate { // a metric has two values with the same time
-		d.in.count--
-		for i := range samples {
-			if err := d.reading(set, samples[i:i+1]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if d.ended(refused, len(samples)) && !known {
-		set.series = b.LastSeries()
-		if d.beginAlias(d.tags[set.from:set.to]); len(d.alias) <= maxAlias {
-			d.in.server.known.SetAlias(d.alias, set.series)
-		}
-	}
-	return nil
-}
-
-// sensor passes the sensor and the tags of a set of labels to the builder.
-func (d *remoteDecoder) sensor(labels []wireTag) {
-	d.plain = d.plain[:0]
-	for _, l := range labels {
-		d.plain = append(d.plain, telemetry.Tag{Name: telemetry.EscapeName(string(l.name)), Value: string(l.value)})
-	}
-	slices.SortFunc(d.plain, func(a, b telemetry.Tag) int { return strings.Compare(a.Name, b.Name) })
-	b := d.in.builder
-	b.Sensor(telemetry.AppendTagsKey(nil, d.plain))
-	for _, t := range d.plain {
-		b.Tag([]byte(t.Name), []byte(t.Value))
-	}
+	return tags, nil
 }
 
 // release returns the decoder to the pool, unless it has grown large.
 func (d *remoteDecoder) release() {
 	server := d.in.server
 	const most = 1 << 14
-	if max(cap(d.samples), cap(d.symbols), cap(d.metrics), cap(d.labels), cap(d.tags)) > most || cap(d.key) > maxAlias {
+	if max(cap(d.samples), cap(d.symbols), cap(d.metrics), cap(d.sets)) > most || cap(d.key) > maxAlias {
 		return
 	}
 	// It must not refer to the body.
-	clear(d.sets)
+	clear(d.known)
 	clear(d.symbols)
-	clear(d.labels)
-	clear(d.tags)
+	clear(d.sets)
 	clear(d.metrics)
 	clear(d.pairs[:cap(d.pairs)])
-	clear(d.plain[:cap(d.plain)])
-	d.in, d.name, d.paid = nil, nil, 0
-	d.symbols, d.labels, d.tags, d.metrics, d.samples = d.symbols[:0], d.labels[:0], d.tags[:0], d.metrics[:0], d.samples[:0]
+	d.in, d.ended, d.name, d.paid, d.text = nil, nil, nil, 0, 0
+	d.symbols, d.sets, d.metrics, d.samples = d.symbols[:0], d.sets[:0], d.metrics[:0], d.samples[:0]
 	server.remotes.put(d)
 }

@@ -21,7 +21,6 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -266,7 +265,7 @@ func TestExemplarsAreNotStored(t *testing.T) {
 	srv, j := newTestServer(t)
 	w := postRemote(t, srv, typeRemoteV1, encodeV1([]remoteSeries{series}))
 	assert.Equal(t, http.StatusNoContent, w.Code)
-	assert.InDelta(t, 3, testutil.ToFloat64(srv.metrics.skipped[skipExemplar]), 0)
+	assert.InDelta(t, 3, testutil.ToFloat64(srv.metrics.skipped.WithLabelValues(skipExemplar)), 0)
 	w = postRemote(t, srv, typeRemoteV2, encodeV2([]remoteSeries{series}))
 	assert.Equal(t, http.StatusBadRequest, w.Code)
 	assert.Contains(t, w.Body.String(), "send_exemplars: false")
@@ -329,28 +328,6 @@ func TestRemoteWriteNegotiates(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, protoRemote.status(tooSlow), "what came slowly may be repeated")
 }
 
-// TestLargeRequestsAreCountedFirst has requests whose last series has too many samples: those of the
-// first one are not decoded either.
-func TestLargeRequestsAreCountedFirst(t *testing.T) {
-	t.Parallel()
-	const field = protowire.BytesType
-	srv, _ := newTestServer(t)
-	many := bytes.Repeat([]byte("\x12\x00"), largeRequest/2) // samples
-	for version, series := range map[int]protowire.Number{1: 1, 2: 5} {
-		in := new(intake)
-		in.open(srv, srv.order[0], telemetry.Journaled)
-		in.build()
-		defer in.close()
-		in.most, in.remote.version = 1, version
-		d := &remoteDecoder{in: in}
-		body := protowire.AppendBytes(protowire.AppendTag(nil, series, field), []byte("\x12\x00"))
-		body = protowire.AppendBytes(protowire.AppendTag(body, series, field), many)
-		require.ErrorContains(t, d.message(body), "the request contains more than 100 samples")
-		assert.Zero(t, in.remote.all)
-		assert.Zero(t, in.count)
-	}
-}
-
 // TestLateRefusalsAreNotWritten has a reading of two samples that the database refused.
 func TestLateRefusalsAreNotWritten(t *testing.T) {
 	t.Parallel()
@@ -372,7 +349,7 @@ func TestRemoteWriteHasKeys(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, w.Code)
 	}
 	assert.Len(t, j.readings(), 1)
-	assert.InDelta(t, 1, testutil.ToFloat64(srv.metrics.skipped[skipNaN]), 0)
+	assert.InDelta(t, 1, testutil.ToFloat64(srv.metrics.skipped.WithLabelValues(skipNaN)), 0)
 }
 
 // FuzzRemoteWrite compares the decoder with the structs of prompb.

@@ -112,8 +112,8 @@ const (
 
 // knownError returns err as a *telemetry.Error for the client, and logs it.
 func (srv *Server) knownError(p protocol, err error) *telemetry.Error {
-	var known *telemetry.Error
-	if !errors.As(err, &known) {
+	known, ok := errors.AsType[*telemetry.Error](err)
+	if !ok {
 		known = &telemetry.Error{Kind: telemetry.Internal, Code: codeInternal, Message: "an internal error occurred; see the daemon's log", Err: err}
 	}
 	// Operators must see internal errors. Errors of clients are only for debugging.

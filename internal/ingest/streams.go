@@ -15,7 +15,7 @@ const (
 )
 
 // An inputStream is a stream that receives readings. Its settings other than the name may be
-// replaced at any time; a request uses those in force when its body has arrived.
+// replaced at any time; a request uses those in force when it is decoded.
 type inputStream struct {
 	Name string
 	live atomic.Pointer[liveStream]
@@ -25,12 +25,6 @@ type inputStream struct {
 type liveStream struct {
 	Stream
 	fields *batch.FieldList // nil: all are allowed
-}
-
-func newInputStream(s Stream) *inputStream {
-	out := &inputStream{Name: s.Name}
-	out.set(s)
-	return out
 }
 
 func (s *inputStream) set(to Stream) {

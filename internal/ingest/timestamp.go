@@ -1,5 +1,7 @@
 package ingest
 
+import "time"
+
 // parseTime parses an RFC 3339 timestamp as milliseconds since the epoch, rounding down. "T"
 // and "Z" may be lower case, and the fraction may have any number of digits. A leap second,
 // allowed only at the end of a UTC day, becomes the first second of the next day, as in POSIX
@@ -11,8 +13,8 @@ func parseTime(s []byte) (ms int64, ok bool) {
 	}
 	year, month, day := digits(s[0:4]), digits(s[5:7]), digits(s[8:10])
 	hour, minute, second := digits(s[11:13]), digits(s[14:16]), digits(s[17:19])
-	if year < 0 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) ||
-		hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60 {
+	date := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	if min(year, hour, minute, second) < 0 || month < 1 || month > 12 || day < 1 || day > 28 && date.Day() != day || hour > 23 || minute > 59 || second > 60 {
 		return 0, false
 	}
 	fraction, rest, ok := parseFraction(s[19:])
@@ -23,7 +25,7 @@ func parseTime(s []byte) (ms int64, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	t := daysBefore(year, month, day)*86400 + int64(hour*3600+minute*60+second) - offset*60
+	t := date.Unix() + int64(hour*3600+minute*60+second) - offset*60
 	if second == 60 && t%86400 != 0 {
 		return 0, false
 	}
@@ -75,28 +77,4 @@ func digits(s []byte) int {
 		n = n*10 + int(c-'0')
 	}
 	return n
-}
-
-func daysIn(year, month int) int {
-	switch month {
-	case 4, 6, 9, 11:
-		return 30
-	case 2:
-		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
-			return 29
-		}
-		return 28
-	}
-	return 31
-}
-
-// daysBefore returns the days from 1970-01-01 to a date. It counts years from March, so that
-// the leap day is the last day of a year.
-func daysBefore(year, month, day int) int64 {
-	if month -= 3; month < 0 {
-		month += 12
-		year--
-	}
-	year += 400 // which is 146,097 days, so that no year is below 0
-	return int64(year*365+year/4-year/100+year/400+(153*month+2)/5+day-1) - 146_097 - 719_468
 }

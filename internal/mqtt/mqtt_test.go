@@ -257,8 +257,12 @@ func TestHoldsMessagesOverQuota(t *testing.T) {
 	eventually(t, func() bool {
 		return testutil.ToFloat64(s.metrics.refused.WithLabelValues(access.CodeActiveSensors)) == 1
 	})
-	letters, err := c.Letters.Read()
-	require.NoError(t, err)
+	var letters []ingest.Letter
+	eventually(t, func() bool { // they are written after they are counted
+		all, err := c.Letters.Read()
+		letters = all
+		return err == nil && len(letters) > 0
+	})
 	require.Len(t, letters, 1)
 	assert.Equal(t, "quota_active_sensors: too many sensors", letters[0].Reason)
 }

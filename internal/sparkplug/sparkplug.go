@@ -5,6 +5,7 @@ package sparkplug
 import (
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -219,8 +220,7 @@ func (b Births) lookup(t topic, alias uint64) (metricName, bool) {
 // readings returns one reading for the metrics of each timestamp.
 func (d *Decoder) readings(t topic, p *pb.Payload) ([]telemetry.Reading, error) {
 	var out []telemetry.Reading
-	open := make(map[uint64]int)            // index of the reading for a timestamp
-	seen := make(map[string]map[uint64]int) // how many values a field has at a timestamp
+	open := make(map[uint64]int) // index of the reading for a timestamp
 	for _, metric := range p.GetMetrics() {
 		name := metricName{metric.GetName(), metric.GetDatatype()}
 		if metric.Alias != nil && metric.Name == nil {
@@ -249,13 +249,8 @@ func (d *Decoder) readings(t topic, p *pb.Payload) ([]telemetry.Reading, error) 
 		if metric.Timestamp == nil {
 			at = p.GetTimestamp()
 		}
-		of := seen[field]
-		if of == nil {
-			of = make(map[uint64]int)
-			seen[field] = of
-		}
 		i, ok := open[at]
-		if !ok || len(out[i].Fields) == telemetry.MaxFields || of[at] > 0 {
+		if !ok || len(out[i].Fields) == telemetry.MaxFields || slices.ContainsFunc(out[i].Fields, func(f telemetry.Field) bool { return f.Name == field }) {
 			i = len(out)
 			r := telemetry.Reading{}
 			if at > 0 {
@@ -264,7 +259,6 @@ func (d *Decoder) readings(t topic, p *pb.Payload) ([]telemetry.Reading, error) 
 			out = append(out, r)
 			open[at] = i
 		}
-		of[at]++
 		out[i].Fields = append(out[i].Fields, telemetry.Field{Name: field, Value: value})
 	}
 	return out, nil
@@ -316,20 +310,6 @@ func finite(f float64) (telemetry.Value, string) {
 // rebirthPause is the shortest time between two requests for the births of a node.
 const rebirthPause = 10 * time.Second
 
-// rebirthPayload returns the payload of a request for a node's births.
-func rebirthPayload(now time.Time) []byte {
-	payload, err := proto.Marshal(&pb.Payload{
-		Timestamp: proto.Uint64(uint64(now.UnixMilli())),
-		Metrics: []*pb.Metric{{
-			Name: proto.String("Node Control/Rebirth"), Datatype: proto.Uint32(typeBoolean), Value: &pb.Metric_BooleanValue{BooleanValue: true},
-		}},
-	})
-	if err != nil {
-		return nil // its parts can always be encoded
-	}
-	return payload
-}
-
 // requestRebirth asks a node for its births, at most once per rebirthPause.
 func (d *Decoder) requestRebirth(t topic) {
 	now := time.Now()
@@ -340,5 +320,11 @@ func (d *Decoder) requestRebirth(t topic) {
 		d.asked = make(map[string]time.Time)
 	}
 	d.asked[t.nodeID()] = now
-	d.Publish(Prefix+t.group+"/NCMD/"+t.node, rebirthPayload(now))
+	payload, _ := proto.Marshal(&pb.Payload{ // its parts can always be encoded
+		Timestamp: proto.Uint64(uint64(now.UnixMilli())),
+		Metrics: []*pb.Metric{{
+			Name: proto.String("Node Control/Rebirth"), Datatype: proto.Uint32(typeBoolean), Value: &pb.Metric_BooleanValue{BooleanValue: true},
+		}},
+	})
+	d.Publish(Prefix+t.group+"/NCMD/"+t.node, payload)
 }

@@ -55,8 +55,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // KindOf returns the kind of err, Internal where it has none.
 func KindOf(err error) ErrorKind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return Internal

@@ -1,7 +1,8 @@
 package telemetry
 
 import (
-	"encoding/hex"
+	"fmt"
+	"net/url"
 	"strings"
 )
 
@@ -13,38 +14,18 @@ import (
 //
 // Most names stay as they are. An escaped name can still be too long, empty, or not UTF-8.
 func EscapeName(name string) string {
-	special := 0
-	for i := range len(name) {
-		if isSpecial(name, i) {
-			special++
-		}
-	}
-	if special == 0 {
+	if !strings.ContainsAny(name, ".%\x00") && !strings.HasPrefix(name, "$") && !isReserved(name) {
 		return name
 	}
-	escaped := make([]byte, 0, len(name)+2*special)
-	for i := range len(name) {
-		if isSpecial(name, i) {
-			const digits = "0123456789ABCDEF"
-			escaped = append(escaped, '%', digits[name[i]>>4], digits[name[i]&15])
+	escaped := make([]byte, 0, 3*len(name))
+	for i, c := range []byte(name) {
+		if c == '.' || c == '%' || c == 0 || i == 0 && (c == '$' || isReserved(name)) {
+			escaped = fmt.Appendf(escaped, "%%%02X", c)
 		} else {
-			escaped = append(escaped, name[i])
+			escaped = append(escaped, c)
 		}
 	}
 	return string(escaped)
-}
-
-// isSpecial reports whether the byte at i of a name is escaped.
-func isSpecial(name string, i int) bool {
-	switch name[i] {
-	case '.', '%', 0:
-		return true
-	case '$':
-		return i == 0
-	case 't', 's', '_':
-		return i == 0 && isReserved(name)
-	}
-	return false
 }
 
 // isReserved reports whether a name is reserved for Brim.
@@ -52,26 +33,8 @@ func isReserved(name string) bool { return name == "ts" || name == "sensor" || n
 
 // UnescapeName reverses EscapeName. It returns any other name unchanged, such as 5% or a%20b.
 func UnescapeName(name string) string {
-	if strings.IndexByte(name, '%') < 0 {
-		return name
-	}
-	original := make([]byte, 0, len(name))
-	for rest := name; rest != ""; {
-		if rest[0] != '%' {
-			original, rest = append(original, rest[0]), rest[1:]
-			continue
-		}
-		if len(rest) < 3 {
-			return name
-		}
-		b, err := hex.DecodeString(rest[1:3])
-		if err != nil {
-			return name
-		}
-		original, rest = append(original, b[0]), rest[3:]
-	}
-	if out := string(original); EscapeName(out) == name {
-		return out
+	if original, err := url.PathUnescape(name); err == nil && EscapeName(original) == name {
+		return original
 	}
 	return name
 }

@@ -70,5 +70,3 @@ func FormatMillis(ms int64) string {
 	}
 	return t.Format(TimeFormat)
 }
-
-func quoteRune(r rune) string { return strconv.QuoteRuneToASCII(r) }

@@ -1,7 +1,9 @@
 package telemetry
 
 import (
+	"bytes"
 	"math"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -26,18 +28,7 @@ func CheckSensor(id []byte) *Refusal {
 	case !utf8.Valid(id):
 		return Refuse(SensorInvalid, "sensorId is not valid UTF-8")
 	}
-	for i, c := range id {
-		if c < ' ' || c > '~' { // the printable ones of ASCII lie between
-			return checkPrintable(id, i)
-		}
-	}
-	return nil
-}
-
-// checkPrintable is the rest of CheckSensor, for ids that are not plain ASCII:
-// id is printable up to byte i.
-func checkPrintable(id []byte, i int) *Refusal {
-	for i < len(id) {
+	for i := 0; i < len(id); {
 		r, w := utf8.DecodeRune(id[i:])
 		if !unicode.IsPrint(r) {
 			return Refuse(SensorInvalid, "sensorId holds the unprintable character %U at byte %d", r, i)
@@ -64,16 +55,11 @@ func checkName(what string, code Code, name []byte) *Refusal {
 		return Refuse(code, "%s name %s is not valid UTF-8", what, Quote(name))
 	case name[0] == '$':
 		return Refuse(code, "%s name %s begins with $", what, Quote(name))
-	}
-	for _, c := range name {
-		switch c {
-		case '.':
-			return Refuse(code, "%s name %s contains a dot; rename it, or start the daemon with --map-dots _", what, Quote(name))
-		case 0:
-			return Refuse(code, "%s name %s contains a NUL byte", what, Quote(name))
-		}
-	}
-	if isReserved(string(name)) {
+	case bytes.IndexByte(name, '.') >= 0:
+		return Refuse(code, "%s name %s contains a dot; rename it, or start the daemon with --map-dots _", what, Quote(name))
+	case bytes.IndexByte(name, 0) >= 0:
+		return Refuse(code, "%s name %s contains a NUL byte", what, Quote(name))
+	case isReserved(string(name)):
 		return Refuse(code, "%s name %s is taken; ts, sensor and _id are Brim's own", what, Quote(name))
 	}
 	return nil
@@ -160,27 +146,8 @@ func (r TimeRange) otherUnit(ms int64) string {
 // that keeps an answer readable.
 func Quote(b []byte) string {
 	const most = 64
-	cut := ""
-	if len(b) > most {
-		b, cut = b[:most], "…"
+	if len(b) <= most {
+		return strconv.Quote(string(b))
 	}
-	var s strings.Builder
-	s.WriteByte('"')
-	for len(b) > 0 {
-		r, w := utf8.DecodeRune(b)
-		switch {
-		case r == utf8.RuneError && w == 1:
-			s.WriteString(`\x` + string("0123456789abcdef"[b[0]>>4]) + string("0123456789abcdef"[b[0]&15]))
-		case r == '"' || r == '\\':
-			s.WriteByte('\\')
-			s.WriteRune(r)
-		case unicode.IsPrint(r):
-			s.WriteRune(r)
-		default:
-			s.WriteString(strings.Trim(quoteRune(r), "'"))
-		}
-		b = b[w:]
-	}
-	s.WriteString(cut + `"`)
-	return s.String()
+	return strings.TrimSuffix(strconv.Quote(string(b[:most])), `"`) + `…"`
 }

@@ -175,14 +175,12 @@ func (m *Matcher) Values() ([]string, bool) {
 	case MatchEqual:
 		return []string{m.Value}, m.Value != ""
 	case MatchRegexp:
-		if regexp.QuoteMeta(strings.ReplaceAll(m.Value, "|", "")) != strings.ReplaceAll(m.Value, "|", "") {
-			return nil, false
+		if text := strings.ReplaceAll(m.Value, "|", ""); regexp.QuoteMeta(text) == text {
+			values := strings.Split(m.Value, "|")
+			return values, !slices.Contains(values, "")
 		}
-		values := strings.Split(m.Value, "|")
-		return values, !slices.Contains(values, "")
-	default:
-		return nil, false
 	}
+	return nil, false
 }
 
 // Prefix returns what all values that pass begin with; empty if unknown.
@@ -191,24 +189,10 @@ func (m *Matcher) Prefix() string {
 	case MatchEqual:
 		return m.Value
 	case MatchRegexp:
-		return literalPrefix(m.Value)
-	default:
-		return ""
+		if r, err := regexp.Compile(m.Value); err == nil {
+			prefix, _ := r.LiteralPrefix()
+			return prefix
+		}
 	}
-}
-
-// literalPrefix returns the text that a pattern begins with, up to its first
-// metacharacter.
-func literalPrefix(pattern string) string {
-	at := strings.IndexAny(pattern, `\.+*?()|[]{}^$`)
-	switch {
-	case strings.Contains(pattern, "|"):
-		return ""
-	case at < 0:
-		return pattern
-	case strings.IndexByte("*?{", pattern[at]) >= 0: // the character before may be missing
-		r := []rune(pattern[:at])
-		return string(r[:max(0, len(r)-1)])
-	}
-	return pattern[:at]
+	return ""
 }
