@@ -178,6 +178,11 @@ func (d *remoteDecoder) message(body []byte) error {
 			return err
 		}
 	}
+	if len(body) > largeRequest {
+		if err := d.checkCount(body, number); err != nil {
+			return err
+		}
+	}
 	m := wireMessage{rest: body}
 	for m.next() {
 		if !m.is(number, protowire.BytesType) {
@@ -191,6 +196,33 @@ func (d *remoteDecoder) message(body []byte) error {
 		return m.err
 	}
 	return d.give()
+}
+
+// largeRequest is the length above which the samples of a request are counted first.
+const largeRequest = 1 << 20
+
+// checkCount returns an error if a request contains too many samples, before they take memory.
+func (d *remoteDecoder) checkCount(body []byte, number protowire.Number) error {
+	n := 0
+	m := wireMessage{rest: body}
+	for turn := len(body); m.next(); {
+		if !m.is(number, protowire.BytesType) {
+			continue
+		}
+		for series := (wireMessage{rest: m.bytes}); series.next(); {
+			if series.is(2, protowire.BytesType) {
+				n++
+			}
+		}
+		if err := d.limit(n); err != nil {
+			return err
+		}
+		if turn-len(m.rest) > turnBytes {
+			turn = len(m.rest)
+			runtime.Gosched()
+		}
+	}
+	return m.err
 }
 
 // limit returns an error if this is too many samples.

@@ -21,6 +21,7 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -326,6 +327,28 @@ func TestRemoteWriteNegotiates(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.NotEmpty(t, w.Header().Get("Retry-After"))
 	assert.Equal(t, http.StatusServiceUnavailable, protoRemote.status(tooSlow), "what came slowly may be repeated")
+}
+
+// TestLargeRequestsAreCountedFirst has requests whose last series has too many samples: those of the
+// first one are not decoded either.
+func TestLargeRequestsAreCountedFirst(t *testing.T) {
+	t.Parallel()
+	const field = protowire.BytesType
+	srv, _ := newTestServer(t)
+	many := bytes.Repeat([]byte("\x12\x00"), largeRequest/2) // samples
+	for version, series := range map[int]protowire.Number{1: 1, 2: 5} {
+		in := new(intake)
+		in.open(srv, srv.order[0], telemetry.Journaled)
+		in.build()
+		defer in.close()
+		in.most, in.remote.version = 1, version
+		d := &remoteDecoder{gatherer: gatherer{in: in}}
+		body := protowire.AppendBytes(protowire.AppendTag(nil, series, field), []byte("\x12\x00"))
+		body = protowire.AppendBytes(protowire.AppendTag(body, series, field), many)
+		require.ErrorContains(t, d.message(body), "the request contains more than 100 samples")
+		assert.Zero(t, in.remote.all)
+		assert.Zero(t, in.count)
+	}
 }
 
 // TestLateRefusalsAreNotWritten has a reading of two samples that the database refused.
