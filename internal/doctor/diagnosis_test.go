@@ -388,7 +388,7 @@ func TestEveryReasonHasHelp(t *testing.T) {
 
 // newSeen is what two samples say; t nil: by the built-in thresholds.
 func newSeen(before, now sample, t *Thresholds) Seen {
-	return newView(now, *newView(before, view{}, t), t).shown()
+	return newView(now, *newView(before, view{}, t), t).Seen
 }
 
 // TestEveryVersionIsDiagnosed: the shapes of MongoDB 6, 7 and 8 come to the same.

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -106,13 +107,14 @@ type Monitor struct {
 
 // A view is the last sample with what it says.
 type view struct {
-	last    sample
-	before  *status // of the sample before; nil: unknown
-	rates   rates
-	info    serverInfo // the last that was seen, also while MongoDB is away
-	counted counted    // likewise
-	signals []Signal
-	merging merging
+	Seen
+
+	last   sample
+	before *status // of the sample before; nil: unknown
+	rates  rates
+	// known has the server, the collections and the disk as they were last seen, also
+	// while MongoDB is away.
+	known sample
 }
 
 // A sample is what was measured at one moment.
@@ -223,18 +225,45 @@ func (m *Monitor) SetThresholds(t *Thresholds) { m.thresholds.Store(t) }
 
 // newView compares a sample with the one before it.
 func newView(now sample, before view, t *Thresholds) *view {
-	v := &view{last: now, before: before.last.server, rates: ratesBetween(before.last, now), info: before.info, counted: before.counted.with(now)}
-	if now.server != nil {
-		v.info = now.server.info
+	v := &view{last: now, before: before.last.server, rates: ratesBetween(before.last, now), known: now}
+	if now.server == nil {
+		v.known.server = before.known.server
 	}
-	v.signals = signals(now, v.rates, t)
-	v.merging = mergingBetween(before.last.path.sent, now.path.sent, now.at.Sub(before.last.at))
+	if now.disk.why != "" && before.known.disk.kind != "" {
+		v.known.disk = before.known.disk
+	}
+	v.known.collections = make(map[string]collection, len(now.collections))
+	maps.Copy(v.known.collections, before.known.collections)
+	for name, c := range now.collections {
+		if c.why == "" {
+			v.known.collections[name] = c
+		}
+	}
+	v.Seen = Seen{
+		At: now.at, OverSeconds: v.rates.over.Seconds(), Signals: signals(now, v.rates, t), Rates: v.rates.all, WritePath: now.path,
+		Server: Server{
+			Answered: now.answered, Here: now.machine.total > 0, Processors: now.cores, CacheBytes: orZero(now.server.value(cacheMax)),
+			MemoryBytes: now.memory, Why: now.serverWhy, HistoryWindowSeconds: finite(now.historyWindow),
+			RoundTripSeconds: finite(now.roundTrip), Away: now.away, Refused: now.serverWhy == whyRefused,
+		},
+		Disk: Disk{
+			Device: now.disk.device, Kind: string(now.disk.kind), Path: now.disk.path,
+			Size: orZero(now.disk.size), Free: orZero(now.disk.free), Why: now.disk.why,
+		},
+		collections: now.collections, merging: mergingBetween(before.last.path.sent, now.path.sent, now.at.Sub(before.last.at)),
+	}
+	if s := v.known.server; s != nil {
+		v.Server.Version, v.Server.Topology, v.Server.Engine = s.info.version, s.info.topology, s.info.engine
+	}
+	if now.server != nil {
+		v.Server.Host, v.Server.Secondary = now.server.host, now.server.secondary
+	}
 	return v
 }
 
 // Signals returns what the last sample says, always all signals in the same
 // order.
-func (m *Monitor) Signals() []Signal { return slices.Clone(m.seen.Load().signals) }
+func (m *Monitor) Signals() []Signal { return slices.Clone(m.seen.Load().Signals) }
 
 // patience is how long one request may take.
 func (m *Monitor) patience() time.Duration { return min(m.config.Interval, maxPatience) }
@@ -344,34 +373,10 @@ func (d *Disk) kindInWords() string {
 // Seen returns what the last sample and the one before it say, and whether
 // MongoDB has stopped answering since.
 func (m *Monitor) Seen() Seen {
-	s := m.seen.Load().shown()
+	s := m.seen.Load().Seen
+	s.Signals = slices.Clone(s.Signals)
 	if err := m.away(); err != nil && s.Server.Answered {
 		s.Server.Answered, s.Server.Why, s.Server.Away = false, whyAway, err.Error()
-	}
-	return s
-}
-
-func (v *view) shown() Seen {
-	last := &v.last
-	s := Seen{
-		At: last.at, OverSeconds: v.rates.over.Seconds(), Signals: slices.Clone(v.signals), WritePath: last.path, collections: last.collections, merging: v.merging,
-		Server: Server{
-			Answered: last.answered, Version: v.info.version, Topology: v.info.topology, Engine: v.info.engine,
-			Here: last.machine.total > 0, Processors: last.cores, CacheBytes: orZero(last.server.value(cacheMax)),
-			MemoryBytes: last.memory, Why: last.serverWhy, HistoryWindowSeconds: finite(last.historyWindow),
-			RoundTripSeconds: finite(last.roundTrip), Away: last.away, Refused: last.serverWhy == whyRefused,
-		},
-		Disk: Disk{
-			Device: last.disk.device, Kind: string(last.disk.kind), Path: last.disk.path,
-			Size: orZero(last.disk.size), Free: orZero(last.disk.free), Why: last.disk.why,
-		},
-	}
-	if last.server != nil {
-		s.Server.Host, s.Server.Secondary = last.server.host, last.server.secondary
-	}
-	for i := range rateRules {
-		r := &rateRules[i]
-		s.Rates = append(s.Rates, Rate{Name: r.name, Title: r.title, Value: v.rates.value(r.name), Unit: r.unit})
 	}
 	return s
 }
@@ -387,14 +392,7 @@ func (s *Seen) Signal(name string) Signal {
 }
 
 // Rate returns one by its name; NaN: unknown.
-func (s *Seen) Rate(name string) float64 {
-	for i := range s.Rates {
-		if s.Rates[i].Name == name {
-			return s.Rates[i].Value
-		}
-	}
-	return math.NaN()
-}
+func (s *Seen) Rate(name string) float64 { return rates{all: s.Rates}.value(name) }
 
 func orZero(v float64) float64 {
 	if math.IsNaN(v) {

@@ -142,15 +142,17 @@ func mean(sum, n float64) float64 {
 
 // rates are what two samples say together.
 type rates struct {
-	values             map[string]float64 // by name; all of them, NaN where they are unknown
-	over               time.Duration      // between the samples; 0: there is one
-	serverWhy, diskWhy string             // why there are none
+	all                []Rate        // in the order of rateRules
+	over               time.Duration // between the samples; 0: there is one
+	serverWhy, diskWhy string        // why there are none
 }
 
 // value returns NaN for a rate that is unknown.
 func (r rates) value(name string) float64 {
-	if v, ok := r.values[name]; ok {
-		return v
+	for i := range r.all {
+		if r.all[i].Name == name {
+			return r.all[i].Value
+		}
 	}
 	return math.NaN()
 }
@@ -167,7 +169,7 @@ const (
 )
 
 func ratesBetween(before, now sample) rates {
-	r := rates{values: make(map[string]float64, len(rateRules))}
+	var r rates
 	if !before.at.IsZero() && now.at.After(before.at) {
 		r.over = now.at.Sub(before.at)
 	}
@@ -183,8 +185,8 @@ func ratesBetween(before, now sample) rates {
 		d.seconds = r.over.Seconds()
 	}
 	d.busy, d.await, r.diskWhy = now.disk.since(before.disk)
-	for i := range rateRules {
-		r.values[rateRules[i].name] = rateRules[i].of(&d)
+	for _, rule := range rateRules {
+		r.all = append(r.all, Rate{Name: rule.name, Title: rule.title, Value: rule.of(&d), Unit: rule.unit})
 	}
 	return r
 }

@@ -183,6 +183,6 @@ func TestSecondaryIsRecognized(t *testing.T) {
 		s, why := parseStatus(raw, noon)
 		require.Empty(t, why)
 		assert.Equal(t, c.want, s.secondary, name)
-		assert.Equal(t, c.want, newView(sample{server: s}, view{}, nil).shown().Server.Secondary, name)
+		assert.Equal(t, c.want, newView(sample{server: s}, view{}, nil).Server.Secondary, name)
 	}
 }

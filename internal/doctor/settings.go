@@ -450,7 +450,7 @@ const (
 // interval is the time from one checkpoint to the next in s that is in force; NaN:
 // unknown.
 func (f *facts) interval() float64 {
-	if majorOf(f.view.info.version) >= 7 { // an older one reports the parameter and goes on as it was started
+	if majorOf(f.view.Server.Version) >= 7 { // an older one reports the parameter and goes on as it was started
 		if delay := f.number("getParameter", "syncdelay"); !(delay < 0) {
 			return delay
 		}

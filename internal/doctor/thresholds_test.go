@@ -54,7 +54,7 @@ func TestThresholdsOfAMonitorChange(t *testing.T) {
 	require.NoError(t, err)
 	before, now := twoSamples()
 	source := func() string {
-		seen := Seen{Signals: m.view(now, view{last: before}).signals}
+		seen := m.view(now, view{last: before}).Seen
 		return seen.Signal(diskBusy).Source
 	}
 	assert.Equal(t, "ours.yaml:1", source())
