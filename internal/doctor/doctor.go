@@ -208,7 +208,7 @@ func (m *Monitor) Sample(ctx context.Context) {
 		if told := m.config.WritePath(ctx); told.Why == "" || now.path.Why != "" {
 			now.path = told
 		} else {
-			now.path.PastDue, now.path.SealLag, now.path.sent = told.PastDue, told.SealLag, told.sent
+			now.path.writes = told.writes
 		}
 	}
 	if ctx.Err() == nil { // else what is unknown says nothing about MongoDB
@@ -250,7 +250,7 @@ func newView(now sample, before view, t *Thresholds) *view {
 			Device: now.disk.device, Kind: string(now.disk.kind), Path: now.disk.path,
 			Size: orZero(now.disk.size), Free: orZero(now.disk.free), Why: now.disk.why,
 		},
-		collections: now.collections, merging: mergingBetween(before.last.path.sent, now.path.sent, now.at.Sub(before.last.at)),
+		collections: now.collections, merging: mergingBetween(before.last.path.writes, now.path.writes, now.at.Sub(before.last.at)),
 	}
 	if s := v.known.server; s != nil {
 		v.Server.Version, v.Server.Topology, v.Server.Engine = s.info.version, s.info.topology, s.info.engine

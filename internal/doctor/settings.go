@@ -299,7 +299,7 @@ func historyWindow(f *facts) []Finding {
 		evidence += fmt.Sprintf("; %s old versions a second were written to the history store %s, whose file takes %s",
 			round(rate), f.period(), size(f.value("history_store_bytes")))
 	}
-	r := keepNoHistory()
+	r := remedies["no history"]
 	return advice("history_window", "history window: "+name+" is "+plain(window)+", which bucket streams pay for and do not need", evidence, r.action, r.cost)
 }
 
