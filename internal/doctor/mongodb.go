@@ -86,28 +86,6 @@ func refused(err error) bool {
 	return hasCode(err, codeAuthenticationFailed) || hasCode(err, codeAtlas) && errors.As(err, &handshake)
 }
 
-// statusCommand asks for the status without what is not read, which is more than
-// half of it. Of "metrics" all is left out but the whole itself, since "mem"
-// comes with it. A server ignores names that it does not know.
-func statusCommand() bson.D {
-	command := bson.D{{Key: "serverStatus", Value: 1}}
-	for _, section := range strings.Fields(`activeIndexBuilds asserts batchedDeletes bucketCatalog catalogStats changeStreamPreImages
-		collectionCatalog defaultRWConcern electionMetrics freeMonitoring health hedgingMetrics indexBuilds indexBulkBuilder
-		indexStats internalTransactions locks logicalSessionRecordCache mirroredReads network opcounters opcountersRepl oplogTruncation
-		planCache queryAnalyzers querySettings queryStats readConcernCounters readPreferenceCounters resourceConsumption scramCache
-		security shardingStatistics spillWiredTiger tcmalloc tenantMigrations trafficRecording transactions transportSecurity
-		twoPhaseCommitCoordinator`) {
-		command = append(command, bson.E{Key: section, Value: 0})
-	}
-	var metrics bson.D
-	for _, part := range strings.Fields(`aggStageCounters apiVersions changeStreams commands cursor diagnostics document
-		dotsAndDollarsFields mongos network operation operatorCounters query queryExecutor record repl serverStatus sorter
-		storage ttl`) {
-		metrics = append(metrics, bson.E{Key: part, Value: false})
-	}
-	return append(command, bson.E{Key: "Instance Size", Value: 0}, bson.E{Key: "metrics", Value: metrics})
-}
-
 // run runs a command on admin within the monitor's patience.
 func (m *Monitor) run(parent context.Context, command bson.D) (bson.Raw, error) {
 	ctx, cancel := context.WithTimeout(parent, m.patience())
@@ -120,7 +98,7 @@ func (m *Monitor) sampleServer(parent context.Context, now *sample) {
 	var raw bson.Raw
 	err := m.ping(parent, now)
 	if err == nil {
-		raw, err = m.run(parent, statusCommand())
+		raw, err = m.run(parent, bson.D{{Key: "serverStatus", Value: 1}})
 	}
 	switch {
 	case err == nil:
@@ -246,7 +224,7 @@ type Counters struct {
 
 // ReadCounters asks the primary once. The user needs the role clusterMonitor.
 func ReadCounters(ctx context.Context, client *mongo.Client) (Counters, error) {
-	raw, err := client.Database("admin").RunCommand(ctx, statusCommand(), options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
+	raw, err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
 	if NotPermitted(err) {
 		return Counters{}, fmt.Errorf("read MongoDB's counters: %s: %w", whyNotPermitted, err)
 	}
