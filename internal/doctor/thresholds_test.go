@@ -77,8 +77,9 @@ func TestInvalidThresholdsAreRefused(t *testing.T) {
 		"more than any number":     {"disk_busy: {degrading: 1, bottleneck: .inf}", `".inf" is not a number of at least 0`},
 		"less than nothing":        {"history_store: {degrading: -1, bottleneck: 120}", `"-1" is not a number of at least 0, in inserts/s`},
 		"not a number":             {"history_store: {degrading: .nan, bottleneck: 120}", `".nan" is not a number`},
-		"no halves":                {"disk_busy: 60", "f.yaml:1: disk_busy: must be a mapping; allowed keys are degrading, bottleneck"},
-		"a list":                   {"- disk_busy", "f.yaml:1: thresholds: must be a mapping"},
+		"no halves":                {"disk_busy: 60", "f.yaml:1: disk_busy must hold keys with values; allowed: degrading, bottleneck"},
+		"a signal without":         {"disk_busy:", "f.yaml:1: disk_busy: degrading is missing"},
+		"a list":                   {"- disk_busy", "f.yaml:1: the file must hold keys with values; allowed: disk_busy, disk_await,"},
 		"a name twice":             {"disk_busy: {degrading: 1, bottleneck: 2}\ndisk_busy: {degrading: 1, bottleneck: 3}", `f.yaml:2: mapping key "disk_busy" already defined at line 1`},
 		"no YAML":                  {"disk_busy: {", "f.yaml:"},
 	} {
