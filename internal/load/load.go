@@ -93,15 +93,6 @@ func New(c Config) (*Generator, error) {
 	return g, err
 }
 
-// Run prepares a run and carries it out.
-func Run(ctx context.Context, c Config) (*Result, error) {
-	g, err := New(c)
-	if err != nil {
-		return nil, err
-	}
-	return g.Run(ctx)
-}
-
 // Run generates the load and waits for the answers. It may be called once. When ctx
 // ends, nothing more is due, and the result covers the run so far. It fails if a
 // connection cannot be opened.

@@ -80,7 +80,11 @@ func (d *fakeDaemon) run(ctx context.Context, c Config) (*Result, error) {
 	if c.Stream.GranularitySeconds == 0 {
 		c.Stream = Stream{Name: "readings", Storage: "memory", GranularitySeconds: 3600}
 	}
-	return Run(ctx, c)
+	g, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	return g.Run(ctx)
 }
 
 // anHour is an hour of 167 sensors in a minute: 2,004 readings a second.
@@ -337,7 +341,9 @@ func TestWithoutConnectionsNothingBegins(t *testing.T) {
 		}
 		return d.sender(ctx)
 	}}
-	_, err := Run(t.Context(), c)
+	g, err := New(c)
+	require.NoError(t, err)
+	_, err = g.Run(t.Context())
 	assert.ErrorContains(t, err, "open a connection: refused")
 	assert.Equal(t, 2, d.closed)
 }
