@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -357,16 +356,6 @@ var diagnoses = []diagnosis{
 	},
 }
 
-// Diagnoses returns the names of all that can slow writes down, causes before
-// what follows from them. They are headings of the runbook.
-func Diagnoses() []string {
-	names := make([]string, 0, len(diagnoses))
-	for i := range diagnoses {
-		names = append(names, diagnoses[i].name)
-	}
-	return names
-}
-
 // Diagnose returns what slows writes down: findings of kind slow, causes before
 // what follows from them and otherwise the worst first, an action each; what
 // costs only disk comes last. There are none when nothing is wrong. Findings of
@@ -571,7 +560,7 @@ func diskIs(kind string) func(s *Seen) Class {
 		if busy.Class == Bottleneck { // a share of the time, as for the CPU
 			class = Bottleneck
 		}
-		large := s.operationSize() >= largeOperation
+		large := s.Rates.operationSize() >= largeOperation
 		is := foundIOPS
 		switch {
 		case busy.Class < Degrading, await.Class == Bottleneck && busy.Class < Bottleneck && !large:
@@ -588,15 +577,9 @@ func diskIs(kind string) func(s *Seen) Class {
 
 var diskRates = []string{rateDiskReads, rateDiskWrites, rateDiskReadBytes, rateDiskWritten}
 
-// operationSize is the mean size of a disk operation in bytes.
-func (s *Seen) operationSize() float64 {
-	_, all := s.moved()
-	return all * mega / math.Max(s.Rate(rateDiskReads)+s.Rate(rateDiskWrites), 1e-9)
-}
-
 // diskOperations describes the disk's operations, apart from their number.
 func (s *Seen) diskOperations() string {
-	out := fmt.Sprintf("%s KiB per operation (%s, %s)", round(s.operationSize()/1024), s.Disk.Device, s.Disk.kindInWords())
+	out := fmt.Sprintf("%s KiB per operation (%s, %s)", round(s.Rates.operationSize()/1024), s.Disk.Device, s.Disk.kindInWords())
 	if s.Signal(diskAwait).Class < Degrading {
 		out += "; its latency is still healthy, so it hardly affects writes yet"
 	}

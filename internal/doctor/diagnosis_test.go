@@ -422,10 +422,3 @@ func TestEveryVersionIsDiagnosed(t *testing.T) {
 		})
 	}
 }
-
-func TestDiagnosesHaveNames(t *testing.T) {
-	t.Parallel()
-	names := Diagnoses()
-	assert.Contains(t, names, "disk_iops")
-	assert.Len(t, names, len(diagnoses))
-}

@@ -17,6 +17,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,11 +46,6 @@ type Stream struct {
 	Name       string
 	Storage    store.Storage    // memory has no collection and is left out
 	Compressor store.Compressor // empty: any
-}
-
-// withCollections returns the streams that have a collection.
-func withCollections(streams []Stream) []Stream {
-	return slices.DeleteFunc(slices.Clone(streams), func(s Stream) bool { return s.Storage == store.Memory })
 }
 
 // Config says what to sample.
@@ -92,7 +88,6 @@ const (
 // A Monitor samples the storage engine and the disk again and again.
 type Monitor struct {
 	config     Config
-	log        *slog.Logger
 	database   *mongo.Database
 	disks      *disks
 	took       prometheus.Histogram
@@ -140,21 +135,17 @@ func New(config Config) (*Monitor, error) {
 	if config.Database == nil {
 		return nil, errors.New("set up the doctor: database is missing")
 	}
-	if config.Interval == 0 {
-		config.Interval = defaultInterval
-	}
+	config.Interval = cmp.Or(config.Interval, defaultInterval)
 	if config.Interval < leastInterval {
 		return nil, fmt.Errorf("set up the doctor: interval %s is less than %s", config.Interval, leastInterval)
 	}
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	config.Streams = withCollections(config.Streams)
+	config.Streams = slices.DeleteFunc(slices.Clone(config.Streams), func(s Stream) bool { return s.Storage == store.Memory })
 	m := &Monitor{
-		config: config, log: config.Logger, disks: newDisks(), sizes: make(map[string]sizes), said: make(map[string]string),
+		config: config, disks: newDisks(), sizes: make(map[string]sizes), said: make(map[string]string),
 		database: config.Database.Client().Database(config.Database.Name(), options.Database().
 			SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary())),
 		took: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
@@ -240,7 +231,7 @@ func newView(now sample, before view, t *Thresholds) *view {
 		}
 	}
 	v.Seen = Seen{
-		At: now.at, OverSeconds: v.rates.over.Seconds(), Signals: signals(now, v.rates, t), Rates: v.rates.all, WritePath: now.path,
+		At: now.at, OverSeconds: v.rates.over.Seconds(), Signals: signals(now, v.rates, t), Rates: v.rates.Rates, WritePath: now.path,
 		Server: Server{
 			Answered: now.answered, Here: now.machine.total > 0, Processors: now.cores, CacheBytes: orZero(now.server.value(cacheMax)),
 			MemoryBytes: now.memory, Why: now.serverWhy, HistoryWindowSeconds: finite(now.historyWindow),
@@ -276,11 +267,11 @@ func (m *Monitor) say(subject, why string, err error) {
 	switch {
 	case before == why && known, why == "" && !known:
 	case why == "":
-		m.log.Info("doctor: can sample again", "subject", subject)
+		m.config.Logger.Info("doctor: can sample again", "subject", subject)
 	case err != nil:
-		m.log.Warn("doctor: cannot sample", "subject", subject, "why", why, "err", err)
+		m.config.Logger.Warn("doctor: cannot sample", "subject", subject, "why", why, "err", err)
 	default: // not a failure
-		m.log.Info("doctor: cannot sample", "subject", subject, "why", why)
+		m.config.Logger.Info("doctor: cannot sample", "subject", subject, "why", why)
 	}
 }
 
@@ -291,7 +282,7 @@ type Seen struct {
 	Server      Server    `json:"server"`
 	Disk        Disk      `json:"disk"`
 	Signals     []Signal  `json:"signals"`    // always all, in the same order
-	Rates       []Rate    `json:"rates"`      // likewise
+	Rates       Rates     `json:"rates"`      // likewise
 	WritePath   WritePath `json:"write_path"` // the daemon's, or otherwise the server's own
 
 	collections map[string]collection // by stream
@@ -392,7 +383,7 @@ func (s *Seen) Signal(name string) Signal {
 }
 
 // Rate returns one by its name; NaN: unknown.
-func (s *Seen) Rate(name string) float64 { return rates{all: s.Rates}.value(name) }
+func (s *Seen) Rate(name string) float64 { return s.Rates.value(name) }
 
 func orZero(v float64) float64 {
 	if math.IsNaN(v) {

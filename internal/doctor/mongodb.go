@@ -26,7 +26,6 @@ type status struct {
 	pid       int
 	started   time.Time // of the process, to about a second; by this machine's clock
 	uptime    float64   // in seconds
-	probing   bool      // the number of tickets follows the load
 	secondary bool      // a member of a set that accepts no writes
 	figures   map[key]float64
 }
@@ -160,7 +159,6 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 	if !math.IsNaN(s.uptime) {
 		s.started = at.Add(-time.Duration(s.uptime * float64(time.Second)))
 	}
-	s.probing = majorOf(s.info.version) >= 7
 	if text(raw, "repl", "setName") != "" {
 		s.info.topology = replicaSet
 		primary, told := lookUp(raw, "repl", "isWritablePrimary")
@@ -196,6 +194,9 @@ func majorOf(version string) int {
 	}
 	return n
 }
+
+// probing reports whether the number of tickets follows the load.
+func (s *status) probing() bool { return majorOf(s.info.version) >= 7 }
 
 // value returns a figure; NaN: unknown.
 func (s *status) value(k key) float64 {

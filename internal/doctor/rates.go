@@ -142,23 +142,27 @@ func mean(sum, n float64) float64 {
 
 // rates are what two samples say together.
 type rates struct {
-	all                []Rate        // in the order of rateRules
+	Rates
+
 	over               time.Duration // between the samples; 0: there is one
 	serverWhy, diskWhy string        // why there are none
 }
 
+// Rates are all rates, in the order of rateRules.
+type Rates []Rate
+
 // value returns NaN for a rate that is unknown.
-func (r rates) value(name string) float64 {
-	for i := range r.all {
-		if r.all[i].Name == name {
-			return r.all[i].Value
+func (r Rates) value(name string) float64 {
+	for i := range r {
+		if r[i].Name == name {
+			return r[i].Value
 		}
 	}
 	return math.NaN()
 }
 
 // operationSize is the mean size of a read or write of the disk in bytes.
-func (r rates) operationSize() float64 {
+func (r Rates) operationSize() float64 {
 	operations := r.value(rateDiskReads) + r.value(rateDiskWrites)
 	return (r.value(rateDiskReadBytes) + r.value(rateDiskWritten)) * mega / math.Max(operations, 1e-9)
 }
@@ -186,7 +190,7 @@ func ratesBetween(before, now sample) rates {
 	}
 	d.busy, d.await, r.diskWhy = now.disk.since(before.disk)
 	for _, rule := range rateRules {
-		r.all = append(r.all, Rate{Name: rule.name, Title: rule.title, Value: rule.of(&d), Unit: rule.unit})
+		r.Rates = append(r.Rates, Rate{Name: rule.name, Title: rule.title, Value: rule.of(&d), Unit: rule.unit})
 	}
 	return r
 }

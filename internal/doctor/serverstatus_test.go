@@ -55,7 +55,7 @@ func TestStatusOfEveryVersionIsRead(t *testing.T) {
 			s, why := parseStatus(recorded(t, file), noon)
 			require.Empty(t, why)
 			assert.Equal(t, serverInfo{version: want.version, topology: "replica_set", engine: "wiredTiger"}, s.info)
-			assert.Equal(t, want.probing, s.probing)
+			assert.Equal(t, want.probing, s.probing())
 			assert.Equal(t, "db1:27017", s.host)
 			assert.Positive(t, s.pid)
 			assert.Equal(t, noon.Add(-1095*time.Millisecond), s.started)

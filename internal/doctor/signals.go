@@ -380,7 +380,7 @@ const leastTickets = 20
 func ticketShare(now *sample, available, inUse, queued key) measured {
 	left := now.server.value(available)
 	m := known(percent*left/(left+now.server.value(inUse)), now.serverWhy)
-	if now.server != nil && now.server.probing && now.server.value(queued) == 0 && m.value < leastTickets {
+	if now.server != nil && now.server.probing() && now.server.value(queued) == 0 && m.value < leastTickets {
 		m.harmless = "no operation waits for one; since MongoDB 7 their number follows the load"
 	}
 	return m

@@ -39,10 +39,8 @@ func LoadThresholds(path string) (*Thresholds, error) {
 	return parseThresholds(path, content)
 }
 
-// Rules returns all signals without a value, with their thresholds for a kind of
-// disk: nvme, ssd, hdd or unknown. t nil: the built-in ones.
-func Rules(t *Thresholds, kind string) []Signal { return t.unmeasured(diskKind(kind)) }
-
+// unmeasured returns all signals without a value, with their thresholds for a kind of
+// disk. t nil: the built-in ones.
 func (t *Thresholds) unmeasured(kind diskKind) []Signal {
 	out := make([]Signal, len(rules))
 	for i := range rules {

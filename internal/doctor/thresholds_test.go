@@ -38,12 +38,12 @@ write_tickets:
 	assert.Equal(t, Threshold{Degrading: 10, Bottleneck: 1.5, Below: true}, ours.Signal(writeTickets).Threshold)
 	assert.Equal(t, builtIn.Signal(readTickets), ours.Signal(readTickets), "what the file does not name is as it was")
 
-	for _, s := range Rules(own, "ssd") {
+	for _, s := range own.unmeasured("ssd") {
 		if s.Name == diskAwait {
 			assert.Equal(t, published+", for an SSD", s.Source, "the file is about NVMe alone")
 		}
 	}
-	assert.Equal(t, awaits[diskUnknown].threshold, Rules(nil, "floppy")[1].Threshold)
+	assert.Equal(t, awaits[diskUnknown].threshold, (*Thresholds)(nil).unmeasured("floppy")[1].Threshold)
 }
 
 func TestThresholdsOfAMonitorChange(t *testing.T) {
@@ -96,7 +96,7 @@ func TestInvalidThresholdsAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	none, err := parseThresholds("f.yaml", []byte("# nothing\n"))
 	require.NoError(t, err)
-	assert.Equal(t, fmt.Sprint(Rules(nil, "ssd")), fmt.Sprint(Rules(none, "ssd")))
+	assert.Equal(t, fmt.Sprint((*Thresholds)(nil).unmeasured("ssd")), fmt.Sprint(none.unmeasured("ssd")))
 }
 
 // FuzzThresholds: whatever is in a file, it is refused with its name, or every
@@ -114,7 +114,7 @@ func FuzzThresholds(f *testing.F) {
 			require.True(t, strings.HasPrefix(err.Error(), "f.yaml:"), err)
 			return
 		}
-		for _, s := range Rules(own, "hdd") {
+		for _, s := range own.unmeasured("hdd") {
 			worse := s.Threshold.Bottleneck - s.Threshold.Degrading
 			if s.Threshold.Below {
 				worse = -worse
