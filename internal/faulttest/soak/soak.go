@@ -122,7 +122,7 @@ func newSoak(dir, brim string, length time.Duration, rate float64, out io.Writer
 		sampleEvery: within(length/480, 2*time.Second, time.Minute), kept: max(length*speedup/8, leastKept),
 	}
 	for _, w := range s.workloads {
-		s.logs[w.stream] = faulttest.NewLog(nil)
+		s.logs[w.stream] = faulttest.NewLog()
 	}
 	return s
 }
