@@ -143,8 +143,8 @@ Says: it overflows: 12
 Test: . ^TestOverlay$
 Says: tank\.go":".*/0-tank\.go"`, overflow)
 	require.NoError(t, err, output)
-	assert.Regexp(t, `(?m)^limit +\. \^TestFull\$ +[0-9.]+ +caught$`, output)
-	assert.Regexp(t, `(?m)^limit +\. \^TestOverlay\$ +[0-9.]+ +caught$`, output, "tests are told the overlay")
+	assert.Regexp(t, `(?m)^ +\d/2 +[0-9.]+ s  limit: \. \^TestFull\$  caught$`, output)
+	assert.Regexp(t, `(?m)^ +\d/2 +[0-9.]+ s  limit: \. \^TestOverlay\$  caught$`, output, "tests are told the overlay")
 	assert.Contains(t, output, "1 sabotages")
 }
 
@@ -161,7 +161,7 @@ func TestASabotageIsNotCaught(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			output, err := sabotaged(t, "Protection: a tank does not overflow.\nTest: . "+one.test+"\nSays: it overflows|syntax error", one.diff)
-			require.ErrorContains(t, err, "1 tests did not notice a sabotage")
+			require.ErrorContains(t, err, "1 tests did not notice a sabotage: limit: . "+one.test)
 			assert.Contains(t, strings.ReplaceAll(output, "|syntax error", ""), one.says)
 		})
 	}
