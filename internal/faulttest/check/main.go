@@ -85,7 +85,7 @@ func run(args []string, stdout, stderr io.Writer) (ok bool, err error) {
 	stop() // another interrupt ends the check
 	p.Stop()
 	fmt.Fprintln(stdout, p.Counts.String())
-	resp, err := http.Post(*admin+"/flush?timeout=60s", "", http.NoBody) //nolint:noctx // an interrupt ends it
+	resp, err := http.Post(*admin+"/flush?timeout=60s", "", http.NoBody)
 	if err != nil {
 		return false, fmt.Errorf("have everything stored: %w", err)
 	}
