@@ -78,9 +78,6 @@ func (c *ProducerCounts) Took() []time.Duration {
 	return took
 }
 
-// Slowest returns Slowest(c.Took(), without).
-func (c *ProducerCounts) Slowest(without float64) time.Duration { return Slowest(c.Took(), without) }
-
 // Slowest sorts the times and returns the longest one after leaving out this fraction of
 // the longest: 0.01 gives the 99th percentile. Without times it is 0.
 func Slowest(took []time.Duration, without float64) time.Duration {

@@ -10,7 +10,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -386,17 +385,9 @@ func (s *soak) check(ctx context.Context, since time.Time) error {
 // flush asks until the daemon has stored everything, as MongoDB may just be starting.
 func (s *soak) flush(ctx context.Context) error {
 	for deadline := time.Now().Add(patience); ; {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.addresses[2]+"/flush?timeout=60s", http.NoBody)
-		if err != nil {
-			return fmt.Errorf("ask the daemon to flush: %w", err)
-		}
-		resp, err := http.DefaultClient.Do(req)
+		err := s.daemon.Flush(ctx, time.Minute)
 		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-			err = errors.New(resp.Status)
+			return nil
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("accepted readings are not stored within %v: %w", patience, err)
