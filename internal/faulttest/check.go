@@ -23,10 +23,9 @@ import (
 
 // CheckConfig says what to compare.
 type CheckConfig struct {
-	Log        *Log
-	Database   *mongo.Database
-	Stream     string // name of the first collection
-	TimeSeries bool   // it is a native time series; documents themselves tell which they are
+	Log      *Log
+	Database *mongo.Database
+	Stream   string // name of the first collection
 
 	// Caps of a bucket's part; 0: not checked.
 	MaxReadings int

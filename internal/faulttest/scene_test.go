@@ -66,10 +66,11 @@ type scene struct {
 	db  *mongo.Database // of that one; the daemons' database
 	log *faulttest.Log
 
-	daemons   []*daemon
-	producers []*faulttest.Producers
-	check     faulttest.CheckConfig // without Log and Database
-	stuck     error                 // why not everything could be flushed
+	daemons    []*daemon
+	producers  []*faulttest.Producers
+	check      faulttest.CheckConfig // without Log and Database
+	timeSeries bool                  // the stream is one
+	stuck      error                 // why not everything could be flushed
 }
 
 func newScene(t testing.TB) *scene {

@@ -59,7 +59,6 @@ func run(args []string, stdout, stderr io.Writer) (ok bool, err error) {
 	flags.Float64Var(&send.Repeat, "repeat", 0, "share of requests sent twice at once; needs --keys")
 	flags.Float64Var(&send.Poison, "poison", 0, "share of readings that break a rule")
 	flags.BoolVar(&send.LineProtocol, "line-protocol", false, "line protocol in place of NDJSON")
-	flags.BoolVar(&check.TimeSeries, "timeseries", false, "the stream is a time-series collection")
 	flags.IntVar(&check.MaxReadings, "bucket-max-readings", 0, "cap of a part; 0: not checked")
 	flags.IntVar(&check.MaxBytes, "bucket-max-bytes", 0, "cap of a part in bytes; 0: not checked")
 	if err := flags.Parse(args); err != nil {

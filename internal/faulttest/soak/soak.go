@@ -367,7 +367,7 @@ func (s *soak) check(ctx context.Context, since time.Time) error {
 			continue // of another workload
 		}
 		result, err := faulttest.Check(ctx, faulttest.CheckConfig{
-			Log: s.logs[stream], Database: s.mongo.Database("brim"), Stream: stream, TimeSeries: w.timeSeries, Since: since,
+			Log: s.logs[stream], Database: s.mongo.Database("brim"), Stream: stream, Since: since,
 		})
 		if err != nil {
 			return fmt.Errorf("check stream %s: %w", stream, err)
