@@ -111,9 +111,7 @@ func (m *Monitor) sampleMachine(ctx context.Context, now *sample) {
 	if m.config.DBPath != "" || p.here {
 		now.machine = m.disks.machine()
 	}
-	if ctx.Err() == nil {
-		m.say("disk", now.disk.why, nil)
-	}
+	m.say(ctx, "disk", now.disk.why, nil)
 }
 
 // askProcess asks for what does not change while a process runs. What fails without

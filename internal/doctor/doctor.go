@@ -260,8 +260,12 @@ func (m *Monitor) Signals() []Signal { return slices.Clone(m.seen.Load().Signals
 func (m *Monitor) patience() time.Duration { return min(m.config.Interval, maxPatience) }
 
 // say logs why a subject cannot be measured when that has changed; an empty why
-// means that it can, which is not worth logging at first.
-func (m *Monitor) say(subject, why string, err error) {
+// means that it can, which is not worth logging at first. What a canceled sample
+// lacks says nothing.
+func (m *Monitor) say(ctx context.Context, subject, why string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	before, known := m.said[subject]
 	m.said[subject] = why
 	switch {

@@ -110,9 +110,7 @@ func (m *Monitor) sampleServer(parent context.Context, now *sample) {
 	default:
 		now.serverWhy, now.away = whyAway, err.Error()
 	}
-	if parent.Err() == nil {
-		m.say("storage engine", now.serverWhy, err)
-	}
+	m.say(parent, "storage engine", now.serverWhy, err)
 }
 
 // pings are enough round trips for one not to be delayed by chance.
