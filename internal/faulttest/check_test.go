@@ -13,6 +13,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/faulttest"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
+	"github.com/brim-telemetry/brim/internal/sabotage/patch"
 )
 
 // reading is a correct one of producer 1 in a part with the tags of site north.
@@ -160,11 +161,11 @@ func TestTableShowsRowsFailuresAndWhatIsMissing(t *testing.T) {
 	var progress bytes.Buffer
 	table, err := faulttest.ReadTable(strings.NewReader(input), &progress)
 	require.NoError(t, err)
-	table.Sabotages = []faulttest.Sabotage{
-		{Name: "fence", Tests: []string{"./p ^TestB$/^two$"}},
-		{Name: "guard", Tests: []string{"./other ^TestA$", "./p ^TestB$/^one$"}},
-		{Name: "keys", Tests: []string{"./p ^Test$"}},
-		{Name: "look", Tests: []string{"./p ^TestA$", "./p ^TestC$"}},
+	table.Sabotages = []*patch.Sabotage{
+		{Name: "fence", Tests: []patch.Check{{Package: "./p", Run: "^TestB$/^two$"}}},
+		{Name: "guard", Tests: []patch.Check{{Package: "./other", Run: "^TestA$"}, {Package: "./p", Run: "^TestB$/^one$"}}},
+		{Name: "keys", Tests: []patch.Check{{Package: "./p", Run: "^Test$"}}},
+		{Name: "look", Tests: []patch.Check{{Package: "./p", Run: "^TestA$"}, {Package: "./p", Run: "^TestC$"}}},
 	}
 	assert.Equal(t, `| test | faults injected | readings acknowledged | lost | twice | fails without |
 |---|--:|--:|--:|--:|---|

@@ -34,6 +34,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/brim-telemetry/brim/internal/sabotage/patch"
 )
 
 func main() {
@@ -73,18 +75,20 @@ var ranSeeds = regexp.MustCompile(`: (\d+) seeds\n`)
 // run runs the tests of the named sabotages, or of all. It returns an error unless each
 // test fails and its output matches.
 func (r *runner) run(ctx context.Context, names ...string) error {
-	sabotages, err := load(r.dir, names...)
+	sabotages, err := patch.Load(r.dir, names...)
 	if err != nil {
 		return err
 	}
 	for _, s := range sabotages {
-		if _, err := s.apply(r.root); err != nil {
+		if _, err := s.Apply(r.root); err != nil {
 			return err
 		}
-		s.tests = slices.DeleteFunc(s.tests, func(c check) bool { return !c.in(r.pkg) || r.short && !c.short && slices.ContainsFunc(long, c.in) })
-		r.total += len(s.tests)
+		s.Tests = slices.DeleteFunc(s.Tests, func(c patch.Check) bool {
+			return !c.In(r.pkg) || r.short && !c.Short && slices.ContainsFunc(long, c.In)
+		})
+		r.total += len(s.Tests)
 	}
-	sabotages = slices.DeleteFunc(sabotages, func(s *sabotage) bool { return len(s.tests) == 0 })
+	sabotages = slices.DeleteFunc(sabotages, func(s *patch.Sabotage) bool { return len(s.Tests) == 0 })
 	if r.total == 0 {
 		return fmt.Errorf("no sabotage has a test in package %s", r.pkg)
 	}
@@ -105,20 +109,20 @@ func (r *runner) run(ctx context.Context, names ...string) error {
 }
 
 // sabotage runs the tests of one sabotage.
-func (r *runner) sabotage(ctx context.Context, s *sabotage) error {
+func (r *runner) sabotage(ctx context.Context, s *patch.Sabotage) error {
 	dir, err := os.MkdirTemp("", "brim-sabotage-")
 	if err != nil {
 		return fmt.Errorf("make a folder for the overlay: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	overlay, err := s.overlay(r.root, dir)
+	overlay, err := s.Overlay(r.root, dir)
 	if err != nil {
 		return fmt.Errorf("write the overlay: %w", err)
 	}
-	for _, c := range s.tests {
+	for _, c := range s.Tests {
 		var missed, output string
 		began := time.Now()
-		for range c.runs {
+		for range c.Runs {
 			if missed, output = r.test(ctx, c, overlay); missed == "" || ctx.Err() != nil {
 				break
 			}
@@ -126,7 +130,7 @@ func (r *runner) sabotage(ctx context.Context, s *sabotage) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.report(fmt.Sprintf("%s: %s", s.name, c), missed, output, time.Since(began))
+		r.report(fmt.Sprintf("%s: %s", s.Name, c), missed, output, time.Since(began))
 	}
 	return nil
 }
@@ -136,8 +140,8 @@ func (r *runner) sabotage(ctx context.Context, s *sabotage) error {
 var notBuilt = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]$`)
 
 // test runs a test once, and returns why it did not catch the sabotage, if so.
-func (r *runner) test(ctx context.Context, c check, overlay string) (missed, output string) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=10m", "-run", c.run, c.pkg)
+func (r *runner) test(ctx context.Context, c patch.Check, overlay string) (missed, output string) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=10m", "-run", c.Run, c.Package)
 	cmd.Dir = r.root
 	cmd.Env = append(os.Environ(), "BRIM_OVERLAY="+overlay)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -154,8 +158,8 @@ func (r *runner) test(ctx context.Context, c check, overlay string) (missed, out
 		return err.Error(), output
 	case notBuilt.MatchString(output):
 		return "it does not compile", output
-	case !c.says.MatchString(output):
-		return fmt.Sprintf("the test fails, but does not say %q", c.says), output
+	case !c.Says.MatchString(output):
+		return fmt.Sprintf("the test fails, but does not say %q", c.Says), output
 	}
 	return "", output
 }
