@@ -244,7 +244,7 @@ func newView(now sample, before view, t *Thresholds) *view {
 		collections: now.collections, merging: mergingBetween(before.last.path.writes, now.path.writes, now.at.Sub(before.last.at)),
 	}
 	if s := v.known.server; s != nil {
-		v.Server.Version, v.Server.Topology, v.Server.Engine = s.info.version, s.info.topology, s.info.engine
+		v.Server.Version, v.Server.Topology, v.Server.Engine = s.version, s.topology, s.engine
 	}
 	if now.server != nil {
 		v.Server.Host, v.Server.Secondary = now.server.host, now.server.secondary

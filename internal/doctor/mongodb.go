@@ -21,20 +21,15 @@ import (
 
 // A status is what serverStatus said.
 type status struct {
-	info      serverInfo
+	version   string
+	topology  string // standalone, replica_set or sharded
+	engine    string
 	host      string // with the port, as the server calls itself
 	pid       int
 	started   time.Time // of the process, to about a second; by this machine's clock
 	uptime    float64   // in seconds
 	secondary bool      // a member of a set that accepts no writes
 	figures   map[key]float64
-}
-
-// serverInfo is what brim_mongodb_info tells.
-type serverInfo struct {
-	version  string
-	topology string // standalone, replica_set or sharded
-	engine   string
 }
 
 // The topologies.
@@ -148,7 +143,7 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 		return nil, whyNoSense
 	}
 	s = &status{
-		info: serverInfo{version: text(raw, "version"), topology: standalone, engine: text(raw, "storageEngine", "name")},
+		version: text(raw, "version"), topology: standalone, engine: text(raw, "storageEngine", "name"),
 		host: text(raw, "host"), uptime: number(raw, "uptimeMillis") / 1000, figures: make(map[key]float64, len(figures)),
 	}
 	if pid := number(raw, "pid"); pid > 0 {
@@ -158,7 +153,7 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 		s.started = at.Add(-time.Duration(s.uptime * float64(time.Second)))
 	}
 	if text(raw, "repl", "setName") != "" {
-		s.info.topology = replicaSet
+		s.topology = replicaSet
 		primary, told := lookUp(raw, "repl", "isWritablePrimary")
 		is, _ := primary.BooleanOK()
 		s.secondary = told && !is
@@ -175,9 +170,9 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 	}
 	switch {
 	case text(raw, "process") == "mongos":
-		s.info.topology, s.info.engine = sharded, "none"
+		s.topology, s.engine = sharded, "none"
 		why = whyMongos
-	case s.info.engine != "wiredTiger":
+	case s.engine != "wiredTiger":
 		why = whyOtherEngine
 	}
 	return s, why
@@ -194,7 +189,7 @@ func majorOf(version string) int {
 }
 
 // probing reports whether the number of tickets follows the load.
-func (s *status) probing() bool { return majorOf(s.info.version) >= 7 }
+func (s *status) probing() bool { return majorOf(s.version) >= 7 }
 
 // value returns a figure; NaN: unknown.
 func (s *status) value(k key) float64 {
@@ -235,7 +230,7 @@ func ReadCounters(ctx context.Context, client *mongo.Client) (Counters, error) {
 	if why != "" {
 		return Counters{}, fmt.Errorf("read MongoDB's counters: %s", why)
 	}
-	return Counters{At: at, Version: s.info.version, Topology: s.info.topology, status: s}, nil
+	return Counters{At: at, Version: s.version, Topology: s.topology, status: s}, nil
 }
 
 // Value returns the figure with a metric's name without brim_mongodb_, in the
@@ -300,7 +295,7 @@ func (m *Monitor) sampleWindow(ctx context.Context, now *sample) {
 	now.historyWindow = math.NaN()
 	switch {
 	case now.server == nil || now.serverWhy != "":
-	case now.server.info.topology == standalone:
+	case now.server.topology == standalone:
 		now.historyWindow = 0 // whatever is set: without an oplog there is no history to read
 	default:
 		raw, err := m.run(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: parameter, Value: 1}})

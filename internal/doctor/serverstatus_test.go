@@ -54,7 +54,7 @@ func TestStatusOfEveryVersionIsRead(t *testing.T) {
 			t.Parallel()
 			s, why := parseStatus(recorded(t, file), noon)
 			require.Empty(t, why)
-			assert.Equal(t, serverInfo{version: want.version, topology: "replica_set", engine: "wiredTiger"}, s.info)
+			assert.Equal(t, []string{want.version, "replica_set", "wiredTiger"}, []string{s.version, s.topology, s.engine})
 			assert.Equal(t, want.probing, s.probing())
 			assert.Equal(t, "db1:27017", s.host)
 			assert.Positive(t, s.pid)
@@ -101,7 +101,7 @@ func TestStatusThatLacksTheEngineSaysWhy(t *testing.T) {
 			require.NoError(t, err)
 			s, why := parseStatus(raw, noon)
 			assert.Equal(t, c.why, why)
-			assert.Equal(t, c.topology, s.info.topology)
+			assert.Equal(t, c.topology, s.topology)
 			for _, signal := range signals(sample{at: noon, server: s, serverWhy: why, answered: true, disk: unseenDisk(whyElsewhere)}, ratesBetween(sample{}, sample{}), nil) {
 				assert.Equal(t, Unknown, signal.Class, signal.Name)
 				assert.NotEmpty(t, signal.Why, signal.Name)
