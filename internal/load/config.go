@@ -21,8 +21,6 @@ type Config struct {
 	// connection. Further ones are dropped and counted. 0: 10,000, which is 5 s at 2,000
 	// requests a second.
 	MaxInFlight int
-	// Grace is how long to wait for answers when nothing more is due. 0: 30 s.
-	Grace time.Duration
 
 	// Stream to write to; its granularity is that of by_fill and of the default Start.
 	// Required.
@@ -101,8 +99,7 @@ func (c Config) complete(now time.Time) (Config, error) {
 
 func (c *Config) setDefaults() {
 	c.Connections, c.MaxInFlight, c.Batch = cmp.Or(c.Connections, 64), cmp.Or(c.MaxInFlight, 10_000), cmp.Or(c.Batch, 1)
-	c.Speedup, c.Interval, c.Grace = cmp.Or(c.Speedup, 1), cmp.Or(c.Interval, 5*time.Second), cmp.Or(c.Grace, 30*time.Second)
-	c.Seed = cmp.Or(c.Seed, 1)
+	c.Speedup, c.Interval, c.Seed = cmp.Or(c.Speedup, 1), cmp.Or(c.Interval, 5*time.Second), cmp.Or(c.Seed, 1)
 	c.Fleet.Fields, c.Fleet.Signal, c.Fleet.LateBy = cmp.Or(c.Fleet.Fields, len(named)), cmp.Or(c.Fleet.Signal, Mixed), cmp.Or(c.Fleet.LateBy, 10*time.Minute)
 	c.Duration = cmp.Or(c.Duration, 30*time.Second)
 	if c.Rate == (Rate{}) {

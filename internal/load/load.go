@@ -75,8 +75,11 @@ type Generator struct {
 	unsent      atomic.Bool  // requests that wait for a connection are not sent any more
 }
 
-// interruptGrace is how long an interrupted run waits for answers.
-const interruptGrace = 5 * time.Second
+// How long a run waits for answers when nothing more is due, and when it is interrupted.
+const (
+	grace          = 30 * time.Second
+	interruptGrace = 5 * time.Second
+)
 
 // New checks the configuration and prepares a run. Nothing is sent yet.
 func New(c Config) (*Generator, error) {
@@ -198,26 +201,16 @@ func (g *Generator) sleep(ctx context.Context, timer *time.Timer, until time.Dur
 // drain waits for the outstanding answers, for a limited time.
 func (g *Generator) drain(ctx context.Context, working *sync.WaitGroup, cancel context.CancelFunc) {
 	g.draining.Store(true)
-	answered := make(chan struct{})
-	var waiting sync.WaitGroup
-	waiting.Go(func() { working.Wait(); close(answered) })
-	patience := time.NewTimer(g.config.Grace)
-	defer patience.Stop()
-	select {
-	case <-answered:
-	case <-patience.C:
-	case <-ctx.Done():
+	giveUp := time.AfterFunc(grace, func() {
 		g.unsent.Store(true)
-		hurry := time.NewTimer(min(interruptGrace, g.config.Grace))
-		defer hurry.Stop()
-		select {
-		case <-answered:
-		case <-hurry.C:
-		}
-	}
-	g.unsent.Store(true)
-	cancel()
-	waiting.Wait()
+		cancel()
+	})
+	defer giveUp.Stop()
+	defer context.AfterFunc(ctx, func() {
+		g.unsent.Store(true)
+		giveUp.Reset(interruptGrace)
+	})()
+	working.Wait()
 }
 
 // send sends jobs on one connection.
