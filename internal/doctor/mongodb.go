@@ -181,10 +181,7 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 // majorOf is the first number of a version; what is no number counts as old.
 func majorOf(version string) int {
 	first, _, _ := strings.Cut(version, ".")
-	n, err := strconv.Atoi(first)
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.Atoi(first)
 	return n
 }
 

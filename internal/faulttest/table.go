@@ -40,11 +40,7 @@ const rowMark = "FAULT-ROW "
 // Log writes the row to the test's log, where ReadTable finds it.
 func (r *Row) Log(t testing.TB) {
 	t.Helper()
-	text, err := json.Marshal(r)
-	if err != nil {
-		t.Errorf("write a row of the table: %v", err)
-		return
-	}
+	text, _ := json.Marshal(r) // numbers and a name
 	t.Log(rowMark + string(text))
 }
 

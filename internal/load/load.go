@@ -11,7 +11,6 @@ package load
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -136,11 +135,10 @@ func (g *Generator) open(ctx context.Context) ([]Sender, error) {
 	for range g.config.Connections {
 		s, err := g.config.Senders(ctx)
 		if err != nil {
-			errs := []error{fmt.Errorf("open a connection: %w", err)}
 			for _, open := range senders {
-				errs = append(errs, open.Close())
+				_ = open.Close() // nothing was sent on it
 			}
-			return nil, errors.Join(errs...)
+			return nil, fmt.Errorf("open a connection: %w", err)
 		}
 		senders = append(senders, s)
 	}
