@@ -13,7 +13,7 @@
 //	report.go       all findings together, as brim doctor prints them
 //	mongodb.go      what a sample reads from MongoDB; collections.go and disk.go read the rest
 //	rates.go        rates between two samples; writepath.go measures how slow writes are
-//	metrics.go      the counters of serverStatus, and the collector for /metrics
+//	metrics.go      the counters of serverStatus, and what /metrics has of them
 package doctor
 
 import (
@@ -158,7 +158,7 @@ func New(config Config) (*Monitor, error) {
 	m.SetThresholds(config.Thresholds)
 	m.seen.Store(m.view(sample{serverWhy: whyNoSample, disk: unseenDisk(whyNoSample), historyWindow: math.NaN(), path: unknownPath(whyNoSample)}, view{}))
 	if config.Registerer != nil {
-		if err := config.Registerer.Register(&collector{monitor: m}); err != nil {
+		if err := config.Registerer.Register(m); err != nil {
 			return nil, fmt.Errorf("register metrics of the doctor: %w", err)
 		}
 	}

@@ -175,26 +175,21 @@ const (
 	cpuHelp              = "CPU time of the server's process."
 )
 
-// A collector exports the last sample to Prometheus. It does no I/O. A gauge that
-// is unknown is NaN. A counter that becomes unknown keeps its value, since NaN would
+// Describe tells what Collect collects, which is always the same.
+func (m *Monitor) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect exports the last sample to Prometheus. It does no I/O. A gauge that is
+// unknown is NaN. A counter that becomes unknown keeps its value, since NaN would
 // spoil every rate over that moment, and is NaN only until it is first seen;
 // brim_mongodb_up 0 and brim_storage_health -1 say that it is stale.
-type collector struct {
-	monitor *Monitor
-}
-
-// Describe tells what Collect collects, which is always the same.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	v := c.monitor.seen.Load()
+func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
+	v := m.seen.Load()
 	e := emitter(ch)
-	c.monitor.took.Collect(ch)
-	e.server(v, v.last.answered && c.monitor.away() == nil)
+	m.took.Collect(ch)
+	e.server(v, v.last.answered && m.away() == nil)
 	e.cpus(v)
 	e.path(v.last.path)
-	for _, s := range c.monitor.config.Streams {
+	for _, s := range m.config.Streams {
 		now, ok := v.last.collections[s.Name]
 		if !ok {
 			now = unseenCollection("")
