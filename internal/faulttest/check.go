@@ -313,18 +313,7 @@ func (d *bucketDocument) unpack() (out []bson.Raw, err error) {
 func documentOf(r telemetry.Reading, ownTags bool) bson.Raw {
 	d := bson.D{{Key: "ts", Value: bson.NewDateTimeFromTime(r.Time)}}
 	for _, f := range r.Fields {
-		var v any
-		switch f.Value.Kind() {
-		case telemetry.Int:
-			v = f.Value.Int()
-		case telemetry.Bool:
-			v = f.Value.Bool()
-		case telemetry.Text:
-			v = f.Value.Text()
-		default:
-			v = f.Value.Float()
-		}
-		d = append(d, bson.E{Key: f.Name, Value: v})
+		d = append(d, bson.E{Key: f.Name, Value: f.Value.Any()})
 	}
 	if ownTags {
 		tags := bson.D{}
