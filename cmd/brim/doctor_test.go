@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/mongod"
@@ -215,8 +216,14 @@ func TestDoctorRefusesInvalidFlags(t *testing.T) {
 }
 
 // made returns the report of two samples of a busy server.
-func made(class doctor.Class) *doctor.Report {
-	signals := doctor.Rules(nil, "nvme")
+func made(t *testing.T, class doctor.Class) *doctor.Report {
+	t.Helper()
+	client, err := mongo.Connect() // connects to nothing
+	require.NoError(t, err)
+	monitor, err := doctor.New(doctor.Config{Database: client.Database("brim")})
+	require.NoError(t, err)
+	require.NoError(t, client.Disconnect(t.Context()))
+	signals := monitor.Signals()
 	for i := range signals {
 		signals[i].Value, signals[i].Class = 1, doctor.Healthy
 	}
@@ -239,7 +246,7 @@ func made(class doctor.Class) *doctor.Report {
 func TestDoctorText(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	require.NoError(t, newDoctorText(&b, nil).report(made(doctor.Bottleneck)))
+	require.NoError(t, newDoctorText(&b, nil).report(made(t, doctor.Bottleneck)))
 	head, _, _ := strings.Cut(b.String(), "\nSIGNAL")
 	assert.Equal(t, `BOTTLENECK  two samples, 10s apart, 2026-11-21 12:00:00
 MongoDB  7.0.14 replica set, mongodb://db1, 8 CPUs, cache 4.0 GiB
@@ -270,7 +277,7 @@ not seen: tickets
 	assert.Contains(t, (&doctor.Server{Answered: true, Version: "7.0.14", Secondary: true}).Describe(""), "a member that accepts no writes")
 
 	b.Reset()
-	r := made(doctor.Healthy)
+	r := made(t, doctor.Healthy)
 	r.Diagnosis, r.Note = nil, "cache dirty is normal"
 	require.NoError(t, newDoctorText(&b, nil).report(r))
 	assert.True(t, strings.HasSuffix(b.String(), "\nDIAGNOSIS\nnothing wrong.\ncache dirty is normal.\n"), b.String())
@@ -288,7 +295,7 @@ func TestDoctorTextFitsTheTerminal(t *testing.T) {
 		var b bytes.Buffer
 		text := newDoctorText(&b, nil)
 		text.columns, text.width = columns, min(columns, 140)
-		r := made(doctor.Degrading)
+		r := made(t, doctor.Degrading)
 		r.Diagnosis[0].Evidence = strings.Repeat("busy as ever ", 30)
 		require.NoError(t, text.report(r))
 		for line := range strings.Lines(b.String()) {
@@ -303,7 +310,7 @@ func TestDoctorColors(t *testing.T) {
 	var b bytes.Buffer
 	text := newDoctorText(&b, nil)
 	text.colour = true
-	require.NoError(t, text.report(made(doctor.Bottleneck)))
+	require.NoError(t, text.report(made(t, doctor.Bottleneck)))
 	assert.Contains(t, b.String(), "\x1b[1;31mBOTTLENECK\x1b[0m")
 	assert.Regexp(t, `\x1b\[1;31mDisk busy .*published\x1b\[0m\n`, b.String())
 	assert.NotRegexp(t, `\x1b\[[\d;]+mCache used`, b.String())
@@ -314,7 +321,7 @@ func TestDoctorWatchShowsChanges(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	watch := newDoctorText(&b, nil)
-	before, now := made(doctor.Healthy), made(doctor.Bottleneck)
+	before, now := made(t, doctor.Healthy), made(t, doctor.Bottleneck)
 	before.Signals[0].Value, before.Signals[1].Value, before.OverSeconds = 80.5, math.NaN(), 0
 	require.NoError(t, watch.watch(before, nil))
 	assert.Contains(t, b.String(), "set it to 0")
@@ -329,7 +336,7 @@ func TestDoctorWatchShowsChanges(t *testing.T) {
 	assert.NotContains(t, b.String(), "set it to 0")
 
 	b.Reset()
-	gone := made(doctor.Unknown)
+	gone := made(t, doctor.Unknown)
 	gone.Server.Answered = false
 	require.NoError(t, watch.watch(gone, now))
 	assert.Contains(t, b.String(), "MongoDB  does not answer, mongodb://db1\n")

@@ -32,6 +32,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/load/send"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -43,7 +44,7 @@ type loadOptions struct {
 	admin   string // HOST:PORT
 	stream  string
 	ack     telemetry.Ack
-	form    send.Form
+	form    wire.Form
 	timeout time.Duration
 	access  func(*process) (*caller, error)
 	caller  *caller
@@ -120,7 +121,7 @@ func (o *loadOptions) addLoad(flags *pflag.FlagSet) {
 	add("connections", "64", "N", "maximum requests in flight", config.Count(&c.Connections, 1, 10_000))
 	add("max-in-flight", "10000", "N", "requests that may be due and not answered; what is due beyond is dropped and counted", config.Count(&c.MaxInFlight, 1, 1_000_000))
 	add("timeout", "30s", "DURATION", "of one request", config.Duration(&o.timeout, time.Millisecond, time.Hour, false))
-	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", parsed(&o.form, send.ParseForm))
+	add("grpc-form", "plain", "plain|compact", "layout of readings in gRPC messages; compact gains where a request has several readings of one sensor (--batch above --sensors)", parsed(&o.form, wire.ParseForm))
 	add("sensors", "1000", "N", "number of sensors", config.Count(&c.Sensors, 1, 1_000_000))
 	add("interval", "5s", "DURATION", "between readings of a sensor, in event time", config.Duration(&c.Interval, time.Millisecond, 30*config.Day, false))
 	add("speedup", "1", "X", "event time runs this many times faster than the clock", config.Number(&c.Speedup, 0.001, 1e9))
@@ -209,7 +210,7 @@ func (o *loadOptions) run(ctx context.Context, p *process) (err error) {
 		return err
 	}
 	pool, err := send.New(send.Config{
-		Target: o.target, Stream: o.stream, Ack: o.ack, Connections: o.config.Connections, Timeout: o.timeout, Form: o.form,
+		Target: o.target, Stream: o.stream, Ack: o.ack, Timeout: o.timeout, Form: o.form,
 		Token: o.caller.token, TLS: o.caller.tls,
 	})
 	if err != nil {

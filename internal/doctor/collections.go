@@ -66,7 +66,6 @@ func (m *Monitor) sampleCollections(parent context.Context, now *sample) {
 	ctx, cancel := context.WithTimeout(parent, m.patience())
 	defer cancel()
 	now.collections = make(map[string]collection, len(m.config.Streams))
-	why, asked, failure := "", false, error(nil)
 	for _, s := range m.config.Streams {
 		if !now.answered {
 			now.collections[s.Name] = unseenCollection(whyAway)
@@ -75,21 +74,14 @@ func (m *Monitor) sampleCollections(parent context.Context, now *sample) {
 		last := m.sizes[s.Name]
 		if !now.at.Before(last.due) {
 			var err error
-			if last.collection, err = m.measureCollection(ctx, s); err != nil {
-				failure = err
-			}
+			last.collection, err = m.measureCollection(ctx, s)
+			m.say(parent, "collection of "+s.Name, last.why, err)
 			if last.due = now.at; !last.missing {
 				last.due = now.at.Add(collectionsInterval)
 			}
-			m.sizes[s.Name], asked = last, true
-		}
-		if last.why != "" {
-			why = last.why
+			m.sizes[s.Name] = last
 		}
 		now.collections[s.Name] = last.collection
-	}
-	if asked && parent.Err() == nil {
-		m.say("collections", why, failure)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -98,7 +97,7 @@ var diagnoses = []diagnosis{
 		look:    "`df` and `du -x` on that host; `brim_disk_free_bytes`.",
 		remedies: []remedy{
 			{action: "make room on the file system of {path}, then start MongoDB if it has exited: a larger volume, or delete other files (du -x)", cost: "acknowledged readings wait in the daemon's journal"},
-			keepLess(),
+			remedies["keep less"],
 		},
 	},
 	{
@@ -125,7 +124,7 @@ var diagnoses = []diagnosis{
 		look:    "\"Write latency\" far above \"Operation latency\".",
 		remedies: []remedy{
 			{action: "check the path to MongoDB (mtr, ss -ti): loss, a proxy, a VPN, another region", cost: "none"},
-			mergeMore(),
+			remedies["merge"],
 			{action: "run brim serve closer to MongoDB's primary", cost: "another host for the daemon"},
 		},
 	},
@@ -147,7 +146,7 @@ var diagnoses = []diagnosis{
 		symptom: "each update of a bucket leaves its former version behind. Writes cost more of everything: cache, disk, CPU time; measured, a quarter of the engine's throughput.",
 		look:    "\"History store\" for inserts and growth; `db.adminCommand({getParameter: 1, minSnapshotHistoryWindowInSeconds: 1})`, 300 by default.",
 		remedies: []remedy{
-			keepNoHistory(), endReaders(),
+			remedies["no history"], remedies["end readers"],
 		},
 	},
 	{
@@ -156,8 +155,8 @@ var diagnoses = []diagnosis{
 		symptom: "the disk answers slowly though it is not busy. Each write waits for a sync of the journal, so all are slow alike.",
 		look:    "\"Disk await\" beside \"Disk busy\" and \"Disk traffic\": slow with little work is the volume's own fault: a limit, a neighbor, a failing disk.",
 		remedies: []remedy{
-			sharedDisk(),
-			mergeMore(),
+			remedies["shared disk"],
+			remedies["merge"],
 			{
 				action: "move MongoDB's files, its journal first, to a faster disk than {disk}",
 				cost:   "a new volume or disk, and a restart of MongoDB; on a replica set one member after the other without downtime",
@@ -170,8 +169,8 @@ var diagnoses = []diagnosis{
 		symptom: "the disk moves as many bytes as it can; checkpoints take long, and writes wait behind them.",
 		look:    "\"Disk traffic\", \"Block manager\", \"Bytes written per reading\": far more than a reading's size means that documents are rewritten again and again.",
 		remedies: []remedy{
-			sharedDisk().only("most of the bytes are not MongoDB's", (*Seen).othersUseDisk),
-			mergeMore(), compressMore(), smallerDocuments(),
+			remedies["shared disk"].only("most of the bytes are not MongoDB's", (*Seen).othersUseDisk),
+			remedies["merge"], remedies["compress"], remedies["smaller documents"],
 			{action: "give MongoDB a disk, or a volume, with more MB/s", cost: restartOneByOne},
 		},
 	},
@@ -181,11 +180,11 @@ var diagnoses = []diagnosis{
 		symptom: "the disk is busy with many small operations.",
 		look:    "\"Disk operations\": more reads than writes: buckets that are appended to fell out of the cache. \"Readings per update\": 1 means that nothing is merged.",
 		remedies: []remedy{
-			sharedDisk().only("most of the bytes are not MongoDB's", (*Seen).othersUseDisk),
-			mergeMore(),
-			largerCache().only("most operations are reads", (*Seen).diskMostlyReads),
-			moreMemory().only("most operations are reads", (*Seen).diskMostlyReads),
-			smallerDocuments(),
+			remedies["shared disk"].only("most of the bytes are not MongoDB's", (*Seen).othersUseDisk),
+			remedies["merge"],
+			remedies["larger cache"].only("most operations are reads", (*Seen).diskMostlyReads),
+			remedies["more memory"].only("most operations are reads", (*Seen).diskMostlyReads),
+			remedies["smaller documents"],
 			{action: "give MongoDB a disk, or a volume, with more operations/s", cost: restartOneByOne},
 		},
 	},
@@ -199,12 +198,15 @@ var diagnoses = []diagnosis{
 		symptom: "the cache holds more than the engine can write out. Soon application threads must evict before they write.",
 		look:    "\"Cache used\" over 80 %, \"Cache dirty\", \"Cache updates\", \"Cache traffic\". Dirty pages and updates that rise and fall with each checkpoint are normal while \"Application evictions\" is 0.",
 		remedies: []remedy{
-			mergeMore(),
-			largerCache().only("the cache is full", (*Seen).cacheIsFull),
-			moreMemory().only("the cache is full", (*Seen).cacheIsFull),
-			smallerDocuments(), moreEvictionThreads(),
-			largerCache().only("the cache is not full", unless((*Seen).cacheIsFull)),
-			moreMemory().only("the cache is not full", unless((*Seen).cacheIsFull)),
+			remedies["merge"],
+			remedies["larger cache"].only("the cache is full", (*Seen).cacheIsFull),
+			remedies["more memory"].only("the cache is full", (*Seen).cacheIsFull),
+			remedies["smaller documents"], {
+				action: "let more of the engine's own threads evict: db.adminCommand({setParameter: 1, wiredTigerEngineRuntimeConfig: \"eviction=(threads_min=4,threads_max=8)\"})",
+				cost:   "no restart; CPU time and disk operations",
+			},
+			remedies["larger cache"].only("the cache is not full", unless((*Seen).cacheIsFull)),
+			remedies["more memory"].only("the cache is not full", unless((*Seen).cacheIsFull)),
 		},
 	},
 	{
@@ -220,7 +222,7 @@ var diagnoses = []diagnosis{
 		},
 		symptom:  "threads that should serve writes make room in the cache first. Their time is part of the write latency.",
 		look:     "\"Application evictions\" beside \"Write latency\"; which of used, dirty and updates is at its limit.",
-		remedies: []remedy{mergeMore(), largerCache(), moreMemory(), smallerDocuments()},
+		remedies: []remedy{remedies["merge"], remedies["larger cache"], remedies["more memory"], remedies["smaller documents"]},
 	},
 	{
 		name: foundProcessor, cause: "CPU-bound: host CPU saturated, most of it by mongod",
@@ -244,7 +246,7 @@ var diagnoses = []diagnosis{
 		symptom: "checkpoints take long, and latency rises while one runs.",
 		look:    "\"Checkpoints\", \"Write latency beside checkpoints\", \"Block manager\".",
 		remedies: []remedy{
-			mergeMore(), smallerDocuments(), compressMore(),
+			remedies["merge"], remedies["smaller documents"], remedies["compress"],
 			{
 				action: "take checkpoints more often, so that each writes less: " + strings.ReplaceAll(setInterval, "{seconds}", "30"),
 				cost:   costOfInterval + "; pages that are appended to again and again are written more often: more bytes in all",
@@ -260,7 +262,7 @@ var diagnoses = []diagnosis{
 		look:    "\"Tickets\", \"Queued operations\"; what else was found.",
 		remedies: []remedy{
 			{action: "find operations that hold tickets for long: db.currentOp({active: true, secs_running: {$gt: 1}})", cost: "none"},
-			mergeMore(),
+			remedies["merge"],
 			{action: "run fewer updates at once: a smaller --lanes of brim serve (4 a stream)", cost: "a restart of the daemon; less concurrency where the engine could use it"},
 		},
 	},
@@ -277,22 +279,26 @@ var diagnoses = []diagnosis{
 		symptom: "as history_store, though the history window is 0: a read takes long, or a member of the set lags, and what it may still need must be kept.",
 		look:    "open transactions and cursors; `rs.printSecondaryReplicationInfo()`; \"History store\".",
 		remedies: []remedy{
-			endReaders(),
-			remedy{action: "check that no member of the set lags: rs.printSecondaryReplicationInfo()", cost: "none"}.only("it is a replica set", (*Seen).isReplicaSet),
+			remedies["end readers"],
+			{action: "check that no member of the set lags: rs.printSecondaryReplicationInfo()", cost: "none", where: "it is a replica set", when: (*Seen).isReplicaSet},
 		},
 	},
 	{
 		name: foundLate, cause: "late: updates are not stored when they should be",
 		because: []string{foundDiskFull, foundAway, foundNetwork, foundHistory, foundLatency, foundThroughput, foundIOPS, foundCache, foundEviction, foundProcessor, foundHostCPU, foundCheckpoint, foundTickets, foundReaders},
-		holds:   updatesLate, rates: []string{rateWrites, rateWriteTime}, always: true,
+		// As the alerts BrimLagHigh and BrimJournalExposed, see deploy/prometheus/alerts.yml.
+		holds: func(s *Seen) Class {
+			return Threshold{Degrading: 10, Bottleneck: 60}.Class(s.WritePath.writes.Overdue)
+		},
+		rates: []string{rateWrites, rateWriteTime}, always: true,
 		why: func(s *Seen) string {
-			return "the most overdue update is " + round(s.WritePath.PastDue) + " s late"
+			return "the most overdue update is " + round(s.WritePath.writes.Overdue) + " s late"
 		},
 		symptom: "an update is more than 10 s late. It is due when a client waits for it, when its bucket has `--merge-readings` readings, or when they have waited for `--flush-max`. Nothing is lost while the journal has room.",
 		look:    "\"Past due\", \"Rate\" (is less stored than arrives?), \"Outcomes\" (retries), \"Set aside\"; `brim_queue_past_due_seconds`.",
 		remedies: []remedy{
 			{action: "check whether it is falling: after an outage of MongoDB, Brim is storing the readings that gathered meanwhile", cost: "none"},
-			mergeMore().only("updates carry fewer than 5 readings", (*Seen).mergesLittle),
+			remedies["merge"].only("updates carry fewer than 5 readings", (*Seen).mergesLittle),
 			{action: "write more at once: raise --lanes of brim serve (4 a stream)", cost: "a restart of the daemon; more load on MongoDB"},
 		},
 	},
@@ -325,15 +331,20 @@ var diagnoses = []diagnosis{
 		symptom: "10 % or less of the file system under MongoDB's files is free. Nothing is slow yet. MongoDB exits when it cannot write.",
 		look:    "\"Disk space\", \"Collection sizes\": does a collection grow, or is it free space inside the files? The alert BrimDiskFullSoon says by when it will be full.",
 		remedies: []remedy{
-			keepLess(), compressMore(),
+			remedies["keep less"], remedies["compress"],
 			{action: "enlarge the volume of {path}, or delete other files on it (du -x)", cost: "money"},
 		},
 	},
 	{
 		name: foundUnsealed, cause: "unsealed: windows that have ended are not sealed when they should be",
-		because: []string{foundDiskFull, foundAway, foundLate}, holds: sealingBehind, aside: true, always: true,
+		because: []string{foundDiskFull, foundAway, foundLate}, aside: true, always: true,
+		// A pass begins at most 5 minutes after the one before, so an hour is not chance.
+		// After a day the unsealed windows may take more space than the disk has.
+		holds: func(s *Seen) Class {
+			return Threshold{Degrading: 3600, Bottleneck: 24 * 3600}.Class(s.WritePath.writes.SealLag)
+		},
 		why: func(s *Seen) string {
-			return "some may have been due for " + round(s.WritePath.SealLag/3600) + " h; until they are sealed, they take more space"
+			return "some may have been due for " + round(s.WritePath.writes.SealLag/3600) + " h; until they are sealed, they take more space"
 		},
 		symptom: "windows have been due to be sealed for more than an hour. Readings are stored and read as usual, but take more space. Where the stream has rollups, they do not expire meanwhile.",
 		look:    "\"Sealing is behind\", \"Sealed parts\"; the daemon's log (\"sealing waits for other daemons\", \"sealing was interrupted\"); `/status` has the progress and its last error.",
@@ -343,34 +354,6 @@ var diagnoses = []diagnosis{
 			{action: "let a window hold more: a longer --granularity of brim serve means fewer parts to seal", cost: "larger documents"},
 		},
 	},
-}
-
-const (
-	// A pass begins at most 5 minutes after the one before, so an hour is not chance.
-	sealLate = 3600
-	// After a day the unsealed windows may take more space than the disk has.
-	sealVeryLate = 24 * 3600
-)
-
-// sealingBehind judges for how long windows have been due to be sealed.
-func sealingBehind(s *Seen) Class {
-	switch {
-	case s.WritePath.SealLag > sealVeryLate:
-		return Bottleneck
-	case s.WritePath.SealLag > sealLate:
-		return Degrading
-	}
-	return Healthy
-}
-
-// Diagnoses returns the names of all that can slow writes down, causes before
-// what follows from them. They are headings of the runbook.
-func Diagnoses() []string {
-	names := make([]string, 0, len(diagnoses))
-	for i := range diagnoses {
-		names = append(names, diagnoses[i].name)
-	}
-	return names
 }
 
 // Diagnose returns what slows writes down: findings of kind slow, causes before
@@ -577,7 +560,7 @@ func diskIs(kind string) func(s *Seen) Class {
 		if busy.Class == Bottleneck { // a share of the time, as for the CPU
 			class = Bottleneck
 		}
-		large := s.operationSize() >= largeOperation
+		large := s.Rates.operationSize() >= largeOperation
 		is := foundIOPS
 		switch {
 		case busy.Class < Degrading, await.Class == Bottleneck && busy.Class < Bottleneck && !large:
@@ -594,15 +577,9 @@ func diskIs(kind string) func(s *Seen) Class {
 
 var diskRates = []string{rateDiskReads, rateDiskWrites, rateDiskReadBytes, rateDiskWritten}
 
-// operationSize is the mean size of a disk operation in bytes.
-func (s *Seen) operationSize() float64 {
-	_, all := s.moved()
-	return all * mega / math.Max(s.Rate(rateDiskReads)+s.Rate(rateDiskWrites), 1e-9)
-}
-
 // diskOperations describes the disk's operations, apart from their number.
 func (s *Seen) diskOperations() string {
-	out := fmt.Sprintf("%s KiB per operation (%s, %s)", round(s.operationSize()/1024), s.Disk.Device, s.Disk.kindInWords())
+	out := fmt.Sprintf("%s KiB per operation (%s, %s)", round(s.Rates.operationSize()/1024), s.Disk.Device, s.Disk.kindInWords())
 	if s.Signal(diskAwait).Class < Degrading {
 		out += "; its latency is still healthy, so it hardly affects writes yet"
 	}

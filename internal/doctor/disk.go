@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"path/filepath"
@@ -111,9 +112,7 @@ func (m *Monitor) sampleMachine(ctx context.Context, now *sample) {
 	if m.config.DBPath != "" || p.here {
 		now.machine = m.disks.machine()
 	}
-	if ctx.Err() == nil {
-		m.say("disk", now.disk.why, nil)
-	}
+	m.say(ctx, "disk", now.disk.why, nil)
 }
 
 // askProcess asks for what does not change while a process runs. What fails without
@@ -152,14 +151,10 @@ const defaultDBPath = "/data/db"
 
 // absolute returns the dbPath of a process with a working folder.
 func absolute(folder, path string) string {
-	switch {
-	case path == "":
-		return defaultDBPath
-	case filepath.IsAbs(path):
+	if path = cmp.Or(path, defaultDBPath); filepath.IsAbs(path) {
 		return path
-	default:
-		return filepath.Join(folder, path)
 	}
+	return filepath.Join(folder, path)
 }
 
 // sameHost reports whether a server that calls itself host, with or without a

@@ -13,14 +13,16 @@
 //	report.go       all findings together, as brim doctor prints them
 //	mongodb.go      what a sample reads from MongoDB; collections.go and disk.go read the rest
 //	rates.go        rates between two samples; writepath.go measures how slow writes are
-//	metrics.go      the counters of serverStatus, and the collector for /metrics
+//	metrics.go      the counters of serverStatus, and what /metrics has of them
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -44,11 +46,6 @@ type Stream struct {
 	Name       string
 	Storage    store.Storage    // memory has no collection and is left out
 	Compressor store.Compressor // empty: any
-}
-
-// withCollections returns the streams that have a collection.
-func withCollections(streams []Stream) []Stream {
-	return slices.DeleteFunc(slices.Clone(streams), func(s Stream) bool { return s.Storage == store.Memory })
 }
 
 // Config says what to sample.
@@ -91,7 +88,6 @@ const (
 // A Monitor samples the storage engine and the disk again and again.
 type Monitor struct {
 	config     Config
-	log        *slog.Logger
 	database   *mongo.Database
 	disks      *disks
 	took       prometheus.Histogram
@@ -106,13 +102,14 @@ type Monitor struct {
 
 // A view is the last sample with what it says.
 type view struct {
-	last    sample
-	before  *status // of the sample before; nil: unknown
-	rates   rates
-	info    serverInfo // the last that was seen, also while MongoDB is away
-	counted counted    // likewise
-	signals []Signal
-	merging merging
+	Seen
+
+	last   sample
+	before *status // of the sample before; nil: unknown
+	rates  rates
+	// known has the server, the collections and the disk as they were last seen, also
+	// while MongoDB is away.
+	known sample
 }
 
 // A sample is what was measured at one moment.
@@ -138,21 +135,17 @@ func New(config Config) (*Monitor, error) {
 	if config.Database == nil {
 		return nil, errors.New("set up the doctor: database is missing")
 	}
-	if config.Interval == 0 {
-		config.Interval = defaultInterval
-	}
+	config.Interval = cmp.Or(config.Interval, defaultInterval)
 	if config.Interval < leastInterval {
 		return nil, fmt.Errorf("set up the doctor: interval %s is less than %s", config.Interval, leastInterval)
 	}
-	if config.Logger == nil {
-		config.Logger = slog.New(slog.DiscardHandler)
-	}
+	config.Logger = cmp.Or(config.Logger, slog.New(slog.DiscardHandler))
 	if config.Now == nil {
 		config.Now = time.Now
 	}
-	config.Streams = withCollections(config.Streams)
+	config.Streams = slices.DeleteFunc(slices.Clone(config.Streams), func(s Stream) bool { return s.Storage == store.Memory })
 	m := &Monitor{
-		config: config, log: config.Logger, disks: newDisks(), sizes: make(map[string]sizes), said: make(map[string]string),
+		config: config, disks: newDisks(), sizes: make(map[string]sizes), said: make(map[string]string),
 		database: config.Database.Client().Database(config.Database.Name(), options.Database().
 			SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary())),
 		took: prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{
@@ -165,7 +158,7 @@ func New(config Config) (*Monitor, error) {
 	m.SetThresholds(config.Thresholds)
 	m.seen.Store(m.view(sample{serverWhy: whyNoSample, disk: unseenDisk(whyNoSample), historyWindow: math.NaN(), path: unknownPath(whyNoSample)}, view{}))
 	if config.Registerer != nil {
-		if err := config.Registerer.Register(&collector{monitor: m}); err != nil {
+		if err := config.Registerer.Register(m); err != nil {
 			return nil, fmt.Errorf("register metrics of the doctor: %w", err)
 		}
 	}
@@ -206,7 +199,7 @@ func (m *Monitor) Sample(ctx context.Context) {
 		if told := m.config.WritePath(ctx); told.Why == "" || now.path.Why != "" {
 			now.path = told
 		} else {
-			now.path.PastDue, now.path.SealLag, now.path.sent = told.PastDue, told.SealLag, told.sent
+			now.path.writes = told.writes
 		}
 	}
 	if ctx.Err() == nil { // else what is unknown says nothing about MongoDB
@@ -223,35 +216,66 @@ func (m *Monitor) SetThresholds(t *Thresholds) { m.thresholds.Store(t) }
 
 // newView compares a sample with the one before it.
 func newView(now sample, before view, t *Thresholds) *view {
-	v := &view{last: now, before: before.last.server, rates: ratesBetween(before.last, now), info: before.info, counted: before.counted.with(now)}
-	if now.server != nil {
-		v.info = now.server.info
+	v := &view{last: now, before: before.last.server, rates: ratesBetween(before.last, now), known: now}
+	if now.server == nil {
+		v.known.server = before.known.server
 	}
-	v.signals = signals(now, v.rates, t)
-	v.merging = mergingBetween(before.last.path.sent, now.path.sent, now.at.Sub(before.last.at))
+	if now.disk.why != "" && before.known.disk.kind != "" {
+		v.known.disk = before.known.disk
+	}
+	v.known.collections = make(map[string]collection, len(now.collections))
+	maps.Copy(v.known.collections, before.known.collections)
+	for name, c := range now.collections {
+		if c.why == "" {
+			v.known.collections[name] = c
+		}
+	}
+	v.Seen = Seen{
+		At: now.at, OverSeconds: v.rates.over.Seconds(), Signals: signals(now, v.rates, t), Rates: v.rates.Rates, WritePath: now.path,
+		Server: Server{
+			Answered: now.answered, Here: now.machine.total > 0, Processors: now.cores, CacheBytes: orZero(now.server.value(cacheMax)),
+			MemoryBytes: now.memory, Why: now.serverWhy, HistoryWindowSeconds: finite(now.historyWindow),
+			RoundTripSeconds: finite(now.roundTrip), Away: now.away, Refused: now.serverWhy == whyRefused,
+		},
+		Disk: Disk{
+			Device: now.disk.device, Kind: string(now.disk.kind), Path: now.disk.path,
+			Size: orZero(now.disk.size), Free: orZero(now.disk.free), Why: now.disk.why,
+		},
+		collections: now.collections, merging: mergingBetween(before.last.path.writes, now.path.writes, now.at.Sub(before.last.at)),
+	}
+	if s := v.known.server; s != nil {
+		v.Server.Version, v.Server.Topology, v.Server.Engine = s.version, s.topology, s.engine
+	}
+	if now.server != nil {
+		v.Server.Host, v.Server.Secondary = now.server.host, now.server.secondary
+	}
 	return v
 }
 
 // Signals returns what the last sample says, always all signals in the same
 // order.
-func (m *Monitor) Signals() []Signal { return slices.Clone(m.seen.Load().signals) }
+func (m *Monitor) Signals() []Signal { return slices.Clone(m.seen.Load().Signals) }
 
 // patience is how long one request may take.
 func (m *Monitor) patience() time.Duration { return min(m.config.Interval, maxPatience) }
 
 // say logs why a subject cannot be measured when that has changed; an empty why
-// means that it can, which is not worth logging at first.
-func (m *Monitor) say(subject, why string, err error) {
+// means that it can, which is not worth logging at first. What a canceled sample
+// lacks says nothing.
+func (m *Monitor) say(ctx context.Context, subject, why string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
 	before, known := m.said[subject]
 	m.said[subject] = why
 	switch {
 	case before == why && known, why == "" && !known:
 	case why == "":
-		m.log.Info("doctor: can sample again", "subject", subject)
+		m.config.Logger.Info("doctor: can sample again", "subject", subject)
 	case err != nil:
-		m.log.Warn("doctor: cannot sample", "subject", subject, "why", why, "err", err)
+		m.config.Logger.Warn("doctor: cannot sample", "subject", subject, "why", why, "err", err)
 	default: // not a failure
-		m.log.Info("doctor: cannot sample", "subject", subject, "why", why)
+		m.config.Logger.Info("doctor: cannot sample", "subject", subject, "why", why)
 	}
 }
 
@@ -262,7 +286,7 @@ type Seen struct {
 	Server      Server    `json:"server"`
 	Disk        Disk      `json:"disk"`
 	Signals     []Signal  `json:"signals"`    // always all, in the same order
-	Rates       []Rate    `json:"rates"`      // likewise
+	Rates       Rates     `json:"rates"`      // likewise
 	WritePath   WritePath `json:"write_path"` // the daemon's, or otherwise the server's own
 
 	collections map[string]collection // by stream
@@ -344,34 +368,10 @@ func (d *Disk) kindInWords() string {
 // Seen returns what the last sample and the one before it say, and whether
 // MongoDB has stopped answering since.
 func (m *Monitor) Seen() Seen {
-	s := m.seen.Load().shown()
+	s := m.seen.Load().Seen
+	s.Signals = slices.Clone(s.Signals)
 	if err := m.away(); err != nil && s.Server.Answered {
 		s.Server.Answered, s.Server.Why, s.Server.Away = false, whyAway, err.Error()
-	}
-	return s
-}
-
-func (v *view) shown() Seen {
-	last := &v.last
-	s := Seen{
-		At: last.at, OverSeconds: v.rates.over.Seconds(), Signals: slices.Clone(v.signals), WritePath: last.path, collections: last.collections, merging: v.merging,
-		Server: Server{
-			Answered: last.answered, Version: v.info.version, Topology: v.info.topology, Engine: v.info.engine,
-			Here: last.machine.total > 0, Processors: last.cores, CacheBytes: orZero(last.server.value(cacheMax)),
-			MemoryBytes: last.memory, Why: last.serverWhy, HistoryWindowSeconds: finite(last.historyWindow),
-			RoundTripSeconds: finite(last.roundTrip), Away: last.away, Refused: last.serverWhy == whyRefused,
-		},
-		Disk: Disk{
-			Device: last.disk.device, Kind: string(last.disk.kind), Path: last.disk.path,
-			Size: orZero(last.disk.size), Free: orZero(last.disk.free), Why: last.disk.why,
-		},
-	}
-	if last.server != nil {
-		s.Server.Host, s.Server.Secondary = last.server.host, last.server.secondary
-	}
-	for i := range rateRules {
-		r := &rateRules[i]
-		s.Rates = append(s.Rates, Rate{Name: r.name, Title: r.title, Value: v.rates.value(r.name), Unit: r.unit})
 	}
 	return s
 }
@@ -387,14 +387,7 @@ func (s *Seen) Signal(name string) Signal {
 }
 
 // Rate returns one by its name; NaN: unknown.
-func (s *Seen) Rate(name string) float64 {
-	for i := range s.Rates {
-		if s.Rates[i].Name == name {
-			return s.Rates[i].Value
-		}
-	}
-	return math.NaN()
-}
+func (s *Seen) Rate(name string) float64 { return s.Rates.value(name) }
 
 func orZero(v float64) float64 {
 	if math.IsNaN(v) {

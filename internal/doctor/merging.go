@@ -4,42 +4,7 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/brim-telemetry/brim/internal/scrape"
 )
-
-// sent counts what a daemon has sent to MongoDB since it started.
-type sent struct {
-	updates  float64            // that were stored
-	seconds  float64            // sum of their round trips
-	readings float64            // in updates that were sent
-	triggers map[string]float64 // updates that the queue sent, by trigger
-}
-
-// sentOf reads a daemon's metrics, leaving out streams that are kept in memory.
-func sentOf(l scrape.Sample) sent {
-	s := sent{triggers: make(map[string]float64)}
-	memory := make(map[string]bool)
-	for _, m := range l.Metrics(metricWriteSeconds, nil) {
-		if scrape.Label(m, "storage") == "memory" {
-			memory[scrape.Label(m, "stream")] = true
-		} else {
-			s.updates += float64(m.GetHistogram().GetSampleCount())
-			s.seconds += m.GetHistogram().GetSampleSum()
-		}
-	}
-	for _, m := range l.Metrics("brim_queue_updates_total", nil) {
-		if !memory[scrape.Label(m, "stream")] {
-			s.triggers[scrape.Label(m, "trigger")] += m.GetCounter().GetValue()
-		}
-	}
-	for _, m := range l.Metrics("brim_queue_updated_readings_total", nil) {
-		if !memory[scrape.Label(m, "stream")] {
-			s.readings += m.GetCounter().GetValue()
-		}
-	}
-	return s
-}
 
 // merging is what a daemon sent between two samples.
 type merging struct {
@@ -50,8 +15,8 @@ type merging struct {
 	cut      bool    // --max-readings-per-update splits updates
 }
 
-func mergingBetween(before, now sent, over time.Duration) merging {
-	updates := now.updates - before.updates
+func mergingBetween(before, now Writes, over time.Duration) merging {
+	updates := now.Updates - before.Updates
 	if !(updates >= fewUpdates) || over <= 0 || before.triggers == nil || now.readings < before.readings {
 		return merging{readings: math.NaN()}
 	}
@@ -126,24 +91,6 @@ func fewReadings(f *facts) []Finding {
 		evidence += fmt.Sprintf("; %s %% are sent because %s", round(percent*m.share), remedy.why)
 	}
 	return advice("merging", "merging: updates carry few readings", evidence, action, price)
-}
-
-// How late updates may be, in seconds, before the alerts BrimLagHigh and BrimJournalExposed
-// fire. See deploy/prometheus/alerts.yml.
-const (
-	latePast    = 10
-	exposedPast = 60
-)
-
-// updatesLate judges how late the most overdue update is.
-func updatesLate(s *Seen) Class {
-	switch {
-	case s.WritePath.PastDue > exposedPast:
-		return Bottleneck
-	case s.WritePath.PastDue > latePast:
-		return Degrading
-	}
-	return Healthy
 }
 
 func (s *Seen) mergesLittle() bool { return s.merging.readings < few }

@@ -117,9 +117,9 @@ func TestMergingIsUnknown(t *testing.T) {
 	t.Parallel()
 	q := newQueues()
 	q.send("readings", "bucket", "age", 20_000, 20_000, 20_000)
-	now := q.path(t).sent
-	assert.True(t, math.IsNaN(mergingBetween(sent{}, now, time.Second).readings))
-	assert.True(t, math.IsNaN(mergingBetween(now, newQueues().path(t).sent, time.Second).readings))
+	now := q.path(t).writes
+	assert.True(t, math.IsNaN(mergingBetween(Writes{}, now, time.Second).readings))
+	assert.True(t, math.IsNaN(mergingBetween(now, newQueues().path(t).writes, time.Second).readings))
 }
 
 func TestEveryTriggerHasARemedy(t *testing.T) {
@@ -169,6 +169,6 @@ func TestSealLag(t *testing.T) {
 	lag.WithLabelValues("b").Set(7200)
 	look, err := scrape.Gather(registry)
 	require.NoError(t, err)
-	assert.InDelta(t, 7200, WritePathOf(look).SealLag, 0)
-	assert.InDelta(t, 7200, NewPace(func() (Writes, error) { return WritesOf(look), nil }).Sample(t.Context()).SealLag, 0)
+	assert.InDelta(t, 7200, WritePathOf(look).writes.SealLag, 0)
+	assert.InDelta(t, 7200, NewPace(func() (Writes, error) { return WritesOf(look), nil }).Sample(t.Context()).writes.SealLag, 0)
 }

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"cmp"
-	"maps"
 	"math"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -176,67 +175,33 @@ const (
 	cpuHelp              = "CPU time of the server's process."
 )
 
-// counted is the counters as they were last seen. One that becomes unknown keeps
-// its value: NaN would spoil every rate over a range that contains that moment.
-type counted struct {
-	figures     map[key]float64
-	collections map[string]collection
-	disk        *diskSample // nil: never seen
-}
-
-// with returns the counters after a sample; c stays as it is.
-func (c counted) with(now sample) counted {
-	out := counted{figures: make(map[key]float64, len(figures)), collections: make(map[string]collection, len(now.collections)), disk: c.disk}
-	maps.Copy(out.figures, c.figures)
-	maps.Copy(out.collections, c.collections)
-	for i := range figures {
-		if v := now.server.value(figures[i].key); !math.IsNaN(v) {
-			out.figures[figures[i].key] = v
-		}
-	}
-	for name, last := range now.collections {
-		if last.why == "" {
-			out.collections[name] = last
-		}
-	}
-	if now.disk.why == "" {
-		out.disk = &now.disk
-	}
-	return out
-}
-
-// A collector exports the last sample to Prometheus. It does no I/O. A gauge that
-// is unknown is NaN. A counter that becomes unknown keeps its value, and is NaN
-// only until it is first seen; brim_mongodb_up 0 and brim_storage_health -1 say
-// that it is stale.
-type collector struct {
-	monitor *Monitor
-}
-
 // Describe tells what Collect collects, which is always the same.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+func (m *Monitor) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	v := c.monitor.seen.Load()
+// Collect exports the last sample to Prometheus. It does no I/O. A gauge that is
+// unknown is NaN. A counter that becomes unknown keeps its value, since NaN would
+// spoil every rate over that moment, and is NaN only until it is first seen;
+// brim_mongodb_up 0 and brim_storage_health -1 say that it is stale.
+func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
+	v := m.seen.Load()
 	e := emitter(ch)
-	c.monitor.took.Collect(ch)
-	e.server(v, v.last.answered && c.monitor.away() == nil)
+	m.took.Collect(ch)
+	e.server(v, v.last.answered && m.away() == nil)
 	e.cpus(v)
 	e.path(v.last.path)
-	for _, s := range c.monitor.config.Streams {
+	for _, s := range m.config.Streams {
 		now, ok := v.last.collections[s.Name]
 		if !ok {
 			now = unseenCollection("")
 		}
-		last, ok := v.counted.collections[s.Name]
+		last, ok := v.known.collections[s.Name]
 		if !ok {
 			last = unseenCollection("")
 		}
 		e.collection(s, now, last)
 	}
 	e.disk(v)
-	for _, s := range v.signals {
+	for _, s := range v.Signals {
 		e.gauge("brim_storage_health", "Class of a signal of the storage engine or the disk: 0 healthy, 1 degrading, 2 bottleneck, -1 unknown.",
 			float64(s.Class), "signal", s.Name)
 	}
@@ -290,7 +255,7 @@ func (e emitter) server(v *view, answers bool) {
 	}
 	e.gauge("brim_mongodb_up", "1 while MongoDB answers pings, and answered the last request for its status.", up)
 	e.gauge("brim_mongodb_info", "1, with what MongoDB said of itself last.", info,
-		"version", cmp.Or(v.info.version, "unknown"), "topology", cmp.Or(v.info.topology, "unknown"), "engine", cmp.Or(v.info.engine, "unknown"))
+		"version", cmp.Or(v.Server.Version, "unknown"), "topology", cmp.Or(v.Server.Topology, "unknown"), "engine", cmp.Or(v.Server.Engine, "unknown"))
 	for i := range figures {
 		f := &figures[i]
 		var labels []string
@@ -299,10 +264,7 @@ func (e emitter) server(v *view, answers bool) {
 		}
 		value := v.last.server.value(f.key)
 		if f.kind == prometheus.CounterValue {
-			value = math.NaN()
-			if last, ok := v.counted.figures[f.key]; ok {
-				value = last
-			}
+			value = v.known.server.value(f.key)
 		}
 		e.send(f.kind, "brim_mongodb_"+f.name, f.help, value, labels)
 	}
@@ -314,13 +276,7 @@ func (e emitter) cpus(v *view) {
 		count = math.NaN()
 	}
 	e.gauge("brim_mongodb_processors", "Logical CPUs of the server's machine that the server may use.", count)
-	share := math.NaN()
-	for _, one := range v.signals {
-		if one.Name == processor {
-			share = one.Value / percent
-		}
-	}
-	e.gauge("brim_processor_utilization_ratio", "Share of the server's CPUs that were busy between the last two samples: by the server, or by all processes of its host if it is this one and that is more.", share)
+	e.gauge("brim_processor_utilization_ratio", "Share of the server's CPUs that were busy between the last two samples: by the server, or by all processes of its host if it is this one and that is more.", v.Signal(processor).Value/percent)
 }
 
 // collection exports the sizes now and, of a time-series collection, the counters
@@ -344,10 +300,7 @@ func (e emitter) collection(s Stream, now, last collection) {
 }
 
 func (e emitter) disk(v *view) {
-	d, counted := v.last.disk, unseenDisk("")
-	if v.counted.disk != nil {
-		counted = *v.counted.disk
-	}
+	d, counted := v.last.disk, v.known.disk
 	e.gauge("brim_disk_utilization_ratio", "Share of the time between the last two samples in which the disk had work.", v.rates.value(rateDiskBusy)/percent)
 	e.gauge("brim_disk_await_seconds", "Mean time of a read or write of the disk between the last two samples, 0 if there was none.", v.rates.value(rateDiskAwait)*millis)
 	e.counter("brim_disk_read_bytes_total", "Bytes read from the disk that holds MongoDB's files.", counted.readBytes)

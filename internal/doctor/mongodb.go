@@ -21,21 +21,15 @@ import (
 
 // A status is what serverStatus said.
 type status struct {
-	info      serverInfo
+	version   string
+	topology  string // standalone, replica_set or sharded
+	engine    string
 	host      string // with the port, as the server calls itself
 	pid       int
 	started   time.Time // of the process, to about a second; by this machine's clock
 	uptime    float64   // in seconds
-	probing   bool      // the number of tickets follows the load
 	secondary bool      // a member of a set that accepts no writes
 	figures   map[key]float64
-}
-
-// serverInfo is what brim_mongodb_info tells.
-type serverInfo struct {
-	version  string
-	topology string // standalone, replica_set or sharded
-	engine   string
 }
 
 // The topologies.
@@ -86,28 +80,6 @@ func refused(err error) bool {
 	return hasCode(err, codeAuthenticationFailed) || hasCode(err, codeAtlas) && errors.As(err, &handshake)
 }
 
-// statusCommand asks for the status without what is not read, which is more than
-// half of it. Of "metrics" all is left out but the whole itself, since "mem"
-// comes with it. A server ignores names that it does not know.
-func statusCommand() bson.D {
-	command := bson.D{{Key: "serverStatus", Value: 1}}
-	for _, section := range strings.Fields(`activeIndexBuilds asserts batchedDeletes bucketCatalog catalogStats changeStreamPreImages
-		collectionCatalog defaultRWConcern electionMetrics freeMonitoring health hedgingMetrics indexBuilds indexBulkBuilder
-		indexStats internalTransactions locks logicalSessionRecordCache mirroredReads network opcounters opcountersRepl oplogTruncation
-		planCache queryAnalyzers querySettings queryStats readConcernCounters readPreferenceCounters resourceConsumption scramCache
-		security shardingStatistics spillWiredTiger tcmalloc tenantMigrations trafficRecording transactions transportSecurity
-		twoPhaseCommitCoordinator`) {
-		command = append(command, bson.E{Key: section, Value: 0})
-	}
-	var metrics bson.D
-	for _, part := range strings.Fields(`aggStageCounters apiVersions changeStreams commands cursor diagnostics document
-		dotsAndDollarsFields mongos network operation operatorCounters query queryExecutor record repl serverStatus sorter
-		storage ttl`) {
-		metrics = append(metrics, bson.E{Key: part, Value: false})
-	}
-	return append(command, bson.E{Key: "Instance Size", Value: 0}, bson.E{Key: "metrics", Value: metrics})
-}
-
 // run runs a command on admin within the monitor's patience.
 func (m *Monitor) run(parent context.Context, command bson.D) (bson.Raw, error) {
 	ctx, cancel := context.WithTimeout(parent, m.patience())
@@ -120,7 +92,7 @@ func (m *Monitor) sampleServer(parent context.Context, now *sample) {
 	var raw bson.Raw
 	err := m.ping(parent, now)
 	if err == nil {
-		raw, err = m.run(parent, statusCommand())
+		raw, err = m.run(parent, bson.D{{Key: "serverStatus", Value: 1}})
 	}
 	switch {
 	case err == nil:
@@ -133,9 +105,7 @@ func (m *Monitor) sampleServer(parent context.Context, now *sample) {
 	default:
 		now.serverWhy, now.away = whyAway, err.Error()
 	}
-	if parent.Err() == nil {
-		m.say("storage engine", now.serverWhy, err)
-	}
+	m.say(parent, "storage engine", now.serverWhy, err)
 }
 
 // pings are enough round trips for one not to be delayed by chance.
@@ -173,7 +143,7 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 		return nil, whyNoSense
 	}
 	s = &status{
-		info: serverInfo{version: text(raw, "version"), topology: standalone, engine: text(raw, "storageEngine", "name")},
+		version: text(raw, "version"), topology: standalone, engine: text(raw, "storageEngine", "name"),
 		host: text(raw, "host"), uptime: number(raw, "uptimeMillis") / 1000, figures: make(map[key]float64, len(figures)),
 	}
 	if pid := number(raw, "pid"); pid > 0 {
@@ -182,9 +152,8 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 	if !math.IsNaN(s.uptime) {
 		s.started = at.Add(-time.Duration(s.uptime * float64(time.Second)))
 	}
-	s.probing = majorOf(s.info.version) >= 7
 	if text(raw, "repl", "setName") != "" {
-		s.info.topology = replicaSet
+		s.topology = replicaSet
 		primary, told := lookUp(raw, "repl", "isWritablePrimary")
 		is, _ := primary.BooleanOK()
 		s.secondary = told && !is
@@ -201,9 +170,9 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 	}
 	switch {
 	case text(raw, "process") == "mongos":
-		s.info.topology, s.info.engine = sharded, "none"
+		s.topology, s.engine = sharded, "none"
 		why = whyMongos
-	case s.info.engine != "wiredTiger":
+	case s.engine != "wiredTiger":
 		why = whyOtherEngine
 	}
 	return s, why
@@ -212,12 +181,12 @@ func parseStatus(raw bson.Raw, at time.Time) (s *status, why string) {
 // majorOf is the first number of a version; what is no number counts as old.
 func majorOf(version string) int {
 	first, _, _ := strings.Cut(version, ".")
-	n, err := strconv.Atoi(first)
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.Atoi(first)
 	return n
 }
+
+// probing reports whether the number of tickets follows the load.
+func (s *status) probing() bool { return majorOf(s.version) >= 7 }
 
 // value returns a figure; NaN: unknown.
 func (s *status) value(k key) float64 {
@@ -246,7 +215,7 @@ type Counters struct {
 
 // ReadCounters asks the primary once. The user needs the role clusterMonitor.
 func ReadCounters(ctx context.Context, client *mongo.Client) (Counters, error) {
-	raw, err := client.Database("admin").RunCommand(ctx, statusCommand(), options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
+	raw, err := client.Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
 	if NotPermitted(err) {
 		return Counters{}, fmt.Errorf("read MongoDB's counters: %s: %w", whyNotPermitted, err)
 	}
@@ -258,7 +227,7 @@ func ReadCounters(ctx context.Context, client *mongo.Client) (Counters, error) {
 	if why != "" {
 		return Counters{}, fmt.Errorf("read MongoDB's counters: %s", why)
 	}
-	return Counters{At: at, Version: s.info.version, Topology: s.info.topology, status: s}, nil
+	return Counters{At: at, Version: s.version, Topology: s.topology, status: s}, nil
 }
 
 // Value returns the figure with a metric's name without brim_mongodb_, in the
@@ -323,7 +292,7 @@ func (m *Monitor) sampleWindow(ctx context.Context, now *sample) {
 	now.historyWindow = math.NaN()
 	switch {
 	case now.server == nil || now.serverWhy != "":
-	case now.server.info.topology == standalone:
+	case now.server.topology == standalone:
 		now.historyWindow = 0 // whatever is set: without an oplog there is no history to read
 	default:
 		raw, err := m.run(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: parameter, Value: 1}})

@@ -133,7 +133,7 @@ func TestSamplesOfARealServer(t *testing.T) {
 		if emulated && (k == cpuUser || k == cpuSystem) {
 			continue // not reported on Windows
 		}
-		assert.False(t, math.IsNaN(v), "what is left out of the question has %s in it", k)
+		assert.False(t, math.IsNaN(v), "%s is not reported", k)
 	}
 	for _, name := range []string{cacheDirtyShare, cacheUsedShare, checkpointDuration, historyStore, applicationEvictions, writeTickets} {
 		assert.NotEqual(t, Unknown, b.signal(t, name).Class, name)

@@ -142,21 +142,27 @@ func mean(sum, n float64) float64 {
 
 // rates are what two samples say together.
 type rates struct {
-	values             map[string]float64 // by name; all of them, NaN where they are unknown
-	over               time.Duration      // between the samples; 0: there is one
-	serverWhy, diskWhy string             // why there are none
+	Rates
+
+	over               time.Duration // between the samples; 0: there is one
+	serverWhy, diskWhy string        // why there are none
 }
 
+// Rates are all rates, in the order of rateRules.
+type Rates []Rate
+
 // value returns NaN for a rate that is unknown.
-func (r rates) value(name string) float64 {
-	if v, ok := r.values[name]; ok {
-		return v
+func (r Rates) value(name string) float64 {
+	for i := range r {
+		if r[i].Name == name {
+			return r[i].Value
+		}
 	}
 	return math.NaN()
 }
 
 // operationSize is the mean size of a read or write of the disk in bytes.
-func (r rates) operationSize() float64 {
+func (r Rates) operationSize() float64 {
 	operations := r.value(rateDiskReads) + r.value(rateDiskWrites)
 	return (r.value(rateDiskReadBytes) + r.value(rateDiskWritten)) * mega / math.Max(operations, 1e-9)
 }
@@ -167,7 +173,7 @@ const (
 )
 
 func ratesBetween(before, now sample) rates {
-	r := rates{values: make(map[string]float64, len(rateRules))}
+	var r rates
 	if !before.at.IsZero() && now.at.After(before.at) {
 		r.over = now.at.Sub(before.at)
 	}
@@ -183,8 +189,8 @@ func ratesBetween(before, now sample) rates {
 		d.seconds = r.over.Seconds()
 	}
 	d.busy, d.await, r.diskWhy = now.disk.since(before.disk)
-	for i := range rateRules {
-		r.values[rateRules[i].name] = rateRules[i].of(&d)
+	for _, rule := range rateRules {
+		r.Rates = append(r.Rates, Rate{Name: rule.name, Title: rule.title, Value: rule.of(&d), Unit: rule.unit})
 	}
 	return r
 }

@@ -34,54 +34,46 @@ func unless(when func(s *Seen) bool) func(s *Seen) bool {
 
 const restartOneByOne = "money, and a restart of MongoDB; on a replica set one member after the other"
 
-// Remedies of more than one diagnosis.
-func mergeMore() remedy {
-	return remedy{
+// remedies are those of more than one diagnosis.
+var remedies = map[string]remedy{
+	"merge": {
 		action: "merge more readings into one update: raise --flush-max of brim serve (5m by default), lower --flush-budget, and leave --max-readings-per-update at 0",
 		cost:   costOfWaiting,
-	}
-}
-
-func smallerDocuments() remedy {
-	return remedy{
+	},
+	"smaller documents": {
 		action: "append to smaller documents: a shorter --granularity of brim serve, like 1m, or a smaller --bucket-max-readings",
 		cost:   "a restart of the daemons for --granularity; more documents, and a few percent more bytes",
-	}
-}
-
-func keepLess() remedy {
-	return remedy{
+	},
+	"keep less": {
 		action: "keep less: --retention of brim serve; what is deleted frees space inside the files, and brim compact gives it back, which needs some room itself",
 		cost:   "older readings",
-	}
-}
-
-func compressMore() remedy {
-	return remedy{
+	},
+	"compress": {
 		action: "write fewer bytes: restart the daemons with --compressor zstd, which applies to what is written from then on; brim move STREAM compresses the rest, faster with --share 100%",
 		cost:   "more CPU time at checkpoints and reads; brim move writes all that was stored before once more, which loads the disk and needs space on it meanwhile",
-	}
-}
-
-func sharedDisk() remedy {
-	return remedy{
+	},
+	"shared disk": {
 		action: "find what else uses the disk: iostat -x 5 beside pidstat -d 5, and the volume's limits and neighbors where it is virtual",
 		cost:   "none",
-	}
-}
-
-func endReaders() remedy {
-	return remedy{
+	},
+	"end readers": {
 		action: "find long-running reads and end them: db.currentOp({secs_running: {$gt: 60}}) and db.killOp(OPID); open transactions and cursors with snapshot reads count",
 		cost:   "the client must repeat its read",
-	}
-}
-
-func keepNoHistory() remedy {
-	return remedy{
+	},
+	"no history": {
 		action: "keep no history: in mongosh, on each member, db.adminCommand({setParameter: 1, minSnapshotHistoryWindowInSeconds: 0}); and for the next start, in mongod.conf, setParameter: {minSnapshotHistoryWindowInSeconds: 0}",
 		cost:   "no restart; reads of a snapshot of the past (readConcern snapshot with atClusterTime) no longer find it, nor do snapshot reads that take longer than the server keeps history for itself; Brim makes none",
-	}
+	},
+	"larger cache": {
+		action: "give the engine more cache: " + setCache,
+		cost:   "no restart; memory that other programs and the file system's cache lose",
+		where:  "the machine has memory for it", when: (*Seen).cacheMayGrow,
+	},
+	"more memory": {
+		action: "add memory to MongoDB's machine and give the engine's cache its share: the cache already has {has} MB of {memory} MB",
+		cost:   restartOneByOne,
+		where:  "it does not", when: unless((*Seen).cacheMayGrow),
+	},
 }
 
 // setCache sets the size of the engine's cache.
@@ -93,44 +85,23 @@ const (
 	costOfInterval = "a restart of MongoDB before 7"
 )
 
-func largerCache() remedy {
-	return remedy{
-		action: "give the engine more cache: " + setCache,
-		cost:   "no restart; memory that other programs and the file system's cache lose",
-	}.only("the machine has memory for it", (*Seen).cacheMayGrow)
-}
-
-func moreMemory() remedy {
-	return remedy{
-		action: "add memory to MongoDB's machine and give the engine's cache its share: the cache already has {has} MB of {memory} MB",
-		cost:   restartOneByOne,
-	}.only("it does not", unless((*Seen).cacheMayGrow))
-}
-
-func moreEvictionThreads() remedy {
-	return remedy{
-		action: "let more of the engine's own threads evict: db.adminCommand({setParameter: 1, wiredTigerEngineRuntimeConfig: \"eviction=(threads_min=4,threads_max=8)\"})",
-		cost:   "no restart; CPU time and disk operations",
-	}
-}
-
-func moreCPUs() remedy {
-	return remedy{action: "give MongoDB more CPUs: a larger host", cost: restartOneByOne}
-}
-
 // Remedies of a saturated CPU depend on how much of it is mongod's.
 var cpuRemedies = []remedy{
-	remedy{
+	{
 		action: "find what runs on this host (top), and move what is not needed here: all processes together take {hostCPU} % of the CPU, and mongod's part is not known yet",
 		cost:   "another host for it",
-	}.only("mongod's part is unknown", func(s *Seen) bool { return math.IsNaN(s.ownCPU()) && s.Rate(rateMachineBusy) >= foreign }),
-	remedy{
+		where:  "mongod's part is unknown",
+		when:   func(s *Seen) bool { return math.IsNaN(s.ownCPU()) && s.Rate(rateMachineBusy) >= foreign },
+	},
+	{
 		action: "find what else runs on this host (top), and move what is not needed here: everything beside mongod, brim serve too if it runs here, takes {otherCPU} % of the CPU, and mongod {ownCPU} %",
 		cost:   "another host for it",
-	}.only("others take a quarter of it or more", func(s *Seen) bool { return s.Rate(rateMachineBusy)-s.ownCPU() >= foreign }),
-	mergeMore().only("mongod takes a quarter of it or more", (*Seen).mongodNeedsCPU),
-	smallerDocuments().only("the same", (*Seen).mongodNeedsCPU),
-	moreCPUs(),
+		where:  "others take a quarter of it or more",
+		when:   func(s *Seen) bool { return s.Rate(rateMachineBusy)-s.ownCPU() >= foreign },
+	},
+	remedies["merge"].only("mongod takes a quarter of it or more", (*Seen).mongodNeedsCPU),
+	remedies["smaller documents"].only("the same", (*Seen).mongodNeedsCPU),
+	{action: "give MongoDB more CPUs: a larger host", cost: restartOneByOne},
 }
 
 // foreign is the share of a host's CPU in percent from which on it is worth

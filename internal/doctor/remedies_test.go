@@ -107,7 +107,7 @@ func TestStandaloneServerHasNoAdviceAboutMembers(t *testing.T) {
 	t.Parallel()
 	for topology, member := range map[string]bool{"standalone": false, "replica_set": true} {
 		before, now := slowed()
-		now.server.info.topology = topology
+		now.server.topology = topology
 		now.server.figures[historyInserts] += 40_000
 		now.historyWindow = 0
 		found := Diagnose(newSeen(before, now, nil))

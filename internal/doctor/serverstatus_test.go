@@ -54,8 +54,8 @@ func TestStatusOfEveryVersionIsRead(t *testing.T) {
 			t.Parallel()
 			s, why := parseStatus(recorded(t, file), noon)
 			require.Empty(t, why)
-			assert.Equal(t, serverInfo{version: want.version, topology: "replica_set", engine: "wiredTiger"}, s.info)
-			assert.Equal(t, want.probing, s.probing)
+			assert.Equal(t, []string{want.version, "replica_set", "wiredTiger"}, []string{s.version, s.topology, s.engine})
+			assert.Equal(t, want.probing, s.probing())
 			assert.Equal(t, "db1:27017", s.host)
 			assert.Positive(t, s.pid)
 			assert.Equal(t, noon.Add(-1095*time.Millisecond), s.started)
@@ -101,7 +101,7 @@ func TestStatusThatLacksTheEngineSaysWhy(t *testing.T) {
 			require.NoError(t, err)
 			s, why := parseStatus(raw, noon)
 			assert.Equal(t, c.why, why)
-			assert.Equal(t, c.topology, s.info.topology)
+			assert.Equal(t, c.topology, s.topology)
 			for _, signal := range signals(sample{at: noon, server: s, serverWhy: why, answered: true, disk: unseenDisk(whyElsewhere)}, ratesBetween(sample{}, sample{}), nil) {
 				assert.Equal(t, Unknown, signal.Class, signal.Name)
 				assert.NotEmpty(t, signal.Why, signal.Name)
@@ -183,6 +183,6 @@ func TestSecondaryIsRecognized(t *testing.T) {
 		s, why := parseStatus(raw, noon)
 		require.Empty(t, why)
 		assert.Equal(t, c.want, s.secondary, name)
-		assert.Equal(t, c.want, newView(sample{server: s}, view{}, nil).shown().Server.Secondary, name)
+		assert.Equal(t, c.want, newView(sample{server: s}, view{}, nil).Server.Secondary, name)
 	}
 }

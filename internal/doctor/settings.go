@@ -142,8 +142,8 @@ func (f *facts) gather(ctx context.Context) error {
 		f.topology = standalone
 	}
 	if f.topology != sharded {
-		f.ask(ctx, "the history window and checkpoints", "getParameter", "minSnapshotHistoryWindowInSeconds", "syncdelay")
-		f.ask(ctx, "the checkpoint interval", "getCmdLineOpts")
+		f.ask(ctx, "the history window and checkpoints", nil, "getParameter", "minSnapshotHistoryWindowInSeconds", "syncdelay")
+		f.ask(ctx, "the checkpoint interval", nil, "getCmdLineOpts")
 	}
 	if f.topology == replicaSet {
 		var config struct {
@@ -154,12 +154,8 @@ func (f *facts) gather(ctx context.Context) error {
 		var status struct {
 			Members []memberState `bson:"members"`
 		}
-		if f.ask(ctx, "the topology", "replSetGetConfig") {
-			f.note(whyNotPermitted, "replSetGetConfig", "the topology", bson.Unmarshal(f.answers["replSetGetConfig"], &config))
-		}
-		if f.ask(ctx, "members that lag", "replSetGetStatus") {
-			f.note(whyNotPermitted, "replSetGetStatus", "members that lag", bson.Unmarshal(f.answers["replSetGetStatus"], &status))
-		}
+		f.ask(ctx, "the topology", &config, "replSetGetConfig")
+		f.ask(ctx, "members that lag", &status, "replSetGetStatus")
 		f.members, f.states = config.Config.Members, status.Members
 	}
 	for _, s := range f.streams {
@@ -188,11 +184,14 @@ func (f *facts) run(ctx context.Context, command string, options ...string) erro
 	return nil
 }
 
-// ask is run for a command that may be refused.
-func (f *facts) ask(ctx context.Context, need, command string, options ...string) bool {
+// ask is run for a command that may be refused. The answer is decoded into something,
+// unless that is nil.
+func (f *facts) ask(ctx context.Context, need string, into any, command string, options ...string) {
 	err := f.run(ctx, command, options...)
+	if err == nil && into != nil {
+		err = bson.Unmarshal(f.answers[command], into)
+	}
 	f.note(whyNotPermitted, command, need, err)
-	return err == nil
 }
 
 // number returns a number from an answer; NaN: there is none.
@@ -299,7 +298,7 @@ func historyWindow(f *facts) []Finding {
 		evidence += fmt.Sprintf("; %s old versions a second were written to the history store %s, whose file takes %s",
 			round(rate), f.period(), size(f.value("history_store_bytes")))
 	}
-	r := keepNoHistory()
+	r := remedies["no history"]
 	return advice("history_window", "history window: "+name+" is "+plain(window)+", which bucket streams pay for and do not need", evidence, r.action, r.cost)
 }
 
@@ -450,7 +449,7 @@ const (
 // interval is the time from one checkpoint to the next in s that is in force; NaN:
 // unknown.
 func (f *facts) interval() float64 {
-	if majorOf(f.view.info.version) >= 7 { // an older one reports the parameter and goes on as it was started
+	if majorOf(f.view.Server.Version) >= 7 { // an older one reports the parameter and goes on as it was started
 		if delay := f.number("getParameter", "syncdelay"); !(delay < 0) {
 			return delay
 		}

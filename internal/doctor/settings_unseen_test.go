@@ -83,7 +83,8 @@ func TestStreamsWithoutACollectionAreLeftOut(t *testing.T) {
 	r := scene(t, "replica-set-6.0.5")
 	r.set(300, history...)
 	f := r.facts(t, nil)
-	f.streams = withCollections([]Stream{{Name: "unborn", Storage: store.TimeSeries}, {Name: "m", Storage: store.Memory}})
+	b := newBench(t, Config{Database: nowhere(t).Database("brim"), Streams: []Stream{{Name: "unborn", Storage: store.TimeSeries}, {Name: "m", Storage: store.Memory}}})
+	f.streams = b.config.Streams
 	require.NoError(t, f.gather(t.Context()))
 	assert.Empty(t, f.judge(settingRules), "no bucket stream pays for the history window")
 }

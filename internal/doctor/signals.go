@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -23,16 +24,7 @@ const (
 )
 
 func (c Class) String() string {
-	switch c {
-	case Healthy:
-		return "healthy"
-	case Degrading:
-		return "degrading"
-	case Bottleneck:
-		return "bottleneck"
-	default:
-		return "unknown"
-	}
+	return [...]string{"unknown", "healthy", "degrading", "bottleneck"}[c-Unknown]
 }
 
 // MarshalText gives the class its name in JSON.
@@ -292,14 +284,10 @@ func known(value float64, reason string) measured {
 }
 
 func whyNaN(value float64, reason string) string {
-	switch {
-	case !math.IsNaN(value):
+	if !math.IsNaN(value) {
 		return ""
-	case reason == "":
-		return whyMissing
-	default:
-		return reason
 	}
+	return cmp.Or(reason, whyMissing)
 }
 
 const (
@@ -380,7 +368,7 @@ const leastTickets = 20
 func ticketShare(now *sample, available, inUse, queued key) measured {
 	left := now.server.value(available)
 	m := known(percent*left/(left+now.server.value(inUse)), now.serverWhy)
-	if now.server != nil && now.server.probing && now.server.value(queued) == 0 && m.value < leastTickets {
+	if now.server != nil && now.server.probing() && now.server.value(queued) == 0 && m.value < leastTickets {
 		m.harmless = "no operation waits for one; since MongoDB 7 their number follows the load"
 	}
 	return m

@@ -153,7 +153,7 @@ func TestEachSignalIsSeen(t *testing.T) {
 func TestFewTicketsMatterOnlyIfOperationsWait(t *testing.T) {
 	t.Parallel()
 	before, now := twoSamples()
-	now.server.probing = true
+	now.server.version = "7.0.14"
 	now.server.figures[writesAvailable], now.server.figures[writesInUse] = 0, 4
 	got := classes(before, now)[writeTickets]
 	assert.Equal(t, Healthy, got.Class)

@@ -1,13 +1,11 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 
 	yaml "go.yaml.in/yaml/v3"
 
@@ -41,10 +39,8 @@ func LoadThresholds(path string) (*Thresholds, error) {
 	return parseThresholds(path, content)
 }
 
-// Rules returns all signals without a value, with their thresholds for a kind of
-// disk: nvme, ssd, hdd or unknown. t nil: the built-in ones.
-func Rules(t *Thresholds, kind string) []Signal { return t.unmeasured(diskKind(kind)) }
-
+// unmeasured returns all signals without a value, with their thresholds for a kind of
+// disk. t nil: the built-in ones.
 func (t *Thresholds) unmeasured(kind diskKind) []Signal {
 	out := make([]Signal, len(rules))
 	for i := range rules {
@@ -69,16 +65,9 @@ func (t *Thresholds) unmeasured(kind diskKind) []Signal {
 
 func parseThresholds(path string, content []byte) (*Thresholds, error) {
 	file, t := &config.YAML{Path: path}, &Thresholds{own: make(map[string]ownThreshold)}
-	each := func(n *yaml.Node, name string, allowed []string, take func(key, value *yaml.Node)) {
-		if n.Kind != yaml.MappingNode {
-			file.Wrong(n, "%s: must be a mapping; allowed keys are %s", cmp.Or(strings.TrimSuffix(name, "."), "thresholds"), strings.Join(allowed, ", "))
-			return
-		}
-		file.Each(n, name, config.Choices{Names: allowed}, take)
-	}
 	read := func(key, value *yaml.Node, name string, r *rule) {
 		bounds := make(map[string]float64)
-		each(value, name+".", []string{"degrading", "bottleneck"}, func(half, n *yaml.Node) {
+		file.Each(value, name+".", config.Choices{Names: []string{"degrading", "bottleneck"}}, func(half, n *yaml.Node) {
 			v, err := strconv.ParseFloat(n.Value, 64)
 			if n.Kind != yaml.ScalarNode || err != nil || !(v >= 0 && v <= math.MaxFloat64) {
 				file.Wrong(n, "%s.%s: %q is not a number of at least 0, in %s", name, half.Value, n.Value, r.unit)
@@ -86,7 +75,7 @@ func parseThresholds(path string, content []byte) (*Thresholds, error) {
 			}
 			bounds[half.Value] = v
 		})
-		if value.Kind != yaml.MappingNode {
+		if value.Kind != yaml.MappingNode && value.Tag != "!!null" {
 			return
 		}
 		example := fmt.Sprintf("both are needed, as in {degrading: %s, bottleneck: %s}", plain(r.threshold.Degrading), plain(r.threshold.Bottleneck))
@@ -109,14 +98,14 @@ func parseThresholds(path string, content []byte) (*Thresholds, error) {
 		for i := range rules {
 			names[i] = rules[i].name
 		}
-		each(top, "", names, func(key, value *yaml.Node) {
+		file.Each(top, "", config.Choices{Names: names}, func(key, value *yaml.Node) {
 			r := &rules[slices.Index(names, key.Value)]
 			if r.name != diskAwait {
 				read(key, value, r.name, r)
 				return
 			}
-			kinds := []string{string(diskNVMe), string(diskSSD), string(diskHDD), string(diskUnknown)}
-			each(value, diskAwait+".", kinds, func(kind, value *yaml.Node) { read(kind, value, diskAwait+"."+kind.Value, r) })
+			kinds := config.Choices{Names: []string{string(diskNVMe), string(diskSSD), string(diskHDD), string(diskUnknown)}}
+			file.Each(value, diskAwait+".", kinds, func(kind, value *yaml.Node) { read(kind, value, diskAwait+"."+kind.Value, r) })
 		})
 	}
 	if err := file.Err(); err != nil {

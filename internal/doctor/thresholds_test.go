@@ -38,12 +38,12 @@ write_tickets:
 	assert.Equal(t, Threshold{Degrading: 10, Bottleneck: 1.5, Below: true}, ours.Signal(writeTickets).Threshold)
 	assert.Equal(t, builtIn.Signal(readTickets), ours.Signal(readTickets), "what the file does not name is as it was")
 
-	for _, s := range Rules(own, "ssd") {
+	for _, s := range own.unmeasured("ssd") {
 		if s.Name == diskAwait {
 			assert.Equal(t, published+", for an SSD", s.Source, "the file is about NVMe alone")
 		}
 	}
-	assert.Equal(t, awaits[diskUnknown].threshold, Rules(nil, "floppy")[1].Threshold)
+	assert.Equal(t, awaits[diskUnknown].threshold, (*Thresholds)(nil).unmeasured("floppy")[1].Threshold)
 }
 
 func TestThresholdsOfAMonitorChange(t *testing.T) {
@@ -54,7 +54,7 @@ func TestThresholdsOfAMonitorChange(t *testing.T) {
 	require.NoError(t, err)
 	before, now := twoSamples()
 	source := func() string {
-		seen := Seen{Signals: m.view(now, view{last: before}).signals}
+		seen := m.view(now, view{last: before}).Seen
 		return seen.Signal(diskBusy).Source
 	}
 	assert.Equal(t, "ours.yaml:1", source())
@@ -77,8 +77,9 @@ func TestInvalidThresholdsAreRefused(t *testing.T) {
 		"more than any number":     {"disk_busy: {degrading: 1, bottleneck: .inf}", `".inf" is not a number of at least 0`},
 		"less than nothing":        {"history_store: {degrading: -1, bottleneck: 120}", `"-1" is not a number of at least 0, in inserts/s`},
 		"not a number":             {"history_store: {degrading: .nan, bottleneck: 120}", `".nan" is not a number`},
-		"no halves":                {"disk_busy: 60", "f.yaml:1: disk_busy: must be a mapping; allowed keys are degrading, bottleneck"},
-		"a list":                   {"- disk_busy", "f.yaml:1: thresholds: must be a mapping"},
+		"no halves":                {"disk_busy: 60", "f.yaml:1: disk_busy must hold keys with values; allowed: degrading, bottleneck"},
+		"a signal without":         {"disk_busy:", "f.yaml:1: disk_busy: degrading is missing"},
+		"a list":                   {"- disk_busy", "f.yaml:1: the file must hold keys with values; allowed: disk_busy, disk_await,"},
 		"a name twice":             {"disk_busy: {degrading: 1, bottleneck: 2}\ndisk_busy: {degrading: 1, bottleneck: 3}", `f.yaml:2: mapping key "disk_busy" already defined at line 1`},
 		"no YAML":                  {"disk_busy: {", "f.yaml:"},
 	} {
@@ -95,7 +96,7 @@ func TestInvalidThresholdsAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	none, err := parseThresholds("f.yaml", []byte("# nothing\n"))
 	require.NoError(t, err)
-	assert.Equal(t, fmt.Sprint(Rules(nil, "ssd")), fmt.Sprint(Rules(none, "ssd")))
+	assert.Equal(t, fmt.Sprint((*Thresholds)(nil).unmeasured("ssd")), fmt.Sprint(none.unmeasured("ssd")))
 }
 
 // FuzzThresholds: whatever is in a file, it is refused with its name, or every
@@ -113,7 +114,7 @@ func FuzzThresholds(f *testing.F) {
 			require.True(t, strings.HasPrefix(err.Error(), "f.yaml:"), err)
 			return
 		}
-		for _, s := range Rules(own, "hdd") {
+		for _, s := range own.unmeasured("hdd") {
 			worse := s.Threshold.Bottleneck - s.Threshold.Degrading
 			if s.Threshold.Below {
 				worse = -worse

@@ -32,10 +32,10 @@ func TestTheHistoryWindowIsAskedForAgain(t *testing.T) {
 func TestTheHistoryWindowIsNotGuessed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{Database: nowhere(t).Database("brim")})
-	alone := sample{server: &status{info: serverInfo{topology: "standalone"}}}
+	alone := sample{server: &status{topology: "standalone"}}
 	b.sampleWindow(t.Context(), &alone)
 	assert.Zero(t, alone.historyWindow)
-	for _, now := range []sample{{}, {server: &status{}, serverWhy: whyMongos}, {server: &status{info: serverInfo{topology: "replica_set"}}}} {
+	for _, now := range []sample{{}, {server: &status{}, serverWhy: whyMongos}, {server: &status{topology: "replica_set"}}} {
 		b.sampleWindow(t.Context(), &now)
 		s := newSeen(sample{}, now, nil)
 		assert.Nil(t, s.Server.HistoryWindowSeconds)

@@ -16,11 +16,9 @@ type WritePath struct {
 	Seconds  float64 // mean round trip of an update; NaN or 0: unknown, or idle
 	Baseline float64 // the median while writes were not slow; NaN or 0: unknown yet
 	Idle     bool    // next to nothing is written, and nothing waits
-	PastDue  float64 // how late the most overdue update is, in seconds; 0: none is late, or unknown
-	SealLag  float64 // for how long ended windows may have been due to be sealed, in seconds; 0: none is due, or unknown
 	Why      string  // Seconds and Baseline are unknown
 
-	sent sent
+	writes Writes // of the daemon
 }
 
 // MarshalJSON writes what is unknown as null.
@@ -33,7 +31,7 @@ func (p WritePath) MarshalJSON() ([]byte, error) {
 		PastDue  float64  `json:"past_due_seconds"`
 		SealLag  float64  `json:"seal_lag_seconds"`
 		Why      string   `json:"why,omitempty"`
-	}{finite(p.Seconds), finite(p.Baseline), finite(p.slowdown()), p.Idle, p.PastDue, p.SealLag, p.Why})
+	}{finite(p.Seconds), finite(p.Baseline), finite(p.slowdown()), p.Idle, p.writes.Overdue, p.writes.SealLag, p.Why})
 }
 
 func unknownPath(why string) WritePath {
@@ -102,14 +100,14 @@ func (p WritePath) String() string {
 	}
 }
 
-// Writes are the totals of a daemon's writes since its start.
+// Writes are the totals of a daemon's writes since its start, and what is late now.
 type Writes struct {
-	Updates float64 // stored
-	Seconds float64 // sum of their round trips
-	Overdue float64 // how late the most overdue update is
-	SealLag float64 // as in WritePath
-
-	sent sent
+	Updates  float64            // stored
+	Seconds  float64            // sum of their round trips
+	Overdue  float64            // how late the most overdue update is, in seconds; 0: none is late, or unknown
+	SealLag  float64            // for how long ended windows may have been due to be sealed, in seconds; 0: none is due, or unknown
+	readings float64            // in updates that were sent
+	triggers map[string]float64 // updates that the queue sent, by trigger
 }
 
 // Metrics of a daemon from which the write path is read.
@@ -121,26 +119,35 @@ const (
 
 // WritesOf reads the metrics of a daemon. Streams in memory have no write path.
 func WritesOf(l scrape.Sample) Writes {
-	s := sentOf(l)
-	return Writes{Updates: s.updates, Seconds: s.seconds, Overdue: pastDueOf(l), SealLag: sealLagOf(l), sent: s}
-}
-
-func pastDueOf(l scrape.Sample) float64 { return orZero(l.Value("brim_queue_past_due_seconds", nil)) }
-
-// sealLagOf returns the seal lag of the stream that is furthest behind.
-func sealLagOf(l scrape.Sample) (seconds float64) {
-	for _, m := range l.Metrics("brim_seal_lag_seconds", nil) {
-		seconds = max(seconds, m.GetGauge().GetValue())
+	w := Writes{Overdue: orZero(l.Value("brim_queue_past_due_seconds", nil)), triggers: make(map[string]float64)}
+	memory := make(map[string]bool)
+	for _, m := range l.Metrics(metricWriteSeconds, nil) {
+		if scrape.Label(m, "storage") == "memory" {
+			memory[scrape.Label(m, "stream")] = true
+		} else {
+			w.Updates += float64(m.GetHistogram().GetSampleCount())
+			w.Seconds += m.GetHistogram().GetSampleSum()
+		}
 	}
-	return seconds
+	for _, m := range l.Metrics("brim_queue_updates_total", nil) {
+		if !memory[scrape.Label(m, "stream")] {
+			w.triggers[scrape.Label(m, "trigger")] += m.GetCounter().GetValue()
+		}
+	}
+	for _, m := range l.Metrics("brim_queue_updated_readings_total", nil) {
+		if !memory[scrape.Label(m, "stream")] {
+			w.readings += m.GetCounter().GetValue()
+		}
+	}
+	for _, m := range l.Metrics("brim_seal_lag_seconds", nil) { // of the stream that is furthest behind
+		w.SealLag = max(w.SealLag, m.GetGauge().GetValue())
+	}
+	return w
 }
 
 // WritePathOf is the write path as a daemon's own doctor sees it.
 func WritePathOf(l scrape.Sample) WritePath {
-	p := WritePath{
-		Seconds: l.Value(metricWriteMean, nil), Baseline: l.Value(metricWriteBaseline, nil),
-		PastDue: pastDueOf(l), SealLag: sealLagOf(l), sent: sentOf(l),
-	}
+	p := WritePath{Seconds: l.Value(metricWriteMean, nil), Baseline: l.Value(metricWriteBaseline, nil), writes: WritesOf(l)}
 	p.Idle = p.Seconds == 0
 	if math.IsNaN(p.Seconds) {
 		p.Why = whyNoWrites
@@ -184,7 +191,7 @@ func (p *Pace) Sample(context.Context) WritePath {
 		return unknownPath("the daemon's metrics cannot be read: " + err.Error())
 	}
 	path := p.learn(now)
-	path.PastDue, path.SealLag, path.sent = now.Overdue, now.SealLag, now.sent
+	path.writes = now
 	return path
 }
 

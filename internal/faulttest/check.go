@@ -23,10 +23,9 @@ import (
 
 // CheckConfig says what to compare.
 type CheckConfig struct {
-	Log        *Log
-	Database   *mongo.Database
-	Stream     string // name of the first collection
-	TimeSeries bool   // it is a native time series; documents themselves tell which they are
+	Log      *Log
+	Database *mongo.Database
+	Stream   string // name of the first collection
 
 	// Caps of a bucket's part; 0: not checked.
 	MaxReadings int
@@ -314,18 +313,7 @@ func (d *bucketDocument) unpack() (out []bson.Raw, err error) {
 func documentOf(r telemetry.Reading, ownTags bool) bson.Raw {
 	d := bson.D{{Key: "ts", Value: bson.NewDateTimeFromTime(r.Time)}}
 	for _, f := range r.Fields {
-		var v any
-		switch f.Value.Kind() {
-		case telemetry.Int:
-			v = f.Value.Int()
-		case telemetry.Bool:
-			v = f.Value.Bool()
-		case telemetry.Text:
-			v = f.Value.Text()
-		default:
-			v = f.Value.Float()
-		}
-		d = append(d, bson.E{Key: f.Name, Value: v})
+		d = append(d, bson.E{Key: f.Name, Value: f.Value.Any()})
 	}
 	if ownTags {
 		tags := bson.D{}

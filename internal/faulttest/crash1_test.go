@@ -28,7 +28,7 @@ func (s *scene) kills(flags ...string) int {
 	kills := form(4, 20)
 	for range kills {
 		wait(form(400*time.Millisecond, time.Second) + rand.N(form(400*time.Millisecond, 2*time.Second)))
-		if s.check.TimeSeries {
+		if s.timeSeries {
 			s.kill(d)
 		} else {
 			d.kill()

@@ -61,7 +61,7 @@ func TestCRASH4Series(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.shared()
-	s.check.TimeSeries = true
+	s.timeSeries = true
 	proxy, uri := s.proxy()
 	flags := []string{"--storage", "timeseries", "--flush-interval", "20ms"}
 	first := s.daemon(uri, flags...)

@@ -28,7 +28,7 @@ func TestDROP1Buckets(t *testing.T) {
 func TestDROP1TimeSeries(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	s.check.TimeSeries = true
+	s.timeSeries = true
 	s.drops("--storage", "timeseries")
 }
 

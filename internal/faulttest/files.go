@@ -63,18 +63,26 @@ func (f *Files) carryOut(op, name string, do func() error) error {
 	f.mu.Lock()
 	around := f.around
 	f.mu.Unlock()
-	locked := func() error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if err := f.begin(); err != nil {
-			return err
-		}
-		return do()
-	}
 	if around == nil {
-		return locked()
+		return f.locked(do)
 	}
-	return around(op, name, locked)
+	return around(op, name, func() error { return f.locked(do) })
+}
+
+// locked calls do with f locked, which counts as an operation.
+func (f *Files) locked(do func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left == 0 {
+		f.dead = true
+	}
+	if f.dead {
+		return ErrPower
+	}
+	if f.left > 0 {
+		f.left--
+	}
+	return do()
 }
 
 // Kill ends the use of the disk by a process, as a kill does, and returns the disk for the
@@ -174,8 +182,7 @@ func (f *Files) PowerCut() *Files {
 		c.apply(names)
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) { // sorted, so that chance depends on the seed alone
-		next.names[name] = &inode{}
-		next.names[name].reset(names[name].survive(f.random))
+		next.names[name] = newInode(names[name].survive(f.random))
 	}
 	next.durable = maps.Clone(next.names)
 	return next
@@ -187,8 +194,7 @@ func (f *Files) Clone() *Files {
 	defer f.mu.Unlock()
 	next := NewFiles(f.random.Uint64())
 	for name, node := range f.names {
-		next.names[name] = &inode{}
-		next.names[name].reset(slices.Clone(node.seen))
+		next.names[name] = newInode(slices.Clone(node.seen))
 	}
 	next.durable = maps.Clone(next.names)
 	return next
@@ -215,8 +221,7 @@ func (f *Files) Bytes(name string) []byte {
 func (f *Files) SetBytes(name string, content []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	node := &inode{}
-	node.reset(slices.Clone(content))
+	node := newInode(slices.Clone(content))
 	f.names[name], f.durable[name] = node, node
 }
 
@@ -227,7 +232,7 @@ func (f *Files) Flip(name string, offset int64, bit uint) {
 	node := f.names[name]
 	content := slices.Clone(node.seen)
 	content[offset] ^= 1 << (bit % 8)
-	node.reset(content)
+	*node = *newInode(content)
 }
 
 // RemoveAll durably removes all files and locks. Open files stay usable without a
@@ -238,20 +243,6 @@ func (f *Files) RemoveAll() {
 	clear(f.names)
 	clear(f.locks)
 	f.durable, f.changes = make(map[string]*inode), nil
-}
-
-// begin counts an operation.
-func (f *Files) begin() error {
-	if f.left == 0 {
-		f.dead = true
-	}
-	if f.dead {
-		return ErrPower
-	}
-	if f.left > 0 {
-		f.left--
-	}
-	return nil
 }
 
 func (c nameChange) apply(names map[string]*inode) {
@@ -271,11 +262,7 @@ func (f *Files) change(c nameChange) {
 }
 
 // MakeDir implements journal.Files; directories are only parts of names.
-func (f *Files) MakeDir(string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.begin()
-}
+func (f *Files) MakeDir(string) error { return f.locked(func() error { return nil }) }
 
 // Create implements journal.Files.
 func (f *Files) Create(name string) (journal.File, error) {
@@ -294,17 +281,16 @@ func (f *Files) Create(name string) (journal.File, error) {
 }
 
 // Open implements journal.Files.
-func (f *Files) Open(name string, write bool) (journal.File, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(); err != nil {
-		return nil, err
-	}
-	node := f.names[name]
-	if node == nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
-	}
-	return &file{disk: f, node: node, name: name, write: write}, nil
+func (f *Files) Open(name string, write bool) (opened journal.File, err error) {
+	err = f.locked(func() error {
+		node := f.names[name]
+		if node == nil {
+			return &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
+		}
+		opened = &file{disk: f, node: node, name: name, write: write}
+		return nil
+	})
+	return opened, err
 }
 
 // Remove implements journal.Files.
@@ -331,20 +317,16 @@ func (f *Files) Rename(from, to string) error {
 }
 
 // List implements journal.Files.
-func (f *Files) List(dir string) ([]string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(); err != nil {
-		return nil, err
-	}
-	var names []string
-	for name := range f.names {
-		if filepath.Dir(name) == filepath.Clean(dir) {
-			names = append(names, filepath.Base(name))
+func (f *Files) List(dir string) (names []string, err error) {
+	err = f.locked(func() error {
+		for _, name := range slices.Sorted(maps.Keys(f.names)) {
+			if filepath.Dir(name) == filepath.Clean(dir) {
+				names = append(names, filepath.Base(name))
+			}
 		}
-	}
-	slices.Sort(names)
-	return names, nil
+		return nil
+	})
+	return names, err
 }
 
 // SyncDir implements journal.Files. There is one directory, in effect.
@@ -374,18 +356,16 @@ func (f *Files) used() int64 {
 }
 
 // Lock implements journal.Files.
-func (f *Files) Lock(name string) (journal.Lock, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.begin(); err != nil {
-		return nil, err
-	}
-	if f.locks[name] != nil {
-		return nil, fmt.Errorf("lock %s: %w", name, journal.ErrLocked)
-	}
-	l := &lock{f, name}
-	f.locks[name] = l
-	return l, nil
+func (f *Files) Lock(name string) (held journal.Lock, err error) {
+	err = f.locked(func() error {
+		if f.locks[name] != nil {
+			return fmt.Errorf("lock %s: %w", name, journal.ErrLocked)
+		}
+		l := &lock{f, name}
+		f.locks[name], held = l, l
+		return nil
+	})
+	return held, err
 }
 
 type lock struct {
@@ -448,8 +428,9 @@ func resize(b []byte, n int64) []byte {
 	return append(b, make([]byte, n-int64(len(b)))...)
 }
 
-func (n *inode) reset(content []byte) {
-	n.seen, n.synced, n.dirty = content, slices.Clone(content), nil
+// newInode has all of its content on the disk.
+func newInode(content []byte) *inode {
+	return &inode{seen: content, synced: slices.Clone(content)}
 }
 
 func (n *inode) change(c change) {
@@ -547,13 +528,10 @@ func (f *file) writeAt(p []byte, at int64) (int, error) {
 
 // Truncate implements journal.File.
 func (f *file) Truncate(size int64) error {
-	f.disk.mu.Lock()
-	defer f.disk.mu.Unlock()
-	if err := f.disk.begin(); err != nil {
-		return err
-	}
-	f.node.change(change{at: size})
-	return nil
+	return f.disk.locked(func() error {
+		f.node.change(change{at: size})
+		return nil
+	})
 }
 
 // Sync implements journal.File.

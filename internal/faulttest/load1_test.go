@@ -50,13 +50,15 @@ func stalledServer(s *scene) (slow string) {
 		_, _ = io.WriteString(w, `{"accepted":1,"rejected":0,"ack":"journaled","errors":[]}`)
 	}))
 	defer server.Close()
-	pool, err := send.New(send.Config{Target: server.URL, Connections: load1Conns})
+	pool, err := send.New(send.Config{Target: server.URL})
 	require.NoError(s.t, err)
-	result, err := load.Run(context.Background(), load.Config{
+	generator, err := load.New(load.Config{
 		Senders: pool.Sender, Connections: load1Conns,
 		Stream: load.Stream{Name: "readings", Storage: "memory", GranularitySeconds: 60},
 		Rate:   load.Rate{From: load1Rate, To: load1Rate}, Duration: load1Length,
 	})
+	require.NoError(s.t, err)
+	result, err := generator.Run(context.Background())
 	require.NoError(s.t, err)
 	require.NoError(s.t, pool.Close())
 	s.t.Logf("response %+v, service %+v, achieved %.1f of %.1f", result.Response, result.Service, result.AchievedRate, result.OfferedRate)

@@ -13,14 +13,10 @@
 package faulttest
 
 import (
-	"bufio"
-	"encoding/json"
-	"fmt"
-	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -28,8 +24,7 @@ import (
 // A Mark identifies a reading: its producer and its number, from 0. The
 // reading carries it in the fields producer and number.
 type Mark struct {
-	Producer int64 `json:"producer"`
-	Number   int64 `json:"number"`
+	Producer, Number int64
 }
 
 // String returns producer/number.
@@ -57,21 +52,19 @@ func (m Mark) Tags(sensor string) []telemetry.Tag {
 	return []telemetry.Tag{{Name: "site", Value: site}}
 }
 
-// An Entry is a line of a log: a request before it is sent, or its answer.
+// An Entry of a log is a request before it is sent, or its answer.
 type Entry struct {
-	At       time.Time `json:"at"`
-	Event    string    `json:"event"` // attempt or answer
-	Producer int64     `json:"producer"`
-	From     int64     `json:"from"`  // number of the request's first reading
-	Count    int       `json:"count"` // of its readings
-	Key      string    `json:"key,omitempty"`
+	Event    string // attempt or answer
+	Producer int64
+	From     int64 // number of the request's first reading
+	Count    int   // of its readings
 	// Bad are the readings of an attempt that Brim must refuse: if one is stored, it
 	// counts as never attempted.
-	Bad []int64 `json:"bad,omitempty"`
+	Bad []int64
 	// Code is the HTTP status of an answer, 0 if none came. Refused are the
 	// readings that a 207 names.
-	Code    int     `json:"code,omitempty"`
-	Refused []int64 `json:"refused,omitempty"`
+	Code    int
+	Refused []int64
 }
 
 // The events of a log.
@@ -84,38 +77,11 @@ const (
 // methods are safe for concurrent use.
 type Log struct {
 	mu    sync.Mutex
-	out   *json.Encoder // nil: in memory only
-	err   error         // of the first write that failed
 	state marks
 }
 
-// NewLog returns an empty log that also writes its entries to w, one JSON
-// object a line, unless w is nil.
-func NewLog(w io.Writer) *Log {
-	l := &Log{state: make(marks)}
-	if w != nil {
-		l.out = json.NewEncoder(w)
-	}
-	return l
-}
-
-// ReadLog reads what another log has written.
-func ReadLog(r io.Reader) (*Log, error) {
-	l := NewLog(nil)
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		var e Entry
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return nil, fmt.Errorf("read line %d of the log: %w", n, err)
-		}
-		l.Note(e)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read the log: %w", err)
-	}
-	return l, nil
-}
+// NewLog returns an empty log.
+func NewLog() *Log { return &Log{state: make(marks)} }
 
 // Note adds an entry.
 func (l *Log) Note(e Entry) {
@@ -127,18 +93,11 @@ func (l *Log) Note(e Entry) {
 	case acknowledges(e.Code):
 		l.set(e, acked, e.Refused)
 	}
-	if l.out != nil && l.err == nil {
-		l.err = l.out.Encode(e)
-	}
 }
 
 func (l *Log) set(e Entry, bit byte, but []int64) {
-	excepted := make(map[int64]bool, len(but))
-	for _, n := range but {
-		excepted[n] = true
-	}
 	for n := e.From; n < e.From+int64(e.Count); n++ {
-		if !excepted[n] {
+		if !slices.Contains(but, n) {
 			*l.state.at(Mark{e.Producer, n}) |= bit
 		}
 	}
@@ -171,16 +130,6 @@ func (l *Log) Expire(producer, before int64) {
 	for n := range of[:max(0, min(before, int64(len(of))))] {
 		of[n] |= forgiven
 	}
-}
-
-// Err returns why the log could not be written, if it could not.
-func (l *Log) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
-		return fmt.Errorf("write the log: %w", l.err)
-	}
-	return nil
 }
 
 // Acked returns how many readings are acknowledged so far.

@@ -78,9 +78,6 @@ func (c *ProducerCounts) Took() []time.Duration {
 	return took
 }
 
-// Slowest returns Slowest(c.Took(), without).
-func (c *ProducerCounts) Slowest(without float64) time.Duration { return Slowest(c.Took(), without) }
-
 // Slowest sorts the times and returns the longest one after leaving out this fraction of
 // the longest: 0.01 gives the 99th percentile. Without times it is 0.
 func Slowest(took []time.Duration, without float64) time.Duration {
@@ -159,6 +156,8 @@ type producer struct {
 // request is a request that may be sent several times.
 type request struct {
 	entry    Entry // attempt
+	at       time.Time
+	key      string // empty: none
 	body     []byte
 	readings []telemetry.Reading // in place of the body, for gRPC
 }
@@ -196,9 +195,9 @@ func (p *producer) make() request {
 	if p.cfg.Most > 0 {
 		n = int(min(int64(n), p.cfg.Most-p.next))
 	}
-	r := request{entry: Entry{At: time.Now(), Event: attempt, Producer: p.cfg.Number, From: p.next, Count: n}}
+	r := request{at: time.Now(), entry: Entry{Event: attempt, Producer: p.cfg.Number, From: p.next, Count: n}}
 	if p.cfg.Keys {
-		r.entry.Key = fmt.Sprintf("%d-%d-%d", p.cfg.Seed, p.cfg.Number, p.next)
+		r.key = fmt.Sprintf("%d-%d-%d", p.cfg.Seed, p.cfg.Number, p.next)
 	}
 	for range n {
 		bad := p.rnd.Float64() < p.cfg.Poison
@@ -282,7 +281,7 @@ func (p *producer) deliver(ctx context.Context, r request) {
 		p.counts.Requests.Add(1)
 		code, refused, err := p.send(r)
 		e := r.entry
-		e.At, e.Event, e.Bad, e.Code, e.Refused = time.Now(), answer, nil, code, refused
+		e.Event, e.Bad, e.Code, e.Refused = answer, nil, code, refused
 		p.cfg.Log.Note(e)
 		again := false
 		switch {
@@ -319,7 +318,7 @@ func (p *producer) answered(r request, code int, refused []int64) {
 	p.counts.Wronged.Add(max(0, int64(len(refused)-len(r.entry.Bad))))
 	if p.cfg.Timed {
 		p.counts.mu.Lock()
-		p.counts.took = append(p.counts.took, time.Since(r.entry.At))
+		p.counts.took = append(p.counts.took, time.Since(r.at))
 		p.counts.mu.Unlock()
 	}
 }
@@ -329,7 +328,7 @@ func (p *producer) sendGRPC(r request) (code int, refused []int64, err error) {
 	if p.grpc == nil {
 		return 0, nil, p.grpcErr
 	}
-	result, err := p.grpc.Send(context.Background(), client.Request{Readings: r.readings, Key: r.entry.Key})
+	result, err := p.grpc.Send(context.Background(), client.Request{Readings: r.readings, Key: r.key})
 	var some *client.RefusedError
 	var failed *client.Error
 	switch {
@@ -365,8 +364,8 @@ func (p *producer) send(r request) (code int, refused []int64, err error) {
 	if p.cfg.Ack != "" {
 		req.Header.Set("Brim-Ack", p.cfg.Ack)
 	}
-	if r.entry.Key != "" {
-		req.Header.Set("Idempotency-Key", r.entry.Key)
+	if r.key != "" {
+		req.Header.Set("Idempotency-Key", r.key)
 	}
 	resp, err := p.client.Do(req)
 	if err != nil {

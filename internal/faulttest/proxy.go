@@ -1,9 +1,7 @@
 package faulttest
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/wiremessage"
 
 	"github.com/brim-telemetry/brim/internal/machine"
 )
@@ -66,7 +65,7 @@ const (
 
 // ProxyCounts count what a Proxy did.
 type ProxyCounts struct {
-	Writes, AnswersCut, Dropped, Held, Delivered, ConnectionsCut, ConnectionsRefused atomic.Int64
+	Writes, AnswersCut, Dropped, Held, ConnectionsCut, ConnectionsRefused atomic.Int64
 }
 
 // Faults returns how many of them were injected.
@@ -117,7 +116,6 @@ func (p *Proxy) Release(rnd *rand.Rand) int {
 	rnd.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
 	for _, h := range held {
 		h.deliver()
-		p.counts.Delivered.Add(1)
 	}
 	return len(held)
 }
@@ -197,8 +195,8 @@ type link struct {
 
 // lostAnswer is one that the client must not get, and what it gets instead.
 type lostAnswer struct {
-	to      int32   // id of the request
-	instead message // nil: the connection is cut
+	to      int32  // id of the request
+	instead []byte // nil: the connection is cut
 }
 
 // cut ends the link. A pump that is in the middle of a message ends with it.
@@ -220,7 +218,7 @@ func (l *link) up() {
 		switch fate {
 		case CutAnswer:
 			l.proxy.counts.AnswersCut.Add(1)
-			l.losing.Store(&lostAnswer{to: m.requestID(), instead: instead})
+			l.losing.Store(&lostAnswer{to: m.id, instead: instead})
 		case Drop, Hold:
 			if fate == Hold {
 				l.proxy.hold(m)
@@ -239,7 +237,7 @@ func (l *link) up() {
 		if machine.Pause(l.proxy.ctx, f.transfer(m)) != nil {
 			return
 		}
-		if _, err := l.server.Write(m); err != nil {
+		if _, err := l.server.Write(m.raw); err != nil {
 			return
 		}
 	}
@@ -247,7 +245,7 @@ func (l *link) up() {
 
 // decide returns the fate of a request, and what its client gets if the answer
 // is lost.
-func (l *link) decide(f *Faults, m message) (fate Fate, instead message) {
+func (l *link) decide(f *Faults, m *message) (fate Fate, instead []byte) {
 	command, ok := m.write()
 	if !ok {
 		return Pass, nil
@@ -273,32 +271,32 @@ func (l *link) down() {
 		if err != nil {
 			return
 		}
-		if lost := l.losing.Load(); lost != nil && m.responseTo() == lost.to {
+		if lost := l.losing.Load(); lost != nil && m.to == lost.to {
 			if lost.instead == nil {
 				return
 			}
-			m = lost.instead
+			m.raw = lost.instead
 		}
 		f := l.proxy.faults.Load()
 		if machine.Pause(l.proxy.ctx, f.Delay+f.transfer(m)) != nil {
 			return
 		}
-		if _, err := l.client.Write(m); err != nil {
+		if _, err := l.client.Write(m.raw); err != nil {
 			return
 		}
 	}
 }
 
 // transfer is how long a message takes on a slow link.
-func (f *Faults) transfer(m message) time.Duration {
+func (f *Faults) transfer(m *message) time.Duration {
 	if f.BytesPerSecond == 0 {
 		return 0
 	}
-	return time.Duration(len(m)) * time.Second / time.Duration(f.BytesPerSecond)
+	return time.Duration(len(m.raw)) * time.Second / time.Duration(f.BytesPerSecond)
 }
 
 // hold keeps a request, with a connection of its own to the server.
-func (p *Proxy) hold(m message) {
+func (p *Proxy) hold(m *message) {
 	var dialer net.Dialer
 	server, err := dialer.DialContext(p.ctx, "tcp", p.target)
 	if err != nil {
@@ -307,14 +305,14 @@ func (p *Proxy) hold(m message) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.held = append(p.held, &heldRequest{server: server, message: m})
+	p.held = append(p.held, &heldRequest{server: server, message: m.raw})
 	p.counts.Held.Add(1)
 }
 
 // heldRequest is a request that sits in a socket.
 type heldRequest struct {
 	server  net.Conn
-	message message
+	message []byte
 }
 
 // deliver sends the request, and waits for the answer and drops it.
@@ -352,38 +350,38 @@ func Randomly(fraction float64, fates ...Fate) func(Command) Fate {
 	}
 }
 
-// A message of MongoDB's wire protocol, with its header: length, request id,
-// id that it answers, kind; each of four bytes, the least significant first.
-type message []byte
+// A message of MongoDB's wire protocol.
+type message struct {
+	raw    []byte // with its header
+	id, to int32  // to is the id of the request that it answers
+	kind   wiremessage.OpCode
+	body   []byte
+}
 
 const (
 	headerLength = 16
 	// maxMessage is what a mongod takes, 48,000,000 bytes, and some more.
 	maxMessage = 64 << 20
-	opMsg      = 2013
 )
 
 var errMessage = errors.New("this is not MongoDB's wire protocol")
 
-func readMessage(r io.Reader) (message, error) {
+func readMessage(r io.Reader) (*message, error) {
 	header := make([]byte, headerLength)
 	if _, err := io.ReadFull(r, header); err != nil {
 		return nil, fmt.Errorf("read a header: %w", err)
 	}
-	n := binary.LittleEndian.Uint32(header)
-	if n < headerLength || n > maxMessage {
+	length, id, to, kind, _, _ := wiremessage.ReadHeader(header)
+	if length < headerLength || length > maxMessage {
 		return nil, errMessage
 	}
-	m := make(message, n)
-	copy(m, header)
-	if _, err := io.ReadFull(r, m[headerLength:]); err != nil {
+	raw := make([]byte, length)
+	copy(raw, header)
+	if _, err := io.ReadFull(r, raw[headerLength:]); err != nil {
 		return nil, fmt.Errorf("read a message: %w", err)
 	}
-	return m, nil
+	return &message{raw, id, to, kind, raw[headerLength:]}, nil
 }
-
-func (m message) requestID() int32  { return int32(binary.LittleEndian.Uint32(m[4:])) }
-func (m message) responseTo() int32 { return int32(binary.LittleEndian.Uint32(m[8:])) }
 
 // A Command is a client's command to MongoDB.
 type Command struct {
@@ -392,65 +390,43 @@ type Command struct {
 	Operations []bson.Raw // that is, the documents of an insert, the updates of an update
 }
 
-// write returns the command of a message, if it is one that writes.
-func (m message) write() (Command, bool) {
-	// Flags of four bytes, then sections; kind 0 is the command's document, and
-	// drivers send it first.
-	const body = headerLength + 4 + 1
-	if binary.LittleEndian.Uint32(m[12:]) != opMsg || len(m) < body+5 || m[body-1] != 0 {
+// write returns the command of a message, if it is one that writes. Drivers send its
+// document first, and then those of its operations.
+func (m *message) write() (Command, bool) {
+	_, rest, _ := wiremessage.ReadMsgFlags(m.body)
+	section, rest, ok := wiremessage.ReadMsgSectionType(rest)
+	if m.kind != wiremessage.OpMsg || !ok || section != wiremessage.SingleDocument {
 		return Command{}, false
 	}
-	doc, length, ok := readDocument(m[body:])
-	if !ok || length > len(m)-body {
-		return Command{}, false
-	}
+	doc, rest, _ := wiremessage.ReadMsgSectionSingleDocument(rest)
 	first, err := doc.IndexErr(0)
 	if err != nil {
 		return Command{}, false
 	}
-	switch name := first.Key(); name {
+	switch first.Key() {
 	case "insert", "update", "delete", "findAndModify", "bulkWrite":
-		return Command{Name: name, Body: doc, Operations: readSequence(m[body+length:])}, true
 	default:
 		return Command{}, false
 	}
-}
-
-// readSequence returns the documents of the section that b begins with, if it
-// is a sequence: kind 1, its length, its name, and one document after another.
-func readSequence(b []byte) []bson.Raw {
-	if len(b) < 5 || b[0] != 1 {
-		return nil
-	}
-	size := int(binary.LittleEndian.Uint32(b[1:]))
-	if size < 4 || size > len(b)-1 {
-		return nil
-	}
-	_, rest, _ := bytes.Cut(b[5:1+size], []byte{0})
-	var all []bson.Raw
-	for len(rest) >= 5 {
-		doc, length, ok := readDocument(rest)
-		if !ok {
-			break
+	c := Command{Name: first.Key(), Body: bson.Raw(doc)}
+	if section, rest, ok := wiremessage.ReadMsgSectionType(rest); ok && section == wiremessage.DocumentSequence {
+		_, operations, _, _ := wiremessage.ReadMsgSectionDocumentSequence(rest)
+		for _, one := range operations {
+			c.Operations = append(c.Operations, bson.Raw(one))
 		}
-		all = append(all, doc)
-		rest = rest[length:]
 	}
-	return all
+	return c, true
 }
 
 // reply makes the message that answers m with a document.
-func (m message) reply(doc bson.D) message {
+func (m *message) reply(doc bson.D) []byte {
 	body, err := bson.Marshal(doc)
 	if err != nil {
 		return nil // a test's own document; its client is cut off
 	}
-	r := make(message, headerLength+4+1, headerLength+4+1+len(body))
-	r = append(r, body...)
-	binary.LittleEndian.PutUint32(r, uint32(len(r)))
-	copy(r[8:], m[4:8])
-	binary.LittleEndian.PutUint32(r[12:], opMsg)
-	return r
+	r := wiremessage.AppendHeader(nil, int32(headerLength+4+1+len(body)), 0, m.id, wiremessage.OpMsg)
+	r = wiremessage.AppendMsgSectionType(wiremessage.AppendMsgFlags(r, 0), wiremessage.SingleDocument)
+	return append(r, body...)
 }
 
 // CommandError is the answer of a server that has failed to carry out a
@@ -467,13 +443,4 @@ func WriteErrors(c Command, code int) bson.D {
 		errs[i] = bson.D{{Key: "index", Value: i}, {Key: "code", Value: code}, {Key: "errmsg", Value: "the proxy refuses it"}}
 	}
 	return bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 0}, {Key: "nModified", Value: 0}, {Key: "writeErrors", Value: errs}}
-}
-
-// readDocument returns the document that b begins with.
-func readDocument(b []byte) (bson.Raw, int, bool) {
-	n := int(binary.LittleEndian.Uint32(b))
-	if n < 5 || n > len(b) {
-		return nil, 0, false
-	}
-	return bson.Raw(b[:n]), n, true
 }

@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/brim-telemetry/brim/internal/sabotage/patch"
 )
 
 // A Row is a line of the table of fault tests.
@@ -39,11 +40,7 @@ const rowMark = "FAULT-ROW "
 // Log writes the row to the test's log, where ReadTable finds it.
 func (r *Row) Log(t testing.TB) {
 	t.Helper()
-	text, err := json.Marshal(r)
-	if err != nil {
-		t.Errorf("write a row of the table: %v", err)
-		return
-	}
+	text, _ := json.Marshal(r) // numbers and a name
 	t.Log(rowMark + string(text))
 }
 
@@ -54,7 +51,7 @@ func (r *Row) good() bool { return r.Lost == 0 && r.Twice == 0 && r.Bad == 0 }
 type Table struct {
 	Rows      []Row
 	Failed    []string // tests
-	Sabotages []Sabotage
+	Sabotages []*patch.Sabotage
 	Took      time.Duration
 }
 
@@ -160,18 +157,18 @@ func (t *Table) Markdown() string {
 	rest := slices.Clone(t.Sabotages)
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		var caught []string
+		var names []string
 		for _, s := range t.Sabotages {
-			if s.caughtBy(r) {
-				caught = append(caught, s.Name)
-				rest = slices.DeleteFunc(rest, func(one Sabotage) bool { return one.Name == s.Name })
+			if caught(s, r) {
+				names = append(names, s.Name)
+				rest = slices.DeleteFunc(rest, func(one *patch.Sabotage) bool { return one == s })
 			}
 		}
 		twice := fmt.Sprint(r.Twice)
 		if r.Bad > 0 {
 			twice += fmt.Sprintf(" (and %d bad documents)", r.Bad)
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s | %s |\n", r.Test, r.Faults, r.Acked, r.Lost, twice, strings.Join(caught, ", "))
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s | %s |\n", r.Test, r.Faults, r.Acked, r.Lost, twice, strings.Join(names, ", "))
 	}
 	if len(rest) > 0 {
 		names := make([]string, len(rest))
@@ -183,41 +180,11 @@ func (t *Table) Markdown() string {
 	return b.String()
 }
 
-// A Sabotage is a patch in internal/sabotage that removes a protection.
-type Sabotage struct {
-	Name  string
-	Tests []string // that fail then, as in the patch: a package and what go test -run takes
-}
-
-// ReadSabotages reads the headers of the patches in a folder.
-func ReadSabotages(dir fs.FS) ([]Sabotage, error) {
-	patches, err := fs.Glob(dir, "*.patch")
-	if err != nil {
-		return nil, fmt.Errorf("list the sabotages: %w", err)
-	}
-	all := make([]Sabotage, len(patches))
-	for i, name := range patches {
-		text, err := fs.ReadFile(dir, name)
-		if err != nil {
-			return nil, fmt.Errorf("read a sabotage: %w", err)
-		}
-		all[i].Name = strings.TrimSuffix(name, ".patch")
-		header, _, _ := strings.Cut(string(text), "\n--- ")
-		for line := range strings.Lines(header) {
-			if test, ok := strings.CutPrefix(line, "Test: "); ok {
-				all[i].Tests = append(all[i].Tests, strings.TrimSpace(test))
-			}
-		}
-	}
-	return all, nil
-}
-
-// caughtBy reports whether a test of the row fails under the sabotage.
-func (s *Sabotage) caughtBy(r *Row) bool {
-	return slices.ContainsFunc(s.Tests, func(line string) bool {
-		pkg, run, _ := strings.Cut(line, " ")
+// caught reports whether a test of the row fails under the sabotage.
+func caught(s *patch.Sabotage, r *Row) bool {
+	return slices.ContainsFunc(s.Tests, func(c patch.Check) bool {
 		return slices.ContainsFunc(r.tests, func(t test) bool {
-			return strings.HasSuffix(t.pkg, strings.TrimPrefix(pkg, ".")) && selected(t.name, run)
+			return strings.HasSuffix(t.pkg, strings.TrimPrefix(c.Package, ".")) && selected(t.name, c.Run)
 		})
 	})
 }

@@ -20,7 +20,7 @@ func TestTS1LostAnswers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.shared()
-	s.check.TimeSeries = true
+	s.timeSeries = true
 	proxy, uri := s.proxy()
 	d := s.daemon(uri, "--storage", "timeseries", "--flush-interval", "20ms")
 	proxy.Set(faulttest.Faults{Decide: faulttest.Randomly(0.3, faulttest.CutAnswer, faulttest.Drop)})
@@ -37,7 +37,7 @@ func TestTS1Delayed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.shared()
-	s.check.TimeSeries = true
+	s.timeSeries = true
 	proxy, _ := s.proxy()
 	d := s.daemon("mongodb://"+proxy.Addr()+"/?directConnection=true", "--storage", "timeseries", "--flush-interval", "20ms")
 	s.produce(d, 4, faulttest.ProducerConfig{Batch: 10, Rate: form(200.0, 1000)})
@@ -62,7 +62,7 @@ func TestTS1Delayed(t *testing.T) {
 func TestTS1Paused(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	s.check.TimeSeries = true
+	s.timeSeries = true
 	server := mongodtest.Start(t, mongod.Config{})
 	s.mongo(server.URI())
 	const lateness = 2 * time.Second
@@ -95,6 +95,6 @@ func TestTS1Crashes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.shared()
-	s.check.TimeSeries = true
+	s.timeSeries = true
 	s.finish("TS-1", s.kills("--storage", "timeseries", "--flush-interval", "20ms"))
 }

@@ -150,7 +150,7 @@ func (s *scene) wave(kind wave, number int) time.Duration {
 	x.pass(s, form(500*time.Millisecond, waveFlushMax))
 	probe.Counts.Took()
 	x.pass(s, form(time.Second, 20*time.Second))
-	p99 := probe.Counts.Slowest(0.01)
+	p99 := faulttest.Slowest(probe.Counts.Took(), 0.01)
 	for _, p := range s.producers[first:] {
 		p.Stop()
 	}

@@ -3,7 +3,6 @@ package load
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -12,7 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config of a run. Zero values have the defaults that are named.
+// Config of a run. Zero values have the defaults that are named. Other values are in
+// their range, which `brim load` checks for each flag.
 type Config struct {
 	// Senders makes a Sender for each of the Connections. Required.
 	Senders     func(ctx context.Context) (Sender, error)
@@ -21,8 +21,6 @@ type Config struct {
 	// connection. Further ones are dropped and counted. 0: 10,000, which is 5 s at 2,000
 	// requests a second.
 	MaxInFlight int
-	// Grace is how long to wait for answers when nothing more is due. 0: 30 s.
-	Grace time.Duration
 
 	// Stream to write to; its granularity is that of by_fill and of the default Start.
 	// Required.
@@ -73,27 +71,15 @@ type Progress struct {
 // MaxDuplicates is the maximum ratio of duplicates: some readings must be new.
 const MaxDuplicates = 0.99
 
-// Bounds of the settings.
-const (
-	maxSensors     = 1_000_000 // some 90 bytes each
-	maxConnections = 10_000
-	maxInFlight    = 1_000_000 // some 60 bytes each
-	maxBatch       = 100_000   // the daemon's own limit is lower
-	maxFields      = 256
-	maxPrefix      = 1000 // bytes, with room for the number
-	maxSpeedup     = 1e9  // a year in 30 ms
-	maxSteps       = 1000
-)
+// maxSensors take some 90 bytes each.
+const maxSensors = 1_000_000
 
 // complete returns the configuration with its defaults; now is when the run begins.
 func (c Config) complete(now time.Time) (Config, error) {
-	if c.Senders == nil {
-		return c, errors.New("load has no senders")
+	if c.Stream.GranularitySeconds < 1 {
+		return c, fmt.Errorf("stream %s has windows of %d seconds; at least 1 is needed", c.Stream.Name, c.Stream.GranularitySeconds)
 	}
 	c.setDefaults()
-	if err := c.check(); err != nil {
-		return c, err
-	}
 	c.asked = c.Interval
 	c.setSensors()
 	if c.Sensors > maxSensors {
@@ -113,55 +99,12 @@ func (c Config) complete(now time.Time) (Config, error) {
 
 func (c *Config) setDefaults() {
 	c.Connections, c.MaxInFlight, c.Batch = cmp.Or(c.Connections, 64), cmp.Or(c.MaxInFlight, 10_000), cmp.Or(c.Batch, 1)
-	c.Speedup, c.Interval, c.Grace = cmp.Or(c.Speedup, 1), cmp.Or(c.Interval, 5*time.Second), cmp.Or(c.Grace, 30*time.Second)
-	c.Seed = cmp.Or(c.Seed, 1)
+	c.Speedup, c.Interval, c.Seed = cmp.Or(c.Speedup, 1), cmp.Or(c.Interval, 5*time.Second), cmp.Or(c.Seed, 1)
 	c.Fleet.Fields, c.Fleet.Signal, c.Fleet.LateBy = cmp.Or(c.Fleet.Fields, len(named)), cmp.Or(c.Fleet.Signal, Mixed), cmp.Or(c.Fleet.LateBy, 10*time.Minute)
 	c.Duration = cmp.Or(c.Duration, 30*time.Second)
 	if c.Rate == (Rate{}) {
 		c.Sensors = cmp.Or(c.Sensors, 1000)
 	}
-}
-
-func (c *Config) check() error {
-	for _, bound := range []struct {
-		name        string
-		is          float64
-		least, most float64
-	}{
-		{"connections", float64(c.Connections), 1, maxConnections},
-		{"requests in flight", float64(c.MaxInFlight), 1, maxInFlight},
-		{"sensors", float64(c.Sensors), 0, maxSensors},
-		{"readings in a request", float64(c.Batch), 1, maxBatch},
-		{"fields", float64(c.Fleet.Fields), 1, maxFields},
-		{"steps", float64(c.Steps), 0, maxSteps},
-		{"speed-up", c.Speedup, 1e-3, maxSpeedup},
-		{"rate at the start", c.Rate.From, 0, maxRate},
-		{"rate at the end", c.Rate.To, 0, maxRate},
-		{"seconds of interval", c.Interval.Seconds(), 1e-3, 1e7},
-		{"seconds of duration", c.Duration.Seconds(), 0, 1e7},
-		{"seconds of grace", c.Grace.Seconds(), 0, 1e5},
-		{"ratio of missing fields", c.Fleet.Missing, 0, 1},
-		{"ratio of duplicates", c.Fleet.Duplicates, 0, MaxDuplicates},
-		{"ratio of late readings", c.Fleet.Late, 0, 1},
-		{"ratio of readings out of order", c.Fleet.Disorder, 0, 1},
-		{"seconds that readings are late by", c.Fleet.LateBy.Seconds(), 1e-3, 1e8},
-		{"seconds of a window", float64(c.Stream.GranularitySeconds), 1, 86_400},
-		{"bytes of the sensors' prefix", float64(len(c.Fleet.SensorPrefix)), 0, maxPrefix},
-	} {
-		if math.IsNaN(bound.is) || bound.is < bound.least || bound.is > bound.most {
-			return fmt.Errorf("%s: %v is not allowed; from %v to %v", bound.name, bound.is, bound.least, bound.most)
-		}
-	}
-	if _, err := ParseSignal(string(c.Fleet.Signal)); err != nil {
-		return err
-	}
-	switch {
-	case c.Rate != (Rate{}) && c.Sensors != 0:
-		return errors.New("rate and sensors are both given; the rate sets the number of sensors")
-	case c.Steps > 0 && (c.Steps < 2 || c.Rate.From == c.Rate.To):
-		return errors.New("steps, of which there must be at least 2, need a rate with two ends, like 500..5000")
-	}
-	return nil
 }
 
 // setSensors sets the sensors and the interval by the rate, or the rate by the

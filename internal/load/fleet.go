@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -36,13 +35,13 @@ type FleetConfig struct {
 // A fleet makes readings. Reading n follows from the seed and n alone, so that senders
 // can make their own, at any time and in any order. It is read-only.
 type fleet struct {
+	*Sensors // in the order of their phases
+
 	schedule   *schedule
 	begin      float64 // event time of the run's begin, in ms since the epoch
 	perSecond  float64 // ms of event time in a second of the run
 	intervalMs float64 // of a sensor
 	config     FleetConfig
-	quantities []quantity
-	sensors    []sensor // in the order of their phases
 }
 
 type sensor struct {
@@ -53,15 +52,17 @@ type sensor struct {
 
 // newFleet returns the sensors of a run; c is complete.
 func newFleet(c *Config, s *schedule) *fleet {
-	made := makeSensors(SensorsConfig{Count: c.Sensors, Fields: c.Fleet.Fields, Signal: c.Fleet.Signal, Seed: c.Seed, Prefix: c.Fleet.SensorPrefix})
 	f := &fleet{
+		Sensors:  makeSensors(SensorsConfig{Count: c.Sensors, Fields: c.Fleet.Fields, Signal: c.Fleet.Signal, Seed: c.Seed, Prefix: c.Fleet.SensorPrefix}),
 		schedule: s, begin: float64(c.Start.UnixMilli()), perSecond: 1000 * c.Speedup,
-		intervalMs: c.Interval.Seconds() * 1000, config: c.Fleet, quantities: made.quantities,
+		intervalMs: c.Interval.Seconds() * 1000, config: c.Fleet,
 	}
 	// The order of their phases is random, so that neighbours do not report at the same
 	// time.
+	inOrder := f.all
+	f.all = nil
 	for _, number := range rand.New(rand.NewPCG(c.Seed, 1)).Perm(c.Sensors) {
-		f.sensors = append(f.sensors, made.all[number])
+		f.all = append(f.all, inOrder[number])
 	}
 	return f
 }
@@ -88,7 +89,7 @@ func (m *scratch) clear(fields int) {
 // fill makes the readings first to first+count-1, with those of a sensor adjacent.
 func (f *fleet) fill(m *scratch, first int64, count int) {
 	m.clear(count * len(f.quantities))
-	apart := min(len(f.sensors), count)
+	apart := min(len(f.all), count)
 	for i := range apart {
 		for n := i; n < count; n += apart {
 			f.reading(m, first+int64(n))
@@ -98,8 +99,8 @@ func (f *fleet) fill(m *scratch, first int64, count int) {
 
 // reading makes reading n of the fleet.
 func (f *fleet) reading(m *scratch, n int64) {
-	all := int64(len(f.sensors))
-	s, k := &f.sensors[n%all], uint64(n/all)
+	all := int64(len(f.all))
+	s, k := &f.all[n%all], uint64(n/all)
 	for k > 0 && f.repeats(s, k) {
 		k--
 		n -= all
@@ -119,7 +120,7 @@ func (f *fleet) reading(m *scratch, n int64) {
 		if f.config.Missing > 0 && r.unit(uint64(i)+8) < f.config.Missing && (i < len(f.quantities)-1 || len(m.fields) > begin) {
 			continue
 		}
-		m.fields = append(m.fields, f.quantities[i].field(s, f.config.Signal, i, k, ms))
+		m.fields = append(m.fields, f.quantities[i].field(s, f.signal, i, k, ms))
 	}
 	m.readings = append(m.readings, telemetry.Reading{
 		Sensor: s.id, Time: time.UnixMilli(max(ms, 0)).UTC(), Tags: s.tags,
@@ -203,9 +204,6 @@ const (
 	Steps    Signal = "steps"    // stays at a level for some readings, then changes
 	Mixed    Signal = "mixed"    // each of a sensor's fields has one of the others
 )
-
-// Signals lists them.
-func Signals() []Signal { return []Signal{Mixed, Walk, Seasonal, Steps} }
 
 // A random is a sequence of random numbers with random access, so that reading n is the
 // same whenever it is made.
@@ -302,12 +300,9 @@ func (q *quantity) value(level float64) float64 {
 
 // ParseSignal returns the signal that s names.
 func ParseSignal(s string) (Signal, error) {
-	names := make([]string, 0, len(Signals()))
-	for _, known := range Signals() {
-		if string(known) == s {
-			return known, nil
-		}
-		names = append(names, string(known))
+	switch signal := Signal(s); signal {
+	case Mixed, Walk, Seasonal, Steps:
+		return signal, nil
 	}
-	return "", fmt.Errorf("signal %q is unknown; allowed: %s", s, strings.Join(names, ", "))
+	return "", fmt.Errorf("signal %q is unknown; allowed: %s, %s, %s, %s", s, Mixed, Walk, Seasonal, Steps)
 }

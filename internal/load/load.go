@@ -11,7 +11,6 @@ package load
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -75,8 +74,11 @@ type Generator struct {
 	unsent      atomic.Bool  // requests that wait for a connection are not sent any more
 }
 
-// interruptGrace is how long an interrupted run waits for answers.
-const interruptGrace = 5 * time.Second
+// How long a run waits for answers when nothing more is due, and when it is interrupted.
+const (
+	grace          = 30 * time.Second
+	interruptGrace = 5 * time.Second
+)
 
 // New checks the configuration and prepares a run. Nothing is sent yet.
 func New(c Config) (*Generator, error) {
@@ -91,15 +93,6 @@ func New(c Config) (*Generator, error) {
 	}
 	g.meters, err = newMetrics(g)
 	return g, err
-}
-
-// Run prepares a run and carries it out.
-func Run(ctx context.Context, c Config) (*Result, error) {
-	g, err := New(c)
-	if err != nil {
-		return nil, err
-	}
-	return g.Run(ctx)
 }
 
 // Run generates the load and waits for the answers. It may be called once. When ctx
@@ -142,11 +135,10 @@ func (g *Generator) open(ctx context.Context) ([]Sender, error) {
 	for range g.config.Connections {
 		s, err := g.config.Senders(ctx)
 		if err != nil {
-			errs := []error{fmt.Errorf("open a connection: %w", err)}
 			for _, open := range senders {
-				errs = append(errs, open.Close())
+				_ = open.Close() // nothing was sent on it
 			}
-			return nil, errors.Join(errs...)
+			return nil, fmt.Errorf("open a connection: %w", err)
 		}
 		senders = append(senders, s)
 	}
@@ -207,26 +199,16 @@ func (g *Generator) sleep(ctx context.Context, timer *time.Timer, until time.Dur
 // drain waits for the outstanding answers, for a limited time.
 func (g *Generator) drain(ctx context.Context, working *sync.WaitGroup, cancel context.CancelFunc) {
 	g.draining.Store(true)
-	answered := make(chan struct{})
-	var waiting sync.WaitGroup
-	waiting.Go(func() { working.Wait(); close(answered) })
-	patience := time.NewTimer(g.config.Grace)
-	defer patience.Stop()
-	select {
-	case <-answered:
-	case <-patience.C:
-	case <-ctx.Done():
+	giveUp := time.AfterFunc(grace, func() {
 		g.unsent.Store(true)
-		hurry := time.NewTimer(min(interruptGrace, g.config.Grace))
-		defer hurry.Stop()
-		select {
-		case <-answered:
-		case <-hurry.C:
-		}
-	}
-	g.unsent.Store(true)
-	cancel()
-	waiting.Wait()
+		cancel()
+	})
+	defer giveUp.Stop()
+	defer context.AfterFunc(ctx, func() {
+		g.unsent.Store(true)
+		giveUp.Reset(interruptGrace)
+	})()
+	working.Wait()
 }
 
 // send sends jobs on one connection.

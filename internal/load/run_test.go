@@ -80,7 +80,11 @@ func (d *fakeDaemon) run(ctx context.Context, c Config) (*Result, error) {
 	if c.Stream.GranularitySeconds == 0 {
 		c.Stream = Stream{Name: "readings", Storage: "memory", GranularitySeconds: 3600}
 	}
-	return Run(ctx, c)
+	g, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	return g.Run(ctx)
 }
 
 // anHour is an hour of 167 sensors in a minute: 2,004 readings a second.
@@ -237,15 +241,15 @@ func TestARunThatIsInterruptedReports(t *testing.T) {
 // under way fails when the grace is over, what still waits was never sent.
 func TestAnswersThatDoNotComeAreFailures(t *testing.T) {
 	t.Parallel()
-	c := Config{Rate: Rate{10, 10}, Duration: 2 * time.Second, Connections: 3, Grace: 10 * time.Second}
+	c := Config{Rate: Rate{10, 10}, Duration: 2 * time.Second, Connections: 3}
 	play(t, &fakeDaemon{takes: time.Hour}, c, func(r *Result, err error) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, r.Failed)
 		assert.Equal(t, map[string]int64{"canceled": 3}, r.Failures)
 		assert.EqualValues(t, 17, r.Dropped)
 		assert.Zero(t, r.Acked)
-		assert.InDelta(t, 12, r.Response.Max, 0.02, "the first was due 12 s before it was given up")
-		assert.InDelta(t, 11, r.Response.P50, 0.1)
+		assert.InDelta(t, 32, r.Response.Max, 0.04, "the first was due 32 s before it was given up")
+		assert.InDelta(t, 31, r.Response.P50, 0.1)
 		assert.EqualValues(t, 20, r.Curve[len(r.Curve)-1].Count)
 		filled := int64(0)
 		for _, row := range r.ByFill {
@@ -254,10 +258,10 @@ func TestAnswersThatDoNotComeAreFailures(t *testing.T) {
 		assert.EqualValues(t, 20, filled)
 		assert.Zero(t, r.Service)
 		assert.Equal(t, &Quantiles{}, r.Strict)
-		assert.InDelta(t, 12, r.Seconds, 0.01)
-		assert.InDelta(t, 10, r.DrainSeconds, 0.01)
+		assert.InDelta(t, 32, r.Seconds, 0.01)
+		assert.InDelta(t, 30, r.DrainSeconds, 0.01)
 		assert.False(t, r.Interrupted)
-		assert.Len(t, r.Intervals, 12)
+		assert.Len(t, r.Intervals, 32)
 	})
 }
 
@@ -267,7 +271,7 @@ func TestAnInterruptedRunDoesNotWaitForTheGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		c := Config{Rate: Rate{10, 10}, Duration: time.Minute, Connections: 3, Grace: time.Hour}
+		c := Config{Rate: Rate{10, 10}, Duration: time.Minute, Connections: 3}
 		r, err := (&fakeDaemon{takes: 24 * time.Hour}).run(ctx, c)
 		require.NoError(t, err)
 		assert.True(t, r.Interrupted)
@@ -302,7 +306,7 @@ func TestEventTimeEndsWithTheSchedule(t *testing.T) {
 func TestWhatIsNotSentIsNotInFlight(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
-	c := Config{Rate: Rate{10, 10}, Duration: 2 * time.Second, Connections: 1, Grace: 1500 * time.Millisecond, Registerer: reg}
+	c := Config{Rate: Rate{10, 10}, Duration: 2 * time.Second, Connections: 1, Registerer: reg}
 	play(t, &fakeDaemon{takes: time.Hour}, c, func(r *Result, err error) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 19, r.Dropped)
@@ -337,7 +341,9 @@ func TestWithoutConnectionsNothingBegins(t *testing.T) {
 		}
 		return d.sender(ctx)
 	}}
-	_, err := Run(t.Context(), c)
+	g, err := New(c)
+	require.NoError(t, err)
+	_, err = g.Run(t.Context())
 	assert.ErrorContains(t, err, "open a connection: refused")
 	assert.Equal(t, 2, d.closed)
 }

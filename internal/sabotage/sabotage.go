@@ -10,8 +10,9 @@
 //
 // The output of a failing test must match Says, so that a test that fails for another
 // reason does not count. Runs allows several runs of a test that needs luck. Tests of the
-// simulation run seeds until one fails; the table has their number. The source is not changed: `go test -overlay` reads the patched files from elsewhere, and tests that
-// start brim build it with the overlay in BRIM_OVERLAY. `make sabotage` runs it.
+// simulation run seeds until one fails, and say how many. The source is not changed:
+// `go test -overlay` reads the patched files from elsewhere, and tests that start brim build
+// it with the overlay in BRIM_OVERLAY. `make sabotage` runs it.
 package main
 
 import (
@@ -30,10 +31,11 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/brim-telemetry/brim/internal/sabotage/patch"
 )
 
 func main() {
@@ -41,7 +43,6 @@ func main() {
 	r := runner{root: ".", dir: filepath.Join("internal", "sabotage", "testdata", "sabotage"), out: os.Stdout}
 	flag.StringVar(&r.pkg, "package", "./...", "run only the tests of this package, or of all below it: ./internal/store/...")
 	flag.BoolVar(&r.short, "short", false, "leave out the tests of "+strings.Join(long, " and ")+", which take long, except a few")
-	flag.BoolVar(&r.verbose, "v", false, "also print the output of tests that caught a sabotage")
 	flag.Parse()
 	err := r.run(ctx, flag.Args()...)
 	stop()
@@ -61,97 +62,77 @@ type runner struct {
 	pkg  string // whose tests are run; with /... at its end also those below it
 	out  io.Writer
 
-	short   bool // leave out the tests in long, except those for short runs
-	verbose bool // print the output of every test
+	short bool // leave out the tests in long, except those for short runs
 
-	mu   sync.Mutex // guards out, done
-	done int
-}
-
-// A result is the result of one test of a sabotage.
-type result struct {
-	sabotage *sabotage
-	check    check
-	seconds  float64
-	missed   string // why the sabotage was not caught; empty: it was
-	output   string // of the test
+	mu          sync.Mutex // guards what follows, and out
+	total, done int        // tests
+	missed      []string   // sabotages with the tests that did not notice them
 }
 
 // ranSeeds matches what a test of the simulation says in the end.
 var ranSeeds = regexp.MustCompile(`: (\d+) seeds\n`)
 
-// seeds returns how many seeds the test has run; empty if it has none.
-func (one *result) seeds() string {
-	if m := ranSeeds.FindStringSubmatch(one.output); m != nil {
-		return m[1]
-	}
-	return ""
-}
-
 // run runs the tests of the named sabotages, or of all. It returns an error unless each
 // test fails and its output matches.
 func (r *runner) run(ctx context.Context, names ...string) error {
-	sabotages, err := load(r.dir, names...)
+	sabotages, err := patch.Load(r.dir, names...)
 	if err != nil {
 		return err
 	}
-	total := 0
 	for _, s := range sabotages {
-		if _, err := s.apply(r.root); err != nil {
+		if _, err := s.Apply(r.root); err != nil {
 			return err
 		}
-		s.tests = slices.DeleteFunc(s.tests, func(c check) bool { return !c.in(r.pkg) || r.short && !c.short && slices.ContainsFunc(long, c.in) })
-		total += len(s.tests)
+		s.Tests = slices.DeleteFunc(s.Tests, func(c patch.Check) bool {
+			return !c.In(r.pkg) || r.short && !c.Short && slices.ContainsFunc(long, c.In)
+		})
+		r.total += len(s.Tests)
 	}
-	sabotages = slices.DeleteFunc(sabotages, func(s *sabotage) bool { return len(s.tests) == 0 })
-	if total == 0 {
+	sabotages = slices.DeleteFunc(sabotages, func(s *patch.Sabotage) bool { return len(s.Tests) == 0 })
+	if r.total == 0 {
 		return fmt.Errorf("no sabotage has a test in package %s", r.pkg)
 	}
-	results := make([][]result, len(sabotages))
 	began := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i, s := range sabotages {
-		group.Go(func() (err error) {
-			results[i], err = r.sabotage(ctx, s, total)
-			return err
-		})
+	for _, s := range sabotages {
+		group.Go(func() error { return r.sabotage(ctx, s) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return r.report(results, time.Since(began))
+	_, _ = fmt.Fprintf(r.out, "\n%d sabotages in %s\n", len(sabotages), time.Since(began).Round(time.Second))
+	if len(r.missed) > 0 {
+		return fmt.Errorf("%d tests did not notice a sabotage: %s", len(r.missed), strings.Join(r.missed, "; "))
+	}
+	return nil
 }
 
 // sabotage runs the tests of one sabotage.
-func (r *runner) sabotage(ctx context.Context, s *sabotage, total int) ([]result, error) {
+func (r *runner) sabotage(ctx context.Context, s *patch.Sabotage) error {
 	dir, err := os.MkdirTemp("", "brim-sabotage-")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder for the overlay: %w", err)
+		return fmt.Errorf("make a folder for the overlay: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	overlay, err := s.overlay(r.root, dir)
+	overlay, err := s.Overlay(r.root, dir)
 	if err != nil {
-		return nil, fmt.Errorf("write the overlay: %w", err)
+		return fmt.Errorf("write the overlay: %w", err)
 	}
-	var results []result
-	for _, c := range s.tests {
-		one := result{sabotage: s, check: c}
+	for _, c := range s.Tests {
+		var missed, output string
 		began := time.Now()
-		for range c.runs {
-			one.missed, one.output = r.test(ctx, c, overlay)
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			if one.missed == "" {
+		for range c.Runs {
+			if missed, output = r.test(ctx, c, overlay); missed == "" || ctx.Err() != nil {
 				break
 			}
 		}
-		one.seconds = time.Since(began).Seconds()
-		results = append(results, one)
-		r.progress(&one, total)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		r.report(fmt.Sprintf("%s: %s", s.Name, c), missed, output, time.Since(began))
 	}
-	return results, nil
+	return nil
 }
 
 // notBuilt matches the last line that go test writes about a package without a test
@@ -159,8 +140,8 @@ func (r *runner) sabotage(ctx context.Context, s *sabotage, total int) ([]result
 var notBuilt = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]$`)
 
 // test runs a test once, and returns why it did not catch the sabotage, if so.
-func (r *runner) test(ctx context.Context, c check, overlay string) (missed, output string) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=10m", "-run", c.run, c.pkg)
+func (r *runner) test(ctx context.Context, c patch.Check, overlay string) (missed, output string) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-timeout=10m", "-run", c.Run, c.Package)
 	cmd.Dir = r.root
 	cmd.Env = append(os.Environ(), "BRIM_OVERLAY="+overlay)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -177,28 +158,27 @@ func (r *runner) test(ctx context.Context, c check, overlay string) (missed, out
 		return err.Error(), output
 	case notBuilt.MatchString(output):
 		return "it does not compile", output
-	case !c.says.MatchString(output):
-		return fmt.Sprintf("the test fails, but does not say %q", c.says), output
+	case !c.Says.MatchString(output):
+		return fmt.Sprintf("the test fails, but does not say %q", c.Says), output
 	}
 	return "", output
 }
 
-// progress writes a line about a test that has ended.
-func (r *runner) progress(one *result, total int) {
+// report writes a line about a test that has ended, and its output if it did not notice the
+// sabotage.
+func (r *runner) report(name, missed, output string, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done++
-	_, _ = fmt.Fprintf(r.out, "%3d/%d  %6.1f s  %s: %s  %s\n", r.done, total, one.seconds, one.sabotage.name, one.check, one.verdict())
-	if one.missed != "" || r.verbose {
-		_, _ = fmt.Fprintf(r.out, "%s\n", end(one.output))
+	verdict := "caught"
+	if m := ranSeeds.FindStringSubmatch(output); m != nil {
+		verdict += " by " + m[1] + " seeds"
 	}
-}
-
-func (one *result) verdict() string {
-	if one.missed == "" {
-		return "caught"
+	if missed != "" {
+		verdict = "NOT CAUGHT: " + missed + "\n" + end(output)
+		r.missed = append(r.missed, name)
 	}
-	return "NOT CAUGHT: " + one.missed
+	_, _ = fmt.Fprintf(r.out, "%3d/%d  %6.1f s  %s  %s\n", r.done, r.total, took.Seconds(), name, verdict)
 }
 
 // end returns the last lines of an output.
@@ -206,28 +186,4 @@ func end(output string) string {
 	const most = 60
 	lines := strings.Split(strings.TrimSpace(output), "\n")
 	return "    " + strings.Join(lines[max(0, len(lines)-most):], "\n    ")
-}
-
-// report writes the table, and returns an error if a sabotage was not caught.
-func (r *runner) report(results [][]result, took time.Duration) error {
-	missed := 0
-	_, _ = fmt.Fprintln(r.out)
-	table := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "SABOTAGE\tTEST\tSECONDS\tSEEDS\t")
-	for _, all := range results {
-		for _, one := range all {
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%.1f\t%s\t%s\n", one.sabotage.name, one.check, one.seconds, one.seeds(), one.verdict())
-			if one.missed != "" {
-				missed++
-			}
-		}
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(r.out, "\n%d sabotages in %s\n", len(results), took.Round(time.Second))
-	if missed > 0 {
-		return fmt.Errorf("%d tests did not notice a sabotage", missed)
-	}
-	return nil
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/sabotage/patch"
 )
 
 const root = "../.."
@@ -22,30 +24,30 @@ const root = "../.."
 // shown by `make sabotage`.
 func TestSabotagesApply(t *testing.T) {
 	t.Parallel()
-	all, err := load(filepath.Join("testdata", "sabotage"))
+	all, err := patch.Load(filepath.Join("testdata", "sabotage"))
 	require.NoError(t, err)
 	for _, s := range all {
-		changed, err := s.apply(root)
+		changed, err := s.Apply(root)
 		if !assert.NoError(t, err) {
 			continue
 		}
 		for path, content := range changed {
 			_, err := parser.ParseFile(token.NewFileSet(), path, content, parser.SkipObjectResolution)
-			assert.NoError(t, err, s.name)
+			assert.NoError(t, err, s.Name)
 		}
-		for _, c := range s.tests {
-			assert.True(t, exists(t, c), "sabotage %s: there is no test %s", s.name, c)
+		for _, c := range s.Tests {
+			assert.True(t, exists(t, c), "sabotage %s: there is no test %s", s.Name, c)
 		}
 	}
 }
 
 // exists reports whether a package has a test that the check runs.
-func exists(t *testing.T, c check) bool {
+func exists(t *testing.T, c patch.Check) bool {
 	t.Helper()
-	top, _, _ := strings.Cut(c.run, "/") // the rest is for subtests
+	top, _, _ := strings.Cut(c.Run, "/") // the rest is for subtests
 	run, err := regexp.Compile(top)
 	require.NoError(t, err)
-	files, err := filepath.Glob(filepath.Join(root, c.pkg, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(root, c.Package, "*_test.go"))
 	require.NoError(t, err)
 	for _, name := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
@@ -143,8 +145,8 @@ Says: it overflows: 12
 Test: . ^TestOverlay$
 Says: tank\.go":".*/0-tank\.go"`, overflow)
 	require.NoError(t, err, output)
-	assert.Regexp(t, `(?m)^limit +\. \^TestFull\$ +[0-9.]+ +caught$`, output)
-	assert.Regexp(t, `(?m)^limit +\. \^TestOverlay\$ +[0-9.]+ +caught$`, output, "tests are told the overlay")
+	assert.Regexp(t, `(?m)^ +\d/2 +[0-9.]+ s  limit: \. \^TestFull\$  caught$`, output)
+	assert.Regexp(t, `(?m)^ +\d/2 +[0-9.]+ s  limit: \. \^TestOverlay\$  caught$`, output, "tests are told the overlay")
 	assert.Contains(t, output, "1 sabotages")
 }
 
@@ -161,7 +163,7 @@ func TestASabotageIsNotCaught(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			output, err := sabotaged(t, "Protection: a tank does not overflow.\nTest: . "+one.test+"\nSays: it overflows|syntax error", one.diff)
-			require.ErrorContains(t, err, "1 tests did not notice a sabotage")
+			require.ErrorContains(t, err, "1 tests did not notice a sabotage: limit: . "+one.test)
 			assert.Contains(t, strings.ReplaceAll(output, "|syntax error", ""), one.says)
 		})
 	}
@@ -169,12 +171,12 @@ func TestASabotageIsNotCaught(t *testing.T) {
 
 func TestPackagesAreChosen(t *testing.T) {
 	t.Parallel()
-	c := check{pkg: "./internal/store"}
+	c := patch.Check{Package: "./internal/store"}
 	for pkg, want := range map[string]bool{
 		"./...": true, "./internal/...": true, "./internal/store/...": true, "./internal/store": true,
 		"./internal": false, "./internal/st/...": false, "./internal/store/bucket/...": false,
 	} {
-		assert.Equal(t, want, c.in(pkg), pkg)
+		assert.Equal(t, want, c.In(pkg), pkg)
 	}
 }
 
@@ -216,9 +218,9 @@ func TestABadHeaderIsRefused(t *testing.T) {
 		"Protection: p\nTest: . ^TestFull$\nHears: x":             "allowed: Protection, Test, Says, Runs and Short",
 		"Protection: p\nTest: . ^TestFull$\nSays: x\nShort: no":   `"no" is not allowed; allowed: yes`,
 	} {
-		_, err := parse("limit", header+"\n\n"+overflow)
+		_, err := sabotaged(t, header, overflow)
 		assert.ErrorContains(t, err, says, header)
 	}
-	_, err := load(filepath.Join("testdata", "sabotage"), "gravity")
+	_, err := patch.Load(filepath.Join("testdata", "sabotage"), "gravity")
 	assert.ErrorContains(t, err, `there is no sabotage "gravity"; there are `)
 }

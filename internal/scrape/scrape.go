@@ -68,11 +68,7 @@ type Labels map[string]string
 // matches reports whether m has all of the labels.
 func (l Labels) matches(m *dto.Metric) bool {
 	for name, value := range l {
-		found := false
-		for _, pair := range m.GetLabel() {
-			found = found || pair.GetName() == name && pair.GetValue() == value
-		}
-		if !found {
+		if Label(m, name) != value {
 			return false
 		}
 	}

@@ -77,7 +77,7 @@ type ledger struct {
 func newLedger() *ledger {
 	l := &ledger{of: make(map[faulttest.Mark]*reading), logs: make(map[string]*faulttest.Log)}
 	for _, stream := range streamNames {
-		l.logs[stream] = faulttest.NewLog(nil)
+		l.logs[stream] = faulttest.NewLog()
 	}
 	return l
 }

@@ -96,9 +96,6 @@ func (b *Broker) AlsoListen(lines ...string) string {
 // Pid is the process ID.
 func (b *Broker) Pid() int { return b.process.Cmd.Process.Pid }
 
-// Logged is the output of the broker.
-func (b *Broker) Logged() string { return b.process.Logged() }
-
 // Kill ends the broker by SIGKILL.
 func (b *Broker) Kill() { b.process.Kill() }
 

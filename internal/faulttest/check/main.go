@@ -1,10 +1,11 @@
-// Command check compares a producer's log with what a Brim daemon has stored:
+// Command check sends marked readings to a Brim daemon whose stream is empty, and then says
+// which were lost, stored twice, or never sent:
 //
-//	go run ./internal/faulttest/check --log producers.ndjson --mongo-uri mongodb://… --stream readings
+//	go run ./internal/faulttest/check --mongo-uri mongodb://… --duration 1m --keys
 //
-// The producers must have ended, and POST /flush have answered 200. Exit codes:
-// 0 nothing is lost, doubled, invented or misshapen; 1 something is; 2 the check
-// could not be made.
+// Meanwhile, make fail whatever can. After the duration or Ctrl-C it has the daemon store
+// everything, and compares. Exit codes: 0 nothing is lost, doubled, invented or misshapen;
+// 1 something is; 2 the check could not be made.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"time"
@@ -24,9 +26,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	ok, err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
+	ok, err := run(os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "check:", err)
@@ -36,37 +36,63 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (ok bool, err error) {
+func run(args []string, stdout, stderr io.Writer) (ok bool, err error) {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
 	flags.SetOutput(stderr)
+	log := faulttest.NewLog()
+	check := faulttest.CheckConfig{Log: log}
+	send := faulttest.ProducerConfig{Log: log, Step: 200 * time.Millisecond, Late: time.Minute, Seed: uint64(time.Now().UnixNano())} // keys must be new in every run
 	var (
-		cfg      faulttest.CheckConfig
-		path     = flags.String("log", "", "the producers' log, NDJSON")
-		uri      = flags.String("mongo-uri", "mongodb://127.0.0.1:27017/", "where the readings are stored")
-		database = flags.String("database", "brim", "MongoDB database")
+		producers = flags.Int("producers", 4, "how many send at once")
+		duration  = flags.Duration("duration", time.Minute, "how long")
+		admin     = flags.String("admin", "http://127.0.0.1:8432", "the daemon's admin listener")
+		uri       = flags.String("mongo-uri", "mongodb://127.0.0.1:27017/", "where the readings are stored")
+		database  = flags.String("database", "brim", "MongoDB database")
 	)
-	flags.StringVar(&cfg.Stream, "stream", "readings", "stream, and name of its collection")
-	flags.BoolVar(&cfg.TimeSeries, "timeseries", false, "the stream is a time-series collection")
-	flags.IntVar(&cfg.MaxReadings, "bucket-max-readings", 0, "cap of a part; 0: not checked")
-	flags.IntVar(&cfg.MaxBytes, "bucket-max-bytes", 0, "cap of a part in bytes; 0: not checked")
+	flags.StringVar(&send.URL, "url", "http://127.0.0.1:8430", "the daemon's data listener")
+	flags.StringVar(&check.Stream, "stream", "readings", "stream, and name of its collection")
+	flags.StringVar(&send.Ack, "ack", "", "journaled or stored; empty: the daemon's default")
+	flags.IntVar(&send.Batch, "batch", 10, "readings in a request")
+	flags.IntVar(&send.Sensors, "sensors", 50, "sensors that all producers share")
+	flags.Float64Var(&send.Rate, "rate", 1000, "readings a second; 0: as fast as they are answered")
+	flags.BoolVar(&send.Keys, "keys", false, "repeat each request under its Idempotency-Key until its outcome is known")
+	flags.Float64Var(&send.Repeat, "repeat", 0, "share of requests sent twice at once; needs --keys")
+	flags.Float64Var(&send.Poison, "poison", 0, "share of readings that break a rule")
+	flags.BoolVar(&send.LineProtocol, "line-protocol", false, "line protocol in place of NDJSON")
+	flags.IntVar(&check.MaxReadings, "bucket-max-readings", 0, "cap of a part; 0: not checked")
+	flags.IntVar(&check.MaxBytes, "bucket-max-bytes", 0, "cap of a part in bytes; 0: not checked")
 	if err := flags.Parse(args); err != nil {
 		return errors.Is(err, flag.ErrHelp), err
 	}
-	file, err := os.Open(*path)
-	if err != nil {
-		return false, fmt.Errorf("open the log: %w", err)
+	if send.Repeat > 0 && !send.Keys {
+		return false, errors.New("--repeat needs --keys: without them a repeated request is another one")
 	}
-	defer file.Close()
-	if cfg.Log, err = faulttest.ReadLog(file); err != nil {
-		return false, err
-	}
+	send.Stream = check.Stream
 	client, err := mongo.Connect(options.Client().ApplyURI(*uri).SetAppName("brim-check").SetTimeout(10 * time.Minute))
 	if err != nil {
 		return false, fmt.Errorf("connect to MongoDB: %w", err)
 	}
-	defer func() { err = errors.Join(err, client.Disconnect(context.WithoutCancel(ctx))) }()
-	cfg.Database = client.Database(*database)
-	result, err := faulttest.Check(ctx, cfg)
+	defer func() { err = errors.Join(err, client.Disconnect(context.Background())) }()
+	check.Database = client.Database(*database)
+
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	p := faulttest.Produce(*producers, send)
+	select {
+	case <-time.After(*duration):
+	case <-interrupted.Done():
+	}
+	stop() // another interrupt ends the check
+	p.Stop()
+	fmt.Fprintln(stdout, p.Counts.String())
+	resp, err := http.Post(*admin+"/flush?timeout=60s", "", http.NoBody)
+	if err != nil {
+		return false, fmt.Errorf("have everything stored: %w", err)
+	}
+	_ = resp.Body.Close() // it was only read
+	if resp.StatusCode != http.StatusOK {
+		return false, fmt.Errorf("have everything stored: the daemon answers %s", resp.Status)
+	}
+	result, err := faulttest.Check(context.Background(), check)
 	if err != nil {
 		return false, err
 	}

@@ -10,7 +10,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,11 +30,10 @@ import (
 // A workload is one way to send readings to one stream. To cover another input or kind of
 // storage, add a row.
 type workload struct {
-	name       string
-	stream     string
-	timeSeries bool
-	producer   faulttest.ProducerConfig // without the common settings
-	grpc       bool
+	name     string
+	stream   string
+	producer faulttest.ProducerConfig // without the common settings
+	grpc     bool
 }
 
 func workloads() []workload {
@@ -43,7 +41,7 @@ func workloads() []workload {
 		{name: "JSON, stored", stream: readings, producer: faulttest.ProducerConfig{Ack: "stored", Keys: true, Repeat: 0.05, Poison: 0.05}},
 		{name: "gRPC, journaled", stream: readings, grpc: true, producer: faulttest.ProducerConfig{Ack: "journaled", Keys: true, Repeat: 0.05, Poison: 0.05}},
 		{name: "line protocol, no keys", stream: readings, producer: faulttest.ProducerConfig{LineProtocol: true}},
-		{name: "time series, journaled", stream: native, timeSeries: true, producer: faulttest.ProducerConfig{Ack: "journaled", Keys: true, Repeat: 0.05, Poison: 0.05}},
+		{name: "time series, journaled", stream: native, producer: faulttest.ProducerConfig{Ack: "journaled", Keys: true, Repeat: 0.05, Poison: 0.05}},
 	}
 }
 
@@ -122,7 +120,7 @@ func newSoak(dir, brim string, length time.Duration, rate float64, out io.Writer
 		sampleEvery: within(length/480, 2*time.Second, time.Minute), kept: max(length*speedup/8, leastKept),
 	}
 	for _, w := range s.workloads {
-		s.logs[w.stream] = faulttest.NewLog(nil)
+		s.logs[w.stream] = faulttest.NewLog()
 	}
 	return s
 }
@@ -362,18 +360,14 @@ func (s *soak) check(ctx context.Context, since time.Time) error {
 		}
 	}
 	s.readings = make(map[string]*faulttest.Result)
-	for _, w := range s.workloads {
-		stream := w.stream
-		if s.readings[stream] != nil {
-			continue // of another workload
-		}
+	for stream, log := range s.logs {
 		result, err := faulttest.Check(ctx, faulttest.CheckConfig{
-			Log: s.logs[stream], Database: s.mongo.Database("brim"), Stream: stream, TimeSeries: w.timeSeries, Since: since,
+			Log: log, Database: s.mongo.Database("brim"), Stream: stream, Since: since,
 		})
 		if err != nil {
 			return fmt.Errorf("check stream %s: %w", stream, err)
 		}
-		if s.readings[stream] = result; w.timeSeries {
+		if s.readings[stream] = result; stream == native {
 			result.Twice = nil // not promised for writes with an unknown outcome
 		}
 		if result.Wrong() > 0 && s.wrong == "" {
@@ -386,17 +380,9 @@ func (s *soak) check(ctx context.Context, since time.Time) error {
 // flush asks until the daemon has stored everything, as MongoDB may just be starting.
 func (s *soak) flush(ctx context.Context) error {
 	for deadline := time.Now().Add(patience); ; {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.addresses[2]+"/flush?timeout=60s", http.NoBody)
-		if err != nil {
-			return fmt.Errorf("ask the daemon to flush: %w", err)
-		}
-		resp, err := http.DefaultClient.Do(req)
+		err := s.daemon.Flush(ctx, time.Minute)
 		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-			err = errors.New(resp.Status)
+			return nil
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("accepted readings are not stored within %v: %w", patience, err)

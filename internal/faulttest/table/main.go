@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/brim-telemetry/brim/internal/faulttest"
+	"github.com/brim-telemetry/brim/internal/sabotage/patch"
 )
 
 func main() {
@@ -38,7 +39,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if table.Sabotages, err = faulttest.ReadSabotages(os.DirFS(*patches)); err != nil {
+	if table.Sabotages, err = patch.Load(*patches); err != nil {
 		return err
 	}
 	text := table.Markdown()

@@ -33,7 +33,7 @@ func patches(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, test := range map[string]string{"lookup": "./internal/faulttest ^TestCRASH-1$", "own-tags": "./internal/store ^TestCRASH-1$"} {
-		text := "Protection: a sentence.\nTest: " + test + "\nSays: twice\n\n--- a/x.go\n+++ b/x.go\nTest: ./internal/faulttest ^TestFS-1$\n"
+		text := "Protection: a sentence.\nTest: " + test + "\nSays: twice\n\n--- a/x.go\n+++ b/x.go\n@@ -1,1 +1,1 @@\n-Test: ./internal/faulttest ^TestFS-2$\n+Test: ./internal/faulttest ^TestFS-1$\n"
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".patch"), []byte(text), 0o600))
 	}
 	return dir

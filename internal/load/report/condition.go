@@ -188,13 +188,5 @@ func (c Condition) Check(r *load.Result) error {
 }
 
 func (c Condition) met(v float64) bool {
-	switch c.operator {
-	case ">":
-		return v > c.bound
-	case ">=":
-		return v >= c.bound
-	case "<":
-		return v < c.bound
-	}
-	return v <= c.bound
+	return map[string]bool{">": v > c.bound, ">=": v >= c.bound, "<": v < c.bound, "<=": v <= c.bound}[c.operator]
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -16,12 +17,12 @@ import (
 func BenchmarkSend(b *testing.B) {
 	for _, way := range []struct {
 		name   string
-		form   Form
+		form   wire.Form
 		target func(*daemon) string
 	}{
 		{"http", "", func(d *daemon) string { return d.http }},
-		{"grpc-plain", Plain, func(d *daemon) string { return d.grpc }},
-		{"grpc-compact", Compact, func(d *daemon) string { return d.grpc }},
+		{"grpc-plain", wire.Plain, func(d *daemon) string { return d.grpc }},
+		{"grpc-compact", wire.Compact, func(d *daemon) string { return d.grpc }},
 	} {
 		for _, batch := range []int{1, 100} {
 			b.Run(way.name+"/batch-"+map[int]string{1: "1", 100: "100"}[batch], func(b *testing.B) {

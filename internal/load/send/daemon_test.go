@@ -17,6 +17,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/ingest"
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/pkg/client/wire"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -128,7 +129,7 @@ func startDaemon(t testing.TB, j *journal) *daemon {
 // newSender returns a Sender of a pool of one connection, changed by change.
 func newSender(t testing.TB, target string, change ...func(*Config)) load.Sender {
 	t.Helper()
-	c := Config{Target: target, Connections: 1, Timeout: 20 * time.Second}
+	c := Config{Target: target, Timeout: 20 * time.Second}
 	for _, f := range change {
 		f(&c)
 	}
@@ -149,8 +150,8 @@ func everyWay(t *testing.T, test func(t *testing.T, target func(*daemon) string,
 	overHTTP := func(d *daemon) string { return d.http }
 	overGRPC := func(d *daemon) string { return d.grpc }
 	t.Run("http", func(t *testing.T) { t.Parallel(); test(t, overHTTP, func(*Config) {}) })
-	t.Run("grpc plain", func(t *testing.T) { t.Parallel(); test(t, overGRPC, func(c *Config) { c.Form = Plain }) })
-	t.Run("grpc compact", func(t *testing.T) { t.Parallel(); test(t, overGRPC, func(c *Config) { c.Form = Compact }) })
+	t.Run("grpc plain", func(t *testing.T) { t.Parallel(); test(t, overGRPC, func(c *Config) { c.Form = wire.Plain }) })
+	t.Run("grpc compact", func(t *testing.T) { t.Parallel(); test(t, overGRPC, func(c *Config) { c.Form = wire.Compact }) })
 }
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)

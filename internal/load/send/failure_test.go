@@ -116,7 +116,7 @@ func TestConnectionsThatWereIdleAreNotUsedAgain(t *testing.T) {
 
 func TestConnectingEndsWithTheRun(t *testing.T) {
 	t.Parallel()
-	pool, err := New(Config{Target: webServer(t, nil).URL, Connections: 1})
+	pool, err := New(Config{Target: webServer(t, nil).URL})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -38,10 +38,10 @@ type grpcSender struct {
 	timer  *time.Timer                                 // does so when a request takes too long
 }
 
-func (p *Pool) newGRPCSender(n int) (*grpcSender, error) {
+func (p *Pool) newGRPCSender() (*grpcSender, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n/sendersOfConnection == len(p.conns) {
+	if p.senders == sendersOfConnection*len(p.conns) {
 		conn, err := p.dialGRPC()
 		if err != nil {
 			return nil, err
@@ -49,8 +49,9 @@ func (p *Pool) newGRPCSender(n int) (*grpcSender, error) {
 		conn.Connect()
 		p.conns = append(p.conns, conn)
 	}
+	p.senders++
 	return &grpcSender{
-		pool: p, client: telemetrypb.NewIngestServiceClient(p.conns[n/sendersOfConnection]),
+		pool: p, client: telemetrypb.NewIngestServiceClient(p.conns[len(p.conns)-1]),
 		message: wire.NewMessage(p.config.Form, p.config.Stream, p.config.Ack),
 	}, nil
 }

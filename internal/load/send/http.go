@@ -193,10 +193,24 @@ func (s *httpSender) Close() error {
 
 // httpAnswer interprets the response to so many readings.
 func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
-	var answer struct{ Accepted, Rejected *int }
+	var answer struct {
+		Accepted, Rejected *int
+		Code, Message      string
+		Errors             []struct{ Code, Message string }
+	}
 	err := json.Unmarshal(body, &answer)
 	if err == nil {
 		err = wire.CheckCounts(answer.Accepted, answer.Rejected, readings)
+	}
+	problem := http.StatusText(status)
+	switch {
+	case answer.Message != "":
+		problem = answer.Code + ": " + answer.Message
+	case len(answer.Errors) > 0:
+		problem = answer.Errors[0].Code + ": " + answer.Errors[0].Message
+	case len(body) > 0:
+		const most = 300 // bytes of something else
+		problem = strconv.Quote(string(body[:min(len(body), most)]))
 	}
 	switch status {
 	case http.StatusOK, http.StatusAccepted, http.StatusMultiStatus:
@@ -206,28 +220,10 @@ func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
 		return load.Answer{Accepted: *answer.Accepted, Rejected: *answer.Rejected}, nil
 	case http.StatusBadRequest:
 		if err == nil && *answer.Accepted == 0 { // as a daemon answers if it refused every reading
-			return load.Answer{Rejected: readings}, fmt.Errorf("every reading was refused: %s", problemOf(status, body))
+			return load.Answer{Rejected: readings}, fmt.Errorf("every reading was refused: %s", problem)
 		}
 	}
-	return load.Answer{Failure: strconv.Itoa(status)}, fmt.Errorf("the answer is %d: %s", status, problemOf(status, body))
-}
-
-// problemOf says why a request was refused.
-func problemOf(status int, body []byte) string {
-	const most = 300 // bytes of something else
-	var answer struct {
-		Code, Message string
-		Errors        []struct{ Code, Message string }
-	}
-	switch err := json.Unmarshal(body, &answer); {
-	case err == nil && answer.Message != "":
-		return answer.Code + ": " + answer.Message
-	case err == nil && len(answer.Errors) > 0:
-		return answer.Errors[0].Code + ": " + answer.Errors[0].Message
-	case len(body) > 0:
-		return strconv.Quote(string(body[:min(len(body), most)]))
-	}
-	return http.StatusText(status)
+	return load.Answer{Failure: strconv.Itoa(status)}, fmt.Errorf("the answer is %d: %s", status, problem)
 }
 
 // brokenAnswer classifies an error of the network.

@@ -4,6 +4,7 @@
 package send
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -18,31 +19,16 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// Form is the layout of readings in a gRPC message. HTTP has one form.
-type Form = wire.Form
-
-// The forms of gRPC messages.
-const (
-	Plain   = wire.Plain
-	Compact = wire.Compact
-)
-
-// ParseForm returns the form of that name.
-func ParseForm(s string) (Form, error) { return wire.ParseForm(s) }
-
 // Config of a Pool.
 type Config struct {
 	// Target is http://host:port, https://host:port, grpc://host:port or
 	// grpcs://host:port. Without a port, http has 80 and https 443.
-	Target string
-	Stream string        // empty: the daemon's default stream
-	Ack    telemetry.Ack // empty: the daemon's default
-	// Connections is the maximum number of Senders. Over HTTP each has its own
-	// connection; over gRPC sixteen share one.
-	Connections int
-	Timeout     time.Duration // of one request, and of a dial; 0: 30 s
-	Form        Form          // gRPC only; empty: plain
-	TLS         *tls.Config   // https and grpcs; nil: the system's certificates
+	Target  string
+	Stream  string        // empty: the daemon's default stream
+	Ack     telemetry.Ack // empty: the daemon's default
+	Timeout time.Duration // of one request, and of a dial; 0: 30 s
+	Form    wire.Form     // gRPC only; empty: plain
+	TLS     *tls.Config   // https and grpcs; nil: the system's certificates
 	// Token is sent with every request; empty: none. The caller decides whether it may
 	// be sent unencrypted.
 	Token string
@@ -51,7 +37,6 @@ type Config struct {
 const (
 	defaultTimeout      = 30 * time.Second
 	userAgent           = "brim-load"
-	maxConnections      = 100_000
 	sendersOfConnection = 16 // that share one gRPC connection; a daemon allows 256 calls on one
 )
 
@@ -70,35 +55,16 @@ type Pool struct {
 	target wire.Address
 
 	mu      sync.Mutex
-	senders int
-	conns   []*grpc.ClientConn // gRPC only, dialed as senders need them
+	senders int                // gRPC only
+	conns   []*grpc.ClientConn // likewise, dialed as senders need them
 }
 
-// New checks the configuration. It does not connect yet.
+// New checks the target. It does not connect yet.
 func New(c Config) (*Pool, error) {
-	if c.Timeout == 0 {
-		c.Timeout = defaultTimeout
-	}
-	if c.Form == "" {
-		c.Form = Plain
-	}
+	c.Timeout, c.Form = cmp.Or(c.Timeout, defaultTimeout), cmp.Or(c.Form, wire.Plain)
 	t, err := wire.ParseAddress(c.Target)
 	if err != nil {
 		return nil, err
-	}
-	if _, err := ParseForm(string(c.Form)); err != nil {
-		return nil, err
-	}
-	if c.Ack != "" {
-		if _, err := telemetry.ParseAck(string(c.Ack)); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case c.Connections < 1 || c.Connections > maxConnections:
-		return nil, fmt.Errorf("connections %d is out of range; allowed: 1 to %d", c.Connections, maxConnections)
-	case c.Timeout < 0:
-		return nil, fmt.Errorf("timeout %s is negative", c.Timeout)
 	}
 	return &Pool{config: c, target: t}, nil
 }
@@ -126,19 +92,12 @@ func (p *Pool) Check(ctx context.Context) error {
 	return conn.Close()
 }
 
-// Sender returns one more Sender. Over HTTP it is connected here, so that no request's
-// time includes that; ctx bounds the connecting only.
+// Sender returns one more Sender. Over HTTP it has its own connection, which is made
+// here, so that no request's time includes that; ctx bounds the connecting only. Over
+// gRPC sixteen share one.
 func (p *Pool) Sender(ctx context.Context) (load.Sender, error) {
-	p.mu.Lock()
-	n := p.senders
-	if n == p.config.Connections {
-		p.mu.Unlock()
-		return nil, fmt.Errorf("there are %d senders already, as many as connections were asked for", n)
-	}
-	p.senders++
-	p.mu.Unlock()
 	if p.target.GRPC {
-		return p.newGRPCSender(n)
+		return p.newGRPCSender()
 	}
 	return p.newHTTPSender(ctx)
 }

@@ -9,31 +9,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestConfigsThatCannotBe(t *testing.T) {
+func TestATargetThatIsNoAddress(t *testing.T) {
 	t.Parallel()
-	for message, change := range map[string]func(*Config){
-		"allowed: 1 to":                 func(c *Config) { c.Connections = 0 },
-		"timeout -1s is negative":       func(c *Config) { c.Timeout = -time.Second },
-		"allowed: plain and compact":    func(c *Config) { c.Form = "wide" },
-		"allowed: journaled and stored": func(c *Config) { c.Ack = "none" },
-		"allowed: http://":              func(c *Config) { c.Target = "x" },
-	} {
-		c := Config{Target: "http://localhost:1", Connections: 1}
-		change(&c)
-		_, err := New(c)
-		require.ErrorContains(t, err, message)
-	}
+	_, err := New(Config{Target: "x"})
+	require.ErrorContains(t, err, "allowed: http://")
 }
 
-func TestThereAreAsManySendersAsConnections(t *testing.T) {
+func TestSendersShareConnectionsOfGRPC(t *testing.T) {
 	t.Parallel()
 	everyWay(t, func(t *testing.T, target func(*daemon) string, way func(*Config)) {
-		c := Config{Target: target(startDaemon(t, &journal{})), Connections: 40}
+		c := Config{Target: target(startDaemon(t, &journal{}))}
 		way(&c)
 		pool, err := New(c)
 		require.NoError(t, err)
 		require.NoError(t, pool.Check(t.Context()))
-		for range c.Connections {
+		for range 40 {
 			s, err := pool.Sender(t.Context())
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, s.Close()) }()
@@ -44,8 +34,6 @@ func TestThereAreAsManySendersAsConnections(t *testing.T) {
 		if pool.Protocol() == "grpc" {
 			assert.Len(t, pool.conns, 3)
 		}
-		_, err = pool.Sender(t.Context())
-		require.ErrorContains(t, err, "there are 40 senders already")
 		require.NoError(t, pool.Close())
 	})
 }
@@ -56,7 +44,7 @@ func TestADaemonThatIsNotThere(t *testing.T) {
 	gone.Close()
 	address := gone.Listener.Addr().String()
 	for _, scheme := range []string{"http", "grpc"} {
-		pool, err := New(Config{Target: scheme + "://" + address, Connections: 1, Timeout: 5 * time.Second})
+		pool, err := New(Config{Target: scheme + "://" + address, Timeout: 5 * time.Second})
 		require.NoError(t, err)
 		err = pool.Check(t.Context())
 		require.ErrorContains(t, err, "reach "+scheme+"://"+address)

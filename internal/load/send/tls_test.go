@@ -55,7 +55,7 @@ func TestTLS(t *testing.T) {
 	known.AddCert(web.Certificate())
 	for _, target := range []string{web.URL, "grpcs://" + listener.Addr().String()} {
 		// Closed here, before its daemon.
-		pool, err := New(Config{Target: target, Connections: 1, Timeout: 10 * time.Second, TLS: &tls.Config{RootCAs: known, MinVersion: tls.VersionTLS12}})
+		pool, err := New(Config{Target: target, Timeout: 10 * time.Second, TLS: &tls.Config{RootCAs: known, MinVersion: tls.VersionTLS12}})
 		require.NoError(t, err)
 		require.NoError(t, pool.Check(t.Context()))
 		s, err := pool.Sender(t.Context())
@@ -66,7 +66,7 @@ func TestTLS(t *testing.T) {
 		require.NoError(t, s.Close())
 		require.NoError(t, pool.Close())
 
-		untrusting, err := New(Config{Target: target, Connections: 1, Timeout: 10 * time.Second})
+		untrusting, err := New(Config{Target: target, Timeout: 10 * time.Second})
 		require.NoError(t, err)
 		require.ErrorContains(t, untrusting.Check(t.Context()), "certificate")
 		require.NoError(t, untrusting.Close())

@@ -74,7 +74,7 @@ type history struct {
 
 func newHistory(t *testing.T) *history {
 	t.Helper()
-	return &history{t: t, db: mongodtest.Database(t), log: faulttest.NewLog(nil), want: make(map[string][]telemetry.Reading), perWrite: 8}
+	return &history{t: t, db: mongodtest.Database(t), log: faulttest.NewLog(), want: make(map[string][]telemetry.Reading), perWrite: 8}
 }
 
 // moved returns a history of two generations, of which the first is to be moved into the second.

@@ -1,4 +1,6 @@
-package main
+// Package patch reads the patches that remove protections from the source. Command sabotage
+// has their form.
+package patch
 
 import (
 	"encoding/json"
@@ -15,28 +17,28 @@ import (
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 )
 
-// A sabotage removes one protection from the source.
-type sabotage struct {
-	name       string
+// A Sabotage removes one protection from the source.
+type Sabotage struct {
+	Name  string
+	Tests []Check
+
 	protection string // what is removed, as a sentence
-	tests      []check
 	files      []*gitdiff.File
 }
 
-// A check is a test that must fail under the sabotage.
-type check struct {
-	pkg  string         // as go test takes it
-	run  string         // as its flag -run
-	says *regexp.Regexp // must match the output
-	runs int            // at most, for a test that needs luck
-
-	short bool // it is part of a short run, although its package takes long
+// A Check is a test that must fail under the sabotage.
+type Check struct {
+	Package string         // as go test takes it
+	Run     string         // as its flag -run
+	Says    *regexp.Regexp // must match the output
+	Runs    int            // at most, for a test that needs luck
+	Short   bool           // it is part of a short run, although its package takes long
 }
 
 const suffix = ".patch"
 
-// load reads the patches in a folder: those with these names, or all of them, in order.
-func load(dir string, names ...string) ([]*sabotage, error) {
+// Load reads the patches in a folder: those with these names, or all of them, in order.
+func Load(dir string, names ...string) ([]*Sabotage, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the sabotages: %w", err)
@@ -50,7 +52,7 @@ func load(dir string, names ...string) ([]*sabotage, error) {
 	if len(names) == 0 {
 		names = known
 	}
-	var all []*sabotage
+	var all []*Sabotage
 	for _, name := range names {
 		if !slices.Contains(known, name) {
 			return nil, fmt.Errorf("there is no sabotage %q; there are %s", name, strings.Join(known, ", "))
@@ -69,12 +71,12 @@ func load(dir string, names ...string) ([]*sabotage, error) {
 }
 
 // parse reads a patch: a header, then a unified diff.
-func parse(name, text string) (*sabotage, error) {
+func parse(name, text string) (*Sabotage, error) {
 	files, header, err := gitdiff.Parse(strings.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("read the diff: %w", err)
 	}
-	s := &sabotage{name: name, files: files}
+	s := &Sabotage{Name: name, files: files}
 	for line := range strings.Lines(header) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -86,13 +88,13 @@ func parse(name, text string) (*sabotage, error) {
 	switch {
 	case s.protection == "":
 		return nil, errors.New(`the header has no line "Protection: SENTENCE"`)
-	case len(s.tests) == 0:
+	case len(s.Tests) == 0:
 		return nil, errors.New(`the header has no line "Test: PACKAGE REGEXP"`)
 	case len(files) == 0:
 		return nil, errors.New("no diff follows the header")
 	}
-	for _, c := range s.tests {
-		if c.says == nil {
+	for _, c := range s.Tests {
+		if c.Says == nil {
 			return nil, fmt.Errorf(`no line "Says: REGEXP" follows the test %s`, c)
 		}
 	}
@@ -105,10 +107,10 @@ func parse(name, text string) (*sabotage, error) {
 }
 
 // header parses a line of the header.
-func (s *sabotage) header(line string) error {
+func (s *Sabotage) header(line string) error {
 	key, value, _ := strings.Cut(line, ": ")
 	value = strings.TrimSpace(value)
-	if key != "Protection" && key != "Test" && len(s.tests) == 0 {
+	if key != "Protection" && key != "Test" && len(s.Tests) == 0 {
 		return errors.New(`allowed: "Protection: SENTENCE" and "Test: PACKAGE REGEXP", and then, for each test, "Says: REGEXP", "Runs: NUMBER" and "Short: yes"`)
 	}
 	switch key {
@@ -119,7 +121,7 @@ func (s *sabotage) header(line string) error {
 		if !ok {
 			return errors.New("a test has the form PACKAGE REGEXP")
 		}
-		s.tests = append(s.tests, check{pkg: pkg, run: run, runs: 1})
+		s.Tests = append(s.Tests, Check{Package: pkg, Run: run, Runs: 1})
 	case "Says":
 		says, err := regexp.Compile(value)
 		if err != nil {
@@ -128,49 +130,49 @@ func (s *sabotage) header(line string) error {
 		if says.MatchString("") {
 			return errors.New("it matches any output")
 		}
-		s.tests[len(s.tests)-1].says = says
+		s.Tests[len(s.Tests)-1].Says = says
 	case "Runs":
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 {
 			return fmt.Errorf("%q is not a number from 1", value)
 		}
-		s.tests[len(s.tests)-1].runs = n
+		s.Tests[len(s.Tests)-1].Runs = n
 	case "Short":
 		if value != "yes" {
 			return fmt.Errorf("%q is not allowed; allowed: yes", value)
 		}
-		s.tests[len(s.tests)-1].short = true
+		s.Tests[len(s.Tests)-1].Short = true
 	default:
 		return errors.New("allowed: Protection, Test, Says, Runs and Short")
 	}
 	return nil
 }
 
-// in reports whether the test is in a package, or below it if that ends in /...
-func (c check) in(pkg string) bool {
+// In reports whether the test is in a package, or below it if that ends in /...
+func (c Check) In(pkg string) bool {
 	above, all := strings.CutSuffix(pkg, "/...")
-	return c.pkg == pkg || all && strings.HasPrefix(c.pkg+"/", above+"/")
+	return c.Package == pkg || all && strings.HasPrefix(c.Package+"/", above+"/")
 }
 
-func (c check) String() string { return c.pkg + " " + c.run }
+func (c Check) String() string { return c.Package + " " + c.Run }
 
-// apply returns the changed files by their paths, which are relative to root. The lines
+// Apply returns the changed files by their paths, which are relative to root. The lines
 // of each fragment, with their context, must be in the file exactly once; its line
 // numbers do not matter.
-func (s *sabotage) apply(root string) (map[string]string, error) {
+func (s *Sabotage) Apply(root string) (map[string]string, error) {
 	changed := make(map[string]string)
 	for _, f := range s.files {
 		name := filepath.FromSlash(f.NewName)
 		content, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
-			return nil, fmt.Errorf("sabotage %s does not apply: %w", s.name, err)
+			return nil, fmt.Errorf("sabotage %s does not apply: %w", s.Name, err)
 		}
 		text := "\n" + string(content) // so that every line follows a line break
 		for i, fragment := range f.TextFragments {
 			before, after := sides(fragment)
 			if n := strings.Count(text, before); n != 1 {
 				return nil, fmt.Errorf("sabotage %s does not apply: the lines of fragment %d of %s, with their context, occur %d times; they must occur once",
-					s.name, i+1, f.NewName, n)
+					s.Name, i+1, f.NewName, n)
 			}
 			text = strings.Replace(text, before, after, 1)
 		}
@@ -195,10 +197,10 @@ func sides(f *gitdiff.TextFragment) (before, after string) {
 	return from.String(), to.String()
 }
 
-// overlay writes the changed files to dir, and returns the path of a file for the flag
+// Overlay writes the changed files to dir, and returns the path of a file for the flag
 // -overlay of the go command.
-func (s *sabotage) overlay(root, dir string) (string, error) {
-	changed, err := s.apply(root)
+func (s *Sabotage) Overlay(root, dir string) (string, error) {
+	changed, err := s.Apply(root)
 	if err != nil {
 		return "", err
 	}
