@@ -408,7 +408,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 	for i := range groups {
 		groups[i].fill(ctx, lab, m, p)
 	}
-	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", "1h", "--bucket-format", string(groups[0].format)}, ways[0].serve...)...))
+	d := lab.Daemon(ctx, m, append([]string{"--granularity", "1h", "--bucket-format", string(groups[0].format)}, ways[0].serve...)...)
 	for i := range p.prefilledRepeats() {
 		for g := range groups {
 			c := &groups[g]
@@ -419,7 +419,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 		}
 	}
 	bench.Check(d.Close())
-	bench.Check(m.Drop(ctx))
+	m.Drop(ctx)
 }
 
 // fill creates the buckets of a group in the daemon's collection.
@@ -428,14 +428,14 @@ func (c *group) fill(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p pl
 	c.rows = c.percent * int(time.Hour/interval) / 100
 	lab.Step("fill hourly buckets of %d sensors to %d %%, for %s", p.prefilledSensors, c.percent, c.cell)
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix}))
-	coll := bench.Must(shape.Open(ctx, m, shape.Config{
+	coll := shape.Open(ctx, m, shape.Config{
 		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: c.format}, Compressor: store.Snappy,
 		Readings: shape.Readings{Source: sensors, Sensors: p.prefilledSensors, Begin: c.begin, Interval: interval},
-	}))
+	})
 	c.fleet = coll.Fleet(lanes, perCommand, nil)
-	bench.Check(c.fleet.Fill(ctx, c.rows, time.Time{}))
+	c.fleet.Fill(ctx, c.rows, time.Time{})
 	if c.sealed {
-		bench.Check(coll.Seal(ctx))
+		coll.Seal(ctx)
 	}
 }
 
@@ -465,16 +465,15 @@ func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.pr
 // CPU, in which other work on the machine does not count. The daemon is idle
 // meanwhile: lanes write to its collection.
 func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perCPU float64) {
-	bench.Check(m.Settle(ctx))
+	m.Settle(ctx)
 	readings := 0
-	spent := m.Measure(ctx, func(ctx context.Context) (err error) {
+	spent := m.Measure(ctx, func(ctx context.Context) {
 		for _, w := range c.fleet.Workers {
 			for i := range w.Next {
 				w.Next[i] = uint64(c.rows) //nolint:gosec // counts from 0
 			}
 		}
-		readings, _, err = c.fleet.Run(ctx, func(w *shape.Worker, written int) bool { return written < rows*len(w.Sensors) })
-		return err
+		readings, _ = c.fleet.Run(ctx, func(w *shape.Worker, written int) bool { return written < rows*len(w.Sensors) })
 	})
 	c.rows += rows
 	return float64(readings) / spent.Seconds, float64(readings) / spent.CPU

@@ -61,34 +61,28 @@ const (
 // measure runs a phase on a daemon of its own, with further flags of `brim serve`,
 // and an empty database. The daemon is gone then, and the database empty.
 func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, serve ...string) *outcome {
-	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...))
+	d := lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...)
 	o := p.run(ctx, lab, m, d)
 	bench.Check(d.Close())
-	bench.Check(m.Drop(ctx))
+	m.Drop(ctx)
 	return o
 }
 
 // run waits until MongoDB is quiet, puts the load on a daemon, samples both, and
 // returns when all is stored.
 func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) *outcome {
-	bench.Check(m.Settle(ctx))
+	m.Settle(ctx)
 	o := &outcome{phase: p}
-	sample := func(ctx context.Context) error {
-		s, err := sampleOf(ctx, m, d)
-		o.samples = append(o.samples, s)
-		return err
-	}
-	bench.Check(sample(ctx))
+	sample := func(ctx context.Context) { o.samples = append(o.samples, sampleOf(ctx, m, d)) }
+	sample(ctx)
 	stop := bench.Every(ctx, sampleEvery, sample)
-	var err error
-	if o.load, err = d.Load(ctx, p.flags(lab.Seed)...); err == nil {
-		if err = d.Flush(ctx, cmp.Or(p.Drain, defaultDrain)); errors.Is(err, launch.ErrNotInTime) && p.Drain != 0 {
-			err = nil
-		}
+	o.load = d.Load(ctx, p.flags(lab.Seed)...)
+	if err := d.Flush(ctx, cmp.Or(p.Drain, defaultDrain)); p.Drain == 0 || !errors.Is(err, launch.ErrNotInTime) {
+		bench.Check(err)
 	}
 	o.stored = time.Now()
-	bench.Check(errors.Join(err, stop()))
-	bench.Check(sample(ctx))
+	bench.Check(stop())
+	sample(ctx)
 	if o.load.Acked == 0 {
 		bench.Check(fmt.Errorf("the daemon accepted none of %d readings: %v", o.load.Sent, o.load.FirstErrors))
 	}
@@ -194,20 +188,13 @@ func (l *sample) tenths(from, to int) (h scrape.Histogram) {
 func (l *sample) all() scrape.Histogram { return l.tenths(0, len(l.writes)) }
 
 // sampleOf takes a sample.
-func sampleOf(ctx context.Context, m *bench.MongoDB, d *bench.Daemon) (l sample, err error) {
-	l.at = time.Now()
-	if l.brim, err = machine.CPU(d.Pid()); err != nil {
-		return l, err
-	}
-	metrics, err := d.Look(ctx)
-	if err != nil {
-		return l, err
-	}
+func sampleOf(ctx context.Context, m *bench.MongoDB, d *bench.Daemon) (l sample) {
+	l.at, l.brim = time.Now(), bench.Must(machine.CPU(d.Pid()))
+	metrics := bench.Must(d.Look(ctx))
 	for i, fill := range store.Fills {
 		l.writes[i] = metrics.Histogram("brim_store_write_seconds", scrape.Labels{"fill": fill})
 	}
 	l.updates = metrics.Histogram("brim_store_update_readings", nil)
-	l.readings = l.updates.Sum
-	l.counters, err = m.Counters(ctx)
-	return l, err
+	l.readings, l.counters = l.updates.Sum, m.Counters(ctx)
+	return l
 }

@@ -5,7 +5,6 @@ package sealed
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -149,8 +148,7 @@ func run(ctx context.Context, lab *bench.Lab, s scale) {
 
 // sizes measures each recording once, because that takes minutes.
 func (t *trial) sizes(ctx context.Context) {
-	all := bench.Must(recordings(t.lab.Seed, t.scale))
-	for _, r := range all {
+	for _, r := range recordings(t.lab.Seed, t.scale) {
 		for _, c := range compressors() {
 			for _, s := range []shape.Shape{sealedShape(r.window), nativeShape()} {
 				t.lab.Step("write %s, %d times %d readings", row(r.name, s, c), t.scale.periods, len(r.ids)*r.each())
@@ -162,35 +160,35 @@ func (t *trial) sizes(ctx context.Context) {
 
 // size writes a recording period by period, and seals each.
 func (t *trial) size(ctx context.Context, r *recording, s shape.Shape, compressor store.Compressor) {
-	c := bench.Must(shape.New(ctx, t.m, shape.Config{Name: "size", Shape: s, Compressor: compressor, Readings: r.readings(), PerUpdate: r.together}))
+	c := shape.New(ctx, t.m, shape.Config{Name: "size", Shape: s, Compressor: compressor, Readings: r.readings(), PerUpdate: r.together})
 	var mongod, own float64
 	for period := range t.scale.periods {
 		t.write(ctx, c, r, period)
-		bench.Check(t.m.Checkpoint(ctx))
+		t.m.Checkpoint(ctx)
 		if s.Sealed {
 			spent := t.m.Measure(ctx, c.Seal)
 			mongod, own = mongod+spent.CPU, own+spent.Own
-			bench.Check(t.m.Checkpoint(ctx))
+			t.m.Checkpoint(ctx)
 		}
 	}
 	// The next reading of each sensor closes the last bucket of a time series.
-	bench.Check(c.Write(ctx, shape.Portions(len(r.ids), t.scale.periods*r.each(), 1)))
-	bench.Check(t.m.Checkpoint(ctx))
-	size := bench.Must(c.Size(ctx))
+	c.Write(ctx, shape.Portions(len(r.ids), t.scale.periods*r.each(), 1))
+	t.m.Checkpoint(ctx)
+	size := c.Size(ctx)
 	n, name := float64(t.scale.periods*r.each()*len(r.ids)), row(r.name, s, compressor)
 	t.lab.Row("size", name, float64(size.File)/n, float64(size.Data())/n, float64(size.IndexFile)/n, float64(size.File+size.IndexFile)/n)
 	if s.Sealed {
 		t.lab.Add("size", name, sealCPUOf, mongod/n)
 		t.lab.Add("size", name, sealOwnOf, own/n)
 	}
-	bench.Check(c.Drop(ctx))
+	c.Drop(ctx)
 }
 
 // write writes a period, some readings of each sensor at a time.
 func (t *trial) write(ctx context.Context, c *shape.Collection, r *recording, period int) {
 	each := r.each()
 	for first := 0; first < each; first += r.together {
-		bench.Check(c.Write(ctx, shape.Portions(len(r.ids), period*each+first, min(r.together, each-first))))
+		c.Write(ctx, shape.Portions(len(r.ids), period*each+first, min(r.together, each-first)))
 	}
 }
 
@@ -205,123 +203,79 @@ func (t *trial) reads(ctx context.Context) {
 	}{{documents(), "documents"}, {sealedShape(time.Hour), "sealed"}, {nativeShape(), "native"}}
 	for _, s := range sides {
 		t.lab.Step("write 24 hours of %d sensors as %s", t.scale.reading, s.Shape)
-		c := bench.Must(shape.New(ctx, t.m, shape.Config{Name: s.stream, Shape: s.Shape, Compressor: store.Snappy, Readings: readings, PerUpdate: 60}))
-		bench.Must(c.Load(ctx))
+		shape.New(ctx, t.m, shape.Config{Name: s.stream, Shape: s.Shape, Compressor: store.Snappy, Readings: readings, PerUpdate: 60}).Load(ctx)
 	}
 	for repeat := range t.lab.Repeats {
 		for i := range sides {
 			s := sides[(i+repeat)%len(sides)]
 			t.lab.Step("read from %s, repeat %d", s.Shape, repeat+1)
 			if s.Kind == shape.Native {
-				c := t.m.Database().Collection(s.stream)
-				t.ask(ctx, s.Shape, readings, repeat, answerer{aggregated(c, summaryStage()), aggregated(c, sortStage())})
+				t.readNative(ctx, t.m.Database().Collection(s.stream), readings, repeat)
 				continue
 			}
-			d := bench.Must(t.lab.Daemon(ctx, t.m, "--stream", s.stream, "--granularity", "1h", "--bucket-format", string(s.Format)))
-			client := &http.Client{Transport: &http.Transport{}}
-			t.ask(ctx, s.Shape, readings, repeat, answerer{asked(client, d, "summary?every="+t.scale.span.String()+"&", countOfSummary), asked(client, d, fmt.Sprintf("readings?limit=%d&", day/time.Second), countOfReadings)})
-			client.CloseIdleConnections()
+			d := t.lab.Daemon(ctx, t.m, "--stream", s.stream, "--granularity", "1h", "--bucket-format", string(s.Format))
+			t.readDaemon(ctx, d, s.Shape, readings, repeat)
 			bench.Check(d.Close())
 		}
 	}
 }
 
-// An answerer answers about a sensor and a span of time: the number of readings, and the bytes
-// of the answer, if it knows them.
-type answerer struct {
-	summary, readings func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error)
+// readDaemon asks a daemon over HTTP. Answers are not decoded, which would take longer than
+// the answers themselves.
+func (t *trial) readDaemon(ctx context.Context, d *bench.Daemon, s shape.Shape, r shape.Readings, repeat int) {
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	get := func(sensor, what string) []byte {
+		return d.Get(ctx, client, "/v1/sensors/"+url.PathEscape(sensor)+"/"+what+bench.Between(r.Begin, r.Begin.Add(t.scale.span)))
+	}
+	size := 0
+	summary := t.ask(r, repeat, func(sensor string) (readings int) {
+		if bytes.Count(get(sensor, "summary?every="+t.scale.span.String()+"&"), fmt.Appendf(nil, `"count":%d,`, r.Count)) == 1 {
+			return r.Count
+		}
+		return 0
+	})
+	all := t.ask(r, repeat, func(sensor string) (readings int) {
+		body := get(sensor, fmt.Sprintf("readings?limit=%d&", day/time.Second))
+		size = len(body)
+		return bytes.Count(body, []byte(`"ts":`))
+	})
+	t.lab.Row("read", s.String(), summary.Quantile(0.5), all.Quantile(0.5), float64(size))
 }
 
-// ask asks for all of the readings of random sensors.
-func (t *trial) ask(ctx context.Context, s shape.Shape, r shape.Readings, repeat int, a answerer) {
-	random := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // which sensors
-	var summary, all bench.Samples
-	size := 0
-	from, to := r.Begin, r.Begin.Add(t.scale.span)
-	expect := func(n int) {
-		if n != r.Count {
-			bench.Check(fmt.Errorf("read from %s: the answer is about %d readings, not %d", s, n, r.Count))
-		}
+// readNative asks a time-series collection by the driver.
+func (t *trial) readNative(ctx context.Context, coll *mongo.Collection, r shape.Readings, repeat int) {
+	aggregate := func(sensor string, stage bson.D) []bson.Raw {
+		from, to := bson.NewDateTimeFromTime(r.Begin), bson.NewDateTimeFromTime(r.Begin.Add(t.scale.span))
+		match := bson.D{{Key: "sensor.id", Value: sensor}, {Key: store.TimeKey, Value: bson.D{{Key: "$gte", Value: from}, {Key: "$lt", Value: to}}}}
+		return bench.Aggregate[bson.Raw](ctx, coll, mongo.Pipeline{{{Key: "$match", Value: match}}, stage})
 	}
-	for i := range t.scale.queries + r.Sensors {
-		sensor := r.Source.ID(i % r.Sensors) // once all of them, which does not count
-		if i >= r.Sensors {
-			sensor = r.Source.ID(random.IntN(r.Sensors))
+	summary := t.ask(r, repeat, func(sensor string) (readings int) {
+		for _, one := range aggregate(sensor, summaryStage()) {
+			readings = int(one.Lookup("n").AsInt64())
+		}
+		return readings
+	})
+	all := t.ask(r, repeat, func(sensor string) (readings int) {
+		return len(aggregate(sensor, bson.D{{Key: "$sort", Value: bson.D{{Key: store.TimeKey, Value: 1}}}}))
+	})
+	t.lab.Row("read", nativeShape().String(), summary.Quantile(0.5), all.Quantile(0.5))
+}
+
+// ask asks for all of the readings of random sensors, and returns how long the answers took.
+func (t *trial) ask(r shape.Readings, repeat int, query func(sensor string) (readings int)) (took bench.Samples) {
+	random := rand.New(rand.NewPCG(t.lab.Seed, uint64(repeat))) //nolint:gosec // which sensors
+	for i := range r.Sensors + t.scale.queries {
+		if i >= r.Sensors { // before that once about each, which does not count
+			i = random.IntN(r.Sensors)
 		}
 		began := time.Now()
-		n, _, err := a.summary(ctx, sensor, from, to)
-		bench.Check(err)
-		expect(n)
-		between := time.Now()
-		n, length, err := a.readings(ctx, sensor, from, to)
-		bench.Check(err)
-		expect(n)
-		if i >= r.Sensors {
-			summary, all, size = append(summary, between.Sub(began).Seconds()), append(all, time.Since(between).Seconds()), length
+		if n := query(r.Source.ID(i)); n != r.Count {
+			bench.Check(fmt.Errorf("the answer is about %d readings, not %d", n, r.Count))
 		}
+		took = append(took, time.Since(began).Seconds())
 	}
-	t.lab.Row("read", s.String(), summary.Quantile(0.5), all.Quantile(0.5))
-	if size > 0 {
-		t.lab.Add("read", s.String(), dayBytesOf, float64(size))
-	}
-}
-
-// asked is the answer of a daemon over HTTP, in which count counts the readings.
-func asked(client *http.Client, d *bench.Daemon, what string, count func(body []byte) (int, error)) func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error) {
-	return func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error) {
-		span := url.Values{"from": {from.Format(time.RFC3339)}, "to": {to.Format(time.RFC3339)}}
-		body, err := bench.Query(ctx, client, "http://"+d.HTTP+"/v1/sensors/"+url.PathEscape(sensor)+"/"+what+span.Encode())
-		if err != nil {
-			return 0, 0, err
-		}
-		readings, err = count(body)
-		return readings, len(body), err
-	}
-}
-
-func countOfSummary(body []byte) (int, error) {
-	var answer struct {
-		Summary []struct{ Count int }
-	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return 0, fmt.Errorf("read a summary: %w", err)
-	}
-	if len(answer.Summary) != 1 {
-		return 0, fmt.Errorf("read a summary: it has %d steps, not one", len(answer.Summary))
-	}
-	return answer.Summary[0].Count, nil
-}
-
-// countOfReadings does not decode the answer, which would take longer than the answer itself.
-func countOfReadings(body []byte) (int, error) { return bytes.Count(body, []byte(`"ts":`)), nil }
-
-// aggregated is what the driver gets from a time-series collection: readings, or one document
-// with their number.
-func aggregated(coll *mongo.Collection, stage bson.D) func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error) {
-	return func(ctx context.Context, sensor string, from, to time.Time) (readings, bytes int, err error) {
-		match := bson.D{
-			{Key: "sensor.id", Value: sensor},
-			{Key: store.TimeKey, Value: bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(from)}, {Key: "$lt", Value: bson.NewDateTimeFromTime(to)}}},
-		}
-		cursor, err := coll.Aggregate(ctx, mongo.Pipeline{{{Key: "$match", Value: match}}, stage})
-		if err != nil {
-			return 0, 0, fmt.Errorf("aggregate: %w", err)
-		}
-		var all []bson.Raw
-		if err := cursor.All(ctx, &all); err != nil {
-			return 0, 0, fmt.Errorf("aggregate: %w", err)
-		}
-		if len(all) == 1 {
-			if n, ok := all[0].Lookup("n").AsInt64OK(); ok {
-				return int(n), 0, nil
-			}
-		}
-		return len(all), 0, nil
-	}
-}
-
-func sortStage() bson.D {
-	return bson.D{{Key: "$sort", Value: bson.D{{Key: store.TimeKey, Value: 1}}}}
+	return took[r.Sensors:]
 }
 
 // summaryStage makes of readings what a daemon's summary has.

@@ -58,40 +58,60 @@ const (
 // besideInserts is the claim that decides on the answer.
 const besideInserts = "TSBS cpu-only over line protocol, stored in hourly buckets, compared with raw insertMany of a document per reading"
 
+// A cell is a part of the experiment, with what measures it.
+type cell struct {
+	bench.Cell
+
+	run func(ctx context.Context)
+}
+
+func (t *trial) cells() []cell {
+	const minutes, tenMinutes = "it takes minutes", "it takes some ten minutes"
+	compare := func(table string, flags []string, sides ...string) func(context.Context) {
+		return func(ctx context.Context) { t.compare(ctx, table, flags, sides...) }
+	}
+	return []cell{
+		{bench.Cell{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's CPU time and allocations"}, compare("lines", nil, rawDocuments, lineProtocol, decodedOnly)},
+		{bench.Cell{Name: "grpc", What: "compact gRPC and line protocol; allocations"}, compare("grpc", nil, compactGRPC, lineProtocol)},
+		{bench.Cell{Name: "ndjson", What: "NDJSON and line protocol"}, compare("ndjson", nil, ndjson, lineProtocol)},
+		{bench.Cell{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one"}, compare("timeseries", inSeries(), rawSeries, lineProtocol)},
+		{bench.Cell{Name: "columns", What: "line protocol stored in columns, raw insertMany, and raw insertMany into a time-series collection; MongoDB's CPU in both formats"}, func(ctx context.Context) {
+			t.compare(ctx, "columns", inColumns(), lineProtocol, rawDocuments, rawSeries)
+			t.formats(ctx)
+		}},
+		{bench.Cell{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes}, t.single},
+		{bench.Cell{Name: "requests", What: "CPU and times of single readings at several rates, over HTTP, gRPC and TLS", Slow: minutes}, func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates, securedRates) }},
+		{bench.Cell{Name: "tails", What: "the slowest answers through checkpoints, sealing and compaction, and without them", Slow: tenMinutes, OnRequest: true}, func(ctx context.Context) { t.tails(ctx, fullTails()) }},
+		{bench.Cell{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes}, func(ctx context.Context) { t.fill(ctx, hourly) }},
+		{bench.Cell{Name: "columns-fill", What: "the same in columns", Slow: minutes}, func(ctx context.Context) { t.fill(ctx, hourlyColumns, inColumns()...) }},
+		{bench.Cell{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes}, t.memory},
+		{bench.Cell{Name: "journal", What: "journal append rate without fsync"}, t.journal},
+		{bench.Cell{Name: "merge", What: "10,000 sensors every 5 s and raw insertMany at the same rate, time sped up", Slow: minutes}, func(ctx context.Context) { t.merge(ctx, often().faster()) }},
+		{bench.Cell{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes}, func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) }},
+		{bench.Cell{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes}, func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) }},
+		{bench.Cell{Name: "waiting", What: "queries while 1,000,000 acknowledged readings wait", Slow: minutes}, func(ctx context.Context) { t.waiting(ctx, fullBacklog(t.lab.Quick)) }},
+		{bench.Cell{Name: "queries", What: "a day of a sensor's readings, its summary, and the newest values of 10,000 sensors", Slow: tenMinutes, OnRequest: true}, func(ctx context.Context) { t.queries(ctx, aDay()) }},
+		{bench.Cell{Name: "curve", What: "MongoDB's CPU per reading, by readings per update", Slow: tenMinutes, OnRequest: true}, func(ctx context.Context) { t.curve(ctx, fullBend()) }},
+		{bench.Cell{Name: "real-time", What: "merge, minute and rate without speeding up time", Slow: "it takes hours", OnRequest: true}, func(ctx context.Context) {
+			t.merge(ctx, often())
+			t.merge(ctx, eachMinute())
+			t.rate(ctx, climbing(climbers(), held))
+		}},
+		{bench.Cell{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: tenMinutes, OnRequest: true}, func(ctx context.Context) { t.grow(ctx, fullGrid()) }},
+	}
+}
+
 // Experiment returns it.
 func Experiment() *bench.Experiment {
-	const minutes = "it takes minutes"
-	return &bench.Experiment{
+	e := &bench.Experiment{
 		Name:     "speed",
 		Question: "How fast is Brim, compared with raw inserts into the same mongod and with what it promises?",
 		Full:     60 * time.Minute,
 		Quick:    90 * time.Second,
 		Restarts: "all of it, which needs mongods of the experiment's own",
 		Extra:    true,
-		Cells: []bench.Cell{
-			{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's CPU time and allocations", Own: true},
-			{Name: "grpc", What: "compact gRPC and line protocol; allocations", Own: true},
-			{Name: "ndjson", What: "NDJSON and line protocol", Own: true},
-			{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one", Own: true},
-			{Name: "columns", What: "line protocol stored in columns, raw insertMany, and raw insertMany into a time-series collection; MongoDB's CPU in both formats", Own: true},
-			{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes, Own: true},
-			{Name: "requests", What: "CPU and times of single readings at several rates, over HTTP, gRPC and TLS", Slow: minutes, Own: true},
-			{Name: "tails", What: "the slowest answers through checkpoints, sealing and compaction, and without them", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
-			{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Own: true},
-			{Name: "columns-fill", What: "the same in columns", Slow: minutes, Own: true},
-			{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Own: true},
-			{Name: "journal", What: "journal append rate without fsync", Own: true},
-			{Name: "merge", What: "10,000 sensors every 5 s and raw insertMany at the same rate, time sped up", Slow: minutes, Own: true},
-			{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes, Own: true},
-			{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes, Own: true},
-			{Name: "waiting", What: "queries while 1,000,000 acknowledged readings wait", Slow: minutes, Own: true},
-			{Name: "queries", What: "a day of a sensor's readings, its summary, and the newest values of 10,000 sensors", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
-			{Name: "curve", What: "MongoDB's CPU per reading, by readings per update", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
-			{Name: "real-time", What: "merge, minute and rate without speeding up time", Slow: "it takes hours", Own: true, OnRequest: true},
-			{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
-		},
-		Tables: tables(),
-		Claims: claims(),
+		Tables:   tables(),
+		Claims:   claims(),
 		Answers: []bench.Answer{
 			{Claim: besideInserts, AtMost: 0.9, Says: "Let more readings gather for an update (--flush-max, --merge-readings), because Brim stores line protocol at only %s the rate of raw insertMany into the same mongod."},
 			{Claim: besideInserts, Says: "Send batches of line protocol, because Brim stores them at %s the rate of raw insertMany into the same mongod."},
@@ -107,6 +127,11 @@ func Experiment() *bench.Experiment {
 			(&trial{lab: lab, length: length}).run(ctx)
 		},
 	}
+	for _, c := range (*trial)(nil).cells() {
+		c.Own = true
+		e.Cells = append(e.Cells, c.Cell)
+	}
+	return e
 }
 
 func tables() []bench.Table {
@@ -220,32 +245,11 @@ func (t *trial) run(ctx context.Context) {
 	t.lab.Pin("the load of TSBS' use case cpu-only: hosts with ten tags report ten integers every 10 s of event time; daemon, mongod and generator on the same machine")
 	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings per request unless the table says otherwise")
 	t.lab.Pin("the cache is mongod's own default")
-	t.lab.RunCells(ctx, map[string]func(context.Context){
-		"lines":      func(ctx context.Context) { t.compare(ctx, "lines", nil, rawDocuments, lineProtocol, decodedOnly) },
-		"grpc":       func(ctx context.Context) { t.compare(ctx, "grpc", nil, compactGRPC, lineProtocol) },
-		"ndjson":     func(ctx context.Context) { t.compare(ctx, "ndjson", nil, ndjson, lineProtocol) },
-		"timeseries": func(ctx context.Context) { t.compare(ctx, "timeseries", inSeries(), rawSeries, lineProtocol) },
-		"columns": func(ctx context.Context) {
-			t.compare(ctx, "columns", inColumns(), lineProtocol, rawDocuments, rawSeries)
-			t.formats(ctx)
-		},
-		"single": t.single, "fill": func(ctx context.Context) { t.fill(ctx, hourly) },
-		"columns-fill": func(ctx context.Context) { t.fill(ctx, hourlyColumns, inColumns()...) },
-		"requests":     func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates, securedRates) },
-		"tails":        func(ctx context.Context) { t.tails(ctx, fullTails()) },
-		"memory":       t.memory, "journal": t.journal, "growth": t.growth,
-		"merge":   func(ctx context.Context) { t.merge(ctx, often().faster()) },
-		"minute":  func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) },
-		"rate":    func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) },
-		"waiting": func(ctx context.Context) { t.waiting(ctx, fullBacklog(t.lab.Quick)) },
-		"queries": func(ctx context.Context) { t.queries(ctx, aDay()) },
-		"curve":   func(ctx context.Context) { t.curve(ctx, fullBend()) },
-		"real-time": func(ctx context.Context) {
-			t.merge(ctx, often())
-			t.merge(ctx, eachMinute())
-			t.rate(ctx, climbing(climbers(), held))
-		},
-	})
+	for _, c := range t.cells() {
+		if t.lab.Has(c.Name) {
+			c.run(ctx)
+		}
+	}
 }
 
 // Flags of a daemon: time series, and updates that carry blocks.
@@ -268,7 +272,7 @@ func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context
 
 // rig measures on a daemon that writes to a mongod.
 func (t *trial) rig(ctx context.Context, m *bench.MongoDB, flags []string, measure func(ctx context.Context, r *rig)) {
-	t.measure(ctx, m, bench.Must(t.lab.Daemon(ctx, m, flags...)), flags, measure)
+	t.measure(ctx, m, t.lab.Daemon(ctx, m, flags...), flags, measure)
 }
 
 // measure measures on a daemon with these flags, and closes it.
@@ -288,7 +292,7 @@ func ordinary() bench.Setting { return bench.Setting{CacheGB: bench.DefaultCache
 func (t *trial) onMongoDB(ctx context.Context, s bench.Setting, measure func(m *bench.MongoDB)) {
 	if t.m != nil {
 		measure(t.m)
-		bench.Check(t.m.Drop(ctx))
+		t.m.Drop(ctx)
 		return
 	}
 	t.lab.On(ctx, s, measure)
@@ -307,25 +311,14 @@ func (r *rig) begin() time.Time {
 // settle makes mongod write its checkpoint and waits until it and the daemon are
 // quiet, so that one measurement does not pay for the one before.
 func (r *rig) settle(ctx context.Context) {
-	bench.Check(r.m.Checkpoint(ctx))
-	if r.lab.Hasty() {
-		return
-	}
-	_, err := machine.Quiet{Share: 0.16, Looks: 3, Most: quietTimeout}.Await(ctx, func() (time.Duration, error) {
-		brim := bench.Must(machine.CPU(r.Pid()))
-		mongod, err := r.m.CPU(ctx)
-		return brim + mongod, err
-	})
-	bench.Check(err) // the measurement begins even if MongoDB stays busy
+	r.m.Quiet(ctx, machine.Quiet{Share: 0.16, Looks: 3, Most: quietTimeout}, r.Daemon)
 }
 
 // sumOf adds up an expression over all documents.
 func sumOf(ctx context.Context, coll *mongo.Collection, expression any) int64 {
-	cursor := bench.Must(coll.Aggregate(ctx, bson.A{bson.D{{Key: "$group", Value: bson.D{
+	sums := bench.Aggregate[struct{ N int64 }](ctx, coll, mongo.Pipeline{{{Key: "$group", Value: bson.D{
 		{Key: "_id", Value: nil}, {Key: "n", Value: bson.D{{Key: "$sum", Value: expression}}},
-	}}}}))
-	var sums []struct{ N int64 }
-	bench.Check(cursor.All(ctx, &sums))
+	}}}})
 	if len(sums) == 0 {
 		return 0
 	}
@@ -349,9 +342,9 @@ func (r *rig) stored(ctx context.Context) int64 {
 func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, row string) {
 	before := r.stored(ctx)
 	readings := int64(0)
-	spent := r.Measure(ctx, r.m, func(ctx context.Context) error {
+	spent := r.Measure(ctx, r.m, func(ctx context.Context) {
 		readings = bench.Must(s.send(ctx, r.Daemon, r.begin(), length))
-		return r.Flush(ctx, storedTimeout)
+		bench.Check(r.Flush(ctx, storedTimeout))
 	})
 	expect(r.stored(ctx)-before, readings, "readings", "acknowledged")
 	n := float64(readings)
@@ -365,7 +358,7 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 }
 
 // raw measures inserts.
-func (r *rig) raw(ctx context.Context, in raw, length time.Duration, table, row string) {
+func (r *rig) raw(ctx context.Context, in inserts, length time.Duration, table, row string) {
 	documents, spent := in.measure(ctx, r.m, r.begin(), length)
 	n := float64(documents)
 	r.lab.Row(table, row, n/spent.Seconds, math.NaN(), math.NaN(), spent.CPU/n, spent.Own/n)
@@ -374,47 +367,32 @@ func (r *rig) raw(ctx context.Context, in raw, length time.Duration, table, row 
 // decode decodes the lines of a request again and again, into nothing.
 func (r *rig) decode(ctx context.Context, s *sender, length time.Duration, table, row string) {
 	text, n := s.bodies[0][0][0].text, 0
-	spent := r.m.Measure(ctx, func(ctx context.Context) error {
-		for end := time.Now().Add(length); time.Now().Before(end) && ctx.Err() == nil; n += linesOf {
-			if err := decodeLines(text); err != nil {
-				return err
-			}
+	spent := r.m.Measure(ctx, func(ctx context.Context) {
+		for end := time.Now().Add(length); time.Now().Before(end); n += linesOf {
+			bench.Check(context.Cause(ctx))
+			decodeLines(text)
 		}
-		return context.Cause(ctx)
 	})
 	r.lab.Row(table, row, float64(n)/spent.Seconds, math.NaN(), math.NaN(), math.NaN(), spent.Own/float64(n))
 }
 
 // decodeLines reads everything that lines have.
-func decodeLines(text []byte) error {
+func decodeLines(text []byte) {
 	d := lineprotocol.NewDecoderWithBytes(text)
 	for d.Next() {
-		if _, err := d.Measurement(); err != nil {
-			return fmt.Errorf("decode a line: %w", err)
+		bench.Must(d.Measurement())
+		for key := []byte{}; key != nil; {
+			var err error
+			key, _, err = d.NextTag()
+			bench.Checkf(err, "decode a tag")
 		}
-		for {
-			key, _, err := d.NextTag()
-			if err != nil {
-				return fmt.Errorf("decode a tag: %w", err)
-			}
-			if key == nil {
-				break
-			}
+		for key := []byte{}; key != nil; {
+			var err error
+			key, _, err = d.NextField()
+			bench.Checkf(err, "decode a field")
 		}
-		for {
-			key, _, err := d.NextField()
-			if err != nil {
-				return fmt.Errorf("decode a field: %w", err)
-			}
-			if key == nil {
-				break
-			}
-		}
-		if _, err := d.Time(lineprotocol.Nanosecond, time.Time{}); err != nil {
-			return fmt.Errorf("decode a time: %w", err)
-		}
+		bench.Must(d.Time(lineprotocol.Nanosecond, time.Time{}))
 	}
-	return nil
 }
 
 // compare measures sides, which are formats that are sent through Brim and raw inserts, one
@@ -512,15 +490,13 @@ func (t *trial) single(ctx context.Context) {
 func (r *rig) single(ctx context.Context) {
 	var late bench.Samples
 	until := time.Now().Add(time.Minute) // what comes after the load does not count
-	stop := bench.Every(ctx, time.Second, func(ctx context.Context) error {
-		look, err := r.Look(ctx)
-		if err == nil && time.Now().Before(until) {
+	stop := bench.Every(ctx, time.Second, func(ctx context.Context) {
+		if look := bench.Must(r.Look(ctx)); time.Now().Before(until) {
 			late = append(late, known(look.Value("brim_queue_past_due_seconds", nil)))
 		}
-		return err
 	})
-	result, err := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
-	bench.Check(errors.Join(err, stop()))
+	result := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
+	bench.Check(stop())
 	first, last, growing := grows(late)
 	r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing])
 }
@@ -530,7 +506,7 @@ func (t *trial) fill(ctx context.Context, row string, flags ...string) {
 	for i := range t.lab.Repeats {
 		t.lab.Step("fill, %s: %d of %d, a minute", row, i+1, t.lab.Repeats)
 		t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) {
-			result := bench.Must(r.Load(ctx, append(strings.Fields(fillFlags), "--admin", r.Admin)...))
+			result := r.Load(ctx, append(strings.Fields(fillFlags), "--admin", r.Admin)...)
 			tenths := result.StoreByFill
 			if len(tenths) != 10 || tenths[0].Count == 0 || tenths[9].Count == 0 {
 				bench.Check(errors.New("the daemon reports no writes in the first or the last tenth"))
@@ -572,7 +548,7 @@ func (t *trial) memory(ctx context.Context) {
 // million measures the memory of a million sensors.
 func (r *rig) million(ctx context.Context) {
 	start := time.Now()
-	result := bench.Must(r.Load(ctx, strings.Fields(millionFlags)...))
+	result := r.Load(ctx, strings.Fields(millionFlags)...)
 	left := 0.
 	if err := r.Flush(ctx, time.Minute); errors.Is(err, launch.ErrNotInTime) {
 		left = bench.Must(r.Look(ctx)).Value("brim_queue_readings", nil)
