@@ -112,9 +112,10 @@ type Progress struct {
 type Lab struct {
 	*Result
 
+	Dir string // scratch, which is removed in the end
+
 	config     Config
 	experiment *Experiment
-	dir        string // scratch
 	database   string // scratch, in a user's MongoDB
 	began      time.Time
 	expected   time.Duration
@@ -147,7 +148,7 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	if c.Quick {
 		lab.expected = e.Quick
 	}
-	if lab.dir, err = os.MkdirTemp(c.Dir, "brim-bench-"); err != nil {
+	if lab.Dir, err = os.MkdirTemp(c.Dir, "brim-bench-"); err != nil {
 		return nil, fmt.Errorf("make a scratch directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, lab.close()) }()
@@ -300,9 +301,6 @@ func (l *Lab) Asked(cell string) bool { return slices.Contains(l.config.Cells, c
 // them and choose their settings.
 func (l *Lab) Own() bool { return l.config.URI == "" }
 
-// Hasty reports whether measurements begin at once.
-func (l *Lab) Hasty() bool { return l.config.Hasty }
-
 // OwnOnly is why something is left out that needs a mongod of its own.
 const OwnOnly = "it needs a mongod of its own, with other settings or restarts; run it without --mongo-uri"
 
@@ -375,9 +373,6 @@ func (l *Lab) Step(format string, args ...any) {
 	})
 }
 
-// Dir is the scratch directory, which is removed in the end.
-func (l *Lab) Dir() string { return l.dir }
-
 // environment returns what is known before anything runs.
 func (l *Lab) environment(version string) Environment {
 	e := Environment{
@@ -385,7 +380,7 @@ func (l *Lab) environment(version string) Environment {
 		System: runtime.GOOS + "/" + runtime.GOARCH, Brim: version, Driver: machine.Driver(), Database: l.database,
 	}
 	if l.Own() {
-		e.FileSystem, e.Disk = machine.FileSystem(l.dir), doctor.DiskKind(l.dir)
+		e.FileSystem, e.Disk = machine.FileSystem(l.Dir), doctor.DiskKind(l.Dir)
 	}
 	return e
 }
@@ -422,7 +417,7 @@ func (l *Lab) close() error {
 	for len(l.open) > 0 {
 		errs = append(errs, l.open[len(l.open)-1].Close())
 	}
-	return errors.Join(append(errs, os.RemoveAll(l.dir))...)
+	return errors.Join(append(errs, os.RemoveAll(l.Dir))...)
 }
 
 // A Daemon is `brim serve` that writes into an experiment's MongoDB.
@@ -444,10 +439,10 @@ func (l *Lab) SecuredDaemon(ctx context.Context, m *MongoDB, flags ...string) *D
 }
 
 func (l *Lab) daemon(ctx context.Context, m *MongoDB, secured bool, flags []string) *Daemon {
-	dir, err := os.MkdirTemp(l.dir, "daemon-")
+	dir, err := os.MkdirTemp(l.Dir, "daemon-")
 	Checkf(err, "make a directory for the daemon")
 	config := filepath.Join(dir, "brim.yaml") // the URI may have a secret, which must not show in a list of processes
-	err = os.WriteFile(config, fmt.Appendf(nil, "mongo-uri: %q\ndatabase: %q\ndata-dir: %q\n", m.URI(), m.Name(), filepath.Join(dir, "data")), 0o600)
+	err = os.WriteFile(config, fmt.Appendf(nil, "mongo-uri: %q\ndatabase: %q\ndata-dir: %q\n", m.URI(), m.Name, filepath.Join(dir, "data")), 0o600)
 	Checkf(err, "write the daemon's configuration")
 	c := launch.Config{Brim: l.config.Brim, Args: append([]string{"--config", config}, flags...), Out: l.config.Out, Abort: l.config.Abort}
 	if secured {

@@ -81,7 +81,7 @@ func TestUsersMongoDBIsLeftAsItWas(t *testing.T) {
 		assert.False(t, lab.Own())
 		require.ErrorIs(t, Try(func() { lab.Start(ctx, Setting{Standalone: true}) }), ErrOwnOnly)
 		m := lab.Start(ctx, Setting{})
-		name = m.Name()
+		name = m.Name
 		_, err := m.Database().Collection("c").InsertOne(ctx, bson.D{})
 		require.NoError(t, err)
 		require.ErrorIs(t, Try(func() { m.Restart(ctx, Setting{}) }), ErrOwnOnly)
@@ -180,7 +180,7 @@ func TestFailedExperimentReturnsItsResult(t *testing.T) {
 	dir := t.TempDir()
 	failed := errors.New("no more disk")
 	r, err := Run(t.Context(), trial(func(_ context.Context, lab *Lab) error {
-		require.NoError(t, os.WriteFile(filepath.Join(lab.Dir(), "x"), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(lab.Dir, "x"), nil, 0o600))
 		lab.Add("found", "one", "figure", 1)
 		return failed
 	}), Config{Dir: dir})

@@ -50,13 +50,16 @@ var ErrOwnOnly = errors.New(OwnOnly)
 
 // A MongoDB is where an experiment writes.
 type MongoDB struct {
-	lab        *Lab
-	setting    Setting
-	server     *mongod.Server    // nil: the user's
-	dir        string            // of the server
-	connection *store.Connection // as the daemon's own
-	claimed    bool              // the database of a user's: there may be scratch data in it
-	name       string            // of the database
+	// Connection is as the daemon's own: its database has the concerns majority and
+	// journaled.
+	*store.Connection
+	Name string // of the database
+
+	lab     *Lab
+	setting Setting
+	server  *mongod.Server // nil: the user's
+	dir     string         // of the server
+	claimed bool           // the database of a user's: there may be scratch data in it
 }
 
 // ownDatabase is the database in mongods of an experiment's own.
@@ -67,24 +70,24 @@ const closeTimeout = 30 * time.Second
 // Start returns a MongoDB with that setting and an empty database: a mongod that
 // is started for it, or the user's, which takes no special setting.
 func (l *Lab) Start(ctx context.Context, s Setting) *MongoDB {
-	m := &MongoDB{lab: l, setting: s, name: ownDatabase}
+	m := &MongoDB{lab: l, setting: s, Name: ownDatabase}
 	if !l.Own() {
 		if s.special() {
 			Check(ErrOwnOnly)
 		}
-		m.name = l.database
+		m.Name = l.database
 	}
 	l.open = append(l.open, m)
 	if l.Own() {
-		m.dir = Must(os.MkdirTemp(l.dir, "mongod-"))
+		m.dir = Must(os.MkdirTemp(l.Dir, "mongod-"))
 		m.launch(ctx)
 		return m
 	}
 	m.connect(ctx, l.config.URI)
 	names, err := m.Database().ListCollectionNames(ctx, bson.D{})
-	Checkf(err, "list the collections of the scratch database %s", m.name)
+	Checkf(err, "list the collections of the scratch database %s", m.Name)
 	if len(names) > 0 { // dropping it would lose them
-		Checkf(ErrTaken, "use %s", m.name)
+		Checkf(ErrTaken, "use %s", m.Name)
 	}
 	m.claimed = true
 	return m
@@ -105,7 +108,7 @@ func (m *MongoDB) launch(ctx context.Context) {
 }
 
 func (m *MongoDB) connect(ctx context.Context, uri string) {
-	m.connection = Must(store.Connect(store.ConnectionConfig{URI: uri, Database: m.name, Logger: slog.New(slog.DiscardHandler)}))
+	m.Connection = Must(store.Connect(store.ConnectionConfig{URI: uri, Database: m.Name, Logger: slog.New(slog.DiscardHandler)}))
 	c := m.Counters(ctx)
 	compressor := string(m.setting.Compressor)
 	if compressor == "" && m.server != nil {
@@ -151,9 +154,9 @@ func (m *MongoDB) stop() error {
 	ctx, cancel := context.WithTimeout(abort, closeTimeout)
 	defer cancel()
 	var errs []error
-	if m.connection != nil {
-		errs = append(errs, m.connection.Close(ctx))
-		m.connection = nil
+	if m.Connection != nil {
+		errs = append(errs, m.Connection.Close(ctx))
+		m.Connection = nil
 	}
 	if m.server != nil {
 		errs = append(errs, m.server.Close(ctx))
@@ -172,7 +175,7 @@ func (m *MongoDB) Close() error {
 		return nil
 	}
 	var errs []error
-	if m.server == nil && m.connection != nil && m.claimed {
+	if m.server == nil && m.Connection != nil && m.claimed {
 		errs = append(errs, m.drop())
 	}
 	errs = append(errs, m.stop())
@@ -196,7 +199,7 @@ func (m *MongoDB) drop() error {
 	for checks := 0; checks < goneChecks; checks++ {
 		names, err := m.Database().ListCollectionNames(ctx, bson.D{})
 		if err != nil {
-			return fmt.Errorf("check that the scratch database %s is gone: %w", m.name, err)
+			return fmt.Errorf("check that the scratch database %s is gone: %w", m.Name, err)
 		}
 		if len(names) > 0 {
 			checks = -1
@@ -205,7 +208,7 @@ func (m *MongoDB) drop() error {
 			}
 		}
 		if err := machine.Pause(ctx, gonePause); err != nil {
-			return fmt.Errorf("wait until the scratch database %s is gone: %w", m.name, err)
+			return fmt.Errorf("wait until the scratch database %s is gone: %w", m.Name, err)
 		}
 	}
 	return nil
@@ -213,14 +216,8 @@ func (m *MongoDB) drop() error {
 
 // Drop empties the database.
 func (m *MongoDB) Drop(ctx context.Context) {
-	Checkf(m.Database().Drop(ctx), "drop the scratch database %s", m.name)
+	Checkf(m.Database().Drop(ctx), "drop the scratch database %s", m.Name)
 }
-
-// Database has the concerns of the daemon's: majority, journaled.
-func (m *MongoDB) Database() *mongo.Database { return m.connection.Database() }
-
-// Client is that of Database.
-func (m *MongoDB) Client() *mongo.Client { return m.connection.Client() }
 
 // URI of the MongoDB. It may have a secret.
 func (m *MongoDB) URI() string {
@@ -229,9 +226,6 @@ func (m *MongoDB) URI() string {
 	}
 	return m.server.URI()
 }
-
-// Name is that of the database.
-func (m *MongoDB) Name() string { return m.name }
 
 // DBPath is the directory with the files of a mongod of its own; empty of a user's.
 func (m *MongoDB) DBPath() string {
@@ -329,7 +323,7 @@ func (m *MongoDB) Settle(ctx context.Context) {
 // quiet, too. The measurement begins even if they stay busy.
 func (m *MongoDB) Quiet(ctx context.Context, quiet machine.Quiet, daemons ...*Daemon) {
 	m.Checkpoint(ctx)
-	if m.lab.Hasty() {
+	if m.lab.config.Hasty {
 		return
 	}
 	Must(quiet.Await(ctx, func() (used time.Duration, err error) {

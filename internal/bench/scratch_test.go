@@ -39,7 +39,7 @@ func TestDatabaseNamedByTheURIIsNotUsed(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Run(t.Context(), trial(func(ctx context.Context, lab *Lab) error {
 		m := lab.Start(ctx, Setting{})
-		assert.NotEqual(t, theirs.Name(), m.Name())
+		assert.NotEqual(t, theirs.Name(), m.Name)
 		m.Drop(ctx)
 		return nil
 	}), Config{Dir: t.TempDir(), URI: withDatabase(t, mongodtest.URI(t), theirs.Name())})
@@ -57,7 +57,7 @@ func TestLateWriteDoesNotRecreateTheDatabase(t *testing.T) {
 	name, late := "", make(chan error, 1)
 	_, err := Run(t.Context(), trial(func(ctx context.Context, lab *Lab) error {
 		m := lab.Start(ctx, Setting{})
-		name = m.Name()
+		name = m.Name
 		db := client.Database(name)
 		if _, err := m.Database().Collection("first").InsertOne(ctx, bson.D{}); err != nil {
 			return err

@@ -270,7 +270,7 @@ func (t *trial) coldPossible() bool {
 		t.lab.LeaveOut(what, bench.OwnOnly)
 		return false
 	}
-	if err := provesCold(t.lab.Dir()); err != nil {
+	if err := provesCold(t.lab.Dir); err != nil {
 		t.lab.LeaveOut(what, "the system's page cache cannot be dropped here: "+err.Error())
 		return false
 	}

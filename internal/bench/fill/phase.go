@@ -73,7 +73,9 @@ func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, ser
 func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) *outcome {
 	m.Settle(ctx)
 	o := &outcome{phase: p}
-	sample := func(ctx context.Context) { o.samples = append(o.samples, sampleOf(ctx, m, d)) }
+	sample := func(ctx context.Context) {
+		o.samples = append(o.samples, sample{time.Now(), bench.Must(machine.CPU(d.Pid())), bench.Must(d.Look(ctx)), m.Counters(ctx)})
+	}
 	sample(ctx)
 	stop := bench.Every(ctx, sampleEvery, sample)
 	o.load = d.Load(ctx, p.flags(lab.Seed)...)
@@ -102,7 +104,7 @@ func (o *outcome) first() *sample { return &o.samples[0] }
 func (o *outcome) last() *sample  { return &o.samples[len(o.samples)-1] }
 
 // readings are those that were stored.
-func (o *outcome) readings() float64 { return o.last().readings - o.first().readings }
+func (o *outcome) readings() float64 { return o.updates().Sum }
 
 // behind is how long it took, once the last reading was acknowledged, until all
 // were stored.
@@ -112,7 +114,7 @@ func (o *outcome) behind() float64 {
 
 func (o *outcome) left() float64 { return max(0, float64(o.load.Acked)-o.readings()) }
 
-func (o *outcome) updates() scrape.Histogram { return o.last().updates.Since(o.first().updates) }
+func (o *outcome) updates() scrape.Histogram { return o.last().updates().Since(o.first().updates()) }
 
 // counted is the growth of a counter of the server, until the last was stored.
 func (o *outcome) counted(name string) float64 {
@@ -124,7 +126,7 @@ func (o *outcome) each(counter string) float64 { return max(0, o.counted(counter
 
 // writes are those into some tenths of the window.
 func (o *outcome) writes(from, to int) scrape.Histogram {
-	return o.last().tenths(from, to).Since(o.first().tenths(from, to))
+	return o.last().writes(from, to).Since(o.first().writes(from, to))
 }
 
 func (o *outcome) at(part float64) time.Time {
@@ -134,7 +136,7 @@ func (o *outcome) at(part float64) time.Time {
 // during are the writes in a part of the time while readings came. If MongoDB falls
 // behind, it has the machine to itself when the load has ended.
 func (o *outcome) during(from, to float64) scrape.Histogram {
-	return nearest(o.samples, o.at(to)).all().Since(nearest(o.samples, o.at(from)).all())
+	return nearest(o.samples, o.at(to)).writes(0, 10).Since(nearest(o.samples, o.at(from)).writes(0, 10))
 }
 
 // window are the same where a phase is one window long.
@@ -149,7 +151,7 @@ func (o *outcome) window(from, to float64) scrape.Histogram {
 // was acknowledged by as long as readings gather.
 func (o *outcome) rate(from, to float64) float64 {
 	a, b := nearest(o.samples, o.at(from)), nearest(o.samples, o.at(to))
-	return (b.readings - a.readings) / b.at.Sub(a.at).Seconds()
+	return b.updates().Since(a.updates()).Sum / b.at.Sub(a.at).Seconds()
 }
 
 // nearest is the sample that is closest to a time.
@@ -171,30 +173,18 @@ const sampleEvery = 500 * time.Millisecond
 type sample struct {
 	at       time.Time
 	brim     time.Duration // CPU time so far
-	readings float64       // stored so far
-	updates  scrape.Histogram
-	writes   [len(store.Fills)]scrape.Histogram // store_write_seconds, by tenth
+	metrics  scrape.Sample
 	counters doctor.Counters
 }
 
-// tenths are the writes into some tenths of their window.
-func (l *sample) tenths(from, to int) (h scrape.Histogram) {
-	for _, w := range l.writes[from:to] {
-		h = h.Add(w)
-	}
-	return h
+func (l *sample) updates() scrape.Histogram {
+	return l.metrics.Histogram("brim_store_update_readings", nil)
 }
 
-func (l *sample) all() scrape.Histogram { return l.tenths(0, len(l.writes)) }
-
-// sampleOf takes a sample.
-func sampleOf(ctx context.Context, m *bench.MongoDB, d *bench.Daemon) (l sample) {
-	l.at, l.brim = time.Now(), bench.Must(machine.CPU(d.Pid()))
-	metrics := bench.Must(d.Look(ctx))
-	for i, fill := range store.Fills {
-		l.writes[i] = metrics.Histogram("brim_store_write_seconds", scrape.Labels{"fill": fill})
+// writes are the writes into some tenths of their window.
+func (l *sample) writes(from, to int) (h scrape.Histogram) {
+	for _, fill := range store.Fills[from:to] {
+		h = h.Add(l.metrics.Histogram("brim_store_write_seconds", scrape.Labels{"fill": fill}))
 	}
-	l.updates = metrics.Histogram("brim_store_update_readings", nil)
-	l.readings, l.counters = l.updates.Sum, m.Counters(ctx)
-	return l
+	return h
 }

@@ -342,7 +342,7 @@ func (c *Collection) Attach(ctx context.Context, m *bench.MongoDB) {
 	db := m.Database()
 	if c.Relaxed {
 		journaled := false
-		db = m.Client().Database(m.Name(), options.Database().SetWriteConcern(&writeconcern.WriteConcern{W: 1, Journal: &journaled}))
+		db = m.Client().Database(m.Name, options.Database().SetWriteConcern(&writeconcern.WriteConcern{W: 1, Journal: &journaled}))
 	}
 	c.coll = db.Collection(c.Name)
 	switch c.Shape.Kind {

@@ -71,7 +71,7 @@ func journalBatch(hosts hosts) *batch.Batch {
 }
 
 func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) {
-	dir := bench.Must(os.MkdirTemp(t.lab.Dir(), "journal-"))
+	dir := bench.Must(os.MkdirTemp(t.lab.Dir, "journal-"))
 	j := bench.Must(journal.Open(journal.Config{
 		Dir: dir, Session: batch.NewSession(), Files: unsynced{journal.Disk()},
 		Streams: map[string]journal.Stream{collection: {Storage: "bucket", Target: collection, Granularity: time.Hour}},

@@ -3,7 +3,6 @@ package speed
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -100,34 +99,18 @@ func (r *rig) beginSealing(ctx context.Context) {
 	bench.Check(r.Ask(ctx, http.MethodPost, "/seal?stream="+collection, func(io.Reader) error { return nil }))
 }
 
-// query asks on one connection, one query after the other.
+// query asks for random sensors.
 func (r *rig) query(ctx context.Context, a archive, format store.Format, from time.Time, random *rand.Rand) {
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
 	span := bench.Between(from, from.Add(24*time.Hour))
 	newest := "/prometheus/api/v1/query?" + url.Values{"query": {`t{sensor=~"n-.*"}`}}.Encode()
-	for _, kind := range []struct {
-		name, of string // of is behind the sensor in the path; empty: no sensor
-		sign     string // that the answer has for each entry
-		entries  int
-	}{
-		{dayQuery, fmt.Sprintf("/readings?limit=%d&", a.each) + span, `"ts":`, a.each},
-		{daySummary, "/summary?" + span, fmt.Sprintf(`"count":%d,`, a.each), 1},
-		{newestQuery, "", `"value":`, a.others},
-	} {
-		times := max(1, a.queries/8)
-		if kind.of != "" {
-			times = a.queries
-		}
-		count := func(body []byte) int { return bytes.Count(body, []byte(kind.sign)) } // decoding would take longer than the answer
-		took := repeatedQuery{times, kind.entries, count, func() string {
-			if kind.of == "" {
-				return newest
-			}
-			return "/v1/sensors/" + archivePrefix + strconv.Itoa(1+random.IntN(a.often)) + kind.of
-		}}.run(ctx, r, client)
-		r.lab.Row("queries", queriesRow(kind.name, format), took.Quantile(0.5), took.Quantile(0.99))
+	one := func(behind string) func() string {
+		return func() string { return "/v1/sensors/" + archivePrefix + strconv.Itoa(1+random.IntN(a.often)) + behind }
 	}
+	r.ask(ctx, "queries", []repeatedQuery{
+		{queriesRow(dayQuery, format), a.queries, a.each, `"ts":`, one(fmt.Sprintf("/readings?limit=%d&", a.each) + span)},
+		{queriesRow(daySummary, format), a.queries, 1, fmt.Sprintf(`"count":%d,`, a.each), one("/summary?" + span)},
+		{queriesRow(newestQuery, format), max(1, a.queries/8), a.others, `"value":`, func() string { return newest }},
+	})
 }
 
 func queriesTable() bench.Table {
@@ -187,11 +170,19 @@ func (t *trial) waiting(ctx context.Context, b backlog) {
 		t.lab.Step("let %d readings wait", b.sensors*b.each)
 		waiting := r.post(ctx, b, b.each)
 		r.addWaiting(ctx, b, before)
-		client := &http.Client{Transport: &http.Transport{}}
-		defer client.CloseIdleConnections()
+		span := bench.Between(stored.Setup.EventStart, waiting.Setup.EventEnd)
 		for i := range t.lab.Repeats {
 			t.lab.Step("queries while readings wait, %d of %d", i+1, t.lab.Repeats)
-			b.ask(ctx, r, client, bench.Between(stored.Setup.EventStart, waiting.Setup.EventEnd), rand.New(rand.NewPCG(t.lab.Seed, uint64(i)))) //nolint:gosec // which sensors
+			random := rand.New(rand.NewPCG(t.lab.Seed, uint64(i))) //nolint:gosec // which sensors
+			one := func(behind string) func() string {
+				return func() string { return "/v1/sensors/" + waitingPrefix + strconv.Itoa(1+random.IntN(b.sensors)) + behind }
+			}
+			r.ask(ctx, "waiting", []repeatedQuery{
+				{pageQuery, b.queries, b.each + 1, `"ts":`, one("/readings?" + span)},
+				{latestQuery, b.queries, 1, `"ts":`, one("/latest")},
+				{summaryQuery, b.queries, 1, fmt.Sprintf(`"count":%d,`, b.each+1), one("/summary?" + span)},
+				{sensorsQuery, b.listed, min(100, b.sensors), `"sensorId":`, func() string { return "/v1/sensors?limit=100" }},
+			})
 		}
 	})
 }
@@ -230,55 +221,31 @@ func (r *rig) addWaiting(ctx context.Context, b backlog, before float64) {
 	r.lab.Row("backlog", fmt.Sprintf("%s readings of %s sensors", humanize.Comma(int64(n)), humanize.Comma(int64(b.sensors))), before, now, (now-before)/n, known(look.Value("brim_journal_bytes", nil))/n)
 }
 
-// ask asks each kind of query of random sensors, and adds how long the answers took.
-func (b *backlog) ask(ctx context.Context, r *rig, client *http.Client, span string, random *rand.Rand) {
-	for _, kind := range []struct {
-		name, of string // of is behind the sensor in the path
-		times    int
-		entries  int // in the answer
-	}{
-		{pageQuery, "/readings?" + span, b.queries, b.each + 1},
-		{latestQuery, "/latest", b.queries, 0},
-		{summaryQuery, "/summary?" + span, b.queries, 1},
-		{sensorsQuery, "", b.listed, min(100, b.sensors)},
-	} {
-		took := repeatedQuery{kind.times, kind.entries, listed, func() string {
-			if kind.name == sensorsQuery {
-				return "/v1/sensors?limit=100"
-			}
-			return "/v1/sensors/" + waitingPrefix + strconv.Itoa(1+random.IntN(b.sensors)) + kind.of
-		}}.run(ctx, r, client)
-		r.lab.Row("waiting", kind.name, took.Quantile(0.5), took.Quantile(0.99), took.Max(), float64(len(took)))
-	}
-}
-
-// A repeatedQuery is a query of one kind that is sent several times, one after the other.
+// A repeatedQuery is a query of one kind that is sent several times.
 type repeatedQuery struct {
-	times, entries int                   // queries, and entries that each answer must have
-	count          func(body []byte) int // of the entries in an answer
-	path           func() string         // of the next query
+	row            string
+	times, entries int           // queries, and entries that each answer must have
+	sign           string        // of an entry: decoding the answer would take longer than the answer
+	path           func() string // of the next query
 }
 
-// run sends the queries, and returns how long the answers took.
-func (q repeatedQuery) run(ctx context.Context, r *rig, client *http.Client) (took bench.Samples) {
-	for range q.times {
-		path, began := q.path(), time.Now()
-		body := r.Get(ctx, client, path)
-		took = append(took, time.Since(began).Seconds())
-		if n := q.count(body); n != q.entries {
-			bench.Check(fmt.Errorf("the answer of %s has %d of %d entries", path, n, q.entries))
+// ask asks on one connection, one query after the other, and adds how long the answers took.
+func (r *rig) ask(ctx context.Context, table string, kinds []repeatedQuery) {
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for _, q := range kinds {
+		var took bench.Samples
+		for range q.times {
+			path, began := q.path(), time.Now()
+			body := r.Get(ctx, client, path)
+			took = append(took, time.Since(began).Seconds())
+			if n := bytes.Count(body, []byte(q.sign)); n != q.entries {
+				bench.Check(fmt.Errorf("the answer of %s has %d of %d entries", path, n, q.entries))
+			}
 		}
+		figures := []float64{took.Quantile(0.5), took.Quantile(0.99), took.Max(), float64(q.times)}
+		r.lab.Row(table, q.row, figures[:len(r.lab.Table(table).Measures)]...)
 	}
-	return took
-}
-
-// listed returns how many entries the list in an answer has; -1: it is not JSON.
-func listed(body []byte) int {
-	var lists struct{ Readings, Summary, Sensors []json.RawMessage }
-	if json.Unmarshal(body, &lists) != nil {
-		return -1
-	}
-	return len(lists.Readings) + len(lists.Summary) + len(lists.Sensors)
 }
 
 func waitingTables() []bench.Table {

@@ -256,16 +256,15 @@ func newSender(of format, all hosts) (*sender, error) {
 
 // send sends for some time, from an event time on, in whose order all connections
 // together go. It returns how many readings the daemon has accepted.
-func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, length time.Duration) (readings int64, err error) {
+func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, length time.Duration) (readings int64) {
 	var given atomic.Int64 // requests
 	end := time.Now().Add(length)
-	group, under := errgroup.WithContext(ctx)
-	for c := range s.bodies {
+	bench.Together(ctx, connections, func(ctx context.Context, c int) {
 		bodies, sent := &s.bodies[c], 0
 		// request returns the next one; requests that may be unanswered have bodies of
 		// their own.
 		request := func() ([]byte, bool) {
-			if under.Err() != nil || !time.Now().Before(end) {
+			if ctx.Err() != nil || !time.Now().Before(end) {
 				return nil, false
 			}
 			number, parts := given.Add(1)-1, int64(len(bodies[0]))
@@ -274,55 +273,46 @@ func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, len
 			b.moveTo(begin.Add(time.Duration(number/parts) * interval))
 			return b.text, true
 		}
-		group.Go(func() error {
-			if s.path == "" {
-				return stream(under, d.GRPC, request)
-			}
-			return s.post(under, "http://"+d.HTTP, request)
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return 0, fmt.Errorf("send readings: %w", err)
-	}
-	return given.Load() * linesOf, context.Cause(ctx)
+		if s.path == "" {
+			bench.Checkf(stream(ctx, d.GRPC, request), "send readings")
+		} else {
+			bench.Checkf(s.post(ctx, "http://"+d.HTTP, request), "send readings")
+		}
+	})
+	bench.Check(context.Cause(ctx))
+	return given.Load() * linesOf
 }
 
 // post sends on one connection, each request when the one before is answered.
 func (s *sender) post(ctx context.Context, address string, request func() ([]byte, bool)) error {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: answerTimeout}
 	defer client.CloseIdleConnections()
-	for text, ok := request(); ok; text, ok = request() {
-		for {
-			code, answer, err := s.postOnce(ctx, client, address, text)
-			if err != nil {
-				return err
-			}
-			if code == http.StatusOK || code == http.StatusNoContent {
-				break
-			}
-			if code != http.StatusServiceUnavailable { // with which nothing was taken
-				return fmt.Errorf("answer %d %s", code, answer)
-			}
+	for text, ok := request(); ok; {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+s.path, bytes.NewReader(text))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", s.contentType)
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		answer, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil {
+			return err
+		}
+		switch resp.StatusCode {
+		case http.StatusOK, http.StatusNoContent:
+			text, ok = request()
+		case http.StatusServiceUnavailable: // nothing was taken
 			if err := machine.Pause(ctx, fullPause); err != nil {
 				return err
 			}
+		default:
+			return fmt.Errorf("answer %d %s", resp.StatusCode, answer)
 		}
 	}
 	return nil
-}
-
-func (s *sender) postOnce(ctx context.Context, client *http.Client, address string, text []byte) (code int, answer []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+s.path, bytes.NewReader(text))
-	if err != nil {
-		return 0, nil, err
-	}
-	req.Header.Set("Content-Type", s.contentType)
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	answer, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, answer, errors.Join(err, resp.Body.Close())
 }
 
 // window is how many requests of a call may be unanswered.

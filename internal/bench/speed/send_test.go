@@ -181,8 +181,7 @@ func TestConnectionsGoThroughPartsStepsAndVariants(t *testing.T) {
 	require.NoError(t, err)
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	d := &bench.Daemon{Daemon: &launch.Daemon{HTTP: strings.TrimPrefix(server.URL, "http://")}}
-	n, err := s.send(t.Context(), d, begin, 200*time.Millisecond)
-	require.NoError(t, err)
+	n := s.send(t.Context(), d, begin, 200*time.Millisecond)
 	assert.Positive(t, n)
 	assert.Zero(t, n%linesOf)
 	parts := map[string]bool{}

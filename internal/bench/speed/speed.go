@@ -343,7 +343,7 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 	before := r.stored(ctx)
 	readings := int64(0)
 	spent := r.Measure(ctx, r.m, func(ctx context.Context) {
-		readings = bench.Must(s.send(ctx, r.Daemon, r.begin(), length))
+		readings = s.send(ctx, r.Daemon, r.begin(), length)
 		bench.Check(r.Flush(ctx, storedTimeout))
 	})
 	expect(r.stored(ctx)-before, readings, "readings", "acknowledged")
