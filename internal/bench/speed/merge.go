@@ -265,32 +265,6 @@ func mergedCPU(c course) string {
 	return "MongoDB's CPU per reading, checkpoints included, compared with raw insertMany of a document per reading at the same rate: " + c.row(throughBrim)
 }
 
-// mergeClaims are the claims about merging over time.
-func mergeClaims() (all []bench.Claim) {
-	forms := []func(course) course{course.faster, func(c course) course { return c }}
-	for _, as := range forms {
-		for _, promise := range []struct {
-			course
-			most float64
-		}{{often(), 0.7}, {eachMinute(), 0.8}} {
-			c := as(promise.course)
-			all = append(all, bench.Claim{
-				Says:      mergedCPU(c),
-				Published: promise.most, PublishedAs: fmt.Sprintf("<= %.1fx", promise.most), Unit: bench.Seconds, Rule: bench.FactorAtMost,
-				From: bench.At("merge", c.row(insertedRaw), mongodOf), Of: bench.At("merge", c.row(throughBrim), mongodOf),
-			})
-		}
-		c := as(climbers())
-		all = append(all, bench.Claim{
-			Says: "the highest rate at which no update is more than 10 s late: " + c.row(throughBrim), Published: 30_000, PublishedAs: ">= 30,000/s", Unit: bench.PerSecond, Rule: bench.AtLeast,
-			Of: bench.At("highest", c.row(throughBrim), rateOf),
-		})
-	}
-	return append(all, bench.Claim{
-		Says: "a page of a sensor's readings, read back while 1,000,000 wait, p99", Published: 20e-3, PublishedAs: "<= 20 ms", Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("waiting", pageQuery, p99Of),
-	})
-}
-
 const (
 	mostPastDue = 10              // seconds that an update may be late
 	held        = 5 * time.Minute // how long a rate is held, after as long as readings may wait
@@ -360,7 +334,7 @@ func (r *rig) hold(ctx context.Context, c *climb) (ok bool) {
 	}
 	_, peak := r.memory()
 	r.lab.Row("rates", row, result.AchievedRate, float64(lost), first, last, w.pastDue.Max(), updatesIn(&spent).Mean(),
-		spent.CPU/spent.Seconds, spent.Brim/spent.Seconds, peak, w.journal.Max(), w.unseen.Max(), map[bool]float64{true: 1}[ok])
+		spent.CPU/spent.Seconds, spent.Brim/spent.Seconds, peak, w.journal.Max(), w.unseen.Max(), bench.Flag(ok))
 	r.addTriggers(row, &spent)
 	return ok
 }

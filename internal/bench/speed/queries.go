@@ -120,19 +120,6 @@ func queriesTable() bench.Table {
 	}
 }
 
-func queriesClaims() (all []bench.Claim) {
-	for _, promise := range []struct {
-		query string
-		most  float64
-	}{{dayQuery, 40e-3}, {daySummary, 3e-3}, {newestQuery, 200e-3}} {
-		all = append(all, bench.Claim{
-			Says: promise.query + " over HTTP", Published: promise.most, PublishedAs: fmt.Sprintf("<= %.0f ms", promise.most*1e3), Unit: bench.Seconds, Rule: bench.AtMost,
-			Of: bench.At("queries", queriesRow(promise.query, store.Documents), p50Of),
-		})
-	}
-	return all
-}
-
 // A backlog is readings that a daemon has acknowledged and not written yet, and the
 // queries that it answers meanwhile.
 type backlog struct {

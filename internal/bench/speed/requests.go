@@ -43,30 +43,6 @@ func requestsTable() bench.Table {
 	}
 }
 
-func requestsClaims() []bench.Claim {
-	atMost := func(rate int, most float64) bench.Claim {
-		return bench.Claim{
-			Says:      fmt.Sprintf("Brim's CPU for a request of one JSON reading, until stored, at %d/s", rate),
-			Published: most, PublishedAs: fmt.Sprintf("<= %.0f µs", most*1e6), Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("requests", requestsRow(overHTTP, rate), brimOf),
-		}
-	}
-	return []bench.Claim{
-		atMost(500, 120e-6), atMost(2000, 80e-6), atMost(8000, 50e-6),
-		{
-			Says: "single readings as messages of a gRPC stream compared with HTTP requests", Published: 1.5, PublishedAs: ">= 1.5x", Unit: bench.PerSecond, Rule: bench.FactorAtLeast,
-			From: bench.At("requests", requestsRow(overHTTP, unpaced), rateOf), Of: bench.At("requests", requestsRow(overGRPC, unpaced), rateOf),
-		},
-		{
-			Says: "single readings over HTTP with TLS compared with those without", Published: 0.8, PublishedAs: ">= 0.8x", Unit: bench.PerSecond, Rule: bench.FactorAtLeast,
-			From: bench.At("requests", requestsRow(overHTTP, unpaced), rateOf), Of: bench.At("requests", requestsRow(overTLS, unpaced), rateOf),
-		},
-		{
-			Says: "p99 of a journaled answer at 2,000 requests/s compared with the p99 of an fsync of the journal", Published: 4, PublishedAs: "<= 4x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("requests", requestsRow(overHTTP, 2000), fsyncOf), Of: bench.At("requests", requestsRow(overHTTP, 2000), responseOf),
-		},
-	}
-}
-
 // requests sends single readings at several rates, over HTTP and as messages of a gRPC
 // stream, which take turns on the same daemon; and over HTTP to a daemon with TLS.
 func (t *trial) requests(ctx context.Context, length time.Duration, rates, secured []int) {
@@ -190,11 +166,4 @@ func tailsTable() bench.Table {
 		Note: "Columns, windows of a minute, acknowledged as journaled. 2,000 sensors have windows of ten minutes when the load begins. One daemon is then asked to seal them; the collection is compacted, and " +
 			"a checkpoint is written every 15 s. In the other run mongod writes none.",
 	}
-}
-
-func tailsClaims() []bench.Claim {
-	return []bench.Claim{{
-		Says: "p99.9 of a journaled answer through checkpoints, sealing and compaction compared with that without", Published: 2, PublishedAs: "<= 2x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-		From: bench.At("tails", withoutWork, p999Of), Of: bench.At("tails", withWork, p999Of),
-	}}
 }

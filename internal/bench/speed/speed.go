@@ -192,46 +192,62 @@ func tables() []bench.Table {
 	return slices.Concat(all, []bench.Table{requestsTable(), tailsTable(), queriesTable()}, mergeTables(), rateTables(), waitingTables(), curveTables())
 }
 
-func claims() []bench.Claim {
-	ratio := func(says, table, of, from string, least float64) bench.Claim {
-		return bench.Claim{
-			Says: says, Published: least, PublishedAs: fmt.Sprintf(">= %.1fx", least), Unit: bench.PerSecond, Rule: bench.FactorAtLeast,
-			From: bench.At(table, from, rateOf), Of: bench.At(table, of, rateOf),
+func claims() (all []bench.Claim) {
+	sign := map[bench.Rule]string{bench.AtMost: "<= ", bench.FactorAtMost: "<= ", bench.AtLeast: ">= ", bench.FactorAtLeast: ">= "}
+	figure := func(says string, rule bench.Rule, bound float64, unit bench.Unit, of bench.Figure) *bench.Claim {
+		all = append(all, bench.Claim{Says: says, Published: bound, PublishedAs: sign[rule] + unit.Format(bound), Unit: unit, Rule: rule, Of: of})
+		return &all[len(all)-1]
+	}
+	factor := func(says string, rule bench.Rule, bound float64, from, of bench.Figure) {
+		c := figure(says, rule, bound, bench.Seconds, of)
+		if c.From, c.PublishedAs = from, fmt.Sprintf("%s%gx", sign[rule], bound); rule == bench.FactorAtLeast {
+			c.Unit = bench.PerSecond
 		}
 	}
-	return append([]bench.Claim{
-		ratio(besideInserts, "lines", lineProtocol, rawDocuments, 1),
-		{Says: "Brim's own CPU per line of ten fields, user and system, until stored", Published: 3e-6, PublishedAs: "<= 3 µs", Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, brimOf)},
-		{
-			Says: "the same compared with decoding the line by influxdata/line-protocol", Published: 2, PublishedAs: "<= 2x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("lines", decodedOnly, generatorOf), Of: bench.At("lines", lineProtocol, brimOf),
-		},
-		{Says: "allocations per reading, line protocol, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, allocationsOf)},
-		ratio("the same over gRPC streaming, compact form, compared with line protocol", "grpc", compactGRPC, lineProtocol, 0.9),
-		{Says: "allocations per reading, compact gRPC, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: bench.At("grpc", compactGRPC, allocationsOf)},
-		ratio("the same as NDJSON, compared with line protocol", "ndjson", ndjson, lineProtocol, 0.6),
-		ratio("the same into a time-series collection, compared with raw insertMany of the same readings grouped by sensor", "timeseries", lineProtocol, rawSeries, 0.9),
-		// 15,000/s are offered exactly, so not all of them can be answered in the minute.
-		{Says: "single-reading JSON requests", Published: 0.995 * singleRate, PublishedAs: ">= 15,000/s", Unit: bench.PerSecond, Rule: bench.AtLeast, Of: bench.At("single", "all", rateOf)},
-		{Says: "the queue lag of single readings does not grow", Published: 0, PublishedAs: "not growing", Rule: bench.AtMost, Of: bench.At("single", "all", lagGrowsOf)},
-		{
-			Says: "p99 of writes in the last tenth of an hourly bucket compared with the first", Published: 1.25, PublishedAs: "<= 1.25x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("fill", hourly, firstTenthOf), Of: bench.At("fill", hourly, lastTenthOf),
-		},
-		{
-			Says: "the same in columns", Published: 1.25, PublishedAs: "<= 1.25x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("fill", hourlyColumns, firstTenthOf), Of: bench.At("fill", hourlyColumns, lastTenthOf),
-		},
-		ratio("line protocol, stored in columns, compared with raw insertMany of a document per reading", "columns", lineProtocol, rawDocuments, 2.2),
-		ratio("line protocol, stored in columns, compared with raw insertMany into a time-series collection, grouped by sensor", "columns", lineProtocol, rawSeries, 2.5),
-		{
-			Says: "MongoDB's CPU per reading at 60 readings an update, columns compared with documents", Published: 0.4, PublishedAs: "<= 0.4x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("formats", string(store.Documents), mongodOf), Of: bench.At("formats", string(store.Columns), mongodOf),
-		},
-		{Says: "RSS at full rate, 10,000 sensors, line protocol", Published: 256 * mib, PublishedAs: "<= 256 MiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", fullRateRow, peakOf)},
-		{Says: "RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", Published: 1024 * mib, PublishedAs: "<= 1 GiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", millionRow, peakOf)},
-		{Says: "journal append without fsync: bytes written in its files", Published: 1e9, PublishedAs: ">= 1 GB/s", Unit: bench.Bytes, Rule: bench.AtLeast, Of: bench.At("journal", "page cache", "written a second")},
-	}, slices.Concat(requestsClaims(), tailsClaims(), queriesClaims(), mergeClaims())...)
+	rate := func(table, row string) bench.Figure { return bench.At(table, row, rateOf) }
+
+	factor(besideInserts, bench.FactorAtLeast, 1, rate("lines", rawDocuments), rate("lines", lineProtocol))
+	figure("Brim's own CPU per line of ten fields, user and system, until stored", bench.AtMost, 3e-6, bench.Seconds, bench.At("lines", lineProtocol, brimOf))
+	factor("the same compared with decoding the line by influxdata/line-protocol", bench.FactorAtMost, 2, bench.At("lines", decodedOnly, generatorOf), bench.At("lines", lineProtocol, brimOf))
+	figure("allocations per reading, line protocol, all of the daemon", bench.AtMost, 2, bench.Count, bench.At("lines", lineProtocol, allocationsOf))
+	factor("the same over gRPC streaming, compact form, compared with line protocol", bench.FactorAtLeast, 0.9, rate("grpc", lineProtocol), rate("grpc", compactGRPC))
+	figure("allocations per reading, compact gRPC, all of the daemon", bench.AtMost, 2, bench.Count, bench.At("grpc", compactGRPC, allocationsOf))
+	factor("the same as NDJSON, compared with line protocol", bench.FactorAtLeast, 0.6, rate("ndjson", lineProtocol), rate("ndjson", ndjson))
+	factor("the same into a time-series collection, compared with raw insertMany of the same readings grouped by sensor", bench.FactorAtLeast, 0.9, rate("timeseries", rawSeries), rate("timeseries", lineProtocol))
+	// 15,000/s are offered exactly, so not all of them can be answered in the minute.
+	figure("single-reading JSON requests", bench.AtLeast, 0.995*singleRate, bench.PerSecond, rate("single", "all")).PublishedAs = ">= 15,000/s"
+	figure("the queue lag of single readings does not grow", bench.AtMost, 0, bench.Count, bench.At("single", "all", lagGrowsOf)).PublishedAs = "not growing"
+	factor("p99 of writes in the last tenth of an hourly bucket compared with the first", bench.FactorAtMost, 1.25, bench.At("fill", hourly, firstTenthOf), bench.At("fill", hourly, lastTenthOf))
+	factor("the same in columns", bench.FactorAtMost, 1.25, bench.At("fill", hourlyColumns, firstTenthOf), bench.At("fill", hourlyColumns, lastTenthOf))
+	factor("line protocol, stored in columns, compared with raw insertMany of a document per reading", bench.FactorAtLeast, 2.2, rate("columns", rawDocuments), rate("columns", lineProtocol))
+	factor("line protocol, stored in columns, compared with raw insertMany into a time-series collection, grouped by sensor", bench.FactorAtLeast, 2.5, rate("columns", rawSeries), rate("columns", lineProtocol))
+	factor("MongoDB's CPU per reading at 60 readings an update, columns compared with documents", bench.FactorAtMost, 0.4, bench.At("formats", string(store.Documents), mongodOf), bench.At("formats", string(store.Columns), mongodOf))
+	figure("RSS at full rate, 10,000 sensors, line protocol", bench.AtMost, 256*mib, bench.Bytes, bench.At("memory", fullRateRow, peakOf)).PublishedAs = "<= 256 MiB"
+	figure("RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", bench.AtMost, 1024*mib, bench.Bytes, bench.At("memory", millionRow, peakOf)).PublishedAs = "<= 1 GiB"
+	figure("journal append without fsync: bytes written in its files", bench.AtLeast, 1e9, bench.Bytes, bench.At("journal", "page cache", "written a second")).PublishedAs = ">= 1 GB/s"
+
+	requests := func(way string, rate int, measure string) bench.Figure {
+		return bench.At("requests", requestsRow(way, rate), measure)
+	}
+	for i, most := range []float64{120e-6, 80e-6, 50e-6} {
+		figure(fmt.Sprintf("Brim's CPU for a request of one JSON reading, until stored, at %d/s", requestRates[i]), bench.AtMost, most, bench.Seconds, requests(overHTTP, requestRates[i], brimOf))
+	}
+	factor("single readings as messages of a gRPC stream compared with HTTP requests", bench.FactorAtLeast, 1.5, requests(overHTTP, unpaced, rateOf), requests(overGRPC, unpaced, rateOf))
+	factor("single readings over HTTP with TLS compared with those without", bench.FactorAtLeast, 0.8, requests(overHTTP, unpaced, rateOf), requests(overTLS, unpaced, rateOf))
+	factor("p99 of a journaled answer at 2,000 requests/s compared with the p99 of an fsync of the journal", bench.FactorAtMost, 4, requests(overHTTP, 2000, fsyncOf), requests(overHTTP, 2000, responseOf))
+	factor("p99.9 of a journaled answer through checkpoints, sealing and compaction compared with that without", bench.FactorAtMost, 2, bench.At("tails", withoutWork, p999Of), bench.At("tails", withWork, p999Of))
+	for i, query := range []string{dayQuery, daySummary, newestQuery} {
+		figure(query+" over HTTP", bench.AtMost, []float64{40e-3, 3e-3, 200e-3}[i], bench.Seconds, bench.At("queries", queriesRow(query, store.Documents), p50Of))
+	}
+	for _, as := range []func(course) course{course.faster, func(c course) course { return c }} {
+		for i, c := range []course{as(often()), as(eachMinute())} {
+			factor(mergedCPU(c), bench.FactorAtMost, []float64{0.7, 0.8}[i], bench.At("merge", c.row(insertedRaw), mongodOf), bench.At("merge", c.row(throughBrim), mongodOf))
+		}
+		c := as(climbers())
+		figure("the highest rate at which no update is more than 10 s late: "+c.row(throughBrim), bench.AtLeast, 30_000, bench.PerSecond, rate("highest", c.row(throughBrim))).PublishedAs = ">= 30,000/s"
+	}
+	figure("a page of a sensor's readings, read back while 1,000,000 wait, p99", bench.AtMost, 20e-3, bench.Seconds, bench.At("waiting", pageQuery, p99Of))
+	return all
 }
 
 // A trial is one run of the experiment.
@@ -498,7 +514,7 @@ func (r *rig) single(ctx context.Context) {
 	result := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
 	bench.Check(stop())
 	first, last, growing := grows(late)
-	r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing])
+	r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, bench.Flag(growing))
 }
 
 // fill compares writes into full and into empty buckets.

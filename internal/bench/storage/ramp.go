@@ -251,46 +251,36 @@ func (r *ramp) since(i, last int) float64 {
 // add adds a ramp to the tables; the first one is drawn.
 func (r *ramp) add(lab *bench.Lab, cache string, first bool) {
 	table, all := "signals, "+cache, r.crossings()
-	behind, disk := 1, math.Inf(1) // the place of what did not degrade, and of the disk
+	ofDisk := func(c crossing) bool { return c.signal.Name == diskBusy || c.signal.Name == diskAwait }
+	behind := 1 // the place of what did not degrade
 	for _, c := range all {
-		if c.crossed() && c.signal.Name != diskBusy && c.signal.Name != diskAwait {
+		if c.crossed() && !ofDisk(c) {
 			behind++
 		}
 	}
-	seen := false
+	disk, diskOver := math.Inf(1), false // its place, and whether it was the first
 	for _, c := range all {
 		if c.signal.Class == doctor.Unknown {
 			continue
 		}
-		isDisk := c.signal.Name == diskBusy || c.signal.Name == diskAwait
-		over, place := 0., float64(behind)
+		over, place := bench.Flag(c.crossed()), float64(behind)
 		if c.crossed() {
-			over, place = 1, float64(c.place)
+			place = float64(c.place)
 		}
 		if c.signal.Name == checkpointDuration {
 			if r.checkpoint.Name == "" {
 				continue // none was asked for
 			}
-			c.signal, over = r.checkpoint, 0
-			if r.checkpoint.Class >= doctor.Degrading {
-				over = 1
-			}
+			c.signal, over = r.checkpoint, bench.Flag(r.checkpoint.Class >= doctor.Degrading)
 		}
 		lab.Row(table, c.signal.Name, c.before, c.worst, c.signal.Value, c.degrading, place, over)
-		if isDisk {
-			seen = true
-			if c.crossed() {
-				disk = min(disk, place)
-			}
+		if ofDisk(c) {
+			disk, diskOver = min(disk, place), diskOver || c.crossed() && c.place == 1
 		}
 	}
-	if seen {
-		first := 0.
-		if disk == 1 {
-			first = 1
-		}
-		lab.Add(table, diskFirst, placeOf, min(disk, float64(behind)))
-		lab.Add(table, diskFirst, overOf, first)
+	if !math.IsInf(disk, 1) {
+		lab.Add(table, diskFirst, placeOf, disk)
+		lab.Add(table, diskFirst, overOf, bench.Flag(diskOver))
 	} else if first {
 		lab.LeaveOut("whether the disk is the first to show that writes become slow, with the "+cache+" cache", "the disk's signals cannot be seen here")
 	}
