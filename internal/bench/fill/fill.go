@@ -308,23 +308,9 @@ func (p plan) serve(w window) []string {
 	return append([]string{"--flush-max", most.String()}, w.way.serve...)
 }
 
-// rounds deals the cells out so that a slow minute hits all that is compared:
-// what claims are about is in every round, the rest in turn in one.
-func (p plan) rounds(all []window) [][]window {
-	rounds := make([][]window, p.repeats)
-	next := 0
-	for _, w := range all {
-		if w.verdict {
-			for i := range rounds {
-				rounds[i] = append(rounds[i], w)
-			}
-			continue
-		}
-		rounds[next%p.repeats] = append(rounds[next%p.repeats], w)
-		next++
-	}
-	return rounds
-}
+// inRound reports whether window n is in a round, so that a slow minute hits all that is
+// compared: what claims are about is in every round, the rest in turn in one.
+func (p plan) inRound(round, n int, w window) bool { return w.verdict || n%p.repeats == round }
 
 func run(ctx context.Context, lab *bench.Lab, p plan) {
 	p.tell(lab)
@@ -332,10 +318,12 @@ func run(ctx context.Context, lab *bench.Lab, p plan) {
 	documents, columns := prefilledGroups()
 	without := func(g group) bool { return !lab.Has(g.cell) }
 	lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
-		for i, round := range p.rounds(chosen) {
-			for _, w := range round {
-				lab.Step("%s, round %d of %d", w.what(), i+1, p.repeats)
-				add(lab, w.cell, measure(ctx, lab, m, p.phase(w), p.serve(w)...), true)
+		for i := range p.repeats {
+			for n, w := range chosen {
+				if p.inRound(i, n, w) {
+					lab.Step("%s, round %d of %d", w.what(), i+1, p.repeats)
+					add(lab, w.cell, measure(ctx, lab, m, p.phase(w), p.serve(w)...), true)
+				}
 			}
 		}
 		runPrefilled(ctx, lab, m, p, slices.DeleteFunc(documents, without))

@@ -24,15 +24,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/report"
 )
 
-// JSON writes a result as an object.
-func JSON(w io.Writer, r *bench.Result) error { return writeJSON(w, r) }
-
-// JSONAll writes results as an array of such objects.
-func JSONAll(w io.Writer, results []*bench.Result) error { return writeJSON(w, results) }
-
-// writeJSON writes null for what is not a number in JSON: a figure that could not
-// be measured must not cost the others.
-func writeJSON(w io.Writer, v any) error {
+// JSON writes a result, or several as an array, with null for what is not a number in
+// JSON: a figure that could not be measured must not cost the others.
+func JSON(w io.Writer, v any) error {
 	known := json.MarshalToFunc(func(e *jsontext.Encoder, v float64) error {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return e.WriteToken(jsontext.Null)
@@ -245,7 +239,7 @@ func ListJSON(w io.Writer, all []*bench.Experiment) error {
 	for _, e := range all {
 		out = append(out, listed{e.Name, e.Question, e.Full.Seconds(), e.Quick.Seconds(), e.Restarts, e.Cells})
 	}
-	return writeJSON(w, out)
+	return JSON(w, out)
 }
 
 // List writes which experiments there are, what each answers and how long it

@@ -163,7 +163,10 @@ func (t *trial) size(ctx context.Context, r *recording, s shape.Shape, compresso
 	c := shape.New(ctx, t.m, shape.Config{Name: "size", Shape: s, Compressor: compressor, Readings: r.readings(), PerUpdate: r.together})
 	var mongod, own float64
 	for period := range t.scale.periods {
-		t.write(ctx, c, r, period)
+		each := r.each()
+		for first := 0; first < each; first += r.together {
+			c.Write(ctx, shape.Portions(len(r.ids), period*each+first, min(r.together, each-first)))
+		}
 		t.m.Checkpoint(ctx)
 		if s.Sealed {
 			spent := t.m.Measure(ctx, c.Seal)
@@ -182,14 +185,6 @@ func (t *trial) size(ctx context.Context, r *recording, s shape.Shape, compresso
 		t.lab.Add("size", name, sealOwnOf, own/n)
 	}
 	c.Drop(ctx)
-}
-
-// write writes a period, some readings of each sensor at a time.
-func (t *trial) write(ctx context.Context, c *shape.Collection, r *recording, period int) {
-	each := r.each()
-	for first := 0; first < each; first += r.together {
-		c.Write(ctx, shape.Portions(len(r.ids), period*each+first, min(r.together, each-first)))
-	}
 }
 
 // reads compares what a daemon answers, and what the driver gets from a time series.

@@ -71,7 +71,10 @@ func (t *trial) grow(ctx context.Context, g grid) {
 	t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
 		for i, s := range points {
 			t.lab.Step("growth %d of %d: %v", i+1, len(points), s)
-			t.point(ctx, m, s, g.length)
+			w := t.write(ctx, m, writing{s, hourlyBuckets(store.Documents), interval, g.length})
+			n, done := float64(w.readings), float64(w.updates)
+			t.lab.Row("growth", s.String(), n/w.spent.Seconds, done/w.spent.Seconds, w.spent.CPU/n, w.spent.CPU/done, w.spent.Own/n,
+				w.took.Quantile(0.5), w.took.Quantile(0.99), float64(min(w.created, s.sensors)))
 		}
 	})
 	t.concludeGrowth(g)
@@ -120,14 +123,6 @@ func hostsFor(cores float64) float64 { return math.Ceil(cores/(16*0.60) - 1e-9) 
 // warmUp is for how many times the time of a point its buckets are created at
 // most.
 const warmUp = 20
-
-// point writes a shape into a fresh collection, in which each sensor has a bucket.
-func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length time.Duration) {
-	w := t.write(ctx, m, writing{s, hourlyBuckets(store.Documents), interval, length})
-	n, done := float64(w.readings), float64(w.updates)
-	t.lab.Row("growth", s.String(), n/w.spent.Seconds, done/w.spent.Seconds, w.spent.CPU/n, w.spent.CPU/done, w.spent.Own/n,
-		w.took.Quantile(0.5), w.took.Quantile(0.99), float64(min(w.created, s.sensors)))
-}
 
 func hourlyBuckets(format store.Format) shape.Shape {
 	return shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: format}

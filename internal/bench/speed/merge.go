@@ -243,10 +243,8 @@ func mergeTables() []bench.Table {
 	return []bench.Table{
 		{
 			Name: "merge", Title: "Sensors that report at their own pace, through Brim and inserted directly", Variant: "sensors and way",
-			Measures: []bench.Measure{
-				{Name: rateOf, Unit: bench.PerSecond}, {Name: perUpdateOf, Unit: bench.Count}, {Name: mongodOf, Unit: bench.Seconds}, {Name: brimOf, Unit: bench.Seconds},
-				{Name: "RSS at most", Unit: bench.Bytes}, {Name: "journal at most", Unit: bench.Bytes}, {Name: "unseen", Unit: bench.Seconds}, {Name: mostUnseenOf, Unit: bench.Seconds},
-			},
+			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, perUpdateOf), bench.In(bench.Seconds, mongodOf, brimOf),
+				bench.In(bench.Bytes, "RSS at most", "journal at most"), bench.In(bench.Seconds, "unseen", mostUnseenOf)),
 			Note: "CPU is per reading, and includes checkpoints and what an idle mongod uses in that time, which is in the row of idle. " +
 				"Brim: after the load has run for --flush-max, measured for three times as long and until everything is stored, per reading stored. " +
 				"insertMany: a document per reading, 100 per call, at the same rate. Unseen: age of the oldest reading that is not in MongoDB yet, sampled every 2 s. " +
@@ -342,21 +340,14 @@ func (r *rig) hold(ctx context.Context, c *climb) (ok bool) {
 func rateTables() []bench.Table {
 	return []bench.Table{
 		{
-			Name: "rates", Title: "Rates that were tried, 100 readings a request over gRPC", Variant: "rate", Measures: ratesMeasures(),
+			Name: "rates", Title: "Rates that were tried, 100 readings a request over gRPC", Variant: "rate",
+			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, "refused"), bench.In(bench.Seconds, "late, first third", "late, last third", "late at most"),
+				bench.In(bench.Count, perUpdateOf, "mongod cores", "brim cores"), bench.In(bench.Bytes, peakOf, "journal"), bench.In(bench.Seconds, mostUnseenOf), bench.In(bench.Count, heldOf)),
 			Note: "Late: how late the most overdue update was, in the first and the last third of the time, and at most. Held: 1 if no update was more than 10 s late, lateness did not grow, no reading was refused, and all were stored a minute later.",
 		},
 		{
 			Name: "highest", Title: "The highest rate that was held", Variant: "sensors", Measures: bench.In(bench.PerSecond, rateOf),
 			Note: "Among the rates that were tried.",
 		},
-	}
-}
-
-func ratesMeasures() []bench.Measure {
-	return []bench.Measure{
-		{Name: rateOf, Unit: bench.PerSecond}, {Name: "refused", Unit: bench.Count},
-		{Name: "late, first third", Unit: bench.Seconds}, {Name: "late, last third", Unit: bench.Seconds}, {Name: "late at most", Unit: bench.Seconds},
-		{Name: perUpdateOf, Unit: bench.Count}, {Name: "mongod cores", Unit: bench.Count}, {Name: "brim cores", Unit: bench.Count},
-		{Name: peakOf, Unit: bench.Bytes}, {Name: "journal", Unit: bench.Bytes}, {Name: mostUnseenOf, Unit: bench.Seconds}, {Name: heldOf, Unit: bench.Count},
 	}
 }

@@ -58,6 +58,13 @@ const (
 // besideInserts is the claim that decides on the answer.
 const besideInserts = "TSBS cpu-only over line protocol, stored in hourly buckets, compared with raw insertMany of a document per reading"
 
+// A trial is one run of the experiment.
+type trial struct {
+	lab    *bench.Lab
+	length time.Duration  // of sending on each side of a pair
+	m      *bench.MongoDB // of all rigs, which is emptied behind each; nil: each has its own
+}
+
 // A cell is a part of the experiment, with what measures it.
 type cell struct {
 	bench.Cell
@@ -248,13 +255,6 @@ func claims() (all []bench.Claim) {
 	}
 	figure("a page of a sensor's readings, read back while 1,000,000 wait, p99", bench.AtMost, 20e-3, bench.Seconds, bench.At("waiting", pageQuery, p99Of))
 	return all
-}
-
-// A trial is one run of the experiment.
-type trial struct {
-	lab    *bench.Lab
-	length time.Duration  // of sending on each side of a pair
-	m      *bench.MongoDB // of all rigs, which is emptied behind each; nil: each has its own
 }
 
 func (t *trial) run(ctx context.Context) {
@@ -499,22 +499,20 @@ func grows(values bench.Samples) (first, last float64, grows bool) {
 func (t *trial) single(ctx context.Context) {
 	for i := range t.lab.Repeats {
 		t.lab.Step("single readings for a minute, %d of %d", i+1, t.lab.Repeats)
-		t.on(ctx, nil, func(ctx context.Context, r *rig) { r.single(ctx) })
+		t.on(ctx, nil, func(ctx context.Context, r *rig) {
+			var late bench.Samples
+			until := time.Now().Add(time.Minute) // what comes after the load does not count
+			stop := bench.Every(ctx, time.Second, func(ctx context.Context) {
+				if look := bench.Must(r.Look(ctx)); time.Now().Before(until) {
+					late = append(late, known(look.Value("brim_queue_past_due_seconds", nil)))
+				}
+			})
+			result := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
+			bench.Check(stop())
+			first, last, growing := grows(late)
+			r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, bench.Flag(growing))
+		})
 	}
-}
-
-func (r *rig) single(ctx context.Context) {
-	var late bench.Samples
-	until := time.Now().Add(time.Minute) // what comes after the load does not count
-	stop := bench.Every(ctx, time.Second, func(ctx context.Context) {
-		if look := bench.Must(r.Look(ctx)); time.Now().Before(until) {
-			late = append(late, known(look.Value("brim_queue_past_due_seconds", nil)))
-		}
-	})
-	result := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
-	bench.Check(stop())
-	first, last, growing := grows(late)
-	r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, bench.Flag(growing))
 }
 
 // fill compares writes into full and into empty buckets.

@@ -268,7 +268,7 @@ func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB
 	for i := range lab.Repeats {
 		for j, pattern := range c.patterns {
 			lab.Step("compact: fill %d buckets, delete %s, compact while writing", c.documents, pattern)
-			if err := c.once(ctx, lab, m, pattern, fmt.Sprintf("compact_%d_%d", i+1, j+1)); err != nil {
+			if err := (&compaction{c, lab, m, pattern, fmt.Sprintf("compact_%d_%d", i+1, j+1)}).once(ctx); err != nil {
 				lab.LeaveOut("what compaction gives back", err.Error())
 				return
 			}
@@ -276,9 +276,19 @@ func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB
 	}
 }
 
+// A compaction is that of a collection after a pattern of deletions.
+type compaction struct {
+	compactConfig
+
+	lab             *bench.Lab
+	m               *bench.MongoDB
+	pattern, stream string
+}
+
 // once compacts in the middle of a moderate load. It returns why the server did not
 // compact.
-func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, pattern, stream string) (refused error) {
+func (c *compaction) once(ctx context.Context) (refused error) {
+	lab, m, pattern, stream := c.lab, c.m, c.pattern, c.stream
 	newFleet(ctx, m, stream, writers{load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes, c.readings})
 	writers := background(ctx, m, stream, lab.Seed)
 	coll := m.Database().Collection(stream)
@@ -291,7 +301,7 @@ func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoD
 	deleted := shape.SizeOf(ctx, m.Database(), stream, false)
 	lab.Row("compact", pattern, float64(full.File), float64(deleted.File), float64(deleted.Free))
 	writers.During(ctx, shape.Steadily(moderate), func(ctx context.Context, t *shape.Traffic) {
-		refused = c.whileWriting(ctx, lab, &compaction{m, stream, deleted, pattern}, t)
+		refused = c.whileWriting(ctx, t, deleted)
 	})
 	if refused != nil {
 		return refused
@@ -311,28 +321,22 @@ func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoD
 	return nil
 }
 
-// A compaction is that of a collection, whose size is that after deleting.
-type compaction struct {
-	m          *bench.MongoDB
-	collection string
-	before     shape.Size
-	pattern    string
-}
-
-// whileWriting compacts in the middle of a moderate load, and samples the sizes of the files,
-// which it does not see of a user's MongoDB. It returns why the server did not compact.
-func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, of *compaction, t *shape.Traffic) error {
+// whileWriting compacts a collection, whose size was read before, in the middle of a moderate
+// load, and samples the sizes of the files, which it does not see of a user's MongoDB. It
+// returns why the server did not compact.
+func (c *compaction) whileWriting(ctx context.Context, t *shape.Traffic, before shape.Size) error {
+	lab := c.lab
 	bench.Check(machine.Pause(ctx, warm+c.window))
 	var one, all bench.Samples
 	stop := func() error { return nil }
 	if lab.Own() {
 		stop = bench.Every(ctx, sampleEvery, func(context.Context) {
-			file, files := sizes(of.m.DBPath(), of.before.URI)
+			file, files := sizes(c.m.DBPath(), before.URI)
 			one, all = append(one, file), append(all, files)
 		})
 	}
 	begin := t.Now()
-	err := of.m.Compact(ctx, of.collection)
+	err := c.m.Compact(ctx, c.stream)
 	end := t.Now()
 	bench.Check(stop())
 	if errors.Is(err, bench.ErrNotCompacted) {
@@ -340,15 +344,15 @@ func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, of *com
 	}
 	bench.Check(err)
 	bench.Check(machine.Pause(ctx, c.window/2))
-	lab.Add("compact", of.pattern, "took", (end - begin).Seconds())
+	lab.Add("compact", c.pattern, "took", (end - begin).Seconds())
 	if len(all) > 0 {
-		lab.Add("compact", of.pattern, "file larger by", max(one.Max()-float64(of.before.File), 0))
-		lab.Add("compact", of.pattern, "all files larger by", all.Max()-all[0])
+		lab.Add("compact", c.pattern, "file larger by", max(one.Max()-float64(before.File), 0))
+		lab.Add("compact", c.pattern, "all files larger by", all.Max()-all[0])
 	}
 	p99 := t.Between(warm, begin).Quantile(0.99)
-	lab.Add("compact", of.pattern, p99Before, p99)
+	lab.Add("compact", c.pattern, p99Before, p99)
 	lab.Add("compact", bothPatterns, p99Before, p99)
-	lab.Add("compact", of.pattern, p99During, t.Between(begin, end).Quantile(0.99))
+	lab.Add("compact", c.pattern, p99During, t.Between(begin, end).Quantile(0.99))
 	return nil
 }
 
