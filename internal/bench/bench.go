@@ -65,7 +65,8 @@ type Cell struct {
 	// Own cells need a mongod of the experiment's own.
 	Own bool `json:"-"`
 	// OnRequest cells run only if they are asked for by name.
-	OnRequest bool `json:"-"`
+	OnRequest bool                      `json:"-"`
+	Run       func(ctx context.Context) `json:"-"` // measures it, see Lab.RunCells
 }
 
 // Config says how experiments are run.
@@ -258,17 +259,11 @@ func (l *Lab) Has(cell string) bool {
 	return slices.ContainsFunc(l.experiment.Cells, func(c Cell) bool { return c.Name == cell && l.without(&c) == "" })
 }
 
-// RunCells runs the cells that are to be measured, in the order of the experiment.
-// Each of its cells must have a function.
-func (l *Lab) RunCells(ctx context.Context, cells map[string]func(context.Context)) {
-	for _, c := range l.experiment.Cells {
-		if cells[c.Name] == nil {
-			Check(fmt.Errorf("cell %s has no function", c.Name))
-		}
-	}
-	for _, c := range l.experiment.Cells {
+// RunCells runs those cells that are to be measured.
+func (l *Lab) RunCells(ctx context.Context, cells []Cell) {
+	for _, c := range cells {
 		if l.Has(c.Name) {
-			cells[c.Name](ctx)
+			c.Run(ctx)
 		}
 	}
 }

@@ -57,17 +57,10 @@ func Experiment() *bench.Experiment {
 		Full:     400 * time.Second,
 		Quick:    75 * time.Second,
 		Restarts: "checkpoint intervals, recovery, commit intervals",
-		Cells: []bench.Cell{
-			{Name: "settings", What: "which settings the checkpoint interval obeys", Own: true},
-			{Name: "interval", What: "dirty data, duration, write latency and bytes written by checkpoint interval", Own: true},
-			{Name: "interval-60", What: "dirty data, duration, write latency and bytes written at an interval of 60 s", Slow: "it takes seven minutes", Own: true, OnRequest: true},
-			{Name: "interval-300", What: "dirty data, duration, write latency and bytes written at an interval of 300 s", Slow: "it takes half an hour", Own: true, OnRequest: true},
-			{Name: "recovery", What: "the time from kill -9 to the first write", Own: true},
-			{Name: "journal", What: "the latency of journaled writes by commit interval"},
-		},
-		Tables: tables(),
-		Claims: claims(),
-		Run:    run,
+		Cells:    (*plan)(nil).cells(nil),
+		Tables:   tables(),
+		Claims:   claims(),
+		Run:      run,
 	}
 }
 
@@ -234,23 +227,32 @@ func (p *plan) forInserts() []time.Duration {
 func run(ctx context.Context, lab *bench.Lab) {
 	p := planOf(lab)
 	p.tell(lab)
+	lab.RunCells(ctx, p.cells(lab))
+}
+
+func (p *plan) cells(lab *bench.Lab) []bench.Cell {
 	intervals := func(ctx context.Context) {
 		appends, inserts := p.intervals, p.forInserts()
 		p.intervals = nil // the first of these cells measures those of all
 		compare(ctx, lab, p.appends, appends)
 		compare(ctx, lab, p.inserts, inserts)
 	}
-	lab.RunCells(ctx, map[string]func(context.Context){
-		"settings": func(ctx context.Context) { settings(ctx, lab, p.settingsFor) },
-		"interval": intervals, "interval-60": intervals, "interval-300": intervals,
-		"recovery": func(ctx context.Context) { recovery(ctx, lab, p) },
-		"journal": func(ctx context.Context) {
-			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { journals(ctx, lab, m, p.batch) })
-			if lab.Own() {
-				lab.On(ctx, bench.Setting{Standalone: true}, func(m *bench.MongoDB) { journals(ctx, lab, m, p.batch) })
+	journal := func(ctx context.Context) {
+		for _, standalone := range []bool{false, true} {
+			if lab.Own() || !standalone {
+				lab.On(ctx, bench.Setting{Standalone: standalone}, func(m *bench.MongoDB) { journals(ctx, lab, m, p.batch) })
 			}
-		},
-	})
+		}
+	}
+	const what = "dirty data, duration, write latency and bytes written "
+	return []bench.Cell{
+		{Name: "settings", What: "which settings the checkpoint interval obeys", Own: true, Run: func(ctx context.Context) { settings(ctx, lab, p.settingsFor) }},
+		{Name: "interval", What: what + "by checkpoint interval", Own: true, Run: intervals},
+		{Name: "interval-60", What: what + "at an interval of 60 s", Slow: "it takes seven minutes", Own: true, OnRequest: true, Run: intervals},
+		{Name: "interval-300", What: what + "at an interval of 300 s", Slow: "it takes half an hour", Own: true, OnRequest: true, Run: intervals},
+		{Name: "recovery", What: "the time from kill -9 to the first write", Own: true, Run: func(ctx context.Context) { recovery(ctx, lab, p) }},
+		{Name: "journal", What: "the latency of journaled writes by commit interval", Run: journal},
+	}
 }
 
 // tell says what is held constant, what is smaller, and what is left out.

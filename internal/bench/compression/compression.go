@@ -70,14 +70,10 @@ func Experiment() *bench.Experiment {
 		Full:     8 * time.Minute,
 		Quick:    80 * time.Second,
 		Restarts: "cold reads, before which it is restarted",
-		Cells: []bench.Cell{
-			{Name: "size", What: "bytes of data and indexes: compressors by shapes by values"},
-			{Name: "read", What: "reads of 100 readings, from the cache and from the disk"},
-			{Name: "write", What: "latency, CPU time and bytes written at a fixed rate, and the CPU time of checkpoints"},
-		},
-		Tables: tables(),
-		Claims: claims(),
-		Run:    func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, scaleOf(lab.Quick)) },
+		Cells:    (*trial)(nil).cells(),
+		Tables:   tables(),
+		Claims:   claims(),
+		Run:      func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, scaleOf(lab.Quick)) },
 	}
 }
 
@@ -173,6 +169,14 @@ type trial struct {
 	kept    [][]*shape.Collection   // by shape and compressor, for the reads; nil before they are loaded
 }
 
+func (t *trial) cells() []bench.Cell {
+	return []bench.Cell{
+		{Name: "size", What: "bytes of data and indexes: compressors by shapes by values", Run: t.sizes},
+		{Name: "read", What: "reads of 100 readings, from the cache and from the disk", Run: t.reads},
+		{Name: "write", What: "latency, CPU time and bytes written at a fixed rate, and the CPU time of checkpoints", Run: t.writes},
+	}
+}
+
 func run(ctx context.Context, lab *bench.Lab, s scale) {
 	walking := bench.Must(load.NewSensors(load.SensorsConfig{Count: 1000, Fields: fields, Signal: load.Walk, Seed: lab.Seed, Prefix: "s-"}))
 	var names []string
@@ -191,7 +195,7 @@ func run(ctx context.Context, lab *bench.Lab, s scale) {
 	}
 	lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
 		t := &trial{lab: lab, m: m, scale: s, sources: map[string]shape.Source{walk: shape.Untagged{Source: walking}, random: shape.Doubles(lab.Seed, names...)}}
-		lab.RunCells(ctx, map[string]func(context.Context){"size": t.sizes, "read": t.reads, "write": t.writes})
+		lab.RunCells(ctx, t.cells())
 	})
 }
 

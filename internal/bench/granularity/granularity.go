@@ -70,14 +70,7 @@ func Experiment() *bench.Experiment {
 		Full:     6*time.Minute + 30*time.Second,
 		Quick:    50 * time.Second,
 		Restarts: "the standalone and the history windows, which need mongods of the experiment's own",
-		Cells: []bench.Cell{
-			{Name: "append", What: "an append by the readings that its bucket holds, on a replica set"},
-			{Name: "columns", What: "an append to buckets of columns by the readings that they hold, on a replica set"},
-			{Name: "indexes", What: "an append with further secondary indexes"},
-			{Name: "history", What: "an append with a history window of 300 s and of 0 s", Own: true},
-			{Name: "sizes", What: "documents and bytes a day, by granularity"},
-			{Name: "standalone", What: "an append by the readings that its bucket holds, on a standalone", Own: true},
-		},
+		Cells:    (&trial{}).cells(),
 		Tables: []bench.Table{
 			{
 				Name: "indexes", Title: "Further indexes: an append of a reading to a bucket of 60", Variant: "indexes", Unit: bench.Seconds,
@@ -253,29 +246,39 @@ func (t *trial) run(ctx context.Context) {
 	if t.lab.Own() {
 		t.lab.Pin("the history window is 0 s, as in the daemon's own mongod, unless it varies")
 	}
+	t.lab.RunCells(ctx, t.cells())
+}
+
+func (t *trial) cells() []bench.Cell {
 	var m *bench.MongoDB // of all cells with the same setting; the lab closes the last one
-	var has bench.Setting
-	on := func(s bench.Setting, measure func(context.Context, *bench.MongoDB)) func(context.Context) {
+	alone := false
+	on := func(standalone bool, measure func(context.Context, *bench.MongoDB)) func(context.Context) {
 		return func(ctx context.Context) {
-			if m != nil && has.Standalone != s.Standalone {
+			if m != nil && alone != standalone {
 				bench.Check(m.Close())
 				m = nil
 			}
 			if m == nil {
-				m, has = t.lab.Start(ctx, s), s
+				m, alone = t.lab.Start(ctx, bench.Setting{Standalone: standalone}), standalone
 			}
 			measure(ctx, m)
 		}
 	}
-	replicaSet := bench.Setting{}
-	t.lab.RunCells(ctx, map[string]func(context.Context){
-		"append":     on(replicaSet, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.appends, "") }),
-		"columns":    on(replicaSet, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.columns, inColumns) }),
-		"indexes":    on(replicaSet, t.indexes),
-		"history":    on(replicaSet, t.history),
-		"sizes":      on(replicaSet, t.sizes),
-		"standalone": on(bench.Setting{Standalone: true}, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.alone, standalone) }),
-	})
+	curves := func(g grid, on string) func(context.Context, *bench.MongoDB) {
+		return func(ctx context.Context, m *bench.MongoDB) {
+			for _, k := range g.perUpdate {
+				t.curve(ctx, m, g.residents, k, on)
+			}
+		}
+	}
+	return []bench.Cell{
+		{Name: "append", What: "an append by the readings that its bucket holds, on a replica set", Run: on(false, curves(t.appends, ""))},
+		{Name: "columns", What: "an append to buckets of columns by the readings that they hold, on a replica set", Run: on(false, curves(t.columns, inColumns))},
+		{Name: "indexes", What: "an append with further secondary indexes", Run: on(false, t.indexes)},
+		{Name: "history", What: "an append with a history window of 300 s and of 0 s", Own: true, Run: on(false, t.history)},
+		{Name: "sizes", What: "documents and bytes a day, by granularity", Run: on(false, t.sizes)},
+		{Name: "standalone", What: "an append by the readings that its bucket holds, on a standalone", Own: true, Run: on(true, curves(t.alone, standalone))},
+	}
 }
 
 func readings(n int) string {
@@ -386,13 +389,7 @@ type point struct {
 	times, cpu, journals bench.Samples
 }
 
-// curves measures what appends cost by the readings that their buckets hold.
-func (t *trial) curves(ctx context.Context, m *bench.MongoDB, g grid, on string) {
-	for _, k := range g.perUpdate {
-		t.curve(ctx, m, g.residents, k, on)
-	}
-}
-
+// curve measures what appends of k readings cost by the readings that their buckets hold.
 func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k int, on string) {
 	t.lab.Step("%s an append%s: make buckets", readings(k), on)
 	slices := t.lab.Repeats * t.slices

@@ -65,58 +65,56 @@ type trial struct {
 	m      *bench.MongoDB // of all rigs, which is emptied behind each; nil: each has its own
 }
 
-// A cell is a part of the experiment, with what measures it.
-type cell struct {
-	bench.Cell
-
-	run func(ctx context.Context)
-}
-
-func (t *trial) cells() []cell {
+func (t *trial) cells() []bench.Cell {
 	const minutes, tenMinutes = "it takes minutes", "it takes some ten minutes"
 	compare := func(table string, flags []string, sides ...string) func(context.Context) {
 		return func(ctx context.Context) { t.compare(ctx, table, flags, sides...) }
 	}
-	return []cell{
-		{bench.Cell{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's CPU time and allocations"}, compare("lines", nil, rawDocuments, lineProtocol, decodedOnly)},
-		{bench.Cell{Name: "grpc", What: "compact gRPC and line protocol; allocations"}, compare("grpc", nil, compactGRPC, lineProtocol)},
-		{bench.Cell{Name: "ndjson", What: "NDJSON and line protocol"}, compare("ndjson", nil, ndjson, lineProtocol)},
-		{bench.Cell{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one"}, compare("timeseries", inSeries(), rawSeries, lineProtocol)},
-		{bench.Cell{Name: "columns", What: "line protocol stored in columns, raw insertMany, and raw insertMany into a time-series collection; MongoDB's CPU in both formats"}, func(ctx context.Context) {
+	cells := []bench.Cell{
+		{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's CPU time and allocations", Run: compare("lines", nil, rawDocuments, lineProtocol, decodedOnly)},
+		{Name: "grpc", What: "compact gRPC and line protocol; allocations", Run: compare("grpc", nil, compactGRPC, lineProtocol)},
+		{Name: "ndjson", What: "NDJSON and line protocol", Run: compare("ndjson", nil, ndjson, lineProtocol)},
+		{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one", Run: compare("timeseries", inSeries(), rawSeries, lineProtocol)},
+		{Name: "columns", What: "line protocol stored in columns, raw insertMany, and raw insertMany into a time-series collection; MongoDB's CPU in both formats", Run: func(ctx context.Context) {
 			t.compare(ctx, "columns", inColumns(), lineProtocol, rawDocuments, rawSeries)
 			t.formats(ctx)
 		}},
-		{bench.Cell{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes}, t.single},
-		{bench.Cell{Name: "requests", What: "CPU and times of single readings at several rates, over HTTP, gRPC and TLS", Slow: minutes}, func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates, securedRates) }},
-		{bench.Cell{Name: "tails", What: "the slowest answers through checkpoints, sealing and compaction, and without them", Slow: tenMinutes, OnRequest: true}, func(ctx context.Context) { t.tails(ctx, fullTails()) }},
-		{bench.Cell{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes}, func(ctx context.Context) { t.fill(ctx, hourly) }},
-		{bench.Cell{Name: "columns-fill", What: "the same in columns", Slow: minutes}, func(ctx context.Context) { t.fill(ctx, hourlyColumns, inColumns()...) }},
-		{bench.Cell{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes}, t.memory},
-		{bench.Cell{Name: "journal", What: "journal append rate without fsync"}, t.journal},
-		{bench.Cell{Name: "merge", What: "10,000 sensors every 5 s and raw insertMany at the same rate, time sped up", Slow: minutes}, func(ctx context.Context) { t.merge(ctx, often().faster()) }},
-		{bench.Cell{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes}, func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) }},
-		{bench.Cell{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes}, func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) }},
-		{bench.Cell{Name: "waiting", What: "queries while 1,000,000 acknowledged readings wait", Slow: minutes}, func(ctx context.Context) { t.waiting(ctx, fullBacklog(t.lab.Quick)) }},
-		{bench.Cell{Name: "queries", What: "a day of a sensor's readings, its summary, and the newest values of 10,000 sensors", Slow: tenMinutes, OnRequest: true}, func(ctx context.Context) { t.queries(ctx, aDay()) }},
-		{bench.Cell{Name: "curve", What: "MongoDB's CPU per reading, by readings per update", Slow: tenMinutes, OnRequest: true}, func(ctx context.Context) { t.curve(ctx, fullBend()) }},
-		{bench.Cell{Name: "real-time", What: "merge, minute and rate without speeding up time", Slow: "it takes hours", OnRequest: true}, func(ctx context.Context) {
+		{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes, Run: t.single},
+		{Name: "requests", What: "CPU and times of single readings at several rates, over HTTP, gRPC and TLS", Slow: minutes, Run: func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates, securedRates) }},
+		{Name: "tails", What: "the slowest answers through checkpoints, sealing and compaction, and without them", Slow: tenMinutes, OnRequest: true, Run: func(ctx context.Context) { t.tails(ctx, fullTails()) }},
+		{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Run: func(ctx context.Context) { t.fill(ctx, hourly) }},
+		{Name: "columns-fill", What: "the same in columns", Slow: minutes, Run: func(ctx context.Context) { t.fill(ctx, hourlyColumns, inColumns()...) }},
+		{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Run: t.memory},
+		{Name: "journal", What: "journal append rate without fsync", Run: t.journal},
+		{Name: "merge", What: "10,000 sensors every 5 s and raw insertMany at the same rate, time sped up", Slow: minutes, Run: func(ctx context.Context) { t.merge(ctx, often().faster()) }},
+		{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes, Run: func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) }},
+		{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes, Run: func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) }},
+		{Name: "waiting", What: "queries while 1,000,000 acknowledged readings wait", Slow: minutes, Run: func(ctx context.Context) { t.waiting(ctx, fullBacklog(t.lab.Quick)) }},
+		{Name: "queries", What: "a day of a sensor's readings, its summary, and the newest values of 10,000 sensors", Slow: tenMinutes, OnRequest: true, Run: func(ctx context.Context) { t.queries(ctx, aDay()) }},
+		{Name: "curve", What: "MongoDB's CPU per reading, by readings per update", Slow: tenMinutes, OnRequest: true, Run: func(ctx context.Context) { t.curve(ctx, fullBend()) }},
+		{Name: "real-time", What: "merge, minute and rate without speeding up time", Slow: "it takes hours", OnRequest: true, Run: func(ctx context.Context) {
 			t.merge(ctx, often())
 			t.merge(ctx, eachMinute())
 			t.rate(ctx, climbing(climbers(), held))
 		}},
-		{bench.Cell{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: tenMinutes, OnRequest: true}, func(ctx context.Context) { t.grow(ctx, fullGrid()) }},
+		{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: tenMinutes, OnRequest: true, Run: func(ctx context.Context) { t.grow(ctx, fullGrid()) }},
 	}
+	for i := range cells {
+		cells[i].Own = true
+	}
+	return cells
 }
 
 // Experiment returns it.
 func Experiment() *bench.Experiment {
-	e := &bench.Experiment{
+	return &bench.Experiment{
 		Name:     "speed",
 		Question: "How fast is Brim, compared with raw inserts into the same mongod and with what it promises?",
 		Full:     60 * time.Minute,
 		Quick:    90 * time.Second,
 		Restarts: "all of it, which needs mongods of the experiment's own",
 		Extra:    true,
+		Cells:    (*trial)(nil).cells(),
 		Tables:   tables(),
 		Claims:   claims(),
 		Answers: []bench.Answer{
@@ -134,11 +132,6 @@ func Experiment() *bench.Experiment {
 			(&trial{lab: lab, length: length}).run(ctx)
 		},
 	}
-	for _, c := range (*trial)(nil).cells() {
-		c.Own = true
-		e.Cells = append(e.Cells, c.Cell)
-	}
-	return e
 }
 
 func tables() []bench.Table {
@@ -261,11 +254,7 @@ func (t *trial) run(ctx context.Context) {
 	t.lab.Pin("the load of TSBS' use case cpu-only: hosts with ten tags report ten integers every 10 s of event time; daemon, mongod and generator on the same machine")
 	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings per request unless the table says otherwise")
 	t.lab.Pin("the cache is mongod's own default")
-	for _, c := range t.cells() {
-		if t.lab.Has(c.Name) {
-			c.run(ctx)
-		}
-	}
+	t.lab.RunCells(ctx, t.cells())
 }
 
 // Flags of a daemon: time series, and updates that carry blocks.

@@ -51,14 +51,10 @@ func Experiment() *bench.Experiment {
 		Full:     6 * time.Minute,
 		Quick:    80 * time.Second,
 		Restarts: "the ramp with a small cache",
-		Cells: []bench.Cell{
-			{Name: "ramp", What: "which of the doctor's signals crosses its threshold first while the load rises"},
-			{Name: "compact", What: "what compaction gives back, and what it does to writes meanwhile"},
-			{Name: "status", What: "what serverStatus costs"},
-		},
-		Tables: tables(),
-		Claims: claims(),
-		Run:    func(ctx context.Context, lab *bench.Lab) { sizeOf(lab.Quick).run(ctx, lab) },
+		Cells:    size{}.cells(nil),
+		Tables:   tables(),
+		Claims:   claims(),
+		Run:      func(ctx context.Context, lab *bench.Lab) { sizeOf(lab.Quick).run(ctx, lab) },
 	}
 }
 
@@ -169,15 +165,20 @@ func (s size) run(ctx context.Context, lab *bench.Lab) {
 		lab.Reduce("one ramp with each cache, with steps of %s", s.ramp.step)
 		lab.Reduce("%d buckets to compact, and %s of writing before and after", s.compact.documents, s.compact.window)
 	}
-	lab.RunCells(ctx, map[string]func(context.Context){
-		"ramp": func(ctx context.Context) { s.runRamp(ctx, lab) },
-		"compact": func(ctx context.Context) {
-			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { s.compact.run(ctx, lab, m) })
-		},
-		"status": func(ctx context.Context) {
-			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { status(ctx, lab, m, s.calls) })
-		},
-	})
+	lab.RunCells(ctx, s.cells(lab))
+}
+
+func (s size) cells(lab *bench.Lab) []bench.Cell {
+	on := func(measure func(context.Context, *bench.Lab, *bench.MongoDB)) func(context.Context) {
+		return func(ctx context.Context) {
+			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { measure(ctx, lab, m) })
+		}
+	}
+	return []bench.Cell{
+		{Name: "ramp", What: "which of the doctor's signals crosses its threshold first while the load rises", Run: func(ctx context.Context) { s.runRamp(ctx, lab) }},
+		{Name: "compact", What: "what compaction gives back, and what it does to writes meanwhile", Run: on(s.compact.run)},
+		{Name: "status", What: "what serverStatus costs", Run: on(s.status)},
+	}
 }
 
 const smallCacheGB = 0.25 // the smallest that mongod takes
@@ -406,7 +407,8 @@ func inQuarter(pattern string, i, n int) bool {
 }
 
 // status times serverStatus, each form in turn, idle and under load.
-func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) {
+func (s size) status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB) {
+	calls := s.calls
 	writers := background(ctx, m, "status", lab.Seed)
 	ask := func(ctx context.Context, load string) {
 		for range lab.Repeats {

@@ -58,14 +58,7 @@ func Experiment() *bench.Experiment {
 		Full:     8 * time.Minute,
 		Quick:    75 * time.Second,
 		Restarts: "the sort, whose limit of memory is set",
-		Cells: []bench.Cell{
-			{Name: "load", What: "time to load, bytes of data and of indexes"},
-			{Name: "finds", What: "readings found by their time, one after another"},
-			{Name: "aggregate", What: "the mean over random 6-hour windows"},
-			{Name: "sort", What: "a sort of everything by time, without an index", Own: true},
-			{Name: "late", What: "readings that arrive 12 to 36 hours late, and the number of buckets"},
-			{Name: "defaults", What: "bytes with each compressor, to see how much of the published saving is the compressor's"},
-		},
+		Cells:    (*trial)(nil).cells(),
 		Tables: []bench.Table{
 			{
 				Name: "load", Title: "Load and size", Variant: "shape",
@@ -179,6 +172,17 @@ type subject struct {
 	coll *shape.Collection
 }
 
+func (t *trial) cells() []bench.Cell {
+	return []bench.Cell{
+		{Name: "load", What: "time to load, bytes of data and of indexes", Run: t.loads},
+		{Name: "finds", What: "readings found by their time, one after another", Run: t.finds},
+		{Name: "aggregate", What: "the mean over random 6-hour windows", Run: t.means},
+		{Name: "sort", What: "a sort of everything by time, without an index", Own: true, Run: t.sorts},
+		{Name: "late", What: "readings that arrive 12 to 36 hours late, and the number of buckets", Run: t.lates},
+		{Name: "defaults", What: "bytes with each compressor, to see how much of the published saving is the compressor's", Run: t.defaults},
+	}
+}
+
 func run(ctx context.Context, lab *bench.Lab, s scale) {
 	lab.Pin("compressor %s for every collection, time series included (their default is zstd), except where compressors are compared", pinned)
 	lab.Pin("the same %d readings {ts, rating}, one a minute of one series, ratings 0.5 to 5.0 at random, by the seed", s.readings)
@@ -194,9 +198,7 @@ func run(ctx context.Context, lab *bench.Lab, s scale) {
 		for _, one := range shapes() {
 			t.subjects = append(t.subjects, &subject{Shape: one, name: fmt.Sprintf("shape_%d", len(t.subjects))})
 		}
-		lab.RunCells(ctx, map[string]func(context.Context){
-			"load": t.loads, "finds": t.finds, "aggregate": t.means, "sort": t.sorts, "late": t.lates, "defaults": t.defaults,
-		})
+		lab.RunCells(ctx, t.cells())
 	})
 }
 
