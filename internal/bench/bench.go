@@ -7,8 +7,8 @@
 //	Config ─▶ Lab┤                                                                                          ├─▶ tables ─▶ claims ─▶ Result ─▶ report
 //	             └ Daemon    brim serve on that MongoDB, and brim load                                      ┘
 //
-// To add an experiment: declare its cells, tables and claims, write its Run, and
-// list it in `brim bench`.
+// To add an experiment: declare its cells with what measures them, its tables and claims,
+// and list it in `brim bench`.
 package bench
 
 import (
