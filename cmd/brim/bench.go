@@ -271,7 +271,7 @@ func (o *benchOptions) announce(live *progressLine, all []*bench.Experiment, dat
 func (o *benchOptions) printAll(w io.Writer, results []*bench.Result, several bool) error {
 	switch {
 	case *o.output == "json" && several:
-		return benchreport.JSONAll(w, results)
+		return benchreport.JSON(w, results)
 	case len(results) == 0:
 		return nil
 	case *o.output == "json":

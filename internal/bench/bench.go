@@ -7,8 +7,8 @@
 //	Config ─▶ Lab┤                                                                                          ├─▶ tables ─▶ claims ─▶ Result ─▶ report
 //	             └ Daemon    brim serve on that MongoDB, and brim load                                      ┘
 //
-// To add an experiment: declare its cells, tables and claims, write its Run, and
-// list it in `brim bench`.
+// To add an experiment: declare its cells with what measures them, its tables and claims,
+// and list it in `brim bench`.
 package bench
 
 import (
@@ -19,12 +19,14 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/brim-telemetry/brim/internal/doctor"
 	"github.com/brim-telemetry/brim/internal/launch"
@@ -55,15 +57,16 @@ type Experiment struct {
 
 // A Cell is a part of an experiment that can be run without the others.
 type Cell struct {
-	Name string // as in --cells
-	What string // it measures
+	Name string `json:"name"` // as in --cells
+	What string `json:"what"` // it measures
 	// Slow is why a quick run leaves it out, unless it is asked for; empty: it does
 	// not.
-	Slow string
+	Slow string `json:"not_in_quick,omitempty"`
 	// Own cells need a mongod of the experiment's own.
-	Own bool
+	Own bool `json:"-"`
 	// OnRequest cells run only if they are asked for by name.
-	OnRequest bool
+	OnRequest bool                      `json:"-"`
+	Run       func(ctx context.Context) `json:"-"` // measures it, see Lab.RunCells
 }
 
 // Config says how experiments are run.
@@ -109,9 +112,10 @@ type Progress struct {
 type Lab struct {
 	*Result
 
+	Dir string // scratch, which is removed in the end
+
 	config     Config
 	experiment *Experiment
-	dir        string // scratch
 	database   string // scratch, in a user's MongoDB
 	began      time.Time
 	expected   time.Duration
@@ -128,23 +132,17 @@ var ErrInterrupted = errors.New("interrupted")
 // begin. When Run returns, scratch data and processes are removed.
 func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 	c.Repeats = cmp.Or(c.Repeats, DefaultRepeats)
-	if c.Repeats < 1 || c.Repeats > MaxRepeats {
-		return nil, fmt.Errorf("repeats: %d is not allowed; 1 to %d", c.Repeats, MaxRepeats)
-	}
 	if c.Out == nil {
 		c.Out = io.Discard
 	}
 	if c.Abort == nil {
 		c.Abort = context.Background()
 	}
-	if err := e.check(c.Cells); err != nil {
-		return nil, err
-	}
 	lab := &Lab{config: c, experiment: e, began: time.Now(), expected: e.Full}
 	if c.Quick {
 		lab.expected = e.Quick
 	}
-	if lab.dir, err = os.MkdirTemp(c.Dir, "brim-bench-"); err != nil {
+	if lab.Dir, err = os.MkdirTemp(c.Dir, "brim-bench-"); err != nil {
 		return nil, fmt.Errorf("make a scratch directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, lab.close()) }()
@@ -160,8 +158,17 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 		r.Tables = append(r.Tables, &t)
 	}
 	lab.Result = r
-	lab.leaveOutCells()
-	err = lab.run(ctx)
+	for i := range e.Cells {
+		if c := &e.Cells[i]; lab.without(c) != "" {
+			lab.LeaveOut(c.What, lab.without(c))
+		}
+	}
+	running, cancel := context.WithCancel(ctx)
+	err = Try(func() { e.Run(running, lab) })
+	cancel() // what still runs in the background
+	if err != nil && lab.what != "" {
+		err = fmt.Errorf("%s: %w", lab.what, err)
+	}
 	r.conclude(e.Claims)
 	r.Answer = answer(e.Answers, r.Rows)
 	r.TookSeconds = time.Since(lab.began).Seconds()
@@ -181,11 +188,18 @@ func Run(ctx context.Context, e *Experiment, c Config) (r *Result, err error) {
 type failure struct{ error }
 
 // Check ends the experiment if a step has failed, as a failed requirement ends a test:
-// Run keeps what was measured, closes what is open and returns the error. It is for the
-// goroutine that Experiment.Run was called in; others return their errors.
+// Run keeps what was measured, closes what is open and returns the error. In other
+// goroutines than that of Experiment.Run it is for what Try calls.
 func Check(err error) {
 	if err != nil {
-		panic(failure{err}) //nolint:forbidigo // Lab.run recovers it
+		panic(failure{err}) //nolint:forbidigo // Try recovers it
+	}
+}
+
+// Checkf is Check, with what was being done.
+func Checkf(err error, doing string, args ...any) {
+	if err != nil {
+		Check(fmt.Errorf(doing+": %w", append(args, err)...))
 	}
 }
 
@@ -195,53 +209,34 @@ func Must[T any](v T, err error) T {
 	return v
 }
 
-// run runs the experiment. An error names the step that failed.
-func (l *Lab) run(ctx context.Context) (err error) {
+// Try returns why Check ended what it called.
+func Try(do func()) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
 		case nil:
 		case failure:
 			err = ended.error
-			if l.what != "" {
-				err = fmt.Errorf("%s: %w", l.what, err)
-			}
 		default:
 			panic(ended) //nolint:forbidigo // a defect, which is not hidden
 		}
 	}()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what still runs in the background
-	l.experiment.Run(ctx, l)
+	do()
 	return nil
+}
+
+// Together does n things at once, and ends the experiment if one of them fails.
+func Together(ctx context.Context, n int, do func(ctx context.Context, i int)) {
+	group, under := errgroup.WithContext(ctx)
+	for i := range n {
+		group.Go(func() error { return Try(func() { do(under, i) }) })
+	}
+	Check(group.Wait())
 }
 
 // ScratchName is the name of a new database. Those that begin in the same second
 // differ by chance: in containers all have the same process number.
 func ScratchName(at time.Time) string {
 	return fmt.Sprintf("brim_bench_%s_%08x", at.UTC().Format("20060102_150405"), rand.Uint32()) //nolint:gosec // not secret
-}
-
-// check refuses cells that the experiment does not have.
-func (e *Experiment) check(cells []string) error {
-	var known []string
-	for _, c := range e.Cells {
-		known = append(known, c.Name)
-	}
-	for _, name := range cells {
-		if !slices.Contains(known, name) {
-			return fmt.Errorf("cells: %q is not a cell of %s; it has %s", name, e.Name, strings.Join(known, ", "))
-		}
-	}
-	return nil
-}
-
-// leaveOutCells notes which cells will not run.
-func (l *Lab) leaveOutCells() {
-	for i := range l.experiment.Cells {
-		if c := &l.experiment.Cells[i]; l.without(c) != "" {
-			l.LeaveOut(c.What, l.without(c))
-		}
-	}
 }
 
 // without says why a cell is not measured; empty: it is.
@@ -264,17 +259,11 @@ func (l *Lab) Has(cell string) bool {
 	return slices.ContainsFunc(l.experiment.Cells, func(c Cell) bool { return c.Name == cell && l.without(&c) == "" })
 }
 
-// RunCells runs the cells that are to be measured, in the order of the experiment.
-// Each of its cells must have a function.
-func (l *Lab) RunCells(ctx context.Context, cells map[string]func(context.Context)) {
-	for _, c := range l.experiment.Cells {
-		if cells[c.Name] == nil {
-			Check(fmt.Errorf("cell %s has no function", c.Name))
-		}
-	}
-	for _, c := range l.experiment.Cells {
+// RunCells runs those cells that are to be measured.
+func (l *Lab) RunCells(ctx context.Context, cells []Cell) {
+	for _, c := range cells {
 		if l.Has(c.Name) {
-			cells[c.Name](ctx)
+			c.Run(ctx)
 		}
 	}
 }
@@ -285,9 +274,6 @@ func (l *Lab) Asked(cell string) bool { return slices.Contains(l.config.Cells, c
 // Own reports whether the experiment starts mongods of its own, and may restart
 // them and choose their settings.
 func (l *Lab) Own() bool { return l.config.URI == "" }
-
-// Hasty reports whether measurements begin at once.
-func (l *Lab) Hasty() bool { return l.config.Hasty }
 
 // OwnOnly is why something is left out that needs a mongod of its own.
 const OwnOnly = "it needs a mongod of its own, with other settings or restarts; run it without --mongo-uri"
@@ -308,7 +294,7 @@ func (l *Lab) Row(table, variant string, values ...float64) {
 
 // On measures on a MongoDB that is closed afterwards.
 func (l *Lab) On(ctx context.Context, s Setting, measure func(m *MongoDB)) {
-	m := Must(l.Start(ctx, s))
+	m := l.Start(ctx, s)
 	measure(m)
 	Check(m.Close())
 }
@@ -324,14 +310,14 @@ func InTurns[T any](n int, items []T, atOnce int, do func(subject int, some []T)
 }
 
 // Every calls sample immediately and then at an interval, until stop is called, which
-// waits for the last call and returns its error, if any. It ends with the first
-// error.
-func Every(ctx context.Context, interval time.Duration, sample func(ctx context.Context) error) (stop func() error) {
+// waits for the last call and returns why it failed, if it did. It ends with the first
+// failure.
+func Every(ctx context.Context, interval time.Duration, sample func(ctx context.Context)) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
 		for {
-			err := sample(ctx)
+			err := Try(func() { sample(ctx) })
 			if err == nil && machine.Pause(ctx, interval) == nil {
 				continue
 			}
@@ -361,9 +347,6 @@ func (l *Lab) Step(format string, args ...any) {
 	})
 }
 
-// Dir is the scratch directory, which is removed in the end.
-func (l *Lab) Dir() string { return l.dir }
-
 // environment returns what is known before anything runs.
 func (l *Lab) environment(version string) Environment {
 	e := Environment{
@@ -371,7 +354,7 @@ func (l *Lab) environment(version string) Environment {
 		System: runtime.GOOS + "/" + runtime.GOARCH, Brim: version, Driver: machine.Driver(), Database: l.database,
 	}
 	if l.Own() {
-		e.FileSystem, e.Disk = machine.FileSystem(l.dir), doctor.DiskKind(l.dir)
+		e.FileSystem, e.Disk = machine.FileSystem(l.Dir), doctor.DiskKind(l.Dir)
 	}
 	return e
 }
@@ -408,7 +391,7 @@ func (l *Lab) close() error {
 	for len(l.open) > 0 {
 		errs = append(errs, l.open[len(l.open)-1].Close())
 	}
-	return errors.Join(append(errs, os.RemoveAll(l.dir))...)
+	return errors.Join(append(errs, os.RemoveAll(l.Dir))...)
 }
 
 // A Daemon is `brim serve` that writes into an experiment's MongoDB.
@@ -420,75 +403,65 @@ type Daemon struct {
 
 // Daemon starts one on a MongoDB, with further flags. The collections of its
 // streams are in the MongoDB's database.
-func (l *Lab) Daemon(ctx context.Context, m *MongoDB, flags ...string) (*Daemon, error) {
+func (l *Lab) Daemon(ctx context.Context, m *MongoDB, flags ...string) *Daemon {
 	return l.daemon(ctx, m, false, flags)
 }
 
 // SecuredDaemon starts one whose listeners have TLS.
-func (l *Lab) SecuredDaemon(ctx context.Context, m *MongoDB, flags ...string) (*Daemon, error) {
+func (l *Lab) SecuredDaemon(ctx context.Context, m *MongoDB, flags ...string) *Daemon {
 	return l.daemon(ctx, m, true, flags)
 }
 
-func (l *Lab) daemon(ctx context.Context, m *MongoDB, secured bool, flags []string) (*Daemon, error) {
-	dir, err := os.MkdirTemp(l.dir, "daemon-")
-	if err != nil {
-		return nil, fmt.Errorf("make a directory for the daemon: %w", err)
-	}
+func (l *Lab) daemon(ctx context.Context, m *MongoDB, secured bool, flags []string) *Daemon {
+	dir, err := os.MkdirTemp(l.Dir, "daemon-")
+	Checkf(err, "make a directory for the daemon")
 	config := filepath.Join(dir, "brim.yaml") // the URI may have a secret, which must not show in a list of processes
-	if err := os.WriteFile(config, fmt.Appendf(nil, "mongo-uri: %q\ndatabase: %q\ndata-dir: %q\n", m.URI(), m.Name(), filepath.Join(dir, "data")), 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("write the daemon's configuration: %w", err), os.RemoveAll(dir))
-	}
-	d := &Daemon{lab: l, dir: dir}
+	err = os.WriteFile(config, fmt.Appendf(nil, "mongo-uri: %q\ndatabase: %q\ndata-dir: %q\n", m.URI(), m.Name, filepath.Join(dir, "data")), 0o600)
+	Checkf(err, "write the daemon's configuration")
 	c := launch.Config{Brim: l.config.Brim, Args: append([]string{"--config", config}, flags...), Out: l.config.Out, Abort: l.config.Abort}
 	if secured {
 		c.CertDir = dir
 	}
-	d.Daemon, err = launch.Start(ctx, c)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
+	d := &Daemon{lab: l, dir: dir, Daemon: Must(launch.Start(ctx, c))}
 	l.open = append(l.open, d)
-	return d, nil
+	return d
 }
 
 // Load runs `brim load` against the daemon.
-func (d *Daemon) Load(ctx context.Context, flags ...string) (*load.Result, error) {
-	return launch.Load(ctx, d.lab.config.Brim, d.Daemon, flags...)
+func (d *Daemon) Load(ctx context.Context, flags ...string) *load.Result {
+	return d.StartLoad(ctx, flags...)()
 }
 
 // StartLoad starts `brim load` against the daemon; wait returns its result. It ends with ctx.
-func (d *Daemon) StartLoad(ctx context.Context, flags ...string) (wait func() (*load.Result, error)) {
+func (d *Daemon) StartLoad(ctx context.Context, flags ...string) (wait func() *load.Result) {
 	var result *load.Result
-	var err error
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		result, err = d.Load(ctx, flags...)
-	}()
-	return func() (*load.Result, error) {
-		<-ended
-		return result, err
+	var group errgroup.Group
+	group.Go(func() (err error) {
+		result, err = launch.Load(ctx, d.lab.config.Brim, d.Daemon, flags...)
+		return err
+	})
+	return func() *load.Result {
+		Check(group.Wait())
+		return result
 	}
 }
 
-// Query returns the whole answer of a daemon to GET url, or an error if its status is not 200.
-func Query(ctx context.Context, client *http.Client, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("query: %w", err)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("query: %w", err)
-	}
+// Between is the parameters of a query about a time range.
+func Between(from, to time.Time) string {
+	return url.Values{"from": {from.Format(time.RFC3339Nano)}, "to": {to.Format(time.RFC3339Nano)}}.Encode()
+}
+
+// Get returns the whole answer to GET of a path, whose status must be 200.
+func (d *Daemon) Get(ctx context.Context, client *http.Client, path string) []byte {
+	address := "http://" + d.HTTP + path
+	resp, err := client.Do(Must(http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)))
+	Check(err)
 	body, err := io.ReadAll(resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w", url, err)
-	}
+	Checkf(errors.Join(err, resp.Body.Close()), "read the answer of %s", address)
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("query %s: %s %s", url, resp.Status, body)
+		Check(fmt.Errorf("query %s: %s %s", address, resp.Status, body))
 	}
-	return body, nil
+	return body
 }
 
 // DaemonSpent is what something cost a daemon and its MongoDB.
@@ -500,7 +473,7 @@ type DaemonSpent struct {
 }
 
 // Measure calls do and returns what it cost the daemon and its MongoDB.
-func (d *Daemon) Measure(ctx context.Context, m *MongoDB, do func(ctx context.Context) error) (s DaemonSpent) {
+func (d *Daemon) Measure(ctx context.Context, m *MongoDB, do func(ctx context.Context)) (s DaemonSpent) {
 	s.Before = Must(d.Look(ctx))
 	before := Must(machine.CPU(d.Pid()))
 	s.Spent = m.Measure(ctx, do)

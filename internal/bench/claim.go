@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"gonum.org/v1/gonum/floats"
@@ -240,45 +241,37 @@ const (
 	Times     Unit = "x"
 )
 
-// Format writes a figure with three digits: 1.25 ms, 4.20x.
-func (u Unit) Format(v float64) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return "–"
-	}
+// Chart is the unit that charts know.
+func (u Unit) Chart() chart.Unit {
 	switch u {
 	case Seconds:
-		return chart.Format(chart.Seconds, v)
+		return chart.Seconds
 	case PerSecond:
-		return chart.Format(chart.PerSecond, v)
+		return chart.PerSecond
 	case Bytes: // in powers of ten, as in what was published
-		value, prefix := v, ""
-		if math.Abs(v) >= 1000 {
-			value, prefix = humanize.ComputeSI(v)
-		}
-		if prefix == "k" {
-			prefix = "K"
-		}
-		if v == 0 {
-			return "0 B"
-		}
-		return strconv.FormatFloat(value, 'f', decimals(value), 64) + " " + prefix + "B"
+		return chart.DecimalBytes
 	case Ratio:
-		return chart.Format(chart.Ratio, v)
-	case Times:
-		return strconv.FormatFloat(v, 'f', decimals(v), 64) + "x"
+		return chart.Ratio
 	}
-	return chart.Format(chart.Count, v)
+	return chart.Count
 }
 
-// decimals leaves three digits.
-func decimals(v float64) int {
-	switch v = math.Abs(v); {
-	case v >= 100:
-		return 0
-	case v >= 10:
-		return 1
+// Format writes a figure with three digits: 1.25 ms, 4.20x.
+func (u Unit) Format(v float64) string {
+	digits := func(v float64) string {
+		return strconv.FormatFloat(v, 'f', 2-min(int(math.Log10(max(math.Abs(v), 1))), 2), 64)
 	}
-	return 2
+	switch {
+	case math.IsNaN(v) || math.IsInf(v, 0) || u == Bytes && v == 0:
+	case u == Times:
+		return digits(v) + "x"
+	case u == Bytes && math.Abs(v) >= 1000:
+		value, prefix := humanize.ComputeSI(v)
+		return digits(value) + " " + strings.ToUpper(prefix) + "B"
+	case u == Bytes:
+		return digits(v) + " B"
+	}
+	return chart.Format(u.Chart(), v)
 }
 
 // Spread writes samples: the median, and the range if they differ.

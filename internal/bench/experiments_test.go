@@ -32,6 +32,9 @@ func TestClaimsAreAboutDeclaredFigures(t *testing.T) {
 			assert.NotEmpty(t, table.Variant, "%s: %s", e.Name, table.Name)
 			names[table.Name] = table
 		}
+		for _, c := range e.Cells {
+			assert.Equal(t, e.Name == "fill", c.Run == nil, "%s: cell %s must have a function; those of fill take turns", e.Name, c.Name)
+		}
 		assert.NotEmpty(t, e.Claims, e.Name)
 		says := make(map[string]bool)
 		for _, c := range e.Claims {

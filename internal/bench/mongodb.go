@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,13 +50,16 @@ var ErrOwnOnly = errors.New(OwnOnly)
 
 // A MongoDB is where an experiment writes.
 type MongoDB struct {
-	lab        *Lab
-	setting    Setting
-	server     *mongod.Server    // nil: the user's
-	dir        string            // of the server
-	connection *store.Connection // as the daemon's own
-	claimed    bool              // the database of a user's: there may be scratch data in it
-	name       string            // of the database
+	// Connection is as the daemon's own: its database has the concerns majority and
+	// journaled.
+	*store.Connection
+	Name string // of the database
+
+	lab     *Lab
+	setting Setting
+	server  *mongod.Server // nil: the user's
+	dir     string         // of the server
+	claimed bool           // the database of a user's: there may be scratch data in it
 }
 
 // ownDatabase is the database in mongods of an experiment's own.
@@ -65,114 +69,83 @@ const closeTimeout = 30 * time.Second
 
 // Start returns a MongoDB with that setting and an empty database: a mongod that
 // is started for it, or the user's, which takes no special setting.
-func (l *Lab) Start(ctx context.Context, s Setting) (*MongoDB, error) {
-	if !l.Own() && s.special() {
-		return nil, ErrOwnOnly
-	}
-	m := &MongoDB{lab: l, setting: s, name: ownDatabase}
-	l.open = append(l.open, m)
-	if err := m.begin(ctx); err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	return m, nil
-}
-
-func (m *MongoDB) begin(ctx context.Context) (err error) {
-	if !m.lab.Own() {
-		m.name = m.lab.database
-		if err := m.connect(ctx, m.lab.config.URI); err != nil {
-			return err
+func (l *Lab) Start(ctx context.Context, s Setting) *MongoDB {
+	m := &MongoDB{lab: l, setting: s, Name: ownDatabase}
+	if !l.Own() {
+		if s.special() {
+			Check(ErrOwnOnly)
 		}
-		return m.claim(ctx)
+		m.Name = l.database
 	}
-	if m.dir, err = os.MkdirTemp(m.lab.dir, "mongod-"); err != nil {
-		return fmt.Errorf("make a directory for mongod: %w", err)
+	l.open = append(l.open, m)
+	if l.Own() {
+		m.dir = Must(os.MkdirTemp(l.Dir, "mongod-"))
+		m.launch(ctx)
+		return m
 	}
-	return m.launch(ctx)
+	m.connect(ctx, l.config.URI)
+	names, err := m.Database().ListCollectionNames(ctx, bson.D{})
+	Checkf(err, "list the collections of the scratch database %s", m.Name)
+	if len(names) > 0 { // dropping it would lose them
+		Checkf(ErrTaken, "use %s", m.Name)
+	}
+	m.claimed = true
+	return m
 }
 
 // launch starts the mongod of its own on the files that are there.
-func (m *MongoDB) launch(ctx context.Context) (err error) {
+func (m *MongoDB) launch(ctx context.Context) {
 	c := mongod.Config{
 		Bin: m.lab.config.MongodBin, DataDir: m.dir, DieWithParent: true, Progress: m.lab.config.Out,
-		Standalone: m.setting.Standalone, CacheSizeGB: m.setting.CacheGB, Compressor: string(m.setting.Compressor),
+		Standalone: m.setting.Standalone, CacheSizeGB: cmp.Or(m.setting.CacheGB, pinnedCacheGB), Compressor: string(m.setting.Compressor),
 		Parameters: m.setting.Parameters, CheckpointInterval: m.setting.CheckpointInterval, EngineConfig: m.setting.EngineConfig,
 	}
-	switch c.CacheSizeGB {
-	case 0:
-		c.CacheSizeGB = pinnedCacheGB
-	case DefaultCache:
+	if m.setting.CacheGB == DefaultCache {
 		c.CacheSizeGB = 0
 	}
-	if m.server, err = mongod.Start(ctx, c); err != nil {
-		return err
-	}
-	return m.connect(ctx, m.server.URI())
+	m.server = Must(mongod.Start(ctx, c))
+	m.connect(ctx, m.server.URI())
 }
 
-func (m *MongoDB) connect(ctx context.Context, uri string) (err error) {
-	m.connection, err = store.Connect(store.ConnectionConfig{URI: uri, Database: m.name, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	c, err := m.Counters(ctx)
-	if err != nil {
-		return err
-	}
+func (m *MongoDB) connect(ctx context.Context, uri string) {
+	m.Connection = Must(store.Connect(store.ConnectionConfig{URI: uri, Database: m.Name, Logger: slog.New(slog.DiscardHandler)}))
+	c := m.Counters(ctx)
 	compressor := string(m.setting.Compressor)
 	if compressor == "" && m.server != nil {
 		compressor = string(store.Snappy)
 	}
 	m.lab.Environment.saw(c.Version, c.Topology, compressor, int64(c.Value("cache_max_bytes"))>>20)
-	return nil
 }
 
 // ErrTaken is the answer where the scratch database has data already, which is
 // not ours, and is left as it is.
 var ErrTaken = errors.New("the scratch database has collections already; nothing of it was touched")
 
-// claim makes sure that a user's database has nothing that dropping it would
-// lose.
-func (m *MongoDB) claim(ctx context.Context) error {
-	names, err := m.Database().ListCollectionNames(ctx, bson.D{})
-	if err != nil {
-		return fmt.Errorf("list the collections of the scratch database %s: %w", m.name, err)
+// own ends the experiment if the MongoDB is a user's.
+func (m *MongoDB) own() {
+	if m.server == nil {
+		Check(ErrOwnOnly)
 	}
-	if len(names) > 0 {
-		return fmt.Errorf("use %s: %w", m.name, ErrTaken)
-	}
-	m.claimed = true
-	return nil
 }
 
 // Restart stops the mongod in good order and starts it with another setting on
 // the same files.
-func (m *MongoDB) Restart(ctx context.Context, s Setting) error {
-	if m.server == nil {
-		return ErrOwnOnly
-	}
-	if err := m.stop(); err != nil {
-		return err
-	}
+func (m *MongoDB) Restart(ctx context.Context, s Setting) {
+	m.own()
+	Check(m.stop())
 	m.setting = s
-	return m.launch(ctx)
+	m.launch(ctx)
 }
 
 // Kill ends the mongod of its own as a crash would, starts it again, and returns
 // how long that took until it took writes. It is started by hand: the pause that
 // a server makes before it starts a mongod again would be part of the time.
-func (m *MongoDB) Kill(ctx context.Context) (time.Duration, error) {
-	if m.server == nil {
-		return 0, ErrOwnOnly
-	}
-	if err := errors.Join(m.server.Kill(), m.stop()); err != nil {
-		return 0, err
-	}
+func (m *MongoDB) Kill(ctx context.Context) time.Duration {
+	m.own()
+	Check(errors.Join(m.server.Kill(), m.stop()))
 	began := time.Now()
-	if err := m.launch(ctx); err != nil {
-		return 0, err
-	}
-	return time.Since(began), nil
+	m.launch(ctx)
+	return time.Since(began)
 }
 
 // stop ends the connection and the mongod.
@@ -181,9 +154,9 @@ func (m *MongoDB) stop() error {
 	ctx, cancel := context.WithTimeout(abort, closeTimeout)
 	defer cancel()
 	var errs []error
-	if m.connection != nil {
-		errs = append(errs, m.connection.Close(ctx))
-		m.connection = nil
+	if m.Connection != nil {
+		errs = append(errs, m.Connection.Close(ctx))
+		m.Connection = nil
 	}
 	if m.server != nil {
 		errs = append(errs, m.server.Close(ctx))
@@ -202,7 +175,7 @@ func (m *MongoDB) Close() error {
 		return nil
 	}
 	var errs []error
-	if m.server == nil && m.connection != nil && m.claimed {
+	if m.server == nil && m.Connection != nil && m.claimed {
 		errs = append(errs, m.drop())
 	}
 	errs = append(errs, m.stop())
@@ -226,34 +199,25 @@ func (m *MongoDB) drop() error {
 	for checks := 0; checks < goneChecks; checks++ {
 		names, err := m.Database().ListCollectionNames(ctx, bson.D{})
 		if err != nil {
-			return fmt.Errorf("check that the scratch database %s is gone: %w", m.name, err)
+			return fmt.Errorf("check that the scratch database %s is gone: %w", m.Name, err)
 		}
 		if len(names) > 0 {
 			checks = -1
-			if err := m.Drop(ctx); err != nil {
+			if err := Try(func() { m.Drop(ctx) }); err != nil {
 				return err
 			}
 		}
 		if err := machine.Pause(ctx, gonePause); err != nil {
-			return fmt.Errorf("wait until the scratch database %s is gone: %w", m.name, err)
+			return fmt.Errorf("wait until the scratch database %s is gone: %w", m.Name, err)
 		}
 	}
 	return nil
 }
 
 // Drop empties the database.
-func (m *MongoDB) Drop(ctx context.Context) error {
-	if err := m.Database().Drop(ctx); err != nil {
-		return fmt.Errorf("drop the scratch database %s: %w", m.name, err)
-	}
-	return nil
+func (m *MongoDB) Drop(ctx context.Context) {
+	Checkf(m.Database().Drop(ctx), "drop the scratch database %s", m.Name)
 }
-
-// Database has the concerns of the daemon's: majority, journaled.
-func (m *MongoDB) Database() *mongo.Database { return m.connection.Database() }
-
-// Client is that of Database.
-func (m *MongoDB) Client() *mongo.Client { return m.connection.Client() }
 
 // URI of the MongoDB. It may have a secret.
 func (m *MongoDB) URI() string {
@@ -262,9 +226,6 @@ func (m *MongoDB) URI() string {
 	}
 	return m.server.URI()
 }
-
-// Name is that of the database.
-func (m *MongoDB) Name() string { return m.name }
 
 // DBPath is the directory with the files of a mongod of its own; empty of a user's.
 func (m *MongoDB) DBPath() string {
@@ -275,19 +236,8 @@ func (m *MongoDB) DBPath() string {
 }
 
 // Counters reads the server's counters now.
-func (m *MongoDB) Counters(ctx context.Context) (doctor.Counters, error) {
-	return doctor.ReadCounters(ctx, m.Client())
-}
-
-// CPU is the CPU time of the server so far, by its own count; 0 where it does
-// not report it.
-func (m *MongoDB) CPU(ctx context.Context) (time.Duration, error) {
-	c, err := m.Counters(ctx)
-	seconds := CPU(c)
-	if math.IsNaN(seconds) { // which is no Duration
-		return 0, err
-	}
-	return time.Duration(seconds * float64(time.Second)), err
+func (m *MongoDB) Counters(ctx context.Context) doctor.Counters {
+	return Must(doctor.ReadCounters(ctx, m.Client()))
 }
 
 // CPU is the CPU time in a server's counters, in seconds; NaN where it does not
@@ -297,26 +247,44 @@ func CPU(c doctor.Counters) float64 {
 }
 
 // Set sets parameters at run time.
-func (m *MongoDB) Set(ctx context.Context, parameters map[string]any) error {
-	if m.server == nil {
-		return ErrOwnOnly
-	}
+func (m *MongoDB) Set(ctx context.Context, parameters map[string]any) {
+	m.own()
 	command := bson.D{{Key: "setParameter", Value: 1}}
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
 		command = append(command, bson.E{Key: name, Value: parameters[name]})
 	}
-	if err := m.Client().Database("admin").RunCommand(ctx, command).Err(); err != nil {
-		return fmt.Errorf("set parameters of mongod: %w", err)
+	Checkf(m.admin(ctx, command).Err(), "set parameters of mongod")
+}
+
+// admin runs a command of the server.
+func (m *MongoDB) admin(ctx context.Context, command bson.D) *mongo.SingleResult {
+	return m.Client().Database("admin").RunCommand(ctx, command)
+}
+
+// Parameter reads a number that the server reports.
+func (m *MongoDB) Parameter(ctx context.Context, name string) float64 {
+	raw, err := m.admin(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: name, Value: 1}}).Raw()
+	Checkf(err, "read parameter %s of mongod", name)
+	v, ok := raw.Lookup(name).AsFloat64OK()
+	if !ok {
+		Check(fmt.Errorf("read parameter %s of mongod: %s is not a number", name, raw.Lookup(name)))
 	}
-	return nil
+	return v
+}
+
+// Aggregate returns all that a pipeline makes of a collection.
+func Aggregate[T any](ctx context.Context, coll *mongo.Collection, pipeline mongo.Pipeline) (all []T) {
+	cursor, err := coll.Aggregate(ctx, pipeline)
+	if err == nil {
+		err = cursor.All(ctx, &all)
+	}
+	Checkf(err, "aggregate %s", coll.Name())
+	return all
 }
 
 // Checkpoint makes the mongod write one, and returns when it is written.
-func (m *MongoDB) Checkpoint(ctx context.Context) error {
-	if err := m.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "fsync", Value: 1}}).Err(); err != nil {
-		return fmt.Errorf("make mongod write a checkpoint: %w", err)
-	}
-	return nil
+func (m *MongoDB) Checkpoint(ctx context.Context) {
+	Checkf(m.admin(ctx, bson.D{{Key: "fsync", Value: 1}}).Err(), "make mongod write a checkpoint")
 }
 
 // ErrNotCompacted means that the server refused to compact.
@@ -345,16 +313,30 @@ const (
 // Settle makes the mongod write a checkpoint and waits until it is quiet, so
 // that one measurement does not pay for the one before. It leaves a user's
 // alone.
-func (m *MongoDB) Settle(ctx context.Context) error {
-	if m.server == nil {
-		return nil
+func (m *MongoDB) Settle(ctx context.Context) {
+	if m.server != nil {
+		m.Quiet(ctx, machine.Quiet{Share: quietShare, Looks: quietSamples, Most: quietTimeout})
 	}
-	if err := m.Checkpoint(ctx); err != nil || m.lab.Hasty() {
-		return err
+}
+
+// Quiet is Settle of any MongoDB, with its own bounds, and with daemons that must be
+// quiet, too. The measurement begins even if they stay busy.
+func (m *MongoDB) Quiet(ctx context.Context, quiet machine.Quiet, daemons ...*Daemon) {
+	m.Checkpoint(ctx)
+	if m.lab.config.Hasty {
+		return
 	}
-	quiet := machine.Quiet{Share: quietShare, Looks: quietSamples, Most: quietTimeout}
-	_, err := quiet.Await(ctx, func() (time.Duration, error) { return m.CPU(ctx) })
-	return err // the measurement begins all the same
+	Must(quiet.Await(ctx, func() (used time.Duration, err error) {
+		err = Try(func() {
+			if seconds := CPU(m.Counters(ctx)); !math.IsNaN(seconds) { // which is no Duration
+				used = time.Duration(seconds * float64(time.Second))
+			}
+			for _, d := range daemons {
+				used += Must(machine.CPU(d.Pid()))
+			}
+		})
+		return used, err
+	}))
 }
 
 // Spent is what something took.
@@ -366,14 +348,14 @@ type Spent struct {
 }
 
 // Measure does something and returns what it took.
-func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context) error) (s Spent) {
-	before := Must(m.Counters(ctx))
+func (m *MongoDB) Measure(ctx context.Context, do func(ctx context.Context)) (s Spent) {
+	before := m.Counters(ctx)
 	own := Must(machine.CPU(os.Getpid()))
 	began := time.Now()
-	Check(do(ctx))
+	do(ctx)
 	s.Seconds = time.Since(began).Seconds()
 	s.Own = (Must(machine.CPU(os.Getpid())) - own).Seconds()
-	after := Must(m.Counters(ctx))
+	after := m.Counters(ctx)
 	s.CPU = CPU(after) - CPU(before)
 	s.Since = func(counter string) float64 { return after.Since(before, counter) }
 	return s

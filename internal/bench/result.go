@@ -98,6 +98,14 @@ func In(unit Unit, names ...string) (all []Measure) {
 	return all
 }
 
+// Flag is 1 if it is so, and 0 if not, as tables show it.
+func Flag(so bool) float64 {
+	if so {
+		return 1
+	}
+	return 0
+}
+
 // Table returns the table with that name; nil if it was not declared.
 func (r *Result) Table(name string) *Table {
 	for _, t := range r.Tables {

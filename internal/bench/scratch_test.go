@@ -20,8 +20,8 @@ func TestDatabaseWithDataIsRefused(t *testing.T) {
 	_, err := theirs.Collection("orders").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
 	require.NoError(t, err)
 	_, err = Run(t.Context(), trial(func(ctx context.Context, lab *Lab) error {
-		_, err := lab.Start(ctx, Setting{})
-		return err
+		lab.Start(ctx, Setting{})
+		return nil
 	}), Config{Dir: t.TempDir(), URI: mongodtest.URI(t), Database: theirs.Name()})
 	require.ErrorIs(t, err, ErrTaken)
 	require.ErrorContains(t, err, theirs.Name())
@@ -38,12 +38,10 @@ func TestDatabaseNamedByTheURIIsNotUsed(t *testing.T) {
 	_, err := theirs.Collection("orders").InsertOne(t.Context(), bson.D{})
 	require.NoError(t, err)
 	_, err = Run(t.Context(), trial(func(ctx context.Context, lab *Lab) error {
-		m, err := lab.Start(ctx, Setting{})
-		if err != nil {
-			return err
-		}
-		assert.NotEqual(t, theirs.Name(), m.Name())
-		return m.Drop(ctx)
+		m := lab.Start(ctx, Setting{})
+		assert.NotEqual(t, theirs.Name(), m.Name)
+		m.Drop(ctx)
+		return nil
 	}), Config{Dir: t.TempDir(), URI: withDatabase(t, mongodtest.URI(t), theirs.Name())})
 	require.NoError(t, err)
 	n, err := theirs.Collection("orders").CountDocuments(t.Context(), bson.D{})
@@ -58,11 +56,8 @@ func TestLateWriteDoesNotRecreateTheDatabase(t *testing.T) {
 	client := mongodtest.Database(t).Client()
 	name, late := "", make(chan error, 1)
 	_, err := Run(t.Context(), trial(func(ctx context.Context, lab *Lab) error {
-		m, err := lab.Start(ctx, Setting{})
-		if err != nil {
-			return err
-		}
-		name = m.Name()
+		m := lab.Start(ctx, Setting{})
+		name = m.Name
 		db := client.Database(name)
 		if _, err := m.Database().Collection("first").InsertOne(ctx, bson.D{}); err != nil {
 			return err

@@ -48,7 +48,7 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 				s := newSession(lab, m, n)
 				advice = bench.Must(Choose(n, s.measure(ctx)))
 				if c.Follow {
-					bench.Check(m.Drop(ctx))
+					m.Drop(ctx)
 					advice.Followed = s.follow(ctx, advice)
 				}
 			})

@@ -58,7 +58,7 @@ func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 				m := Measured{Candidate: c.as, Updates: []Update{{PerUpdate: 1}}}
 				s.size(ctx, &m)
 				a := bench.Must(Choose(c.needs, &Figures{Candidates: []Measured{m}}))
-				bench.Check(s.m.Drop(ctx))
+				s.m.Drop(ctx)
 				f := s.follow(ctx, a)
 				assert.InDelta(t, 0, f.Documents.Off(), 0.15, "documents %+v", f.Documents)
 				assert.InDelta(t, 0, f.Bytes.Off(), 0.15, "bytes %+v", f.Bytes)

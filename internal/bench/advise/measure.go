@@ -98,7 +98,7 @@ func (s *session) measure(ctx context.Context) *Figures {
 func (s *session) command(ctx context.Context, sensors, resident, rounds int) CPU {
 	c := s.grown(ctx, Candidate{Storage: store.Bucket, Compressor: store.Snappy}, sensors, resident, rounds)
 	update := s.update(ctx, c, resident, 1, rounds)
-	bench.Check(c.Drop(ctx))
+	c.Drop(ctx)
 	return update.CPU
 }
 
@@ -115,11 +115,10 @@ func cpuOf(s bench.Spent) CPU {
 // daemon that writes nothing meanwhile.
 func (s *session) ingest(ctx context.Context) float64 {
 	s.lab.Step("ingest, %d readings in a request", s.needs.Batch)
-	d := bench.Must(s.lab.Daemon(ctx, s.m, "--flush-interval", MaxMaxWait.String()))
+	d := s.lab.Daemon(ctx, s.m, "--flush-interval", MaxMaxWait.String())
 	var r *load.Result
-	spent := d.Measure(ctx, s.m, func(ctx context.Context) (err error) {
-		r, err = d.Load(ctx, "--rate", "2000", "--batch", strconv.Itoa(s.needs.Batch), "--fields", strconv.Itoa(s.needs.Fields), "--duration", s.ingestTime.String())
-		return err
+	spent := d.Measure(ctx, s.m, func(ctx context.Context) {
+		r = d.Load(ctx, "--rate", "2000", "--batch", strconv.Itoa(s.needs.Batch), "--fields", strconv.Itoa(s.needs.Fields), "--duration", s.ingestTime.String())
 	})
 	bench.Check(d.Close())
 	if r.Acked == 0 {
@@ -131,11 +130,12 @@ func (s *session) ingest(ctx context.Context) float64 {
 // readings are those of a run of `brim load`, so many of each sensor.
 func (s *session) readings(sensors, count int, interval time.Duration) shape.Readings {
 	source := bench.Must(load.NewSensors(load.SensorsConfig{Count: sensors, Fields: s.needs.Fields, Seed: s.lab.Seed, Prefix: prefix}))
-	phase := func(sensor int) time.Duration { // in no order, and all different
+	r := shape.Readings{Source: source, Sensors: sensors, Count: count, Begin: shape.Begin(), Interval: interval}
+	r.At = func(sensor int, k uint64) time.Time { // sensors begin in no order, and all at different times
 		part := math.Mod(float64(sensor)*math.Phi, 1)
-		return time.Duration(part * float64(interval)).Truncate(time.Millisecond)
+		return r.Time(k).Add(time.Duration(part * float64(interval)).Truncate(time.Millisecond))
 	}
-	return shape.Readings{Source: source, Sensors: sensors, Count: count, Begin: shape.Begin(), Interval: interval, Phase: phase}
+	return r
 }
 
 // prefix of sensors is as long as that of a run.
@@ -150,10 +150,10 @@ func (s *session) collection(ctx context.Context, c Candidate, r shape.Readings,
 	case c.Columns:
 		kind.Format = store.Columns
 	}
-	return bench.Must(shape.New(ctx, s.m, shape.Config{
+	return shape.New(ctx, s.m, shape.Config{
 		Name: "advise", Shape: kind, Compressor: c.Compressor, Readings: r, PerUpdate: perUpdate,
 		MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: expiry,
-	}))
+	})
 }
 
 const (
@@ -170,11 +170,10 @@ func (s *session) update(ctx context.Context, c *shape.Collection, resident, per
 	var mongod, brim, seconds bench.Samples
 	for range updateTurns {
 		done := 0
-		spent := s.m.Measure(ctx, func(ctx context.Context) error {
+		spent := s.m.Measure(ctx, func(ctx context.Context) {
 			for began := time.Now(); done == 0 || done < rounds/updateTurns && time.Since(began) < s.updating; done++ {
-				bench.Check(c.Write(ctx, shape.Portions(c.Readings.Sensors, resident+done*perUpdate, perUpdate)))
+				c.Write(ctx, shape.Portions(c.Readings.Sensors, resident+done*perUpdate, perUpdate))
 			}
-			return nil
 		})
 		resident += done * perUpdate
 		each, n := cpuOf(spent), 1/float64(done*c.Readings.Sensors)
@@ -189,8 +188,8 @@ func (s *session) grown(ctx context.Context, of Candidate, sensors, resident, fu
 	of.Granularity, of.MaxReadings, of.MaxBytes = time.Hour, 1_000_000, mostBytes
 	interval := max(time.Millisecond, (time.Hour / time.Duration(resident+further+1)).Truncate(time.Millisecond))
 	c := s.collection(ctx, of, s.readings(sensors, resident, interval), resident, 0)
-	bench.Must(c.Load(ctx))
-	bench.Check(s.m.Checkpoint(ctx))
+	c.Load(ctx)
+	s.m.Checkpoint(ctx)
 	return c
 }
 
@@ -212,21 +211,20 @@ func (s *session) grow(ctx context.Context, m *Measured, resident int) {
 		rounds := max(updateTurns, min(mostRounds, resident/perUpdate/2))
 		c := s.grown(ctx, m.Candidate, sensors, resident, rounds*perUpdate)
 		m.Updates = append(m.Updates, s.update(ctx, c, resident, perUpdate, rounds))
-		bench.Check(c.Drop(ctx))
+		c.Drop(ctx)
 	}
 	c := s.grown(ctx, m.Candidate, sensors, resident, rewriteRounds)
 	n := 1 / float64(sensors*rewriteRounds)
 	for i := range rewriteRounds {
 		checkpoint := bench.Spent{}
-		written := s.m.Measure(ctx, func(ctx context.Context) error {
-			bench.Check(c.Write(ctx, shape.Portions(sensors, resident+i, 1)))
+		written := s.m.Measure(ctx, func(ctx context.Context) {
+			c.Write(ctx, shape.Portions(sensors, resident+i, 1))
 			checkpoint = s.m.Measure(ctx, s.m.Checkpoint)
-			return nil
 		})
 		m.Rewrite.Bytes += written.Since("block_written_bytes_total") * n
 		m.Rewrite.Mongod += cpuOf(checkpoint).Mongod * n
 	}
-	bench.Check(c.Drop(ctx))
+	c.Drop(ctx)
 }
 
 // size measures what readings take on disk in one way to store them, and what a
@@ -239,24 +237,24 @@ func (s *session) size(ctx context.Context, m *Measured) {
 	}
 	c := s.collection(ctx, m.Candidate, r, perUpdate, expiry)
 	for at := 0; at < r.Count; at += perUpdate {
-		bench.Check(c.Write(ctx, shape.Portions(r.Sensors, at, min(perUpdate, r.Count-at))))
+		c.Write(ctx, shape.Portions(r.Sensors, at, min(perUpdate, r.Count-at)))
 	}
 	begun := 0
 	if m.Storage == store.TimeSeries {
 		// The next reading packs the bucket before it, as in the long run nearly all
 		// are.
-		bench.Check(c.Write(ctx, shape.Portions(r.Sensors, r.Count, 1)))
+		c.Write(ctx, shape.Portions(r.Sensors, r.Count, 1))
 		begun = r.Sensors
 	}
 	if m.Columns {
 		m.Seal = cpuOf(s.m.Measure(ctx, c.Seal))
 	}
-	bench.Check(s.m.Checkpoint(ctx))
-	size := bench.Must(c.Size(ctx))
+	s.m.Checkpoint(ctx)
+	size := c.Size(ctx)
 	m.Readings, m.Documents = r.Sensors*r.Count, max(1, size.Documents-int64(begun))
 	m.Data, m.Index = size.Data(), size.Index()
 	m.Query = s.query(ctx, m.Candidate, c, m.perDocument())
-	bench.Check(c.Drop(ctx))
+	c.Drop(ctx)
 }
 
 const (
@@ -309,16 +307,15 @@ func (s *session) query(ctx context.Context, c Candidate, coll *shape.Collection
 	random := rand.New(rand.NewPCG(s.lab.Seed, 0)) //nolint:gosec // no secret
 	look := float64(reach(c.Storage)) / float64(r.Interval)
 	var took bench.Samples
-	spent := s.m.Measure(ctx, func(ctx context.Context) error {
+	spent := s.m.Measure(ctx, func(ctx context.Context) {
 		began := time.Now()
 		for len(took) < mostQueries && (len(took) < 2 || time.Since(began) < queryingTime) {
 			span := shape.Portion{Sensor: random.IntN(r.Sensors), First: uint64(random.IntN(r.Count - count + 1)), Count: count} //nolint:gosec // counts from 0
 			start := time.Now()
-			bench.Must(coll.Read(ctx, span))
+			coll.Read(ctx, span)
 			took = append(took, time.Since(start).Seconds())
 			q.Documents += (float64(count)+min(look, float64(span.First)))/perDocument + 1
 		}
-		return nil
 	})
 	n := 1 / float64(len(took))
 	q.Documents *= n
@@ -403,8 +400,8 @@ func (s *session) follow(ctx context.Context, a *Advice) *Followed {
 	s.lab.Step("following it: %d sensors, %s in %s", t.Sensors, config.FormatDuration(t.Event), config.FormatDuration(t.Time))
 	// The trial speeds up event time but not waiting, so readings must not wait for those
 	// of later windows.
-	d := bench.Must(s.lab.Daemon(ctx, s.m, append(slices.Clone(out.Serve), "--flush-interval", "1s", "--merge-readings", "1")...))
-	r := bench.Must(d.Load(ctx, out.Load...))
+	d := s.lab.Daemon(ctx, s.m, append(slices.Clone(out.Serve), "--flush-interval", "1s", "--merge-readings", "1")...)
+	r := d.Load(ctx, out.Load...)
 	if r.Failed > 0 || r.Dropped > 0 || r.Acked == 0 {
 		bench.Check(fmt.Errorf("%d failed, %d dropped: %w", r.Failed, r.Dropped, errLost))
 	}
@@ -412,10 +409,10 @@ func (s *session) follow(ctx context.Context, a *Advice) *Followed {
 	bench.Check(d.Flush(ctx, patience))
 	if a.Chosen.Columns { // the daemon does it hours later
 		stream := shape.Shape{Kind: shape.Buckets, Granularity: a.Chosen.Granularity, Format: store.Columns}
-		bench.Check(bench.Must(shape.Open(ctx, s.m, shape.Config{Name: "readings", Shape: stream, Compressor: a.Chosen.Compressor})).Seal(ctx))
+		shape.Open(ctx, s.m, shape.Config{Name: "readings", Shape: stream, Compressor: a.Chosen.Compressor}).Seal(ctx)
 	}
-	bench.Check(s.m.Checkpoint(ctx))
-	size := bench.Must(shape.SizeOf(ctx, s.m.Database(), "readings", a.Chosen.Storage == store.TimeSeries))
+	s.m.Checkpoint(ctx)
+	size := shape.SizeOf(ctx, s.m.Database(), "readings", a.Chosen.Storage == store.TimeSeries)
 	share := a.Needs.perDay() / float64(r.Acked)
 	out.Documents = Against{a.Chosen.Documents, float64(size.Documents) * share}
 	out.Bytes = Against{a.Chosen.Bytes(), float64(size.Data()+size.Index()) * share}

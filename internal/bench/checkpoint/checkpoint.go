@@ -57,17 +57,10 @@ func Experiment() *bench.Experiment {
 		Full:     400 * time.Second,
 		Quick:    75 * time.Second,
 		Restarts: "checkpoint intervals, recovery, commit intervals",
-		Cells: []bench.Cell{
-			{Name: "settings", What: "which settings the checkpoint interval obeys", Own: true},
-			{Name: "interval", What: "dirty data, duration, write latency and bytes written by checkpoint interval", Own: true},
-			{Name: "interval-60", What: "dirty data, duration, write latency and bytes written at an interval of 60 s", Slow: "it takes seven minutes", Own: true, OnRequest: true},
-			{Name: "interval-300", What: "dirty data, duration, write latency and bytes written at an interval of 300 s", Slow: "it takes half an hour", Own: true, OnRequest: true},
-			{Name: "recovery", What: "the time from kill -9 to the first write", Own: true},
-			{Name: "journal", What: "the latency of journaled writes by commit interval"},
-		},
-		Tables: tables(),
-		Claims: claims(),
-		Run:    run,
+		Cells:    (*plan)(nil).cells(nil),
+		Tables:   tables(),
+		Claims:   claims(),
+		Run:      run,
 	}
 }
 
@@ -234,23 +227,32 @@ func (p *plan) forInserts() []time.Duration {
 func run(ctx context.Context, lab *bench.Lab) {
 	p := planOf(lab)
 	p.tell(lab)
+	lab.RunCells(ctx, p.cells(lab))
+}
+
+func (p *plan) cells(lab *bench.Lab) []bench.Cell {
 	intervals := func(ctx context.Context) {
 		appends, inserts := p.intervals, p.forInserts()
 		p.intervals = nil // the first of these cells measures those of all
 		compare(ctx, lab, p.appends, appends)
 		compare(ctx, lab, p.inserts, inserts)
 	}
-	lab.RunCells(ctx, map[string]func(context.Context){
-		"settings": func(ctx context.Context) { settings(ctx, lab, p.settingsFor) },
-		"interval": intervals, "interval-60": intervals, "interval-300": intervals,
-		"recovery": func(ctx context.Context) { recovery(ctx, lab, p) },
-		"journal": func(ctx context.Context) {
-			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { journals(ctx, lab, m, p.batch) })
-			if lab.Own() {
-				lab.On(ctx, bench.Setting{Standalone: true}, func(m *bench.MongoDB) { journals(ctx, lab, m, p.batch) })
+	journal := func(ctx context.Context) {
+		for _, standalone := range []bool{false, true} {
+			if lab.Own() || !standalone {
+				lab.On(ctx, bench.Setting{Standalone: standalone}, func(m *bench.MongoDB) { journals(ctx, lab, m, p.batch) })
 			}
-		},
-	})
+		}
+	}
+	const what = "dirty data, duration, write latency and bytes written "
+	return []bench.Cell{
+		{Name: "settings", What: "which settings the checkpoint interval obeys", Own: true, Run: func(ctx context.Context) { settings(ctx, lab, p.settingsFor) }},
+		{Name: "interval", What: what + "by checkpoint interval", Own: true, Run: intervals},
+		{Name: "interval-60", What: what + "at an interval of 60 s", Slow: "it takes seven minutes", Own: true, OnRequest: true, Run: intervals},
+		{Name: "interval-300", What: what + "at an interval of 300 s", Slow: "it takes half an hour", Own: true, OnRequest: true, Run: intervals},
+		{Name: "recovery", What: "the time from kill -9 to the first write", Own: true, Run: func(ctx context.Context) { recovery(ctx, lab, p) }},
+		{Name: "journal", What: "the latency of journaled writes by commit interval", Run: journal},
+	}
 }
 
 // tell says what is held constant, what is smaller, and what is left out.
@@ -289,10 +291,10 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) {
 	lab.Step("start a mongod for each way to set the interval")
 	open := make([]*bench.MongoDB, 0, len(ways))
 	for _, w := range ways {
-		m := bench.Must(lab.Start(ctx, w.setting))
+		m := lab.Start(ctx, w.setting)
 		open = append(open, m)
 		if w.runtime != nil {
-			bench.Check(m.Set(ctx, w.runtime))
+			m.Set(ctx, w.runtime)
 		}
 	}
 	lab.Step("count the checkpoints of each for %v", length)
@@ -300,8 +302,7 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) {
 	samples := make([][]Sample, len(open))
 	for until := began.Add(length); ; {
 		for i, m := range open { // a mongod without writes has no checkpoint to make
-			c := bench.Must(m.Counters(ctx))
-			samples[i] = append(samples[i], sampleOf(c, began))
+			samples[i] = append(samples[i], sampleOf(m.Counters(ctx), began))
 			bench.Must(m.Database().Collection("documents").InsertOne(ctx, bson.D{{Key: "a", Value: 1}}))
 		}
 		if time.Now().After(until) {
@@ -315,8 +316,7 @@ func settings(ctx context.Context, lab *bench.Lab, length time.Duration) {
 			first, last := samples[i][0], samples[i][len(samples[i])-1]
 			n, in = int(last.Checkpoints-first.Checkpoints), last.At-first.At
 		}
-		reported := bench.Must(parameter(ctx, open[i], "syncdelay"))
-		lab.Row("settings", w.name, reported, float64(n), in, float64(n)/in)
+		lab.Row("settings", w.name, open[i].Parameter(ctx, "syncdelay"), float64(n), in, float64(n)/in)
 	}
 	for _, m := range open {
 		bench.Check(m.Close())
@@ -376,9 +376,8 @@ func recovery(ctx context.Context, lab *bench.Lab, p *plan) {
 	for n := range max(p.bare, lab.Repeats) {
 		if n < p.bare {
 			lab.Step("kill mongod right after a checkpoint")
-			bench.Check(s.m.Checkpoint(ctx))
-			took := bench.Must(s.m.Kill(ctx))
-			lab.Add("recovery", bareRow, "took", took.Seconds())
+			s.m.Checkpoint(ctx)
+			lab.Add("recovery", bareRow, "took", s.m.Kill(ctx).Seconds())
 		}
 		if n < lab.Repeats {
 			lab.Step("kill mongod %v after a checkpoint", p.writing)
@@ -395,16 +394,14 @@ func recovery(ctx context.Context, lab *bench.Lab, p *plan) {
 
 // killLate writes for so long after a checkpoint, and then kills.
 func (s *subject) killLate(ctx context.Context, writing time.Duration) {
-	bench.Check(s.m.Checkpoint(ctx))
-	spent := s.m.Measure(ctx, func(ctx context.Context) error {
-		s.write(ctx, func(ctx context.Context, _ time.Time) error { return machine.Pause(ctx, writing) })
-		return nil
+	s.m.Checkpoint(ctx)
+	spent := s.m.Measure(ctx, func(ctx context.Context) {
+		s.write(ctx, func(ctx context.Context, _ time.Time) { bench.Check(machine.Pause(ctx, writing)) })
 	})
 	if spent.Since("checkpoints_total") > 0 {
 		bench.Check(fmt.Errorf("write for %v: %w", writing, errCheckpoint))
 	}
-	took := bench.Must(s.m.Kill(ctx))
-	s.lab.Row("recovery", lateRow, took.Seconds(), spent.Since("journal_written_bytes_total"), spent.Seconds)
+	s.lab.Row("recovery", lateRow, s.m.Kill(ctx).Seconds(), spent.Since("journal_written_bytes_total"), spent.Seconds)
 }
 
 // commitParameter has the commit interval in milliseconds.
@@ -421,8 +418,8 @@ func concernOf(name string) *writeconcern.WriteConcern {
 // journals measures a topology with each commit interval, the server's own among
 // them, and each write concern.
 func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.Duration) {
-	own := bench.Must(parameter(ctx, m, commitParameter))
-	c := bench.Must(m.Counters(ctx))
+	own := m.Parameter(ctx, commitParameter)
+	c := m.Counters(ctx)
 	tried, concerns := []int{10, 100, 300}, []string{relaxed, waiting}
 	if !lab.Own() {
 		tried = []int{int(own)}
@@ -434,7 +431,7 @@ func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.
 		lab.Step("write journaled and not, by commit interval, %s", c.Topology)
 		for _, commit := range tried {
 			if lab.Own() {
-				bench.Check(m.Set(ctx, map[string]any{commitParameter: commit}))
+				m.Set(ctx, map[string]any{commitParameter: commit})
 			}
 			for _, name := range concerns {
 				took := oneByOne(ctx, m.Database().Collection("documents", options.Collection().SetWriteConcern(concernOf(name))), batch)
@@ -447,7 +444,7 @@ func journals(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, batch time.
 	}
 	if lab.Own() {
 		lab.Add("default", c.Topology, commitOf, own/1000)
-		lab.Add("default", c.Topology, journalFileOf, bench.Must(journalFile(m)))
+		lab.Add("default", c.Topology, journalFileOf, journalFile(m))
 	}
 }
 
@@ -463,32 +460,15 @@ func oneByOne(ctx context.Context, coll *mongo.Collection, length time.Duration)
 	return took
 }
 
-// parameter reads a number that the server reports.
-func parameter(ctx context.Context, m *bench.MongoDB, name string) (float64, error) {
-	raw, err := m.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "getParameter", Value: 1}, {Key: name, Value: 1}}).Raw()
-	if err != nil {
-		return 0, fmt.Errorf("read parameter %s of mongod: %w", name, err)
-	}
-	v, ok := raw.Lookup(name).AsFloat64OK()
-	if !ok {
-		return 0, fmt.Errorf("read parameter %s of mongod: %s is not a number", name, raw.Lookup(name))
-	}
-	return v, nil
-}
-
 // journalFile is the size of the newest file of the journal; NaN if it has none.
-func journalFile(m *bench.MongoDB) (bytes float64, err error) {
+func journalFile(m *bench.MongoDB) (bytes float64) {
 	entries, err := os.ReadDir(filepath.Join(m.DBPath(), "journal"))
-	if err != nil {
-		return 0, fmt.Errorf("list the journal's files: %w", err)
+	bench.Checkf(err, "list the journal's files")
+	bytes = math.NaN()
+	for _, e := range entries { // by name
+		if strings.HasPrefix(e.Name(), "WiredTigerLog.") {
+			bytes = float64(bench.Must(e.Info()).Size())
+		}
 	}
-	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !strings.HasPrefix(e.Name(), "WiredTigerLog.") })
-	if len(entries) == 0 {
-		return math.NaN(), nil
-	}
-	info, err := entries[len(entries)-1].Info()
-	if err != nil {
-		return 0, fmt.Errorf("read the size of a journal file: %w", err)
-	}
-	return float64(info.Size()), nil
+	return bytes
 }

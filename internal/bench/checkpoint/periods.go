@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -78,15 +77,15 @@ func newSubject(ctx context.Context, lab *bench.Lab, l Load, every time.Duration
 	// After 15 s they have been split.
 	s := &subject{lab: lab, load: l, warmUp: min(2*every, 15*time.Second)}
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: l.Sensors, Seed: lab.Seed, Prefix: "s-"}))
-	s.m = bench.Must(lab.Start(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every}))
+	s.m = lab.Start(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every})
 	of, source := shape.Shape{Kind: shape.Buckets, Granularity: granularity}, shape.Source(sensors)
 	if l.Inserts {
 		of, source = shape.Shape{Kind: shape.Plain}, shape.Untagged{Source: sensors}
 	}
-	c := bench.Must(shape.New(ctx, s.m, shape.Config{
+	c := shape.New(ctx, s.m, shape.Config{
 		Name: "readings", Shape: of, PerUpdate: l.ReadingsPerUpdate,
 		Readings: shape.Readings{Source: source, Sensors: l.Sensors, Begin: shape.Begin(), Interval: interval},
-	}))
+	})
 	order := rand.New(rand.NewPCG(lab.Seed, 1)).Perm(l.Sensors) //nolint:gosec // the same by seed
 	s.fleet = c.Fleet(lanes, l.updatesPerCommand(), order)
 	if !l.Inserts {
@@ -97,29 +96,24 @@ func newSubject(ctx context.Context, lab *bench.Lab, l Load, every time.Duration
 				portions = append(portions, shape.Portion{Sensor: sensor, Count: begun})
 			}
 		}
-		bench.Check(c.Write(ctx, portions))
+		c.Write(ctx, portions)
 	}
-	bench.Check(s.m.Checkpoint(ctx))
+	s.m.Checkpoint(ctx)
 	return s
 }
 
 // write writes until watch returns, and returns all writes in no order.
-func (s *subject) write(ctx context.Context, watch func(ctx context.Context, began time.Time) error) []shape.Operation {
-	bench.Check(s.fleet.Attach(ctx, s.m))
-	perWrite := float64(s.fleet.PerCommand * s.fleet.PerUpdate)
-	traffic := s.fleet.Start(ctx, shape.Steadily(s.load.ReadingsPerSecond/perWrite))
-	watched := watch(traffic.Ctx, traffic.Began)
-	// A lane that fails ends the watch, and is the reason.
-	bench.Check(traffic.Stop())
-	bench.Check(watched)
-	return traffic.Operations()
+func (s *subject) write(ctx context.Context, watch func(ctx context.Context, began time.Time)) []shape.Operation {
+	s.fleet.Attach(ctx, s.m)
+	due := shape.Steadily(s.load.ReadingsPerSecond / float64(s.fleet.PerCommand*s.fleet.PerUpdate))
+	return s.fleet.During(ctx, due, func(ctx context.Context, t *shape.Traffic) { watch(ctx, t.Began) }).Operations()
 }
 
 // restart starts mongod with a checkpoint interval and reads all data into its
 // cache.
 func (s *subject) restart(ctx context.Context, every time.Duration) {
 	s.lab.Step("%s: start mongod with a checkpoint every %v", s.load.Name(), every)
-	bench.Check(s.m.Restart(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every}))
+	s.m.Restart(ctx, bench.Setting{CacheGB: pinnedCacheGB, CheckpointInterval: every})
 	// The key has no index, so that the documents are read.
 	bench.Must(s.m.Database().Collection("readings").CountDocuments(ctx, bson.D{{Key: "absent", Value: true}}))
 }
@@ -185,13 +179,9 @@ type watcher struct {
 	samples  []Sample
 }
 
-func (w *watcher) watch(ctx context.Context, began time.Time) error {
+func (w *watcher) watch(ctx context.Context, began time.Time) {
 	for ended, whole := 0, 0; ; {
-		c, err := w.m.Counters(ctx)
-		if err != nil {
-			return err
-		}
-		w.samples = append(w.samples, sampleOf(c, began))
+		w.samples = append(w.samples, sampleOf(w.m.Counters(ctx), began))
 		at := ends(w.samples)
 		if len(at) > ended {
 			ended = len(at)
@@ -203,17 +193,15 @@ func (w *watcher) watch(ctx context.Context, began time.Time) error {
 		}
 		switch {
 		case whole >= w.periods || ended-whole >= mostShort:
-			return nil
+			return
 		case time.Since(last) > patience*w.interval+time.Second:
-			return fmt.Errorf("wait for a checkpoint every %v: %w", w.interval, errNoCheckpoint)
+			bench.Checkf(errNoCheckpoint, "wait for a checkpoint every %v", w.interval)
 		}
 		pause := sampleEvery
 		if w.interval >= rarelyFrom {
 			pause = sampleRarely
 		}
-		if err := machine.Pause(ctx, pause); err != nil {
-			return err
-		}
+		bench.Check(machine.Pause(ctx, pause))
 	}
 }
 

@@ -70,14 +70,10 @@ func Experiment() *bench.Experiment {
 		Full:     8 * time.Minute,
 		Quick:    80 * time.Second,
 		Restarts: "cold reads, before which it is restarted",
-		Cells: []bench.Cell{
-			{Name: "size", What: "bytes of data and indexes: compressors by shapes by values"},
-			{Name: "read", What: "reads of 100 readings, from the cache and from the disk"},
-			{Name: "write", What: "latency, CPU time and bytes written at a fixed rate, and the CPU time of checkpoints"},
-		},
-		Tables: tables(),
-		Claims: claims(),
-		Run:    func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, scaleOf(lab.Quick)) },
+		Cells:    (*trial)(nil).cells(),
+		Tables:   tables(),
+		Claims:   claims(),
+		Run:      func(ctx context.Context, lab *bench.Lab) { run(ctx, lab, scaleOf(lab.Quick)) },
 	}
 }
 
@@ -173,6 +169,14 @@ type trial struct {
 	kept    [][]*shape.Collection   // by shape and compressor, for the reads; nil before they are loaded
 }
 
+func (t *trial) cells() []bench.Cell {
+	return []bench.Cell{
+		{Name: "size", What: "bytes of data and indexes: compressors by shapes by values", Run: t.sizes},
+		{Name: "read", What: "reads of 100 readings, from the cache and from the disk", Run: t.reads},
+		{Name: "write", What: "latency, CPU time and bytes written at a fixed rate, and the CPU time of checkpoints", Run: t.writes},
+	}
+}
+
 func run(ctx context.Context, lab *bench.Lab, s scale) {
 	walking := bench.Must(load.NewSensors(load.SensorsConfig{Count: 1000, Fields: fields, Signal: load.Walk, Seed: lab.Seed, Prefix: "s-"}))
 	var names []string
@@ -191,7 +195,7 @@ func run(ctx context.Context, lab *bench.Lab, s scale) {
 	}
 	lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
 		t := &trial{lab: lab, m: m, scale: s, sources: map[string]shape.Source{walk: shape.Untagged{Source: walking}, random: shape.Doubles(lab.Seed, names...)}}
-		lab.RunCells(ctx, map[string]func(context.Context){"size": t.sizes, "read": t.reads, "write": t.writes})
+		lab.RunCells(ctx, t.cells())
 	})
 }
 
@@ -216,16 +220,15 @@ func (t *trial) loadAll(ctx context.Context, at int, values string, measure bool
 	t.lab.Step("load %s of %s with each compressor", shapes()[at], values)
 	loaded := make([]*shape.Collection, len(compressors))
 	for i, compressor := range compressors {
-		c := bench.Must(shape.New(ctx, t.m, shape.Config{
+		loaded[i] = shape.New(ctx, t.m, shape.Config{
 			Name: fmt.Sprintf("shape%d_%s", at, compressor), Shape: shapes()[at], Compressor: compressor, Readings: t.readings(values, t.scale.hours), PerUpdate: perUpdate,
-		}))
-		bench.Must(c.Load(ctx))
-		loaded[i] = c
+		})
+		loaded[i].Load(ctx)
 	}
-	bench.Check(t.m.Checkpoint(ctx))
+	t.m.Checkpoint(ctx)
 	for i, c := range loaded {
 		if measure {
-			size := bench.Must(c.Size(ctx))
+			size := c.Size(ctx)
 			table, name, n := "size, "+values, c.Shape.String(), float64(c.Readings.Sensors*c.Readings.Count)
 			if i == 0 {
 				t.lab.Add(table, name, "BSON", float64(size.Logical)/n)
@@ -234,7 +237,7 @@ func (t *trial) loadAll(ctx context.Context, at int, values string, measure bool
 			t.lab.Add(table, name, "indexes, "+string(c.Compressor), float64(size.Index())/n)
 		}
 		if values != walk {
-			bench.Check(c.Drop(ctx))
+			c.Drop(ctx)
 		}
 	}
 	if values == walk {
@@ -251,8 +254,11 @@ func (t *trial) reads(ctx context.Context) {
 	cold := t.coldPossible()
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("read %d readings at a time, cold and warm, repeat %d", readCount, repeat+1)
-		if cold {
-			t.restart(ctx)
+		if cold { // the server's cache is emptied
+			t.m.Restart(ctx, bench.Setting{})
+			for _, c := range slices.Concat(t.kept...) {
+				c.Attach(ctx, t.m)
+			}
 		}
 		spans := t.spans(repeat)
 		for _, collections := range t.kept {
@@ -268,19 +274,11 @@ func (t *trial) coldPossible() bool {
 		t.lab.LeaveOut(what, bench.OwnOnly)
 		return false
 	}
-	if err := provesCold(t.lab.Dir()); err != nil {
+	if err := provesCold(t.lab.Dir); err != nil {
 		t.lab.LeaveOut(what, "the system's page cache cannot be dropped here: "+err.Error())
 		return false
 	}
 	return true
-}
-
-// restart empties the server's cache.
-func (t *trial) restart(ctx context.Context) {
-	bench.Check(t.m.Restart(ctx, bench.Setting{}))
-	for _, c := range slices.Concat(t.kept...) {
-		bench.Check(c.Attach(ctx, t.m))
-	}
 }
 
 // readAll reads a shape with each compressor.
@@ -296,9 +294,8 @@ func (t *trial) readAll(ctx context.Context, collections []*shape.Collection, sp
 		const turn = 6
 		took, bytes := make([]bench.Samples, len(collections)), make([]float64, len(collections))
 		bench.InTurns(len(collections), spans[1:], turn, func(i int, some []shape.Portion) {
-			s := t.m.Measure(ctx, func(ctx context.Context) error {
+			s := t.m.Measure(ctx, func(ctx context.Context) {
 				took[i] = append(took[i], read(ctx, collections[i], some, dir)...)
-				return nil
 			})
 			bytes[i] += s.Since("block_read_bytes_total")
 		})
@@ -342,10 +339,7 @@ func read(ctx context.Context, c *shape.Collection, spans []shape.Portion, dir s
 			bench.Check(dropCache(dir))
 		}
 		began := time.Now()
-		n := bench.Must(c.Read(ctx, s))
-		if n != s.Count {
-			bench.Check(fmt.Errorf("read %s: got %d readings, not %d", c.Shape, n, s.Count))
-		}
+		c.ReadAll(ctx, s)
 		took = append(took, time.Since(began).Seconds())
 	}
 	return took
@@ -358,7 +352,7 @@ const checkpointInterval, defaultInterval = "syncdelay", 60
 // by compressor in each repeat.
 func (t *trial) writes(ctx context.Context) {
 	if t.lab.Own() {
-		bench.Check(t.m.Set(ctx, map[string]any{checkpointInterval: 0}))
+		t.m.Set(ctx, map[string]any{checkpointInterval: 0})
 	}
 	for repeat := range t.lab.Repeats {
 		for _, c := range compressors {
@@ -370,7 +364,7 @@ func (t *trial) writes(ctx context.Context) {
 		}
 	}
 	if t.lab.Own() {
-		bench.Check(t.m.Set(ctx, map[string]any{checkpointInterval: defaultInterval}))
+		t.m.Set(ctx, map[string]any{checkpointInterval: defaultInterval})
 	}
 }
 
@@ -381,21 +375,20 @@ func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compre
 	const rounds = 20 // commands until a sensor's turn comes again
 	readings := t.readings(walk, 0)
 	readings.Sensors = group * rounds
-	c := bench.Must(shape.New(ctx, t.m, shape.Config{Name: "paced", Shape: s, Compressor: compressor, Readings: readings, PerUpdate: together}))
-	bench.Check(t.m.Settle(ctx))
+	c := shape.New(ctx, t.m, shape.Config{Name: "paced", Shape: s, Compressor: compressor, Readings: readings, PerUpdate: together})
+	t.m.Settle(ctx)
 	var took bench.Samples
 	var elapsed time.Duration
-	spent := t.m.Measure(ctx, func(ctx context.Context) error {
-		traffic := c.Fleet(1, group, nil).Start(ctx, func(n int) (time.Duration, bool) { return time.Duration(n) * tick, n < ticks })
-		bench.Check(traffic.Wait())
+	spent := t.m.Measure(ctx, func(ctx context.Context) {
+		traffic := c.Fleet(1, group, nil).During(ctx, func(n int) (time.Duration, bool) { return time.Duration(n) * tick, n < ticks }, nil)
 		elapsed = traffic.Now()
 		took = traffic.Between(0, elapsed)
-		return t.m.Checkpoint(ctx)
+		t.m.Checkpoint(ctx)
 	})
 	written := float64(ticks * group * together)
 	t.lab.Row("write", row(s, compressor), written/elapsed.Seconds(), took.Quantile(0.5), took.Quantile(0.99),
 		spent.CPU/written, spent.Since("block_written_bytes_total")/written, spent.Since("journal_written_bytes_total")/written)
-	bench.Check(c.Drop(ctx))
+	c.Drop(ctx)
 }
 
 // checkpoint measures checkpoints that write nothing but readings which were just
@@ -403,18 +396,16 @@ func (t *trial) pace(ctx context.Context, s shape.Shape, compressor store.Compre
 // fill before.
 func (t *trial) checkpoint(ctx context.Context, compressor store.Compressor) {
 	readings := t.readings(walk, t.scale.checkpoint)
-	c := bench.Must(shape.New(ctx, t.m, shape.Config{
-		Name: "checkpointed", Shape: shapes()[documents], Compressor: compressor, Readings: readings, PerUpdate: perUpdate,
-	}))
-	bench.Check(t.m.Checkpoint(ctx))
+	c := shape.New(ctx, t.m, shape.Config{Name: "checkpointed", Shape: shapes()[documents], Compressor: compressor, Readings: readings, PerUpdate: perUpdate})
+	t.m.Checkpoint(ctx)
 	var seconds, cpu, bytes float64
 	for h := range t.scale.checkpoint {
 		for first := h * hour; first < (h+1)*hour; first += perUpdate {
-			bench.Check(c.Write(ctx, shape.Portions(readings.Sensors, first, perUpdate)))
+			c.Write(ctx, shape.Portions(readings.Sensors, first, perUpdate))
 		}
 		s := t.m.Measure(ctx, t.m.Checkpoint)
 		seconds, cpu, bytes = seconds+s.Seconds, cpu+s.CPU, bytes+s.Since("block_written_bytes_total")
 	}
 	t.lab.Row("checkpoint", string(compressor), seconds, cpu, cpu/float64(t.scale.checkpoint*hour*readings.Sensors), bytes)
-	bench.Check(c.Drop(ctx))
+	c.Drop(ctx)
 }

@@ -68,7 +68,7 @@ func TestExperimentRunsInSmall(t *testing.T) {
 func TestWindowOfOneReadingPerUpdate(t *testing.T) {
 	t.Parallel()
 	_, err := inLab(t, []string{hourSingle}, func(ctx context.Context, lab *bench.Lab) {
-		m := bench.Must(lab.Start(ctx, bench.Setting{}))
+		m := lab.Start(ctx, bench.Setting{})
 		// A minute of event time in a second: 12 readings of each sensor.
 		phase := Phase{Granularity: time.Minute, Sensors: 20, Speedup: 60, Duration: time.Second}
 		f := measure(ctx, lab, m, phase, ways[0].serve...)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/scrape"
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // samplesOf takes a sample each second, of a mongod that stores half as many
@@ -18,22 +19,21 @@ import (
 func samplesOf(t *testing.T, began time.Time, seconds int) (samples []sample) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	writes := prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{Name: "w", Buckets: []float64{0.001, 1}}))
+	writes := prometheus.NewHistogramVec(scrape.WithNative(prometheus.HistogramOpts{Name: "brim_store_write_seconds", Buckets: []float64{0.001, 1}}), []string{"fill"})
+	updates := prometheus.NewHistogram(scrape.WithNative(prometheus.HistogramOpts{Name: "brim_store_update_readings", Buckets: []float64{1000}}))
 	require.NoError(t, registry.Register(writes))
-	l := sample{at: began}
+	require.NoError(t, registry.Register(updates))
 	for s := range seconds + 1 {
 		metrics, err := scrape.Gather(registry)
 		require.NoError(t, err)
-		l.writes[3] = metrics.Histogram("w", nil)
-		samples = append(samples, l)
-		l.at = l.at.Add(time.Second)
+		samples = append(samples, sample{at: began.Add(time.Duration(s) * time.Second), metrics: metrics})
 		if s < seconds/2 {
-			l.readings += 2000
-			writes.Observe(0.001)
+			updates.Observe(2000)
+			writes.WithLabelValues(store.Fills[3]).Observe(0.001)
 			continue
 		}
-		l.readings += 1000
-		writes.Observe(0.008)
+		updates.Observe(1000)
+		writes.WithLabelValues(store.Fills[3]).Observe(0.008)
 	}
 	return samples
 }

@@ -308,23 +308,9 @@ func (p plan) serve(w window) []string {
 	return append([]string{"--flush-max", most.String()}, w.way.serve...)
 }
 
-// rounds deals the cells out so that a slow minute hits all that is compared:
-// what claims are about is in every round, the rest in turn in one.
-func (p plan) rounds(all []window) [][]window {
-	rounds := make([][]window, p.repeats)
-	next := 0
-	for _, w := range all {
-		if w.verdict {
-			for i := range rounds {
-				rounds[i] = append(rounds[i], w)
-			}
-			continue
-		}
-		rounds[next%p.repeats] = append(rounds[next%p.repeats], w)
-		next++
-	}
-	return rounds
-}
+// inRound reports whether window n is in a round, so that a slow minute hits all that is
+// compared: what claims are about is in every round, the rest in turn in one.
+func (p plan) inRound(round, n int, w window) bool { return w.verdict || n%p.repeats == round }
 
 func run(ctx context.Context, lab *bench.Lab, p plan) {
 	p.tell(lab)
@@ -332,10 +318,12 @@ func run(ctx context.Context, lab *bench.Lab, p plan) {
 	documents, columns := prefilledGroups()
 	without := func(g group) bool { return !lab.Has(g.cell) }
 	lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
-		for i, round := range p.rounds(chosen) {
-			for _, w := range round {
-				lab.Step("%s, round %d of %d", w.what(), i+1, p.repeats)
-				add(lab, w.cell, measure(ctx, lab, m, p.phase(w), p.serve(w)...), true)
+		for i := range p.repeats {
+			for n, w := range chosen {
+				if p.inRound(i, n, w) {
+					lab.Step("%s, round %d of %d", w.what(), i+1, p.repeats)
+					add(lab, w.cell, measure(ctx, lab, m, p.phase(w), p.serve(w)...), true)
+				}
 			}
 		}
 		runPrefilled(ctx, lab, m, p, slices.DeleteFunc(documents, without))
@@ -408,7 +396,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 	for i := range groups {
 		groups[i].fill(ctx, lab, m, p)
 	}
-	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", "1h", "--bucket-format", string(groups[0].format)}, ways[0].serve...)...))
+	d := lab.Daemon(ctx, m, append([]string{"--granularity", "1h", "--bucket-format", string(groups[0].format)}, ways[0].serve...)...)
 	for i := range p.prefilledRepeats() {
 		for g := range groups {
 			c := &groups[g]
@@ -419,7 +407,7 @@ func runPrefilled(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p plan,
 		}
 	}
 	bench.Check(d.Close())
-	bench.Check(m.Drop(ctx))
+	m.Drop(ctx)
 }
 
 // fill creates the buckets of a group in the daemon's collection.
@@ -428,14 +416,14 @@ func (c *group) fill(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p pl
 	c.rows = c.percent * int(time.Hour/interval) / 100
 	lab.Step("fill hourly buckets of %d sensors to %d %%, for %s", p.prefilledSensors, c.percent, c.cell)
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: p.prefilledSensors, Seed: max(lab.Seed, 1), Prefix: c.prefix}))
-	coll := bench.Must(shape.Open(ctx, m, shape.Config{
+	coll := shape.Open(ctx, m, shape.Config{
 		Name: "readings", Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: c.format}, Compressor: store.Snappy,
 		Readings: shape.Readings{Source: sensors, Sensors: p.prefilledSensors, Begin: c.begin, Interval: interval},
-	}))
+	})
 	c.fleet = coll.Fleet(lanes, perCommand, nil)
-	bench.Check(c.fleet.Fill(ctx, c.rows, time.Time{}))
+	c.fleet.Fill(ctx, c.rows, time.Time{})
 	if c.sealed {
-		bench.Check(coll.Seal(ctx))
+		coll.Seal(ctx)
 	}
 }
 
@@ -465,16 +453,15 @@ func (p plan) burst() int { return max(1, (leastBurst+p.prefilledSensors-1)/p.pr
 // CPU, in which other work on the machine does not count. The daemon is idle
 // meanwhile: lanes write to its collection.
 func (c *group) capacity(ctx context.Context, m *bench.MongoDB, rows int) (rate, perCPU float64) {
-	bench.Check(m.Settle(ctx))
+	m.Settle(ctx)
 	readings := 0
-	spent := m.Measure(ctx, func(ctx context.Context) (err error) {
+	spent := m.Measure(ctx, func(ctx context.Context) {
 		for _, w := range c.fleet.Workers {
 			for i := range w.Next {
 				w.Next[i] = uint64(c.rows) //nolint:gosec // counts from 0
 			}
 		}
-		readings, _, err = c.fleet.Run(ctx, func(w *shape.Worker, written int) bool { return written < rows*len(w.Sensors) })
-		return err
+		readings, _ = c.fleet.Run(ctx, func(w *shape.Worker, written int) bool { return written < rows*len(w.Sensors) })
 	})
 	c.rows += rows
 	return float64(readings) / spent.Seconds, float64(readings) / spent.CPU

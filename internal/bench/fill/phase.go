@@ -61,34 +61,30 @@ const (
 // measure runs a phase on a daemon of its own, with further flags of `brim serve`,
 // and an empty database. The daemon is gone then, and the database empty.
 func measure(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, p Phase, serve ...string) *outcome {
-	d := bench.Must(lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...))
+	d := lab.Daemon(ctx, m, append([]string{"--granularity", p.Granularity.String(), "--stop-timeout", stopTimeout}, serve...)...)
 	o := p.run(ctx, lab, m, d)
 	bench.Check(d.Close())
-	bench.Check(m.Drop(ctx))
+	m.Drop(ctx)
 	return o
 }
 
 // run waits until MongoDB is quiet, puts the load on a daemon, samples both, and
 // returns when all is stored.
 func (p Phase) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, d *bench.Daemon) *outcome {
-	bench.Check(m.Settle(ctx))
+	m.Settle(ctx)
 	o := &outcome{phase: p}
-	sample := func(ctx context.Context) error {
-		s, err := sampleOf(ctx, m, d)
-		o.samples = append(o.samples, s)
-		return err
+	sample := func(ctx context.Context) {
+		o.samples = append(o.samples, sample{time.Now(), bench.Must(machine.CPU(d.Pid())), bench.Must(d.Look(ctx)), m.Counters(ctx)})
 	}
-	bench.Check(sample(ctx))
+	sample(ctx)
 	stop := bench.Every(ctx, sampleEvery, sample)
-	var err error
-	if o.load, err = d.Load(ctx, p.flags(lab.Seed)...); err == nil {
-		if err = d.Flush(ctx, cmp.Or(p.Drain, defaultDrain)); errors.Is(err, launch.ErrNotInTime) && p.Drain != 0 {
-			err = nil
-		}
+	o.load = d.Load(ctx, p.flags(lab.Seed)...)
+	if err := d.Flush(ctx, cmp.Or(p.Drain, defaultDrain)); p.Drain == 0 || !errors.Is(err, launch.ErrNotInTime) {
+		bench.Check(err)
 	}
 	o.stored = time.Now()
-	bench.Check(errors.Join(err, stop()))
-	bench.Check(sample(ctx))
+	bench.Check(stop())
+	sample(ctx)
 	if o.load.Acked == 0 {
 		bench.Check(fmt.Errorf("the daemon accepted none of %d readings: %v", o.load.Sent, o.load.FirstErrors))
 	}
@@ -108,7 +104,7 @@ func (o *outcome) first() *sample { return &o.samples[0] }
 func (o *outcome) last() *sample  { return &o.samples[len(o.samples)-1] }
 
 // readings are those that were stored.
-func (o *outcome) readings() float64 { return o.last().readings - o.first().readings }
+func (o *outcome) readings() float64 { return o.updates().Sum }
 
 // behind is how long it took, once the last reading was acknowledged, until all
 // were stored.
@@ -118,7 +114,7 @@ func (o *outcome) behind() float64 {
 
 func (o *outcome) left() float64 { return max(0, float64(o.load.Acked)-o.readings()) }
 
-func (o *outcome) updates() scrape.Histogram { return o.last().updates.Since(o.first().updates) }
+func (o *outcome) updates() scrape.Histogram { return o.last().updates().Since(o.first().updates()) }
 
 // counted is the growth of a counter of the server, until the last was stored.
 func (o *outcome) counted(name string) float64 {
@@ -130,7 +126,7 @@ func (o *outcome) each(counter string) float64 { return max(0, o.counted(counter
 
 // writes are those into some tenths of the window.
 func (o *outcome) writes(from, to int) scrape.Histogram {
-	return o.last().tenths(from, to).Since(o.first().tenths(from, to))
+	return o.last().writes(from, to).Since(o.first().writes(from, to))
 }
 
 func (o *outcome) at(part float64) time.Time {
@@ -140,7 +136,7 @@ func (o *outcome) at(part float64) time.Time {
 // during are the writes in a part of the time while readings came. If MongoDB falls
 // behind, it has the machine to itself when the load has ended.
 func (o *outcome) during(from, to float64) scrape.Histogram {
-	return nearest(o.samples, o.at(to)).all().Since(nearest(o.samples, o.at(from)).all())
+	return nearest(o.samples, o.at(to)).writes(0, 10).Since(nearest(o.samples, o.at(from)).writes(0, 10))
 }
 
 // window are the same where a phase is one window long.
@@ -155,7 +151,7 @@ func (o *outcome) window(from, to float64) scrape.Histogram {
 // was acknowledged by as long as readings gather.
 func (o *outcome) rate(from, to float64) float64 {
 	a, b := nearest(o.samples, o.at(from)), nearest(o.samples, o.at(to))
-	return (b.readings - a.readings) / b.at.Sub(a.at).Seconds()
+	return b.updates().Since(a.updates()).Sum / b.at.Sub(a.at).Seconds()
 }
 
 // nearest is the sample that is closest to a time.
@@ -177,37 +173,18 @@ const sampleEvery = 500 * time.Millisecond
 type sample struct {
 	at       time.Time
 	brim     time.Duration // CPU time so far
-	readings float64       // stored so far
-	updates  scrape.Histogram
-	writes   [len(store.Fills)]scrape.Histogram // store_write_seconds, by tenth
+	metrics  scrape.Sample
 	counters doctor.Counters
 }
 
-// tenths are the writes into some tenths of their window.
-func (l *sample) tenths(from, to int) (h scrape.Histogram) {
-	for _, w := range l.writes[from:to] {
-		h = h.Add(w)
-	}
-	return h
+func (l *sample) updates() scrape.Histogram {
+	return l.metrics.Histogram("brim_store_update_readings", nil)
 }
 
-func (l *sample) all() scrape.Histogram { return l.tenths(0, len(l.writes)) }
-
-// sampleOf takes a sample.
-func sampleOf(ctx context.Context, m *bench.MongoDB, d *bench.Daemon) (l sample, err error) {
-	l.at = time.Now()
-	if l.brim, err = machine.CPU(d.Pid()); err != nil {
-		return l, err
+// writes are the writes into some tenths of their window.
+func (l *sample) writes(from, to int) (h scrape.Histogram) {
+	for _, fill := range store.Fills[from:to] {
+		h = h.Add(l.metrics.Histogram("brim_store_write_seconds", scrape.Labels{"fill": fill}))
 	}
-	metrics, err := d.Look(ctx)
-	if err != nil {
-		return l, err
-	}
-	for i, fill := range store.Fills {
-		l.writes[i] = metrics.Histogram("brim_store_write_seconds", scrape.Labels{"fill": fill})
-	}
-	l.updates = metrics.Histogram("brim_store_update_readings", nil)
-	l.readings = l.updates.Sum
-	l.counters, err = m.Counters(ctx)
-	return l, err
+	return h
 }

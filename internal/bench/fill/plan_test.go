@@ -32,12 +32,12 @@ func TestPhasesEndOnABoundary(t *testing.T) {
 
 func TestCellsThatAreComparedAreInEveryRound(t *testing.T) {
 	t.Parallel()
-	rounds := plan{repeats: 3}.rounds(windows())
-	assert.Len(t, rounds, 3)
 	seen := map[string]int{}
-	for _, round := range rounds {
-		for _, w := range round {
-			seen[w.cell]++
+	for round := range 3 {
+		for n, w := range windows() {
+			if (plan{repeats: 3}).inRound(round, n, w) {
+				seen[w.cell]++
+			}
 		}
 	}
 	for _, w := range windows() {

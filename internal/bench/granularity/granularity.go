@@ -9,7 +9,6 @@ package granularity
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -71,14 +70,7 @@ func Experiment() *bench.Experiment {
 		Full:     6*time.Minute + 30*time.Second,
 		Quick:    50 * time.Second,
 		Restarts: "the standalone and the history windows, which need mongods of the experiment's own",
-		Cells: []bench.Cell{
-			{Name: "append", What: "an append by the readings that its bucket holds, on a replica set"},
-			{Name: "columns", What: "an append to buckets of columns by the readings that they hold, on a replica set"},
-			{Name: "indexes", What: "an append with further secondary indexes"},
-			{Name: "history", What: "an append with a history window of 300 s and of 0 s", Own: true},
-			{Name: "sizes", What: "documents and bytes a day, by granularity"},
-			{Name: "standalone", What: "an append by the readings that its bucket holds, on a standalone", Own: true},
-		},
+		Cells:    (&trial{}).cells(),
 		Tables: []bench.Table{
 			{
 				Name: "indexes", Title: "Further indexes: an append of a reading to a bucket of 60", Variant: "indexes", Unit: bench.Seconds,
@@ -254,29 +246,39 @@ func (t *trial) run(ctx context.Context) {
 	if t.lab.Own() {
 		t.lab.Pin("the history window is 0 s, as in the daemon's own mongod, unless it varies")
 	}
+	t.lab.RunCells(ctx, t.cells())
+}
+
+func (t *trial) cells() []bench.Cell {
 	var m *bench.MongoDB // of all cells with the same setting; the lab closes the last one
-	var has bench.Setting
-	on := func(s bench.Setting, measure func(context.Context, *bench.MongoDB)) func(context.Context) {
+	alone := false
+	on := func(standalone bool, measure func(context.Context, *bench.MongoDB)) func(context.Context) {
 		return func(ctx context.Context) {
-			if m != nil && has.Standalone != s.Standalone {
+			if m != nil && alone != standalone {
 				bench.Check(m.Close())
 				m = nil
 			}
 			if m == nil {
-				m, has = bench.Must(t.lab.Start(ctx, s)), s
+				m, alone = t.lab.Start(ctx, bench.Setting{Standalone: standalone}), standalone
 			}
 			measure(ctx, m)
 		}
 	}
-	replicaSet := bench.Setting{}
-	t.lab.RunCells(ctx, map[string]func(context.Context){
-		"append":     on(replicaSet, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.appends, "") }),
-		"columns":    on(replicaSet, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.columns, inColumns) }),
-		"indexes":    on(replicaSet, t.indexes),
-		"history":    on(replicaSet, t.history),
-		"sizes":      on(replicaSet, t.sizes),
-		"standalone": on(bench.Setting{Standalone: true}, func(ctx context.Context, m *bench.MongoDB) { t.curves(ctx, m, t.alone, standalone) }),
-	})
+	curves := func(g grid, on string) func(context.Context, *bench.MongoDB) {
+		return func(ctx context.Context, m *bench.MongoDB) {
+			for _, k := range g.perUpdate {
+				t.curve(ctx, m, g.residents, k, on)
+			}
+		}
+	}
+	return []bench.Cell{
+		{Name: "append", What: "an append by the readings that its bucket holds, on a replica set", Run: on(false, curves(t.appends, ""))},
+		{Name: "columns", What: "an append to buckets of columns by the readings that they hold, on a replica set", Run: on(false, curves(t.columns, inColumns))},
+		{Name: "indexes", What: "an append with further secondary indexes", Run: on(false, t.indexes)},
+		{Name: "history", What: "an append with a history window of 300 s and of 0 s", Own: true, Run: on(false, t.history)},
+		{Name: "sizes", What: "documents and bytes a day, by granularity", Run: on(false, t.sizes)},
+		{Name: "standalone", What: "an append by the readings that its bucket holds, on a standalone", Own: true, Run: on(true, curves(t.alone, standalone))},
+	}
 }
 
 func readings(n int) string {
@@ -344,13 +346,13 @@ type stock struct {
 func newStock(ctx context.Context, c stockConfig) *stock {
 	sensors := bench.Must(load.NewSensors(load.SensorsConfig{Count: c.buckets(), Fields: publishedFields, Seed: c.seed, Prefix: c.collection + "-"}))
 	s := &stock{stockConfig: c}
-	s.Collection = bench.Must(shape.New(ctx, c.m, shape.Config{
+	s.Collection = shape.New(ctx, c.m, shape.Config{
 		Name: c.collection, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: c.format}, Compressor: store.Snappy,
 		Readings:  shape.Readings{Source: sensors, Sensors: c.buckets(), Begin: shape.Begin(), Interval: c.interval()},
 		PerUpdate: c.perUpdate, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: c.relaxed,
-	}))
+	})
 	s.fleet = s.Fleet(1, 1, nil)
-	bench.Check(s.fleet.Fill(ctx, c.residents, time.Time{}))
+	s.fleet.Fill(ctx, c.residents, time.Time{})
 	return s
 }
 
@@ -360,8 +362,7 @@ func (s *stock) single(ctx context.Context, n int) bench.Samples {
 	s.fleet.PerCommand = 1
 	s.Took()
 	for range n {
-		_, _, err := s.fleet.Workers[0].Turn(ctx)
-		bench.Check(err)
+		s.fleet.Workers[0].Turn(ctx)
 	}
 	return s.Took()
 }
@@ -370,18 +371,14 @@ func (s *stock) single(ctx context.Context, n int) bench.Samples {
 func (s *stock) bulk(ctx context.Context, n int) {
 	for n > 0 {
 		s.fleet.PerCommand = min(n, together)
-		done, _, err := s.fleet.Workers[0].Turn(ctx)
-		bench.Check(err)
+		done, _ := s.fleet.Workers[0].Turn(ctx)
 		n -= done
 	}
 }
 
 // measure appends n times in bulk, and returns what that took.
 func (s *stock) measure(ctx context.Context, n int) bench.Spent {
-	return s.m.Measure(ctx, func(ctx context.Context) error {
-		s.bulk(ctx, n)
-		return nil
-	})
+	return s.m.Measure(ctx, func(ctx context.Context) { s.bulk(ctx, n) })
 }
 
 // A point is two stocks of the same buckets, for appends that are timed and for
@@ -392,13 +389,7 @@ type point struct {
 	times, cpu, journals bench.Samples
 }
 
-// curves measures what appends cost by the readings that their buckets hold.
-func (t *trial) curves(ctx context.Context, m *bench.MongoDB, g grid, on string) {
-	for _, k := range g.perUpdate {
-		t.curve(ctx, m, g.residents, k, on)
-	}
-}
-
+// curve measures what appends of k readings cost by the readings that their buckets hold.
 func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k int, on string) {
 	t.lab.Step("%s an append%s: make buckets", readings(k), on)
 	slices := t.lab.Repeats * t.slices
@@ -416,7 +407,7 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k 
 			t.lab.Add("journal"+on, strconv.Itoa(n), documentOf, float64(points[i].timed.fleet.DocumentBytes))
 		}
 	}
-	bench.Check(m.Settle(ctx))
+	m.Settle(ctx)
 	for repeat := range t.lab.Repeats {
 		t.lab.Step("%s an append%s: repeat %d of %d", readings(k), on, repeat+1, t.lab.Repeats)
 		for range t.slices { // the points take turns, so that a slow moment hits all
@@ -427,7 +418,8 @@ func (t *trial) curve(ctx context.Context, m *bench.MongoDB, residents []int, k 
 		t.conclude(points, k, on)
 	}
 	for _, p := range points {
-		bench.Check(errors.Join(p.timed.Drop(ctx), p.bulk.Drop(ctx)))
+		p.timed.Drop(ctx)
+		p.bulk.Drop(ctx)
 	}
 }
 
@@ -481,15 +473,15 @@ func (t *trial) stocks(ctx context.Context, m *bench.MongoDB, variants []*varian
 		c := stockConfig{m: m, collection: fmt.Sprintf("variant_%d_%d", residents, i), residents: residents, perUpdate: 1, seed: t.lab.Seed}
 		v.stock = newStock(ctx, t.fit(c, t.lab.Repeats*t.turns, t.varied))
 		for _, keys := range v.indexes {
-			bench.Check(v.Index(ctx, keys))
+			v.Index(ctx, keys, nil)
 		}
 	}
-	bench.Check(m.Settle(ctx))
+	m.Settle(ctx)
 }
 
 func dropAll(ctx context.Context, variants []*variant) {
 	for _, v := range variants {
-		bench.Check(v.Drop(ctx))
+		v.Drop(ctx)
 	}
 }
 
@@ -533,20 +525,20 @@ func (t *trial) history(ctx context.Context, m *bench.MongoDB) {
 	t.stocks(ctx, m, variants, 180)
 	for range t.lab.Repeats {
 		for _, v := range variants {
-			bench.Check(m.Set(ctx, map[string]any{windowParameter: v.window}))
-			bench.Check(m.Settle(ctx))
+			m.Set(ctx, map[string]any{windowParameter: v.window})
+			m.Settle(ctx)
 			n := v.appends / t.lab.Repeats
 			began, took := time.Now(), time.Duration(0)
-			s := m.Measure(ctx, func(ctx context.Context) error {
+			s := m.Measure(ctx, func(ctx context.Context) {
 				v.bulk(ctx, n)
 				took = time.Since(began)
-				return m.Checkpoint(ctx)
+				m.Checkpoint(ctx)
 			})
 			each := float64(n)
 			t.lab.Row("history", v.name, s.CPU/each, took.Seconds()/each, s.Since("history_store_inserts_total")/each, s.Since("block_written_bytes_total")/each)
 		}
 	}
-	bench.Check(m.Set(ctx, map[string]any{windowParameter: 0}))
+	m.Set(ctx, map[string]any{windowParameter: 0})
 	dropAll(ctx, variants)
 }
 
@@ -578,17 +570,17 @@ func (t *trial) sizes(ctx context.Context, m *bench.MongoDB) {
 
 // sizeOf stores the workload in a shape.
 func (t *trial) sizeOf(ctx context.Context, m *bench.MongoDB, sensors *load.Sensors, s shape.Shape) shape.Size {
-	c := bench.Must(shape.New(ctx, m, shape.Config{
+	c := shape.New(ctx, m, shape.Config{
 		Name: "size", Shape: s, Compressor: store.Snappy, MaxReadings: capReadings, MaxBytes: capBytes, Relaxed: true,
 		Readings:  shape.Readings{Source: sensors, Sensors: t.sensors, Count: t.hours * inWindow(time.Hour), Begin: shape.Begin(), Interval: publishedInterval},
 		PerUpdate: 60,
-	}))
-	bench.Must(c.Load(ctx))
+	})
+	c.Load(ctx)
 	if t.lab.Own() { // what no checkpoint has written is not on disk
-		bench.Check(m.Checkpoint(ctx))
+		m.Checkpoint(ctx)
 	}
-	seen := bench.Must(c.Size(ctx))
-	bench.Check(c.Drop(ctx))
+	seen := c.Size(ctx)
+	c.Drop(ctx)
 	return seen
 }
 

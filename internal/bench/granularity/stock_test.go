@@ -35,11 +35,11 @@ func TestBucketsStayWithinFivePercent(t *testing.T) {
 // recorder is a writer that passes on what it is given.
 type recorder func(shape.Portion)
 
-func (r recorder) Write(_ context.Context, portions []shape.Portion) (int, error) {
+func (r recorder) Write(_ context.Context, portions []shape.Portion) int {
 	for _, p := range portions {
 		r(p)
 	}
-	return len(portions), nil
+	return len(portions)
 }
 
 // filled is a fleet as after filling, whose writes go to a function.

@@ -52,13 +52,13 @@ func TestJSON(t *testing.T) {
 func TestJSONOfAll(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	require.NoError(t, JSONAll(&b, []*bench.Result{aResult(), aFailure()}))
+	require.NoError(t, JSON(&b, []*bench.Result{aResult(), aFailure()}))
 	var got []map[string]any
 	require.NoError(t, json.Unmarshal(b.Bytes(), &got))
 	require.Len(t, got, 2)
 	assert.Equal(t, []any{}, got[1]["rows"])
 	assert.Contains(t, got[1]["error"], "mongod said")
 	b.Reset()
-	require.NoError(t, JSONAll(&b, nil))
+	require.NoError(t, JSON(&b, []*bench.Result(nil)))
 	assert.JSONEq(t, "[]", b.String())
 }

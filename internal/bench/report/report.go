@@ -24,15 +24,9 @@ import (
 	"github.com/brim-telemetry/brim/internal/report"
 )
 
-// JSON writes a result as an object.
-func JSON(w io.Writer, r *bench.Result) error { return writeJSON(w, r) }
-
-// JSONAll writes results as an array of such objects.
-func JSONAll(w io.Writer, results []*bench.Result) error { return writeJSON(w, results) }
-
-// writeJSON writes null for what is not a number in JSON: a figure that could not
-// be measured must not cost the others.
-func writeJSON(w io.Writer, v any) error {
+// JSON writes a result, or several as an array, with null for what is not a number in
+// JSON: a figure that could not be measured must not cost the others.
+func JSON(w io.Writer, v any) error {
 	known := json.MarshalToFunc(func(e *jsontext.Encoder, v float64) error {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return e.WriteToken(jsontext.Null)
@@ -212,7 +206,7 @@ func draw(t *bench.Table, p bench.Plot) chart.Chart {
 		if len(p.Measures) > 0 && !slices.Contains(p.Measures, m.Name) {
 			continue
 		}
-		panel.Unit = axisUnit(m.Unit)
+		panel.Unit = m.Unit.Chart()
 		line := chart.Series{Name: m.Name, Tone: len(panel.Series), Points: !t.Hidden, Bridge: !t.Hidden}
 		for _, row := range t.Rows {
 			var s bench.Samples
@@ -229,20 +223,6 @@ func draw(t *bench.Table, p bench.Plot) chart.Chart {
 	return chart.Chart{Title: p.Title, X: x, Panels: []chart.Panel{panel}}
 }
 
-func axisUnit(u bench.Unit) chart.Unit {
-	switch u {
-	case bench.Seconds:
-		return chart.Seconds
-	case bench.PerSecond:
-		return chart.PerSecond
-	case bench.Bytes:
-		return chart.DecimalBytes
-	case bench.Ratio:
-		return chart.Ratio
-	}
-	return chart.Count
-}
-
 // listed is an experiment in the JSON of a list.
 type listed struct {
 	Name         string       `json:"name"`
@@ -250,26 +230,16 @@ type listed struct {
 	FullSeconds  float64      `json:"full_seconds"`
 	QuickSeconds float64      `json:"quick_seconds"`
 	Restarts     string       `json:"restarts,omitempty"`
-	Cells        []listedCell `json:"cells"`
-}
-
-type listedCell struct {
-	Name string `json:"name"`
-	What string `json:"what"`
-	Slow string `json:"not_in_quick,omitempty"`
+	Cells        []bench.Cell `json:"cells"`
 }
 
 // ListJSON writes which experiments there are, as an array.
 func ListJSON(w io.Writer, all []*bench.Experiment) error {
 	var out []listed
 	for _, e := range all {
-		l := listed{e.Name, e.Question, e.Full.Seconds(), e.Quick.Seconds(), e.Restarts, nil}
-		for _, c := range e.Cells {
-			l.Cells = append(l.Cells, listedCell{c.Name, c.What, c.Slow})
-		}
-		out = append(out, l)
+		out = append(out, listed{e.Name, e.Question, e.Full.Seconds(), e.Quick.Seconds(), e.Restarts, e.Cells})
 	}
-	return writeJSON(w, out)
+	return JSON(w, out)
 }
 
 // List writes which experiments there are, what each answers and how long it

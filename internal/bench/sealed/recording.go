@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -88,7 +88,7 @@ func windowOf(recording string) time.Duration {
 }
 
 // recordings returns those that are measured: recorded, or else generated.
-func recordings(seed uint64, s scale) (all []*recording, err error) {
+func recordings(seed uint64, s scale) (all []*recording) {
 	random := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // synthetic load
 	for _, of := range []struct {
 		name, file string
@@ -103,41 +103,41 @@ func recordings(seed uint64, s scale) (all []*recording, err error) {
 		{daySet, "four-30s", 60, generateFour, s.sensors, 2880},
 		{skySet, "weather", 24, generateWeather, s.sensors, 24},
 	} {
-		r, err := readRecording(of.name, of.file, of.together)
-		if errors.Is(err, fs.ErrNotExist) {
+		r := readRecording(of.name, of.file, of.together)
+		if r == nil {
 			var ids []string
 			for i := range of.sensors {
 				ids = append(ids, fmt.Sprintf("%s-%d", of.file, i))
 			}
-			r, err = newRecording(of.name, of.together, ids...), nil
+			r = newRecording(of.name, of.together, ids...)
 			of.generate(random, r, of.readings)
-		}
-		if err != nil {
-			return nil, err
 		}
 		all = append(all, r)
 	}
-	return all, nil
+	return all
 }
 
-// readRecording reads a file of recorded readings: sensor, milliseconds, fields.
-func readRecording(name, file string, together int) (*recording, error) {
+// readRecording reads a file of recorded readings: sensor, milliseconds, fields. It returns
+// nil if there is none.
+func readRecording(name, file string, together int) *recording {
 	folder := os.Getenv(dataFolder)
 	if folder == "" {
-		return nil, fs.ErrNotExist
+		return nil
 	}
-	f, err := os.Open(filepath.Join(folder, file+".csv"))
-	if err != nil {
-		return nil, fmt.Errorf("read a recording: %w", err)
+	path := filepath.Join(folder, file+".csv")
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	defer f.Close()
-	lines, err := csv.NewReader(f).ReadAll()
+	var lines [][]string
+	if err == nil {
+		defer f.Close()
+		lines, err = csv.NewReader(f).ReadAll()
+	}
 	if err == nil && len(lines) < 2 {
 		err = errors.New("it has no readings")
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the recording %s: %w", f.Name(), err)
-	}
+	bench.Checkf(err, "read the recording %s", path)
 	r, known, first := newRecording(name, together), make(map[string]int), int64(math.MaxInt64)
 	var times [][]int64
 	for _, line := range lines[1:] {
@@ -148,40 +148,30 @@ func readRecording(name, file string, together int) (*recording, error) {
 			r.ids, r.offsets, r.fields, times = append(r.ids, line[0]), append(r.offsets, nil), append(r.fields, nil), append(times, nil)
 		}
 		at, fields, err := readingOf(lines[0], line)
-		if err != nil {
-			return nil, fmt.Errorf("read the recording %s: %w", f.Name(), err)
-		}
+		bench.Checkf(err, "read the recording %s", path)
 		times[i], r.fields[i], first = append(times[i], at), append(r.fields[i], fields), min(first, at)
 	}
 	r.align(times, first)
-	return r, nil
+	return r
 }
 
 func readingOf(names, line []string) (at int64, fields []telemetry.Field, err error) {
-	if at, err = strconv.ParseInt(line[1], 10, 64); err != nil {
-		return 0, nil, err
-	}
+	at, err = strconv.ParseInt(line[1], 10, 64)
 	for i, text := range line[2:] {
-		if text == "" {
+		if text == "" || err != nil {
 			continue
 		}
 		var value telemetry.Value
-		if strings.Contains(text, ".") {
-			v, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				return 0, nil, err
-			}
-			value = telemetry.FloatValue(v)
+		if whole, notWhole := strconv.ParseInt(text, 10, 64); notWhole == nil {
+			value = telemetry.IntValue(whole)
 		} else {
-			v, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				return 0, nil, err
-			}
-			value = telemetry.IntValue(v)
+			var v float64
+			v, err = strconv.ParseFloat(text, 64)
+			value = telemetry.FloatValue(v)
 		}
 		fields = append(fields, telemetry.Field{Name: names[i+2], Value: value})
 	}
-	return at, fields, nil
+	return at, fields, err
 }
 
 // align makes offsets of times, and cuts all sensors to the same number of readings.

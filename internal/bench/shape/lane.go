@@ -96,23 +96,18 @@ func Portions(sensors, first, count int) []Portion {
 
 // Write merges the portions by bucket and returns when all are stored: in how
 // many updates. A portion that crosses a window boundary takes several.
-func (l *lane) Write(ctx context.Context, portions []Portion) (updates int, err error) {
+func (l *lane) Write(ctx context.Context, portions []Portion) (updates int) {
 	for len(portions) > 0 {
 		n := l.together(portions)
-		if err := l.fill(portions[:n]); err != nil {
-			return updates, err
-		}
-		done, err := l.drain(ctx, slices.Clone(l.shares))
+		l.fill(portions[:n])
+		updates += l.drain(ctx, slices.Clone(l.shares))
 		for i, share := range l.shares {
 			l.of[i].start, l.of[i].state = share.Start, share.State
 		}
 		clear(l.shares) // they hold readings
-		if updates += done; err != nil {
-			return updates, err
-		}
 		portions = portions[n:]
 	}
-	return updates, nil
+	return updates
 }
 
 // together returns how many of the portions fit one command. A sensor is in it
@@ -149,36 +144,28 @@ var errStuck = errors.New("MongoDB does not accept the readings")
 
 // drain writes shares until all their readings are stored, and returns in how many
 // updates. It modifies the slice.
-func (l *lane) drain(ctx context.Context, left []*batch.Pending) (updates int, err error) {
+func (l *lane) drain(ctx context.Context, left []*batch.Pending) (updates int) {
 	for waits := 0; len(left) > 0; {
 		updates += len(left)
 		l.store.Write(ctx, left)
-		if ctx.Err() != nil {
-			return updates, context.Cause(ctx)
-		}
-		rest := left[:0]
+		bench.Check(context.Cause(ctx))
+		left = slices.DeleteFunc(left, func(share *batch.Pending) bool { return len(share.Rows) == 0 })
 		for _, share := range left {
-			if len(share.Rows) == 0 {
-				continue
-			}
 			if share.Verdict == batch.Poison || waits == mostWaits {
-				return updates, errors.Join(errStuck, share.Err)
+				bench.Check(errors.Join(errStuck, share.Err))
 			}
-			rest = append(rest, share)
 		}
-		if left = rest; len(left) > 0 && left[0].Verdict != batch.Again {
+		if len(left) > 0 && left[0].Verdict != batch.Again {
 			waits++
-			if err := machine.Pause(ctx, waitPause); err != nil {
-				return updates, err
-			}
+			bench.Check(machine.Pause(ctx, waitPause))
 		}
 	}
-	return updates, nil
+	return updates
 }
 
 // fill makes the shares of a command. As in the daemon, the readings of a share
 // come from as many requests, each of which has the next one of all sensors.
-func (l *lane) fill(portions []Portion) error {
+func (l *lane) fill(portions []Portion) {
 	l.shares, l.of, l.open = l.shares[:0], l.of[:0], l.open[:0]
 	most := 0
 	for _, p := range portions {
@@ -186,10 +173,7 @@ func (l *lane) fill(portions []Portion) error {
 		most = max(most, p.Count)
 	}
 	for step := range most {
-		b, err := l.request(portions, step)
-		if err != nil {
-			return err
-		}
+		b := l.request(portions, step)
 		index := uint32(0)
 		for i, p := range portions {
 			if step >= p.Count {
@@ -209,7 +193,6 @@ func (l *lane) fill(portions []Portion) error {
 			index++
 		}
 	}
-	return nil
 }
 
 func (l *lane) windowStart(sensor int, k uint64) int64 {
@@ -218,7 +201,7 @@ func (l *lane) windowStart(sensor int, k uint64) int64 {
 
 // request is reading number step of each portion that has so many, as ingest
 // passes them on and the journal numbers them.
-func (l *lane) request(portions []Portion, step int) (*batch.Batch, error) {
+func (l *lane) request(portions []Portion, step int) *batch.Batch {
 	b, source := l.interner.Builder(time.Now()), l.readings.Source
 	index := 0
 	for i, p := range portions {
@@ -243,8 +226,7 @@ func (l *lane) request(portions []Portion, step int) (*batch.Batch, error) {
 			b.Add(f)
 		}
 		if refusal := b.End(); refusal != nil {
-			b.Release()
-			return nil, fmt.Errorf("make a reading: %w", refusal)
+			bench.Checkf(refusal, "make a reading")
 		}
 		of.series = b.LastSeries()
 		index++
@@ -252,24 +234,20 @@ func (l *lane) request(portions []Portion, step int) (*batch.Batch, error) {
 	made := b.Batch()
 	made.Session, made.FirstSeq = l.session, l.next
 	l.next += uint64(index) //nolint:gosec // counts from 0
-	return made, nil
+	return made
 }
 
 // model stores a portion, which must be of one bucket, removes the document that
 // this made from the collection, and returns it.
-func (l *lane) model(ctx context.Context, coll *mongo.Collection, p Portion) (document bson.Raw, err error) {
-	if _, err := l.Write(ctx, []Portion{p}); err != nil {
-		return nil, err
-	}
+func (l *lane) model(ctx context.Context, coll *mongo.Collection, p Portion) (document bson.Raw) {
+	l.Write(ctx, []Portion{p})
 	filter := bson.D{{Key: "_id", Value: l.bucketID(p.Sensor, p.First)}}
-	if err := coll.FindOneAndDelete(ctx, filter).Decode(&document); err != nil {
-		return nil, fmt.Errorf("read the first bucket: %w", err)
-	}
+	bench.Checkf(coll.FindOneAndDelete(ctx, filter).Decode(&document), "read the first bucket")
 	l.sensor(p.Sensor).state = nil // the bucket is gone
 	if n, ok := document.Lookup("count").AsInt64OK(); !ok || n != int64(p.Count) {
-		return nil, fmt.Errorf("make a bucket of %d readings: it has %d; they are not all of one window and part", p.Count, n)
+		bench.Check(fmt.Errorf("make a bucket of %d readings: it has %d; they are not all of one window and part", p.Count, n))
 	}
-	return document, nil
+	return document
 }
 
 func (l *lane) bucketID(sensor int, k uint64) bson.D {
@@ -288,16 +266,16 @@ const (
 // updates of the store. It stops at a time, unless that is zero, and returns how
 // many sensors have a bucket. To the lane they are buckets that it wrote: they have
 // its session.
-func (l *lane) copies(ctx context.Context, coll *mongo.Collection, model bson.Raw, w *Worker, until time.Time) (created int, err error) {
-	sensors := w.Sensors
+func (l *lane) copies(ctx context.Context, coll *mongo.Collection, model bson.Raw, w *Worker, until time.Time) (created int) {
 	elements, err := model.Elements()
-	if err != nil {
-		return 0, fmt.Errorf("copy a bucket: %w", err)
-	}
+	bench.Checkf(err, "copy a bucket")
 	atOnce := max(1, min(copiesAtOnce, bytesAtOnce/len(model)))
-	for created < len(sensors) && (until.IsZero() || time.Now().Before(until)) {
+	for sensors := range slices.Chunk(w.Sensors, atOnce) {
+		if !until.IsZero() && !time.Now().Before(until) {
+			break
+		}
 		var documents []any
-		for _, number := range sensors[created:min(created+atOnce, len(sensors))] {
+		for _, number := range sensors {
 			document := make(bson.D, len(elements))
 			for i, e := range elements {
 				document[i] = bson.E{Key: e.Key(), Value: e.Value()}
@@ -310,12 +288,11 @@ func (l *lane) copies(ctx context.Context, coll *mongo.Collection, model bson.Ra
 			}
 			documents = append(documents, document)
 		}
-		if _, err := coll.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false)); err != nil {
-			return created, fmt.Errorf("create buckets: %w", err)
-		}
+		_, err := coll.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false))
+		bench.Checkf(err, "create buckets")
 		created += len(documents)
 	}
-	return created, nil
+	return created
 }
 
 // A Fleet is several writers, each with sensors of its own, as lanes in the daemon
@@ -371,12 +348,11 @@ func (c *Collection) Fleet(lanes, perCommand int, order []int) *Fleet {
 }
 
 // Attach continues after the collection's mongod was restarted.
-func (f *Fleet) Attach(ctx context.Context, m *bench.MongoDB) error {
-	err := f.collection.Attach(ctx, m)
+func (f *Fleet) Attach(ctx context.Context, m *bench.MongoDB) {
+	f.collection.Attach(ctx, m)
 	for _, w := range f.Workers {
 		w.Writer, w.cursor = f.collection.newWriter(), 0
 	}
-	return err
 }
 
 // Order is the sensors by number.
@@ -388,70 +364,54 @@ func Order(sensors int) []int {
 	return order
 }
 
-// each runs a function for all workers at once.
-func (f *Fleet) each(ctx context.Context, do func(ctx context.Context, w *Worker) error) error {
-	group, under := errgroup.WithContext(ctx)
-	for _, w := range f.Workers {
-		group.Go(func() error { return do(under, w) })
-	}
-	return group.Wait()
-}
-
 // Run lets each worker take turns while more, which receives the number of sensors the
 // worker has written so far, returns true. It returns the numbers of sensors written and
 // updates sent by all workers.
-func (f *Fleet) Run(ctx context.Context, more func(w *Worker, written int) bool) (sensors, updates int, err error) {
+func (f *Fleet) Run(ctx context.Context, more func(w *Worker, written int) bool) (sensors, updates int) {
 	var mu sync.Mutex
-	err = f.each(ctx, func(ctx context.Context, w *Worker) error {
+	bench.Together(ctx, len(f.Workers), func(ctx context.Context, i int) {
 		written, sent := 0, 0
-		for more(w, written) {
-			n, done, err := w.Turn(ctx)
-			if err != nil {
-				return err
-			}
+		for w := f.Workers[i]; more(w, written); {
+			n, done := w.Turn(ctx)
 			written, sent = written+n, sent+done
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		sensors, updates = sensors+written, updates+sent
-		return nil
 	})
-	return sensors, updates, err
+	return sensors, updates
 }
 
 // Fill gives every sensor a bucket with so many readings, which must be of one
 // window: one that the store wrote, and copies of it. Sensors that have none at
 // the given time, unless it is zero, leave the fleet.
-func (f *Fleet) Fill(ctx context.Context, readings int, until time.Time) error {
+func (f *Fleet) Fill(ctx context.Context, readings int, until time.Time) {
 	coll := f.collection.coll
-	return f.each(ctx, func(ctx context.Context, w *Worker) error {
+	bench.Together(ctx, len(f.Workers), func(ctx context.Context, i int) {
+		w := f.Workers[i]
 		if len(w.Sensors) == 0 {
-			return nil
+			return
 		}
 		l, ok := w.Writer.(*lane)
 		if !ok {
-			return fmt.Errorf("fill %s: it has no buckets", f.collection.Shape)
+			bench.Check(fmt.Errorf("fill %s: it has no buckets", f.collection.Shape))
 		}
-		model, err := l.model(ctx, coll, Portion{Sensor: w.Sensors[0], First: w.Next[0], Count: readings})
-		if err != nil {
-			return err
-		}
-		if w == f.Workers[0] {
+		model := l.model(ctx, coll, Portion{Sensor: w.Sensors[0], First: w.Next[0], Count: readings})
+		if i == 0 {
 			f.DocumentBytes = len(model)
 		}
-		created, err := l.copies(ctx, coll, model, w, until)
+		created := l.copies(ctx, coll, model, w, until)
 		w.Sensors, w.Next = w.Sensors[:created], w.Next[:created]
 		for i := range w.Next {
 			w.Next[i] += uint64(readings) //nolint:gosec // of a window
 		}
-		return err
 	})
 }
 
 // Turn writes the next readings of the next sensors. It never wraps around in a
 // command, which would have two updates of a bucket. It returns how many sensors
 // got readings, and in how many updates.
-func (w *Worker) Turn(ctx context.Context) (sensors, updates int, err error) {
+func (w *Worker) Turn(ctx context.Context) (sensors, updates int) {
 	w.portions = w.portions[:0]
 	for range min(w.fleet.PerCommand, len(w.Sensors)-w.cursor) {
 		w.portions = append(w.portions, Portion{Sensor: w.Sensors[w.cursor], First: w.Next[w.cursor], Count: w.fleet.PerUpdate})
@@ -461,8 +421,7 @@ func (w *Worker) Turn(ctx context.Context) (sensors, updates int, err error) {
 	if w.cursor == len(w.Sensors) {
 		w.cursor = 0
 	}
-	updates, err = w.Write(ctx, w.portions)
-	return len(w.portions), updates, err
+	return len(w.portions), w.Write(ctx, w.portions)
 }
 
 // An Operation is one write, in time since its traffic began.
@@ -475,13 +434,11 @@ func (o Operation) Latency() float64 { return (o.Done - o.Due).Seconds() }
 // Traffic is a fleet that writes on a schedule.
 type Traffic struct {
 	Began time.Time
-	Ctx   context.Context // ends when a worker fails, with the reason as its cause
 
-	due   Schedule
-	stop  chan struct{}
-	group *errgroup.Group
-	mu    sync.Mutex
-	all   []Operation
+	due  Schedule
+	stop chan struct{}
+	mu   sync.Mutex
+	all  []Operation
 }
 
 // A Schedule says when write n is due, counted from 0 and from the beginning, no
@@ -503,24 +460,30 @@ func (s Schedule) For(length time.Duration) Schedule {
 	}
 }
 
-// Start writes when writes are due, until the schedule ends or Stop.
-func (f *Fleet) Start(ctx context.Context, due Schedule) *Traffic {
+// During writes when writes are due while do runs, whose context ends when a worker
+// fails; and until the schedule has ended if do is nil. That a worker failed is the reason
+// of what else fails.
+func (f *Fleet) During(ctx context.Context, due Schedule, do func(ctx context.Context, t *Traffic)) *Traffic {
 	t := &Traffic{Began: time.Now(), due: due, stop: make(chan struct{})}
-	t.group, t.Ctx = errgroup.WithContext(ctx)
+	group, under := errgroup.WithContext(ctx)
 	for i, w := range f.Workers {
-		t.group.Go(func() error {
-			return t.pace(t.Ctx, i, len(f.Workers), func(_ int, due time.Duration) error {
-				if _, _, err := w.Turn(t.Ctx); err != nil {
-					return err
-				}
+		group.Go(func() error {
+			return t.pace(under, i, len(f.Workers), func(_ int, due time.Duration) {
+				w.Turn(under)
 				done := t.Now()
 				t.mu.Lock()
 				defer t.mu.Unlock()
 				t.all = append(t.all, Operation{due, done})
-				return nil
 			})
 		})
 	}
+	var failed error
+	if do != nil {
+		failed = bench.Try(func() { do(under, t) })
+		close(t.stop)
+	}
+	bench.Check(group.Wait())
+	bench.Check(failed)
 	return t
 }
 
@@ -528,7 +491,7 @@ func (f *Fleet) Start(ctx context.Context, due Schedule) *Traffic {
 // became of those before: one that is late is made as soon as the one before it
 // has ended, so that a stall shows in all that had to wait for it. It returns nil
 // when there are no more calls, or why it ended early.
-func (t *Traffic) pace(ctx context.Context, first, every int, call func(n int, due time.Duration) error) error {
+func (t *Traffic) pace(ctx context.Context, first, every int, call func(n int, due time.Duration)) error {
 	timer := time.NewTimer(math.MaxInt64)
 	defer timer.Stop()
 	for n := first; ; n += every {
@@ -544,7 +507,7 @@ func (t *Traffic) pace(ctx context.Context, first, every int, call func(n int, d
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err := call(n, due); err != nil {
+		if err := bench.Try(func() { call(n, due) }); err != nil {
 			return err
 		}
 	}
@@ -552,15 +515,6 @@ func (t *Traffic) pace(ctx context.Context, first, every int, call func(n int, d
 
 // Now is the time since the traffic began.
 func (t *Traffic) Now() time.Duration { return time.Since(t.Began) }
-
-// Stop lets the writes in flight finish, and returns why a worker failed.
-func (t *Traffic) Stop() error {
-	close(t.stop)
-	return t.Wait()
-}
-
-// Wait returns when the schedule has ended, and why a worker failed.
-func (t *Traffic) Wait() error { return t.group.Wait() }
 
 // Operations returns the writes so far, in no order.
 func (t *Traffic) Operations() []Operation {

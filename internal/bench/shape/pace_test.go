@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/brim-telemetry/brim/internal/bench"
 )
 
 // everySecond has n calls, a second apart.
@@ -21,12 +23,11 @@ func TestPaceCatchesUpAfterAStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var late []time.Duration
-		require.NoError(t, (&Traffic{Began: began, due: everySecond(5)}).pace(t.Context(), 0, 1, func(n int, due time.Duration) error {
+		require.NoError(t, (&Traffic{Began: began, due: everySecond(5)}).pace(t.Context(), 0, 1, func(n int, due time.Duration) {
 			late = append(late, time.Since(began)-due)
 			if n == 1 {
 				time.Sleep(2500 * time.Millisecond) //nolint:forbidigo // the stall, in a bubble's time
 			}
-			return nil
 		}))
 		assert.Equal(t, []time.Duration{0, 0, 1500 * time.Millisecond, 500 * time.Millisecond, 0}, late)
 	})
@@ -37,7 +38,7 @@ func TestPaceOfOneWorkerAmongSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var made []int
 		p := &Traffic{Began: time.Now(), due: everySecond(8)}
-		require.NoError(t, p.pace(t.Context(), 1, 3, func(n int, _ time.Duration) error { made = append(made, n); return nil }))
+		require.NoError(t, p.pace(t.Context(), 1, 3, func(n int, _ time.Duration) { made = append(made, n) }))
 		assert.Equal(t, []int{1, 4, 7}, made)
 	})
 }
@@ -47,21 +48,20 @@ func TestPaceEndsOnErrorStopAndCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("failed")
 		p := &Traffic{Began: time.Now(), due: everySecond(8)}
-		require.ErrorIs(t, p.pace(t.Context(), 0, 1, func(int, time.Duration) error { return failed }), failed)
+		require.ErrorIs(t, p.pace(t.Context(), 0, 1, func(int, time.Duration) { bench.Check(failed) }), failed)
 
 		stop := make(chan struct{})
 		p.Began, p.stop = time.Now(), stop
 		made := 0
-		require.NoError(t, p.pace(t.Context(), 0, 1, func(n int, _ time.Duration) error {
+		require.NoError(t, p.pace(t.Context(), 0, 1, func(n int, _ time.Duration) {
 			if made++; n == 2 {
 				close(stop)
 			}
-			return nil
 		}))
 		assert.Equal(t, 3, made)
 
 		ctx, cancel := context.WithCancelCause(t.Context())
 		p.Began, p.stop = time.Now(), nil
-		require.ErrorIs(t, p.pace(ctx, 0, 1, func(int, time.Duration) error { cancel(failed); return nil }), failed)
+		require.ErrorIs(t, p.pace(ctx, 0, 1, func(int, time.Duration) { cancel(failed) }), failed)
 	})
 }

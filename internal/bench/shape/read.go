@@ -1,7 +1,6 @@
 package shape
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -24,35 +24,33 @@ func within(from, to time.Time) bson.D {
 	return bson.D{{Key: "$gte", Value: bson.NewDateTimeFromTime(from)}, {Key: "$lt", Value: bson.NewDateTimeFromTime(to)}}
 }
 
+// ReadAll is Read, and all readings must come.
+func (c *Collection) ReadAll(ctx context.Context, s Portion) {
+	if n := c.Read(ctx, s); n != s.Count {
+		bench.Check(fmt.Errorf("read %s: got %d readings, not %d", c.Shape, n, s.Count))
+	}
+}
+
 // Read reads a portion in time order, as a daemon does where the shape is Brim's,
 // and returns how many readings came.
-func (c *Collection) Read(ctx context.Context, s Portion) (n int, err error) {
-	from, to := c.between(s)
+func (c *Collection) Read(ctx context.Context, s Portion) (n int) {
 	if c.store != nil {
+		from, to := c.between(s)
 		query := telemetry.Query{Sensor: c.Readings.Source.ID(s.Sensor), From: from.UnixMilli(), To: to.UnixMilli(), Limit: s.Count}
 		for _, err := range c.store.Readings(ctx, query) {
-			if err != nil {
-				return n, err
-			}
+			bench.Check(err)
 			n++
 		}
-		return n, nil
+		return n
 	}
 	cursor, err := c.coll.Find(ctx, c.match(s), options.Find().SetSort(bson.D{{Key: store.TimeKey, Value: 1}}))
-	if err != nil {
-		return 0, fmt.Errorf("find readings: %w", err)
-	}
+	bench.Checkf(err, "find readings")
 	defer cursor.Close(context.WithoutCancel(ctx))
-	for cursor.Next(ctx) {
-		if _, err := store.ReadingOf(cursor.Current, "", nil, "_id", sensorKey, "tags"); err != nil {
-			return n, err
-		}
-		n++
+	for ; cursor.Next(ctx); n++ {
+		bench.Must(store.ReadingOf(cursor.Current, "", nil, "_id", sensorKey, "tags"))
 	}
-	if err := cursor.Err(); err != nil {
-		return n, fmt.Errorf("find readings: %w", err)
-	}
-	return n, nil
+	bench.Checkf(cursor.Err(), "find readings")
+	return n
 }
 
 // match finds a portion in a collection that has or shows a document per reading.
@@ -81,42 +79,29 @@ var errNoMean = errors.New("make the mean of a portion: nothing is in it")
 
 // Mean makes the database compute the mean of a field over a portion. The way
 // matters only to buckets. Packed ones are read as a daemon does it for a summary.
-func (c *Collection) Mean(ctx context.Context, s Portion, field string, way Way) (float64, error) {
+func (c *Collection) Mean(ctx context.Context, s Portion, field string, way Way) float64 {
 	if c.Shape.Packed() {
-		return c.summarize(ctx, s, field)
-	}
-	cursor, err := c.coll.Aggregate(ctx, c.meanOf(s, field, way))
-	if err != nil {
-		return 0, fmt.Errorf("make the mean of a portion: %w", err)
-	}
-	var out []struct {
-		Sum   float64 `bson:"sum"`
-		Count float64 `bson:"n"`
-	}
-	if err := cursor.All(ctx, &out); err != nil {
-		return 0, fmt.Errorf("make the mean of a portion: %w", err)
-	}
-	if len(out) == 0 || out[0].Count == 0 {
-		return 0, errNoMean
-	}
-	return out[0].Sum / out[0].Count, nil
-}
-
-// summarize makes Brim's store compute the mean.
-func (c *Collection) summarize(ctx context.Context, s Portion, field string) (float64, error) {
-	from, to := c.between(s)
-	query := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: c.Readings.Source.ID(s.Sensor), From: from.UnixMilli(), To: to.UnixMilli()}}
-	for summary, err := range c.store.Summary(ctx, query) {
-		if err != nil {
-			return 0, err
-		}
-		for _, f := range summary.Fields {
-			if f.Name == field {
-				return f.Mean(), nil
+		from, to := c.between(s)
+		query := telemetry.SummaryQuery{Query: telemetry.Query{Sensor: c.Readings.Source.ID(s.Sensor), From: from.UnixMilli(), To: to.UnixMilli()}}
+		for summary, err := range c.store.Summary(ctx, query) {
+			bench.Check(err)
+			for _, f := range summary.Fields {
+				if f.Name == field {
+					return f.Mean()
+				}
 			}
 		}
+	} else {
+		type sum struct {
+			Sum   float64 `bson:"sum"`
+			Count float64 `bson:"n"`
+		}
+		if out := bench.Aggregate[sum](ctx, c.coll, c.meanOf(s, field, way)); len(out) > 0 && out[0].Count > 0 {
+			return out[0].Sum / out[0].Count
+		}
 	}
-	return 0, errNoMean
+	bench.Check(errNoMean)
+	return 0
 }
 
 func (c *Collection) meanOf(s Portion, field string, way Way) mongo.Pipeline {
@@ -176,13 +161,10 @@ func partly(from, to time.Time, field string) bson.D {
 // codeMemoryLimit is the server's QueryExceededMemoryLimitNoDiskUseAllowed.
 const codeMemoryLimit = 292
 
-// ErrMemoryLimit says that a sort did not fit the memory that the server gives
-// to one.
-var ErrMemoryLimit = errors.New("the sort did not fit the server's limit of memory")
-
 // Sort makes the database sort all readings by time without an index, and keeps
-// the last one only. It cannot sort readings in blocks.
-func (c *Collection) Sort(ctx context.Context, disk bool) error {
+// the last one only. It cannot sort readings in blocks. It reports whether the sort fitted
+// the memory that the server gives to one.
+func (c *Collection) Sort(ctx context.Context, disk bool) (fits bool) {
 	order, last := store.TimeKey, mongo.Pipeline{}
 	if c.Shape.Kind == Buckets {
 		order, last = "measurements."+store.TimeKey, mongo.Pipeline{{{Key: "$unwind", Value: "$measurements"}}}
@@ -194,21 +176,20 @@ func (c *Collection) Sort(ctx context.Context, disk bool) error {
 	if c.Shape.Kind == Documents { // it has an index on time, which is not to be used
 		opts.SetHint(bson.D{{Key: "$natural", Value: 1}})
 	}
+	var got []bson.Raw
 	cursor, err := c.coll.Aggregate(ctx, last, opts)
 	if err == nil {
-		var got []bson.Raw
-		if err = cursor.All(ctx, &got); err == nil && len(got) != 1 {
-			return fmt.Errorf("sort all readings by time: %d came, not the last one", len(got))
-		}
+		err = cursor.All(ctx, &got)
 	}
 	var server mongo.ServerError
-	switch {
-	case errors.As(err, &server) && server.HasErrorCode(codeMemoryLimit):
-		return ErrMemoryLimit
-	case err != nil:
-		return fmt.Errorf("sort all readings by time: %w", err)
+	if errors.As(err, &server) && server.HasErrorCode(codeMemoryLimit) {
+		return false
 	}
-	return nil
+	bench.Checkf(err, "sort all readings by time")
+	if len(got) != 1 {
+		bench.Check(fmt.Errorf("sort all readings by time: %d came, not the last one", len(got)))
+	}
+	return true
 }
 
 // A Size is what a collection takes, in bytes, as $collStats reports it after a
@@ -232,17 +213,16 @@ func (s Size) Data() int64 { return s.File - s.Free }
 func (s Size) Index() int64 { return s.IndexFile - s.IndexFree }
 
 // Size asks for the size. What no checkpoint has written is not in it.
-func (c *Collection) Size(ctx context.Context) (Size, error) {
+func (c *Collection) Size(ctx context.Context) Size {
 	return SizeOf(ctx, c.coll.Database(), c.Name, c.Shape.native() || c.Shape.Kind == TimeSeries)
 }
 
 // SizeOf asks for the size of any collection.
-func SizeOf(ctx context.Context, db *mongo.Database, name string, timeSeries bool) (s Size, err error) {
+func SizeOf(ctx context.Context, db *mongo.Database, name string, timeSeries bool) (s Size) {
 	if timeSeries {
 		name = "system.buckets." + name
 	}
-	cursor, err := db.Collection(name).Aggregate(ctx, mongo.Pipeline{{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}})
-	var shards []struct {
+	type shard struct {
 		Stats struct {
 			Count   int64               `bson:"count"`
 			Size    int64               `bson:"size"`
@@ -258,11 +238,9 @@ func SizeOf(ctx context.Context, db *mongo.Database, name string, timeSeries boo
 			} `bson:"wiredTiger"`
 		} `bson:"storageStats"`
 	}
-	if err == nil {
-		err = cursor.All(ctx, &shards)
-	}
-	if err != nil || len(shards) == 0 {
-		return s, fmt.Errorf("read the size of collection %q: %w", name, cmp.Or(err, errNoStats))
+	shards := bench.Aggregate[shard](ctx, db.Collection(name), mongo.Pipeline{{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}}})
+	if len(shards) == 0 {
+		bench.Check(fmt.Errorf("read the size of collection %q: the server has no statistics of it", name))
 	}
 	for i := range shards {
 		stats := &shards[i].Stats
@@ -279,7 +257,5 @@ func SizeOf(ctx context.Context, db *mongo.Database, name string, timeSeries boo
 			}
 		}
 	}
-	return s, nil
+	return s
 }
-
-var errNoStats = errors.New("the server has no statistics of it")

@@ -113,10 +113,7 @@ type Readings struct {
 	Count    int           // readings of each sensor
 	Begin    time.Time     // of reading 0
 	Interval time.Duration // between two readings of a sensor
-	// Phase is how long after Begin a sensor of Brim's shapes begins, less than
-	// Interval. nil: all begin at once.
-	Phase func(sensor int) time.Duration
-	// At is the time of a sensor's reading, if Interval and Phase do not tell it.
+	// At is the time of a sensor's reading, if Interval does not tell it.
 	At   func(sensor int, k uint64) time.Time
 	Late Late
 }
@@ -128,7 +125,7 @@ type Late struct {
 	Seed     uint64
 }
 
-// Time returns that of reading k of a sensor without a phase.
+// Time returns that of reading k of a sensor by the interval.
 func (r Readings) Time(k uint64) time.Time {
 	return r.Begin.Add(time.Duration(k) * r.Interval) //nolint:gosec // readings of years
 }
@@ -138,10 +135,7 @@ func (r Readings) timeOf(sensor int, k uint64) time.Time {
 	if r.At != nil {
 		return r.At(sensor, k)
 	}
-	if r.Phase == nil {
-		return r.Time(k)
-	}
-	return r.Time(k).Add(r.Phase(sensor))
+	return r.Time(k)
 }
 
 // commands yields the portions of each command, in the order in which they
@@ -195,23 +189,15 @@ func (r Readings) lateCommands(size int) iter.Seq[[]Portion] {
 
 // arrivals returns the numbers of a sensor's readings in order of arrival.
 func (r Readings) arrivals(sensor int) []uint64 {
-	type arrival struct {
-		k  uint64
-		at time.Duration // since reading 0
-	}
-	random := rand.New(rand.NewPCG(r.Late.Seed, uint64(sensor))) //nolint:gosec // no secret, and counts from 0
-	all := make([]arrival, r.Count)
-	for i := range all {
-		all[i] = arrival{uint64(i), time.Duration(i) * r.Interval} //nolint:gosec // counts from 0
+	random := rand.New(rand.NewPCG(r.Late.Seed, uint64(sensor)))         //nolint:gosec // no secret, and counts from 0
+	order, at := make([]uint64, r.Count), make([]time.Duration, r.Count) // since reading 0
+	for i := range at {
+		order[i], at[i] = uint64(i), time.Duration(i)*r.Interval //nolint:gosec // counts from 0
 		if random.Float64() < r.Late.Part {
-			all[i].at += r.Late.From + time.Duration(random.Int64N(int64(r.Late.To-r.Late.From)+1))
+			at[i] += r.Late.From + time.Duration(random.Int64N(int64(r.Late.To-r.Late.From)+1))
 		}
 	}
-	slices.SortStableFunc(all, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
-	order := make([]uint64, len(all))
-	for i, a := range all {
-		order[i] = a.k
-	}
+	slices.SortStableFunc(order, func(a, b uint64) int { return cmp.Compare(at[a], at[b]) })
 	return order
 }
 
@@ -288,7 +274,7 @@ const (
 
 // A Writer stores portions and returns in how many updates or documents.
 type Writer interface {
-	Write(ctx context.Context, portions []Portion) (int, error)
+	Write(ctx context.Context, portions []Portion) int
 }
 
 // A Collection holds readings in one shape.
@@ -333,15 +319,13 @@ func (c *Collection) Took() bench.Samples {
 }
 
 // New makes an empty collection, in place of one that had its name.
-func New(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
-	if err := m.Database().Collection(c.Name).Drop(ctx); err != nil {
-		return nil, fmt.Errorf("drop collection %q: %w", c.Name, err)
-	}
+func New(ctx context.Context, m *bench.MongoDB, c Config) *Collection {
+	bench.Checkf(m.Database().Collection(c.Name).Drop(ctx), "drop collection %q", c.Name)
 	return Open(ctx, m, c)
 }
 
 // Open uses the collection that has the name, or makes it.
-func Open(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) {
+func Open(ctx context.Context, m *bench.MongoDB, c Config) *Collection {
 	c.PerUpdate = cmp.Or(c.PerUpdate, 1)
 	if c.Shape.Format == store.Columns {
 		c.MaxReadings, c.MaxBytes = cmp.Or(c.MaxReadings, 20_000), cmp.Or(c.MaxBytes, 2<<20)
@@ -349,43 +333,40 @@ func Open(ctx context.Context, m *bench.MongoDB, c Config) (*Collection, error) 
 		c.MaxReadings, c.MaxBytes = cmp.Or(c.MaxReadings, 1000), cmp.Or(c.MaxBytes, 256<<10)
 	}
 	s := &Collection{Config: c}
-	return s, s.Attach(ctx, m)
+	s.Attach(ctx, m)
+	return s
 }
 
 // Attach continues with the collection after its mongod was restarted.
-func (c *Collection) Attach(ctx context.Context, m *bench.MongoDB) (err error) {
+func (c *Collection) Attach(ctx context.Context, m *bench.MongoDB) {
 	db := m.Database()
 	if c.Relaxed {
 		journaled := false
-		db = m.Client().Database(m.Name(), options.Database().SetWriteConcern(&writeconcern.WriteConcern{W: 1, Journal: &journaled}))
+		db = m.Client().Database(m.Name, options.Database().SetWriteConcern(&writeconcern.WriteConcern{W: 1, Journal: &journaled}))
 	}
 	c.coll = db.Collection(c.Name)
 	switch c.Shape.Kind {
 	case Buckets:
-		c.store, err = bucket.New(bucket.Config{
+		c.store = bench.Must(bucket.New(bucket.Config{
 			Database: db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),
 			MaxReadings: c.MaxReadings, MaxBytes: c.MaxBytes, Retention: c.Retention, Format: cmp.Or(c.Shape.Format, store.Documents),
-		})
+		}))
 	case TimeSeries:
-		c.store, err = timeseries.New(timeseries.Config{
+		c.store = bench.Must(timeseries.New(timeseries.Config{
 			Database: db, Stream: c.Name, Granularity: c.window(), Compressor: c.Compressor, Registerer: prometheus.NewRegistry(),
-		})
+		}))
 	default:
-		err = c.createNaive(ctx)
-	}
-	if err != nil {
-		return err
+		c.createNaive(ctx)
 	}
 	c.writer = c.newWriter()
-	if c.store == nil {
-		return nil
+	if c.store != nil {
+		bench.Check(c.store.Prepare(ctx))
 	}
-	return c.store.Prepare(ctx)
 }
 
 func (c *Collection) newWriter() Writer {
 	if c.Shape.naive() {
-		return &naive{collection: c}
+		return &naive{collection: c, known: make(map[int]elements)}
 	}
 	return newLane(timed{c}, c.Name, c.window(), c.Readings)
 }
@@ -395,81 +376,55 @@ func (c *Collection) window() time.Duration { return cmp.Or(c.Shape.Granularity,
 
 // Load writes all readings, command after command, by one writer, and returns how
 // long that took, with sealing if the shape is sealed.
-func (c *Collection) Load(ctx context.Context) (time.Duration, error) {
+func (c *Collection) Load(ctx context.Context) time.Duration {
 	began := time.Now()
 	for portions := range c.Readings.commands(c.PerUpdate, CommandReadings) {
-		if err := c.Write(ctx, portions); err != nil {
-			return 0, fmt.Errorf("load %s: %w", c.Shape, err)
-		}
+		c.Write(ctx, portions)
 	}
 	if c.Shape.Sealed {
-		if err := c.Seal(ctx); err != nil {
-			return 0, fmt.Errorf("load %s: %w", c.Shape, err)
-		}
+		c.Seal(ctx)
 	}
-	return time.Since(began), nil
+	return time.Since(began)
 }
 
 const sealsAtOnce = 100 // as in a daemon
 
 // Seal seals all buckets, without the pauses that a daemon makes.
-func (c *Collection) Seal(ctx context.Context) error {
+func (c *Collection) Seal(ctx context.Context) {
 	s, ok := c.store.(*bucket.Store)
 	if !ok {
-		return fmt.Errorf("seal %s: it has no buckets", c.Shape)
+		bench.Check(fmt.Errorf("seal %s: it has no buckets", c.Shape))
 	}
 	sealer := s.NewSealer()
-	for sensor := ""; ; {
-		var err error
-		if sensor, err = s.NextSensor(ctx, sensor); err != nil || sensor == "" {
-			return err
-		}
+	for sensor := bench.Must(s.NextSensor(ctx, "")); sensor != ""; sensor = bench.Must(s.NextSensor(ctx, sensor)) {
 		for more := true; more; {
 			var seals []bucket.Seal
 			for doc, err := range s.Unsealed(ctx, sensor, 0, math.MaxInt64, sealsAtOnce) {
-				if err != nil {
-					return err
-				}
-				seal, err := sealer.Seal(slices.Clone(doc), time.Now())
-				if err != nil {
-					return err
-				}
-				seals = append(seals, seal)
+				bench.Check(err)
+				seals = append(seals, bench.Must(sealer.Seal(slices.Clone(doc), time.Now())))
 			}
 			if more = len(seals) == sealsAtOnce; len(seals) == 0 {
 				break
 			}
-			if n, err := s.ApplySeals(ctx, seals); err != nil || n < len(seals) {
-				return cmp.Or(err, fmt.Errorf("seal %s: %d of %d buckets matched", c.Shape, n, len(seals)))
+			if n := bench.Must(s.ApplySeals(ctx, seals)); n < len(seals) {
+				bench.Check(fmt.Errorf("seal %s: %d of %d buckets matched", c.Shape, n, len(seals)))
 			}
 		}
 	}
 }
 
 // Write stores portions of the collection's readings.
-func (c *Collection) Write(ctx context.Context, portions []Portion) error {
-	_, err := c.writer.Write(ctx, portions)
-	return err
-}
+func (c *Collection) Write(ctx context.Context, portions []Portion) { c.writer.Write(ctx, portions) }
 
 // Index adds an index.
-func (c *Collection) Index(ctx context.Context, keys bson.D, options ...*options.IndexOptionsBuilder) error {
-	model := mongo.IndexModel{Keys: keys}
-	if len(options) > 0 {
-		model.Options = options[0]
-	}
-	if _, err := c.coll.Indexes().CreateOne(ctx, model); err != nil {
-		return fmt.Errorf("create an index of collection %q: %w", c.Name, err)
-	}
-	return nil
+func (c *Collection) Index(ctx context.Context, keys bson.D, options *options.IndexOptionsBuilder) {
+	_, err := c.coll.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys, Options: options})
+	bench.Checkf(err, "create an index of collection %q", c.Name)
 }
 
 // Drop removes the collection.
-func (c *Collection) Drop(ctx context.Context) error {
-	if err := c.coll.Drop(ctx); err != nil {
-		return fmt.Errorf("drop collection %q: %w", c.Name, err)
-	}
-	return nil
+func (c *Collection) Drop(ctx context.Context) {
+	bench.Checkf(c.coll.Drop(ctx), "drop collection %q", c.Name)
 }
 
 // sensorKey is the key of the sensor in a document per reading.
@@ -480,7 +435,7 @@ func (c *Collection) named() bool { return c.Shape.Kind != Series && c.Readings.
 
 // createNaive makes the collection with a unique index, by which a reading that
 // comes twice is found, or as a time series, which can have none.
-func (c *Collection) createNaive(ctx context.Context) error {
+func (c *Collection) createNaive(ctx context.Context) {
 	create := options.CreateCollection()
 	if c.Shape.native() {
 		series := options.TimeSeries().SetTimeField(store.TimeKey).SetGranularity("seconds")
@@ -489,21 +444,17 @@ func (c *Collection) createNaive(ctx context.Context) error {
 		}
 		create.SetTimeSeriesOptions(series)
 	}
-	if _, err := (store.Collection{Database: c.coll.Database(), Name: c.Name, Compressor: c.Compressor}).Ensure(ctx, create); err != nil {
-		return err
-	}
+	bench.Must(store.Collection{Database: c.coll.Database(), Name: c.Name, Compressor: c.Compressor}.Ensure(ctx, create))
 	switch c.Shape.Kind {
 	case Documents:
+		keys := bson.D{{Key: store.TimeKey, Value: 1}}
+		if c.named() {
+			keys = append(bson.D{{Key: sensorKey, Value: 1}}, keys...)
+		}
+		c.Index(ctx, keys, options.Index().SetUnique(true))
 	case Native:
-		return c.Index(ctx, bson.D{{Key: sensorKey + ".id", Value: 1}, {Key: store.TimeKey, Value: 1}}) // which later servers make by themselves
-	default:
-		return nil
+		c.Index(ctx, bson.D{{Key: sensorKey + ".id", Value: 1}, {Key: store.TimeKey, Value: 1}}, nil) // which later servers make by themselves
 	}
-	keys := bson.D{{Key: store.TimeKey, Value: 1}}
-	if c.named() {
-		keys = append(bson.D{{Key: sensorKey, Value: 1}}, keys...)
-	}
-	return c.Index(ctx, keys, options.Index().SetUnique(true))
 }
 
 // A naive writer inserts a document per reading, with the driver's _id, and
@@ -511,51 +462,66 @@ func (c *Collection) createNaive(ctx context.Context) error {
 // beside the driver.
 type naive struct {
 	collection *Collection
+	known      map[int]elements // by sensor
 	fields     []telemetry.Field
 	made       []bson.D
 	docs       []any
 }
 
+// Elements are what says in a document which sensor it is of, before its fields and
+// behind them.
+type elements struct{ before, behind bson.D }
+
 // Write inserts the portions with one insertMany.
-func (n *naive) Write(ctx context.Context, portions []Portion) (documents int, err error) {
+func (n *naive) Write(ctx context.Context, portions []Portion) (documents int) {
 	n.docs = n.docs[:0]
 	for _, p := range portions {
+		of, ok := n.known[p.Sensor]
+		if !ok {
+			of = n.elements(p.Sensor)
+			n.known[p.Sensor] = of
+		}
 		for i := range p.Count {
 			at := len(n.docs)
 			if at == len(n.made) {
 				n.made = append(n.made, nil)
 			}
-			n.made[at] = n.document(n.made[at][:0], p.Sensor, p.First+uint64(i)) //nolint:gosec // counts from 0
+			n.made[at] = n.document(n.made[at][:0], of, p.Sensor, p.First+uint64(i)) //nolint:gosec // counts from 0
 			n.docs = append(n.docs, n.made[at])
 		}
 	}
-	if _, err := n.collection.coll.InsertMany(ctx, n.docs, options.InsertMany().SetOrdered(!n.collection.Unordered)); err != nil {
-		return 0, fmt.Errorf("insert %d documents: %w", len(n.docs), err)
-	}
-	return len(n.docs), nil
+	_, err := n.collection.coll.InsertMany(ctx, n.docs, options.InsertMany().SetOrdered(!n.collection.Unordered))
+	bench.Checkf(err, "insert %d documents", len(n.docs))
+	return len(n.docs)
 }
 
-// document appends that of a reading to an empty one.
-func (n *naive) document(doc bson.D, sensor int, k uint64) bson.D {
-	r := &n.collection.Readings
-	at := r.timeOf(sensor, k)
-	n.fields = r.Source.AppendFields(n.fields[:0], sensor, k, at)
-	var all bson.D
-	for _, t := range r.Source.Tags(sensor) {
-		all = append(all, bson.E{Key: t.Name, Value: t.Value})
+func (n *naive) elements(sensor int) (e elements) {
+	source := n.collection.Readings.Source
+	var tags bson.D
+	for _, t := range source.Tags(sensor) {
+		tags = append(tags, bson.E{Key: t.Name, Value: t.Value})
 	}
 	switch {
 	case n.collection.Shape.Kind == Native:
-		doc = append(doc, bson.E{Key: sensorKey, Value: bson.D{{Key: "id", Value: r.Source.ID(sensor)}, {Key: "tags", Value: all}}})
+		e.before = bson.D{{Key: sensorKey, Value: bson.D{{Key: "id", Value: source.ID(sensor)}, {Key: "tags", Value: tags}}}}
+		return e
 	case n.collection.named():
-		doc = append(doc, bson.E{Key: sensorKey, Value: r.Source.ID(sensor)})
+		e.before = bson.D{{Key: sensorKey, Value: source.ID(sensor)}}
 	}
-	doc = append(doc, bson.E{Key: store.TimeKey, Value: bson.NewDateTimeFromTime(at)})
+	if len(tags) > 0 {
+		e.behind = bson.D{{Key: "tags", Value: tags}}
+	}
+	return e
+}
+
+// document appends that of a reading to an empty one.
+func (n *naive) document(doc bson.D, of elements, sensor int, k uint64) bson.D {
+	r := &n.collection.Readings
+	at := r.timeOf(sensor, k)
+	n.fields = r.Source.AppendFields(n.fields[:0], sensor, k, at)
+	doc = append(append(doc, of.before...), bson.E{Key: store.TimeKey, Value: bson.NewDateTimeFromTime(at)})
 	for _, f := range n.fields {
 		doc = append(doc, bson.E{Key: f.Name, Value: f.Value.Any()})
 	}
-	if len(all) > 0 && n.collection.Shape.Kind != Native {
-		doc = append(doc, bson.E{Key: "tags", Value: all})
-	}
-	return doc
+	return append(doc, of.behind...)
 }

@@ -1,6 +1,7 @@
 package speed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -62,17 +63,18 @@ func (g *grid) points() []point {
 	return once
 }
 
-// growth measures how the cost of what is stored grows: this process writes as
+// grow measures how the cost of what is stored grows: this process writes as
 // lanes do, so that every number is set exactly and neither ingest nor journal is
 // in the way.
-func (t *trial) growth(ctx context.Context) { t.grow(ctx, fullGrid()) }
-
 func (t *trial) grow(ctx context.Context, g grid) {
 	points := g.points()
 	t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
 		for i, s := range points {
 			t.lab.Step("growth %d of %d: %v", i+1, len(points), s)
-			t.point(ctx, m, s, g.length)
+			w := t.write(ctx, m, writing{s, hourlyBuckets(store.Documents), interval, g.length})
+			n, done := float64(w.readings), float64(w.updates)
+			t.lab.Row("growth", s.String(), n/w.spent.Seconds, done/w.spent.Seconds, w.spent.CPU/n, w.spent.CPU/done, w.spent.Own/n,
+				w.took.Quantile(0.5), w.took.Quantile(0.99), float64(min(w.created, s.sensors)))
 		}
 	})
 	t.concludeGrowth(g)
@@ -89,10 +91,7 @@ func (t *trial) concludeGrowth(g grid) {
 		}
 		if line, ok := bench.FitLine(k, cpu); ok {
 			row := strconv.Itoa(sensors)
-			t.lab.Row("merging", row, line.Base, line.BaseError, line.Each, line.EachError)
-			if line.Base > 0 && line.Each > 0 {
-				t.lab.Add("merging", row, "knee at K", knee(line))
-			}
+			t.lab.Row("merging", row, line.Base, line.BaseError, line.Each, line.EachError, knee(line))
 		}
 	}
 	brim := t.lab.Table("lines").Median(lineProtocol, brimOf)
@@ -111,6 +110,9 @@ func (t *trial) concludeGrowth(g grid) {
 // base/2K : (base/2K + each), which is less than g from each·K = base·(1-g)/2g on.
 func knee(l bench.Line) float64 {
 	const g = 0.10
+	if l.Base <= 0 || l.Each <= 0 {
+		return math.NaN()
+	}
 	return l.Base * (1 - g) / (2 * g) / l.Each
 }
 
@@ -121,14 +123,6 @@ func hostsFor(cores float64) float64 { return math.Ceil(cores/(16*0.60) - 1e-9) 
 // warmUp is for how many times the time of a point its buckets are created at
 // most.
 const warmUp = 20
-
-// point writes a shape into a fresh collection, in which each sensor has a bucket.
-func (t *trial) point(ctx context.Context, m *bench.MongoDB, s point, length time.Duration) {
-	w := t.write(ctx, m, writing{s, hourlyBuckets(store.Documents), interval, length})
-	n, done := float64(w.readings), float64(w.updates)
-	t.lab.Row("growth", s.String(), n/w.spent.Seconds, done/w.spent.Seconds, w.spent.CPU/n, w.spent.CPU/done, w.spent.Own/n,
-		w.took.Quantile(0.5), w.took.Quantile(0.99), float64(min(w.created, s.sensors)))
-}
 
 func hourlyBuckets(format store.Format) shape.Shape {
 	return shape.Shape{Kind: shape.Buckets, Granularity: time.Hour, Format: format}
@@ -154,16 +148,16 @@ type written struct {
 // write writes readings of percentages as lanes do. In a bucket collection each sensor
 // already has a bucket with one reading.
 func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w written) {
-	c := bench.Must(shape.New(ctx, m, shape.Config{
+	c := shape.New(ctx, m, shape.Config{
 		Name: collection, Shape: s.shape, Compressor: store.Snappy, PerUpdate: s.perUpdate,
 		Readings: shape.Readings{Source: t.percentages(s.fields), Sensors: s.sensors, Begin: time.Now().Truncate(time.Hour).AddDate(-1, 0, 0), Interval: s.interval},
-	}))
+	})
 	order := rand.New(rand.NewPCG(t.lab.Seed, 1)).Perm(s.sensors) //nolint:gosec // as lanes have sensors by hash
 	f := c.Fleet(s.writers, shape.PerCommand(s.perUpdate), order)
 	each := any(1)
 	if s.shape.Kind == shape.Buckets {
 		each = "$count"
-		bench.Check(f.Fill(ctx, 1, time.Now().Add(warmUp*s.length)))
+		f.Fill(ctx, 1, time.Now().Add(warmUp*s.length))
 		for _, one := range f.Workers {
 			w.created += len(one.Sensors)
 			for i := range one.Next {
@@ -171,17 +165,16 @@ func (t *trial) write(ctx context.Context, m *bench.MongoDB, s writing) (w writt
 			}
 		}
 	}
-	bench.Check(m.Settle(ctx))
+	m.Settle(ctx)
 	c.Took() // by filling
 	sensors := 0
-	w.spent = m.Measure(ctx, func(ctx context.Context) (err error) {
+	w.spent = m.Measure(ctx, func(ctx context.Context) {
 		until := time.Now().Add(s.length)
-		sensors, w.updates, err = f.Run(ctx, func(w *shape.Worker, _ int) bool { return time.Now().Before(until) && len(w.Sensors) > 0 })
-		return err
+		sensors, w.updates = f.Run(ctx, func(w *shape.Worker, _ int) bool { return time.Now().Before(until) && len(w.Sensors) > 0 })
 	})
 	w.took, w.readings = c.Took(), sensors*s.perUpdate
 	expect(sumOf(ctx, m.Database().Collection(collection), each), int64(w.readings+w.created), "readings", "written")
-	bench.Check(m.Drop(ctx))
+	m.Drop(ctx)
 	return w
 }
 
@@ -235,8 +228,8 @@ func (t *trial) curve(ctx context.Context, b bend) {
 // curveOnce measures each point once, and the raw inserts, which are the same for all.
 func (t *trial) curveOnce(ctx context.Context, m *bench.MongoDB, b bend, round string) {
 	t.lab.Step("curve %s: insertMany, a document per reading", round)
-	bench.Check(m.Settle(ctx))
-	in := inserts{source: t.percentages(b.fields), interval: bendInterval}
+	m.Settle(ctx)
+	in := besideLoad(t.percentages(b.fields), bendInterval)
 	documents, raw := in.measure(ctx, m, time.Now(), b.length)
 	for _, perUpdate := range b.perUpdate {
 		row := strconv.Itoa(perUpdate)
@@ -280,4 +273,66 @@ func curveTables() []bench.Table {
 			Note: "Interpolated between the measured points.",
 		},
 	}
+}
+
+// inserts are what a program without Brim does: it inserts a document for each reading
+// of sensors with the driver, three writers at once, unordered and with majority write
+// concern.
+type inserts struct {
+	source   shape.Source
+	interval time.Duration // of event time, between two readings of a sensor
+	kind     shape.Kind    // empty: shape.Plain
+	// sensors are as many as all calls of a round need, so that all calls are of one size.
+	sensors, perSensor, perCall int     // perSensor is how many readings of one stand together
+	rate                        float64 // documents a second; 0: as fast as possible
+	// checkpointed measurements include a checkpoint of what was inserted.
+	checkpointed bool
+}
+
+const (
+	rawWriters = 3
+	perCall    = 100 // readings of a request of brim load, and documents of a call beside it
+	together   = 60  // readings of a sensor, where they are grouped
+)
+
+// besideLoad are the inserts beside what brim load sends. How many sensors there are is
+// nothing to them, which have no index but that of _id.
+func besideLoad(source shape.Source, interval time.Duration) inserts {
+	return inserts{source: source, interval: interval, sensors: 10 * rawWriters * perCall, perSensor: 1, perCall: perCall}
+}
+
+// rawSides are the sides that insert what the hosts send: the first a step of the hosts in
+// each call, and the second into a time-series collection, where each call has whole groups,
+// and each writer hosts of its own, since two who share a group would make two buckets of it.
+func rawSides(of hosts) map[string]inserts {
+	return map[string]inserts{
+		rawDocuments: {source: named{of}, interval: interval, sensors: rawWriters * len(of), perSensor: 1, perCall: len(of)},
+		rawSeries:    {source: of, interval: interval, kind: shape.Native, sensors: len(of), perSensor: together, perCall: 16 * together},
+	}
+}
+
+// measure inserts for a duration, from an event time on, into a collection that is
+// dropped afterwards.
+func (in inserts) measure(ctx context.Context, m *bench.MongoDB, begin time.Time, length time.Duration) (documents int64, spent bench.Spent) {
+	c := shape.New(ctx, m, shape.Config{
+		Name: rawCollection, Shape: shape.Shape{Kind: cmp.Or(in.kind, shape.Plain)}, Compressor: store.Snappy, Unordered: true, PerUpdate: in.perSensor,
+		Readings: shape.Readings{Source: in.source, Sensors: in.sensors, Begin: begin, Interval: in.interval},
+	})
+	f := c.Fleet(rawWriters, in.perCall/in.perSensor, nil)
+	spent = m.Measure(ctx, func(ctx context.Context) {
+		if in.rate > 0 {
+			traffic := f.During(ctx, shape.Steadily(in.rate/float64(in.perCall)).For(length), nil)
+			documents = int64(len(traffic.Operations()) * in.perCall)
+		} else {
+			until := time.Now().Add(length)
+			_, n := f.Run(ctx, func(*shape.Worker, int) bool { return time.Now().Before(until) })
+			documents = int64(n)
+		}
+		if in.checkpointed {
+			m.Checkpoint(ctx)
+		}
+	})
+	expect(sumOf(ctx, m.Database().Collection(rawCollection), 1), documents, "documents", "inserted")
+	c.Drop(ctx)
+	return documents, spent
 }

@@ -3,14 +3,11 @@ package speed
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/bench"
@@ -46,7 +43,7 @@ func (unsynced) SyncDir(string) error { return nil }
 // journal measures what appending costs without the disk: in files whose Sync
 // does nothing.
 func (t *trial) journal(ctx context.Context) {
-	readings := bench.Must(journalBatch(newHosts(linesOf)))
+	readings := journalBatch(newHosts(linesOf))
 	for i := range t.lab.Repeats {
 		t.lab.Step("journal %d of %d", i+1, t.lab.Repeats)
 		t.journalOnce(ctx, readings)
@@ -54,7 +51,7 @@ func (t *trial) journal(ctx context.Context) {
 }
 
 // journalBatch is a step as ingest hands it on.
-func journalBatch(hosts hosts) (*batch.Batch, error) {
+func journalBatch(hosts hosts) *batch.Batch {
 	b := batch.NewBuilder(time.Now())
 	for i, r := range hosts.step(0, time.Now()) {
 		b.Begin(collection, i, telemetry.TimeRange{Newest: math.MaxInt64})
@@ -67,14 +64,14 @@ func journalBatch(hosts hosts) (*batch.Batch, error) {
 			b.Add(f)
 		}
 		if refusal := b.End(); refusal != nil {
-			return nil, fmt.Errorf("make a batch: %w", refusal)
+			bench.Checkf(refusal, "make a batch")
 		}
 	}
-	return b.Batch(), nil
+	return b.Batch()
 }
 
 func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) {
-	dir := bench.Must(os.MkdirTemp(t.lab.Dir(), "journal-"))
+	dir := bench.Must(os.MkdirTemp(t.lab.Dir, "journal-"))
 	j := bench.Must(journal.Open(journal.Config{
 		Dir: dir, Session: batch.NewSession(), Files: unsynced{journal.Disk()},
 		Streams: map[string]journal.Stream{collection: {Storage: "bucket", Target: collection, Granularity: time.Hour}},
@@ -83,25 +80,18 @@ func (t *trial) journalOnce(ctx context.Context, readings *batch.Batch) {
 	before := bench.Must(machine.CPU(os.Getpid()))
 	begin, start := j.End(), time.Now()
 	var written atomic.Int64 // batches
-	writers, under := errgroup.WithContext(ctx)
-	for range journalWriters {
-		writers.Go(func() error {
-			for ; time.Since(start) < t.length; written.Add(1) {
-				view := readings.View(nil) // the batch belongs to the journal then
-				if _, err := j.Append(under, &view, batch.Request{Want: telemetry.Journaled}); err != nil {
-					return err
-				}
-				if end := j.End(); end > journalKept {
-					j.Trim(end - journalKept)
-				}
+	bench.Together(ctx, journalWriters, func(ctx context.Context, _ int) {
+		for ; time.Since(start) < t.length; written.Add(1) {
+			view := readings.View(nil) // the batch belongs to the journal then
+			bench.Must(j.Append(ctx, &view, batch.Request{Want: telemetry.Journaled}))
+			if end := j.End(); end > journalKept {
+				j.Trim(end - journalKept)
 			}
-			return nil
-		})
-	}
-	err := errors.Join(writers.Wait(), context.Cause(ctx))
+		}
+	})
 	bytes, took := float64(j.End()-begin), time.Since(start).Seconds()
 	after := bench.Must(machine.CPU(os.Getpid()))
-	bench.Check(errors.Join(err, j.Close(), os.RemoveAll(dir)))
+	bench.Check(errors.Join(j.Close(), os.RemoveAll(dir)))
 	n := float64(written.Load() * linesOf)
 	const row = "page cache"
 	t.lab.Row("journal", row, bytes/took, n/took, bytes/n, (after-before).Seconds()/n)

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
+	"github.com/brim-telemetry/brim/internal/launch"
 	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
@@ -120,8 +122,8 @@ func (t *trial) merge(ctx context.Context, c course) {
 
 // idle measures the CPU of an idle mongod, which is part of the cost of both sides.
 func (t *trial) idle(ctx context.Context, m *bench.MongoDB, c course) {
-	bench.Check(m.Settle(ctx))
-	spent := m.Measure(ctx, func(ctx context.Context) error { return machine.Pause(ctx, t.length) })
+	m.Settle(ctx)
+	spent := m.Measure(ctx, func(ctx context.Context) { bench.Check(machine.Pause(ctx, t.length)) })
 	t.lab.Add("merge", c.row(nothingDone), mongodOf, spent.CPU/(c.rate()*spent.Seconds))
 }
 
@@ -130,9 +132,10 @@ const rawPrefix = "load-mi8dk3f2-"
 
 // mergeRaw is the side of the raw inserts.
 func (t *trial) mergeRaw(ctx context.Context, m *bench.MongoDB, c course) {
-	sensors := shape.Untagged{Source: bench.Must(load.NewSensors(load.SensorsConfig{Count: rawSensors, Seed: t.lab.Seed, Prefix: rawPrefix}))}
-	bench.Check(m.Settle(ctx))
-	in := inserts{source: sensors, interval: c.interval, rate: c.rate(), checkpointed: true}
+	sensors := shape.Untagged{Source: bench.Must(load.NewSensors(load.SensorsConfig{Count: 10 * rawWriters * perCall, Seed: t.lab.Seed, Prefix: rawPrefix}))}
+	m.Settle(ctx)
+	in := besideLoad(sensors, c.interval)
+	in.rate, in.checkpointed = c.rate(), true
 	documents, spent := in.measure(ctx, m, time.Now(), min(c.length(), mostRaw))
 	n := float64(documents)
 	row := c.row(insertedRaw)
@@ -148,9 +151,10 @@ func (t *trial) mergeBrim(ctx context.Context, m *bench.MongoDB, c course) {
 		bench.Check(machine.Pause(ctx, c.waits()))
 		w := r.watch(ctx)
 		var result *load.Result
-		spent := r.Measure(ctx, m, func(ctx context.Context) error {
-			result = bench.Must(wait())
-			return errors.Join(r.Flush(ctx, storedTimeout), m.Checkpoint(ctx))
+		spent := r.Measure(ctx, m, func(ctx context.Context) {
+			result = wait()
+			bench.Check(r.Flush(ctx, storedTimeout))
+			m.Checkpoint(ctx)
 		})
 		bench.Check(w.stop())
 		r.allStored(ctx, result)
@@ -209,17 +213,13 @@ type watch struct {
 
 func (r *rig) watch(ctx context.Context) *watch {
 	w := &watch{}
-	w.stop = bench.Every(ctx, watchEvery, func(ctx context.Context) error {
-		look, err := r.Look(ctx)
-		if err != nil {
-			return err
-		}
-		now, _, err := machine.Memory(r.Pid())
-		w.memory = append(w.memory, float64(now))
+	w.stop = bench.Every(ctx, watchEvery, func(ctx context.Context) {
+		look := bench.Must(r.Look(ctx))
+		now, _ := r.memory()
+		w.memory = append(w.memory, now)
 		w.journal = append(w.journal, known(look.Value("brim_journal_bytes", nil)))
 		w.unseen = append(w.unseen, known(look.Value("brim_queue_oldest_seconds", nil)))
 		w.pastDue = append(w.pastDue, known(look.Value("brim_queue_past_due_seconds", nil)))
-		return err
 	})
 	return w
 }
@@ -243,10 +243,8 @@ func mergeTables() []bench.Table {
 	return []bench.Table{
 		{
 			Name: "merge", Title: "Sensors that report at their own pace, through Brim and inserted directly", Variant: "sensors and way",
-			Measures: []bench.Measure{
-				{Name: rateOf, Unit: bench.PerSecond}, {Name: perUpdateOf, Unit: bench.Count}, {Name: mongodOf, Unit: bench.Seconds}, {Name: brimOf, Unit: bench.Seconds},
-				{Name: "RSS at most", Unit: bench.Bytes}, {Name: "journal at most", Unit: bench.Bytes}, {Name: "unseen", Unit: bench.Seconds}, {Name: mostUnseenOf, Unit: bench.Seconds},
-			},
+			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, perUpdateOf), bench.In(bench.Seconds, mongodOf, brimOf),
+				bench.In(bench.Bytes, "RSS at most", "journal at most"), bench.In(bench.Seconds, "unseen", mostUnseenOf)),
 			Note: "CPU is per reading, and includes checkpoints and what an idle mongod uses in that time, which is in the row of idle. " +
 				"Brim: after the load has run for --flush-max, measured for three times as long and until everything is stored, per reading stored. " +
 				"insertMany: a document per reading, 100 per call, at the same rate. Unseen: age of the oldest reading that is not in MongoDB yet, sampled every 2 s. " +
@@ -265,28 +263,91 @@ func mergedCPU(c course) string {
 	return "MongoDB's CPU per reading, checkpoints included, compared with raw insertMany of a document per reading at the same rate: " + c.row(throughBrim)
 }
 
-// mergeClaims are the claims about merging over time.
-func mergeClaims() (all []bench.Claim) {
-	forms := []func(course) course{course.faster, func(c course) course { return c }}
-	for _, as := range forms {
-		for _, promise := range []struct {
-			course
-			most float64
-		}{{often(), 0.7}, {eachMinute(), 0.8}} {
-			c := as(promise.course)
-			all = append(all, bench.Claim{
-				Says:      mergedCPU(c),
-				Published: promise.most, PublishedAs: fmt.Sprintf("<= %.1fx", promise.most), Unit: bench.Seconds, Rule: bench.FactorAtMost,
-				From: bench.At("merge", c.row(insertedRaw), mongodOf), Of: bench.At("merge", c.row(throughBrim), mongodOf),
-			})
-		}
-		c := as(climbers())
-		all = append(all, bench.Claim{
-			Says: "the highest rate at which no update is more than 10 s late: " + c.row(throughBrim), Published: 30_000, PublishedAs: ">= 30,000/s", Unit: bench.PerSecond, Rule: bench.AtLeast,
-			Of: bench.At("highest", c.row(throughBrim), rateOf),
-		})
+const (
+	mostPastDue = 10              // seconds that an update may be late
+	held        = 5 * time.Minute // how long a rate is held, after as long as readings may wait
+	heldSped    = 40 * time.Second
+	// defaultQueue is the default of --queue-max-bytes.
+	defaultQueue = 1 << 30
+)
+
+// A climb tries increasing rates of a course.
+type climb struct {
+	course
+
+	rates  []int         // readings a second
+	length time.Duration // of each, after as long as readings may wait
+}
+
+// climbers is a course of sensors that report every 5 s, as many as a rate needs.
+func climbers() course {
+	c := often()
+	c.name = "sensors that report every 5 s"
+	return c
+}
+
+// climbing returns the rates to try. If time is sped up, less waits in memory, so the memory
+// is reduced by the same factor.
+func climbing(c course, length time.Duration) climb {
+	if c.speedup > 1 {
+		c.flags = []string{"--queue-max-bytes", strconv.Itoa(defaultQueue / c.speedup)}
 	}
-	return append(all, bench.Claim{
-		Says: "a page of a sensor's readings, read back while 1,000,000 wait, p99", Published: 20e-3, PublishedAs: "<= 20 ms", Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("waiting", pageQuery, p99Of),
+	return climb{course: c, rates: []int{6_000, 12_000, 20_000, 30_000, 45_000, 60_000}, length: length}
+}
+
+// rate searches for the highest rate at which no update is late.
+func (t *trial) rate(ctx context.Context, c climb) {
+	highest := 0
+	for _, rate := range c.rates {
+		c.sensors = int(float64(rate) * c.interval.Seconds())
+		t.lab.Step("rate of %d readings/s, %v", rate, c.waits()+c.length)
+		ok := false
+		t.on(ctx, slices.Concat(c.serve(), []string{"--stop-timeout", "1s"}), func(ctx context.Context, r *rig) { ok = r.hold(ctx, &c) })
+		if !ok {
+			break
+		}
+		highest = rate
+	}
+	t.lab.Add("highest", c.row(throughBrim), rateOf, float64(highest))
+}
+
+// hold puts a load on the daemon, and reports whether it keeps up.
+func (r *rig) hold(ctx context.Context, c *climb) (ok bool) {
+	wait := r.StartLoad(ctx, c.load(c.waits()+c.length, "--target", "grpc://"+r.GRPC, "--http", "http://"+r.HTTP)...)
+	bench.Check(machine.Pause(ctx, c.waits()))
+	w := r.watch(ctx)
+	var result *load.Result
+	spent := r.Measure(ctx, r.m, func(context.Context) {
+		result = wait()
+		bench.Check(w.stop())
 	})
+	row := c.row(bench.PerSecond.Format(float64(c.sensors) / c.interval.Seconds()))
+	first, last, growing := grows(w.pastDue)
+	lost := result.Dropped + result.Failed + result.Rejected
+	ok = lost == 0 && w.pastDue.Max() <= mostPastDue && !growing
+	if err := r.Flush(ctx, time.Minute); errors.Is(err, launch.ErrNotInTime) {
+		ok = false
+	} else {
+		bench.Check(err)
+	}
+	_, peak := r.memory()
+	r.lab.Row("rates", row, result.AchievedRate, float64(lost), first, last, w.pastDue.Max(), updatesIn(&spent).Mean(),
+		spent.CPU/spent.Seconds, spent.Brim/spent.Seconds, peak, w.journal.Max(), w.unseen.Max(), bench.Flag(ok))
+	r.addTriggers(row, &spent)
+	return ok
+}
+
+func rateTables() []bench.Table {
+	return []bench.Table{
+		{
+			Name: "rates", Title: "Rates that were tried, 100 readings a request over gRPC", Variant: "rate",
+			Measures: slices.Concat(bench.In(bench.PerSecond, rateOf), bench.In(bench.Count, "refused"), bench.In(bench.Seconds, "late, first third", "late, last third", "late at most"),
+				bench.In(bench.Count, perUpdateOf, "mongod cores", "brim cores"), bench.In(bench.Bytes, peakOf, "journal"), bench.In(bench.Seconds, mostUnseenOf), bench.In(bench.Count, heldOf)),
+			Note: "Late: how late the most overdue update was, in the first and the last third of the time, and at most. Held: 1 if no update was more than 10 s late, lateness did not grow, no reading was refused, and all were stored a minute later.",
+		},
+		{
+			Name: "highest", Title: "The highest rate that was held", Variant: "sensors", Measures: bench.In(bench.PerSecond, rateOf),
+			Note: "Among the rates that were tried.",
+		},
+	}
 }

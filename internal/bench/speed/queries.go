@@ -11,7 +11,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/brim-telemetry/brim/internal/bench"
+	"github.com/brim-telemetry/brim/internal/load"
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/scrape"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -96,34 +99,18 @@ func (r *rig) beginSealing(ctx context.Context) {
 	bench.Check(r.Ask(ctx, http.MethodPost, "/seal?stream="+collection, func(io.Reader) error { return nil }))
 }
 
-// query asks on one connection, one query after the other.
+// query asks for random sensors.
 func (r *rig) query(ctx context.Context, a archive, format store.Format, from time.Time, random *rand.Rand) {
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	span := between(from, from.Add(24*time.Hour))
+	span := bench.Between(from, from.Add(24*time.Hour))
 	newest := "/prometheus/api/v1/query?" + url.Values{"query": {`t{sensor=~"n-.*"}`}}.Encode()
-	for _, kind := range []struct {
-		name, of string // of is behind the sensor in the path; empty: no sensor
-		sign     string // that the answer has for each entry
-		entries  int
-	}{
-		{dayQuery, fmt.Sprintf("/readings?limit=%d&", a.each) + span, `"ts":`, a.each},
-		{daySummary, "/summary?" + span, fmt.Sprintf(`"count":%d,`, a.each), 1},
-		{newestQuery, "", `"value":`, a.others},
-	} {
-		times := max(1, a.queries/8)
-		if kind.of != "" {
-			times = a.queries
-		}
-		count := func(body []byte) int { return bytes.Count(body, []byte(kind.sign)) } // decoding would take longer than the answer
-		took := repeatedQuery{times, kind.entries, count, func() string {
-			if kind.of == "" {
-				return newest
-			}
-			return "/v1/sensors/" + archivePrefix + strconv.Itoa(1+random.IntN(a.often)) + kind.of
-		}}.run(ctx, r, client)
-		r.lab.Row("queries", queriesRow(kind.name, format), took.Quantile(0.5), took.Quantile(0.99))
+	one := func(behind string) func() string {
+		return func() string { return "/v1/sensors/" + archivePrefix + strconv.Itoa(1+random.IntN(a.often)) + behind }
 	}
+	r.ask(ctx, "queries", []repeatedQuery{
+		{queriesRow(dayQuery, format), a.queries, a.each, `"ts":`, one(fmt.Sprintf("/readings?limit=%d&", a.each) + span)},
+		{queriesRow(daySummary, format), a.queries, 1, fmt.Sprintf(`"count":%d,`, a.each), one("/summary?" + span)},
+		{queriesRow(newestQuery, format), max(1, a.queries/8), a.others, `"value":`, func() string { return newest }},
+	})
 }
 
 func queriesTable() bench.Table {
@@ -133,15 +120,131 @@ func queriesTable() bench.Table {
 	}
 }
 
-func queriesClaims() (all []bench.Claim) {
-	for _, promise := range []struct {
-		query string
-		most  float64
-	}{{dayQuery, 40e-3}, {daySummary, 3e-3}, {newestQuery, 200e-3}} {
-		all = append(all, bench.Claim{
-			Says: promise.query + " over HTTP", Published: promise.most, PublishedAs: fmt.Sprintf("<= %.0f ms", promise.most*1e3), Unit: bench.Seconds, Rule: bench.AtMost,
-			Of: bench.At("queries", queriesRow(promise.query, store.Documents), p50Of),
-		})
+// A backlog is readings that a daemon has acknowledged and not written yet, and the
+// queries that it answers meanwhile.
+type backlog struct {
+	sensors int
+	each    int // readings of a sensor that wait; one more is stored
+	queries int // of each kind
+	listed  int // pages of sensors to ask for
+}
+
+func fullBacklog(quick bool) backlog {
+	b := backlog{sensors: 100_000, each: 10, queries: 2000, listed: 20}
+	if quick {
+		b.queries, b.listed = 500, 5
 	}
-	return all
+	return b
+}
+
+// patient are settings with which a daemon writes nothing unless asked.
+var patient = []string{
+	"--granularity", hourly, "--flush-max", "1h", "--merge-readings", "1000000", "--flush-budget", "0%", "--queue-max-bytes", "4GiB", "--stop-timeout", "1s",
+}
+
+// Kinds of queries.
+const (
+	pageQuery, latestQuery, summaryQuery, sensorsQuery = "a page of readings", "the newest reading", "a summary", "a page of 100 sensors"
+)
+
+// waiting measures queries while readings wait.
+func (t *trial) waiting(ctx context.Context, b backlog) {
+	t.on(ctx, patient, func(ctx context.Context, r *rig) {
+		t.lab.Step("store a reading of each of %d sensors", b.sensors)
+		stored := r.post(ctx, b, 1, "--start", "-3h")
+		bench.Check(r.Flush(ctx, storedTimeout))
+		before, _ := r.memory()
+		t.lab.Step("let %d readings wait", b.sensors*b.each)
+		waiting := r.post(ctx, b, b.each)
+		r.addWaiting(ctx, b, before)
+		span := bench.Between(stored.Setup.EventStart, waiting.Setup.EventEnd)
+		for i := range t.lab.Repeats {
+			t.lab.Step("queries while readings wait, %d of %d", i+1, t.lab.Repeats)
+			random := rand.New(rand.NewPCG(t.lab.Seed, uint64(i))) //nolint:gosec // which sensors
+			one := func(behind string) func() string {
+				return func() string { return "/v1/sensors/" + waitingPrefix + strconv.Itoa(1+random.IntN(b.sensors)) + behind }
+			}
+			r.ask(ctx, "waiting", []repeatedQuery{
+				{pageQuery, b.queries, b.each + 1, `"ts":`, one("/readings?" + span)},
+				{latestQuery, b.queries, 1, `"ts":`, one("/latest")},
+				{summaryQuery, b.queries, 1, fmt.Sprintf(`"count":%d,`, b.each+1), one("/summary?" + span)},
+				{sensorsQuery, b.listed, min(100, b.sensors), `"sensorId":`, func() string { return "/v1/sensors?limit=100" }},
+			})
+		}
+	})
+}
+
+// backlogRate is how many readings a second are posted, more or less.
+const backlogRate = 20_000
+
+// post sends a number of readings of each sensor.
+func (r *rig) post(ctx context.Context, b backlog, each int, more ...string) *load.Result {
+	interval := time.Duration(b.sensors) * time.Second / backlogRate
+	return r.sends(ctx, b.sensors*each, append([]string{
+		"--target", "grpc://" + r.GRPC, "--http", "http://" + r.HTTP, "--sensor-prefix", waitingPrefix, "--batch", "1000",
+		"--sensors", strconv.Itoa(b.sensors), "--interval", interval.String(), "--duration", (time.Duration(each) * interval).String(),
+	}, more...)...)
+}
+
+// sends runs a load, of which all readings must be acknowledged.
+func (r *rig) sends(ctx context.Context, readings int, flags ...string) *load.Result {
+	result := r.Load(ctx, flags...)
+	if result.Acked != int64(readings) {
+		bench.Check(fmt.Errorf("%d of %d readings were acknowledged: %v", result.Acked, readings, result.FirstErrors))
+	}
+	return result
+}
+
+const waitingPrefix = "w-"
+
+// addWaiting checks that the readings wait, and adds how much memory they take.
+func (r *rig) addWaiting(ctx context.Context, b backlog, before float64) {
+	look := bench.Must(r.Look(ctx))
+	n := float64(b.sensors * b.each)
+	if waits := look.Value("brim_queue_readings", nil); waits < 0.99*n {
+		bench.Check(fmt.Errorf("only %.0f of %.0f readings wait", waits, n))
+	}
+	now, _ := r.memory()
+	r.lab.Row("backlog", fmt.Sprintf("%s readings of %s sensors", humanize.Comma(int64(n)), humanize.Comma(int64(b.sensors))), before, now, (now-before)/n, known(look.Value("brim_journal_bytes", nil))/n)
+}
+
+// A repeatedQuery is a query of one kind that is sent several times.
+type repeatedQuery struct {
+	row            string
+	times, entries int           // queries, and entries that each answer must have
+	sign           string        // of an entry: decoding the answer would take longer than the answer
+	path           func() string // of the next query
+}
+
+// ask asks on one connection, one query after the other, and adds how long the answers took.
+func (r *rig) ask(ctx context.Context, table string, kinds []repeatedQuery) {
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for _, q := range kinds {
+		var took bench.Samples
+		for range q.times {
+			path, began := q.path(), time.Now()
+			body := r.Get(ctx, client, path)
+			took = append(took, time.Since(began).Seconds())
+			if n := bytes.Count(body, []byte(q.sign)); n != q.entries {
+				bench.Check(fmt.Errorf("the answer of %s has %d of %d entries", path, n, q.entries))
+			}
+		}
+		figures := []float64{took.Quantile(0.5), took.Quantile(0.99), took.Max(), float64(q.times)}
+		r.lab.Row(table, q.row, figures[:len(r.lab.Table(table).Measures)]...)
+	}
+}
+
+func waitingTables() []bench.Table {
+	return []bench.Table{
+		{
+			Name: "waiting", Title: "Queries while acknowledged readings wait, one after the other on one connection", Variant: "query",
+			Measures: append(bench.In(bench.Seconds, "p50", p99Of, "at most"), bench.Measure{Name: "queries", Unit: bench.Count}),
+			Note:     "For random sensors, over HTTP. MongoDB has one reading of each sensor, all others wait; answers include both.",
+		},
+		{
+			Name: "backlog", Title: "What waiting readings take", Variant: "readings", Measures: bench.In(bench.Bytes, "RSS before", "RSS", "memory per reading", "journal per reading"),
+			Note: "Four fields, 1,000 readings per request.",
+		},
+	}
 }

@@ -2,14 +2,15 @@ package speed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/load"
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // Names in the table of requests.
@@ -42,30 +43,6 @@ func requestsTable() bench.Table {
 	}
 }
 
-func requestsClaims() []bench.Claim {
-	atMost := func(rate int, most float64) bench.Claim {
-		return bench.Claim{
-			Says:      fmt.Sprintf("Brim's CPU for a request of one JSON reading, until stored, at %d/s", rate),
-			Published: most, PublishedAs: fmt.Sprintf("<= %.0f µs", most*1e6), Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("requests", requestsRow(overHTTP, rate), brimOf),
-		}
-	}
-	return []bench.Claim{
-		atMost(500, 120e-6), atMost(2000, 80e-6), atMost(8000, 50e-6),
-		{
-			Says: "single readings as messages of a gRPC stream compared with HTTP requests", Published: 1.5, PublishedAs: ">= 1.5x", Unit: bench.PerSecond, Rule: bench.FactorAtLeast,
-			From: bench.At("requests", requestsRow(overHTTP, unpaced), rateOf), Of: bench.At("requests", requestsRow(overGRPC, unpaced), rateOf),
-		},
-		{
-			Says: "single readings over HTTP with TLS compared with those without", Published: 0.8, PublishedAs: ">= 0.8x", Unit: bench.PerSecond, Rule: bench.FactorAtLeast,
-			From: bench.At("requests", requestsRow(overHTTP, unpaced), rateOf), Of: bench.At("requests", requestsRow(overTLS, unpaced), rateOf),
-		},
-		{
-			Says: "p99 of a journaled answer at 2,000 requests/s compared with the p99 of an fsync of the journal", Published: 4, PublishedAs: "<= 4x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("requests", requestsRow(overHTTP, 2000), fsyncOf), Of: bench.At("requests", requestsRow(overHTTP, 2000), responseOf),
-		},
-	}
-}
-
 // requests sends single readings at several rates, over HTTP and as messages of a gRPC
 // stream, which take turns on the same daemon; and over HTTP to a daemon with TLS.
 func (t *trial) requests(ctx context.Context, length time.Duration, rates, secured []int) {
@@ -81,7 +58,7 @@ func (t *trial) requests(ctx context.Context, length time.Duration, rates, secur
 		}
 		t.on(ctx, nil, func(ctx context.Context, r *rig) { each(ctx, r, rates, overHTTP, overGRPC) })
 		t.onMongoDB(ctx, ordinary(), func(m *bench.MongoDB) {
-			t.measure(ctx, m, bench.Must(t.lab.SecuredDaemon(ctx, m)), nil, func(ctx context.Context, r *rig) { each(ctx, r, secured, overTLS) })
+			t.measure(ctx, m, t.lab.SecuredDaemon(ctx, m), nil, func(ctx context.Context, r *rig) { each(ctx, r, secured, overTLS) })
 		})
 	}
 }
@@ -93,9 +70,9 @@ func (r *rig) paced(ctx context.Context, way string, rate int, length time.Durat
 		flags = append(flags, "--target", "grpc://"+r.GRPC, "--http", "http://"+r.HTTP)
 	}
 	var sent *load.Result
-	spent := r.Measure(ctx, r.m, func(ctx context.Context) (err error) {
-		sent, err = r.Load(ctx, flags...)
-		return errors.Join(err, r.Flush(ctx, storedTimeout))
+	spent := r.Measure(ctx, r.m, func(ctx context.Context) {
+		sent = r.Load(ctx, flags...)
+		bench.Check(r.Flush(ctx, storedTimeout))
 	})
 	const fsyncs = "brim_journal_fsync_seconds"
 	fsync := spent.After.Histogram(fsyncs, nil).Since(spent.Before.Histogram(fsyncs, nil))
@@ -105,4 +82,88 @@ func (r *rig) paced(ctx context.Context, way string, rate int, length time.Durat
 		p50, p99 = math.NaN(), math.NaN()
 	}
 	r.lab.Row("requests", requestsRow(way, rate), sent.AchievedRate, spent.Brim/n, spent.CPU/n, spent.Own/n, p50, p99, fsync.Quantile(0.99))
+}
+
+// Rows and a column of the table of tails.
+const (
+	withoutWork = "nothing else"
+	withWork    = "checkpoints, sealing and compaction"
+	p999Of      = "response p99.9"
+)
+
+// A tail is a load of single readings, and the work that the same disk has meanwhile.
+type tail struct {
+	sensors, windows int           // that are there before
+	length           time.Duration // of the load
+	checkpoints      time.Duration // between two of them
+}
+
+func fullTails() tail {
+	return tail{sensors: 2000, windows: 10, length: time.Minute, checkpoints: 15 * time.Second}
+}
+
+// rarely is a mongod that writes no checkpoint by itself while something is measured.
+func rarely() bench.Setting {
+	return bench.Setting{CacheGB: bench.DefaultCache, CheckpointInterval: time.Hour}
+}
+
+// tails compares the slowest answers of a load with and without other work. Both daemons
+// begin with the same windows.
+func (t *trial) tails(ctx context.Context, c tail) {
+	sides := []string{withoutWork, withWork}
+	for i := range t.lab.Repeats {
+		t.onMongoDB(ctx, rarely(), func(m *bench.MongoDB) {
+			for n := range sides {
+				side := sides[(i+n)%len(sides)]
+				t.lab.Step("tails %d of %d: %s, %v", i+1, t.lab.Repeats, side, c.length)
+				t.rig(ctx, m, []string{"--bucket-format", "columns", "--granularity", "1m", "--flush-max", "10s", "--seal-after", "0"}, func(ctx context.Context, r *rig) { r.tail(ctx, c, side) })
+				m.Drop(ctx)
+			}
+		})
+	}
+}
+
+// tail measures the answers of a load.
+func (r *rig) tail(ctx context.Context, c tail, side string) {
+	const each = 6 // readings of a window
+	sensors := strconv.Itoa(c.sensors)
+	span := time.Duration(c.windows) * time.Minute
+	interval := time.Minute / each
+	r.sends(ctx, c.sensors*c.windows*each, "--sensors", sensors, "--sensor-prefix", "before-", "--interval", interval.String(), "--batch", "1000",
+		"--duration", (span / 60).String(), "--speedup", "60", "--start", "-2h")
+	bench.Check(r.Flush(ctx, storedTimeout))
+	r.m.Checkpoint(ctx)
+	var result *load.Result
+	compacted, checkpoints := false, 0
+	spent := r.Measure(ctx, r.m, func(ctx context.Context) {
+		stop := func() error { return nil }
+		if side == withWork {
+			r.beginSealing(ctx)
+			stop = bench.Every(ctx, c.checkpoints, func(ctx context.Context) {
+				if compacted {
+					checkpoints++
+					r.m.Checkpoint(ctx)
+					return
+				}
+				compacted = true
+				bench.Check(machine.Pause(ctx, c.checkpoints/2)) // in which something is sealed
+				bench.Check(r.m.Compact(ctx, collection))
+			})
+		}
+		result = r.Load(ctx, append(strings.Fields("--interval 1s --batch 1 --connections 64 --ack journaled"),
+			"--sensors", sensors, "--sensor-prefix", "meanwhile-", "--duration", c.length.String(), "--start", time.Now().Format(time.RFC3339Nano))...)
+		bench.Check(stop())
+	})
+	r.lab.Row("tails", side, result.AchievedRate, result.Response.P50, result.Response.P99, result.Response.P999, result.Response.Max,
+		sealedParts(spent.After)-sealedParts(spent.Before), float64(checkpoints))
+}
+
+func tailsTable() bench.Table {
+	return bench.Table{
+		Name: "tails", Title: "Single readings at 2,000/s, and what else the same disk has to do", Variant: "meanwhile",
+		Measures: append(append(bench.In(bench.PerSecond, rateOf), bench.In(bench.Seconds, "response p50", responseOf, p999Of, "response at most")...),
+			bench.In(bench.Count, "parts sealed", "checkpoints")...),
+		Note: "Columns, windows of a minute, acknowledged as journaled. 2,000 sensors have windows of ten minutes when the load begins. One daemon is then asked to seal them; the collection is compacted, and " +
+			"a checkpoint is written every 15 s. In the other run mongod writes none.",
+	}
 }

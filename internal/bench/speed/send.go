@@ -2,11 +2,16 @@ package speed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,11 +22,207 @@ import (
 	"google.golang.org/grpc/encoding"
 	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 	"github.com/brim-telemetry/brim/pkg/telemetrypb"
 )
+
+// The load has the shape of the Time Series Benchmark Suite's use case
+// cpu-only: every host reports ten integers every ten seconds, with ten tags.
+const (
+	measurementOf = "cpu"
+	interval      = 10 * time.Second // of event time, between two readings of a host
+	fieldsOf      = 10
+	variants      = 8 // of values; readings take one after the other
+	heatUp        = 5 // most that a value of the random walk changes between two variants
+	mostUsage     = 100
+)
+
+var fieldNames = [fieldsOf]string{
+	"usage_user", "usage_system", "usage_idle", "usage_nice", "usage_iowait",
+	"usage_irq", "usage_softirq", "usage_steal", "usage_guest", "usage_guest_nice",
+}
+
+var tagNames = [...]string{
+	"hostname", "region", "datacenter", "rack", "os", "arch", "team", "service", "service_version", "service_environment",
+}
+
+type hosts []host
+
+type host struct {
+	id     string                      // the key of its series in line protocol
+	tags   []telemetry.Tag             // in the order of tagNames
+	fields [variants][]telemetry.Field // in the order of fieldNames
+}
+
+// newHosts returns the same hosts for the same number.
+func newHosts(n int) hosts {
+	all := make(hosts, n)
+	for i := range all {
+		random := rand.New(rand.NewPCG(uint64(i), 7)) //nolint:gosec // synthetic load
+		h := &all[i]
+		h.tags = hostTags(i, random)
+		h.id = seriesKey(h.tags)
+		for _, name := range fieldNames {
+			value := random.Int64N(mostUsage + 1)
+			for v := range variants {
+				h.fields[v] = append(h.fields[v], telemetry.Field{Name: name, Value: telemetry.IntValue(value)})
+				value = min(max(value+random.Int64N(2*heatUp+1)-heatUp, 0), mostUsage)
+			}
+		}
+	}
+	return all
+}
+
+func hostTags(number int, random *rand.Rand) (tags []telemetry.Tag) {
+	one := func(of ...string) string { return of[random.IntN(len(of))] }
+	region := one("us-east-1", "us-west-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-southeast-1", "ap-northeast-1", "sa-east-1")
+	for t, value := range [len(tagNames)]string{
+		"host_" + strconv.Itoa(number), region, region + one("a", "b", "c"), strconv.Itoa(random.IntN(100)),
+		one("Ubuntu16.10", "Ubuntu16.04LTS", "Ubuntu15.10"), one("x64", "x86"), one("SF", "NYC", "LON", "CHI"),
+		strconv.Itoa(random.IntN(20)), strconv.Itoa(random.IntN(2)), one("production", "staging", "test"),
+	} {
+		tags = append(tags, telemetry.Tag{Name: tagNames[t], Value: value})
+	}
+	return tags
+}
+
+// seriesKey is the measurement and the tags in the order of their names, the
+// sensor's id of what comes as line protocol.
+func seriesKey(tags []telemetry.Tag) string {
+	var pairs []string
+	for _, t := range tags {
+		pairs = append(pairs, ","+t.Name+"="+t.Value)
+	}
+	slices.Sort(pairs)
+	return measurementOf + strings.Join(pairs, "")
+}
+
+// ID is that of a host, of which there may be several alike. Hosts are a shape.Source.
+func (h hosts) ID(sensor int) string { return h[sensor%len(h)].id }
+
+// Tags are sorted, as Brim stores them.
+func (h hosts) Tags(sensor int) []telemetry.Tag {
+	return slices.SortedFunc(slices.Values(h[sensor%len(h)].tags), func(a, b telemetry.Tag) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// AppendFields appends the values of a reading.
+func (h hosts) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ time.Time) []telemetry.Field {
+	return append(dst, h[sensor%len(h)].fields[k%variants]...)
+}
+
+// named are hosts with nothing but a name, as a program has them that inserts documents.
+type named struct{ hosts }
+
+func (n named) ID(sensor int) string   { return n.hosts[sensor%len(n.hosts)].tags[0].Value }
+func (named) Tags(int) []telemetry.Tag { return nil }
+
+// step returns a reading of each host, all at one time.
+func (h hosts) step(k uint64, at time.Time) []telemetry.Reading {
+	readings := make([]telemetry.Reading, len(h))
+	for i := range h {
+		readings[i] = telemetry.Reading{Sensor: h[i].id, Time: at, Fields: slices.Clone(h[i].fields[k%variants]), Tags: h[i].tags}
+	}
+	return readings
+}
+
+// A format is a way to send readings.
+type format struct {
+	path, contentType string // of HTTP; empty: gRPC
+	encode            func(readings []telemetry.Reading) ([]byte, error)
+	// stamp appends a time as encode does; all of them have the same length.
+	stamp func(dst []byte, at time.Time) []byte
+}
+
+var formats = map[string]format{
+	lineProtocol: {"/write?ack=journaled", "text/plain", encodeLines, func(dst []byte, at time.Time) []byte { return strconv.AppendInt(dst, at.UnixNano(), 10) }},
+	ndjson:       {"/v1/readings?ack=journaled", "application/x-ndjson", encodeNDJSON, func(dst []byte, at time.Time) []byte { return strconv.AppendInt(dst, at.UnixMilli(), 10) }},
+	compactGRPC: {encode: encodeSeries, stamp: func(dst []byte, at time.Time) []byte {
+		return protowire.AppendVarint(dst, uint64(at.UnixMilli())) //nolint:gosec // after 1970
+	}},
+}
+
+func encodeLines(readings []telemetry.Reading) (text []byte, _ error) {
+	for i := range readings {
+		text = append(text, measurementOf...)
+		for _, t := range readings[i].Tags {
+			text = append(text, ","+t.Name+"="+t.Value...)
+		}
+		separator := byte(' ')
+		for _, f := range readings[i].Fields {
+			text = append(append(text, separator), f.Name+"="...)
+			text = append(f.Value.AppendJSON(text), 'i')
+			separator = ','
+		}
+		text = append(strconv.AppendInt(append(text, ' '), readings[i].Time.UnixNano(), 10), '\n')
+	}
+	return text, nil
+}
+
+func encodeNDJSON(readings []telemetry.Reading) ([]byte, error) {
+	return telemetry.AppendNDJSON(nil, readings), nil
+}
+
+// encodeSeries makes a WriteRequest with a series for each reading.
+func encodeSeries(readings []telemetry.Reading) ([]byte, error) {
+	request := &telemetrypb.WriteRequest{Ack: telemetrypb.Ack_ACK_JOURNALED}
+	for i := range readings {
+		r := &readings[i]
+		series := &telemetrypb.Series{SensorId: r.Sensor, TsMs: []int64{r.Time.UnixMilli()}}
+		for _, t := range r.Tags {
+			series.Tags = append(series.Tags, &telemetrypb.Tag{Name: t.Name, Value: t.Value})
+		}
+		for _, f := range r.Fields {
+			series.Columns = append(series.Columns, &telemetrypb.Column{Name: f.Name, Ints: []int64{f.Value.Int()}})
+		}
+		request.Series = append(request.Series, series)
+	}
+	return proto.Marshal(request)
+}
+
+// A body is a request made beforehand, of which only the timestamps change, so
+// that sending it costs next to nothing. All readings have the same time: it is
+// one step of the hosts.
+type body struct {
+	text   []byte
+	stamps []int // where the timestamps stand
+	stamp  func(dst []byte, at time.Time) []byte
+}
+
+// newBody makes a step with the values of a variant.
+func (f format) newBody(of hosts, variant uint64) (*body, error) {
+	stampedAt := time.Unix(1.7e9, 0).UTC()
+	text, err := f.encode(of.step(variant, stampedAt))
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", err)
+	}
+	b, mark := &body{text: text, stamp: f.stamp}, f.stamp(nil, stampedAt)
+	for at := 0; ; at += len(mark) {
+		next := bytes.Index(text[at:], mark)
+		if next < 0 {
+			break
+		}
+		at += next
+		b.stamps = append(b.stamps, at)
+	}
+	if len(b.stamps) != len(of) {
+		return nil, fmt.Errorf("make a request: it has %d timestamps, not %d", len(b.stamps), len(of))
+	}
+	return b, nil
+}
+
+// moveTo sets the time.
+func (b *body) moveTo(at time.Time) {
+	var room [20]byte
+	stamp := b.stamp(room[:0], at)
+	for _, place := range b.stamps {
+		copy(b.text[place:], stamp)
+	}
+}
 
 const (
 	linesOf       = 1000                   // readings of a request
@@ -55,16 +256,15 @@ func newSender(of format, all hosts) (*sender, error) {
 
 // send sends for some time, from an event time on, in whose order all connections
 // together go. It returns how many readings the daemon has accepted.
-func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, length time.Duration) (readings int64, err error) {
+func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, length time.Duration) (readings int64) {
 	var given atomic.Int64 // requests
 	end := time.Now().Add(length)
-	group, under := errgroup.WithContext(ctx)
-	for c := range s.bodies {
+	bench.Together(ctx, connections, func(ctx context.Context, c int) {
 		bodies, sent := &s.bodies[c], 0
 		// request returns the next one; requests that may be unanswered have bodies of
 		// their own.
 		request := func() ([]byte, bool) {
-			if under.Err() != nil || !time.Now().Before(end) {
+			if ctx.Err() != nil || !time.Now().Before(end) {
 				return nil, false
 			}
 			number, parts := given.Add(1)-1, int64(len(bodies[0]))
@@ -73,55 +273,46 @@ func (s *sender) send(ctx context.Context, d *bench.Daemon, begin time.Time, len
 			b.moveTo(begin.Add(time.Duration(number/parts) * interval))
 			return b.text, true
 		}
-		group.Go(func() error {
-			if s.path == "" {
-				return stream(under, d.GRPC, request)
-			}
-			return s.post(under, "http://"+d.HTTP, request)
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return 0, fmt.Errorf("send readings: %w", err)
-	}
-	return given.Load() * linesOf, context.Cause(ctx)
+		if s.path == "" {
+			bench.Checkf(stream(ctx, d.GRPC, request), "send readings")
+		} else {
+			bench.Checkf(s.post(ctx, "http://"+d.HTTP, request), "send readings")
+		}
+	})
+	bench.Check(context.Cause(ctx))
+	return given.Load() * linesOf
 }
 
 // post sends on one connection, each request when the one before is answered.
 func (s *sender) post(ctx context.Context, address string, request func() ([]byte, bool)) error {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: answerTimeout}
 	defer client.CloseIdleConnections()
-	for text, ok := request(); ok; text, ok = request() {
-		for {
-			code, answer, err := s.postOnce(ctx, client, address, text)
-			if err != nil {
-				return err
-			}
-			if code == http.StatusOK || code == http.StatusNoContent {
-				break
-			}
-			if code != http.StatusServiceUnavailable { // with which nothing was taken
-				return fmt.Errorf("answer %d %s", code, answer)
-			}
+	for text, ok := request(); ok; {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+s.path, bytes.NewReader(text))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", s.contentType)
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		answer, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil {
+			return err
+		}
+		switch resp.StatusCode {
+		case http.StatusOK, http.StatusNoContent:
+			text, ok = request()
+		case http.StatusServiceUnavailable: // nothing was taken
 			if err := machine.Pause(ctx, fullPause); err != nil {
 				return err
 			}
+		default:
+			return fmt.Errorf("answer %d %s", resp.StatusCode, answer)
 		}
 	}
 	return nil
-}
-
-func (s *sender) postOnce(ctx context.Context, client *http.Client, address string, text []byte) (code int, answer []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+s.path, bytes.NewReader(text))
-	if err != nil {
-		return 0, nil, err
-	}
-	req.Header.Set("Content-Type", s.contentType)
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	answer, err = io.ReadAll(resp.Body)
-	return resp.StatusCode, answer, errors.Join(err, resp.Body.Close())
 }
 
 // window is how many requests of a call may be unanswered.

@@ -181,8 +181,7 @@ func TestConnectionsGoThroughPartsStepsAndVariants(t *testing.T) {
 	require.NoError(t, err)
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	d := &bench.Daemon{Daemon: &launch.Daemon{HTTP: strings.TrimPrefix(server.URL, "http://")}}
-	n, err := s.send(t.Context(), d, begin, 200*time.Millisecond)
-	require.NoError(t, err)
+	n := s.send(t.Context(), d, begin, 200*time.Millisecond)
 	assert.Positive(t, n)
 	assert.Zero(t, n%linesOf)
 	parts := map[string]bool{}
@@ -216,12 +215,21 @@ func TestHostsAreTheSameEachTimeAndWithinBounds(t *testing.T) {
 	}
 }
 
+// TestCallsOfInsertsHaveWholeGroups, and all are of one size: each writer has sensors of its own.
 func TestCallsOfInsertsHaveWholeGroups(t *testing.T) {
 	t.Parallel()
-	for side, in := range rawSides(newHosts(hostsOf)) {
+	all := newHosts(hostsOf)
+	sides := rawSides(all)
+	for side, in := range sides {
 		assert.Zero(t, in.perCall%in.perSensor, side)
 		assert.InDelta(t, 1000, in.perCall, 50, side)
-		assert.Equal(t, "host_7", in.of[7].tags[0].Value)
+		assert.Equal(t, all[7].fields[3], in.source.AppendFields(nil, hostsOf+7, variants+3, moved), side)
 	}
-	assert.Zero(t, rawSensors/rawWriters%perCall, "all calls are of one size")
+	for _, in := range []inserts{sides[rawDocuments], besideLoad(all, interval)} {
+		assert.Zero(t, in.sensors%(rawWriters*in.perCall), "all calls are of one size")
+	}
+	assert.Equal(t, "host_7", sides[rawDocuments].source.ID(7))
+	assert.Empty(t, sides[rawDocuments].source.Tags(7), "a program that inserts documents has nothing but the name")
+	assert.Equal(t, all[7].id, sides[rawSeries].source.ID(7))
+	assert.Equal(t, "arch", sides[rawSeries].source.Tags(7)[0].Name, "in the order that Brim stores")
 }

@@ -58,9 +58,55 @@ const (
 // besideInserts is the claim that decides on the answer.
 const besideInserts = "TSBS cpu-only over line protocol, stored in hourly buckets, compared with raw insertMany of a document per reading"
 
+// A trial is one run of the experiment.
+type trial struct {
+	lab    *bench.Lab
+	length time.Duration  // of sending on each side of a pair
+	m      *bench.MongoDB // of all rigs, which is emptied behind each; nil: each has its own
+}
+
+func (t *trial) cells() []bench.Cell {
+	const minutes, tenMinutes = "it takes minutes", "it takes some ten minutes"
+	compare := func(table string, flags []string, sides ...string) func(context.Context) {
+		return func(ctx context.Context) { t.compare(ctx, table, flags, sides...) }
+	}
+	cells := []bench.Cell{
+		{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's CPU time and allocations", Run: compare("lines", nil, rawDocuments, lineProtocol, decodedOnly)},
+		{Name: "grpc", What: "compact gRPC and line protocol; allocations", Run: compare("grpc", nil, compactGRPC, lineProtocol)},
+		{Name: "ndjson", What: "NDJSON and line protocol", Run: compare("ndjson", nil, ndjson, lineProtocol)},
+		{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one", Run: compare("timeseries", inSeries(), rawSeries, lineProtocol)},
+		{Name: "columns", What: "line protocol stored in columns, raw insertMany, and raw insertMany into a time-series collection; MongoDB's CPU in both formats", Run: func(ctx context.Context) {
+			t.compare(ctx, "columns", inColumns(), lineProtocol, rawDocuments, rawSeries)
+			t.formats(ctx)
+		}},
+		{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes, Run: t.single},
+		{Name: "requests", What: "CPU and times of single readings at several rates, over HTTP, gRPC and TLS", Slow: minutes, Run: func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates, securedRates) }},
+		{Name: "tails", What: "the slowest answers through checkpoints, sealing and compaction, and without them", Slow: tenMinutes, OnRequest: true, Run: func(ctx context.Context) { t.tails(ctx, fullTails()) }},
+		{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Run: func(ctx context.Context) { t.fill(ctx, hourly) }},
+		{Name: "columns-fill", What: "the same in columns", Slow: minutes, Run: func(ctx context.Context) { t.fill(ctx, hourlyColumns, inColumns()...) }},
+		{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Run: t.memory},
+		{Name: "journal", What: "journal append rate without fsync", Run: t.journal},
+		{Name: "merge", What: "10,000 sensors every 5 s and raw insertMany at the same rate, time sped up", Slow: minutes, Run: func(ctx context.Context) { t.merge(ctx, often().faster()) }},
+		{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes, Run: func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) }},
+		{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes, Run: func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) }},
+		{Name: "waiting", What: "queries while 1,000,000 acknowledged readings wait", Slow: minutes, Run: func(ctx context.Context) { t.waiting(ctx, fullBacklog(t.lab.Quick)) }},
+		{Name: "queries", What: "a day of a sensor's readings, its summary, and the newest values of 10,000 sensors", Slow: tenMinutes, OnRequest: true, Run: func(ctx context.Context) { t.queries(ctx, aDay()) }},
+		{Name: "curve", What: "MongoDB's CPU per reading, by readings per update", Slow: tenMinutes, OnRequest: true, Run: func(ctx context.Context) { t.curve(ctx, fullBend()) }},
+		{Name: "real-time", What: "merge, minute and rate without speeding up time", Slow: "it takes hours", OnRequest: true, Run: func(ctx context.Context) {
+			t.merge(ctx, often())
+			t.merge(ctx, eachMinute())
+			t.rate(ctx, climbing(climbers(), held))
+		}},
+		{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: tenMinutes, OnRequest: true, Run: func(ctx context.Context) { t.grow(ctx, fullGrid()) }},
+	}
+	for i := range cells {
+		cells[i].Own = true
+	}
+	return cells
+}
+
 // Experiment returns it.
 func Experiment() *bench.Experiment {
-	const minutes = "it takes minutes"
 	return &bench.Experiment{
 		Name:     "speed",
 		Question: "How fast is Brim, compared with raw inserts into the same mongod and with what it promises?",
@@ -68,30 +114,9 @@ func Experiment() *bench.Experiment {
 		Quick:    90 * time.Second,
 		Restarts: "all of it, which needs mongods of the experiment's own",
 		Extra:    true,
-		Cells: []bench.Cell{
-			{Name: "lines", What: "line protocol until stored and raw insertMany; Brim's CPU time and allocations", Own: true},
-			{Name: "grpc", What: "compact gRPC and line protocol; allocations", Own: true},
-			{Name: "ndjson", What: "NDJSON and line protocol", Own: true},
-			{Name: "timeseries", What: "line protocol into a time-series collection and raw insertMany into one", Own: true},
-			{Name: "columns", What: "line protocol stored in columns, raw insertMany, and raw insertMany into a time-series collection; MongoDB's CPU in both formats", Own: true},
-			{Name: "single", What: "single-reading JSON requests at 15,000/s", Slow: minutes, Own: true},
-			{Name: "requests", What: "CPU and times of single readings at several rates, over HTTP, gRPC and TLS", Slow: minutes, Own: true},
-			{Name: "tails", What: "the slowest answers through checkpoints, sealing and compaction, and without them", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
-			{Name: "fill", What: "time of writes into full and into empty buckets", Slow: minutes, Own: true},
-			{Name: "columns-fill", What: "the same in columns", Slow: minutes, Own: true},
-			{Name: "memory", What: "RSS at full rate, and of a million sensors", Slow: minutes, Own: true},
-			{Name: "journal", What: "journal append rate without fsync", Own: true},
-			{Name: "merge", What: "10,000 sensors every 5 s and raw insertMany at the same rate, time sped up", Slow: minutes, Own: true},
-			{Name: "minute", What: "the same for 100,000 sensors each minute", Slow: minutes, Own: true},
-			{Name: "rate", What: "the highest rate of sensors that report every 5 s, time sped up", Slow: minutes, Own: true},
-			{Name: "waiting", What: "queries while 1,000,000 acknowledged readings wait", Slow: minutes, Own: true},
-			{Name: "queries", What: "a day of a sensor's readings, its summary, and the newest values of 10,000 sensors", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
-			{Name: "curve", What: "MongoDB's CPU per reading, by readings per update", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
-			{Name: "real-time", What: "merge, minute and rate without speeding up time", Slow: "it takes hours", Own: true, OnRequest: true},
-			{Name: "growth", What: "how the cost grows with sensors, readings an update, fields and writers", Slow: "it takes some ten minutes", Own: true, OnRequest: true},
-		},
-		Tables: tables(),
-		Claims: claims(),
+		Cells:    (*trial)(nil).cells(),
+		Tables:   tables(),
+		Claims:   claims(),
 		Answers: []bench.Answer{
 			{Claim: besideInserts, AtMost: 0.9, Says: "Let more readings gather for an update (--flush-max, --merge-readings), because Brim stores line protocol at only %s the rate of raw insertMany into the same mongod."},
 			{Claim: besideInserts, Says: "Send batches of line protocol, because Brim stores them at %s the rate of raw insertMany into the same mongod."},
@@ -167,85 +192,69 @@ func tables() []bench.Table {
 	return slices.Concat(all, []bench.Table{requestsTable(), tailsTable(), queriesTable()}, mergeTables(), rateTables(), waitingTables(), curveTables())
 }
 
-func claims() []bench.Claim {
-	ratio := func(says, table, of, from string, least float64) bench.Claim {
-		return bench.Claim{
-			Says: says, Published: least, PublishedAs: fmt.Sprintf(">= %.1fx", least), Unit: bench.PerSecond, Rule: bench.FactorAtLeast,
-			From: bench.At(table, from, rateOf), Of: bench.At(table, of, rateOf),
+func claims() (all []bench.Claim) {
+	sign := map[bench.Rule]string{bench.AtMost: "<= ", bench.FactorAtMost: "<= ", bench.AtLeast: ">= ", bench.FactorAtLeast: ">= "}
+	figure := func(says string, rule bench.Rule, bound float64, unit bench.Unit, of bench.Figure) *bench.Claim {
+		all = append(all, bench.Claim{Says: says, Published: bound, PublishedAs: sign[rule] + unit.Format(bound), Unit: unit, Rule: rule, Of: of})
+		return &all[len(all)-1]
+	}
+	factor := func(says string, rule bench.Rule, bound float64, from, of bench.Figure) {
+		c := figure(says, rule, bound, bench.Seconds, of)
+		if c.From, c.PublishedAs = from, fmt.Sprintf("%s%gx", sign[rule], bound); rule == bench.FactorAtLeast {
+			c.Unit = bench.PerSecond
 		}
 	}
-	return append([]bench.Claim{
-		ratio(besideInserts, "lines", lineProtocol, rawDocuments, 1),
-		{Says: "Brim's own CPU per line of ten fields, user and system, until stored", Published: 3e-6, PublishedAs: "<= 3 µs", Unit: bench.Seconds, Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, brimOf)},
-		{
-			Says: "the same compared with decoding the line by influxdata/line-protocol", Published: 2, PublishedAs: "<= 2x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("lines", decodedOnly, generatorOf), Of: bench.At("lines", lineProtocol, brimOf),
-		},
-		{Says: "allocations per reading, line protocol, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: bench.At("lines", lineProtocol, allocationsOf)},
-		ratio("the same over gRPC streaming, compact form, compared with line protocol", "grpc", compactGRPC, lineProtocol, 0.9),
-		{Says: "allocations per reading, compact gRPC, all of the daemon", Published: 2, PublishedAs: "<= 2", Rule: bench.AtMost, Of: bench.At("grpc", compactGRPC, allocationsOf)},
-		ratio("the same as NDJSON, compared with line protocol", "ndjson", ndjson, lineProtocol, 0.6),
-		ratio("the same into a time-series collection, compared with raw insertMany of the same readings grouped by sensor", "timeseries", lineProtocol, rawSeries, 0.9),
-		// 15,000/s are offered exactly, so not all of them can be answered in the minute.
-		{Says: "single-reading JSON requests", Published: 0.995 * singleRate, PublishedAs: ">= 15,000/s", Unit: bench.PerSecond, Rule: bench.AtLeast, Of: bench.At("single", "all", rateOf)},
-		{Says: "the queue lag of single readings does not grow", Published: 0, PublishedAs: "not growing", Rule: bench.AtMost, Of: bench.At("single", "all", lagGrowsOf)},
-		{
-			Says: "p99 of writes in the last tenth of an hourly bucket compared with the first", Published: 1.25, PublishedAs: "<= 1.25x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("fill", hourly, firstTenthOf), Of: bench.At("fill", hourly, lastTenthOf),
-		},
-		{
-			Says: "the same in columns", Published: 1.25, PublishedAs: "<= 1.25x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("fill", hourlyColumns, firstTenthOf), Of: bench.At("fill", hourlyColumns, lastTenthOf),
-		},
-		ratio("line protocol, stored in columns, compared with raw insertMany of a document per reading", "columns", lineProtocol, rawDocuments, 2.2),
-		ratio("line protocol, stored in columns, compared with raw insertMany into a time-series collection, grouped by sensor", "columns", lineProtocol, rawSeries, 2.5),
-		{
-			Says: "MongoDB's CPU per reading at 60 readings an update, columns compared with documents", Published: 0.4, PublishedAs: "<= 0.4x", Unit: bench.Seconds, Rule: bench.FactorAtMost,
-			From: bench.At("formats", string(store.Documents), mongodOf), Of: bench.At("formats", string(store.Columns), mongodOf),
-		},
-		{Says: "RSS at full rate, 10,000 sensors, line protocol", Published: 256 * mib, PublishedAs: "<= 256 MiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", fullRateRow, peakOf)},
-		{Says: "RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", Published: 1024 * mib, PublishedAs: "<= 1 GiB", Unit: bench.Bytes, Rule: bench.AtMost, Of: bench.At("memory", millionRow, peakOf)},
-		{Says: "journal append without fsync: bytes written in its files", Published: 1e9, PublishedAs: ">= 1 GB/s", Unit: bench.Bytes, Rule: bench.AtLeast, Of: bench.At("journal", "page cache", "written a second")},
-	}, slices.Concat(requestsClaims(), tailsClaims(), queriesClaims(), mergeClaims())...)
-}
+	rate := func(table, row string) bench.Figure { return bench.At(table, row, rateOf) }
 
-// A trial is one run of the experiment.
-type trial struct {
-	lab    *bench.Lab
-	length time.Duration  // of sending on each side of a pair
-	m      *bench.MongoDB // of all rigs, which is emptied behind each; nil: each has its own
+	factor(besideInserts, bench.FactorAtLeast, 1, rate("lines", rawDocuments), rate("lines", lineProtocol))
+	figure("Brim's own CPU per line of ten fields, user and system, until stored", bench.AtMost, 3e-6, bench.Seconds, bench.At("lines", lineProtocol, brimOf))
+	factor("the same compared with decoding the line by influxdata/line-protocol", bench.FactorAtMost, 2, bench.At("lines", decodedOnly, generatorOf), bench.At("lines", lineProtocol, brimOf))
+	figure("allocations per reading, line protocol, all of the daemon", bench.AtMost, 2, bench.Count, bench.At("lines", lineProtocol, allocationsOf))
+	factor("the same over gRPC streaming, compact form, compared with line protocol", bench.FactorAtLeast, 0.9, rate("grpc", lineProtocol), rate("grpc", compactGRPC))
+	figure("allocations per reading, compact gRPC, all of the daemon", bench.AtMost, 2, bench.Count, bench.At("grpc", compactGRPC, allocationsOf))
+	factor("the same as NDJSON, compared with line protocol", bench.FactorAtLeast, 0.6, rate("ndjson", lineProtocol), rate("ndjson", ndjson))
+	factor("the same into a time-series collection, compared with raw insertMany of the same readings grouped by sensor", bench.FactorAtLeast, 0.9, rate("timeseries", rawSeries), rate("timeseries", lineProtocol))
+	// 15,000/s are offered exactly, so not all of them can be answered in the minute.
+	figure("single-reading JSON requests", bench.AtLeast, 0.995*singleRate, bench.PerSecond, rate("single", "all")).PublishedAs = ">= 15,000/s"
+	figure("the queue lag of single readings does not grow", bench.AtMost, 0, bench.Count, bench.At("single", "all", lagGrowsOf)).PublishedAs = "not growing"
+	factor("p99 of writes in the last tenth of an hourly bucket compared with the first", bench.FactorAtMost, 1.25, bench.At("fill", hourly, firstTenthOf), bench.At("fill", hourly, lastTenthOf))
+	factor("the same in columns", bench.FactorAtMost, 1.25, bench.At("fill", hourlyColumns, firstTenthOf), bench.At("fill", hourlyColumns, lastTenthOf))
+	factor("line protocol, stored in columns, compared with raw insertMany of a document per reading", bench.FactorAtLeast, 2.2, rate("columns", rawDocuments), rate("columns", lineProtocol))
+	factor("line protocol, stored in columns, compared with raw insertMany into a time-series collection, grouped by sensor", bench.FactorAtLeast, 2.5, rate("columns", rawSeries), rate("columns", lineProtocol))
+	factor("MongoDB's CPU per reading at 60 readings an update, columns compared with documents", bench.FactorAtMost, 0.4, bench.At("formats", string(store.Documents), mongodOf), bench.At("formats", string(store.Columns), mongodOf))
+	figure("RSS at full rate, 10,000 sensors, line protocol", bench.AtMost, 256*mib, bench.Bytes, bench.At("memory", fullRateRow, peakOf)).PublishedAs = "<= 256 MiB"
+	figure("RSS with 1,000,000 active sensors at 20,000 readings/s, four fields", bench.AtMost, 1024*mib, bench.Bytes, bench.At("memory", millionRow, peakOf)).PublishedAs = "<= 1 GiB"
+	figure("journal append without fsync: bytes written in its files", bench.AtLeast, 1e9, bench.Bytes, bench.At("journal", "page cache", "written a second")).PublishedAs = ">= 1 GB/s"
+
+	requests := func(way string, rate int, measure string) bench.Figure {
+		return bench.At("requests", requestsRow(way, rate), measure)
+	}
+	for i, most := range []float64{120e-6, 80e-6, 50e-6} {
+		figure(fmt.Sprintf("Brim's CPU for a request of one JSON reading, until stored, at %d/s", requestRates[i]), bench.AtMost, most, bench.Seconds, requests(overHTTP, requestRates[i], brimOf))
+	}
+	factor("single readings as messages of a gRPC stream compared with HTTP requests", bench.FactorAtLeast, 1.5, requests(overHTTP, unpaced, rateOf), requests(overGRPC, unpaced, rateOf))
+	factor("single readings over HTTP with TLS compared with those without", bench.FactorAtLeast, 0.8, requests(overHTTP, unpaced, rateOf), requests(overTLS, unpaced, rateOf))
+	factor("p99 of a journaled answer at 2,000 requests/s compared with the p99 of an fsync of the journal", bench.FactorAtMost, 4, requests(overHTTP, 2000, fsyncOf), requests(overHTTP, 2000, responseOf))
+	factor("p99.9 of a journaled answer through checkpoints, sealing and compaction compared with that without", bench.FactorAtMost, 2, bench.At("tails", withoutWork, p999Of), bench.At("tails", withWork, p999Of))
+	for i, query := range []string{dayQuery, daySummary, newestQuery} {
+		figure(query+" over HTTP", bench.AtMost, []float64{40e-3, 3e-3, 200e-3}[i], bench.Seconds, bench.At("queries", queriesRow(query, store.Documents), p50Of))
+	}
+	for _, as := range []func(course) course{course.faster, func(c course) course { return c }} {
+		for i, c := range []course{as(often()), as(eachMinute())} {
+			factor(mergedCPU(c), bench.FactorAtMost, []float64{0.7, 0.8}[i], bench.At("merge", c.row(insertedRaw), mongodOf), bench.At("merge", c.row(throughBrim), mongodOf))
+		}
+		c := as(climbers())
+		figure("the highest rate at which no update is more than 10 s late: "+c.row(throughBrim), bench.AtLeast, 30_000, bench.PerSecond, rate("highest", c.row(throughBrim))).PublishedAs = ">= 30,000/s"
+	}
+	figure("a page of a sensor's readings, read back while 1,000,000 wait, p99", bench.AtMost, 20e-3, bench.Seconds, bench.At("waiting", pageQuery, p99Of))
+	return all
 }
 
 func (t *trial) run(ctx context.Context) {
 	t.lab.Pin("the load of TSBS' use case cpu-only: hosts with ten tags report ten integers every 10 s of event time; daemon, mongod and generator on the same machine")
 	t.lab.Pin("merge, minute, rate and waiting: the sensors of brim load, four fields and two tags, over HTTP with 100 readings per request unless the table says otherwise")
 	t.lab.Pin("the cache is mongod's own default")
-	t.lab.RunCells(ctx, map[string]func(context.Context){
-		"lines":      func(ctx context.Context) { t.compare(ctx, "lines", nil, rawDocuments, lineProtocol, decodedOnly) },
-		"grpc":       func(ctx context.Context) { t.compare(ctx, "grpc", nil, compactGRPC, lineProtocol) },
-		"ndjson":     func(ctx context.Context) { t.compare(ctx, "ndjson", nil, ndjson, lineProtocol) },
-		"timeseries": func(ctx context.Context) { t.compare(ctx, "timeseries", inSeries(), rawSeries, lineProtocol) },
-		"columns": func(ctx context.Context) {
-			t.compare(ctx, "columns", inColumns(), lineProtocol, rawDocuments, rawSeries)
-			t.formats(ctx)
-		},
-		"single": t.single, "fill": func(ctx context.Context) { t.fill(ctx, hourly) },
-		"columns-fill": func(ctx context.Context) { t.fill(ctx, hourlyColumns, inColumns()...) },
-		"requests":     func(ctx context.Context) { t.requests(ctx, 20*time.Second, requestRates, securedRates) },
-		"tails":        func(ctx context.Context) { t.tails(ctx, fullTails()) },
-		"memory":       t.memory, "journal": t.journal, "growth": t.growth,
-		"merge":   func(ctx context.Context) { t.merge(ctx, often().faster()) },
-		"minute":  func(ctx context.Context) { t.merge(ctx, eachMinute().faster()) },
-		"rate":    func(ctx context.Context) { t.rate(ctx, climbing(climbers().faster(), heldSped)) },
-		"waiting": func(ctx context.Context) { t.waiting(ctx, fullBacklog(t.lab.Quick)) },
-		"queries": func(ctx context.Context) { t.queries(ctx, aDay()) },
-		"curve":   func(ctx context.Context) { t.curve(ctx, fullBend()) },
-		"real-time": func(ctx context.Context) {
-			t.merge(ctx, often())
-			t.merge(ctx, eachMinute())
-			t.rate(ctx, climbing(climbers(), held))
-		},
-	})
+	t.lab.RunCells(ctx, t.cells())
 }
 
 // Flags of a daemon: time series, and updates that carry blocks.
@@ -268,7 +277,7 @@ func (t *trial) on(ctx context.Context, flags []string, measure func(ctx context
 
 // rig measures on a daemon that writes to a mongod.
 func (t *trial) rig(ctx context.Context, m *bench.MongoDB, flags []string, measure func(ctx context.Context, r *rig)) {
-	t.measure(ctx, m, bench.Must(t.lab.Daemon(ctx, m, flags...)), flags, measure)
+	t.measure(ctx, m, t.lab.Daemon(ctx, m, flags...), flags, measure)
 }
 
 // measure measures on a daemon with these flags, and closes it.
@@ -288,7 +297,7 @@ func ordinary() bench.Setting { return bench.Setting{CacheGB: bench.DefaultCache
 func (t *trial) onMongoDB(ctx context.Context, s bench.Setting, measure func(m *bench.MongoDB)) {
 	if t.m != nil {
 		measure(t.m)
-		bench.Check(t.m.Drop(ctx))
+		t.m.Drop(ctx)
 		return
 	}
 	t.lab.On(ctx, s, measure)
@@ -307,25 +316,14 @@ func (r *rig) begin() time.Time {
 // settle makes mongod write its checkpoint and waits until it and the daemon are
 // quiet, so that one measurement does not pay for the one before.
 func (r *rig) settle(ctx context.Context) {
-	bench.Check(r.m.Checkpoint(ctx))
-	if r.lab.Hasty() {
-		return
-	}
-	_, err := machine.Quiet{Share: 0.16, Looks: 3, Most: quietTimeout}.Await(ctx, func() (time.Duration, error) {
-		brim := bench.Must(machine.CPU(r.Pid()))
-		mongod, err := r.m.CPU(ctx)
-		return brim + mongod, err
-	})
-	bench.Check(err) // the measurement begins even if MongoDB stays busy
+	r.m.Quiet(ctx, machine.Quiet{Share: 0.16, Looks: 3, Most: quietTimeout}, r.Daemon)
 }
 
 // sumOf adds up an expression over all documents.
 func sumOf(ctx context.Context, coll *mongo.Collection, expression any) int64 {
-	cursor := bench.Must(coll.Aggregate(ctx, bson.A{bson.D{{Key: "$group", Value: bson.D{
+	sums := bench.Aggregate[struct{ N int64 }](ctx, coll, mongo.Pipeline{{{Key: "$group", Value: bson.D{
 		{Key: "_id", Value: nil}, {Key: "n", Value: bson.D{{Key: "$sum", Value: expression}}},
-	}}}}))
-	var sums []struct{ N int64 }
-	bench.Check(cursor.All(ctx, &sums))
+	}}}})
 	if len(sums) == 0 {
 		return 0
 	}
@@ -349,9 +347,9 @@ func (r *rig) stored(ctx context.Context) int64 {
 func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, row string) {
 	before := r.stored(ctx)
 	readings := int64(0)
-	spent := r.Measure(ctx, r.m, func(ctx context.Context) error {
-		readings = bench.Must(s.send(ctx, r.Daemon, r.begin(), length))
-		return r.Flush(ctx, storedTimeout)
+	spent := r.Measure(ctx, r.m, func(ctx context.Context) {
+		readings = s.send(ctx, r.Daemon, r.begin(), length)
+		bench.Check(r.Flush(ctx, storedTimeout))
 	})
 	expect(r.stored(ctx)-before, readings, "readings", "acknowledged")
 	n := float64(readings)
@@ -365,7 +363,7 @@ func (r *rig) pass(ctx context.Context, s *sender, length time.Duration, table, 
 }
 
 // raw measures inserts.
-func (r *rig) raw(ctx context.Context, in raw, length time.Duration, table, row string) {
+func (r *rig) raw(ctx context.Context, in inserts, length time.Duration, table, row string) {
 	documents, spent := in.measure(ctx, r.m, r.begin(), length)
 	n := float64(documents)
 	r.lab.Row(table, row, n/spent.Seconds, math.NaN(), math.NaN(), spent.CPU/n, spent.Own/n)
@@ -374,47 +372,32 @@ func (r *rig) raw(ctx context.Context, in raw, length time.Duration, table, row 
 // decode decodes the lines of a request again and again, into nothing.
 func (r *rig) decode(ctx context.Context, s *sender, length time.Duration, table, row string) {
 	text, n := s.bodies[0][0][0].text, 0
-	spent := r.m.Measure(ctx, func(ctx context.Context) error {
-		for end := time.Now().Add(length); time.Now().Before(end) && ctx.Err() == nil; n += linesOf {
-			if err := decodeLines(text); err != nil {
-				return err
-			}
+	spent := r.m.Measure(ctx, func(ctx context.Context) {
+		for end := time.Now().Add(length); time.Now().Before(end); n += linesOf {
+			bench.Check(context.Cause(ctx))
+			decodeLines(text)
 		}
-		return context.Cause(ctx)
 	})
 	r.lab.Row(table, row, float64(n)/spent.Seconds, math.NaN(), math.NaN(), math.NaN(), spent.Own/float64(n))
 }
 
 // decodeLines reads everything that lines have.
-func decodeLines(text []byte) error {
+func decodeLines(text []byte) {
 	d := lineprotocol.NewDecoderWithBytes(text)
 	for d.Next() {
-		if _, err := d.Measurement(); err != nil {
-			return fmt.Errorf("decode a line: %w", err)
+		bench.Must(d.Measurement())
+		for key := []byte{}; key != nil; {
+			var err error
+			key, _, err = d.NextTag()
+			bench.Checkf(err, "decode a tag")
 		}
-		for {
-			key, _, err := d.NextTag()
-			if err != nil {
-				return fmt.Errorf("decode a tag: %w", err)
-			}
-			if key == nil {
-				break
-			}
+		for key := []byte{}; key != nil; {
+			var err error
+			key, _, err = d.NextField()
+			bench.Checkf(err, "decode a field")
 		}
-		for {
-			key, _, err := d.NextField()
-			if err != nil {
-				return fmt.Errorf("decode a field: %w", err)
-			}
-			if key == nil {
-				break
-			}
-		}
-		if _, err := d.Time(lineprotocol.Nanosecond, time.Time{}); err != nil {
-			return fmt.Errorf("decode a time: %w", err)
-		}
+		bench.Must(d.Time(lineprotocol.Nanosecond, time.Time{}))
 	}
-	return nil
 }
 
 // compare measures sides, which are formats that are sent through Brim and raw inserts, one
@@ -505,24 +488,20 @@ func grows(values bench.Samples) (first, last float64, grows bool) {
 func (t *trial) single(ctx context.Context) {
 	for i := range t.lab.Repeats {
 		t.lab.Step("single readings for a minute, %d of %d", i+1, t.lab.Repeats)
-		t.on(ctx, nil, func(ctx context.Context, r *rig) { r.single(ctx) })
+		t.on(ctx, nil, func(ctx context.Context, r *rig) {
+			var late bench.Samples
+			until := time.Now().Add(time.Minute) // what comes after the load does not count
+			stop := bench.Every(ctx, time.Second, func(ctx context.Context) {
+				if look := bench.Must(r.Look(ctx)); time.Now().Before(until) {
+					late = append(late, known(look.Value("brim_queue_past_due_seconds", nil)))
+				}
+			})
+			result := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
+			bench.Check(stop())
+			first, last, growing := grows(late)
+			r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, bench.Flag(growing))
+		})
 	}
-}
-
-func (r *rig) single(ctx context.Context) {
-	var late bench.Samples
-	until := time.Now().Add(time.Minute) // what comes after the load does not count
-	stop := bench.Every(ctx, time.Second, func(ctx context.Context) error {
-		look, err := r.Look(ctx)
-		if err == nil && time.Now().Before(until) {
-			late = append(late, known(look.Value("brim_queue_past_due_seconds", nil)))
-		}
-		return err
-	})
-	result, err := r.Load(ctx, append(strings.Fields(singleFlags), "--admin", r.Admin)...)
-	bench.Check(errors.Join(err, stop()))
-	first, last, growing := grows(late)
-	r.lab.Row("single", "all", result.AchievedRate, float64(result.Dropped), result.Response.P50, result.Response.P99, first, last, map[bool]float64{true: 1}[growing])
 }
 
 // fill compares writes into full and into empty buckets.
@@ -530,7 +509,7 @@ func (t *trial) fill(ctx context.Context, row string, flags ...string) {
 	for i := range t.lab.Repeats {
 		t.lab.Step("fill, %s: %d of %d, a minute", row, i+1, t.lab.Repeats)
 		t.on(ctx, append([]string{"--granularity", hourly}, flags...), func(ctx context.Context, r *rig) {
-			result := bench.Must(r.Load(ctx, append(strings.Fields(fillFlags), "--admin", r.Admin)...))
+			result := r.Load(ctx, append(strings.Fields(fillFlags), "--admin", r.Admin)...)
 			tenths := result.StoreByFill
 			if len(tenths) != 10 || tenths[0].Count == 0 || tenths[9].Count == 0 {
 				bench.Check(errors.New("the daemon reports no writes in the first or the last tenth"))
@@ -572,7 +551,7 @@ func (t *trial) memory(ctx context.Context) {
 // million measures the memory of a million sensors.
 func (r *rig) million(ctx context.Context) {
 	start := time.Now()
-	result := bench.Must(r.Load(ctx, strings.Fields(millionFlags)...))
+	result := r.Load(ctx, strings.Fields(millionFlags)...)
 	left := 0.
 	if err := r.Flush(ctx, time.Minute); errors.Is(err, launch.ErrNotInTime) {
 		left = bench.Must(r.Look(ctx)).Value("brim_queue_readings", nil)

@@ -23,7 +23,7 @@ func inLab(t *testing.T, run func(ctx context.Context, x *trial), cells ...strin
 		e.Cells[i].Own = false
 	}
 	e.Run = func(ctx context.Context, lab *bench.Lab) {
-		run(ctx, &trial{lab: lab, length: 100 * time.Millisecond, m: bench.Must(lab.Start(ctx, bench.Setting{}))})
+		run(ctx, &trial{lab: lab, length: 100 * time.Millisecond, m: lab.Start(ctx, bench.Setting{})})
 	}
 	dir := t.TempDir()
 	r, err := bench.Run(t.Context(), e, bench.Config{Hasty: true, Brim: program.Path(t), URI: mongodtest.URI(t), Dir: dir, Repeats: 1, Cells: cells})

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -108,30 +107,29 @@ func climb(ctx context.Context, lab *bench.Lab, c rampConfig, cache string) *ram
 	r := &ramp{plan: c.schedule(), reached: -1, bound: math.NaN()}
 	lab.On(ctx, setting, func(m *bench.MongoDB) {
 		fleet := newFleet(ctx, m, rampStream, writers{load.SensorsConfig{Count: c.sensors, Seed: lab.Seed, Prefix: "s-"}, rampLanes, c.readings})
-		bench.Check(m.Settle(ctx))
+		m.Settle(ctx)
 		monitor := bench.Must(doctor.New(doctor.Config{
 			Database: m.Database(), DBPath: m.DBPath(), Interval: time.Second, Streams: []doctor.Stream{{Name: rampStream, Storage: store.Bucket}},
 		}))
 		monitor.Sample(ctx) // what rates are since
-		r.traffic = fleet.Start(ctx, c.schedule().due)
-		err := r.run(lab, m, monitor, c)
-		bench.Check(errors.Join(err, r.traffic.Stop()))
+		fleet.During(ctx, r.plan.due, func(ctx context.Context, t *shape.Traffic) {
+			r.traffic = t
+			r.run(ctx, lab, m, monitor, c)
+		})
 	})
 	return r
 }
 
 // run samples until the bound is reached or the schedule ends.
-func (r *ramp) run(lab *bench.Lab, m *bench.MongoDB, monitor *doctor.Monitor, c rampConfig) error {
+func (r *ramp) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, monitor *doctor.Monitor, c rampConfig) {
 	t, above := r.traffic, 0 // samples in a row
 	for next := lookEvery; next <= r.plan.length() && above < steady; next = max(next, t.Now().Truncate(lookEvery)) + lookEvery {
-		if err := machine.Pause(t.Ctx, next-t.Now()); err != nil {
-			return err
-		}
+		bench.Check(machine.Pause(ctx, next-t.Now()))
 		at := t.Now()
 		if math.IsNaN(r.bound) && at >= c.idle {
 			r.idle, r.bound = at, boundFactor*t.Between(0, at).Quantile(0.99)
 		}
-		monitor.Sample(t.Ctx)
+		monitor.Sample(ctx)
 		s := sample{monitor.Seen(), at, t.Between(at-p99Over, at).Quantile(0.99)}
 		r.samples = append(r.samples, s)
 		if at > r.idle && s.p99 >= r.bound {
@@ -146,15 +144,14 @@ func (r *ramp) run(lab *bench.Lab, m *bench.MongoDB, monitor *doctor.Monitor, c 
 		lab.LeaveOut("what happens when p99 is ten times idle", "the load of a ramp did not rise far enough; its figures are those of the end")
 	}
 	if !lab.Own() {
-		return nil
+		return
 	}
-	ctx, cancel := context.WithTimeout(t.Ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	err := m.Checkpoint(ctx)
+	m.Checkpoint(ctx)
 	monitor.Sample(ctx)
 	seen := monitor.Seen()
 	r.checkpoint = seen.Signal(checkpointDuration)
-	return err
 }
 
 // boundSample is the sample at which p99 reached its bound, the last if it never
@@ -254,46 +251,36 @@ func (r *ramp) since(i, last int) float64 {
 // add adds a ramp to the tables; the first one is drawn.
 func (r *ramp) add(lab *bench.Lab, cache string, first bool) {
 	table, all := "signals, "+cache, r.crossings()
-	behind, disk := 1, math.Inf(1) // the place of what did not degrade, and of the disk
+	ofDisk := func(c crossing) bool { return c.signal.Name == diskBusy || c.signal.Name == diskAwait }
+	behind := 1 // the place of what did not degrade
 	for _, c := range all {
-		if c.crossed() && c.signal.Name != diskBusy && c.signal.Name != diskAwait {
+		if c.crossed() && !ofDisk(c) {
 			behind++
 		}
 	}
-	seen := false
+	disk, diskOver := math.Inf(1), false // its place, and whether it was the first
 	for _, c := range all {
 		if c.signal.Class == doctor.Unknown {
 			continue
 		}
-		isDisk := c.signal.Name == diskBusy || c.signal.Name == diskAwait
-		over, place := 0., float64(behind)
+		over, place := bench.Flag(c.crossed()), float64(behind)
 		if c.crossed() {
-			over, place = 1, float64(c.place)
+			place = float64(c.place)
 		}
 		if c.signal.Name == checkpointDuration {
 			if r.checkpoint.Name == "" {
 				continue // none was asked for
 			}
-			c.signal, over = r.checkpoint, 0
-			if r.checkpoint.Class >= doctor.Degrading {
-				over = 1
-			}
+			c.signal, over = r.checkpoint, bench.Flag(r.checkpoint.Class >= doctor.Degrading)
 		}
 		lab.Row(table, c.signal.Name, c.before, c.worst, c.signal.Value, c.degrading, place, over)
-		if isDisk {
-			seen = true
-			if c.crossed() {
-				disk = min(disk, place)
-			}
+		if ofDisk(c) {
+			disk, diskOver = min(disk, place), diskOver || c.crossed() && c.place == 1
 		}
 	}
-	if seen {
-		first := 0.
-		if disk == 1 {
-			first = 1
-		}
-		lab.Add(table, diskFirst, placeOf, min(disk, float64(behind)))
-		lab.Add(table, diskFirst, overOf, first)
+	if !math.IsInf(disk, 1) {
+		lab.Add(table, diskFirst, placeOf, disk)
+		lab.Add(table, diskFirst, overOf, bench.Flag(diskOver))
 	} else if first {
 		lab.LeaveOut("whether the disk is the first to show that writes become slow, with the "+cache+" cache", "the disk's signals cannot be seen here")
 	}

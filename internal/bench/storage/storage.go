@@ -51,14 +51,10 @@ func Experiment() *bench.Experiment {
 		Full:     6 * time.Minute,
 		Quick:    80 * time.Second,
 		Restarts: "the ramp with a small cache",
-		Cells: []bench.Cell{
-			{Name: "ramp", What: "which of the doctor's signals crosses its threshold first while the load rises"},
-			{Name: "compact", What: "what compaction gives back, and what it does to writes meanwhile"},
-			{Name: "status", What: "what serverStatus costs"},
-		},
-		Tables: tables(),
-		Claims: claims(),
-		Run:    func(ctx context.Context, lab *bench.Lab) { sizeOf(lab.Quick).run(ctx, lab) },
+		Cells:    size{}.cells(nil),
+		Tables:   tables(),
+		Claims:   claims(),
+		Run:      func(ctx context.Context, lab *bench.Lab) { sizeOf(lab.Quick).run(ctx, lab) },
 	}
 }
 
@@ -169,15 +165,20 @@ func (s size) run(ctx context.Context, lab *bench.Lab) {
 		lab.Reduce("one ramp with each cache, with steps of %s", s.ramp.step)
 		lab.Reduce("%d buckets to compact, and %s of writing before and after", s.compact.documents, s.compact.window)
 	}
-	lab.RunCells(ctx, map[string]func(context.Context){
-		"ramp": func(ctx context.Context) { s.runRamp(ctx, lab) },
-		"compact": func(ctx context.Context) {
-			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { s.compact.run(ctx, lab, m) })
-		},
-		"status": func(ctx context.Context) {
-			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { status(ctx, lab, m, s.calls) })
-		},
-	})
+	lab.RunCells(ctx, s.cells(lab))
+}
+
+func (s size) cells(lab *bench.Lab) []bench.Cell {
+	on := func(measure func(context.Context, *bench.Lab, *bench.MongoDB)) func(context.Context) {
+		return func(ctx context.Context) {
+			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) { measure(ctx, lab, m) })
+		}
+	}
+	return []bench.Cell{
+		{Name: "ramp", What: "which of the doctor's signals crosses its threshold first while the load rises", Run: func(ctx context.Context) { s.runRamp(ctx, lab) }},
+		{Name: "compact", What: "what compaction gives back, and what it does to writes meanwhile", Run: on(s.compact.run)},
+		{Name: "status", What: "what serverStatus costs", Run: on(s.status)},
+	}
 }
 
 const smallCacheGB = 0.25 // the smallest that mongod takes
@@ -231,14 +232,13 @@ type writers struct {
 // connection.
 func newFleet(ctx context.Context, m *bench.MongoDB, stream string, w writers) *shape.Fleet {
 	source := bench.Must(load.NewSensors(w.SensorsConfig))
-	c := bench.Must(shape.Open(ctx, m, shape.Config{
+	c := shape.Open(ctx, m, shape.Config{
 		Name: stream, Shape: shape.Shape{Kind: shape.Buckets, Granularity: time.Hour}, PerUpdate: readingsPerUpdate,
 		Readings: shape.Readings{Source: source, Sensors: w.Count, Begin: time.Now().Truncate(time.Hour).Add(-24 * time.Hour), Interval: interval},
-	}))
+	})
 	f := c.Fleet(w.lanes, updatesPerWrite, nil)
-	bench.Check(f.Fill(ctx, w.readings, time.Time{}))
-	_, _, err := f.Run(ctx, func(_ *shape.Worker, written int) bool { return written < 5*updatesPerWrite })
-	bench.Check(err)
+	f.Fill(ctx, w.readings, time.Time{})
+	f.Run(ctx, func(_ *shape.Worker, written int) bool { return written < 5*updatesPerWrite })
 	return f
 }
 
@@ -269,101 +269,99 @@ func (c compactConfig) run(ctx context.Context, lab *bench.Lab, m *bench.MongoDB
 	for i := range lab.Repeats {
 		for j, pattern := range c.patterns {
 			lab.Step("compact: fill %d buckets, delete %s, compact while writing", c.documents, pattern)
-			err := c.once(ctx, lab, m, pattern, fmt.Sprintf("compact_%d_%d", i+1, j+1))
-			if errors.Is(err, bench.ErrNotCompacted) {
+			if err := (&compaction{c, lab, m, pattern, fmt.Sprintf("compact_%d_%d", i+1, j+1)}).once(ctx); err != nil {
 				lab.LeaveOut("what compaction gives back", err.Error())
 				return
 			}
-			bench.Check(err)
 		}
 	}
 }
 
-// once compacts in the middle of a moderate load. It returns the error of the
-// compaction.
-func (c compactConfig) once(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, pattern, stream string) error {
+// A compaction is that of a collection after a pattern of deletions.
+type compaction struct {
+	compactConfig
+
+	lab             *bench.Lab
+	m               *bench.MongoDB
+	pattern, stream string
+}
+
+// once compacts in the middle of a moderate load. It returns why the server did not
+// compact.
+func (c *compaction) once(ctx context.Context) (refused error) {
+	lab, m, pattern, stream := c.lab, c.m, c.pattern, c.stream
 	newFleet(ctx, m, stream, writers{load.SensorsConfig{Count: c.documents, Seed: lab.Seed, Prefix: "s-"}, writerLanes, c.readings})
 	writers := background(ctx, m, stream, lab.Seed)
 	coll := m.Database().Collection(stream)
 	if lab.Own() { // what no checkpoint has written is not in the sizes
-		bench.Check(m.Checkpoint(ctx))
+		m.Checkpoint(ctx)
 	}
-	full := bench.Must(shape.SizeOf(ctx, m.Database(), stream, false))
-	bench.Check(deleteQuarter(ctx, coll, pattern))
-	bench.Check(m.Settle(ctx)) // only then is the space free for reuse
-	deleted := bench.Must(shape.SizeOf(ctx, m.Database(), stream, false))
+	full := shape.SizeOf(ctx, m.Database(), stream, false)
+	deleteQuarter(ctx, coll, pattern)
+	m.Settle(ctx) // only then is the space free for reuse
+	deleted := shape.SizeOf(ctx, m.Database(), stream, false)
 	lab.Row("compact", pattern, float64(full.File), float64(deleted.File), float64(deleted.Free))
-	if err := c.whileWriting(ctx, lab, &compaction{m, coll, deleted, pattern}, writers); err != nil {
-		return err
+	writers.During(ctx, shape.Steadily(moderate), func(ctx context.Context, t *shape.Traffic) {
+		refused = c.whileWriting(ctx, t, deleted)
+	})
+	if refused != nil {
+		return refused
 	}
-	bench.Check(m.Settle(ctx))
-	after := bench.Must(shape.SizeOf(ctx, m.Database(), stream, false))
+	m.Settle(ctx)
+	after := shape.SizeOf(ctx, m.Database(), stream, false)
 	lab.Add("compact", pattern, "after compaction", float64(after.File))
 	lab.Add("compact", pattern, leftOf, float64(after.File)/float64(deleted.File))
 	// Written as before the compaction: what it held up is over then.
-	t := writers.Start(ctx, shape.Steadily(moderate))
-	err := machine.Pause(t.Ctx, warm+c.window)
-	p99 := t.Between(warm, warm+c.window).Quantile(0.99)
-	bench.Check(errors.Join(err, t.Stop()))
-	lab.Add("compact", pattern, p99Later, p99)
-	lab.Add("compact", bothPatterns, p99Later, p99)
+	writers.During(ctx, shape.Steadily(moderate), func(ctx context.Context, t *shape.Traffic) {
+		bench.Check(machine.Pause(ctx, warm+c.window))
+		p99 := t.Between(warm, warm+c.window).Quantile(0.99)
+		lab.Add("compact", pattern, p99Later, p99)
+		lab.Add("compact", bothPatterns, p99Later, p99)
+	})
 	bench.Check(coll.Drop(ctx))
 	return nil
 }
 
-// A compaction is that of a collection, whose size is that after deleting.
-type compaction struct {
-	m       *bench.MongoDB
-	coll    *mongo.Collection
-	before  shape.Size
-	pattern string
-}
-
-// whileWriting compacts in the middle of a moderate load, and samples the sizes of the files,
-// which it does not see of a user's MongoDB. It returns the error of the compaction.
-func (c compactConfig) whileWriting(ctx context.Context, lab *bench.Lab, of *compaction, writers *shape.Fleet) (err error) {
-	t := writers.Start(ctx, shape.Steadily(moderate))
-	defer func() { err = errors.Join(err, t.Stop()) }()
-	if err := machine.Pause(t.Ctx, warm+c.window); err != nil {
-		return err
-	}
+// whileWriting compacts a collection, whose size was read before, in the middle of a moderate
+// load, and samples the sizes of the files, which it does not see of a user's MongoDB. It
+// returns why the server did not compact.
+func (c *compaction) whileWriting(ctx context.Context, t *shape.Traffic, before shape.Size) error {
+	lab := c.lab
+	bench.Check(machine.Pause(ctx, warm+c.window))
 	var one, all bench.Samples
 	stop := func() error { return nil }
 	if lab.Own() {
-		stop = bench.Every(t.Ctx, sampleEvery, func(context.Context) error {
-			file, files, err := sizes(of.m.DBPath(), of.before.URI)
+		stop = bench.Every(ctx, sampleEvery, func(context.Context) {
+			file, files := sizes(c.m.DBPath(), before.URI)
 			one, all = append(one, file), append(all, files)
-			return err
 		})
 	}
 	begin := t.Now()
-	err = of.m.Compact(t.Ctx, of.coll.Name())
+	err := c.m.Compact(ctx, c.stream)
 	end := t.Now()
-	if err := errors.Join(err, stop()); err != nil {
+	bench.Check(stop())
+	if errors.Is(err, bench.ErrNotCompacted) {
 		return err
 	}
-	if err := machine.Pause(t.Ctx, c.window/2); err != nil {
-		return err
-	}
-	lab.Add("compact", of.pattern, "took", (end - begin).Seconds())
+	bench.Check(err)
+	bench.Check(machine.Pause(ctx, c.window/2))
+	lab.Add("compact", c.pattern, "took", (end - begin).Seconds())
 	if len(all) > 0 {
-		lab.Add("compact", of.pattern, "file larger by", max(one.Max()-float64(of.before.File), 0))
-		lab.Add("compact", of.pattern, "all files larger by", all.Max()-all[0])
+		lab.Add("compact", c.pattern, "file larger by", max(one.Max()-float64(before.File), 0))
+		lab.Add("compact", c.pattern, "all files larger by", all.Max()-all[0])
 	}
 	p99 := t.Between(warm, begin).Quantile(0.99)
-	lab.Add("compact", of.pattern, p99Before, p99)
+	lab.Add("compact", c.pattern, p99Before, p99)
 	lab.Add("compact", bothPatterns, p99Before, p99)
-	lab.Add("compact", of.pattern, p99During, t.Between(begin, end).Quantile(0.99))
+	lab.Add("compact", c.pattern, p99During, t.Between(begin, end).Quantile(0.99))
 	return nil
 }
 
 // sizes are those of a collection's file and of all files of its mongod.
-func sizes(dir, uri string) (file, all float64, err error) {
+func sizes(dir, uri string) (file, all float64) {
 	info, err := os.Stat(filepath.Join(dir, strings.TrimPrefix(uri, "statistics:table:")+".wt"))
-	if err != nil {
-		return 0, 0, fmt.Errorf("read the size of a collection's file: %w", err)
-	}
-	err = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
+	bench.Checkf(err, "read the size of a collection's file")
+	bench.Check(filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
 		var info os.FileInfo
 		if err == nil && !entry.IsDir() {
 			if info, err = entry.Info(); err == nil {
@@ -374,38 +372,29 @@ func sizes(dir, uri string) (file, all float64, err error) {
 			return nil
 		}
 		return err
-	})
-	return float64(info.Size()), all, err
+	}))
+	return float64(info.Size()), all
 }
 
 // deleteQuarter deletes a quarter of the documents, as they follow each other in
 // the file.
-func deleteQuarter(ctx context.Context, coll *mongo.Collection, pattern string) error {
+func deleteQuarter(ctx context.Context, coll *mongo.Collection, pattern string) {
+	var found []bson.Raw
 	cursor, err := coll.Find(ctx, bson.D{}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}).SetHint(bson.D{{Key: "$natural", Value: 1}}))
-	if err != nil {
-		return fmt.Errorf("list the buckets: %w", err)
+	if err == nil {
+		err = cursor.All(ctx, &found)
 	}
-	var found []struct {
-		ID bson.RawValue `bson:"_id"`
-	}
-	if err := cursor.All(ctx, &found); err != nil {
-		return fmt.Errorf("list the buckets: %w", err)
-	}
+	bench.Checkf(err, "list the buckets")
 	var ids []bson.RawValue
 	for i, one := range found {
 		if inQuarter(pattern, i, len(found)) {
-			ids = append(ids, one.ID)
+			ids = append(ids, one.Lookup("_id"))
 		}
 	}
-	const atOnce = 1000
-	for len(ids) > 0 {
-		n := min(atOnce, len(ids))
-		if _, err := coll.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids[:n]}}}}); err != nil {
-			return fmt.Errorf("delete buckets: %w", err)
-		}
-		ids = ids[n:]
+	for some := range slices.Chunk(ids, 1000) {
+		_, err := coll.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: some}}}})
+		bench.Checkf(err, "delete buckets")
 	}
-	return nil
 }
 
 // inQuarter reports whether document i of n is among those that a pattern
@@ -418,9 +407,10 @@ func inQuarter(pattern string, i, n int) bool {
 }
 
 // status times serverStatus, each form in turn, idle and under load.
-func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) {
+func (s size) status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB) {
+	calls := s.calls
 	writers := background(ctx, m, "status", lab.Seed)
-	ask := func(ctx context.Context, load string) error {
+	ask := func(ctx context.Context, load string) {
 		for range lab.Repeats {
 			for _, form := range []string{fullForm, doctorForm} {
 				took := make(bench.Samples, calls)
@@ -428,14 +418,12 @@ func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) {
 					began := time.Now()
 					if form == fullForm {
 						raw, err := m.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "serverStatus", Value: 1}}, options.RunCmd().SetReadPreference(readpref.Primary())).Raw()
-						if err != nil {
-							return fmt.Errorf("run serverStatus: %w", err)
-						}
+						bench.Checkf(err, "run serverStatus")
 						if i == 0 {
 							lab.Add("status", form+load, "answer", float64(len(raw)))
 						}
-					} else if _, err := m.Counters(ctx); err != nil {
-						return err
+					} else {
+						m.Counters(ctx)
 					}
 					took[i] = time.Since(began).Seconds()
 				}
@@ -443,12 +431,10 @@ func status(ctx context.Context, lab *bench.Lab, m *bench.MongoDB, calls int) {
 				lab.Add("status", form+load, "p99", took.Quantile(0.99))
 			}
 		}
-		return nil
 	}
 	lab.Step("status: %d calls of serverStatus in two forms, idle", calls*lab.Repeats)
-	bench.Check(m.Settle(ctx))
-	bench.Check(ask(ctx, idle))
+	m.Settle(ctx)
+	ask(ctx, idle)
 	lab.Step("status: %d calls of serverStatus in two forms, under load", calls*lab.Repeats)
-	t := writers.Start(ctx, shape.Steadily(moderate))
-	bench.Check(errors.Join(ask(t.Ctx, busy), t.Stop()))
+	writers.During(ctx, shape.Steadily(moderate), func(ctx context.Context, _ *shape.Traffic) { ask(ctx, busy) })
 }
