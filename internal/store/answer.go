@@ -86,15 +86,6 @@ func (s *Steps) Add(r telemetry.Reading) {
 	}
 }
 
-// AddTime adds a reading without its values.
-func (s *Steps) AddTime(ms int64) { s.at(ms).Count++ }
-
-// AddNumber adds a value of a reading; guess is where the field probably is among those of
-// its step.
-func (s *Steps) AddNumber(ms int64, guess int, name []byte, v telemetry.Value) {
-	s.at(ms).add(guess, name, v)
-}
-
 // AddDocument adds a stored reading {ts, fields…}, unless it lies outside of the
 // span.
 func (s *Steps) AddDocument(doc bson.Raw) error {
@@ -130,7 +121,7 @@ func (s *Steps) AddStatistics(ms int64, stats Sums) {
 	of := s.at(ms)
 	of.Count += stats.Count
 	for i, f := range stats.Fields {
-		merge(of.field(i, []byte(f.Name)), f)
+		MergeField(of.field(i, []byte(f.Name)), f)
 	}
 }
 
@@ -140,7 +131,7 @@ func MergeSummaries(one, other telemetry.Summary) telemetry.Summary {
 	sums := Sums{Count: one.Count + other.Count}
 	for _, from := range [][]telemetry.FieldSummary{one.Fields, other.Fields} {
 		for i, f := range from {
-			merge(sums.field(i, []byte(f.Name)), f)
+			MergeField(sums.field(i, []byte(f.Name)), f)
 		}
 	}
 	slices.SortFunc(sums.Fields, func(a, b telemetry.FieldSummary) int { return strings.Compare(a.Name, b.Name) })
@@ -194,7 +185,7 @@ func (s *Sums) AddDocument(doc bson.Raw) error {
 }
 
 func (s *Sums) add(guess int, name []byte, v telemetry.Value) {
-	merge(s.field(guess, name), telemetry.FieldSummary{N: 1, Min: v, Max: v, Sum: number(v)})
+	MergeField(s.field(guess, name), SummaryOf("", v))
 }
 
 // field returns the statistics of a field. Most readings have the same fields, so it
@@ -215,7 +206,17 @@ func (s *Sums) field(guess int, name []byte) *telemetry.FieldSummary {
 	return &s.Fields[i]
 }
 
-func merge(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
+// SummaryOf returns the statistics of one number.
+func SummaryOf(name string, v telemetry.Value) telemetry.FieldSummary {
+	sum := v.Float()
+	if v.Kind() == telemetry.Int {
+		sum = float64(v.Int())
+	}
+	return telemetry.FieldSummary{Name: name, N: 1, Min: v, Max: v, Sum: sum, First: v, Last: v}
+}
+
+// MergeField adds the numbers of f, but leaves the first and the last one as they are.
+func MergeField(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
 	if into.N == 0 || telemetry.CompareNumbers(f.Min, into.Min) < 0 {
 		into.Min = f.Min
 	}
@@ -224,13 +225,6 @@ func merge(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
 	}
 	into.N += f.N
 	into.Sum += f.Sum
-}
-
-func number(v telemetry.Value) float64 {
-	if v.Kind() == telemetry.Int {
-		return float64(v.Int())
-	}
-	return v.Float()
 }
 
 // NumberOf returns a stored number; false if the value is not a number.

@@ -19,7 +19,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -109,7 +108,7 @@ type rollupStep struct {
 	start       int64 // milliseconds since the epoch
 	count       int64
 	first, last int64 // times of its readings
-	fields      []block.FieldStatistics
+	fields      []telemetry.FieldSummary
 	sources     map[string]int64 // readings by part, see source.key
 	at          int64            // when it was computed; not before any of its parts was sealed
 	revision    int32
@@ -212,7 +211,7 @@ func (r *rollupStep) read(doc bsoncore.Document) error {
 		return err
 	}
 	return store.EachElement(bson.Raw(fields), func(_ int, e bsoncore.Element) error {
-		f := block.FieldStatistics{FieldSummary: telemetry.FieldSummary{Name: e.Key()}}
+		f := telemetry.FieldSummary{Name: e.Key()}
 		var all [6]bool
 		of, _ := e.Value().DocumentOK()
 		f.N, all[0] = of.Lookup("n").AsInt64OK()
@@ -234,8 +233,8 @@ func (r *rollupStep) document() bson.D {
 	fields, sources := make(bson.D, 0, len(r.fields)), make(bson.D, 0, len(r.sources))
 	for _, f := range r.fields {
 		fields = append(fields, bson.E{Key: f.Name, Value: bson.D{
-			{Key: "n", Value: int32(f.N)}, {Key: "min", Value: numberOf(f.Min)}, {Key: "max", Value: numberOf(f.Max)}, {Key: "sum", Value: f.Sum},
-			{Key: "first", Value: numberOf(f.First)}, {Key: "last", Value: numberOf(f.Last)},
+			{Key: "n", Value: int32(f.N)}, {Key: "min", Value: f.Min.Any()}, {Key: "max", Value: f.Max.Any()}, {Key: "sum", Value: f.Sum},
+			{Key: "first", Value: f.First.Any()}, {Key: "last", Value: f.Last.Any()},
 		}})
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.sources)) {
@@ -245,15 +244,6 @@ func (r *rollupStep) document() bson.D {
 		{Key: "n", Value: int32(r.count)}, {Key: "first", Value: bson.DateTime(r.first)}, {Key: "last", Value: bson.DateTime(r.last)},
 		{Key: "fields", Value: fields}, {Key: "src", Value: sources}, {Key: "at", Value: bson.DateTime(r.at)}, {Key: "r", Value: r.revision},
 	}
-}
-
-// sums returns the step's statistics for a summary.
-func (r *rollupStep) sums() (out store.Sums) {
-	out.Count = r.count
-	for _, f := range r.fields {
-		out.Fields = append(out.Fields, f.FieldSummary)
-	}
-	return out
 }
 
 // add counts a reading, which must not be older than the previous ones.
@@ -266,29 +256,20 @@ func (r *rollupStep) add(reading *telemetry.Reading) {
 	r.count++
 	for _, f := range reading.Fields {
 		if f.Value.Kind().Numeric() {
-			r.merge(block.FieldStatistics{
-				FieldSummary: telemetry.FieldSummary{Name: f.Name, N: 1, Min: f.Value, Max: f.Value, Sum: floatOf(f.Value)}, First: f.Value, Last: f.Value,
-			}, false, true)
+			r.merge(store.SummaryOf(f.Name, f.Value), false, true)
 		}
 	}
 }
 
 // merge adds the statistics of other readings, which may include the oldest or the newest.
-func (r *rollupStep) merge(f block.FieldStatistics, oldest, newest bool) {
-	at := slices.IndexFunc(r.fields, func(have block.FieldStatistics) bool { return have.Name == f.Name })
+func (r *rollupStep) merge(f telemetry.FieldSummary, oldest, newest bool) {
+	at := slices.IndexFunc(r.fields, func(have telemetry.FieldSummary) bool { return have.Name == f.Name })
 	if at < 0 {
 		r.fields = append(r.fields, f)
 		return
 	}
 	have := &r.fields[at]
-	if telemetry.CompareNumbers(f.Min, have.Min) < 0 {
-		have.Min = f.Min
-	}
-	if telemetry.CompareNumbers(f.Max, have.Max) > 0 {
-		have.Max = f.Max
-	}
-	have.N += f.N
-	have.Sum += f.Sum
+	store.MergeField(have, f)
 	if oldest {
 		have.First = f.First
 	}
@@ -318,20 +299,6 @@ func (r *rollupStep) same(other *rollupStep) bool {
 	one, err := bson.Marshal(a.document())
 	two, also := bson.Marshal(b.document())
 	return err == nil && also == nil && bytes.Equal(one, two)
-}
-
-func numberOf(v telemetry.Value) any {
-	if v.Kind() == telemetry.Int {
-		return v.Int()
-	}
-	return v.Float()
-}
-
-func floatOf(v telemetry.Value) float64 {
-	if v.Kind() == telemetry.Int {
-		return float64(v.Int())
-	}
-	return v.Float()
 }
 
 // A source is a part that steps may have readings from.
@@ -720,18 +687,14 @@ func (r *rollupBuilder) sum(at int64, of map[string]*source) *rollupStep {
 	}
 	from, _ := slices.BinarySearchFunc(r.all, at, func(d orderedReading, at int64) int { return cmp.Compare(d.Time.UnixMilli(), at) })
 	var distinct store.Deduplicator
-	for i, end := from, at+r.store.Rollup.Milliseconds(); i < len(r.all) && r.all[i].Time.UnixMilli() < end; {
-		to := i + 1
-		for to < len(r.all) && r.all[to].Time.Equal(r.all[i].Time) {
-			to++
-		}
-		var same []orderedReading
-		for _, one := range r.all[i:to] {
-			if of[r.sources[one.order].key] == r.sources[one.order] {
-				same = append(same, one)
-			}
-		}
-		i = to
+	end := at + r.store.Rollup.Milliseconds()
+	for rest := r.all[from:]; len(rest) > 0 && rest[0].Time.UnixMilli() < end; {
+		same := sameTime(rest)
+		rest = rest[len(same):]
+		same = slices.DeleteFunc(slices.Clone(same), func(one orderedReading) bool {
+			source := r.sources[one.order]
+			return of[source.key] != source
+		})
 		if r.rule == store.LastWins && len(same) > 0 {
 			merged := mergeLastWins(same)
 			out.add(&merged)
@@ -743,7 +706,7 @@ func (r *rollupBuilder) sum(at int64, of map[string]*source) *rollupStep {
 			}
 		}
 	}
-	slices.SortFunc(out.fields, func(a, b block.FieldStatistics) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.fields, func(a, b telemetry.FieldSummary) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 

@@ -76,7 +76,7 @@ func (s *rollupOverlay) coverage(key string, first, last int64) (some, all bool)
 // add adds the steps that have readings before a time to a summary.
 func (s *rollupOverlay) add(to *store.Steps, before int64) {
 	for len(s.left) > 0 && s.left[0].first < before {
-		to.AddStatistics(s.left[0].first, s.left[0].sums())
+		to.AddStatistics(s.left[0].first, store.Sums{Count: s.left[0].count, Fields: s.left[0].fields})
 		s.left = s.left[1:]
 	}
 }
@@ -229,7 +229,7 @@ func (s *Store) expiredSteps(ctx context.Context, q telemetry.Query) iter.Seq2[t
 				if step == nil || at < q.From || at+s.Rollup.Milliseconds() > q.To || !step.missesSource(there[day.start]) {
 					continue
 				}
-				if !yield(step.summary(), nil) {
+				if !yield(telemetry.Summary{Start: step.start, Count: step.count, First: step.first, Last: step.last, Fields: step.fields}, nil) {
 					return
 				}
 			}
@@ -246,16 +246,6 @@ func (r *rollupStep) missesSource(there map[string]int64) bool {
 		}
 	}
 	return false
-}
-
-// summary returns the complete step, with first and last values.
-func (r *rollupStep) summary() telemetry.Summary {
-	out := telemetry.Summary{Start: r.start, Count: r.count, First: r.first, Last: r.last}
-	for _, f := range r.fields {
-		f.FieldSummary.First, f.FieldSummary.Last = f.First, f.Last
-		out.Fields = append(out.Fields, f.FieldSummary)
-	}
-	return out
 }
 
 // sealTimes returns when each of a sensor's parts was first sealed, by day and key.

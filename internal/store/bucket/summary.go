@@ -113,7 +113,15 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from 
 		if err := spend(ctx, b, nil); err != nil {
 			return err
 		}
-		return addBlock(steps, b, wants)
+		for r, err := range b.Readings(from.sensor, nil, nil) {
+			if err != nil {
+				return err
+			}
+			if wants(r.Time.UnixMilli()) {
+				steps.Add(r)
+			}
+		}
+		return nil
 	})
 	if err == nil {
 		err = eachMeasurement(doc, from.sensor, func(m bson.Raw) error {
@@ -125,37 +133,6 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from 
 	}
 	if err != nil {
 		return fmt.Errorf("sum up a bucket of sensor %q: %w", from.sensor, err)
-	}
-	return nil
-}
-
-// addBlock adds the readings of a block whose times are wanted, column by column.
-func addBlock(steps *store.Steps, b *block.Block, wants func(ms int64) bool) error {
-	times, err := b.Times(nil)
-	if err != nil {
-		return err
-	}
-	wanted := make([]bool, len(times))
-	for i, ms := range times {
-		if wanted[i] = wants(ms); wanted[i] {
-			steps.AddTime(ms)
-		}
-	}
-	var column block.Column
-	for at := range b.Columns() {
-		if err := b.Column(at, &column); err != nil {
-			return err
-		}
-		name := []byte(b.Name(at))
-		for i := range column.Words {
-			row := i
-			if len(column.Rows) > 0 {
-				row = int(column.Rows[i])
-			}
-			if wanted[row] && column.KindOf(i).Numeric() {
-				steps.AddNumber(times[row], at, name, column.Value(i))
-			}
-		}
 	}
 	return nil
 }
