@@ -77,13 +77,7 @@ func (s *Steps) Add(r telemetry.Reading) {
 	if !s.Contains(ms) {
 		return
 	}
-	of := s.at(ms)
-	of.Count++
-	for i, f := range r.Fields {
-		if f.Value.Kind().Numeric() {
-			of.add(i, []byte(f.Name), f.Value)
-		}
-	}
+	s.at(ms).AddReading(&r)
 }
 
 // AddDocument adds a stored reading {ts, fields…}, unless it lies outside of the
@@ -171,6 +165,16 @@ type Sums struct {
 	Fields []telemetry.FieldSummary
 
 	places map[string]int // of Fields, by name
+}
+
+// AddReading adds a reading.
+func (s *Sums) AddReading(r *telemetry.Reading) {
+	s.Count++
+	for i := range r.Fields {
+		if f := &r.Fields[i]; f.Value.Kind().Numeric() {
+			s.add(i, []byte(f.Name), f.Value)
+		}
+	}
 }
 
 // AddDocument adds a stored reading {ts, fields…}.

@@ -223,6 +223,36 @@ func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOption
 	}
 }
 
+// FindEach yields the documents found, each valid until the next. It ends with an error if one
+// occurs.
+func FindEach(ctx context.Context, in *mongo.Collection, filter any, find ...options.Lister[options.FindOptions]) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		cursor, err := in.Find(ctx, filter, find...)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for cursor.Next(ctx) {
+			if !yield(cursor.Current, nil) {
+				return
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// FindAll returns the documents found.
+func FindAll[T any](ctx context.Context, in *mongo.Collection, filter any, find ...options.Lister[options.FindOptions]) (out []T, err error) {
+	cursor, err := in.Find(ctx, filter, find...)
+	if err == nil {
+		err = cursor.All(ctx, &out)
+	}
+	return out, err
+}
+
 // Collection describes the stream's collection.
 func (b *Base) Collection() Collection {
 	return Collection{Database: b.Database, Name: b.Name, Compressor: b.Compressor}

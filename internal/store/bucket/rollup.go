@@ -134,35 +134,31 @@ func deletionKey(sensor string) bson.D {
 // rollupDays returns the days of a sensor that overlap [from, to), in order, and the number of its
 // deletions. Days from before the last deletion have no steps.
 func (s *Store) rollupDays(ctx context.Context, sensor string, from, to int64) (days []*rollupDay, deletions int64, err error) {
-	cursor, err := s.rollups().Find(ctx, bson.D{{Key: "$or", Value: bson.A{
+	filter := bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "_id", Value: deletionKey(sensor)}},
 		bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: dayKey(sensor, from-dayMillis)}, {Key: "$lt", Value: dayKey(sensor, to)}}}},
-	}}}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
-	}
-	defer cursor.Close(context.WithoutCancel(ctx))
-	for cursor.Next(ctx) {
-		if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
+	}}}
+	for doc, err := range store.FindEach(ctx, s.rollups(), filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})) {
+		if err != nil {
+			return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
+		}
+		if err := telemetry.Spend(ctx, len(doc)); err != nil {
 			return nil, 0, err
 		}
-		made, _ := cursor.Current.Lookup(deletionsKey).AsInt64OK()
-		start, ok := cursor.Current.Lookup("_id", "d").DateTimeOK()
+		made, _ := doc.Lookup(deletionsKey).AsInt64OK()
+		start, ok := doc.Lookup("_id", "d").DateTimeOK()
 		if !ok {
 			deletions = made
 			continue
 		}
 		day := &rollupDay{start: start, stored: true, deletions: made, steps: make(map[int64]*rollupStep)}
 		if made == deletions {
-			err = day.read(cursor.Current)
+			err = day.read(doc)
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("read the rollup %v: %w", cursor.Current.Lookup("_id"), err)
+			return nil, 0, fmt.Errorf("read the rollup %v: %w", doc.Lookup("_id"), err)
 		}
 		days = append(days, day)
-	}
-	if err := cursor.Err(); err != nil {
-		return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
 	}
 	return days, deletions, nil
 }
@@ -413,17 +409,13 @@ func (s *Store) findUncounted(ctx context.Context, sensor string, from, ended in
 	every := s.Rollup.Milliseconds()
 	// The end of the step in which the window ends.
 	last := op("$add", bson.D{{Key: "$toLong", Value: "$_id.b"}}, op("$multiply", "$_id.g", 1000), every-1)
-	cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, bson.D{
+	docs, err := store.FindAll[bson.Raw](ctx, s.Majority, s.ofSensor(sensor, bson.D{
 		startingIn(sensor, from, ended),
 		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}},
 		{Key: countedKey, Value: bson.D{{Key: "$ne", Value: true}}},
 		{Key: "$expr", Value: op("$and", op("$eq", "$count", "$sealed.n"), op("$lte", op("$subtract", last, op("$mod", last, every)), ended))},
 	}), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(rollupPageSize).SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}}))
 	if err != nil {
-		return nil, false, err
-	}
-	var docs []bson.Raw
-	if err := cursor.All(ctx, &docs); err != nil {
 		return nil, false, err
 	}
 	days = make(map[int64]*uncountedDay)
@@ -574,14 +566,11 @@ type rollupBuilder struct {
 func (r *rollupBuilder) gather(ctx context.Context, from, to int64) error {
 	s := r.store
 	w := walk{store: s, ctx: ctx, query: telemetry.Query{Sensor: r.sensor, From: from, To: to, LastWins: r.rule == store.LastWins}}
-	cursor, err := s.Majority.Find(ctx, w.filter(), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		return err
-	}
-	defer cursor.Close(context.WithoutCancel(ctx))
 	e := emitter{query: w.query, decoder: store.Decoder{Sensor: r.sensor}}
-	for cursor.Next(ctx) {
-		doc := cursor.Current
+	for doc, err := range store.FindEach(ctx, s.Majority, w.filter(), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})) {
+		if err != nil {
+			return err
+		}
 		count, _ := doc.Lookup("count").AsInt64OK()
 		n, sealed := doc.Lookup("sealed", "n").AsInt64OK()
 		if !sealed || count == 0 {
@@ -613,7 +602,7 @@ func (r *rollupBuilder) gather(ctx context.Context, from, to int64) error {
 			of.counts[store.WindowStart(one.Time.UnixMilli(), s.Rollup)]++
 		}
 	}
-	return cursor.Err()
+	return nil
 }
 
 // repeatsTime reports whether an earlier reading of the same part has the same time.
@@ -799,7 +788,6 @@ func (s *Store) writeRollups(ctx context.Context, updates []RollupUpdate) (confl
 		return conflicts, err
 	}
 	for _, e := range failed.WriteErrors {
-		const duplicateKey = 11000
 		switch {
 		case e.Code == duplicateKey:
 			conflicts[places[e.Index]] = true

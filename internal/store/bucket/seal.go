@@ -109,19 +109,13 @@ func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, 
 		)},
 	}
 	return func(yield func(bson.Raw, error) bool) {
-		cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, filter), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
-		if err != nil {
-			yield(nil, fmt.Errorf("find what to seal of sensor %q: %w", sensor, err))
-			return
-		}
-		defer cursor.Close(context.WithoutCancel(ctx))
-		for cursor.Next(ctx) {
-			if !yield(cursor.Current, nil) {
+		for doc, err := range store.FindEach(ctx, s.Majority, s.ofSensor(sensor, filter), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit))) {
+			if err != nil {
+				err = fmt.Errorf("find what to seal of sensor %q: %w", sensor, err)
+			}
+			if !yield(doc, err) {
 				return
 			}
-		}
-		if err := cursor.Err(); err != nil {
-			yield(nil, fmt.Errorf("find what to seal of sensor %q: %w", sensor, err))
 		}
 	}
 }

@@ -418,12 +418,8 @@ func (c *Claims) resolveConflicts(ctx context.Context, sessions []string) (free 
 	if len(sessions) == 0 {
 		return nil, nil
 	}
-	cursor, err := c.cfg.Database.Collection(Collection).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: sessions}}}})
+	found, err := store.FindAll[claimed](ctx, c.cfg.Database.Collection(Collection), bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: sessions}}}})
 	if err != nil {
-		return nil, fmt.Errorf("read the claims on the sessions: %w", err)
-	}
-	var found []claimed
-	if err := cursor.All(ctx, &found); err != nil {
 		return nil, fmt.Errorf("read the claims on the sessions: %w", err)
 	}
 	if len(found) < len(sessions) {
