@@ -313,16 +313,16 @@ func Latest(sensor string, unstored []telemetry.Unstored, find func() (telemetry
 	return r, found, nil
 }
 
-// An Overlay finds the readings of q.Unstored that are not among the stored ones. Stored readings
+// An overlay finds the readings of q.Unstored that are not among the stored ones. Stored readings
 // are passed in time order, each with its batch.ReadingID.
-type Overlay struct {
+type overlay struct {
 	waiting []telemetry.Unstored // in time order
 	stored  map[[12]byte]bool    // whether a waiting reading is stored, by its ID
 }
 
-// NewOverlay returns an Overlay of the readings in q.Unstored that lie in the query's time range.
-func NewOverlay(q telemetry.Query) *Overlay {
-	o := &Overlay{stored: make(map[[12]byte]bool)}
+// newOverlay returns an overlay of the readings in q.Unstored that lie in the query's time range.
+func newOverlay(q telemetry.Query) *overlay {
+	o := &overlay{stored: make(map[[12]byte]bool)}
 	for _, u := range q.Unstored {
 		if ms := u.Reading.Time.UnixMilli(); ms >= q.From && ms < q.To {
 			o.waiting = append(o.waiting, u)
@@ -333,16 +333,16 @@ func NewOverlay(q telemetry.Query) *Overlay {
 	return o
 }
 
-// MarkStored notes that the reading with this id is stored.
-func (o *Overlay) MarkStored(id [12]byte) {
+// markStored notes that the reading with this id is stored.
+func (o *overlay) markStored(id [12]byte) {
 	if _, ok := o.stored[id]; ok {
 		o.stored[id] = true
 	}
 }
 
-// Before returns the unstored readings that are older than ms and were not
+// before returns the unstored readings that are older than ms and were not
 // returned yet. All stored ones that are older must have been seen.
-func (o *Overlay) Before(ms int64) (out []telemetry.Reading) {
+func (o *overlay) before(ms int64) (out []telemetry.Reading) {
 	for ; len(o.waiting) > 0 && o.waiting[0].Reading.Time.UnixMilli() < ms; o.waiting = o.waiting[1:] {
 		if u := o.waiting[0]; !o.stored[batch.ReadingID(u.Session, u.Sequence)] {
 			out = append(out, u.Reading)
@@ -362,7 +362,7 @@ type Stored struct {
 // same time. It ends with the first error, and after q.Limit readings.
 func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
-		overlay, left := NewOverlay(q), q.Limit
+		waiting, left := newOverlay(q), q.Limit
 		emit := func(readings ...telemetry.Reading) bool {
 			for _, r := range readings {
 				if left--; !yield(r, nil) || left == 0 {
@@ -376,12 +376,12 @@ func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemet
 				yield(telemetry.Reading{}, err)
 				return
 			}
-			overlay.MarkStored(s.ID)
-			if !emit(overlay.Before(s.Reading.Time.UnixMilli())...) || !emit(s.Reading) {
+			waiting.markStored(s.ID)
+			if !emit(waiting.before(s.Reading.Time.UnixMilli())...) || !emit(s.Reading) {
 				return
 			}
 		}
-		emit(overlay.Before(q.To)...)
+		emit(waiting.before(q.To)...)
 	}
 }
 

@@ -96,13 +96,6 @@ func SameTags(a, b []telemetry.Tag) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// ReadingOf turns a stored document back into a reading of the sensor, with the
-// given tags unless it has its own. Keys in skip are not fields.
-func ReadingOf(doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string) (telemetry.Reading, error) {
-	d := Decoder{Sensor: sensor, Skip: skip}
-	return d.Reading(doc, tags)
-}
-
 // A Decoder turns stored documents of one sensor back into readings. Most documents have the same
 // keys and tags, so their readings share the strings. A Decoder is not safe for concurrent use.
 type Decoder struct {

@@ -44,7 +44,8 @@ func (c *Collection) Read(ctx context.Context, s Portion) (n int, err error) {
 	}
 	defer cursor.Close(context.WithoutCancel(ctx))
 	for cursor.Next(ctx) {
-		if _, err := store.ReadingOf(cursor.Current, "", nil, "_id", sensorKey, "tags"); err != nil {
+		decoder := store.Decoder{Skip: []string{"_id", sensorKey, "tags"}}
+		if _, err := decoder.Reading(cursor.Current, nil); err != nil {
 			return n, err
 		}
 		n++

@@ -619,17 +619,17 @@ func (r *rollupBuilder) repeatsTime(i int) bool {
 // readings in it need no more work.
 func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (step *rollupStep, done map[*source]bool) {
 	end := at + r.store.Rollup.Milliseconds()
-	here := make(map[string]*source)
+	here, since := make(map[string]*source), make(map[string]int64)
 	for _, one := range r.sources {
 		if one.stale && one.first < end && one.last >= at {
 			return nil, nil // it must be sealed again first
 		}
 		if one.counts[at] > 0 {
-			here[one.key] = one
+			here[one.key], since[one.key] = one, one.since
 		}
 	}
 	done = make(map[*source]bool)
-	if before == nil || r.complete(before, here) {
+	if before == nil || before.complete(since) {
 		for _, one := range here {
 			done[one] = true
 		}
@@ -655,16 +655,6 @@ func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (s
 		return before, done
 	}
 	return before.with(r.sum(at, fresh)), done
-}
-
-// complete reports whether everything that a step counts still exists.
-func (r *rollupBuilder) complete(step *rollupStep, here map[string]*source) bool {
-	for key := range step.sources {
-		if one := here[key]; one == nil || one.since > step.at {
-			return false
-		}
-	}
-	return true
 }
 
 // sum computes a step from the readings of some parts, with the stream's rule on duplicates.

@@ -38,7 +38,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			return
 		}
 		if q.Readings != nil {
-			from.summarize(q, q.Readings(ctx, q.Query))(yield)
+			store.Summarize(q, from.visible(q.Readings(ctx, q.Query)), from.add)(yield)
 			return
 		}
 		steps := store.NewSteps(q)

@@ -213,7 +213,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 		}
 		if q.Readings != nil { // already merged from all generations
 			q.Limit = 0
-			store.Summarize(q, q.Readings(ctx, q.Query))(yield)
+			store.Summarize(q, q.Readings(ctx, q.Query), nil)(yield)
 			return
 		}
 		of := make([]iter.Seq2[telemetry.Summary, error], len(n.backends))
@@ -249,8 +249,7 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 			a.Newest = max(a.Newest, b.Newest)
 			return a
 		})
-		all = without(all, func(one telemetry.SensorSeen) (bool, error) { return s.deleted(ctx, n, one.Sensor) })
-		checked(ctx, s, n, first(all, q.Limit))(yield)
+		checked(ctx, s, n, first(s.existing(ctx, n, all), q.Limit))(yield)
 	}
 }
 
@@ -357,13 +356,19 @@ func (s *Store) last(ctx context.Context, n *snapshot, sensor string) (last tele
 	return last, found, nil
 }
 
-// deleted reports whether such copies are all that is left of a sensor.
-func (s *Store) deleted(ctx context.Context, n *snapshot, sensor string) (bool, error) {
-	if len(n.list.deletedFrom(sensor)) == 0 {
-		return false, nil
+// existing leaves out sensors of which only such copies are left.
+func (s *Store) existing(ctx context.Context, n *snapshot, all iter.Seq2[telemetry.SensorSeen, error]) iter.Seq2[telemetry.SensorSeen, error] {
+	return func(yield func(telemetry.SensorSeen, error) bool) {
+		for one, err := range all {
+			found := true
+			if err == nil && len(n.list.deletedFrom(one.Sensor)) > 0 {
+				_, found, err = s.last(ctx, n, one.Sensor)
+			}
+			if (found || err != nil) && !yield(one, err) {
+				return
+			}
+		}
 	}
-	_, found, err := s.last(ctx, n, sensor)
-	return !found, err
 }
 
 // deletedInPart returns err, with a corrected message if the sensor was already deleted from some
@@ -384,49 +389,33 @@ func deletedInPart(err error, emptied int) error {
 // merged merges sorted sequences. Of equal items, those of an earlier sequence come first. It ends
 // with the first error.
 func merged[T any](of []iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
+	all := of[0]
+	for _, more := range of[1:] {
+		all = merge(all, more, compare)
+	}
+	return all
+}
+
+func merge[T any](a, b iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		type head struct {
-			item T
-			next func() (T, error, bool)
-		}
-		var heads []head
-		var stops []func()
-		defer func() {
-			for _, stop := range stops {
-				stop()
-			}
-		}()
-		for _, seq := range of {
-			next, stop := iter.Pull2(seq)
-			stops = append(stops, stop)
-			item, err, some := next()
-			if err != nil {
-				yield(item, err)
-				return
-			}
-			if some {
-				heads = append(heads, head{item, next})
-			}
-		}
-		for len(heads) > 0 {
-			first := 0
-			for i := range heads[1:] {
-				if compare(heads[i+1].item, heads[first].item) < 0 {
-					first = i + 1
+		next, stop := iter.Pull2(b)
+		defer stop()
+		other, err, some := next()
+		for item, failed := range a {
+			for failed == nil && err == nil && some && compare(other, item) < 0 {
+				if !yield(other, nil) {
+					return
 				}
+				other, err, some = next()
 			}
-			if !yield(heads[first].item, nil) {
+			failed = cmp.Or(failed, err)
+			if !yield(item, failed) || failed != nil {
 				return
 			}
-			item, err, some := heads[first].next()
-			switch {
-			case err != nil:
-				yield(item, err)
+		}
+		for ; some; other, err, some = next() {
+			if !yield(other, err) || err != nil {
 				return
-			case some:
-				heads[first].item = item
-			default:
-				heads = append(heads[:first], heads[first+1:]...)
 			}
 		}
 	}
@@ -440,24 +429,6 @@ func first[T any](of iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
 				return
 			}
 			if limit--; limit == 0 {
-				return
-			}
-		}
-	}
-}
-
-// without leaves out the items for which which returns true.
-func without[T any](of iter.Seq2[T, error], which func(T) (bool, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for item, err := range of {
-			out := false
-			if err == nil {
-				out, err = which(item)
-			}
-			if err == nil && out {
-				continue
-			}
-			if !yield(item, err) || err != nil {
 				return
 			}
 		}

@@ -129,24 +129,12 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 // Summary yields the summaries of q's steps, in time order, including the readings of q.Unstored
 // that are not kept.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	q.Limit = 0
+	readings := s.Readings
 	if q.Readings != nil {
-		return store.Summarize(q, q.Readings(ctx, q.Query))
+		readings = q.Readings
 	}
-	return func(yield func(telemetry.Summary, error) bool) {
-		steps := store.NewSteps(q)
-		q.Limit = 0
-		for r, err := range s.Readings(ctx, q.Query) {
-			if err != nil {
-				yield(telemetry.Summary{}, err)
-				return
-			}
-			if !steps.Close(r.Time.UnixMilli(), yield) {
-				return
-			}
-			steps.Add(r)
-		}
-		steps.CloseAll(yield)
-	}
+	return store.Summarize(q, readings(ctx, q.Query), nil)
 }
 
 // Sensors yields the sensors with readings, in the order of their ids' bytes.
