@@ -206,8 +206,9 @@ func TestUnknownLoadIsNull(t *testing.T) {
 func TestMeanLatency(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
-	before := counters{at: at, writes: latencyTotals{Micros: 1000, Ops: 10}, reads: latencyTotals{Micros: 500, Ops: 5}}
-	now := counters{at: at, writes: latencyTotals{Micros: 9000, Ops: 12}, reads: latencyTotals{Micros: 500, Ops: 5}}
+	before, now := counters{at: at}, counters{at: at}
+	before.Latencies.Writes, before.Latencies.Reads = latencyTotals{Micros: 1000, Ops: 10}, latencyTotals{Micros: 500, Ops: 5}
+	now.Latencies.Writes, now.Latencies.Reads = latencyTotals{Micros: 9000, Ops: 12}, latencyTotals{Micros: 500, Ops: 5}
 	got := now.latency(before)
 	assert.InDelta(t, 0.004, got.Write, 1e-12)
 	assert.True(t, math.IsNaN(got.Read), "there were none")

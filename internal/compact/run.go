@@ -102,7 +102,7 @@ func (c *Compactor) compact(ctx, hard context.Context, d *Deployment, m *Member)
 	r.After, r.Latency.After = w.last, noLatency()
 	if err == nil {
 		c.config.Progress(w.progress("measuring the result"))
-		r.Latency.After = c.latencyNow(ctx, m)
+		r.Latency.After = c.load(ctx, m).Mean
 		if after, sizeErr := c.sizes(hard, m); sizeErr == nil {
 			r.After = after // checkpoints may have truncated the files since
 		}
