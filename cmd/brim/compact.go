@@ -106,14 +106,11 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 		func(os.Signal) { live.say("stopping at once") })
 	defer release()
 	collection, err := collectionOf(running, connection, &one)
-	var c *compact.Compactor
 	if err == nil {
-		c, err = compact.New(compact.Config{
+		c := compact.New(compact.Config{
 			Client: connection.Client(), URI: s.uri, Database: s.database, Collection: collection,
 			FreeAtLeast: o.freeShare, LeastBytes: o.freeBytes, Passes: o.passes, Progress: live.show,
 		})
-	}
-	if err == nil {
 		err = o.compact(running, stopping, p, &compactTask{compactor: c, stream: one.Name, live: live})
 		err = errors.Join(err, withinSecond(c.Close))
 	}
@@ -128,7 +125,7 @@ func collectionOf(ctx context.Context, connection *store.Connection, s *daemon.S
 	}
 	name := s.Name
 	if list != nil {
-		name = list.Of(generation.Target{Storage: s.Storage, Compressor: s.Compressor})
+		name = list.Written(generation.Target{Storage: s.Storage, Compressor: s.Compressor}).Collection
 	}
 	if s.Storage == store.TimeSeries {
 		name = compact.BucketsOf(name)

@@ -176,7 +176,7 @@ func (c *Compactor) load(ctx context.Context, m *Member) Load {
 		monitor.Sample(ctx)
 	}
 	before, beforeErr := c.readCounters(ctx, m)
-	if machine.Pause(ctx, c.config.Measure) != nil {
+	if machine.Pause(ctx, c.measure) != nil {
 		return l
 	}
 	now, nowErr := c.readCounters(ctx, m)

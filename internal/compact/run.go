@@ -141,7 +141,7 @@ func (c *Compactor) passes(ctx, hard context.Context, r *Result, w *watch) error
 // wait began. Only then may another member be compacted.
 func (c *Compactor) caughtUp(ctx context.Context, d *Deployment, w *watch) (time.Duration, error) {
 	m, begun := w.member, time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Patience, fmt.Errorf("it did not catch up with the primary within %s", c.config.Patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it did not catch up with the primary within %s", patience))
 	defer cancel()
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()

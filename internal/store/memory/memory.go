@@ -25,9 +25,12 @@ import (
 type Config struct {
 	Stream      string
 	Granularity time.Duration // of the windows, for the metrics
-	MaxReadings int           // maximum number kept; 0: 200,000, some 50 MB of ten-field readings
 	Registerer  prometheus.Registerer
 }
+
+// generationSize is how many readings are kept, and at most as many more: some 50 MB of readings of
+// ten fields.
+const generationSize = 100_000
 
 // Store keeps readings. Its methods may be called by several goroutines.
 type Store struct {
@@ -44,12 +47,6 @@ type Store struct {
 func New(cfg Config) (*Store, error) {
 	if err := store.CheckGranularity(cfg.Granularity, ""); err != nil {
 		return nil, err
-	}
-	if cfg.MaxReadings == 0 {
-		cfg.MaxReadings = 200_000
-	}
-	if cfg.MaxReadings < 2 {
-		return nil, fmt.Errorf("a memory store of %d readings is too small; it needs 2", cfg.MaxReadings)
 	}
 	metrics, err := store.NewMetrics(cfg.Registerer, cfg.Stream, store.Memory, cfg.Granularity)
 	if err != nil {
@@ -74,7 +71,7 @@ func (s *Store) Write(_ context.Context, writes []*batch.Pending) {
 		}
 		s.young[pending.Sensor] = append(s.young[pending.Sensor], pending.Rows...)
 		s.count += len(pending.Rows)
-		if s.count >= s.cfg.MaxReadings/2 {
+		if s.count >= generationSize {
 			s.old, s.young, s.count = s.young, make(map[string][]batch.Ref), 0
 		}
 	}
