@@ -405,7 +405,6 @@ func (s *Store) runs(day *uncountedDay) (out [][]int64) {
 func (s *Store) findUncounted(ctx context.Context, sensor string, from, ended int64) (days map[int64]*uncountedDay, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rollupTimeout)
 	defer cancel()
-	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	every := s.Rollup.Milliseconds()
 	// The end of the step in which the window ends.
 	last := op("$add", bson.D{{Key: "$toLong", Value: "$_id.b"}}, op("$multiply", "$_id.g", 1000), every-1)

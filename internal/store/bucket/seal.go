@@ -99,7 +99,6 @@ func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {
 // windows start at or after from and have ended by ended, both in milliseconds since 1970. A
 // document is valid until the next one. It ends with an error if one occurs.
 func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, limit int) iter.Seq2[bson.Raw, error] {
-	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	filter := bson.D{
 		startingIn(sensor, from, ended),
 		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}, // tombstones have none

@@ -59,9 +59,11 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 	}
 }
 
+// op returns an aggregation expression.
+func op(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
+
 // summaryProjection includes the readings of a document only if its statistics cannot be used.
 func summaryProjection(q telemetry.SummaryQuery) bson.D {
-	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	whole := bson.A{
 		op("$gte", "$first", bson.DateTime(q.From)), op("$lt", "$last", bson.DateTime(q.To)),
 		op("$gt", "$stats", nil),

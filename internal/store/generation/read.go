@@ -59,10 +59,10 @@ func (s *Store) freshSnapshot(ctx context.Context) (*snapshot, error) {
 // forSensor is freshSnapshot for a query of one sensor.
 func (s *Store) forSensor(ctx context.Context, sensor string) (*snapshot, error) {
 	n, err := s.freshSnapshot(ctx)
-	if err != nil {
+	if err != nil && sensor != "" {
 		return nil, fmt.Errorf("read sensor %q: %w", sensor, err)
 	}
-	return n, nil
+	return n, err
 }
 
 // errMoved says that an answer may lack readings.
@@ -93,11 +93,17 @@ func (s *Store) check(ctx context.Context, n *snapshot, err error) error {
 	return err
 }
 
-// checked calls check at the end of an answer.
-func checked[T any](ctx context.Context, s *Store, n *snapshot, of iter.Seq2[T, error]) iter.Seq2[T, error] {
+// answer yields what of returns for a fresh snapshot, and calls check at the end. The sensor may be
+// empty.
+func answer[T any](ctx context.Context, s *Store, sensor string, of func(*snapshot) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		for item, err := range of {
+		n, err := s.forSensor(ctx, sensor)
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		for item, err := range of(n) {
 			if err != nil {
 				yield(none, s.check(ctx, n, err))
 				return
@@ -156,16 +162,10 @@ func (n *snapshot) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
 // Readings implements read.Source. Readings with the same time come in the order of the
 // generations.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
-	return func(yield func(telemetry.Reading, error) bool) {
-		n, err := s.forSensor(ctx, q.Sensor)
-		if err != nil {
-			yield(telemetry.Reading{}, err)
-			return
-		}
+	return answer(ctx, s, q.Sensor, func(n *snapshot) iter.Seq2[telemetry.Reading, error] {
 		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.backends) == 1 {
-			checked(ctx, s, n, n.backends[0].Readings(ctx, q))(yield)
-			return
+			return n.backends[0].Readings(ctx, q)
 		}
 		of := make([]iter.Seq2[telemetry.Reading, error], len(n.backends))
 		for i, unstored := range n.divide(q.Unstored) {
@@ -177,8 +177,8 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 		if q.LastWins {
 			all = joined(all, func(a, b telemetry.Reading) bool { return a.Time.Equal(b.Time) }, lastWins)
 		}
-		checked(ctx, s, n, first(all, q.Limit))(yield)
-	}
+		return first(all, q.Limit)
+	})
 }
 
 // lastWins merges two readings with the same time: fields of the later generation replace those of
@@ -200,21 +200,14 @@ func lastWins(a, b telemetry.Reading) telemetry.Reading {
 
 // Summary implements read.Source.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
-	return func(yield func(telemetry.Summary, error) bool) {
-		n, err := s.forSensor(ctx, q.Sensor)
-		if err != nil {
-			yield(telemetry.Summary{}, err)
-			return
-		}
+	return answer(ctx, s, q.Sensor, func(n *snapshot) iter.Seq2[telemetry.Summary, error] {
 		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.backends) == 1 || q.Gone { // only the first can have rollups
-			checked(ctx, s, n, n.backends[0].Summary(ctx, q))(yield)
-			return
+			return n.backends[0].Summary(ctx, q)
 		}
 		if q.Readings != nil { // already merged from all generations
 			q.Limit = 0
-			store.Summarize(q, q.Readings(ctx, q.Query), nil)(yield)
-			return
+			return store.Summarize(q, q.Readings(ctx, q.Query), nil)
 		}
 		of := make([]iter.Seq2[telemetry.Summary, error], len(n.backends))
 		for i, unstored := range n.divide(q.Unstored) {
@@ -223,34 +216,24 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			of[i] = n.backends[i].Summary(ctx, part)
 		}
 		all := merged(of, func(a, b telemetry.Summary) int { return cmp.Compare(a.Start, b.Start) })
-		all = joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)
-		checked(ctx, s, n, all)(yield)
-	}
+		return joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)
+	})
 }
 
 // Sensors implements read.Source.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return func(yield func(telemetry.SensorSeen, error) bool) {
-		n, err := s.freshSnapshot(ctx)
-		if err != nil {
-			yield(telemetry.SensorSeen{}, err)
-			return
-		}
+	return answer(ctx, s, "", func(n *snapshot) iter.Seq2[telemetry.SensorSeen, error] {
 		of := make([]iter.Seq2[telemetry.SensorSeen, error], len(n.backends))
 		for i, one := range n.backends {
 			of[i] = one.Sensors(ctx, q)
-		}
-		if len(of) == 1 && len(n.list.Moved) == 0 {
-			of[0](yield)
-			return
 		}
 		all := merged(of, func(a, b telemetry.SensorSeen) int { return strings.Compare(a.Sensor, b.Sensor) })
 		all = joined(all, func(a, b telemetry.SensorSeen) bool { return a.Sensor == b.Sensor }, func(a, b telemetry.SensorSeen) telemetry.SensorSeen {
 			a.Newest = max(a.Newest, b.Newest)
 			return a
 		})
-		checked(ctx, s, n, first(s.existing(ctx, n, all), q.Limit))(yield)
-	}
+		return first(s.existing(ctx, n, all), q.Limit)
+	})
 }
 
 // Newest implements read.Source.
