@@ -144,24 +144,13 @@ func (b *Builder) AddReading(r telemetry.Reading) {
 	for _, f := range r.Fields {
 		at := b.column(f.Name)
 		b.shape = append(b.shape, at)
-		b.columns[at].addValue(b, f.Value)
+		word := uint64(f.Value.Int()) // the bits of a value of any kind
+		if f.Value.Kind() == telemetry.Text {
+			word = b.addText([]byte(f.Value.Text()))
+		}
+		b.columns[at].add(f.Value.Kind(), word)
 	}
 	b.begin(r.Time.UnixMilli(), b.shapeNumber(b.shape))
-}
-
-func (c *column) addValue(b *Builder, v telemetry.Value) {
-	var word uint64
-	switch v.Kind() {
-	case telemetry.Text:
-		word = b.addText([]byte(v.Text()))
-	case telemetry.Bool:
-		if v.Bool() {
-			word = 1
-		}
-	default: // the bits of a double are those of an integer
-		word = uint64(v.Int())
-	}
-	c.add(v.Kind(), word)
 }
 
 func (b *Builder) begin(time int64, shape uint32) {

@@ -188,8 +188,9 @@ func BenchmarkRoll(b *testing.B) {
 			storetest.WriteAll(b, s, storetest.Pending(storetest.Batch(b, "s1", next, all...), s.Granularity))
 			next += uint64(len(all))
 		}
-		sealer := New(Config{Streams: map[string]Stream{storetest.Stream: {Store: s, After: time.Hour}}, Budget: 1, Registerer: prometheus.NewRegistry()})
+		sealer := New(Config{Streams: map[string]Stream{storetest.Stream: {Store: s, After: time.Hour}}, Registerer: prometheus.NewRegistry()})
 		one := sealer.streams[storetest.Stream]
+		one.budget = 1
 		every := s.Rollup
 		s.Rollup = 0
 		one.passIfDue(b.Context())

@@ -40,9 +40,6 @@ type Stream struct {
 // Config configures a Sealer.
 type Config struct {
 	Streams map[string]Stream
-	// Budget is the share of a CPU core that sealing may take, in MongoDB and in this process
-	// together; 0: a quarter.
-	Budget float64
 	// Flush stores what is journaled, before a pass that was requested. Nil: nothing waits.
 	Flush func(ctx context.Context) error
 	// Busy reports whether ingestion is falling behind. While it is, sealing slows down. Nil:
@@ -51,6 +48,9 @@ type Config struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 }
+
+// budget is the share of a CPU core that sealing may take, in MongoDB and in this process together.
+const budget = 0.25
 
 const (
 	maxBatchParts    = 100
@@ -74,9 +74,6 @@ type Sealer struct {
 
 // New returns a Sealer; it does no I/O before Run.
 func New(cfg Config) *Sealer {
-	if cfg.Budget <= 0 {
-		cfg.Budget = 0.25
-	}
 	if cfg.Busy == nil {
 		cfg.Busy = func() bool { return false }
 	}
@@ -89,7 +86,7 @@ func New(cfg Config) *Sealer {
 	for name, of := range cfg.Streams {
 		one := &stream{
 			cfg: &cfg, opts: of, log: cfg.Logger.With("stream", name), sealer: of.Store.NewSealer(),
-			metrics: m.of(name, of.Store.Rollup > 0), wake: make(chan struct{}, 1),
+			metrics: m.of(name, of.Store.Rollup > 0), budget: budget, wake: make(chan struct{}, 1),
 		}
 		one.after.Store(int64(of.After))
 		labels := prometheus.Labels{"stream": name}
@@ -175,6 +172,7 @@ type stream struct {
 	log     *slog.Logger
 	sealer  *bucket.Sealer
 	metrics metrics
+	budget  float64
 	after   atomic.Int64
 	wake    chan struct{} // holds one
 
@@ -490,7 +488,7 @@ func (s *stream) pause(ctx context.Context) error {
 	if worked < 10*time.Millisecond {
 		return nil
 	}
-	rest := time.Duration(float64(worked) * (1/s.cfg.Budget - 1))
+	rest := time.Duration(float64(worked) * (1/s.budget - 1))
 	if s.cfg.Busy() {
 		rest = busyFactor * max(rest, worked)
 	}

@@ -393,7 +393,7 @@ func (b *Base) Delete(ctx context.Context, sensor string, match bson.D, each any
 	var counts []struct {
 		Readings int64 `bson:"readings"`
 	}
-	cursor, err := b.Answers().Aggregate(ctx, mongo.Pipeline{
+	cursor, err := b.Answers.Aggregate(ctx, mongo.Pipeline{
 		{{Key: "$match", Value: match}},
 		{{Key: "$group", Value: bson.D{{Key: "_id", Value: nil}, {Key: "readings", Value: bson.D{{Key: "$sum", Value: each}}}}}},
 	})

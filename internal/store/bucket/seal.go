@@ -279,9 +279,6 @@ func sizeAfter(doc bson.Raw, set bson.D) int {
 	return n
 }
 
-// Start returns the start of the part's window, in milliseconds since 1970.
-func (s *Seal) Start() int64 { return s.start }
-
 // ApplySeals sends seals, and returns how many matched. The parts of the others were changed after
 // they were read; TakeLate returns their sensors. After an error, any of them may have been
 // applied.

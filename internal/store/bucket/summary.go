@@ -147,7 +147,7 @@ func hasReadings(doc bson.Raw) bool {
 
 // readingsOf fetches the readings of a document whose statistics cannot be used after all.
 func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) {
-	out, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
+	out, err := s.Answers.FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
 		options.FindOne().SetProjection(bson.D{{Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}})).Raw()
 	if err != nil {
 		return nil, err

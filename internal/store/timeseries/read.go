@@ -226,7 +226,7 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 	if err == nil && !found {
 		var last []bson.Raw
 		var cursor *mongo.Cursor
-		if cursor, err = s.Answers().Aggregate(ctx, lastBucket(sensor)); err == nil {
+		if cursor, err = s.Answers.Aggregate(ctx, lastBucket(sensor)); err == nil {
 			err = cursor.All(ctx, &last)
 		}
 		if err == nil && len(last) > 0 {
