@@ -219,13 +219,11 @@ func BenchmarkDecode(b *testing.B) {
 						if err != nil {
 							b.Fatal(err)
 						}
-						for r, err := range decoder.Readings(opened, sensor, nil, nil) {
-							if err != nil {
-								b.Fatal(err)
-							}
-							values += 1 + len(r.Fields)
+						n, err := decoder.Unpack(opened)
+						if err != nil {
+							b.Fatal(err)
 						}
-						decoder.Reuse()
+						values += n
 					}
 				}
 				b.ReportMetric(float64(values)*float64(b.N)/1e6/(cpu(b)-before), "Mvalues/s")
