@@ -98,13 +98,10 @@ func (o *compactOptions) run(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	c, err := compact.New(compact.Config{
+	c := compact.New(compact.Config{
 		Client: connection.Client(), URI: s.uri, Database: s.database, Collection: collection,
 		FreeAtLeast: o.freeShare, LeastBytes: o.freeBytes, Passes: o.passes, Progress: showCompaction(live),
 	})
-	if err != nil {
-		return err
-	}
 	defer withinSecond(c.Close)
 	if live.terminal {
 		live.tell("inspecting the members")
@@ -147,7 +144,7 @@ func collectionOf(ctx context.Context, connection *store.Connection, s *daemon.S
 	}
 	name := s.Name
 	if list != nil {
-		name = list.Of(generation.Target{Storage: s.Storage, Compressor: s.Compressor})
+		name = list.Written(generation.Target{Storage: s.Storage, Compressor: s.Compressor}).Collection
 	}
 	if s.Storage == store.TimeSeries {
 		name = compact.BucketsOf(name)

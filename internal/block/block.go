@@ -5,8 +5,6 @@
 //
 //	b, err := block.Open(data)   // checks the checksum and the header
 //	b.Statistics()               // of all fields, without decoding values
-//	b.Times(nil)                 // one of the columns
-//	b.Column(b.Find("t"), &values)
 //	b.Readings(sensor, tags, nil)
 //
 // A block that is damaged, or made to do harm, leads to an error. Open takes at most 16 times
@@ -16,7 +14,7 @@
 //
 //	block.go     Block: header, times, shapes
 //	reader.go    numbers and bytes
-//	column.go    Column: the values of a field; readings
+//	column.go    the values of a field; readings
 //	builder.go   Builder: gathers readings
 //	encode.go    Builder.Append
 //	integers.go  streams of integers
@@ -32,7 +30,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"sync"
 
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -87,19 +84,16 @@ const (
 	shapeList        // added to the number of columns; these follow
 )
 
-// A Block is a block that was opened. It refers to its data, and any number of goroutines
-// may read it.
+// A Block is a block that was opened. It refers to its data. It is not safe for concurrent use.
 type Block struct {
-	data       []byte // without the checksum
-	content    []byte // where the sections are: data, or what was compressed
-	n          int
-	times      section
-	rows       [3]section // shapes, tags, keys; zero if missing
-	columns    []section
-	statistics []byte // nil if missing
-
-	once   sync.Once // for shapes
-	shaped shapes
+	data        []byte // without the checksum
+	content     []byte // where the sections are: data, or what was compressed
+	n           int
+	timeSection section
+	rows        [3]section // shapes, tags, keys; zero if missing
+	columns     []section
+	statistics  []byte  // nil if missing
+	shaped      *shapes // nil: not read yet
 }
 
 // shapes are the columns that readings have, in the order of their fields, and the number of
@@ -107,7 +101,6 @@ type Block struct {
 type shapes struct {
 	all     [][]uint16
 	numbers []uint64
-	err     error
 }
 
 // A section is where a column is.
@@ -153,7 +146,7 @@ func (b *Block) open() error {
 		return r.err
 	}
 	b.n, b.columns = int(n), make([]section, columns)
-	b.openSection(r, &b.times)
+	b.openSection(r, &b.timeSection)
 	for i, flag := range [...]byte{hasShapes, hasTags, hasKeys} {
 		if flags&flag != 0 {
 			b.openSection(r, &b.rows[i])
@@ -197,8 +190,8 @@ func (b *Block) place(from int) error {
 		from = min(from+int(s.to), len(b.content)+1)
 		s.to = uint32(from)
 	}
-	next(&b.times)
-	kinds := b.times.kind&^compressed == kindInt
+	next(&b.timeSection)
+	kinds := b.timeSection.kind&^compressed == kindInt
 	for i := range b.rows {
 		if s := &b.rows[i]; s.kind != 0 {
 			next(s)
@@ -234,25 +227,13 @@ func (b *Block) name(i int) []byte {
 	return b.data[c.name:][:c.length]
 }
 
-// Find returns the column of a field, -1 if there is none.
-func (b *Block) Find(name string) int {
-	for i := range b.columns {
-		if string(b.name(i)) == name {
-			return i
-		}
-	}
-	return -1
-}
-
 // Values returns how many values of the wanted fields the readings have; nil: of all. It
 // reads no values.
 func (b *Block) Values(wanted []string) (n int, err error) {
-	shapes := b.shapes()
-	if shapes.err != nil {
-		return 0, shapes.err
-	}
 	counts := make([]int, len(b.columns))
-	b.countValues(counts)
+	if err := b.countValues(counts); err != nil {
+		return 0, err
+	}
 	for i, count := range counts {
 		if wanted == nil || slices.Contains(wanted, b.Name(i)) {
 			n += count
@@ -271,40 +252,31 @@ func (b *Block) section(s *section, memory *[]byte) *reader {
 	return r
 }
 
-// Times appends the time of each reading, in milliseconds since the epoch.
-func (b *Block) Times(dst []int64) ([]int64, error) {
-	var words []uint64
-	return b.appendTimes(dst, &words)
-}
-
-func (b *Block) appendTimes(dst []int64, words *[]uint64) ([]int64, error) {
-	var memory []byte
-	r := b.section(&b.times, &memory)
-	*words = r.integers((*words)[:0], b.n)
+// times appends the time of each reading, in milliseconds since the epoch.
+func (b *Block) times(dst []uint64) ([]uint64, error) {
+	r := b.section(&b.timeSection, new([]byte))
+	dst = r.integers(dst, b.n)
 	if err := r.end(); err != nil {
 		return dst, fmt.Errorf("read the times of a block: %w", err)
-	}
-	dst = slices.Grow(dst, len(*words))
-	for _, w := range *words {
-		dst = append(dst, int64(w))
 	}
 	return dst, nil
 }
 
 // shapes reads them at the first call.
-func (b *Block) shapes() *shapes {
-	b.once.Do(func() {
-		if b.rows[0].kind == 0 {
-			b.shaped.all = [][]uint16{b.allColumns()}
-			return
-		}
+func (b *Block) shapes() (*shapes, error) {
+	switch {
+	case b.shaped != nil:
+	case b.rows[0].kind == 0:
+		b.shaped = &shapes{all: [][]uint16{b.allColumns()}}
+	default:
 		r := b.section(&b.rows[0], nil)
-		b.shaped = b.readShapes(r)
+		read := b.readShapes(r)
 		if err := r.end(); err != nil {
-			b.shaped = shapes{err: fmt.Errorf("read the shapes of a block: %w", err)}
+			return nil, fmt.Errorf("read the shapes of a block: %w", err)
 		}
-	})
-	return &b.shaped
+		b.shaped = &read
+	}
+	return b.shaped, nil
 }
 
 func (b *Block) readShapes(r *reader) (s shapes) {

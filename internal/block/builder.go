@@ -9,13 +9,10 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Builder gathers readings of one sensor, from batches, documents and other blocks, and
-// encodes them as a block:
+// A Builder gathers readings of one sensor and encodes them as a block:
 //
 //	b.Reset()
 //	b.Add(ref); b.Own(tags); b.Key(key)   // for each reading; Own and Key only where needed
-//	b.AddBlock(other)
-//	b.Sort()                              // optional
 //	data, err := b.Append(nil, block.Options{Statistics: true})
 //
 // Its memory is used again after Reset. It belongs to one goroutine at a time.
@@ -147,24 +144,13 @@ func (b *Builder) AddReading(r telemetry.Reading) {
 	for _, f := range r.Fields {
 		at := b.column(f.Name)
 		b.shape = append(b.shape, at)
-		b.columns[at].addValue(b, f.Value)
+		word := uint64(f.Value.Int()) // the bits of a value of any kind
+		if f.Value.Kind() == telemetry.Text {
+			word = b.addText([]byte(f.Value.Text()))
+		}
+		b.columns[at].add(f.Value.Kind(), word)
 	}
 	b.begin(r.Time.UnixMilli(), b.shapeNumber(b.shape))
-}
-
-func (c *column) addValue(b *Builder, v telemetry.Value) {
-	var word uint64
-	switch v.Kind() {
-	case telemetry.Text:
-		word = b.addText([]byte(v.Text()))
-	case telemetry.Bool:
-		if v.Bool() {
-			word = 1
-		}
-	default: // the bits of a double are those of an integer
-		word = uint64(v.Int())
-	}
-	c.add(v.Kind(), word)
 }
 
 func (b *Builder) begin(time int64, shape uint32) {
@@ -253,162 +239,12 @@ func (c *column) add(kind telemetry.Kind, word uint64) {
 	case kind == c.kind:
 	case len(c.words) == 0:
 		c.kind = kind
-	default:
-		c.several()
+	case c.kind != 0: // from now on, the kind of each value is noted
+		c.kinds = append(c.kinds, slices.Repeat([]telemetry.Kind{c.kind}, len(c.words))...)
+		c.kind = 0
 	}
 	if c.kind == 0 {
 		c.kinds = append(c.kinds, kind)
 	}
 	c.words = append(c.words, word)
-}
-
-// several notes the kind of each value, from now on.
-func (c *column) several() {
-	if c.kind == 0 {
-		return
-	}
-	for range c.words {
-		c.kinds = append(c.kinds, c.kind)
-	}
-	c.kind = 0
-}
-
-// AddBlock adds the readings of a block. After an error, the builder must be reset.
-func (b *Builder) AddBlock(from *Block) error {
-	if b.named == nil {
-		b.Reset()
-	}
-	rows := new(rows)
-	err := rows.decode(from, nil)
-	if err != nil {
-		return err
-	}
-	keys, err := from.Keys()
-	if err != nil {
-		return err
-	}
-	before := len(b.times)
-	b.times = append(b.times, rows.times...)
-	columns := make([]uint32, len(rows.columns))
-	for i := range columns {
-		columns[i] = b.column(rows.names[i])
-		b.columns[columns[i]].addAll(b, &rows.columns[i])
-	}
-	numbers := make([]uint32, len(rows.all))
-	for i, shape := range rows.all {
-		b.shape = b.shape[:0]
-		for _, at := range shape {
-			b.shape = append(b.shape, columns[at])
-		}
-		numbers[i] = b.shapeNumber(b.shape)
-	}
-	for i := range rows.times {
-		shape := numbers[0]
-		if rows.numbers != nil {
-			shape = numbers[rows.numbers[i]]
-		}
-		b.shapeOf = append(b.shapeOf, shape)
-	}
-	if len(rows.sets) > 0 {
-		b.own = append(b.own, make([]uint32, before-len(b.own))...)
-		for _, set := range rows.own {
-			if set > 0 {
-				set += uint64(len(b.sets))
-			}
-			b.own = append(b.own, uint32(set))
-		}
-		b.sets = append(b.sets, rows.sets...)
-	}
-	if len(keys) > 0 || len(b.keys) > 0 {
-		b.keys = append(b.keys, make([]Key, before-len(b.keys))...)
-		b.keys = append(append(b.keys, keys...), make([]Key, b.Len()-before-len(keys))...)
-	}
-	return nil
-}
-
-func (c *column) addAll(b *Builder, values *Column) {
-	if len(values.Words) == 0 {
-		return
-	}
-	if len(c.words) == 0 {
-		c.kind = values.Kind
-	} else if values.Kind != c.kind {
-		c.several()
-	}
-	if c.kind == 0 {
-		for i := range values.Words {
-			c.kinds = append(c.kinds, values.KindOf(i))
-		}
-	}
-	from := len(c.words)
-	c.words = append(c.words, values.Words...)
-	for i := range values.Words {
-		if values.KindOf(i) == telemetry.Text {
-			c.words[from+i] = b.addText(values.Text(i))
-		}
-	}
-}
-
-// Sort brings the readings into the order of their times; those of one time keep theirs.
-func (b *Builder) Sort() {
-	if slices.IsSorted(b.times) {
-		return
-	}
-	order := make([]uint32, len(b.times))
-	for i := range order {
-		order[i] = uint32(i)
-	}
-	slices.SortStableFunc(order, func(x, y uint32) int { return cmp.Compare(b.times[x], b.times[y]) })
-	b.Rearrange(order)
-}
-
-// Rearrange makes the block consist of the readings with these numbers, in this order. A
-// reading that is left out is gone.
-func (b *Builder) Rearrange(order []uint32) {
-	b.rearrangeColumns(order)
-	if len(b.keys) > 0 {
-		b.keys = pick(b.keys, order)
-	}
-	if len(b.own) > 0 {
-		b.own = append(b.own, make([]uint32, len(b.times)-len(b.own))...)
-		b.own = pick(b.own, order)
-	}
-	b.times, b.shapeOf = pick(b.times, order), pick(b.shapeOf, order)
-}
-
-func pick[T any](from []T, order []uint32) []T {
-	to := make([]T, len(order))
-	for i, at := range order {
-		to[i] = from[at]
-	}
-	return to
-}
-
-// rearrangeColumns does what Rearrange does, for the values.
-func (b *Builder) rearrangeColumns(order []uint32) {
-	before, values := slices.Clone(b.columns), 0
-	for at := range b.columns {
-		c := &b.columns[at]
-		values += len(c.words)
-		c.words, c.kinds = make([]uint64, 0, min(len(order), len(c.words))), nil
-	}
-	// The places of a reading's values in their columns begin at first[reading].
-	first, places, next := make([]uint32, len(b.shapeOf)), make([]uint32, 0, values), make([]uint32, len(b.columns))
-	for i, shape := range b.shapeOf {
-		first[i] = uint32(len(places))
-		for _, at := range b.shapes[shape] {
-			places = append(places, next[at])
-			next[at]++
-		}
-	}
-	for _, reading := range order {
-		shape := b.shapes[b.shapeOf[reading]]
-		for i, place := range places[first[reading]:][:len(shape)] {
-			from, to := &before[shape[i]], &b.columns[shape[i]]
-			to.words = append(to.words, from.words[place])
-			if to.kind == 0 {
-				to.kinds = append(to.kinds, from.kinds[place])
-			}
-		}
-	}
 }

@@ -25,33 +25,6 @@ func open(t require.TestingT, data []byte) *block.Block {
 	return b
 }
 
-// merged returns the readings of several blocks as one, sorted.
-func merged(t require.TestingT, blocks ...[]byte) []byte {
-	var b block.Builder
-	for _, data := range blocks {
-		require.NoError(t, b.AddBlock(open(t, data)))
-	}
-	b.Sort()
-	data, err := b.Append(nil, block.Options{Statistics: true})
-	require.NoError(t, err)
-	return data
-}
-
-func TestBlocksAreMergedInTheOrderOfTime(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		var want []telemetry.Reading
-		var blocks [][]byte
-		for range rapid.IntRange(1, 4).Draw(t, "blocks") {
-			readings := drawnReadings(t)
-			want = append(want, readings...)
-			blocks = append(blocks, built(t, readings, rapid.SampledFrom(variants).Draw(t, "options")))
-		}
-		slices.SortStableFunc(want, func(a, b telemetry.Reading) int { return a.Time.Compare(b.Time) })
-		require.Equal(t, want, readAll(t, merged(t, blocks...), nil))
-	})
-}
-
 func TestKeysAreKept(t *testing.T) {
 	t.Parallel()
 	keys := []block.Key{{}, {Arrival: 1_700_000_000_000, Session: "s1", Sequence: math.MaxUint64}, {}, {Arrival: -5, Session: "s2", Sequence: 7}}
@@ -72,10 +45,6 @@ func TestKeysAreKept(t *testing.T) {
 	none, err := open(t, without).Keys()
 	require.NoError(t, err)
 	assert.Empty(t, none)
-
-	got, err = open(t, merged(t, data, without)).Keys()
-	require.NoError(t, err)
-	assert.Equal(t, []block.Key{{}, keys[3], keys[2], keys[1], keys[0]}, got)
 }
 
 func TestKeysAreOrdered(t *testing.T) {
@@ -84,18 +53,6 @@ func TestKeysAreOrdered(t *testing.T) {
 	got := []block.Key{want[3], want[1], want[0], want[2]}
 	slices.SortFunc(got, block.Key.Compare)
 	assert.Equal(t, want, got)
-}
-
-func TestReadingsAreRearranged(t *testing.T) {
-	t.Parallel()
-	all := []telemetry.Reading{reading(1, "a", 1), reading(2, "b", 2.5), reading(3, "a", "x", "b", 3), reading(4, "b", 4)}
-	all[1].Tags = nil
-	var b block.Builder
-	require.NoError(t, b.AddBlock(open(t, built(t, all, block.Options{}))))
-	b.Rearrange([]uint32{2, 1})
-	data, err := b.Append(nil, block.Options{})
-	require.NoError(t, err)
-	assert.Equal(t, []telemetry.Reading{all[2], all[1]}, readAll(t, data, nil))
 }
 
 func TestBuilderIsUsedAgain(t *testing.T) {
@@ -172,7 +129,7 @@ func TestStatisticsAreThoseOfDocuments(t *testing.T) {
 // assertStatistics compares statistics with what the store makes of the documents.
 func assertStatistics(t require.TestingT, readings []telemetry.Reading, got block.Statistics) {
 	var sums store.Sums
-	want := block.Statistics{First: math.MaxInt64, Last: math.MinInt64, Fields: []block.FieldStatistics{}}
+	want := block.Statistics{First: math.MaxInt64, Last: math.MinInt64, Fields: []telemetry.FieldSummary{}}
 	type ends struct{ first, last telemetry.Value }
 	numbers := make(map[string]ends)
 	for _, r := range readings {
@@ -194,35 +151,23 @@ func assertStatistics(t require.TestingT, readings []telemetry.Reading, got bloc
 		require.NoError(t, sums.AddDocument(raw))
 	}
 	for _, f := range sums.Fields {
-		want.Fields = append(want.Fields, block.FieldStatistics{FieldSummary: f, First: numbers[f.Name].first, Last: numbers[f.Name].last})
+		f.First, f.Last = numbers[f.Name].first, numbers[f.Name].last
+		want.Fields = append(want.Fields, f)
 	}
-	got.Fields = slices.DeleteFunc(got.Fields, func(f block.FieldStatistics) bool { return f.N == 0 })
-	byName := func(a, b block.FieldStatistics) int { return cmp.Compare(a.Name, b.Name) }
+	got.Fields = slices.DeleteFunc(got.Fields, func(f telemetry.FieldSummary) bool { return f.N == 0 })
+	byName := func(a, b telemetry.FieldSummary) int { return cmp.Compare(a.Name, b.Name) }
 	slices.SortFunc(got.Fields, byName)
 	slices.SortFunc(want.Fields, byName)
 	for i := range want.Fields { // all sums that are NaN are alike
 		if i < len(got.Fields) && math.IsNaN(want.Fields[i].Sum) && math.IsNaN(got.Fields[i].Sum) {
-			got.Fields[i], want.Fields[i] = block.FieldStatistics{}, block.FieldStatistics{}
+			got.Fields[i], want.Fields[i] = telemetry.FieldSummary{}, telemetry.FieldSummary{}
 		}
 	}
 	require.Equal(t, want, got)
 }
 
-func TestOneColumnIsRead(t *testing.T) {
+func TestOneFieldIsRead(t *testing.T) {
 	t.Parallel()
-	b := open(t, built(t, []telemetry.Reading{reading(5, "a", 1, "b", "x"), reading(6, "a", 2), reading(7, "b", "y", "a", 2.5), reading(8, "c", true)}, block.Options{}))
-	times, err := b.Times([]int64{4})
-	require.NoError(t, err)
-	assert.Equal(t, []int64{4, 5, 6, 7, 8}, times)
-	assert.Equal(t, -1, b.Find("d"))
-	var c block.Column
-	require.NoError(t, b.Column(b.Find("a"), &c))
-	assert.Equal(t, []uint32{0, 1, 2}, c.Rows)
-	assert.Equal(t, []telemetry.Value{value(1), value(2), value(2.5)}, []telemetry.Value{c.Value(0), c.Value(1), c.Value(2)})
-	require.NoError(t, b.Column(b.Find("b"), &c))
-	assert.Equal(t, []uint32{0, 2}, c.Rows)
-	assert.Equal(t, "y", string(c.Text(1)))
-
 	got := readAll(t, built(t, []telemetry.Reading{reading(5, "a", 1, "b", "x"), reading(6, "a", 2), reading(7, "b", "y")}, block.Options{}), []string{"b", "other"})
 	assert.Equal(t, []telemetry.Field{{Name: "b", Value: value("y")}}, got[2].Fields)
 	assert.Empty(t, got[1].Fields)
@@ -242,18 +187,17 @@ func TestManyFieldsTakeLittle(t *testing.T) {
 	const n = 4000
 	want := make([]telemetry.Reading, n)
 	var b block.Builder
-	for i := n - 1; i >= 0; i-- {
-		want[i] = reading(int64(i), fmt.Sprint("f", i), i)
+	for i := range want {
+		want[i] = reading(int64(i), fmt.Sprint("f", n-i), i)
 		b.AddReading(want[i])
 	}
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	b.Sort()
+	data, err := b.Append(nil, block.Options{Statistics: true})
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(1000*n))
-	data, err := b.Append(nil, block.Options{Statistics: true})
 	require.NoError(t, err)
 	assert.Less(t, len(data), 100*n)
 	assert.Equal(t, want, readAll(t, data, nil))

@@ -1,7 +1,6 @@
 package block
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -12,109 +11,56 @@ import (
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// A Column has the values of one field. Its memory is used again by the next call of
-// Block.Column with it.
-type Column struct {
-	Kind  telemetry.Kind   // of all values; 0: of several, see Kinds
-	Kinds []telemetry.Kind // of each value, if Kind is 0
-	// Words has one word for each value: the bits of a double, an integer, 0 or 1, or a
-	// reference for Text.
-	Words []uint64
-	// Rows has the number of each value's reading; empty beside values: all readings have
-	// the field.
-	Rows []uint32
+// values are the values of one field. Their memory is used again for the next block.
+type values struct {
+	kind  telemetry.Kind   // of all values; 0: of several, see kinds
+	kinds []telemetry.Kind // of each value, if kind is 0
+	// words has one word for each value: the bits of a double, an integer, 0 or 1, or a
+	// reference to a string.
+	words []uint64
 
 	text   []byte // where references point to
 	memory []byte // of a compressed column
 	list   []uint64
 }
 
-// KindOf returns the kind of value i.
-func (c *Column) KindOf(i int) telemetry.Kind {
-	if c.Kind != 0 {
-		return c.Kind
+// value returns value i.
+func (c *values) value(i int) telemetry.Value {
+	kind := c.kind
+	if kind == 0 {
+		kind = c.kinds[i]
 	}
-	return c.Kinds[i]
-}
-
-// Text returns value i, a string. The bytes are those of the block, or of the column.
-func (c *Column) Text(i int) []byte {
-	word := c.Words[i]
-	return c.text[word>>32:][:uint32(word)]
-}
-
-// Value returns value i.
-func (c *Column) Value(i int) telemetry.Value {
-	switch word := c.Words[i]; c.KindOf(i) {
+	switch word := c.words[i]; kind {
 	case telemetry.Int:
 		return telemetry.IntValue(int64(word))
 	case telemetry.Bool:
 		return telemetry.BoolValue(word != 0)
 	case telemetry.Text:
-		return telemetry.TextValue(string(c.Text(i)))
+		return telemetry.TextValue(string(c.text[word>>32:][:uint32(word)]))
 	default:
 		return telemetry.FloatValue(math.Float64frombits(word))
 	}
 }
 
-// Column reads column i.
-func (b *Block) Column(i int, to *Column) error {
-	err := b.rowsOf(i, to)
-	if err == nil {
-		n := b.n
-		if b.rows[0].kind != 0 {
-			n = len(to.Rows)
-			if n == b.n {
-				to.Rows = to.Rows[:0]
-			}
-		}
-		err = b.values(i, n, to)
-	}
-	if err != nil {
-		return fmt.Errorf("read field %s of a block: %w", telemetry.Quote(b.name(i)), err)
-	}
-	return nil
-}
-
-// rowsOf finds the readings that have column i; if all readings have the same fields,
-// there is nothing to find.
-func (b *Block) rowsOf(i int, to *Column) error {
-	to.Rows = to.Rows[:0]
-	if b.rows[0].kind == 0 {
-		return nil
-	}
-	shapes := b.shapes()
-	has := make([]bool, len(shapes.all))
-	for n, shape := range shapes.all {
-		has[n] = slices.Contains(shape, uint16(i))
-	}
-	for row, n := range shapes.numbers {
-		if has[n] {
-			to.Rows = append(to.Rows, uint32(row))
-		}
-	}
-	return shapes.err
-}
-
 // values reads the n values of column i.
-func (b *Block) values(i, n int, to *Column) error {
+func (b *Block) values(i, n int, to *values) error {
 	s := &b.columns[i]
 	r := b.section(s, &to.memory)
-	to.Kind, to.Kinds, to.Words, to.text = 0, to.Kinds[:0], to.Words[:0], r.rest
+	to.kind, to.kinds, to.words, to.text = 0, to.kinds[:0], to.words[:0], r.rest
 	switch kind := s.kind &^ compressed; kind {
 	case kindNumber:
-		to.Words, to.Kinds = r.numbers(to.Words, to.Kinds, n)
+		to.words, to.kinds = r.numbers(to.words, to.kinds, n)
 	case kindMixed:
 		r.mixed(n, to)
 	default:
-		to.Kind = telemetry.Kind(kind)
-		to.Words = r.kind(to.Kind, to.Words, n, to)
+		to.kind = telemetry.Kind(kind)
+		to.words = r.kind(to.kind, to.words, n, to)
 	}
 	return r.end()
 }
 
 // kind reads n values of one kind.
-func (r *reader) kind(kind telemetry.Kind, dst []uint64, n int, of *Column) []uint64 {
+func (r *reader) kind(kind telemetry.Kind, dst []uint64, n int, of *values) []uint64 {
 	at := len(dst)
 	switch kind {
 	case telemetry.Float:
@@ -129,7 +75,7 @@ func (r *reader) kind(kind telemetry.Kind, dst []uint64, n int, of *Column) []ui
 	return dst
 }
 
-func (r *reader) mixed(n int, to *Column) {
+func (r *reader) mixed(n int, to *values) {
 	to.list = r.integers(to.list[:0], n)
 	var counts [telemetry.Text + 1]int
 	for _, k := range to.list {
@@ -138,9 +84,9 @@ func (r *reader) mixed(n int, to *Column) {
 			return
 		}
 		counts[k]++
-		to.Kinds = append(to.Kinds, telemetry.Kind(k))
+		to.kinds = append(to.kinds, telemetry.Kind(k))
 	}
-	to.Words = grown(to.Words, len(to.Kinds))
+	to.words = grown(to.words, len(to.kinds))
 	var words []uint64
 	for k := telemetry.Float; k <= telemetry.Text; k++ {
 		if counts[k] == 0 {
@@ -150,9 +96,9 @@ func (r *reader) mixed(n int, to *Column) {
 			return
 		}
 		next := 0
-		for i, of := range to.Kinds {
+		for i, of := range to.kinds {
 			if of == k {
-				to.Words[i] = words[next]
+				to.words[i] = words[next]
 				next++
 			}
 		}
@@ -160,7 +106,7 @@ func (r *reader) mixed(n int, to *Column) {
 }
 
 // texts reads n strings as references to of.text, which r reads from.
-func (r *reader) texts(dst []uint64, n int, of *Column) []uint64 {
+func (r *reader) texts(dst []uint64, n int, of *values) []uint64 {
 	count := r.size()
 	if count > n || count > len(r.rest) {
 		r.fail("it has more strings than values")
@@ -244,7 +190,19 @@ func (b *Block) Readings(sensor string, tags []telemetry.Tag, wanted []string) i
 
 // A Decoder reads one block after another in the same memory, except for the fields of readings,
 // see Reuse. The zero value is ready to use. It is not safe for concurrent use.
-type Decoder struct{ rows }
+type Decoder struct {
+	batch.Arena
+	shapes
+
+	times   []uint64
+	columns []values
+	names   []string // empty: not wanted
+	wanted  int      // columns
+	counts  []int    // values of each column
+	next    []int    // of each column, the next value
+	sets    [][]telemetry.Tag
+	own     []uint64
+}
 
 // Readings is like Block.Readings.
 func (d *Decoder) Readings(b *Block, sensor string, tags []telemetry.Tag, wanted []string) iter.Seq2[telemetry.Reading, error] {
@@ -263,55 +221,35 @@ func (d *Decoder) Readings(b *Block, sensor string, tags []telemetry.Tag, wanted
 	}
 }
 
-// rows are the columns of a block, to be read side by side.
-type rows struct {
-	batch.Arena
-	shapes
-
-	times   []int64
-	words   []uint64 // of the times
-	columns []Column
-	names   []string // empty: not wanted
-	wanted  int      // columns
-	counts  []int    // values of each column
-	next    []int    // of each column, the next value
-	sets    [][]telemetry.Tag
-	own     []uint64
-}
-
 // readingsTogether is for how many readings memory is allocated at once.
 const readingsTogether = 32
 
-func (r *rows) decode(b *Block, wanted []string) (err error) {
+func (d *Decoder) decode(b *Block, wanted []string) (err error) {
 	n := len(b.columns)
-	r.columns, r.names, r.counts, r.next = grown(r.columns, n), grown(r.names, n), grown(r.counts, n), grown(r.next, n)
-	clear(r.next)
-	if r.times, err = b.appendTimes(r.times[:0], &r.words); err != nil {
+	d.columns, d.names, d.counts, d.next = grown(d.columns, n), grown(d.names, n), grown(d.counts, n), grown(d.next, n)
+	clear(d.next)
+	if d.times, err = b.times(d.times[:0]); err != nil {
 		return err
 	}
-	r.shapes = *b.shapes()
-	if r.err != nil {
-		return r.err
-	}
-	if r.sets, r.own, err = b.ownTags(); err != nil {
+	if err := b.countValues(d.counts); err != nil {
 		return err
 	}
-	b.countValues(r.counts)
-	r.wanted = 0
-	for i := range r.columns {
+	d.shapes = *b.shaped
+	if d.sets, d.own, err = b.ownTags(); err != nil {
+		return err
+	}
+	d.wanted = 0
+	for i := range d.columns {
 		name := b.name(i)
 		if wanted != nil && !slices.Contains(wanted, string(name)) {
-			r.names[i] = ""
+			d.names[i] = ""
 			continue
 		}
-		if len(name) == 0 {
-			return errors.New("a block has a field without a name")
+		if d.names[i] != string(name) { // otherwise it is that of the last block
+			d.names[i] = string(name)
 		}
-		if r.names[i] != string(name) { // otherwise it is that of the last block
-			r.names[i] = string(name)
-		}
-		r.wanted++
-		if err := b.values(i, r.counts[i], &r.columns[i]); err != nil {
+		d.wanted++
+		if err := b.values(i, d.counts[i], &d.columns[i]); err != nil {
 			return fmt.Errorf("read field %s of a block: %w", telemetry.Quote(name), err)
 		}
 	}
@@ -319,9 +257,12 @@ func (r *rows) decode(b *Block, wanted []string) (err error) {
 }
 
 // countValues counts the values of each column.
-func (b *Block) countValues(counts []int) {
+func (b *Block) countValues(counts []int) error {
 	clear(counts)
-	r := b.shapes()
+	r, err := b.shapes()
+	if err != nil {
+		return err
+	}
 	used := make([]int, len(r.all))
 	if r.numbers == nil {
 		used[0] = b.n
@@ -334,27 +275,28 @@ func (b *Block) countValues(counts []int) {
 			counts[at] += used[number]
 		}
 	}
+	return nil
 }
 
 // read fills in reading i, which must be the one after the last.
-func (r *rows) read(i int, to *telemetry.Reading) {
-	to.Time = time.UnixMilli(r.times[i]).UTC()
-	if len(r.own) > 0 && r.own[i] > 0 {
-		if to.Tags = r.sets[r.own[i]-1]; len(to.Tags) == 0 {
+func (d *Decoder) read(i int, to *telemetry.Reading) {
+	to.Time = time.UnixMilli(int64(d.times[i])).UTC()
+	if len(d.own) > 0 && d.own[i] > 0 {
+		if to.Tags = d.sets[d.own[i]-1]; len(to.Tags) == 0 {
 			to.Tags = nil
 		}
 	}
-	shape := r.all[0]
-	if r.numbers != nil {
-		shape = r.all[r.numbers[i]]
+	shape := d.all[0]
+	if d.numbers != nil {
+		shape = d.all[d.numbers[i]]
 	}
-	to.Fields = r.Take(min(len(shape), r.wanted), min(readingsTogether, len(r.times)-i))
+	to.Fields = d.Take(min(len(shape), d.wanted), min(readingsTogether, len(d.times)-i))
 	for _, at := range shape {
-		if r.names[at] == "" {
+		if d.names[at] == "" {
 			continue
 		}
-		to.Fields = append(to.Fields, telemetry.Field{Name: r.names[at], Value: r.columns[at].Value(r.next[at])})
-		r.next[at]++
+		to.Fields = append(to.Fields, telemetry.Field{Name: d.names[at], Value: d.columns[at].value(d.next[at])})
+		d.next[at]++
 	}
-	to.Fields = r.Keep(to.Fields)
+	to.Fields = d.Keep(to.Fields)
 }

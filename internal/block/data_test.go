@@ -209,8 +209,7 @@ func BenchmarkDecode(b *testing.B) {
 				blocks = append(blocks, data)
 			}
 			b.Run(set.name+"/"+name, func(b *testing.B) {
-				var times []int64
-				var column block.Column
+				var decoder block.Decoder
 				values := 0
 				before := cpu(b)
 				for b.Loop() {
@@ -220,16 +219,11 @@ func BenchmarkDecode(b *testing.B) {
 						if err != nil {
 							b.Fatal(err)
 						}
-						if times, err = opened.Times(times[:0]); err != nil {
+						n, err := decoder.Unpack(opened)
+						if err != nil {
 							b.Fatal(err)
 						}
-						values += len(times)
-						for i := range opened.Columns() {
-							if err := opened.Column(i, &column); err != nil {
-								b.Fatal(err)
-							}
-							values += len(column.Words)
-						}
+						values += n
 					}
 				}
 				b.ReportMetric(float64(values)*float64(b.N)/1e6/(cpu(b)-before), "Mvalues/s")

@@ -31,28 +31,22 @@ func decodeAll(data []byte) bool {
 	if b.Len()*(b.Columns()+1) > most {
 		return true
 	}
-	_, _ = b.Times(nil)
 	_, _ = b.Keys()
-	var c block.Column
+	var builder block.Builder
 	for i := range b.Columns() {
-		_ = b.Name(i)
-		if b.Column(i, &c) == nil {
-			for v := range c.Words {
-				_ = c.Value(v)
+		for _, err := range b.Readings(sensor, nil, []string{b.Name(i)}) {
+			if err != nil {
+				break
 			}
 		}
 	}
 	for r, err := range b.Readings(sensor, nil, nil) {
 		if err != nil {
-			break
+			return true
 		}
-		_ = r.Fields
+		builder.AddReading(r)
 	}
-	var builder block.Builder
-	if builder.AddBlock(b) == nil {
-		builder.Sort()
-		_, _ = builder.Append(nil, block.Options{Statistics: true})
-	}
+	_, _ = builder.Append(nil, block.Options{Statistics: true})
 	return true
 }
 

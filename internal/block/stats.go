@@ -11,14 +11,9 @@ import (
 // Statistics are those of a block's readings.
 type Statistics struct {
 	First, Last int64 // times of the earliest and of the latest reading
-	Fields      []FieldStatistics
-}
-
-// FieldStatistics are those of a field's numbers: doubles and integers. Fields without
-// any have N = 0 and nothing else.
-type FieldStatistics struct {
-	telemetry.FieldSummary
-	First, Last telemetry.Value // in the order of the readings
+	// Fields are those of the fields' numbers, first and last in the order of the readings. Fields
+	// without any have N = 0 and nothing else.
+	Fields []telemetry.FieldSummary
 }
 
 // The first byte of a number in the header.
@@ -47,52 +42,24 @@ func (b *Builder) appendStatistics(dst []byte) []byte {
 	return dst
 }
 
-func (c *column) statistics() (f FieldStatistics) {
-	switch c.kind {
-	case telemetry.Int:
-		least, most, sum := int64(c.words[0]), int64(c.words[0]), 0.0
-		for _, w := range c.words {
-			v := int64(w)
-			least, most, sum = min(least, v), max(most, v), sum+float64(v)
+func (c *column) statistics() (f telemetry.FieldSummary) {
+	for i, word := range c.words {
+		kind := c.kind
+		if kind == 0 {
+			kind = c.kinds[i]
 		}
-		f.Min, f.Max, f.Sum = telemetry.IntValue(least), telemetry.IntValue(most), sum
-	case telemetry.Float:
-		least, most, sum := math.Float64frombits(c.words[0]), math.Float64frombits(c.words[0]), 0.0
-		for _, w := range c.words {
-			v := math.Float64frombits(w)
-			sum += v
-			if v < least { // min would prefer -0 to 0
-				least = v
-			}
-			if v > most {
-				most = v
-			}
-		}
-		f.Min, f.Max, f.Sum = telemetry.FloatValue(least), telemetry.FloatValue(most), sum
-	case 0:
-		return c.mixedStatistics()
-	default:
-		return f
-	}
-	f.N = int64(len(c.words))
-	f.First, f.Last = numberValue(c.kind, c.words[0]), numberValue(c.kind, c.words[f.N-1])
-	return f
-}
-
-func numberValue(kind telemetry.Kind, word uint64) telemetry.Value {
-	if kind == telemetry.Int {
-		return telemetry.IntValue(int64(word))
-	}
-	return telemetry.FloatValue(math.Float64frombits(word))
-}
-
-func (c *column) mixedStatistics() (f FieldStatistics) {
-	for i, kind := range c.kinds {
-		if !kind.Numeric() {
+		var v telemetry.Value
+		switch kind {
+		case telemetry.Int:
+			v = telemetry.IntValue(int64(word))
+			f.Sum += float64(int64(word))
+		case telemetry.Float:
+			v = telemetry.FloatValue(math.Float64frombits(word))
+			f.Sum += v.Float()
+		default:
 			continue
 		}
-		v := numberValue(kind, c.words[i])
-		if f.N == 0 {
+		if f.N++; f.N == 1 {
 			f.Min, f.Max, f.First = v, v, v
 		}
 		if telemetry.CompareNumbers(v, f.Min) < 0 {
@@ -102,12 +69,6 @@ func (c *column) mixedStatistics() (f FieldStatistics) {
 			f.Max = v
 		}
 		f.Last = v
-		f.N++
-		if kind == telemetry.Int {
-			f.Sum += float64(v.Int())
-		} else {
-			f.Sum += v.Float()
-		}
 	}
 	return f
 }
@@ -173,7 +134,7 @@ func (b *Block) Statistics() (s Statistics, ok bool, err error) {
 		r.fail("the statistics of a block are too short")
 		return Statistics{}, false, r.err
 	}
-	s.Fields = make([]FieldStatistics, len(b.columns))
+	s.Fields = make([]telemetry.FieldSummary, len(b.columns))
 	for i := range s.Fields {
 		f := &s.Fields[i]
 		n := r.uvarint()

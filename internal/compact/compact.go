@@ -8,7 +8,6 @@
 package compact
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,22 +25,14 @@ type Config struct {
 	URI        string        // of the same deployment; its credentials are used for the members
 	Database   string
 	Collection string // the underlying collection, see BucketsOf
-	// App is the application name of the connections. Empty: brim compact.
-	App string
 	// FreeAtLeast is the share of the files, 0 to 1, and LeastBytes the number of bytes that must
 	// be free for a compaction to be worthwhile.
 	FreeAtLeast float64
 	LeastBytes  int64
-	// Passes is the maximum number of compactions of a member, 1 to 100. One pass often returns
-	// only the space at the end of a file. 0: 4.
-	Passes int
-	// Measure is how long a member is watched to see whether it is busy, and how
-	// long its operations take; 1 s to 10 min. 0: 2 s.
-	Measure time.Duration
-	// Patience is how long a secondary may take to catch up afterwards. 0: 10 min.
-	Patience time.Duration
-	// Progress is called several times a second. May be nil.
-	Progress func(Progress)
+	// Passes is the maximum number of compactions of a member. One pass often returns only the
+	// space at the end of a file.
+	Passes   int
+	Progress func(Progress) // called several times a second
 }
 
 // A Progress is the progress of compacting a member.
@@ -56,13 +47,11 @@ type Progress struct {
 }
 
 const (
-	defaultPasses   = 4
-	defaultMeasure  = 2 * time.Second
-	defaultPatience = 10 * time.Minute
-	maxPasses       = 100
-	minMeasure      = time.Second
-	maxMeasure      = 10 * time.Minute
-
+	// measureTime is how long a member is watched to see whether it is busy, and how long its
+	// operations take.
+	measureTime = 2 * time.Second
+	// patience is how long a secondary may take to catch up afterwards.
+	patience = 10 * time.Minute
 	// directTimeout bounds one command to a member. Even a busy member answers within
 	// milliseconds.
 	directTimeout = 5 * time.Second
@@ -71,37 +60,14 @@ const (
 // A Compactor compacts a collection, member by member. It is not safe for concurrent use.
 type Compactor struct {
 	config  Config
+	app     string          // application name of the connections
+	measure time.Duration   // see measureTime
 	clients []*mongo.Client // to single members
 }
 
-// New checks the configuration. Close must be called.
-func New(config Config) (*Compactor, error) {
-	config.App = cmp.Or(config.App, "brim compact")
-	config.Passes = cmp.Or(config.Passes, defaultPasses)
-	config.Measure = cmp.Or(config.Measure, defaultMeasure)
-	config.Patience = cmp.Or(config.Patience, defaultPatience)
-	if config.Progress == nil {
-		config.Progress = func(Progress) {}
-	}
-	var err error
-	switch {
-	case config.Client == nil || config.Database == "" || config.Collection == "":
-		err = errors.New("client, database or collection is missing")
-	case config.FreeAtLeast < 0 || config.FreeAtLeast > 1:
-		err = fmt.Errorf("a share of %g must be free; allowed: 0 to 1", config.FreeAtLeast)
-	case config.LeastBytes < 0:
-		err = fmt.Errorf("%d bytes must be free; allowed: 0 and more", config.LeastBytes)
-	case config.Passes < 1 || config.Passes > maxPasses:
-		err = fmt.Errorf("%d passes; allowed: 1 to %d", config.Passes, maxPasses)
-	case config.Measure < minMeasure || config.Measure > maxMeasure:
-		err = fmt.Errorf("members are watched for %s; allowed: %s to %s", config.Measure, minMeasure, maxMeasure)
-	case config.Patience < 0:
-		err = fmt.Errorf("members may take %s to catch up; allowed: more than 0", config.Patience)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("set up compaction: %w", err)
-	}
-	return &Compactor{config: config}, nil
+// New returns a Compactor. Close must be called.
+func New(config Config) *Compactor {
+	return &Compactor{config: config, app: "brim compact", measure: measureTime}
 }
 
 // Close disconnects from the members, within ctx.
@@ -131,7 +97,7 @@ func (c *Compactor) direct(host string) (client *mongo.Client, at string, err er
 	if host == "" {
 		host = of.Hosts[0]
 	}
-	opts := options.Client().SetHosts([]string{host}).SetDirect(true).SetAppName(c.config.App).
+	opts := options.Client().SetHosts([]string{host}).SetDirect(true).SetAppName(c.app).
 		SetServerSelectionTimeout(directTimeout).SetHeartbeatInterval(time.Second).SetTimeout(0).
 		SetReadPreference(readpref.Nearest())
 	opts.Auth, opts.TLSConfig, opts.Compressors, opts.ServerAPIOptions = of.Auth, of.TLSConfig, of.Compressors, of.ServerAPIOptions

@@ -3,6 +3,7 @@ package compact
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -103,14 +104,15 @@ func known(v float64) *float64 {
 	return &v
 }
 
-// A counters are what a server has done since its start.
+// counters are what a server has done since its start.
 type counters struct {
 	at         time.Time
-	documents  documents
-	replicated documents
-	queries    float64
-	writes     latencyTotals
-	reads      latencyTotals
+	Documents  *documents `bson:"opcounters"`
+	Replicated documents  `bson:"opcountersRepl"`
+	Latencies  struct {
+		Writes latencyTotals `bson:"writes"`
+		Reads  latencyTotals `bson:"reads"`
+	} `bson:"opLatencies"`
 }
 
 type documents struct {
@@ -142,46 +144,42 @@ func (c *Compactor) readCounters(ctx context.Context, m *Member) (counters, erro
 	for _, section := range []string{"metrics", "wiredTiger", "locks", "tcmalloc", "transactions", "repl", "network", "shardingStatistics"} {
 		command = append(command, bson.E{Key: section, Value: 0})
 	}
-	var status struct {
-		Documents  *documents `bson:"opcounters"`
-		Replicated documents  `bson:"opcountersRepl"`
-		Latencies  struct {
-			Writes latencyTotals `bson:"writes"`
-			Reads  latencyTotals `bson:"reads"`
-		} `bson:"opLatencies"`
+	var now counters
+	err := ask(ctx, m.client.Database("admin"), command, &now)
+	if err == nil && now.Documents == nil {
+		err = errors.New("the reply has none")
 	}
-	if err := ask(ctx, m.client.Database("admin"), command, &status); err != nil {
+	if err != nil {
 		return counters{}, fmt.Errorf("ask %s for its counters: %w", m.Host, err)
 	}
-	if status.Documents == nil {
-		return counters{}, fmt.Errorf("ask %s for its counters: the reply has none", m.Host)
-	}
-	return counters{time.Now(), *status.Documents, status.Replicated, status.Documents.Query, status.Latencies.Writes, status.Latencies.Reads}, nil
+	now.at = time.Now()
+	return now, nil
 }
 
 // latency returns the mean latency between two readings of the counters; NaN if the server was
 // restarted in between.
 func (now counters) latency(before counters) Latency {
-	if before.at.IsZero() || now.at.IsZero() {
-		return Latency{math.NaN(), math.NaN()}
+	if before.at.IsZero() {
+		return noLatency()
 	}
-	return Latency{now.writes.mean(before.writes), now.reads.mean(before.reads)}
+	return Latency{now.Latencies.Writes.mean(before.Latencies.Writes), now.Latencies.Reads.mean(before.Latencies.Reads)}
 }
+
+func noLatency() Latency { return Latency{math.NaN(), math.NaN()} }
 
 // load measures the load of a member.
 func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	nan := math.NaN()
-	unknown := Load{Writes: nan, Applied: nan, Reads: nan, Mean: Latency{nan, nan}}
+	l := Load{Writes: nan, Applied: nan, Reads: nan, Mean: noLatency()}
 	monitor, err := doctor.New(doctor.Config{Database: m.client.Database(c.config.Database), Interval: time.Second})
 	if err == nil {
 		monitor.Sample(ctx)
 	}
 	before, beforeErr := c.readCounters(ctx, m)
-	if machine.Pause(ctx, c.config.Measure) != nil {
-		return unknown
+	if machine.Pause(ctx, c.measure) != nil {
+		return l
 	}
 	now, nowErr := c.readCounters(ctx, m)
-	l := unknown
 	if err == nil {
 		monitor.Sample(ctx)
 		// Free space is in the sizes; these samples are of the server only.
@@ -192,9 +190,9 @@ func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	}
 	l.Over = now.at.Sub(before.at)
 	seconds := l.Over.Seconds()
-	l.Writes = (now.documents.written() - before.documents.written()) / seconds
-	l.Applied = (now.replicated.written() - before.replicated.written()) / seconds
-	l.Reads = (now.queries - before.queries) / seconds
+	l.Writes = (now.Documents.written() - before.Documents.written()) / seconds
+	l.Applied = (now.Replicated.written() - before.Replicated.written()) / seconds
+	l.Reads = (now.Documents.Query - before.Documents.Query) / seconds
 	l.Mean = now.latency(before)
 	return l
 }

@@ -97,13 +97,13 @@ func directly(t *testing.T, host string) *mongo.Client {
 func compactor(t *testing.T, db *mongo.Database, uri string, change func(*Config)) *Compactor {
 	t.Helper()
 	config := Config{
-		Client: db.Client(), URI: uri, Database: db.Name(), Collection: testCollection, FreeAtLeast: 0.05, LeastBytes: 1 << 20, Measure: minMeasure,
+		Client: db.Client(), URI: uri, Database: db.Name(), Collection: testCollection, FreeAtLeast: 0.05, LeastBytes: 1 << 20, Passes: 4, Progress: func(Progress) {},
 	}
 	if change != nil {
 		change(&config)
 	}
-	c, err := New(config)
-	require.NoError(t, err)
+	c := New(config)
+	c.measure = time.Second
 	t.Cleanup(func() { _ = c.Close(soon(t)) })
 	return c
 }

@@ -1,6 +1,7 @@
 package compact
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,14 +156,10 @@ func (c *Compactor) members(ctx context.Context, h hello) ([]*Member, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := &Member{Host: h.Me, Role: h.role(), client: client}
-		if m.Host == "" && len(hosts) == 1 {
-			m.Host = hosts[0]
+		if len(hosts) == 1 {
+			host = hosts[0]
 		}
-		if m.Host == "" {
-			m.Host = host
-		}
-		return []*Member{m}, nil
+		return []*Member{{Host: cmp.Or(h.Me, host), Role: h.role(), client: client}}, nil
 	}
 	members := make([]*Member, len(hosts))
 	for i, host := range hosts {
@@ -177,23 +174,32 @@ func (c *Compactor) members(ctx context.Context, h hello) ([]*Member, error) {
 
 // configured returns all members with data, including hidden ones; nil if the user lacks the
 // privilege, or if there is no replica set.
-func (c *Compactor) configured(ctx context.Context) []string {
-	var answer struct {
-		Members []struct {
-			Name  string `bson:"name"`
-			State string `bson:"stateStr"`
-		} `bson:"members"`
-	}
-	if err := ask(ctx, c.config.Client.Database("admin"), bson.D{{Key: "replSetGetStatus", Value: 1}}, &answer); err != nil {
-		return nil
-	}
-	var hosts []string
-	for _, m := range answer.Members {
+func (c *Compactor) configured(ctx context.Context) (hosts []string) {
+	for _, m := range replicaSet(ctx, c.config.Client) {
 		if m.State != "ARBITER" {
 			hosts = append(hosts, m.Name)
 		}
 	}
 	return hosts
+}
+
+// setMember is a member of a replica set as another one sees it.
+type setMember struct {
+	Name  string `bson:"name"`
+	State string `bson:"stateStr"`
+	Self  bool   `bson:"self"`
+}
+
+// replicaSet returns the members of the set; nil if the user lacks the privilege, or if there is
+// none.
+func replicaSet(ctx context.Context, client *mongo.Client) []setMember {
+	var answer struct {
+		Members []setMember `bson:"members"`
+	}
+	if err := ask(ctx, client.Database("admin"), bson.D{{Key: "replSetGetStatus", Value: 1}}, &answer); err != nil {
+		return nil
+	}
+	return answer.Members
 }
 
 // Why a member is not inspected any further.
@@ -212,7 +218,7 @@ func (c *Compactor) inspectMember(ctx context.Context, m *Member) {
 	}
 	m.Role = h.role()
 	if m.Role == roleUnknown {
-		m.Role = c.state(ctx, m)
+		m.Role = state(ctx, m)
 		m.Unseen = unseenState + m.Role
 		return
 	}
@@ -236,18 +242,8 @@ func (c *Compactor) inspectMember(ctx context.Context, m *Member) {
 }
 
 // state returns the state of a member that is neither primary nor secondary.
-func (c *Compactor) state(ctx context.Context, m *Member) string {
-	var answer struct {
-		MyState int `bson:"myState"`
-		Members []struct {
-			State string `bson:"stateStr"`
-			Self  bool   `bson:"self"`
-		} `bson:"members"`
-	}
-	if err := ask(ctx, m.client.Database("admin"), bson.D{{Key: "replSetGetStatus", Value: 1}}, &answer); err != nil {
-		return roleUnknown
-	}
-	for _, one := range answer.Members {
+func state(ctx context.Context, m *Member) string {
+	for _, one := range replicaSet(ctx, m.client) {
 		if one.Self {
 			return strings.ToLower(one.State)
 		}

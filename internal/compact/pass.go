@@ -5,14 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/internal/store"
 )
 
@@ -191,19 +189,4 @@ func (w *watch) progress(note string) Progress {
 		Member: w.member.Host, Pass: w.pass, Elapsed: time.Since(w.begun), GivenBack: w.first.Files() - w.last.Files(),
 		Files: w.last.Files(), Free: w.last.AllFree(), Note: note,
 	}
-}
-
-func noLatency() Latency { return Latency{math.NaN(), math.NaN()} }
-
-// latencyNow measures the current latency.
-func (c *Compactor) latencyNow(ctx context.Context, m *Member) Latency {
-	before, err := c.readCounters(ctx, m)
-	if err != nil || machine.Pause(ctx, c.config.Measure) != nil {
-		return noLatency()
-	}
-	now, err := c.readCounters(ctx, m)
-	if err != nil {
-		return noLatency()
-	}
-	return now.latency(before)
 }

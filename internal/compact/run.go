@@ -102,7 +102,7 @@ func (c *Compactor) compact(ctx, hard context.Context, d *Deployment, m *Member)
 	r.After, r.Latency.After = w.last, noLatency()
 	if err == nil {
 		c.config.Progress(w.progress("measuring the result"))
-		r.Latency.After = c.latencyNow(ctx, m)
+		r.Latency.After = c.load(ctx, m).Mean
 		if after, sizeErr := c.sizes(hard, m); sizeErr == nil {
 			r.After = after // checkpoints may have truncated the files since
 		}
@@ -141,7 +141,7 @@ func (c *Compactor) passes(ctx, hard context.Context, r *Result, w *watch) error
 // wait began. Only then may another member be compacted.
 func (c *Compactor) caughtUp(ctx context.Context, d *Deployment, w *watch) (time.Duration, error) {
 	m, begun := w.member, time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Patience, fmt.Errorf("it did not catch up with the primary within %s", c.config.Patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it did not catch up with the primary within %s", patience))
 	defer cancel()
 	ticker := time.NewTicker(sampleInterval)
 	defer ticker.Stop()

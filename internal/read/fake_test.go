@@ -71,7 +71,7 @@ func (s fakeSource) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[t
 
 func (s fakeSource) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
 	if q.Readings != nil {
-		return store.Summarize(q, q.Readings(ctx, q.Query))
+		return store.Summarize(q, q.Readings(ctx, q.Query), nil)
 	}
 	return func(yield func(telemetry.Summary, error) bool) {
 		var step telemetry.Summary

@@ -2,10 +2,8 @@ package seal
 
 import (
 	"context"
+	"math"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/bucket"
@@ -16,7 +14,7 @@ import (
 // that it did not reach are not marked, so they do not expire, and a later pass finds them.
 
 // makeRollups updates the steps that had ended by a time, of windows that the pass has checked.
-func (s *stream) makeRollups(ctx context.Context, ended time.Time, from int64, late map[string]int64) error {
+func (s *stream) makeRollups(ctx context.Context, ended time.Time, from firstWindows) error {
 	every := s.opts.Store.Rollup
 	if every == 0 {
 		return nil
@@ -24,32 +22,30 @@ func (s *stream) makeRollups(ctx context.Context, ended time.Time, from int64, l
 	s.mu.Lock()
 	until := s.rollupsUntil
 	s.mu.Unlock()
-	r := rollupBatch{stream: s, ended: ended.UnixMilli()}
-	longest := max(s.opts.Store.Granularity, store.MaxGranularity)
-	// from is earlier if not all sensors with late readings are known.
-	if !until.IsZero() && from >= until.Add(-longest).UnixMilli() && store.WindowStart(r.ended, every) == store.WindowStart(until.UnixMilli(), every) {
-		for sensor, start := range late {
-			if err := r.add(ctx, sensor, start); err != nil {
-				return err
-			}
-		}
-	} else {
-		if !until.IsZero() {
-			from = min(from, store.WindowStart(until.UnixMilli(), every)-longest.Milliseconds())
-		} else {
-			from = 0
-		}
-		for sensor, err := range s.sensors(ctx) {
-			if err == nil {
-				start := from
-				if at, ok := late[sensor]; ok {
-					start = min(start, at)
+	step := func(at time.Time) int64 { return store.WindowStart(at.UnixMilli(), every) }
+	sensors := s.sensors(ctx)
+	switch {
+	case until.IsZero():
+		from.start = 0
+	case from.start >= until.Add(-s.longestWindow()).UnixMilli() && step(ended) == step(until): // all sensors with late readings are known
+		from.start = math.MaxInt64
+		sensors = func(yield func(string, error) bool) {
+			for sensor := range from.late {
+				if !yield(sensor, nil) {
+					return
 				}
-				err = r.add(ctx, sensor, start)
 			}
-			if err != nil {
-				return err
-			}
+		}
+	default:
+		from.start = min(from.start, step(until)-s.longestWindow().Milliseconds())
+	}
+	r := rollupBatch{stream: s, ended: ended.UnixMilli()}
+	for sensor, err := range sensors {
+		if err == nil {
+			err = r.add(ctx, sensor, from.of(sensor))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if err := r.send(ctx); err != nil {
@@ -67,14 +63,10 @@ type rollupBatch struct {
 	ended   int64
 	updates []bucket.RollupUpdate
 	first   time.Time // when the first of them was made
-	began   time.Time // as in batch
 }
 
 // add updates the rollups of a sensor.
 func (r *rollupBatch) add(ctx context.Context, sensor string, from int64) error {
-	if r.began.IsZero() {
-		r.began = time.Now()
-	}
 	for roll, err := range r.stream.opts.Store.RollupUpdates(ctx, sensor, from, r.ended) {
 		if err != nil && (ctx.Err() != nil || store.Transient(err)) {
 			return err
@@ -92,15 +84,12 @@ func (r *rollupBatch) add(ctx context.Context, sensor string, from int64) error 
 			}
 		}
 	}
-	if len(r.updates) > 0 && time.Since(r.first) > maxSealAge {
+	if time.Since(r.first) > maxSealAge {
 		if err := r.send(ctx); err != nil {
 			return err
 		}
 	}
-	b := batch{stream: r.stream, began: r.began}
-	err := b.pause(ctx)
-	r.began = b.began
-	return err
+	return r.stream.pause(ctx)
 }
 
 // send applies the updates.
@@ -119,64 +108,17 @@ func (r *rollupBatch) send(ctx context.Context) error {
 		replayed += roll.Replayed
 	}
 	r.updates = r.updates[:0]
-	s, m := r.stream, r.stream.rollups
-	m.written.Add(float64(steps))
-	m.changed.Add(float64(changed))
-	m.refused.Add(float64(refused))
-	m.replayed.Add(float64(replayed))
-	if refused > 0 && s.refusedLogged.CompareAndSwap(false, true) {
+	s := r.stream
+	s.metrics.steps.WithLabelValues("written").Add(float64(steps))
+	s.metrics.steps.WithLabelValues("changed").Add(float64(changed))
+	s.metrics.refused.WithLabelValues("expired").Add(float64(refused))
+	s.metrics.refused.WithLabelValues("replayed").Add(float64(replayed))
+	if refused > 0 && !s.refusedLogged {
+		s.refusedLogged = true
 		s.log.Warn("readings came so late that others of their step had expired: they are stored, do not expire and are not in the rollup; counted in brim_rollup_refused_readings_total, and logged once", "readings", refused)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress.Rollups += steps
 	return nil
-}
-
-// rollupLag is lag for rollups.
-func (s *stream) rollupLag() float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lagLocked(s.rollupsUntil)
-}
-
-// rollupMetrics are those of one stream.
-type rollupMetrics struct {
-	written, changed  prometheus.Counter
-	refused, replayed prometheus.Counter
-}
-
-type allRollupMetrics struct {
-	factory promauto.Factory
-	steps   *prometheus.CounterVec
-	refused *prometheus.CounterVec
-}
-
-func newRollupMetrics(registerer prometheus.Registerer) *allRollupMetrics {
-	factory := promauto.With(registerer)
-	return &allRollupMetrics{
-		factory: factory,
-		steps: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_rollup_steps_total",
-			Help: "Steps of rollups, by outcome. written; changed: days that another daemon changed in the meantime and that were left to a later pass.",
-		}, []string{"stream", "outcome"}),
-		refused: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "brim_rollup_refused_readings_total",
-			Help: "Readings that a rollup did not count, by reason. expired: other readings that the step counts have expired, so it cannot be made again; these readings stay stored. replayed: they had expired and were written again; the rollup counts them already.",
-		}, []string{"stream", "reason"}),
-	}
-}
-
-func (m *allRollupMetrics) of(stream string) *rollupMetrics {
-	return &rollupMetrics{
-		written: m.steps.WithLabelValues(stream, "written"), changed: m.steps.WithLabelValues(stream, "changed"),
-		refused: m.refused.WithLabelValues(stream, "expired"), replayed: m.refused.WithLabelValues(stream, "replayed"),
-	}
-}
-
-func (m *allRollupMetrics) lag(stream string, lag func() float64) {
-	m.factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "brim_rollup_lag_seconds", Help: "Longest time that steps of rollups may have been waiting to be written, in seconds.",
-		ConstLabels: prometheus.Labels{"stream": stream},
-	}, lag)
 }

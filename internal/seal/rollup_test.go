@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -64,8 +65,8 @@ func TestPassMakesRollups(t *testing.T) {
 	assert.EqualValues(t, 3, p.Rollups)
 	assert.Empty(t, p.Error)
 	assert.Zero(t, s.pass().Rollups)
-	assert.InDelta(t, 3, testutil.ToFloat64(s.stream.rollups.written), 0)
-	assert.Less(t, s.stream.rollupLag(), 60.0)
+	assert.InDelta(t, 3, testutil.ToFloat64(s.stream.metrics.steps.WithLabelValues("written")), 0)
+	assert.Less(t, s.stream.lag(&s.stream.rollupsUntil), 60.0)
 
 	// A reading that comes late is counted although no other step has ended.
 	s.stream.sealed = s.stream.sealed.Add(24 * time.Hour)
@@ -143,8 +144,8 @@ func TestDayThatAnotherDaemonChangedIsMadeLater(t *testing.T) {
 	_, err := s.db.Collection(store.RollupName(storetest.Stream)).UpdateMany(t.Context(), bson.D{}, bson.D{{Key: "$inc", Value: bson.D{{Key: fmt.Sprintf("steps.%d.r", int(s.base.UTC().Sub(s.base.UTC().Truncate(24*time.Hour)).Seconds())), Value: 1}}}})
 	require.NoError(t, err)
 	require.NoError(t, r.send(t.Context()))
-	assert.InDelta(t, 1, testutil.ToFloat64(s.stream.rollups.changed), 0)
-	require.NoError(t, s.stream.makeRollups(t.Context(), time.Now().Add(-time.Hour), 1, late))
+	assert.InDelta(t, 1, testutil.ToFloat64(s.stream.metrics.steps.WithLabelValues("changed")), 0)
+	require.NoError(t, s.stream.makeRollups(t.Context(), time.Now().Add(-time.Hour), firstWindows{1, late}))
 	assert.EqualValues(t, 2, s.counted("a"))
 }
 
@@ -159,7 +160,7 @@ func TestLateReadingsOfTooManySensorsAreCounted(t *testing.T) {
 	b := batch{stream: s.stream, ended: time.Now().UnixMilli()}
 	require.NoError(t, b.add(t.Context(), "a", 0))
 	require.NoError(t, b.send(t.Context()))
-	require.NoError(t, s.stream.makeRollups(t.Context(), s.stream.sealed, s.base.UnixMilli(), nil))
+	require.NoError(t, s.stream.makeRollups(t.Context(), s.stream.sealed, firstWindows{start: s.base.UnixMilli()}))
 	assert.EqualValues(t, 1, s.stream.progress.Rollups)
 	assert.EqualValues(t, 2, s.counted("a"))
 }
@@ -187,15 +188,16 @@ func BenchmarkRoll(b *testing.B) {
 			storetest.WriteAll(b, s, storetest.Pending(storetest.Batch(b, "s1", next, all...), s.Granularity))
 			next += uint64(len(all))
 		}
-		sealer := New(Config{Streams: map[string]Stream{storetest.Stream: {Store: s, After: time.Hour}}, Budget: 1, Registerer: prometheus.NewRegistry()})
+		sealer := New(Config{Streams: map[string]Stream{storetest.Stream: {Store: s, After: time.Hour}}, Registerer: prometheus.NewRegistry()})
 		one := sealer.streams[storetest.Stream]
+		one.budget = 1
 		every := s.Rollup
 		s.Rollup = 0
 		one.passIfDue(b.Context())
 		s.Rollup = every
-		one.rollups = newRollupMetrics(nil).of(storetest.Stream)
+		one.metrics = newMetrics(promauto.With(nil)).of(storetest.Stream, true)
 		b.StartTimer()
-		require.NoError(b, one.makeRollups(b.Context(), time.Now(), 0, nil))
+		require.NoError(b, one.makeRollups(b.Context(), time.Now(), firstWindows{}))
 		require.EqualValues(b, sensors, one.progress.Rollups)
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*sensors), "µs/step")

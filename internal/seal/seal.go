@@ -40,9 +40,6 @@ type Stream struct {
 // Config configures a Sealer.
 type Config struct {
 	Streams map[string]Stream
-	// Budget is the share of a CPU core that sealing may take, in MongoDB and in this process
-	// together; 0: a quarter.
-	Budget float64
 	// Flush stores what is journaled, before a pass that was requested. Nil: nothing waits.
 	Flush func(ctx context.Context) error
 	// Busy reports whether ingestion is falling behind. While it is, sealing slows down. Nil:
@@ -51,6 +48,9 @@ type Config struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: metrics are kept and not registered
 }
+
+// budget is the share of a CPU core that sealing may take, in MongoDB and in this process together.
+const budget = 0.25
 
 const (
 	maxBatchParts    = 100
@@ -74,9 +74,6 @@ type Sealer struct {
 
 // New returns a Sealer; it does no I/O before Run.
 func New(cfg Config) *Sealer {
-	if cfg.Budget <= 0 {
-		cfg.Budget = 0.25
-	}
 	if cfg.Busy == nil {
 		cfg.Busy = func() bool { return false }
 	}
@@ -84,18 +81,22 @@ func New(cfg Config) *Sealer {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Sealer{streams: make(map[string]*stream, len(cfg.Streams))}
-	m := newMetrics(cfg.Registerer)
-	rollups := newRollupMetrics(cfg.Registerer)
+	factory := promauto.With(cfg.Registerer)
+	m := newMetrics(factory)
 	for name, of := range cfg.Streams {
 		one := &stream{
 			cfg: &cfg, opts: of, log: cfg.Logger.With("stream", name), sealer: of.Store.NewSealer(),
-			metrics: m.of(name), wake: make(chan struct{}, 1),
+			metrics: m.of(name, of.Store.Rollup > 0), budget: budget, wake: make(chan struct{}, 1),
 		}
 		one.after.Store(int64(of.After))
-		m.lag(name, one.lag)
+		labels := prometheus.Labels{"stream": name}
+		factory.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "brim_seal_lag_seconds", Help: "Longest time that parts may have been waiting to be sealed, in seconds; 0 without --seal-after.", ConstLabels: labels,
+		}, func() float64 { return one.lag(&one.sealed) })
 		if of.Store.Rollup > 0 {
-			one.rollups = rollups.of(name)
-			rollups.lag(name, one.rollupLag)
+			factory.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "brim_rollup_lag_seconds", Help: "Longest time that steps of rollups may have been waiting to be written, in seconds.", ConstLabels: labels,
+			}, func() float64 { return one.lag(&one.rollupsUntil) })
 		}
 		s.streams[name] = one
 	}
@@ -155,11 +156,11 @@ func (s *Sealer) Progress(stream string) (Progress, bool) {
 		return Progress{}, false
 	}
 	one.mu.Lock()
-	defer one.mu.Unlock()
 	p := one.progress
-	p.LagSeconds = one.lagLocked(one.sealed)
+	one.mu.Unlock()
+	p.LagSeconds = one.lag(&one.sealed)
 	if one.opts.Store.Rollup > 0 {
-		p.RollupLagSeconds = one.lagLocked(one.rollupsUntil)
+		p.RollupLagSeconds = one.lag(&one.rollupsUntil)
 	}
 	return p, true
 }
@@ -170,7 +171,8 @@ type stream struct {
 	opts    Stream
 	log     *slog.Logger
 	sealer  *bucket.Sealer
-	metrics streamMetrics
+	metrics metrics
+	budget  float64
 	after   atomic.Int64
 	wake    chan struct{} // holds one
 
@@ -180,12 +182,13 @@ type stream struct {
 	sealed    time.Time // windows that ended before are sealed; zero: none is known to be
 	since     time.Time // when sealing began
 	// Rollup steps that ended before this time are up to date; zero: none is known to be.
-	rollupsUntil  time.Time
-	rollups       *rollupMetrics // nil: there are no rollups
-	refusedLogged atomic.Bool
+	rollupsUntil time.Time
 
-	lastFullPass time.Time // when the last pass over all windows began; zero: the next pass is one
-	logged       string    // the error of the last pass
+	// The following fields belong to the goroutine that makes passes.
+	resumed       time.Time // when the last pause ended
+	refusedLogged bool
+	lastFullPass  time.Time // when the last pass over all windows began; zero: the next pass is one
+	logged        string    // the error of the last pass
 	// refused is the time since which sealing waits for other daemons, which cannot read sealed
 	// windows or are not known yet.
 	refused time.Time
@@ -206,15 +209,10 @@ func (s *stream) notify() {
 	}
 }
 
-// lag returns how long parts may have been due.
-func (s *stream) lag() float64 {
+// lag returns how long something may have been due, if all that ended before done is finished.
+func (s *stream) lag(done *time.Time) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lagLocked(s.sealed)
-}
-
-// lagLocked returns the lag if everything that ended before done is finished; s.mu must be held.
-func (s *stream) lagLocked(done time.Time) float64 {
 	after := time.Duration(s.after.Load())
 	from := s.since
 	if due := done.Add(after); due.After(from) {
@@ -326,16 +324,13 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 			return err
 		}
 	}
-	from, late := s.from(ended, all)
 	began := time.Now()
+	s.resumed = began
+	from := s.from(ended, all)
 	b := batch{stream: s, ended: ended.UnixMilli()}
 	for sensor, err := range s.sensors(ctx) {
 		if err == nil {
-			start := from
-			if at, ok := late[sensor]; ok {
-				start = min(start, at)
-			}
-			err = b.add(ctx, sensor, start)
+			err = b.add(ctx, sensor, from.of(sensor))
 		}
 		if err != nil {
 			return err
@@ -344,10 +339,10 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 	if err := b.send(ctx); err != nil {
 		return err
 	}
-	if err := s.makeRollups(ctx, ended, from, late); err != nil {
+	if err := s.makeRollups(ctx, ended, from); err != nil {
 		return err
 	}
-	if from == 0 {
+	if from.start == 0 {
 		s.lastFullPass = began
 	}
 	return nil
@@ -355,19 +350,36 @@ func (s *stream) pass(ctx context.Context, ended time.Time, all bool) error {
 
 var errOldDaemons = errors.New("a daemon of an earlier release, which cannot read sealed windows, stores this stream, or did until a few seconds ago: sealing waits until it is upgraded or stopped")
 
-// from returns the start of the first window that a pass must check, in general and for each
+// firstWindows has the start of the first window that a pass must check, in general and for each
 // sensor with late readings.
-func (s *stream) from(ended time.Time, all bool) (from int64, late map[string]int64) {
+type firstWindows struct {
+	start int64
+	late  map[string]int64
+}
+
+func (f firstWindows) of(sensor string) int64 {
+	if at, ok := f.late[sensor]; ok {
+		return min(f.start, at)
+	}
+	return f.start
+}
+
+// from returns where a pass begins.
+func (s *stream) from(ended time.Time, all bool) firstWindows {
 	late, others := s.opts.Store.TakeLate(ended.UnixMilli())
 	s.mu.Lock()
 	sealed := s.sealed
 	s.mu.Unlock()
 	if all || sealed.IsZero() || time.Since(s.lastFullPass) > fullPassInterval {
-		return 0, nil
+		return firstWindows{}
 	}
-	// The pass over all sensors finds longer windows of an earlier granularity.
-	longest := max(s.opts.Store.Granularity, store.MaxGranularity)
-	return min(sealed.Add(-longest).UnixMilli(), others), late
+	return firstWindows{min(sealed.Add(-s.longestWindow()).UnixMilli(), others), late}
+}
+
+// longestWindow is how long windows that end now may be. The pass over all sensors finds longer ones
+// of an earlier granularity.
+func (s *stream) longestWindow() time.Duration {
+	return max(s.opts.Store.Granularity, store.MaxGranularity)
 }
 
 // sensors yields all sensors of the stream.
@@ -395,7 +407,6 @@ type batch struct {
 	seals  []bucket.Seal
 	bytes  int
 	first  time.Time // when the first of them was made
-	began  time.Time // start of the work that no pause was made for yet
 }
 
 // add seals the parts of a sensor, page by page.
@@ -403,7 +414,7 @@ func (b *batch) add(ctx context.Context, sensor string, from int64) error {
 	for {
 		found, sealed, last, err := b.page(ctx, sensor, from)
 		if err == nil {
-			err = b.pause(ctx)
+			err = b.stream.pause(ctx)
 		}
 		if err != nil || found < maxBatchParts {
 			b.stream.mu.Lock()
@@ -422,9 +433,6 @@ func (b *batch) add(ctx context.Context, sensor string, from int64) error {
 // and the start of the last one. If there may be more, it sends all seals.
 func (b *batch) page(ctx context.Context, sensor string, from int64) (found, sealed int, last int64, err error) {
 	s := b.stream
-	if b.began.IsZero() {
-		b.began = time.Now()
-	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	last = from
@@ -475,21 +483,22 @@ func (b *batch) send(ctx context.Context) error {
 }
 
 // pause keeps sealing to its budget.
-func (b *batch) pause(ctx context.Context) error {
-	worked := time.Since(b.began)
+func (s *stream) pause(ctx context.Context) error {
+	worked := time.Since(s.resumed)
 	if worked < 10*time.Millisecond {
 		return nil
 	}
-	b.began = time.Time{}
-	rest := time.Duration(float64(worked) * (1/b.stream.cfg.Budget - 1))
-	if b.stream.cfg.Busy() {
+	rest := time.Duration(float64(worked) * (1/s.budget - 1))
+	if s.cfg.Busy() {
 		rest = busyFactor * max(rest, worked)
 	}
-	return machine.Pause(ctx, min(rest, maxPause))
+	err := machine.Pause(ctx, min(rest, maxPause))
+	s.resumed = time.Now()
+	return err
 }
 
 func (s *stream) failed(err error) {
-	s.metrics.failed.Inc()
+	s.metrics.parts.WithLabelValues("failed").Inc()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.progress.Failed++; s.progress.Failed == 1 {
@@ -499,44 +508,35 @@ func (s *stream) failed(err error) {
 
 // applied records seals of which n matched.
 func (s *stream) applied(seals []bucket.Seal, n int) {
-	var p Progress
+	share := float64(n) / float64(len(seals)) // MongoDB does not say which ones matched
+	var readings, before, after float64
 	for _, seal := range seals {
-		p.Readings += int64(seal.Readings)
-		p.Before += int64(seal.Before)
-		p.After += int64(seal.After)
+		readings += share * float64(seal.Readings)
+		before += share * float64(seal.Before)
+		after += share * float64(seal.After)
 	}
 	changed := len(seals) - n
-	part := float64(n) / float64(len(seals)) // MongoDB does not say which ones matched
-	p.Readings, p.Before, p.After = int64(part*float64(p.Readings)), int64(part*float64(p.Before)), int64(part*float64(p.After))
-	s.metrics.sealed.Add(float64(n))
-	s.metrics.changed.Add(float64(changed))
-	s.metrics.before.Add(float64(p.Before))
-	s.metrics.after.Add(float64(p.After))
+	s.metrics.parts.WithLabelValues("sealed").Add(float64(n))
+	s.metrics.parts.WithLabelValues("changed").Add(float64(changed))
+	s.metrics.bytes.WithLabelValues("before").Add(before)
+	s.metrics.bytes.WithLabelValues("after").Add(after)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress.Parts += int64(n)
 	s.progress.Changed += int64(changed)
-	s.progress.Readings += p.Readings
-	s.progress.Before += p.Before
-	s.progress.After += p.After
+	s.progress.Readings += int64(readings)
+	s.progress.Before += int64(before)
+	s.progress.After += int64(after)
 }
 
-// streamMetrics are those of one stream.
-type streamMetrics struct {
-	sealed, changed, failed prometheus.Counter
-	before, after           prometheus.Counter
-}
-
+// metrics have a label for the stream, and one of a closed set.
 type metrics struct {
-	factory promauto.Factory
-	parts   *prometheus.CounterVec
-	bytes   *prometheus.CounterVec
+	parts, bytes   *prometheus.CounterVec
+	steps, refused *prometheus.CounterVec // of rollups
 }
 
-func newMetrics(registerer prometheus.Registerer) *metrics {
-	factory := promauto.With(registerer)
-	return &metrics{
-		factory: factory,
+func newMetrics(factory promauto.Factory) metrics {
+	return metrics{
 		parts: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_seal_parts_total",
 			Help: "Parts of buckets processed by sealing, by outcome. sealed: packed; changed: appended to in the meantime and left to a later pass; failed: not valid and left unchanged.",
@@ -544,19 +544,29 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		bytes: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "brim_seal_bytes_total", Help: "BSON bytes of sealed parts, before and after sealing.",
 		}, []string{"stream", "state"}),
+		steps: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_rollup_steps_total",
+			Help: "Steps of rollups, by outcome. written; changed: days that another daemon changed in the meantime and that were left to a later pass.",
+		}, []string{"stream", "outcome"}),
+		refused: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "brim_rollup_refused_readings_total",
+			Help: "Readings that a rollup did not count, by reason. expired: other readings that the step counts have expired, so it cannot be made again; these readings stay stored. replayed: they had expired and were written again; the rollup counts them already.",
+		}, []string{"stream", "reason"}),
 	}
 }
 
-func (m *metrics) of(stream string) streamMetrics {
-	return streamMetrics{
-		sealed: m.parts.WithLabelValues(stream, "sealed"), changed: m.parts.WithLabelValues(stream, "changed"), failed: m.parts.WithLabelValues(stream, "failed"),
-		before: m.bytes.WithLabelValues(stream, "before"), after: m.bytes.WithLabelValues(stream, "after"),
+// of returns the metrics of a stream, with the other label alone.
+func (m metrics) of(stream string, rollups bool) metrics {
+	of := func(v *prometheus.CounterVec, values ...string) *prometheus.CounterVec {
+		v = v.MustCurryWith(prometheus.Labels{"stream": stream})
+		for _, value := range values {
+			v.WithLabelValues(value) // begins at 0
+		}
+		return v
 	}
-}
-
-func (m *metrics) lag(stream string, lag func() float64) {
-	m.factory.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "brim_seal_lag_seconds", Help: "Longest time that parts may have been waiting to be sealed, in seconds; 0 without --seal-after.",
-		ConstLabels: prometheus.Labels{"stream": stream},
-	}, lag)
+	m.parts, m.bytes = of(m.parts, "sealed", "changed", "failed"), of(m.bytes, "before", "after")
+	if rollups {
+		m.steps, m.refused = of(m.steps, "written", "changed"), of(m.refused, "expired", "replayed")
+	}
+	return m
 }

@@ -100,7 +100,7 @@ func TestWindowsThatEndedAreSealedOnce(t *testing.T) {
 	assert.False(t, p.Running)
 	assert.EqualValues(t, 1, s.unsealed())
 	assert.Zero(t, s.pass().Parts)
-	assert.InDelta(t, 3, testutil.ToFloat64(s.stream.metrics.sealed), 0)
+	assert.InDelta(t, 3, testutil.ToFloat64(s.stream.metrics.parts.WithLabelValues("sealed")), 0)
 
 	// A reading that comes late is found although passes look at recent windows only.
 	s.stream.sealed = time.Now().Add(3 * store.MaxGranularity)

@@ -77,22 +77,7 @@ func (s *Steps) Add(r telemetry.Reading) {
 	if !s.Contains(ms) {
 		return
 	}
-	of := s.at(ms)
-	of.Count++
-	for i, f := range r.Fields {
-		if f.Value.Kind().Numeric() {
-			of.add(i, []byte(f.Name), f.Value)
-		}
-	}
-}
-
-// AddTime adds a reading without its values.
-func (s *Steps) AddTime(ms int64) { s.at(ms).Count++ }
-
-// AddNumber adds a value of a reading; guess is where the field probably is among those of
-// its step.
-func (s *Steps) AddNumber(ms int64, guess int, name []byte, v telemetry.Value) {
-	s.at(ms).add(guess, name, v)
+	s.at(ms).AddReading(&r)
 }
 
 // AddDocument adds a stored reading {ts, fields…}, unless it lies outside of the
@@ -130,7 +115,7 @@ func (s *Steps) AddStatistics(ms int64, stats Sums) {
 	of := s.at(ms)
 	of.Count += stats.Count
 	for i, f := range stats.Fields {
-		merge(of.field(i, []byte(f.Name)), f)
+		MergeField(of.field(i, []byte(f.Name)), f)
 	}
 }
 
@@ -140,7 +125,7 @@ func MergeSummaries(one, other telemetry.Summary) telemetry.Summary {
 	sums := Sums{Count: one.Count + other.Count}
 	for _, from := range [][]telemetry.FieldSummary{one.Fields, other.Fields} {
 		for i, f := range from {
-			merge(sums.field(i, []byte(f.Name)), f)
+			MergeField(sums.field(i, []byte(f.Name)), f)
 		}
 	}
 	slices.SortFunc(sums.Fields, func(a, b telemetry.FieldSummary) int { return strings.Compare(a.Name, b.Name) })
@@ -182,6 +167,16 @@ type Sums struct {
 	places map[string]int // of Fields, by name
 }
 
+// AddReading adds a reading.
+func (s *Sums) AddReading(r *telemetry.Reading) {
+	s.Count++
+	for i := range r.Fields {
+		if f := &r.Fields[i]; f.Value.Kind().Numeric() {
+			s.add(i, []byte(f.Name), f.Value)
+		}
+	}
+}
+
 // AddDocument adds a stored reading {ts, fields…}.
 func (s *Sums) AddDocument(doc bson.Raw) error {
 	s.Count++
@@ -194,7 +189,7 @@ func (s *Sums) AddDocument(doc bson.Raw) error {
 }
 
 func (s *Sums) add(guess int, name []byte, v telemetry.Value) {
-	merge(s.field(guess, name), telemetry.FieldSummary{N: 1, Min: v, Max: v, Sum: number(v)})
+	MergeField(s.field(guess, name), SummaryOf("", v))
 }
 
 // field returns the statistics of a field. Most readings have the same fields, so it
@@ -215,7 +210,17 @@ func (s *Sums) field(guess int, name []byte) *telemetry.FieldSummary {
 	return &s.Fields[i]
 }
 
-func merge(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
+// SummaryOf returns the statistics of one number.
+func SummaryOf(name string, v telemetry.Value) telemetry.FieldSummary {
+	sum := v.Float()
+	if v.Kind() == telemetry.Int {
+		sum = float64(v.Int())
+	}
+	return telemetry.FieldSummary{Name: name, N: 1, Min: v, Max: v, Sum: sum, First: v, Last: v}
+}
+
+// MergeField adds the numbers of f, but leaves the first and the last one as they are.
+func MergeField(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
 	if into.N == 0 || telemetry.CompareNumbers(f.Min, into.Min) < 0 {
 		into.Min = f.Min
 	}
@@ -224,13 +229,6 @@ func merge(into *telemetry.FieldSummary, f telemetry.FieldSummary) {
 	}
 	into.N += f.N
 	into.Sum += f.Sum
-}
-
-func number(v telemetry.Value) float64 {
-	if v.Kind() == telemetry.Int {
-		return float64(v.Int())
-	}
-	return v.Float()
 }
 
 // NumberOf returns a stored number; false if the value is not a number.
@@ -315,16 +313,16 @@ func Latest(sensor string, unstored []telemetry.Unstored, find func() (telemetry
 	return r, found, nil
 }
 
-// An Overlay finds the readings of q.Unstored that are not among the stored ones. Stored readings
+// An overlay finds the readings of q.Unstored that are not among the stored ones. Stored readings
 // are passed in time order, each with its batch.ReadingID.
-type Overlay struct {
+type overlay struct {
 	waiting []telemetry.Unstored // in time order
 	stored  map[[12]byte]bool    // whether a waiting reading is stored, by its ID
 }
 
-// NewOverlay returns an Overlay of the readings in q.Unstored that lie in the query's time range.
-func NewOverlay(q telemetry.Query) *Overlay {
-	o := &Overlay{stored: make(map[[12]byte]bool)}
+// newOverlay returns an overlay of the readings in q.Unstored that lie in the query's time range.
+func newOverlay(q telemetry.Query) *overlay {
+	o := &overlay{stored: make(map[[12]byte]bool)}
 	for _, u := range q.Unstored {
 		if ms := u.Reading.Time.UnixMilli(); ms >= q.From && ms < q.To {
 			o.waiting = append(o.waiting, u)
@@ -335,16 +333,16 @@ func NewOverlay(q telemetry.Query) *Overlay {
 	return o
 }
 
-// MarkStored notes that the reading with this id is stored.
-func (o *Overlay) MarkStored(id [12]byte) {
+// markStored notes that the reading with this id is stored.
+func (o *overlay) markStored(id [12]byte) {
 	if _, ok := o.stored[id]; ok {
 		o.stored[id] = true
 	}
 }
 
-// Before returns the unstored readings that are older than ms and were not
+// before returns the unstored readings that are older than ms and were not
 // returned yet. All stored ones that are older must have been seen.
-func (o *Overlay) Before(ms int64) (out []telemetry.Reading) {
+func (o *overlay) before(ms int64) (out []telemetry.Reading) {
 	for ; len(o.waiting) > 0 && o.waiting[0].Reading.Time.UnixMilli() < ms; o.waiting = o.waiting[1:] {
 		if u := o.waiting[0]; !o.stored[batch.ReadingID(u.Session, u.Sequence)] {
 			out = append(out, u.Reading)
@@ -377,7 +375,7 @@ func ReadEach(ctx context.Context, qs []telemetry.Query, readings func(context.C
 // same time. It ends with the first error, and after q.Limit readings.
 func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
-		overlay, left := NewOverlay(q), q.Limit
+		waiting, left := newOverlay(q), q.Limit
 		emit := func(readings ...telemetry.Reading) bool {
 			for _, r := range readings {
 				if left--; !yield(r, nil) || left == 0 {
@@ -391,12 +389,12 @@ func Merge(q telemetry.Query, stored iter.Seq2[Stored, error]) iter.Seq2[telemet
 				yield(telemetry.Reading{}, err)
 				return
 			}
-			overlay.MarkStored(s.ID)
-			if !emit(overlay.Before(s.Reading.Time.UnixMilli())...) || !emit(s.Reading) {
+			waiting.markStored(s.ID)
+			if !emit(waiting.before(s.Reading.Time.UnixMilli())...) || !emit(s.Reading) {
 				return
 			}
 		}
-		emit(overlay.Before(q.To)...)
+		emit(waiting.before(q.To)...)
 	}
 }
 
@@ -408,7 +406,7 @@ func (b *Base) Delete(ctx context.Context, sensor string, match bson.D, each any
 	var counts []struct {
 		Readings int64 `bson:"readings"`
 	}
-	cursor, err := b.Answers().Aggregate(ctx, mongo.Pipeline{
+	cursor, err := b.Answers.Aggregate(ctx, mongo.Pipeline{
 		{{Key: "$match", Value: match}},
 		{{Key: "$group", Value: bson.D{{Key: "_id", Value: nil}, {Key: "readings", Value: bson.D{{Key: "$sum", Value: each}}}}}},
 	})

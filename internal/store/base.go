@@ -93,9 +93,9 @@ type Base struct {
 	Config
 	Metrics  *Metrics
 	Majority *mongo.Collection // with the database's concerns
+	Answers  *mongo.Collection // to read answers from
 	Live     atomic.Pointer[Live]
 
-	answers     *mongo.Collection
 	write       []options.Lister[options.CollectionOptions] // of Live.Into
 	preparing   sync.Mutex
 	prepared    atomic.Pointer[Prepared]
@@ -160,16 +160,13 @@ func (b *Base) Rename(collection string, compressor Compressor) {
 
 // open opens the collections of the stream's name.
 func (b *Base) open() {
-	b.Majority, b.answers = b.Database.Collection(b.Name), answersOf(b.Database, b.Name)
+	b.Majority, b.Answers = b.Database.Collection(b.Name), answersOf(b.Database, b.Name)
 }
-
-// Answers returns the collection to read answers from.
-func (b *Base) Answers() *mongo.Collection { return b.answers }
 
 // One returns the first document found, and whether there is one. It counts against the
 // budget of ctx.
 func (b *Base) One(ctx context.Context, filter bson.D, find *options.FindOneOptionsBuilder) (doc bson.Raw, found bool, err error) {
-	doc, err = b.Answers().FindOne(ctx, filter, find).Raw()
+	doc, err = b.Answers.FindOne(ctx, filter, find).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return nil, false, nil
 	}
@@ -194,7 +191,7 @@ func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOption
 		if firstBatch > 0 {
 			find.SetBatchSize(firstBatch)
 		}
-		cursor, err := b.Answers().Find(ctx, filter, find)
+		cursor, err := b.Answers.Find(ctx, filter, find)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -221,6 +218,36 @@ func (b *Base) Each(ctx context.Context, filter bson.D, find *options.FindOption
 			yield(nil, err)
 		}
 	}
+}
+
+// FindEach yields the documents found, each valid until the next. It ends with an error if one
+// occurs.
+func FindEach(ctx context.Context, in *mongo.Collection, filter any, find ...options.Lister[options.FindOptions]) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		cursor, err := in.Find(ctx, filter, find...)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer cursor.Close(context.WithoutCancel(ctx))
+		for cursor.Next(ctx) {
+			if !yield(cursor.Current, nil) {
+				return
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// FindAll returns the documents found.
+func FindAll[T any](ctx context.Context, in *mongo.Collection, filter any, find ...options.Lister[options.FindOptions]) (out []T, err error) {
+	cursor, err := in.Find(ctx, filter, find...)
+	if err == nil {
+		err = cursor.All(ctx, &out)
+	}
+	return out, err
 }
 
 // Collection describes the stream's collection.

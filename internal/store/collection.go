@@ -68,10 +68,6 @@ type Info struct {
 
 // Lookup returns the server's information about the collection; nil if it does not exist.
 func (c Collection) Lookup(ctx context.Context) (*Info, error) {
-	cursor, err := c.Database.ListCollections(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{c.Name, seriesBuckets + c.Name}}}}})
-	if err != nil {
-		return nil, fmt.Errorf("look up collection %q: %w", c.Name, err)
-	}
 	var found []struct {
 		Name    string   `bson:"name"`
 		Type    string   `bson:"type"`
@@ -80,7 +76,11 @@ func (c Collection) Lookup(ctx context.Context) (*Info, error) {
 			UUID bson.Binary `bson:"uuid"`
 		} `bson:"info"`
 	}
-	if err := cursor.All(ctx, &found); err != nil {
+	cursor, err := c.Database.ListCollections(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: bson.A{c.Name, seriesBuckets + c.Name}}}}})
+	if err == nil {
+		err = cursor.All(ctx, &found)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("look up collection %q: %w", c.Name, err)
 	}
 	var info *Info
@@ -216,26 +216,15 @@ func (c Collection) CheckShape(info *Info) error {
 // HasValidator reports whether the collection may refuse documents, which then wait
 // in the daemon's journal.
 func (i *Info) HasValidator() bool {
+	const empty = 5 // bytes
 	validator, ok := i.Options.Lookup("validator").DocumentOK()
-	if !ok {
-		return false
-	}
-	elements, err := validator.Elements()
-	return err == nil && len(elements) > 0
+	return ok && len(validator) > empty
 }
 
 // HasCode reports whether err is a server's error with one of the codes.
 func HasCode(err error, codes ...int) bool {
 	var server mongo.ServerError
-	if !errors.As(err, &server) {
-		return false
-	}
-	for _, c := range codes {
-		if server.HasErrorCode(c) {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &server) && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
 // expiryName is the name of the index by which MongoDB removes old documents.
@@ -245,24 +234,25 @@ const expiryName = "brim_retention"
 // drops that index if after is 0. An index for other documents than Expiring is replaced:
 // in between, none are removed.
 func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Duration) error {
-	have, there, fits, err := c.expiry(ctx)
-	if err != nil || have == after && there == (after > 0) && fits {
+	have, err := c.expiry(ctx)
+	fits := have != nil && c.expires(have.Partial)
+	seconds := int32(after / time.Second)
+	if err != nil || have == nil && after == 0 || fits && after > 0 && have.Seconds == int64(seconds) {
 		return err
 	}
-	if there && !fits && after > 0 {
+	if have != nil && !fits && after > 0 {
 		if err := c.EnsureExpiry(ctx, key, 0); err != nil {
 			return err
 		}
-		there = false
+		have = nil
 	}
-	seconds := int32(after / time.Second)
 	switch {
 	case after == 0:
 		const gone, namespaceNotFound = 27, 26 // another daemon was quicker
 		if err = c.Database.Collection(c.Name).Indexes().DropOne(ctx, expiryName); HasCode(err, gone, namespaceNotFound) {
 			err = nil
 		}
-	case !there:
+	case have == nil:
 		more := []bson.E{{Key: "expireAfterSeconds", Value: seconds}}
 		if c.Expiring != nil {
 			more = append(more, bson.E{Key: partialFilter, Value: c.Expiring})
@@ -292,41 +282,50 @@ func (c Collection) EnsureExpiry(ctx context.Context, key string, after time.Dur
 	return nil
 }
 
-// Expiry returns the age at which EnsureExpiry's index removes documents, and whether that index
-// exists.
-func (c Collection) Expiry(ctx context.Context) (after time.Duration, there bool, err error) {
-	after, there, _, err = c.expiry(ctx)
-	return after, there, err
-}
-
 // partialFilter is the index option that selects the documents to index.
 const partialFilter = "partialFilterExpression"
 
-// expiry is Expiry, and reports whether the index is for the documents of Expiring.
-func (c Collection) expiry(ctx context.Context) (after time.Duration, there, fits bool, err error) {
+// expires reports whether an index with this filter is for the documents of Expiring.
+func (c Collection) expires(filter bson.Raw) bool {
+	if c.Expiring == nil {
+		return filter == nil
+	}
+	want, err := bson.Marshal(c.Expiring)
+	return err == nil && bytes.Equal(want, filter)
+}
+
+// Expiry returns the age at which EnsureExpiry's index removes documents, and whether that index
+// exists.
+func (c Collection) Expiry(ctx context.Context) (after time.Duration, there bool, err error) {
+	index, err := c.expiry(ctx)
+	if err != nil || index == nil {
+		return 0, false, err
+	}
+	return time.Duration(index.Seconds) * time.Second, true, nil
+}
+
+type expiryIndex struct {
+	Name    string   `bson:"name"`
+	Seconds int64    `bson:"expireAfterSeconds"`
+	Partial bson.Raw `bson:"partialFilterExpression"`
+}
+
+// expiry returns EnsureExpiry's index; nil if it does not exist.
+func (c Collection) expiry(ctx context.Context) (*expiryIndex, error) {
+	var indexes []expiryIndex
 	cursor, err := c.Database.Collection(c.Name).Indexes().List(ctx)
+	if err == nil {
+		err = cursor.All(ctx, &indexes)
+	}
 	if err != nil {
-		return 0, false, true, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
+		return nil, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
 	}
-	var indexes []struct {
-		Name    string   `bson:"name"`
-		Seconds int64    `bson:"expireAfterSeconds"`
-		Partial bson.Raw `bson:"partialFilterExpression"`
-	}
-	if err := cursor.All(ctx, &indexes); err != nil {
-		return 0, false, true, fmt.Errorf("list the indexes of collection %q: %w", c.Name, err)
-	}
-	for _, i := range indexes {
-		if i.Name == expiryName {
-			fits = c.Expiring == nil && i.Partial == nil
-			if c.Expiring != nil {
-				want, err := bson.Marshal(c.Expiring)
-				fits = err == nil && bytes.Equal(want, i.Partial)
-			}
-			return time.Duration(i.Seconds) * time.Second, true, fits, nil
+	for i := range indexes {
+		if indexes[i].Name == expiryName {
+			return &indexes[i], nil
 		}
 	}
-	return 0, false, true, nil
+	return nil, nil //nolint:nilnil // there is none, and that is no error
 }
 
 // maxLookupTime bounds the search for longer buckets, which scans the whole collection if there

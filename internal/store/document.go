@@ -32,26 +32,37 @@ func AppendFields(dst []byte, b *batch.Batch, row *batch.Row) []byte {
 	words := b.Values(row)
 	for i := range b.Shape(row).Fields {
 		f := &b.Shape(row).Fields[i]
-		switch word := words[i]; f.Kind {
-		case telemetry.Int:
-			dst = bsoncore.AppendInt64Element(dst, f.Name, int64(word))
-		case telemetry.Bool:
-			dst = bsoncore.AppendBooleanElement(dst, f.Name, word != 0)
-		case telemetry.Text:
-			dst = appendText(dst, f.Name, b.Text(word))
-		default:
-			// The words of doubles are already encoded as in BSON.
-			dst = bsoncore.AppendHeader(dst, bsoncore.TypeDouble, f.Name)
-			dst = binary.LittleEndian.AppendUint64(dst, word)
+		var text []byte
+		if f.Kind == telemetry.Text {
+			text = b.Text(words[i])
 		}
+		dst = appendField(dst, f, words[i], text)
 	}
 	return dst
 }
 
-func appendText(dst []byte, name string, text []byte) []byte {
-	dst = bsoncore.AppendHeader(dst, bsoncore.TypeString, name)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(text)+1))
-	return append(append(dst, text...), 0)
+// AppendReadingFields appends fields as BSON elements.
+func AppendReadingFields(dst []byte, fields []telemetry.Field) []byte {
+	for i := range fields {
+		v := fields[i].Value // of any kind, Int returns the bits
+		dst = appendField(dst, &batch.FieldType{Name: fields[i].Name, Kind: v.Kind()}, uint64(v.Int()), []byte(v.Text()))
+	}
+	return dst
+}
+
+func appendField(dst []byte, f *batch.FieldType, word uint64, text []byte) []byte {
+	switch f.Kind {
+	case telemetry.Int:
+		return bsoncore.AppendInt64Element(dst, f.Name, int64(word))
+	case telemetry.Bool:
+		return bsoncore.AppendBooleanElement(dst, f.Name, word != 0)
+	case telemetry.Text:
+		dst = bsoncore.AppendHeader(dst, bsoncore.TypeString, f.Name)
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(text)+1))
+		return append(append(dst, text...), 0)
+	default: // the words of doubles are already encoded as in BSON
+		return binary.LittleEndian.AppendUint64(bsoncore.AppendHeader(dst, bsoncore.TypeDouble, f.Name), word)
+	}
 }
 
 // AppendTags appends tags as one sub-document named tags, or nothing if there are
@@ -94,13 +105,6 @@ func OwnTagsSize(tags []telemetry.Tag) int64 {
 func SameTags(a, b []telemetry.Tag) bool {
 	// Series are shared, so usually both are the same slice.
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
-}
-
-// ReadingOf turns a stored document back into a reading of the sensor, with the
-// given tags unless it has its own. Keys in skip are not fields.
-func ReadingOf(doc bson.Raw, sensor string, tags []telemetry.Tag, skip ...string) (telemetry.Reading, error) {
-	d := Decoder{Sensor: sensor, Skip: skip}
-	return d.Reading(doc, tags)
 }
 
 // A Decoder turns stored documents of one sensor back into readings. Most documents have the same
@@ -354,21 +358,4 @@ func (c *Shapes[T]) find(shape *batch.Shape) *T {
 	}
 	c.known[shape] = made
 	return made
-}
-
-// AppendReadingFields appends fields as BSON elements.
-func AppendReadingFields(dst []byte, fields []telemetry.Field) []byte {
-	for _, f := range fields {
-		switch v := f.Value; v.Kind() {
-		case telemetry.Int:
-			dst = bsoncore.AppendInt64Element(dst, f.Name, v.Int())
-		case telemetry.Bool:
-			dst = bsoncore.AppendBooleanElement(dst, f.Name, v.Bool())
-		case telemetry.Text:
-			dst = bsoncore.AppendStringElement(dst, f.Name, v.Text())
-		default:
-			dst = bsoncore.AppendDoubleElement(dst, f.Name, v.Float())
-		}
-	}
-	return dst
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"iter"
@@ -32,9 +31,7 @@ const (
 // zero value is ready to use. It is not safe for concurrent use.
 type Deduplicator struct {
 	ms    int64
-	some  bool
-	first []byte              // the key of the first reading of that time
-	seen  map[string]struct{} // the keys of all readings of that time, if there are several
+	seen  map[string]struct{} // the keys of all readings of that time
 	key   []byte
 	order []int
 }
@@ -43,17 +40,12 @@ type Deduplicator struct {
 // reading.
 func (d *Deduplicator) IsDuplicate(r *telemetry.Reading) bool {
 	d.makeKey(r)
-	if ms := r.Time.UnixMilli(); !d.some || ms != d.ms {
-		d.ms, d.some = ms, true
-		d.first, d.key = d.key, d.first
-		clear(d.seen)
-		return false
-	}
-	if bytes.Equal(d.key, d.first) {
-		return true
-	}
 	if d.seen == nil {
 		d.seen = make(map[string]struct{})
+	}
+	if ms := r.Time.UnixMilli(); ms != d.ms {
+		d.ms = ms
+		clear(d.seen)
 	}
 	if _, seen := d.seen[string(d.key)]; seen {
 		return true
@@ -130,9 +122,13 @@ func fieldsOf(all []telemetry.Field, names []string) (out []telemetry.Field) {
 	return out
 }
 
-// Summarize summarizes readings, which must be in time order.
-func Summarize(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
+// Summarize summarizes readings, which must be in time order. more, which may be nil, adds what
+// else belongs to the steps that begin before a time.
+func Summarize(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error], more func(steps *Steps, before int64)) iter.Seq2[telemetry.Summary, error] {
 	return func(yield func(telemetry.Summary, error) bool) {
+		if more == nil {
+			more = func(*Steps, int64) {}
+		}
 		steps, last := NewSteps(q), int64(math.MinInt64)
 		for r, err := range readings {
 			if err != nil {
@@ -140,12 +136,14 @@ func Summarize(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, e
 				return
 			}
 			if start := steps.Start(r.Time.UnixMilli()); start != last {
-				if last = start; !steps.Close(start, yield) {
+				last = start
+				if more(steps, start); !steps.Close(start, yield) {
 					return
 				}
 			}
 			steps.Add(r)
 		}
+		more(steps, math.MaxInt64)
 		steps.CloseAll(yield)
 	}
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
@@ -102,24 +103,12 @@ func Transient(err error) bool {
 	if Away(err) || is(err, interrupted) {
 		return true
 	}
+	labels := []string{"RetryableWriteError", "TransientTransactionError", "ResumableChangeStreamError", "RetryableError", "SystemOverloadedError"}
 	var labeled mongo.LabeledError
-	if !errors.As(err, &labeled) {
-		return false
-	}
-	for _, label := range []string{"RetryableWriteError", "TransientTransactionError", "ResumableChangeStreamError", "RetryableError", "SystemOverloadedError"} {
-		if labeled.HasErrorLabel(label) {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &labeled) && slices.ContainsFunc(labels, labeled.HasErrorLabel)
 }
 
 // is reports whether one of the codes of err has the class.
 func is(err error, want errorClass) bool {
-	for _, code := range mongo.ErrorCodes(err) {
-		if errorClasses[code] == want {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(mongo.ErrorCodes(err), func(code int) bool { return errorClasses[code] == want })
 }

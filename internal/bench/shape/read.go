@@ -47,7 +47,8 @@ func (c *Collection) Read(ctx context.Context, s Portion) (n int) {
 	bench.Checkf(err, "find readings")
 	defer cursor.Close(context.WithoutCancel(ctx))
 	for ; cursor.Next(ctx); n++ {
-		bench.Must(store.ReadingOf(cursor.Current, "", nil, "_id", sensorKey, "tags"))
+		decoder := store.Decoder{Skip: []string{"_id", sensorKey, "tags"}}
+		bench.Must(decoder.Reading(cursor.Current, nil))
 	}
 	bench.Checkf(cursor.Err(), "find readings")
 	return n

@@ -1,13 +1,11 @@
 package bucket
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"math"
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -62,19 +59,13 @@ const partsBatch = 16
 func (s *Store) Parts(ctx context.Context, sensor string) iter.Seq2[bson.Raw, error] {
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: firstKey(sensor)}}}, {Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}}
 	return func(yield func(bson.Raw, error) bool) {
-		cursor, err := s.Majority.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(partsBatch))
-		if err != nil {
-			yield(nil, fmt.Errorf("read collection %q: %w", s.Name, err))
-			return
-		}
-		defer cursor.Close(context.WithoutCancel(ctx))
-		for cursor.Next(ctx) {
-			if !yield(cursor.Current, nil) {
+		for doc, err := range store.FindEach(ctx, s.Majority, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(partsBatch)) {
+			if err != nil {
+				err = fmt.Errorf("read collection %q: %w", s.Name, err)
+			}
+			if !yield(doc, err) {
 				return
 			}
-		}
-		if err := cursor.Err(); err != nil {
-			yield(nil, fmt.Errorf("read collection %q: %w", s.Name, err))
 		}
 	}
 }
@@ -99,11 +90,7 @@ func (s *Store) CopyParts(ctx context.Context, o store.Origin, from *Store, docs
 			return nil, err
 		}
 	}
-	cursor, err := from.Majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: originals}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	var found []bson.Raw
-	if err == nil {
-		err = cursor.All(ctx, &found)
-	}
+	found, err := store.FindAll[bson.Raw](ctx, from.Majority, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: originals}}}}, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		return nil, fmt.Errorf("look up what was copied from collection %q: %w", from.Name, err)
 	}
@@ -163,7 +150,6 @@ func copyOf(o store.Origin, doc bson.Raw) (bson.Raw, error) {
 
 // insertCopies inserts copies, and returns the indexes of those that exist already.
 func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (there []int, err error) {
-	const duplicateKey = 11000
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	_, err = s.Majority.InsertMany(ctx, copies, options.InsertMany().SetOrdered(false))
@@ -186,7 +172,7 @@ func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (there []in
 // CopyReadings inserts copies of all readings of a sensor, which must be in time order, from an
 // origin that no longer accepts readings. On store.ErrOtherCopies, call DropCopies and try again.
 func (s *Store) CopyReadings(ctx context.Context, o store.Origin, sensor string, readings iter.Seq2[telemetry.Reading, error]) (n int64, err error) {
-	t := copyWriter{store: s, ctx: ctx, origin: o, sensor: sensor, now: s.Live.Load(), start: math.MinInt64}
+	t := copyWriter{sealer: s.NewSealer(), ctx: ctx, origin: o, sensor: sensor, now: s.Live.Load(), start: math.MinInt64}
 	for r, err := range readings {
 		if err == nil {
 			err = t.add(r)
@@ -213,7 +199,7 @@ func (s *Store) DropCopies(ctx context.Context, o store.Origin, sensor string) (
 
 // A copyWriter groups readings into parts, and inserts those.
 type copyWriter struct {
-	store  *Store
+	sealer *Sealer
 	ctx    context.Context //nolint:containedctx // it is that of one call
 	origin store.Origin
 	sensor string
@@ -222,31 +208,18 @@ type copyWriter struct {
 	done     []bson.Raw // parts that are not inserted yet
 	inserted int        // total bytes of done
 
-	start  int64 // of the part's window
-	number int32 // of the part, before it is encoded with the origin
-	part   openPart
-}
-
-// openPart is the part that readings are being added to.
-type openPart struct {
-	tags         []telemetry.Tag
-	measurements []byte
-	readings     []telemetry.Reading
+	// The part that readings are being added to:
+	start        int64 // of its window
+	number       int32 // before it is encoded with the origin
+	readings     []orderedReading
+	measurements bson.A
 	bytes        int64
-	stats        Statistics
 }
 
 func (t *copyWriter) add(r telemetry.Reading) error {
-	start := store.WindowStart(r.Time.UnixMilli(), t.store.Granularity)
-	tags := r.Tags
-	own := len(t.part.readings) > 0 && !store.SameTags(tags, t.part.tags)
-	measurement := appendReading(nil, r)
-	bare := bson.Raw(measurement)
-	if own {
-		measurement = store.AppendOwnTags(bytes.Clone(measurement), 0, tags)
-	}
-	size := ReadingSize(measurement)
-	full := len(t.part.readings) >= t.now.MaxReadings || len(t.part.readings) > 0 && t.part.bytes+size > int64(t.now.MaxBytes)
+	start := store.WindowStart(r.Time.UnixMilli(), t.sealer.store.Granularity)
+	m := t.measurement(r)
+	full := len(t.readings) >= t.now.MaxReadings || len(t.readings) > 0 && t.bytes+readingBytes(m) > int64(t.now.MaxBytes)
 	if start != t.start || full {
 		if err := t.close(); err != nil {
 			return err
@@ -254,79 +227,84 @@ func (t *copyWriter) add(r telemetry.Reading) error {
 		if t.number++; start != t.start {
 			t.start, t.number = start, 0
 		}
-		if own {
-			measurement, size = bare, ReadingSize(bare)
-		}
+		m = t.measurement(r) // now it is the first one
 	}
-	p := &t.part
-	if len(p.readings) == 0 {
-		p.tags = tags
+	t.readings, t.measurements, t.bytes = append(t.readings, orderedReading{Reading: r}), append(t.measurements, m), t.bytes+readingBytes(m)
+	return nil
+}
+
+// measurement returns the reading as it is stored in the part, whose tags are those of its first
+// reading.
+func (t *copyWriter) measurement(r telemetry.Reading) bson.Raw {
+	at, dst := bsoncore.AppendDocumentStart(nil)
+	dst = bsoncore.AppendDateTimeElement(dst, store.TimeKey, r.Time.UnixMilli())
+	dst = end(store.AppendReadingFields(dst, r.Fields), at)
+	if len(t.readings) > 0 && !store.SameTags(r.Tags, t.readings[0].Tags) {
+		dst = store.AppendOwnTags(dst, 0, r.Tags)
 	}
-	p.measurements = bsoncore.AppendDocumentElement(p.measurements, strconv.Itoa(len(p.readings)), measurement)
-	p.readings, p.bytes = append(p.readings, r), p.bytes+size
-	return p.stats.Add(bare)
+	return dst
 }
 
 // close encodes the part as a document.
 func (t *copyWriter) close() error {
-	p := &t.part
-	if len(p.readings) == 0 {
+	n := len(t.readings)
+	if n == 0 {
 		return nil
 	}
-	number, err := copyNumber(t.origin, t.number)
+	doc, err := t.document()
 	if err != nil {
 		return err
 	}
-	at, doc := bsoncore.AppendDocumentStart(nil)
-	doc = document(doc, "_id", func(dst []byte) []byte {
-		dst = bsoncore.AppendStringElement(dst, "s", t.sensor)
-		dst = bsoncore.AppendDateTimeElement(dst, "b", t.start)
-		dst = bsoncore.AppendInt32Element(dst, "g", int32(t.store.Granularity/time.Second))
-		return bsoncore.AppendInt32Element(dst, "p", number)
-	})
-	doc = bsoncore.AppendStringElement(doc, fromKey, t.origin.Collection)
-	doc = bsoncore.AppendStringElement(doc, "sensorId", t.sensor)
-	doc = bsoncore.AppendDateTimeElement(doc, "bucketStart", t.start)
-	doc = bsoncore.AppendInt32Element(doc, "count", int32(len(p.readings)))
-	doc = bsoncore.AppendInt64Element(doc, "bytes", p.bytes)
-	doc = p.stats.Append(doc)
-	doc = store.AppendTags(doc, p.tags)
-	if t.now.Format == store.Columns {
-		data, err := p.block(!t.now.View)
-		if err != nil {
-			return err
-		}
-		doc = document(doc, "sealed", func(dst []byte) []byte {
-			dst = bsoncore.AppendDateTimeElement(dst, "at", time.Now().UnixMilli())
-			dst = bsoncore.AppendInt32Element(dst, "v", sealedVersion)
-			return bsoncore.AppendInt32Element(dst, "n", int32(len(p.readings)))
-		})
-		array, of := bsoncore.AppendArrayElementStart(doc, blocksKey)
-		doc, _ = bsoncore.AppendArrayEnd(bsoncore.AppendBinaryElement(of, "0", bson.TypeBinaryGeneric, data), array)
-	} else {
-		array, of := bsoncore.AppendArrayElementStart(doc, "measurements")
-		doc, _ = bsoncore.AppendArrayEnd(append(of, p.measurements...), array)
+	raw, err := bson.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("encode a copy: %w", err)
 	}
-	doc = end(bsoncore.AppendBooleanElement(doc, "full", true), at)
-	*p = openPart{}
-	t.done, t.inserted = append(t.done, doc), t.inserted+len(doc)
+	t.readings, t.measurements, t.bytes = t.readings[:0], nil, 0
+	t.done, t.inserted = append(t.done, raw), t.inserted+len(raw)
 	if t.inserted < commandBytes {
 		return nil
 	}
 	return t.flush()
 }
 
-// block packs the readings of the part.
-func (p *openPart) block(compress bool) ([]byte, error) {
-	var b block.Builder
-	b.Reset()
-	for _, r := range p.readings {
-		b.AddReading(r)
-		if !store.SameTags(r.Tags, p.tags) {
-			b.Own(r.Tags)
-		}
+func (t *copyWriter) document() (bson.D, error) {
+	number, err := copyNumber(t.origin, t.number)
+	if err != nil {
+		return nil, err
 	}
-	return b.Append(nil, block.Options{Statistics: true, Compress: compress})
+	var sums store.Sums
+	for i := range t.readings {
+		sums.AddReading(&t.readings[i].Reading)
+	}
+	n, start := len(t.readings), bson.DateTime(t.start)
+	doc := bson.D{
+		{Key: "_id", Value: bson.D{{Key: "s", Value: t.sensor}, {Key: "b", Value: start}, {Key: "g", Value: int32(t.sealer.store.Granularity / time.Second)}, {Key: "p", Value: number}}},
+		{Key: fromKey, Value: t.origin.Collection}, {Key: "sensorId", Value: t.sensor}, {Key: "bucketStart", Value: start},
+		{Key: "count", Value: int32(n)}, {Key: "bytes", Value: t.bytes},
+		{Key: "first", Value: bson.NewDateTimeFromTime(t.readings[0].Time)}, {Key: "last", Value: bson.NewDateTimeFromTime(t.readings[n-1].Time)},
+	}
+	if stats := statisticsDocument(sums.Fields); len(stats) > 0 {
+		doc = append(doc, bson.E{Key: "stats", Value: stats})
+	}
+	tags := t.readings[0].Tags
+	if len(tags) > 0 {
+		of := make(bson.D, len(tags))
+		for i, tag := range tags {
+			of[i] = bson.E{Key: tag.Name, Value: tag.Value}
+		}
+		doc = append(doc, bson.E{Key: "tags", Value: of})
+	}
+	if t.now.Format == store.Columns {
+		data, _, err := t.sealer.pack(t.readings, tags, !t.now.View)
+		if err != nil {
+			return nil, err
+		}
+		doc = append(doc, bson.E{Key: "sealed", Value: bson.D{{Key: "at", Value: bson.NewDateTimeFromTime(time.Now())}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: int32(n)}}},
+			bson.E{Key: blocksKey, Value: bson.A{bson.Binary{Data: data}}})
+	} else {
+		doc = append(doc, bson.E{Key: "measurements", Value: t.measurements})
+	}
+	return append(doc, bson.E{Key: "full", Value: true}), nil
 }
 
 // flush inserts the finished parts. One that exists already must be the same.
@@ -334,12 +312,12 @@ func (t *copyWriter) flush() error {
 	if len(t.done) == 0 {
 		return nil
 	}
-	there, err := t.store.insertCopies(t.ctx, t.done)
+	there, err := t.sealer.store.insertCopies(t.ctx, t.done)
 	if err != nil {
 		return err
 	}
 	if len(there) > 0 { // so that a majority read shows them, and they are not rolled back
-		if err := (store.WriteConcern{}).Fence(t.ctx, t.store.Database); err != nil {
+		if err := (store.WriteConcern{}).Fence(t.ctx, t.sealer.store.Database); err != nil {
 			return err
 		}
 	}
@@ -348,21 +326,14 @@ func (t *copyWriter) flush() error {
 		for _, key := range []string{"_id", "from", "count", "bytes", "first", "last"} {
 			same = append(same, bson.E{Key: key, Value: t.done[i].Lookup(key)})
 		}
-		err := t.store.Majority.FindOne(t.ctx, same, options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
+		err := t.sealer.store.Majority.FindOne(t.ctx, same, options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
 		switch {
 		case errors.Is(err, mongo.ErrNoDocuments):
 			return store.ErrOtherCopies
 		case err != nil:
-			return fmt.Errorf("compare copies in collection %q: %w", t.store.Name, err)
+			return fmt.Errorf("compare copies in collection %q: %w", t.sealer.store.Name, err)
 		}
 	}
 	t.done, t.inserted = nil, 0
 	return nil
-}
-
-// appendReading appends {ts, fields…}.
-func appendReading(dst []byte, r telemetry.Reading) []byte {
-	at, dst := bsoncore.AppendDocumentStart(dst)
-	dst = bsoncore.AppendDateTimeElement(dst, store.TimeKey, r.Time.UnixMilli())
-	return end(store.AppendReadingFields(dst, r.Fields), at)
 }

@@ -64,7 +64,7 @@ func TestDuplicatesAreTheSameBeforeAndAfterSealing(t *testing.T) {
 		query := telemetry.Query{Sensor: sensor, To: endOfTime}
 		steps := telemetry.SummaryQuery{Query: query, Every: time.Minute.Milliseconds()}
 		summary := func() (out []telemetry.Summary) {
-			for one, err := range store.Summarize(steps, store.DeduplicatedReadings(t.Context(), steps.Query, s.Readings)) {
+			for one, err := range store.Summarize(steps, store.DeduplicatedReadings(t.Context(), steps.Query, s.Readings), nil) {
 				require.NoError(t, err)
 				out = append(out, one)
 			}

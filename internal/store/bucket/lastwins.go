@@ -19,6 +19,15 @@ import (
 // Sealing removes only values that a later reading replaces, so the remaining readings give the
 // same result, even if readings with earlier keys are stored afterwards.
 
+// sameTime returns the first of some readings, which must be sorted, and those with the same time.
+func sameTime(all []orderedReading) []orderedReading {
+	n := 1
+	for n < len(all) && all[n].Time.Equal(all[0].Time) {
+		n++
+	}
+	return all[:n]
+}
+
 // dropOverwrittenFields sorts readings with the same time by key, and removes fields that a later reading has,
 // too. Readings without a key come first, in their original order.
 func dropOverwrittenFields(of []orderedReading) []orderedReading {

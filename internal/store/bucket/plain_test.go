@@ -215,7 +215,7 @@ func plainWeight(document bson.D) int64 {
 	if err != nil {
 		panic(err)
 	}
-	return ReadingSize(raw)
+	return readingBytes(raw)
 }
 
 func plainNumber(v telemetry.Value) float64 {

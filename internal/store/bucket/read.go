@@ -3,6 +3,7 @@ package bucket
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -432,6 +433,7 @@ type emitter struct {
 	left   int   // readings still to yield; 0: all
 	last   int64 // all readings before this time were yielded
 	pieces int   // held so far
+	most   int   // how many readings a document may have; 0: any number
 
 	packed  []heldDocument   // documents none of whose readings is due yet
 	open    []orderedReading // sorted by time from yielded on
@@ -507,10 +509,8 @@ func (e *emitter) drain(before int64) bool {
 	for e.yielded < len(e.open) && e.open[e.yielded].Time.UnixMilli() < before {
 		r, n := e.open[e.yielded].Reading, 1
 		if e.query.LastWins {
-			for e.yielded+n < len(e.open) && e.open[e.yielded+n].Time.Equal(r.Time) {
-				n++
-			}
-			r = mergeLastWins(e.open[e.yielded:][:n])
+			same := sameTime(e.open[e.yielded:])
+			r, n = mergeLastWins(same), len(same)
 		}
 		clear(e.open[e.yielded:][:n])
 		if e.yielded += n; !e.yield(r, nil) {
@@ -533,6 +533,9 @@ func (e *emitter) drain(before int64) bool {
 func (e *emitter) unpack(ctx context.Context, p heldDocument) error {
 	tags := e.decoder.Tags(p.doc.Lookup("tags"))
 	err := eachBlock(p.doc, e.query.Sensor, func(b *block.Block) error {
+		if e.most > 0 && b.Len() > e.most-len(e.open) {
+			return errors.New("it has more readings than its document counts")
+		}
 		if err := spend(ctx, b, e.query.Fields); err != nil {
 			return err
 		}

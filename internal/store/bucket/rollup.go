@@ -19,7 +19,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -109,7 +108,7 @@ type rollupStep struct {
 	start       int64 // milliseconds since the epoch
 	count       int64
 	first, last int64 // times of its readings
-	fields      []block.FieldStatistics
+	fields      []telemetry.FieldSummary
 	sources     map[string]int64 // readings by part, see source.key
 	at          int64            // when it was computed; not before any of its parts was sealed
 	revision    int32
@@ -135,35 +134,31 @@ func deletionKey(sensor string) bson.D {
 // rollupDays returns the days of a sensor that overlap [from, to), in order, and the number of its
 // deletions. Days from before the last deletion have no steps.
 func (s *Store) rollupDays(ctx context.Context, sensor string, from, to int64) (days []*rollupDay, deletions int64, err error) {
-	cursor, err := s.rollups().Find(ctx, bson.D{{Key: "$or", Value: bson.A{
+	filter := bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "_id", Value: deletionKey(sensor)}},
 		bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: dayKey(sensor, from-dayMillis)}, {Key: "$lt", Value: dayKey(sensor, to)}}}},
-	}}}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
-	}
-	defer cursor.Close(context.WithoutCancel(ctx))
-	for cursor.Next(ctx) {
-		if err := telemetry.Spend(ctx, len(cursor.Current)); err != nil {
+	}}}
+	for doc, err := range store.FindEach(ctx, s.rollups(), filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})) {
+		if err != nil {
+			return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
+		}
+		if err := telemetry.Spend(ctx, len(doc)); err != nil {
 			return nil, 0, err
 		}
-		made, _ := cursor.Current.Lookup(deletionsKey).AsInt64OK()
-		start, ok := cursor.Current.Lookup("_id", "d").DateTimeOK()
+		made, _ := doc.Lookup(deletionsKey).AsInt64OK()
+		start, ok := doc.Lookup("_id", "d").DateTimeOK()
 		if !ok {
 			deletions = made
 			continue
 		}
 		day := &rollupDay{start: start, stored: true, deletions: made, steps: make(map[int64]*rollupStep)}
 		if made == deletions {
-			err = day.read(cursor.Current)
+			err = day.read(doc)
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("read the rollup %v: %w", cursor.Current.Lookup("_id"), err)
+			return nil, 0, fmt.Errorf("read the rollup %v: %w", doc.Lookup("_id"), err)
 		}
 		days = append(days, day)
-	}
-	if err := cursor.Err(); err != nil {
-		return nil, 0, fmt.Errorf("read rollups of sensor %q: %w", sensor, err)
 	}
 	return days, deletions, nil
 }
@@ -212,7 +207,7 @@ func (r *rollupStep) read(doc bsoncore.Document) error {
 		return err
 	}
 	return store.EachElement(bson.Raw(fields), func(_ int, e bsoncore.Element) error {
-		f := block.FieldStatistics{FieldSummary: telemetry.FieldSummary{Name: e.Key()}}
+		f := telemetry.FieldSummary{Name: e.Key()}
 		var all [6]bool
 		of, _ := e.Value().DocumentOK()
 		f.N, all[0] = of.Lookup("n").AsInt64OK()
@@ -234,8 +229,8 @@ func (r *rollupStep) document() bson.D {
 	fields, sources := make(bson.D, 0, len(r.fields)), make(bson.D, 0, len(r.sources))
 	for _, f := range r.fields {
 		fields = append(fields, bson.E{Key: f.Name, Value: bson.D{
-			{Key: "n", Value: int32(f.N)}, {Key: "min", Value: numberOf(f.Min)}, {Key: "max", Value: numberOf(f.Max)}, {Key: "sum", Value: f.Sum},
-			{Key: "first", Value: numberOf(f.First)}, {Key: "last", Value: numberOf(f.Last)},
+			{Key: "n", Value: int32(f.N)}, {Key: "min", Value: f.Min.Any()}, {Key: "max", Value: f.Max.Any()}, {Key: "sum", Value: f.Sum},
+			{Key: "first", Value: f.First.Any()}, {Key: "last", Value: f.Last.Any()},
 		}})
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.sources)) {
@@ -245,15 +240,6 @@ func (r *rollupStep) document() bson.D {
 		{Key: "n", Value: int32(r.count)}, {Key: "first", Value: bson.DateTime(r.first)}, {Key: "last", Value: bson.DateTime(r.last)},
 		{Key: "fields", Value: fields}, {Key: "src", Value: sources}, {Key: "at", Value: bson.DateTime(r.at)}, {Key: "r", Value: r.revision},
 	}
-}
-
-// sums returns the step's statistics for a summary.
-func (r *rollupStep) sums() (out store.Sums) {
-	out.Count = r.count
-	for _, f := range r.fields {
-		out.Fields = append(out.Fields, f.FieldSummary)
-	}
-	return out
 }
 
 // add counts a reading, which must not be older than the previous ones.
@@ -266,29 +252,20 @@ func (r *rollupStep) add(reading *telemetry.Reading) {
 	r.count++
 	for _, f := range reading.Fields {
 		if f.Value.Kind().Numeric() {
-			r.merge(block.FieldStatistics{
-				FieldSummary: telemetry.FieldSummary{Name: f.Name, N: 1, Min: f.Value, Max: f.Value, Sum: floatOf(f.Value)}, First: f.Value, Last: f.Value,
-			}, false, true)
+			r.merge(store.SummaryOf(f.Name, f.Value), false, true)
 		}
 	}
 }
 
 // merge adds the statistics of other readings, which may include the oldest or the newest.
-func (r *rollupStep) merge(f block.FieldStatistics, oldest, newest bool) {
-	at := slices.IndexFunc(r.fields, func(have block.FieldStatistics) bool { return have.Name == f.Name })
+func (r *rollupStep) merge(f telemetry.FieldSummary, oldest, newest bool) {
+	at := slices.IndexFunc(r.fields, func(have telemetry.FieldSummary) bool { return have.Name == f.Name })
 	if at < 0 {
 		r.fields = append(r.fields, f)
 		return
 	}
 	have := &r.fields[at]
-	if telemetry.CompareNumbers(f.Min, have.Min) < 0 {
-		have.Min = f.Min
-	}
-	if telemetry.CompareNumbers(f.Max, have.Max) > 0 {
-		have.Max = f.Max
-	}
-	have.N += f.N
-	have.Sum += f.Sum
+	store.MergeField(have, f)
 	if oldest {
 		have.First = f.First
 	}
@@ -318,20 +295,6 @@ func (r *rollupStep) same(other *rollupStep) bool {
 	one, err := bson.Marshal(a.document())
 	two, also := bson.Marshal(b.document())
 	return err == nil && also == nil && bytes.Equal(one, two)
-}
-
-func numberOf(v telemetry.Value) any {
-	if v.Kind() == telemetry.Int {
-		return v.Int()
-	}
-	return v.Float()
-}
-
-func floatOf(v telemetry.Value) float64 {
-	if v.Kind() == telemetry.Int {
-		return float64(v.Int())
-	}
-	return v.Float()
 }
 
 // A source is a part that steps may have readings from.
@@ -442,21 +405,16 @@ func (s *Store) runs(day *uncountedDay) (out [][]int64) {
 func (s *Store) findUncounted(ctx context.Context, sensor string, from, ended int64) (days map[int64]*uncountedDay, more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rollupTimeout)
 	defer cancel()
-	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	every := s.Rollup.Milliseconds()
 	// The end of the step in which the window ends.
 	last := op("$add", bson.D{{Key: "$toLong", Value: "$_id.b"}}, op("$multiply", "$_id.g", 1000), every-1)
-	cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, bson.D{
+	docs, err := store.FindAll[bson.Raw](ctx, s.Majority, s.ofSensor(sensor, bson.D{
 		startingIn(sensor, from, ended),
 		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}},
 		{Key: countedKey, Value: bson.D{{Key: "$ne", Value: true}}},
 		{Key: "$expr", Value: op("$and", op("$eq", "$count", "$sealed.n"), op("$lte", op("$subtract", last, op("$mod", last, every)), ended))},
 	}), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(rollupPageSize).SetProjection(bson.D{{Key: "first", Value: 1}, {Key: "last", Value: 1}}))
 	if err != nil {
-		return nil, false, err
-	}
-	var docs []bson.Raw
-	if err := cursor.All(ctx, &docs); err != nil {
 		return nil, false, err
 	}
 	days = make(map[int64]*uncountedDay)
@@ -607,14 +565,11 @@ type rollupBuilder struct {
 func (r *rollupBuilder) gather(ctx context.Context, from, to int64) error {
 	s := r.store
 	w := walk{store: s, ctx: ctx, query: telemetry.Query{Sensor: r.sensor, From: from, To: to, LastWins: r.rule == store.LastWins}}
-	cursor, err := s.Majority.Find(ctx, w.filter(), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
-	if err != nil {
-		return err
-	}
-	defer cursor.Close(context.WithoutCancel(ctx))
 	e := emitter{query: w.query, decoder: store.Decoder{Sensor: r.sensor}}
-	for cursor.Next(ctx) {
-		doc := cursor.Current
+	for doc, err := range store.FindEach(ctx, s.Majority, w.filter(), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}})) {
+		if err != nil {
+			return err
+		}
 		count, _ := doc.Lookup("count").AsInt64OK()
 		n, sealed := doc.Lookup("sealed", "n").AsInt64OK()
 		if !sealed || count == 0 {
@@ -646,7 +601,7 @@ func (r *rollupBuilder) gather(ctx context.Context, from, to int64) error {
 			of.counts[store.WindowStart(one.Time.UnixMilli(), s.Rollup)]++
 		}
 	}
-	return cursor.Err()
+	return nil
 }
 
 // repeatsTime reports whether an earlier reading of the same part has the same time.
@@ -663,17 +618,17 @@ func (r *rollupBuilder) repeatsTime(i int) bool {
 // readings in it need no more work.
 func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (step *rollupStep, done map[*source]bool) {
 	end := at + r.store.Rollup.Milliseconds()
-	here := make(map[string]*source)
+	here, since := make(map[string]*source), make(map[string]int64)
 	for _, one := range r.sources {
 		if one.stale && one.first < end && one.last >= at {
 			return nil, nil // it must be sealed again first
 		}
 		if one.counts[at] > 0 {
-			here[one.key] = one
+			here[one.key], since[one.key] = one, one.since
 		}
 	}
 	done = make(map[*source]bool)
-	if before == nil || r.complete(before, here) {
+	if before == nil || before.complete(since) {
 		for _, one := range here {
 			done[one] = true
 		}
@@ -701,16 +656,6 @@ func (r *rollupBuilder) step(at int64, before *rollupStep, out *RollupUpdate) (s
 	return before.with(r.sum(at, fresh)), done
 }
 
-// complete reports whether everything that a step counts still exists.
-func (r *rollupBuilder) complete(step *rollupStep, here map[string]*source) bool {
-	for key := range step.sources {
-		if one := here[key]; one == nil || one.since > step.at {
-			return false
-		}
-	}
-	return true
-}
-
 // sum computes a step from the readings of some parts, with the stream's rule on duplicates.
 func (r *rollupBuilder) sum(at int64, of map[string]*source) *rollupStep {
 	out := &rollupStep{start: at, sources: make(map[string]int64), at: r.now}
@@ -720,18 +665,14 @@ func (r *rollupBuilder) sum(at int64, of map[string]*source) *rollupStep {
 	}
 	from, _ := slices.BinarySearchFunc(r.all, at, func(d orderedReading, at int64) int { return cmp.Compare(d.Time.UnixMilli(), at) })
 	var distinct store.Deduplicator
-	for i, end := from, at+r.store.Rollup.Milliseconds(); i < len(r.all) && r.all[i].Time.UnixMilli() < end; {
-		to := i + 1
-		for to < len(r.all) && r.all[to].Time.Equal(r.all[i].Time) {
-			to++
-		}
-		var same []orderedReading
-		for _, one := range r.all[i:to] {
-			if of[r.sources[one.order].key] == r.sources[one.order] {
-				same = append(same, one)
-			}
-		}
-		i = to
+	end := at + r.store.Rollup.Milliseconds()
+	for rest := r.all[from:]; len(rest) > 0 && rest[0].Time.UnixMilli() < end; {
+		same := sameTime(rest)
+		rest = rest[len(same):]
+		same = slices.DeleteFunc(slices.Clone(same), func(one orderedReading) bool {
+			source := r.sources[one.order]
+			return of[source.key] != source
+		})
 		if r.rule == store.LastWins && len(same) > 0 {
 			merged := mergeLastWins(same)
 			out.add(&merged)
@@ -743,7 +684,7 @@ func (r *rollupBuilder) sum(at int64, of map[string]*source) *rollupStep {
 			}
 		}
 	}
-	slices.SortFunc(out.fields, func(a, b block.FieldStatistics) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.fields, func(a, b telemetry.FieldSummary) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -836,7 +777,6 @@ func (s *Store) writeRollups(ctx context.Context, updates []RollupUpdate) (confl
 		return conflicts, err
 	}
 	for _, e := range failed.WriteErrors {
-		const duplicateKey = 11000
 		switch {
 		case e.Code == duplicateKey:
 			conflicts[places[e.Index]] = true

@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/internal/store/storetest"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -185,7 +184,7 @@ func TestRollupsAnswerWhenReadingsHaveExpired(t *testing.T) {
 
 			first := r.steps()[0]
 			assert.Equal(t, int64(47), first.count)
-			at := slices.IndexFunc(first.fields, func(f block.FieldStatistics) bool { return f.Name == readings[0].Fields[0].Name })
+			at := slices.IndexFunc(first.fields, func(f telemetry.FieldSummary) bool { return f.Name == readings[0].Fields[0].Name })
 			assert.Equal(t, readings[0].Fields[0].Value, first.fields[at].First)
 			assert.Equal(t, readings[46].Fields[0].Value, first.fields[at].Last)
 			assert.Equal(t, []int64{readings[0].Time.UnixMilli(), readings[46].Time.UnixMilli()}, []int64{first.first, first.last})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 	"time"
 
@@ -76,32 +75,22 @@ func (s *rollupOverlay) coverage(key string, first, last int64) (some, all bool)
 // add adds the steps that have readings before a time to a summary.
 func (s *rollupOverlay) add(to *store.Steps, before int64) {
 	for len(s.left) > 0 && s.left[0].first < before {
-		to.AddStatistics(s.left[0].first, s.left[0].sums())
+		to.AddStatistics(s.left[0].first, store.Sums{Count: s.left[0].count, Fields: s.left[0].fields})
 		s.left = s.left[1:]
 	}
 }
 
-// summarize is like store.Summarize, for the readings that are not replaced, and the steps.
-func (s *rollupOverlay) summarize(q telemetry.SummaryQuery, readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Summary, error] {
-	return func(yield func(telemetry.Summary, error) bool) {
-		steps, last := store.NewSteps(q), int64(math.MinInt64)
+// visible yields the readings that are not replaced.
+func (s *rollupOverlay) visible(readings iter.Seq2[telemetry.Reading, error]) iter.Seq2[telemetry.Reading, error] {
+	return func(yield func(telemetry.Reading, error) bool) {
 		for r, err := range readings {
-			if err != nil {
-				yield(telemetry.Summary{}, err)
+			if err == nil && s.hides("", r.Time.UnixMilli()) {
+				continue
+			}
+			if !yield(r, err) {
 				return
 			}
-			if start := steps.Start(r.Time.UnixMilli()); start != last {
-				last = start
-				if s.add(steps, start); !steps.Close(start, yield) {
-					return
-				}
-			}
-			if !s.hides("", r.Time.UnixMilli()) {
-				steps.Add(r)
-			}
 		}
-		s.add(steps, math.MaxInt64)
-		steps.CloseAll(yield)
 	}
 }
 
@@ -150,13 +139,13 @@ func (s *Store) compare(ctx context.Context, of *rollupOverlay, q telemetry.Summ
 	if err != nil || len(open) == 0 {
 		return err
 	}
-	asked, there := make(map[int64]*overlayStep), make(map[int64]map[string]bool)
+	asked, there := make(map[int64]*overlayStep), make(map[int64]map[string]int64)
 	for at := range open {
-		asked[at], there[at] = of.steps[at], make(map[string]bool)
+		asked[at], there[at] = of.steps[at], make(map[string]int64)
 	}
 	err = s.overlapping(ctx, q.Sensor, asked, bson.E{}, func(doc bson.Raw, at int64) {
 		key, step := sourceKey(doc), asked[at]
-		there[at][key] = firstSealed(doc) <= step.at // otherwise it was written again
+		there[at][key] = firstSealed(doc)
 		if _, counts := step.sources[key]; counts {
 			first, _ := doc.Lookup("first").DateTimeOK()
 			last, _ := doc.Lookup("last").DateTimeOK()
@@ -167,10 +156,7 @@ func (s *Store) compare(ctx context.Context, of *rollupOverlay, q telemetry.Summ
 		return err
 	}
 	for at, step := range asked {
-		for key := range step.sources {
-			step.mixed = step.mixed || !there[at][key]
-		}
-		if !step.mixed {
+		if step.mixed = !step.complete(there[at]); !step.mixed {
 			delete(of.steps, at)
 		}
 	}
@@ -226,10 +212,10 @@ func (s *Store) expiredSteps(ctx context.Context, q telemetry.Query) iter.Seq2[t
 		for _, day := range days {
 			for at := day.start; at < day.start+dayMillis; at += s.Rollup.Milliseconds() {
 				step := day.steps[at]
-				if step == nil || at < q.From || at+s.Rollup.Milliseconds() > q.To || !step.missesSource(there[day.start]) {
+				if step == nil || at < q.From || at+s.Rollup.Milliseconds() > q.To || step.complete(there[day.start]) {
 					continue
 				}
-				if !yield(step.summary(), nil) {
+				if !yield(telemetry.Summary{Start: step.start, Count: step.count, First: step.first, Last: step.last, Fields: step.fields}, nil) {
 					return
 				}
 			}
@@ -237,25 +223,15 @@ func (s *Store) expiredSteps(ctx context.Context, q telemetry.Query) iter.Seq2[t
 	}
 }
 
-// missesSource reports whether a part that the step counts no longer exists. there has the existing
-// parts, with the time when each was first sealed.
-func (r *rollupStep) missesSource(there map[string]int64) bool {
+// complete reports whether all parts that the step counts still exist, and were not written again.
+// there has the existing parts, with the time when each was first sealed.
+func (r *rollupStep) complete(there map[string]int64) bool {
 	for key := range r.sources {
 		if since, ok := there[key]; !ok || since > r.at {
-			return true
+			return false
 		}
 	}
-	return false
-}
-
-// summary returns the complete step, with first and last values.
-func (r *rollupStep) summary() telemetry.Summary {
-	out := telemetry.Summary{Start: r.start, Count: r.count, First: r.first, Last: r.last}
-	for _, f := range r.fields {
-		f.FieldSummary.First, f.FieldSummary.Last = f.First, f.Last
-		out.Fields = append(out.Fields, f.FieldSummary)
-	}
-	return out
+	return true
 }
 
 // sealTimes returns when each of a sensor's parts was first sealed, by day and key.

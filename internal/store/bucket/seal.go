@@ -2,10 +2,10 @@ package bucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/block"
@@ -100,7 +99,6 @@ func (s *Store) NextSensor(ctx context.Context, after string) (string, error) {
 // windows start at or after from and have ended by ended, both in milliseconds since 1970. A
 // document is valid until the next one. It ends with an error if one occurs.
 func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, limit int) iter.Seq2[bson.Raw, error] {
-	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	filter := bson.D{
 		startingIn(sensor, from, ended),
 		{Key: "count", Value: bson.D{{Key: "$gt", Value: 0}}}, // tombstones have none
@@ -110,19 +108,13 @@ func (s *Store) Unsealed(ctx context.Context, sensor string, from, ended int64, 
 		)},
 	}
 	return func(yield func(bson.Raw, error) bool) {
-		cursor, err := s.Majority.Find(ctx, s.ofSensor(sensor, filter), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit)))
-		if err != nil {
-			yield(nil, fmt.Errorf("find what to seal of sensor %q: %w", sensor, err))
-			return
-		}
-		defer cursor.Close(context.WithoutCancel(ctx))
-		for cursor.Next(ctx) {
-			if !yield(cursor.Current, nil) {
+		for doc, err := range store.FindEach(ctx, s.Majority, s.ofSensor(sensor, filter), options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetLimit(int64(limit))) {
+			if err != nil {
+				err = fmt.Errorf("find what to seal of sensor %q: %w", sensor, err)
+			}
+			if !yield(doc, err) {
 				return
 			}
-		}
-		if err := cursor.Err(); err != nil {
-			yield(nil, fmt.Errorf("find what to seal of sensor %q: %w", sensor, err))
 		}
 	}
 }
@@ -140,6 +132,7 @@ type Seal struct {
 // A Sealer creates Seals. It is not safe for concurrent use.
 type Sealer struct {
 	store   *Store
+	decoder emitter
 	builder block.Builder
 }
 
@@ -149,15 +142,14 @@ func (s *Store) NewSealer() *Sealer { return &Sealer{store: s} }
 // Seal creates the update for a complete document. An error means that a Store has not written the
 // document like this; it is left unchanged.
 func (r *Sealer) Seal(doc bson.Raw, now time.Time) (Seal, error) {
-	id := doc.Lookup("_id")
-	seal, err := r.seal(doc, id, now)
+	seal, err := r.seal(doc, now)
 	if err != nil {
-		return Seal{}, fmt.Errorf("seal the bucket %v: %w", id, err)
+		return Seal{}, fmt.Errorf("seal the bucket %v: %w", doc.Lookup("_id"), err)
 	}
 	return seal, nil
 }
 
-func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, error) {
+func (r *Sealer) seal(doc bson.Raw, now time.Time) (Seal, error) {
 	count, ok := doc.Lookup("count").AsInt64OK()
 	if !ok || count < 1 || count > block.MaxReadings {
 		return Seal{}, fmt.Errorf("its count is %v", doc.Lookup("count"))
@@ -167,35 +159,26 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 	if err != nil {
 		return Seal{}, err
 	}
-	if err := r.gather(doc, sensor, int(count)); err != nil {
+	all, err := r.gather(doc, sensor, int(count))
+	if err != nil {
 		return Seal{}, err
 	}
-	if n := int64(r.builder.Len()); n != count {
+	if n := int64(len(all)); n != count {
 		return Seal{}, fmt.Errorf("it has %d readings, and its count is %d", n, count)
 	}
-	r.builder.Sort()
-	live, kept := r.store.Live.Load(), count
+	live := r.store.Live.Load()
 	switch live.Duplicates {
 	case store.DropIdentical:
-		kept, err = r.dropIdentical(sensor)
+		var distinct store.Deduplicator
+		all = slices.DeleteFunc(all, func(one orderedReading) bool { return distinct.IsDuplicate(&one.Reading) })
 	case store.LastWins:
-		kept, err = r.dropOverwritten(sensor)
+		all = dropOverwritten(all)
 	}
+	data, stats, err := r.pack(all, store.TagsOf(doc.Lookup("tags")), !live.View)
 	if err != nil {
 		return Seal{}, err
 	}
-	data, err := r.builder.Append(nil, block.Options{Statistics: true, Compress: !live.View})
-	if err != nil {
-		return Seal{}, err
-	}
-	packed, err := block.Open(data)
-	if err != nil {
-		return Seal{}, err
-	}
-	stats, _, err := packed.Statistics()
-	if err != nil {
-		return Seal{}, err
-	}
+	kept := int64(len(all))
 	sealed := bson.D{{Key: "at", Value: bson.NewDateTimeFromTime(now)}, {Key: "v", Value: int32(sealedVersion)}, {Key: "n", Value: kept}}
 	if !doc.Lookup("sealed").IsZero() {
 		sealed = append(sealed, bson.E{Key: "since", Value: bson.DateTime(firstSealed(doc))})
@@ -214,181 +197,87 @@ func (r *Sealer) seal(doc bson.Raw, id bson.RawValue, now time.Time) (Seal, erro
 	if kept < count {
 		set = append(set, bson.E{Key: "count", Value: kept})
 	}
-	var w any = bson.D{{Key: "$exists", Value: false}}
-	if have := doc.Lookup("w"); !have.IsZero() {
-		w = have
-	}
 	return Seal{
-		filter: bson.D{{Key: "_id", Value: id}, {Key: "count", Value: count}, {Key: "w", Value: w}},
+		filter: bson.D{{Key: "_id", Value: doc.Lookup("_id")}, {Key: "count", Value: count}, guardOf(doc)},
 		update: bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: unset}},
 		sensor: sensor, start: start,
-		Readings: int(count), Before: len(doc), After: r.sizeOf(doc, set),
+		Readings: int(count), Before: len(doc), After: sizeAfter(doc, set),
 	}, nil
 }
 
-// gather adds all readings of the document to the builder.
-func (r *Sealer) gather(doc bson.Raw, sensor string, count int) error {
-	r.builder.Reset()
-	err := eachBlock(doc, sensor, func(b *block.Block) error {
-		if b.Len() > count-r.builder.Len() {
-			return errors.New("it has more readings than its document counts")
-		}
-		return r.builder.AddBlock(b)
-	})
-	if err != nil {
-		return err
-	}
-	return eachMeasurement(doc, sensor, func(m bson.Raw) error {
-		reading, err := store.ReadingOf(m, sensor, nil)
-		if err != nil {
-			return err
-		}
-		r.builder.AddReading(reading)
-		if _, ok := m.Lookup(store.SensorKey).DocumentOK(); ok {
-			r.builder.Own(reading.Tags)
-		}
-		return nil
-	})
-}
-
-// dropIdentical removes identical readings, and returns how many are left.
-func (r *Sealer) dropIdentical(sensor string) (kept int64, err error) {
-	all, err := r.readings(sensor)
-	if err != nil {
-		return 0, err
-	}
-	var distinct store.Deduplicator
-	left, before := all[:0], len(all)
-	for _, one := range all {
-		if !distinct.IsDuplicate(&one.Reading) {
-			left = append(left, one)
-		}
-	}
-	if len(left) < before {
-		r.replaceReadings(left)
-	}
-	return int64(len(left)), nil
+// gather returns all readings of the document, in the order of their times.
+func (r *Sealer) gather(doc bson.Raw, sensor string, count int) ([]orderedReading, error) {
+	d := &r.decoder
+	d.query = telemetry.Query{Sensor: sensor, From: math.MinInt64, To: math.MaxInt64, LastWins: true} // all, with their keys
+	d.decoder.Sensor, d.open, d.most = sensor, d.open[:0], count
+	d.decoder.Reuse()
+	d.blocks.Reuse()
+	err := d.unpack(context.Background(), heldDocument{doc: doc})
+	return d.open, err
 }
 
 // dropOverwritten removes field values that a later reading with the same time replaces, and
 // readings that have no fields left, see mergeLastWins. The others keep their keys, so the result stays
 // correct if a reading that arrived in between is stored later.
-func (r *Sealer) dropOverwritten(sensor string) (kept int64, err error) {
-	all, err := r.readings(sensor)
-	if err != nil {
-		return 0, err
-	}
-	left, several := all[:0], false
-	for from := 0; from < len(all); {
-		to := from + 1
-		for to < len(all) && all[to].Time.Equal(all[from].Time) {
-			to++
+func dropOverwritten(all []orderedReading) []orderedReading {
+	left := all[:0]
+	for len(all) > 0 {
+		same := sameTime(all)
+		all = all[len(same):]
+		if len(same) > 1 {
+			same = slices.DeleteFunc(dropOverwrittenFields(same), func(one orderedReading) bool { return len(one.Fields) == 0 })
 		}
-		same := all[from:to]
-		if from = to; len(same) == 1 {
-			left = append(left, same[0])
-			continue
-		}
-		several = true
-		for _, one := range dropOverwrittenFields(same) {
-			if len(one.Fields) > 0 {
-				left = append(left, one)
-			}
-		}
+		left = append(left, same...)
 	}
-	if several {
-		r.replaceReadings(left)
-	}
-	return int64(len(left)), nil
+	return left
 }
 
-// documentTags is a placeholder for the tags of the document. It marks readings without tags
-// of their own.
-var documentTags = []telemetry.Tag{{Name: "the document's"}}
-
-// readings returns the readings in the builder, with their keys.
-func (r *Sealer) readings(sensor string) (out []orderedReading, err error) {
-	data, err := r.builder.Append(nil, block.Options{})
-	if err != nil {
-		return nil, err
-	}
-	packed, err := block.Open(data)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := packed.Keys()
-	if err != nil {
-		return nil, err
-	}
-	out = make([]orderedReading, 0, packed.Len())
-	for reading, err := range packed.Readings(sensor, documentTags, nil) {
-		if err != nil {
-			return nil, err
-		}
-		one := orderedReading{Reading: reading}
-		if keys != nil {
-			one.key = keys[len(out)]
-		}
-		out = append(out, one)
-	}
-	return out, nil
-}
-
-// replaceReadings replaces the readings in the builder.
-func (r *Sealer) replaceReadings(left []orderedReading) {
+// pack packs readings of a document with these tags into a block.
+func (r *Sealer) pack(all []orderedReading, tags []telemetry.Tag, compress bool) (data []byte, stats block.Statistics, err error) {
 	r.builder.Reset()
-	for _, one := range left {
+	for _, one := range all {
 		r.builder.AddReading(one.Reading)
-		if len(one.Tags) == 0 || &one.Tags[0] != &documentTags[0] {
+		if !store.SameTags(one.Tags, tags) {
 			r.builder.Own(one.Tags)
 		}
 		if one.key != (block.Key{}) {
 			r.builder.Key(one.key)
 		}
 	}
+	if data, err = r.builder.Append(nil, block.Options{Statistics: true, Compress: compress}); err != nil {
+		return nil, stats, err
+	}
+	packed, err := block.Open(data)
+	if err == nil {
+		stats, _, err = packed.Statistics()
+	}
+	return data, stats, err
 }
 
 // statisticsDocument returns the field stats of a document.
-func statisticsDocument(fields []block.FieldStatistics) (out bson.D) {
-	number := func(v telemetry.Value) any {
-		if v.Kind() == telemetry.Int {
-			return v.Int()
-		}
-		return v.Float()
-	}
+func statisticsDocument(fields []telemetry.FieldSummary) (out bson.D) {
 	for _, f := range fields {
 		if f.N > 0 {
 			out = append(out, bson.E{Key: f.Name, Value: bson.D{
-				{Key: "min", Value: number(f.Min)}, {Key: "max", Value: number(f.Max)}, {Key: "sum", Value: f.Sum}, {Key: "n", Value: f.N},
+				{Key: "min", Value: f.Min.Any()}, {Key: "max", Value: f.Max.Any()}, {Key: "sum", Value: f.Sum}, {Key: "n", Value: f.N},
 			}})
 		}
 	}
 	return out
 }
 
-// sizeOf estimates the size of the document after these elements are set.
-func (*Sealer) sizeOf(doc bson.Raw, set bson.D) int {
+// sizeAfter estimates the size of the document after these elements are set.
+func sizeAfter(doc bson.Raw, set bson.D) int {
 	raw, err := bson.Marshal(set)
 	if err != nil {
 		return 0
 	}
-	n := len(raw)
-	err = store.EachElement(doc, func(_ int, e bsoncore.Element) error {
-		switch e.Key() {
-		case "measurements", blocksKey, "stats", "sealed", "first", "last":
-		default:
-			n += len(e)
-		}
-		return nil
-	})
-	if err != nil {
-		return 0
+	n := len(doc) + len(raw)
+	for _, key := range []string{"measurements", blocksKey, "stats", "sealed", "first", "last"} {
+		n -= len(doc.Lookup(key).Value)
 	}
 	return n
 }
-
-// Start returns the start of the part's window, in milliseconds since 1970.
-func (s *Seal) Start() int64 { return s.start }
 
 // ApplySeals sends seals, and returns how many matched. The parts of the others were changed after
 // they were read; TakeLate returns their sensors. After an error, any of them may have been

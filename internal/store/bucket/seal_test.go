@@ -225,7 +225,8 @@ func TestViewShowsReadingsInBlocks(t *testing.T) {
 		}
 		require.NoError(t, cursor.All(t.Context(), &docs))
 		for _, d := range docs {
-			r, err := store.ReadingOf(d.Fields, "a", store.TagsOf(d.Tags))
+			decoder := store.Decoder{Sensor: "a"}
+			r, err := decoder.Reading(d.Fields, store.TagsOf(d.Tags))
 			require.NoError(t, err)
 			r.Time = d.TS.UTC()
 			out = append(out, r)

@@ -3,11 +3,11 @@ package bucket
 import (
 	"context"
 	"iter"
+	"math"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/brim-telemetry/brim/internal/block"
 	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
@@ -103,51 +103,23 @@ const latestAttempts = 3
 
 func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading, found bool, err error) {
 	for range latestAttempts {
-		id, _, stored, err := s.newest(ctx, sensor)
+		id, at, stored, err := s.newest(ctx, sensor)
 		if err != nil || !stored {
 			return r, false, err
 		}
 		doc, _, err := s.One(ctx, bson.D{{Key: "_id", Value: id}}, options.FindOne().SetProjection(bson.D{{Key: "tags", Value: 1}, {Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}}))
+		last := emitter{query: telemetry.Query{Sensor: sensor, From: at, To: math.MaxInt64}, decoder: store.Decoder{Sensor: sensor}}
 		if err == nil && doc != nil {
-			r, found, err = lastReading(doc, sensor)
+			err = last.unpack(ctx, heldDocument{doc: doc})
 		}
-		if err != nil || found { // otherwise it was removed in between
-			return r, found, err
+		if err != nil {
+			return r, false, err
+		}
+		if n := len(last.open); n > 0 { // otherwise it was removed in between
+			return last.open[n-1].Reading, true, nil
 		}
 	}
 	return r, false, nil
-}
-
-// lastReading returns the last of the newest readings of a document.
-func lastReading(doc bson.Raw, sensor string) (r telemetry.Reading, found bool, err error) {
-	tags := store.TagsOf(doc.Lookup("tags"))
-	err = eachBlock(doc, sensor, func(b *block.Block) error {
-		for one, err := range b.Readings(sensor, tags, nil) {
-			if err != nil {
-				return err
-			}
-			if !found || !one.Time.Before(r.Time) {
-				r, found = one, true
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return r, false, err
-	}
-	var newest bson.Raw
-	var at int64
-	err = eachMeasurement(doc, sensor, func(m bson.Raw) error {
-		if ms, ok := m.Lookup(store.TimeKey).DateTimeOK(); ok && (newest == nil || ms >= at) {
-			newest, at = m, ms
-		}
-		return nil
-	})
-	if err != nil || newest == nil || found && r.Time.UnixMilli() > at {
-		return r, found && err == nil, err
-	}
-	r, err = store.ReadingOf(newest, sensor, tags)
-	return r, err == nil, err
 }
 
 // Delete removes all documents of the sensor, tombstones and rollups too, and returns how

@@ -38,7 +38,7 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			return
 		}
 		if q.Readings != nil {
-			from.summarize(q, q.Readings(ctx, q.Query))(yield)
+			store.Summarize(q, from.visible(q.Readings(ctx, q.Query)), from.add)(yield)
 			return
 		}
 		steps := store.NewSteps(q)
@@ -59,9 +59,11 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 	}
 }
 
+// op returns an aggregation expression.
+func op(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
+
 // summaryProjection includes the readings of a document only if its statistics cannot be used.
 func summaryProjection(q telemetry.SummaryQuery) bson.D {
-	op := func(name string, args ...any) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 	whole := bson.A{
 		op("$gte", "$first", bson.DateTime(q.From)), op("$lt", "$last", bson.DateTime(q.To)),
 		op("$gt", "$stats", nil),
@@ -113,7 +115,15 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from 
 		if err := spend(ctx, b, nil); err != nil {
 			return err
 		}
-		return addBlock(steps, b, wants)
+		for r, err := range b.Readings(from.sensor, nil, nil) {
+			if err != nil {
+				return err
+			}
+			if wants(r.Time.UnixMilli()) {
+				steps.Add(r)
+			}
+		}
+		return nil
 	})
 	if err == nil {
 		err = eachMeasurement(doc, from.sensor, func(m bson.Raw) error {
@@ -129,37 +139,6 @@ func (s *Store) addPiece(ctx context.Context, steps *store.Steps, p piece, from 
 	return nil
 }
 
-// addBlock adds the readings of a block whose times are wanted, column by column.
-func addBlock(steps *store.Steps, b *block.Block, wants func(ms int64) bool) error {
-	times, err := b.Times(nil)
-	if err != nil {
-		return err
-	}
-	wanted := make([]bool, len(times))
-	for i, ms := range times {
-		if wanted[i] = wants(ms); wanted[i] {
-			steps.AddTime(ms)
-		}
-	}
-	var column block.Column
-	for at := range b.Columns() {
-		if err := b.Column(at, &column); err != nil {
-			return err
-		}
-		name := []byte(b.Name(at))
-		for i := range column.Words {
-			row := i
-			if len(column.Rows) > 0 {
-				row = int(column.Rows[i])
-			}
-			if wanted[row] && column.KindOf(i).Numeric() {
-				steps.AddNumber(times[row], at, name, column.Value(i))
-			}
-		}
-	}
-	return nil
-}
-
 func hasReadings(doc bson.Raw) bool {
 	_, measurements := doc.LookupErr("measurements")
 	_, blocks := doc.LookupErr(blocksKey)
@@ -168,7 +147,7 @@ func hasReadings(doc bson.Raw) bool {
 
 // readingsOf fetches the readings of a document whose statistics cannot be used after all.
 func (s *Store) readingsOf(ctx context.Context, doc bson.Raw) (bson.Raw, error) {
-	out, err := s.Answers().FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
+	out, err := s.Answers.FindOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
 		options.FindOne().SetProjection(bson.D{{Key: "measurements", Value: 1}, {Key: blocksKey, Value: 1}})).Raw()
 	if err != nil {
 		return nil, err

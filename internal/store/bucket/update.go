@@ -2,7 +2,6 @@ package bucket
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"strconv"
 
@@ -396,51 +395,4 @@ func appendNumber(dst, element []byte, kind telemetry.Kind, word uint64) []byte 
 	}
 	binary.LittleEndian.PutUint64(dst[len(dst)-8:], word)
 	return dst
-}
-
-// Statistics computes a part's statistics, for a part that is written as a whole. The zero value
-// is empty.
-type Statistics struct {
-	sums        store.Sums
-	first, last int64
-}
-
-// Add adds a reading {ts, fields…}.
-func (s *Statistics) Add(document bson.Raw) error {
-	at, ok := document.Lookup(store.TimeKey).DateTimeOK()
-	if !ok {
-		return fmt.Errorf("a stored reading has no %s: %s", store.TimeKey, document)
-	}
-	if s.sums.Count == 0 {
-		s.first, s.last = at, at
-	}
-	s.first, s.last = min(s.first, at), max(s.last, at)
-	return s.sums.AddDocument(document)
-}
-
-// Append appends the elements first, last and stats, as a Store's updates would have written them;
-// stats is omitted if no field has numbers.
-func (s *Statistics) Append(dst []byte) []byte {
-	dst = bsoncore.AppendDateTimeElement(dst, "first", s.first)
-	dst = bsoncore.AppendDateTimeElement(dst, "last", s.last)
-	if len(s.sums.Fields) == 0 {
-		return dst
-	}
-	number := func(dst []byte, key string, v telemetry.Value) []byte {
-		if v.Kind() == telemetry.Int {
-			return bsoncore.AppendInt64Element(dst, key, v.Int())
-		}
-		return bsoncore.AppendDoubleElement(dst, key, v.Float())
-	}
-	return document(dst, "stats", func(dst []byte) []byte {
-		for _, f := range s.sums.Fields {
-			dst = document(dst, f.Name, func(dst []byte) []byte {
-				dst = number(dst, "min", f.Min)
-				dst = number(dst, "max", f.Max)
-				dst = bsoncore.AppendDoubleElement(dst, "sum", f.Sum)
-				return bsoncore.AppendInt64Element(dst, "n", f.N)
-			})
-		}
-		return dst
-	})
 }

@@ -174,9 +174,9 @@ func readingSize(r batch.Ref) int64 { return int64(r.Row().Size) + overhead }
 // tagsOf returns the tags that a reading was sent with.
 func tagsOf(r batch.Ref) *[]telemetry.Tag { return &r.Batch.Series(r.Row()).Tags }
 
-// ReadingSize estimates the bytes in a part of a reading that is stored as document. A Store counts the
-// same for the reading.
-func ReadingSize(document bson.Raw) int64 { return int64(len(document)) + element }
+// readingBytes is the same for a reading that is stored as document, with its own tags if it has
+// any.
+func readingBytes(document bson.Raw) int64 { return int64(len(document)) + element }
 
 // operation is one guarded update.
 //
@@ -739,12 +739,8 @@ func (s *Store) findParts(ctx context.Context, writes []*batch.Pending) (map[buc
 		to := end(appendKey([]byte{0, 0, 0, 0}, pending, math.MaxInt32), 0)
 		either[i] = s.ofSensor(pending.Sensor, bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.Raw(from)}, {Key: "$lte", Value: bson.Raw(to)}}}})
 	}
-	cursor, err := s.Majority.Find(ctx, bson.D{{Key: "$or", Value: either}}, options.Find().SetProjection(partFields))
+	all, err := store.FindAll[stored](ctx, s.Majority, bson.D{{Key: "$or", Value: either}}, options.Find().SetProjection(partFields))
 	if err != nil {
-		return nil, fmt.Errorf("look up parts: %w", err)
-	}
-	var all []stored
-	if err := cursor.All(ctx, &all); err != nil {
 		return nil, fmt.Errorf("look up parts: %w", err)
 	}
 	parts := make(map[bucketKey][]stored, len(writes))

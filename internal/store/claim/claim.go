@@ -23,13 +23,12 @@ package claim
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base32"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -418,12 +417,8 @@ func (c *Claims) resolveConflicts(ctx context.Context, sessions []string) (free 
 	if len(sessions) == 0 {
 		return nil, nil
 	}
-	cursor, err := c.cfg.Database.Collection(Collection).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: sessions}}}})
+	found, err := store.FindAll[claimed](ctx, c.cfg.Database.Collection(Collection), bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: sessions}}}})
 	if err != nil {
-		return nil, fmt.Errorf("read the claims on the sessions: %w", err)
-	}
-	var found []claimed
-	if err := cursor.All(ctx, &found); err != nil {
 		return nil, fmt.Errorf("read the claims on the sessions: %w", err)
 	}
 	if len(found) < len(sessions) {
@@ -606,9 +601,4 @@ func (g *guarded) Write(ctx context.Context, writes []*batch.Pending) {
 
 // newBeat returns a random beat. It includes the time, because two machines that resume from one
 // snapshot may generate the same random bytes.
-func newBeat() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:8])                                          // never fails
-	binary.BigEndian.PutUint64(b[8:], uint64(time.Now().UnixNano())) //nolint:gosec // bits
-	return base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
-}
+func newBeat() string { return rand.Text() + strconv.FormatInt(time.Now().UnixNano(), 36) }

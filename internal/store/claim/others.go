@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/brim-telemetry/brim/internal/store"
 )
 
 // An Other is another process that holds claims.
@@ -37,12 +39,8 @@ type heldBeat struct {
 func (c *Claims) Others(ctx context.Context) ([]Other, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
-	cursor, err := c.cfg.Database.Collection(Collection).Find(ctx, bson.D{})
+	found, err := store.FindAll[claimed](ctx, c.cfg.Database.Collection(Collection), bson.D{})
 	if err != nil {
-		return nil, fmt.Errorf("read the claims of other daemons: %w", err)
-	}
-	var found []claimed
-	if err := cursor.All(ctx, &found); err != nil {
 		return nil, fmt.Errorf("read the claims of other daemons: %w", err)
 	}
 	return c.others.updateLive(found, &c.cfg.Holder, c.cfg.Now()), nil

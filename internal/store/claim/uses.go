@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -66,15 +67,7 @@ func (c *claimed) stores(stream string) bool {
 		_, yes := c.Places[stream]
 		return yes
 	}
-	if len(c.Streams) == 0 {
-		return true
-	}
-	for _, s := range c.Streams {
-		if s == stream {
-			return true
-		}
-	}
-	return false
+	return len(c.Streams) == 0 || slices.Contains(c.Streams, stream)
 }
 
 // Abandon takes a session away from a daemon that is not running. If the daemon is started again,

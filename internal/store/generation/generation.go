@@ -304,15 +304,8 @@ func (s *Store) findGeneration(list *List, t Target) (int, error) {
 		return i, nil
 	}
 	// The collection was migrated to another storage, so readings for the former one may be in it.
-	is := &store.Info{Type: "collection"}
-	if g.Storage == store.TimeSeries {
-		is.Type = "timeseries"
-	}
-	want := "collection"
-	if t.Storage == store.TimeSeries {
-		want = "timeseries"
-	}
-	return 0, store.Collection{Database: s.cfg.Database, Name: g.Collection}.CheckType(is, want)
+	types := map[store.Storage]string{store.Bucket: "collection", store.TimeSeries: "timeseries"}
+	return 0, store.Collection{Database: s.cfg.Database, Name: g.Collection}.CheckType(&store.Info{Type: types[g.Storage]}, types[t.Storage])
 }
 
 // name sets the collection of this process's store.

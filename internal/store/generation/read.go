@@ -60,10 +60,10 @@ func (s *Store) freshSnapshot(ctx context.Context) (*snapshot, error) {
 // forSensor is freshSnapshot for a query of one sensor.
 func (s *Store) forSensor(ctx context.Context, sensor string) (*snapshot, error) {
 	n, err := s.freshSnapshot(ctx)
-	if err != nil {
+	if err != nil && sensor != "" {
 		return nil, fmt.Errorf("read sensor %q: %w", sensor, err)
 	}
-	return n, nil
+	return n, err
 }
 
 // errMoved says that an answer may lack readings.
@@ -94,11 +94,17 @@ func (s *Store) check(ctx context.Context, n *snapshot, err error) error {
 	return err
 }
 
-// checked calls check at the end of an answer.
-func checked[T any](ctx context.Context, s *Store, n *snapshot, of iter.Seq2[T, error]) iter.Seq2[T, error] {
+// answer yields what of returns for a fresh snapshot, and calls check at the end. The sensor may be
+// empty.
+func answer[T any](ctx context.Context, s *Store, sensor string, of func(*snapshot) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
-		for item, err := range of {
+		n, err := s.forSensor(ctx, sensor)
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		for item, err := range of(n) {
 			if err != nil {
 				yield(none, s.check(ctx, n, err))
 				return
@@ -157,16 +163,10 @@ func (n *snapshot) divide(all []telemetry.Unstored) [][]telemetry.Unstored {
 // Readings implements read.Source. Readings with the same time come in the order of the
 // generations.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
-	return func(yield func(telemetry.Reading, error) bool) {
-		n, err := s.forSensor(ctx, q.Sensor)
-		if err != nil {
-			yield(telemetry.Reading{}, err)
-			return
-		}
+	return answer(ctx, s, q.Sensor, func(n *snapshot) iter.Seq2[telemetry.Reading, error] {
 		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.backends) == 1 {
-			checked(ctx, s, n, n.backends[0].Readings(ctx, q))(yield)
-			return
+			return n.backends[0].Readings(ctx, q)
 		}
 		of := make([]iter.Seq2[telemetry.Reading, error], len(n.backends))
 		for i, unstored := range n.divide(q.Unstored) {
@@ -178,25 +178,19 @@ func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telem
 		if q.LastWins {
 			all = joined(all, func(a, b telemetry.Reading) bool { return a.Time.Equal(b.Time) }, lastWins)
 		}
-		checked(ctx, s, n, first(all, q.Limit))(yield)
-	}
+		return first(all, q.Limit)
+	})
 }
 
 // ReadingsOf implements read.Source.
 func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[telemetry.Reading, error] {
-	return func(yield func(telemetry.Reading, error) bool) {
-		n, err := s.freshSnapshot(ctx)
-		if err != nil {
-			yield(telemetry.Reading{}, fmt.Errorf("read %d sensors: %w", len(qs), err))
-			return
-		}
+	return answer(ctx, s, "", func(n *snapshot) iter.Seq2[telemetry.Reading, error] {
 		hidden := func(q telemetry.Query) bool { return len(n.list.hidden(q.Sensor)) > 0 }
 		if len(n.backends) == 1 && !slices.ContainsFunc(qs, hidden) {
-			checked(ctx, s, n, n.backends[0].ReadingsOf(ctx, qs))(yield)
-			return
+			return n.backends[0].ReadingsOf(ctx, qs)
 		}
-		store.ReadEach(ctx, qs, s.Readings)(yield)
-	}
+		return store.ReadEach(ctx, qs, s.Readings)
+	})
 }
 
 // lastWins merges two readings with the same time: fields of the later generation replace those of
@@ -218,21 +212,14 @@ func lastWins(a, b telemetry.Reading) telemetry.Reading {
 
 // Summary implements read.Source.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
-	return func(yield func(telemetry.Summary, error) bool) {
-		n, err := s.forSensor(ctx, q.Sensor)
-		if err != nil {
-			yield(telemetry.Summary{}, err)
-			return
-		}
+	return answer(ctx, s, q.Sensor, func(n *snapshot) iter.Seq2[telemetry.Summary, error] {
 		q.Hidden = n.list.hidden(q.Sensor)
 		if len(n.backends) == 1 || q.Gone { // only the first can have rollups
-			checked(ctx, s, n, n.backends[0].Summary(ctx, q))(yield)
-			return
+			return n.backends[0].Summary(ctx, q)
 		}
 		if q.Readings != nil { // already merged from all generations
 			q.Limit = 0
-			store.Summarize(q, q.Readings(ctx, q.Query))(yield)
-			return
+			return store.Summarize(q, q.Readings(ctx, q.Query), nil)
 		}
 		of := make([]iter.Seq2[telemetry.Summary, error], len(n.backends))
 		for i, unstored := range n.divide(q.Unstored) {
@@ -241,35 +228,24 @@ func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2
 			of[i] = n.backends[i].Summary(ctx, part)
 		}
 		all := merged(of, func(a, b telemetry.Summary) int { return cmp.Compare(a.Start, b.Start) })
-		all = joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)
-		checked(ctx, s, n, all)(yield)
-	}
+		return joined(all, func(a, b telemetry.Summary) bool { return a.Start == b.Start }, store.MergeSummaries)
+	})
 }
 
 // Sensors implements read.Source.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
-	return func(yield func(telemetry.SensorSeen, error) bool) {
-		n, err := s.freshSnapshot(ctx)
-		if err != nil {
-			yield(telemetry.SensorSeen{}, err)
-			return
-		}
+	return answer(ctx, s, "", func(n *snapshot) iter.Seq2[telemetry.SensorSeen, error] {
 		of := make([]iter.Seq2[telemetry.SensorSeen, error], len(n.backends))
 		for i, one := range n.backends {
 			of[i] = one.Sensors(ctx, q)
-		}
-		if len(of) == 1 && len(n.list.Moved) == 0 {
-			of[0](yield)
-			return
 		}
 		all := merged(of, func(a, b telemetry.SensorSeen) int { return strings.Compare(a.Sensor, b.Sensor) })
 		all = joined(all, func(a, b telemetry.SensorSeen) bool { return a.Sensor == b.Sensor }, func(a, b telemetry.SensorSeen) telemetry.SensorSeen {
 			a.Newest = max(a.Newest, b.Newest)
 			return a
 		})
-		all = without(all, func(one telemetry.SensorSeen) (bool, error) { return s.deleted(ctx, n, one.Sensor) })
-		checked(ctx, s, n, first(all, q.Limit))(yield)
-	}
+		return first(s.existing(ctx, n, all), q.Limit)
+	})
 }
 
 // Newest implements read.Source.
@@ -375,13 +351,19 @@ func (s *Store) last(ctx context.Context, n *snapshot, sensor string) (last tele
 	return last, found, nil
 }
 
-// deleted reports whether such copies are all that is left of a sensor.
-func (s *Store) deleted(ctx context.Context, n *snapshot, sensor string) (bool, error) {
-	if len(n.list.deletedFrom(sensor)) == 0 {
-		return false, nil
+// existing leaves out sensors of which only such copies are left.
+func (s *Store) existing(ctx context.Context, n *snapshot, all iter.Seq2[telemetry.SensorSeen, error]) iter.Seq2[telemetry.SensorSeen, error] {
+	return func(yield func(telemetry.SensorSeen, error) bool) {
+		for one, err := range all {
+			found := true
+			if err == nil && len(n.list.deletedFrom(one.Sensor)) > 0 {
+				_, found, err = s.last(ctx, n, one.Sensor)
+			}
+			if (found || err != nil) && !yield(one, err) {
+				return
+			}
+		}
 	}
-	_, found, err := s.last(ctx, n, sensor)
-	return !found, err
 }
 
 // deletedInPart returns err, with a corrected message if the sensor was already deleted from some
@@ -402,49 +384,33 @@ func deletedInPart(err error, emptied int) error {
 // merged merges sorted sequences. Of equal items, those of an earlier sequence come first. It ends
 // with the first error.
 func merged[T any](of []iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
+	all := of[0]
+	for _, more := range of[1:] {
+		all = merge(all, more, compare)
+	}
+	return all
+}
+
+func merge[T any](a, b iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		type head struct {
-			item T
-			next func() (T, error, bool)
-		}
-		var heads []head
-		var stops []func()
-		defer func() {
-			for _, stop := range stops {
-				stop()
-			}
-		}()
-		for _, seq := range of {
-			next, stop := iter.Pull2(seq)
-			stops = append(stops, stop)
-			item, err, some := next()
-			if err != nil {
-				yield(item, err)
-				return
-			}
-			if some {
-				heads = append(heads, head{item, next})
-			}
-		}
-		for len(heads) > 0 {
-			first := 0
-			for i := range heads[1:] {
-				if compare(heads[i+1].item, heads[first].item) < 0 {
-					first = i + 1
+		next, stop := iter.Pull2(b)
+		defer stop()
+		other, err, some := next()
+		for item, failed := range a {
+			for failed == nil && err == nil && some && compare(other, item) < 0 {
+				if !yield(other, nil) {
+					return
 				}
+				other, err, some = next()
 			}
-			if !yield(heads[first].item, nil) {
+			failed = cmp.Or(failed, err)
+			if !yield(item, failed) || failed != nil {
 				return
 			}
-			item, err, some := heads[first].next()
-			switch {
-			case err != nil:
-				yield(item, err)
+		}
+		for ; some; other, err, some = next() {
+			if !yield(other, err) || err != nil {
 				return
-			case some:
-				heads[first].item = item
-			default:
-				heads = append(heads[:first], heads[first+1:]...)
 			}
 		}
 	}
@@ -458,24 +424,6 @@ func first[T any](of iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
 				return
 			}
 			if limit--; limit == 0 {
-				return
-			}
-		}
-	}
-}
-
-// without leaves out the items for which which returns true.
-func without[T any](of iter.Seq2[T, error], which func(T) (bool, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for item, err := range of {
-			out := false
-			if err == nil {
-				out, err = which(item)
-			}
-			if err == nil && out {
-				continue
-			}
-			if !yield(item, err) || err != nil {
 				return
 			}
 		}

@@ -103,14 +103,6 @@ func (l *List) byCollection(collection string) int {
 	return slices.IndexFunc(l.Generations, func(g Generation) bool { return g.Collection == collection })
 }
 
-// Of returns the collection that fits a target; if there is none, that of the newest generation.
-func (l *List) Of(t Target) string {
-	if i := l.find(t); i >= 0 {
-		return l.Generations[i].Collection
-	}
-	return l.Generations[len(l.Generations)-1].Collection
-}
-
 // hidden returns the collections whose copies must be ignored in answers about the sensor: all of
 // the list, because they are being moved or may be while the answer is read, and those that the
 // sensor was deleted from.

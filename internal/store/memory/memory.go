@@ -25,9 +25,12 @@ import (
 type Config struct {
 	Stream      string
 	Granularity time.Duration // of the windows, for the metrics
-	MaxReadings int           // maximum number kept; 0: 200,000, some 50 MB of ten-field readings
 	Registerer  prometheus.Registerer
 }
+
+// generationSize is how many readings are kept, and at most as many more: some 50 MB of readings of
+// ten fields.
+const generationSize = 100_000
 
 // Store keeps readings. Its methods may be called by several goroutines.
 type Store struct {
@@ -44,12 +47,6 @@ type Store struct {
 func New(cfg Config) (*Store, error) {
 	if err := store.CheckGranularity(cfg.Granularity, ""); err != nil {
 		return nil, err
-	}
-	if cfg.MaxReadings == 0 {
-		cfg.MaxReadings = 200_000
-	}
-	if cfg.MaxReadings < 2 {
-		return nil, fmt.Errorf("a memory store of %d readings is too small; it needs 2", cfg.MaxReadings)
 	}
 	metrics, err := store.NewMetrics(cfg.Registerer, cfg.Stream, store.Memory, cfg.Granularity)
 	if err != nil {
@@ -74,7 +71,7 @@ func (s *Store) Write(_ context.Context, writes []*batch.Pending) {
 		}
 		s.young[pending.Sensor] = append(s.young[pending.Sensor], pending.Rows...)
 		s.count += len(pending.Rows)
-		if s.count >= s.cfg.MaxReadings/2 {
+		if s.count >= generationSize {
 			s.old, s.young, s.count = s.young, make(map[string][]batch.Ref), 0
 		}
 	}
@@ -109,10 +106,7 @@ func (s *Store) dropStored(pending *batch.Pending) int {
 // written, followed by the unstored ones. It ends with an error if ctx is canceled.
 func (s *Store) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[telemetry.Reading, error] {
 	return store.Merge(q, func(yield func(store.Stored, error) bool) {
-		s.mu.RLock()
-		refs := slices.Concat(s.old[q.Sensor], s.young[q.Sensor])
-		s.mu.RUnlock()
-		refs = slices.DeleteFunc(refs, func(r batch.Ref) bool { return r.Row().Time < q.From || r.Row().Time >= q.To })
+		refs := slices.DeleteFunc(s.refs(q.Sensor), func(r batch.Ref) bool { return r.Row().Time < q.From || r.Row().Time >= q.To })
 		slices.SortStableFunc(refs, func(a, b batch.Ref) int { return cmp.Compare(a.Row().Time, b.Row().Time) })
 		for _, r := range refs {
 			if err := ctx.Err(); err != nil {
@@ -134,35 +128,44 @@ func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[
 // Summary yields the summaries of q's steps, in time order, including the readings of q.Unstored
 // that are not kept.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	q.Limit = 0
+	readings := s.Readings
 	if q.Readings != nil {
-		return store.Summarize(q, q.Readings(ctx, q.Query))
+		readings = q.Readings
 	}
-	return func(yield func(telemetry.Summary, error) bool) {
-		steps := store.NewSteps(q)
-		q.Limit = 0
-		for r, err := range s.Readings(ctx, q.Query) {
-			if err != nil {
-				yield(telemetry.Summary{}, err)
-				return
-			}
-			if !steps.Close(r.Time.UnixMilli(), yield) {
-				return
-			}
-			steps.Add(r)
-		}
-		steps.CloseAll(yield)
-	}
+	return store.Summarize(q, readings(ctx, q.Query), nil)
+}
+
+// refs returns what is kept of a sensor, in the order in which it was written.
+func (s *Store) refs(sensor string) []batch.Ref {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Concat(s.old[sensor], s.young[sensor])
 }
 
 // Sensors yields the sensors with readings, in the order of their ids' bytes.
 func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[telemetry.SensorSeen, error] {
 	return func(yield func(telemetry.SensorSeen, error) bool) {
-		for _, seen := range s.seen(q) {
+		s.mu.RLock()
+		ids := make(map[string]bool)
+		for _, generation := range []map[string][]batch.Ref{s.old, s.young} {
+			for sensor := range generation {
+				if strings.HasPrefix(sensor, q.Prefix) && sensor > q.After {
+					ids[sensor] = true
+				}
+			}
+		}
+		s.mu.RUnlock()
+		for _, sensor := range slices.Sorted(maps.Keys(ids)) {
 			if err := ctx.Err(); err != nil {
 				yield(telemetry.SensorSeen{}, fmt.Errorf("list sensors: %w", err))
 				return
 			}
-			if !yield(seen, nil) {
+			newest, found, _ := s.Newest(ctx, sensor)
+			if !found { // it was deleted meanwhile
+				continue
+			}
+			if !yield(telemetry.SensorSeen{Sensor: sensor, Newest: newest}, nil) {
 				return
 			}
 			if q.Limit--; q.Limit == 0 {
@@ -175,9 +178,7 @@ func (s *Store) Sensors(ctx context.Context, q telemetry.SensorQuery) iter.Seq2[
 // Newest returns the time of the sensor's newest reading, in milliseconds since the epoch,
 // and whether there is one.
 func (s *Store) Newest(_ context.Context, sensor string) (ms int64, found bool, err error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, r := range slices.Concat(s.old[sensor], s.young[sensor]) {
+	for _, r := range s.refs(sensor) {
 		if at := r.Row().Time; !found || at > ms {
 			ms, found = at, true
 		}
@@ -185,33 +186,10 @@ func (s *Store) Newest(_ context.Context, sensor string) (ms int64, found bool, 
 	return ms, found, nil
 }
 
-func (s *Store) seen(q telemetry.SensorQuery) []telemetry.SensorSeen {
-	newest := make(map[string]int64)
-	s.mu.RLock()
-	for _, generation := range []map[string][]batch.Ref{s.old, s.young} {
-		for sensor, refs := range generation {
-			if !strings.HasPrefix(sensor, q.Prefix) || sensor <= q.After {
-				continue
-			}
-			for _, r := range refs {
-				newest[sensor] = max(newest[sensor], r.Row().Time)
-			}
-		}
-	}
-	s.mu.RUnlock()
-	out := make([]telemetry.SensorSeen, 0, len(newest))
-	for _, sensor := range slices.Sorted(maps.Keys(newest)) {
-		out = append(out, telemetry.SensorSeen{Sensor: sensor, Newest: newest[sensor]})
-	}
-	return out
-}
-
 // Latest returns the sensor's newest reading, kept or unstored. Of several with the same time, it
 // is the last one.
 func (s *Store) Latest(_ context.Context, sensor string, unstored []telemetry.Unstored) (telemetry.Reading, bool, error) {
-	s.mu.RLock()
-	refs := slices.Concat(s.old[sensor], s.young[sensor])
-	s.mu.RUnlock()
+	refs := s.refs(sensor)
 	return store.Latest(sensor, unstored, func() (r telemetry.Reading, found bool, err error) {
 		newest := -1
 		for i, ref := range refs {

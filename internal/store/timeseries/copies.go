@@ -151,20 +151,9 @@ func (s *Store) missing(ctx context.Context, sensor string, chunk []copiedReadin
 	for i, c := range chunk {
 		ids[i] = c.id
 	}
-	those := filter(telemetry.Query{Sensor: sensor, From: chunk[0].ms, To: chunk[len(chunk)-1].ms + 1})
-	cursor, err := s.Majority.Find(ctx, append(those, bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}), options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
-	var found []struct {
-		ID bson.ObjectID `bson:"_id"`
-	}
-	if err == nil {
-		err = cursor.All(ctx, &found)
-	}
+	there, err := s.storedIDs(ctx, telemetry.Query{Sensor: sensor, From: chunk[0].ms, To: chunk[len(chunk)-1].ms + 1}, ids)
 	if err != nil {
 		return nil, fmt.Errorf("look up copies of sensor %q: %w", sensor, err)
-	}
-	there := make(map[bson.ObjectID]bool, len(found))
-	for _, f := range found {
-		there[f.ID] = true
 	}
 	for _, c := range chunk {
 		if !there[c.id] {

@@ -67,7 +67,7 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 			held = held[:0]
 			return true
 		}
-		decoder := store.Decoder{Sensor: q.Sensor, Fields: q.Fields, Skip: []string{"_id"}}
+		decoder := decoderOf(q.Sensor, q.Fields)
 		for doc, err := range s.documents(ctx, q, find) {
 			var next store.Stored
 			if err == nil {
@@ -85,6 +85,10 @@ func (s *Store) stored(ctx context.Context, q telemetry.Query) iter.Seq2[store.S
 		}
 		emit()
 	}
+}
+
+func decoderOf(sensor string, fields []string) *store.Decoder {
+	return &store.Decoder{Sensor: sensor, Fields: fields, Skip: []string{"_id"}}
 }
 
 // documents yields the sensor's documents in the query's time range, in time order. Each is valid
@@ -182,38 +186,11 @@ func (s *Store) ReadingsOf(ctx context.Context, qs []telemetry.Query) iter.Seq2[
 // The readings are aggregated here. The server can only aggregate fields that are named in the
 // query, and a stream does not know its fields.
 func (s *Store) Summary(ctx context.Context, q telemetry.SummaryQuery) iter.Seq2[telemetry.Summary, error] {
+	q.Limit = 0
 	if q.Readings != nil {
-		return store.Summarize(q, q.Readings(ctx, q.Query))
+		return store.Summarize(q, q.Readings(ctx, q.Query), nil)
 	}
-	return func(yield func(telemetry.Summary, error) bool) {
-		steps, overlay := store.NewSteps(q), store.NewOverlay(q.Query)
-		unstored := func(before int64) {
-			for _, r := range overlay.Before(before) {
-				steps.Add(r)
-			}
-		}
-		last := int64(math.MinInt64)
-		for doc, err := range s.documents(ctx, q.Query, options.Find().SetProjection(bson.D{{Key: metaField, Value: 0}})) {
-			if err == nil {
-				if at, _ := doc.Lookup(timeField).DateTimeOK(); at != last {
-					last = at
-					if unstored(at); !steps.Close(at, yield) {
-						return
-					}
-				}
-				if id, ok := doc.Lookup("_id").ObjectIDOK(); ok {
-					overlay.MarkStored(id)
-				}
-				err = steps.AddDocument(doc)
-			}
-			if err != nil {
-				yield(telemetry.Summary{}, err)
-				return
-			}
-		}
-		unstored(q.To)
-		steps.CloseAll(yield)
-	}
+	return store.Summarize(q, store.Merge(q.Query, s.stored(ctx, q.Query)), nil)
 }
 
 // Latest returns the sensor's newest reading, stored or among the unstored ones, and whether there
@@ -236,7 +213,7 @@ func (s *Store) latest(ctx context.Context, sensor string) (r telemetry.Reading,
 	if err != nil || !found {
 		return r, false, err
 	}
-	r, err = store.ReadingOf(doc, sensor, nil, "_id")
+	r, err = decoderOf(sensor, nil).Reading(doc, nil)
 	return r, err == nil, err
 }
 
@@ -254,7 +231,7 @@ func (s *Store) Newest(ctx context.Context, sensor string) (ms int64, found bool
 	if err == nil && !found {
 		var last []bson.Raw
 		var cursor *mongo.Cursor
-		if cursor, err = s.Answers().Aggregate(ctx, lastBucket(sensor)); err == nil {
+		if cursor, err = s.Answers.Aggregate(ctx, lastBucket(sensor)); err == nil {
 			err = cursor.All(ctx, &last)
 		}
 		if err == nil && len(last) > 0 {

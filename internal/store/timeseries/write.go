@@ -207,25 +207,14 @@ func (s *Store) dropStored(ctx context.Context, pending *batch.Pending) error {
 		oldest, newest = min(oldest, r.Row().Time), max(newest, r.Row().Time)
 		ids[i] = idOf(pending, r)
 	}
-	those := filter(telemetry.Query{Sensor: pending.Sensor, From: oldest, To: newest + 1})
-	cursor, err := s.Majority.Find(ctx, append(those, bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}), options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	stored, err := s.storedIDs(ctx, telemetry.Query{Sensor: pending.Sensor, From: oldest, To: newest + 1}, ids)
 	if err != nil {
 		return fmt.Errorf("look up stored readings: %w", err)
 	}
-	var found []struct {
-		ID bson.ObjectID `bson:"_id"`
-	}
-	if err := cursor.All(ctx, &found); err != nil {
-		return fmt.Errorf("look up stored readings: %w", err)
-	}
-	if len(found) > 0 {
+	if len(stored) > 0 {
 		if err := s.Live.Load().WriteConcern.Confirm(ctx, s.Database); err != nil {
 			return err
 		}
-	}
-	stored := make(map[bson.ObjectID]bool, len(found))
-	for _, f := range found {
-		stored[f.ID] = true
 	}
 	n := pending.DropWhere(func(r batch.Ref) bool {
 		return stored[idOf(pending, r)]
@@ -234,6 +223,19 @@ func (s *Store) dropStored(ctx context.Context, pending *batch.Pending) error {
 	s.Metrics.Found(n, pending.Recovered)
 	stateOf(pending).uncertain = false
 	return nil
+}
+
+// storedIDs returns those of the ids that readings in the query's time range have.
+func (s *Store) storedIDs(ctx context.Context, q telemetry.Query, ids []bson.ObjectID) (map[bson.ObjectID]bool, error) {
+	those := append(filter(q), bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}})
+	stored := make(map[bson.ObjectID]bool)
+	for doc, err := range store.FindEach(ctx, s.Majority, those, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}})) {
+		if err != nil {
+			return nil, err
+		}
+		stored[doc.Lookup("_id").ObjectID()] = true
+	}
+	return stored, nil
 }
 
 // insert has the readings of one Write, and the buffers that they are encoded in. The driver is
