@@ -1,14 +1,15 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/brim-telemetry/brim/internal/batch"
 	"github.com/brim-telemetry/brim/internal/store"
@@ -107,41 +108,43 @@ func (s *Store) changeNothing(ctx context.Context, pending *batch.Pending) error
 // concurrently; their results are handled here, on the goroutine of the lane.
 func (s *Store) divide(ctx context.Context, ops []operation, to *store.Prepared) error {
 	var (
-		group   errgroup.Group
-		stopped atomic.Pointer[error] // why no more are sent
+		all     sync.WaitGroup
+		next    atomic.Int64
 		replies = make([]reply, len(ops))
 		tried   = make([]bool, len(ops))
+		failed  = make([]error, min(divideWorkers, len(ops)))
 		began   = time.Now()
 	)
-	group.SetLimit(divideWorkers)
-	for i := range ops {
-		group.Go(func() error {
-			err := store.Permitted(ctx)
-			if why := stopped.Load(); why != nil {
-				err = *why
-			} else if err == nil && time.Since(began) > maxDivideTime {
-				err = errNotTried
-			}
-			if replies[i].err = err; err == nil {
-				bulk := s.bulks.get()
-				defer s.bulks.put(bulk)
+	for worker := range failed {
+		all.Go(func() {
+			bulk := s.bulks.get()
+			defer s.bulks.put(bulk)
+			for at := next.Add(1) - 1; at < int64(len(ops)); at = next.Add(1) - 1 {
+				if failed[worker] == nil {
+					failed[worker] = store.Permitted(ctx)
+				}
+				if failed[worker] == nil && time.Since(began) > maxDivideTime {
+					failed[worker] = errNotTried
+				}
+				if failed[worker] != nil {
+					replies[at].err = failed[worker]
+					continue
+				}
 				ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
-				defer cancel()
-				replies[i], tried[i] = s.exchange(ctx, bulk, ops[i:i+1], to), true
-				if err = replies[i].err; replies[i].answered() || errors.Is(err, errHangs) {
-					return nil
+				replies[at], tried[at] = s.exchange(ctx, bulk, ops[at:at+1], to), true
+				cancel()
+				if err := replies[at].err; !replies[at].answered() && !errors.Is(err, errHangs) {
+					failed[worker] = err
 				}
 			}
-			stopped.CompareAndSwap(nil, &err)
-			return err
 		})
 	}
-	err := group.Wait()
+	all.Wait()
 	s.settleEach(ctx, ops, replies, tried)
 	if !slices.ContainsFunc(replies, reply.answered) {
 		s.suspectSlow(ops)
 	}
-	return err
+	return cmp.Or(failed...)
 }
 
 // settleEach handles the replies to operations that were sent separately, or not at all.
