@@ -146,6 +146,18 @@ func (in *intake) extendLease(scratch int64) error {
 	return in.lease.reach(in.ctx, batchCost*in.builder.Size()+decodedCost*scratch)
 }
 
+// undo discards the current reading.
+func (in *intake) undo() {
+	in.builder.Undo()
+	in.count--
+}
+
+// restart discards what was decoded of the current reading and begins it again.
+func (in *intake) restart() {
+	in.undo()
+	_ = in.begin() // it did not fail before
+}
+
 func (in *intake) tooMany() error {
 	most := in.most
 	if in.message != nil { // the ones before it do not count

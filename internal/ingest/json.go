@@ -53,6 +53,7 @@ type jsonDecoder struct {
 
 	// Most requests have several readings of a series. So the text of the sensor id and the
 	// tags is looked up before it is decoded.
+	late         bool   // sensor and tags are not decoded yet
 	sensor, tags []byte // their text in src; nil: none
 	alias        []byte // key of both
 }
@@ -191,30 +192,39 @@ func (d *jsonDecoder) malformed(err error) error {
 func (d *jsonDecoder) begin(src []byte) { d.src, d.i, d.err = src, 0, nil }
 
 // reading decodes a value, which should be a reading. It returns false after a syntax error.
+//
+// If sensor and tags are decoded late, a reading with several errors may not be refused for
+// the first one. So a refused reading is decoded again in order.
 func (d *jsonDecoder) reading() bool {
 	d.space()
 	if d.i < len(d.src) && d.src[d.i] != '{' {
 		return d.refuse(telemetry.Malformed, "a reading must be an object, not %s")
 	}
-	d.members, d.sensor, d.tags = 0, nil, nil
-	if !d.object(d.member) {
-		return false
+	at := d.i
+	d.late, d.members, d.sensor, d.tags = true, 0, nil, nil
+	ok := d.object(d.member)
+	if ok && !d.in.builder.Refused() && d.series() {
+		return true
 	}
-	if !d.in.builder.Refused() {
-		d.series()
+	d.in.restart()
+	d.i, d.err, d.late, d.members = at, nil, false, 0
+	d.alias = d.alias[:0]
+	if ok = d.object(d.member); ok {
+		d.in.addTopic(d.members&memberSensor == 0)
 	}
-	return true
+	return ok
 }
 
-// series passes the sensor and the tags to the builder.
-func (d *jsonDecoder) series() {
+// series passes the sensor and the tags to the builder. It returns false if the builder
+// refuses them.
+func (d *jsonDecoder) series() bool {
 	b := d.in.builder
 	d.alias = append(append(append(append(d.alias[:0], aliasJSON), d.in.stream.Name...), 0), d.in.scope...)
 	d.alias = append(append(d.alias, d.sensor...), d.tags...)
 	if known := d.in.server.known.Alias(d.alias); known != nil {
 		b.SameSeries(known)
 		d.alias = d.alias[:0]
-		return
+		return true
 	}
 	if len(d.sensor)+len(d.tags) > maxAlias {
 		d.alias = d.alias[:0]
@@ -234,6 +244,7 @@ func (d *jsonDecoder) series() {
 	}
 	d.src, d.i = src, end
 	d.in.addTopic(d.sensor == nil)
+	return !b.Refused()
 }
 
 // end finishes the reading, and remembers its series.
@@ -313,14 +324,19 @@ func (d *jsonDecoder) member(name []byte) bool {
 	case member == memberFields && c == '{':
 		return d.object(d.field)
 	case member == memberTags && c == '{':
+		if !d.late {
+			return d.object(d.tag)
+		}
 		from := d.i
 		ok := d.skip(1)
 		d.tags = d.src[from:d.i]
 		return ok
 	case member == memberSensor && c == '"':
 		from := d.i
-		ok := d.skip(1)
-		d.sensor = d.src[from:d.i]
+		text, ok := d.string(&d.text)
+		if d.sensor = d.src[from:d.i]; ok && !d.late {
+			d.in.builder.Sensor(text)
+		}
 		return ok
 	case member == memberSensor:
 		return d.refuse(telemetry.SensorInvalid, "sensorId must be a string, not %s")
