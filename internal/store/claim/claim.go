@@ -23,12 +23,13 @@ package claim
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base32"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -601,4 +602,9 @@ func (g *guarded) Write(ctx context.Context, writes []*batch.Pending) {
 
 // newBeat returns a random beat. It includes the time, because two machines that resume from one
 // snapshot may generate the same random bytes.
-func newBeat() string { return rand.Text() + strconv.FormatInt(time.Now().UnixNano(), 36) }
+func newBeat() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:8])                                          // never fails
+	binary.BigEndian.PutUint64(b[8:], uint64(time.Now().UnixNano())) //nolint:gosec // bits
+	return base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:])
+}
