@@ -249,17 +249,17 @@ func incompleteText(daemons string) string {
 	return "readings that are acknowledged but not stored yet may be missing: " + daemons + " could not be asked for them"
 }
 
-// persist repeats a request for a while, with pauses that grow, as long as again wants it to.
+// persist repeats a request with growing pauses while again allows it, for as long as patience lasts.
 func persist(ctx context.Context, patience time.Duration, again func(tried int, err error) bool, try func() error) error {
 	const longest = 5 * time.Second
 	until := time.Now().Add(patience)
 	for tried := 0; ; tried++ {
 		err := try()
-		wait := rand.N(min(longest, 100*time.Millisecond<<min(tried, 10)))
-		if err == nil || time.Now().Add(wait).After(until) || !again(tried, err) {
+		left := time.Until(until)
+		if err == nil || left <= 0 || !again(tried, err) {
 			return err
 		}
-		if machine.Pause(ctx, wait) != nil {
+		if machine.Pause(ctx, min(left, rand.N(min(longest, 100*time.Millisecond<<min(tried, 10))))) != nil {
 			return context.Cause(ctx)
 		}
 	}

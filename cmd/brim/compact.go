@@ -76,7 +76,7 @@ func newCompact(p *process) *cobra.Command {
 	return cmd
 }
 
-// run compacts until it is done or the first signal, which stops it gracefully. It reports also what
+// run compacts until it is done or the first signal, which stops it gracefully. It also reports what
 // was done before an error.
 func (o *compactOptions) run(ctx context.Context, p *process) error {
 	s, err := o.deployment(ctx, p)

@@ -115,7 +115,7 @@ func upTo[L any](limit int, letters []L, w io.Writer, path, what string) []L {
 		_, _ = fmt.Fprintf(w, "%s left out; --limit 0 prints all\n", plural(more, "more "+what))
 		letters = letters[:limit]
 	} else if len(letters) == 0 {
-		_, _ = fmt.Fprintf(w, "%s contains no such %ss\n", path, what)
+		_, _ = fmt.Fprintf(w, "%s contains no %ss\n", path, what)
 	}
 	return append([]L{}, letters...) // in JSON it is a list, even an empty one
 }

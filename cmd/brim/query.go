@@ -601,7 +601,7 @@ func summaryKind() kind {
 	}
 }
 
-// sensorsKind shows also how old the newest reading is, except in CSV.
+// sensorsKind also shows how old the newest reading is, except in CSV.
 func sensorsKind(now time.Time) kind {
 	return kind{name: "sensors", item: "sensor", head: []string{"sensorId", "newest"}, decode: func(item json.RawMessage, whole bool) (row, error) {
 		var s struct {
@@ -776,7 +776,7 @@ func plainText(raw json.RawMessage) string {
 
 // printable quotes a name that senders chose if it could control a terminal.
 func printable(name string) string {
-	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return strconv.QuoteToGraphic(name)
 	}
 	return name

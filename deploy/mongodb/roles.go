@@ -1,5 +1,5 @@
 // Package mongodb has the roles with the least rights that Brim works with.
-// They stand in roles.js, which people run in mongosh; Named gives the same to
+// They stand in roles.js, which people run in mongosh; Roles gives the same to
 // programs.
 package mongodb
 
@@ -58,29 +58,25 @@ const (
 	anyTimeSeries = "TIMESERIES"
 )
 
-// Named returns a role of the script, for a database and, where it knows streams, for these.
-func Named(name, database string, streams ...Stream) (Role, error) {
+// Roles returns those of the script, for a database and, where they know
+// streams, for these.
+func Roles(database string, streams ...Stream) ([]Role, error) {
 	_, list, begun := strings.Cut(script, listBegins)
 	list, _, ended := strings.Cut(list, listEnds)
 	if !begun || !ended {
-		return Role{}, errors.New("read roles.js: there is no list of roles in it")
+		return nil, errors.New("read roles.js: there is no list of roles in it")
 	}
 	var roles []Role
 	if err := json.Unmarshal([]byte(list+"]"), &roles); err != nil {
-		return Role{}, fmt.Errorf("read roles.js: %w", err)
+		return nil, fmt.Errorf("read roles.js: %w", err)
 	}
-	for _, role := range roles {
-		if role.Name != name {
-			continue
-		}
-		privileges := []Privilege{}
+	for i, role := range roles {
+		roles[i].Privileges = nil
 		for _, p := range role.Privileges {
-			privileges = append(privileges, p.of(database, streams)...)
+			roles[i].Privileges = append(roles[i].Privileges, p.of(database, streams)...)
 		}
-		role.Privileges = privileges
-		return role, nil
 	}
-	return Role{}, fmt.Errorf("read roles.js: there is no role %s in it", name)
+	return roles, nil
 }
 
 // of returns the privilege for a database, once for each stream of its kind if it
@@ -107,8 +103,30 @@ func (p Privilege) of(database string, streams []Stream) (out []Privilege) {
 	return out
 }
 
+// Named is one of Roles.
+func Named(name, database string, streams ...Stream) (Role, error) {
+	roles, err := Roles(database, streams...)
+	if err != nil {
+		return Role{}, err
+	}
+	for _, role := range roles {
+		if role.Name == name {
+			return role, nil
+		}
+	}
+	return Role{}, fmt.Errorf("read roles.js: there is no role %s in it", name)
+}
+
 // Command is the role as an argument of createRole or updateRole, which verb
 // says, to be run on the database admin.
 func (r Role) Command(verb string) bson.D {
-	return bson.D{{Key: verb, Value: r.Name}, {Key: "privileges", Value: r.Privileges}, {Key: "roles", Value: append([]string{}, r.Inherits...)}}
+	privileges := bson.A{}
+	for _, p := range r.Privileges {
+		privileges = append(privileges, bson.D{{Key: "resource", Value: p.Resource}, {Key: "actions", Value: p.Actions}})
+	}
+	inherits := bson.A{}
+	for _, role := range r.Inherits {
+		inherits = append(inherits, role)
+	}
+	return bson.D{{Key: verb, Value: r.Name}, {Key: "privileges", Value: privileges}, {Key: "roles", Value: inherits}}
 }

@@ -1,11 +1,12 @@
 // Command mongosetup does for an image without mongosh what
 // deploy/compose/mongo-setup.js does: on mongod's own machine it creates the replica
-// set, its owner, the role of Brim and Brim's user, unless the owner is there.
-// `mongo-setup ping` only checks whether mongod answers.
+// set, its owner, the role of Brim and Brim's user. `mongo-setup ping` only checks
+// whether mongod answers.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,6 +25,10 @@ const (
 	secrets  = "/secrets/mongo"
 	owner    = "owner"
 	patience = time.Minute
+
+	codeAlreadyInitialized = 23
+	codeDuplicate          = 51002 // a role of this name is there
+	codeUserExists         = 51003
 )
 
 func main() {
@@ -78,36 +83,43 @@ func setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if known.RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err() == nil {
-		return nil
+	if err := known.RunCommand(ctx, bson.D{{Key: "ping", Value: 1}}).Err(); err != nil {
+		if err := begin(ctx, ownerPassword); err != nil {
+			return err
+		}
 	}
 	role, err := roles.Named(roles.Serve, "brim")
 	if err != nil {
 		return err
 	}
-	// From this machine, and as long as there is no user, this needs no password.
+	if err := makeOrSet(ctx, known, codeDuplicate, role.Command); err != nil {
+		return err
+	}
+	return makeOrSet(ctx, known, codeUserExists, func(verb string) bson.D {
+		return bson.D{
+			{Key: strings.Replace(verb, "Role", "User", 1), Value: "brim-serve"}, {Key: "pwd", Value: password},
+			{Key: "roles", Value: bson.A{roles.Serve}},
+		}
+	})
+}
+
+// begin is what may be done from this machine as long as there is no user.
+func begin(ctx context.Context, password string) error {
 	admin, err := connect(nil)
 	if err != nil {
 		return err
 	}
 	member := bson.D{{Key: "_id", Value: 0}, {Key: "host", Value: "mongo:27017"}}
-	initiate := bson.D{{Key: "replSetInitiate", Value: bson.D{{Key: "_id", Value: "rs0"}, {Key: "members", Value: bson.A{member}}}}}
-	if err := admin.RunCommand(ctx, initiate).Err(); err != nil {
+	err = admin.RunCommand(ctx, bson.D{{Key: "replSetInitiate", Value: bson.D{{Key: "_id", Value: "rs0"}, {Key: "members", Value: bson.A{member}}}}}).Err()
+	if err != nil && !hasCode(err, codeAlreadyInitialized) {
 		return fmt.Errorf("initiate the replica set: %w", err)
 	}
 	if err := awaitPrimary(ctx, admin); err != nil {
 		return err
 	}
-	user := func(name, password, role string) bson.D {
-		return bson.D{{Key: "createUser", Value: name}, {Key: "pwd", Value: password}, {Key: "roles", Value: bson.A{role}}}
-	}
-	if err := admin.RunCommand(ctx, user(owner, ownerPassword, "root")).Err(); err != nil {
+	err = admin.RunCommand(ctx, bson.D{{Key: "createUser", Value: owner}, {Key: "pwd", Value: password}, {Key: "roles", Value: bson.A{"root"}}}).Err()
+	if err != nil {
 		return fmt.Errorf("make the owner: %w", err)
-	}
-	for _, command := range []bson.D{role.Command("createRole"), user("brim-serve", password, roles.Serve)} {
-		if err := known.RunCommand(ctx, command).Err(); err != nil {
-			return fmt.Errorf("make the role and its user: %w", err)
-		}
 	}
 	return nil
 }
@@ -131,4 +143,21 @@ func awaitPrimary(ctx context.Context, admin *mongo.Database) error {
 			return fmt.Errorf("wait for a primary: %w", ctx.Err())
 		}
 	}
+}
+
+// makeOrSet creates a role or user, or gives the one that is there these rights.
+func makeOrSet(ctx context.Context, admin *mongo.Database, exists int, command func(verb string) bson.D) error {
+	err := admin.RunCommand(ctx, command("createRole")).Err()
+	if hasCode(err, exists) {
+		err = admin.RunCommand(ctx, command("updateRole")).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("make the role or user: %w", err)
+	}
+	return nil
+}
+
+func hasCode(err error, code int) bool {
+	var server mongo.ServerError
+	return errors.As(err, &server) && server.HasErrorCode(code)
 }

@@ -259,7 +259,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		options files.Options
 		want    string
 	}{
-		"no parquet":        {files.Parquet, "ts,sensorId,t\n", files.Options{}, "this is no file of Parquet"},
+		"no parquet":        {files.Parquet, "ts,sensorId,t\n", files.Options{}, "this is not a readable Parquet file"},
 		"no time":           {files.CSV, "time,sensorId,t\n", files.Options{}, `the file has no column ts; it has "time", "sensorId", "t"`},
 		"no such tag":       {files.CSV, "ts,sensorId,t\n", files.Options{Tags: []string{"site"}}, `the file has no column "site", which is to be a tag`},
 		"too many columns":  {files.CSV, "ts,sensorId" + strings.Repeat(",x", files.MaxColumns+1) + "\n", files.Options{}, "the file has 4097 columns beside ts and sensorId; at most 4096 are allowed"},

@@ -181,7 +181,7 @@ func readParquet(r io.ReaderAt, size int64, o Options) Rows {
 		var columns []parquetColumn
 		err := catchPanic(func() (err error) {
 			if f, err = parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true)); err != nil {
-				return fmt.Errorf("this is no file of Parquet that can be read: %w", err)
+				return fmt.Errorf("this is not a readable Parquet file: %w", err)
 			}
 			columns, err = parquetColumns(f, o)
 			return err

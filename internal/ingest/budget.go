@@ -1,8 +1,10 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -353,24 +355,32 @@ func (p *share) held() int64 {
 }
 
 // Bodies that arrive slowly keep their lease for minutes. While others wait, they must arrive
-// at slowRate after slowGrace. Of those that do not, as many as necessary are aborted.
+// at slowRate after slowGrace. Of those that do not, the slowest are aborted, as many
+// as necessary.
 const (
 	slowRate  = 256 << 10 // bytes a second
 	slowGrace = time.Second
 	slowTick  = 250 * time.Millisecond
 )
 
-// abortSlow aborts slow bodies that together hold n bytes of a share.
+// abortSlow aborts the slowest bodies that together hold n bytes of a share.
 func (b *budget) abortSlow(p *share, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	rates := make(map[*payload]float64)
 	for t := range b.transfers {
 		age := time.Since(t.since)
-		if n > 0 && b.share(t.lease.size) == p && age >= slowGrace && float64(t.received.Load()) < slowRate*age.Seconds() {
-			n -= t.lease.size
-			delete(b.transfers, t)
-			b.refused(busySlow)
-			t.pacer.abort()
+		if rate := float64(t.received.Load()) / age.Seconds(); b.share(t.lease.size) == p && age >= slowGrace && rate < slowRate {
+			rates[t] = rate
 		}
+	}
+	for _, t := range slices.SortedFunc(maps.Keys(rates), func(x, y *payload) int { return cmp.Compare(rates[x], rates[y]) }) {
+		if n <= 0 {
+			return
+		}
+		n -= t.lease.size
+		delete(b.transfers, t)
+		b.refused(busySlow)
+		t.pacer.abort()
 	}
 }

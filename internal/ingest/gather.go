@@ -109,7 +109,23 @@ func (g *gatherer) give() error {
 
 func bySampleTime(a, b metricSample) int { return cmp.Compare(a.at, b.at) }
 
-// reading passes one reading to the builder.
+// divide returns the first sample of each name, and the others.
+func (g *gatherer) divide(samples []metricSample) (first, more []metricSample) {
+	names := make(map[string]struct{}, len(samples))
+	for _, s := range samples {
+		name := string(g.metrics[s.metric].name)
+		if _, twice := names[name]; twice {
+			more = append(more, s)
+			continue
+		}
+		names[name] = struct{}{}
+		first = append(first, s)
+	}
+	return first, more
+}
+
+// reading passes one reading to the builder, or several if a metric has several values with the
+// same time.
 func (g *gatherer) reading(set *tagSet, samples []metricSample) error {
 	if err := g.in.begin(); err != nil {
 		return err
@@ -132,14 +148,13 @@ func (g *gatherer) reading(set *tagSet, samples []metricSample) error {
 		}
 	}
 	refused := b.End()
-	if refused != nil && refused.Code == telemetry.FieldDuplicate { // a metric has two values with the same time
+	if refused != nil && refused.Code == telemetry.FieldDuplicate {
 		g.in.count--
-		for i := range samples {
-			if err := g.reading(set, samples[i:i+1]); err != nil {
-				return err
-			}
+		first, more := g.divide(samples)
+		if err := g.reading(set, first); err != nil {
+			return err
 		}
-		return nil
+		return g.reading(set, more)
 	}
 	if g.in.ended(refused) && set.series == nil {
 		set.series = b.LastSeries()

@@ -389,6 +389,7 @@ func (c *call) receive() (*message, error) {
 		defer m.endTransfer()
 	}
 	if err := m.read(c.in, length); err != nil && int64(len(m.data)) < length {
+		m.endTransfer() // it must not refer to a lease that has ended
 		m.end()
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF

@@ -512,7 +512,7 @@ type space struct {
 func (s *space) take(now time.Time, n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if age := now.Sub(s.asked); n > 0 || s.full || age < 0 || age >= time.Second {
+	if age := now.Sub(s.asked); n > 0 || age < 0 || age >= time.Second {
 		s.asked = now
 		var err error
 		if s.free, s.total, err = s.files.Space(s.dir); err != nil {

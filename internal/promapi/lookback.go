@@ -61,14 +61,10 @@ var reaches = [...]time.Duration{15 * time.Minute, time.Hour, maxReach}
 const knownSamples = 3
 
 // lookBack reads samples older than defaultLookback, for sensors that have no newer sample at the
-// beginning of a selection, or too few to determine their interval. Several sensors take one step.
+// beginning of a selection, or too few to determine their interval.
 func (q *querier) lookBack(ctx context.Context, of []*collector) error {
-	steps := reaches[:]
-	if len(of) > 1 {
-		steps = reaches[len(reaches)-1:]
-	}
 	reached := time.Duration(0)
-	for _, reach := range steps {
+	for _, reach := range reaches {
 		err := q.readSpans(ctx, of, func(c *collector) [][2]int64 {
 			var older task
 			for _, s := range c.task.of {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"iter"
@@ -31,7 +32,9 @@ const (
 // zero value is ready to use. It is not safe for concurrent use.
 type Deduplicator struct {
 	ms    int64
-	seen  map[string]struct{} // the keys of all readings of that time
+	some  bool
+	first []byte              // the key of the first reading of that time
+	seen  map[string]struct{} // the keys of all readings of that time, if there are several
 	key   []byte
 	order []int
 }
@@ -40,12 +43,17 @@ type Deduplicator struct {
 // reading.
 func (d *Deduplicator) IsDuplicate(r *telemetry.Reading) bool {
 	d.makeKey(r)
+	if ms := r.Time.UnixMilli(); !d.some || ms != d.ms {
+		d.ms, d.some = ms, true
+		d.first, d.key = d.key, d.first
+		clear(d.seen)
+		return false
+	}
+	if bytes.Equal(d.key, d.first) {
+		return true
+	}
 	if d.seen == nil {
 		d.seen = make(map[string]struct{})
-	}
-	if ms := r.Time.UnixMilli(); ms != d.ms {
-		d.ms = ms
-		clear(d.seen)
 	}
 	if _, seen := d.seen[string(d.key)]; seen {
 		return true

@@ -193,7 +193,9 @@ func (w *walk) windowsBefore(ms int64) error {
 			}
 		}
 		for _, start := range starts {
-			if err := w.window(start, found[start]); err != nil || w.ended {
+			docs := found[start]
+			delete(found, start)
+			if err := w.window(start, docs); err != nil || w.ended {
 				return err
 			}
 		}
