@@ -104,7 +104,7 @@ func TestDeadLetterListIsEmpty(t *testing.T) {
 	got = runBrim(t, nil, "deadletter", "list", "--data-dir", dir)
 	require.NoError(t, got.err)
 	assert.Empty(t, got.stdout)
-	assert.Contains(t, got.stderr, "contains no such dead letters")
+	assert.Contains(t, got.stderr, "contains no dead letters")
 }
 
 // keepingJournal keeps what the listener accepts, by key.

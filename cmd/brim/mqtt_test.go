@@ -52,7 +52,7 @@ func TestMQTTQuota(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "access.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("identities:\n  - name: meters\n    hash: "+access.HashOf("brim_meters")+
-		"\n    scopes: [ingest, read]\n    sensor_prefix: m-\n    quota: {readings_per_second: 10}\n"), 0o600))
+		"\n    scopes: [ingest, read]\n    sensor_prefix: m-\n    quota: {readings_per_second: 4}\n"), 0o600))
 	b := startBrim(t, "--storage", "memory", "--data-dir", dir, "--access-file", file, "--mqtt-url", broker.URL(), "--mqtt-topic", "{sensorId}",
 		"--mqtt-identity", "meters", "--mqtt-receive-maximum", "10").awaitReady()
 	b.awaitLog("subscribed to the MQTT broker")

@@ -109,19 +109,19 @@ func (g *gatherer) give() error {
 
 func bySampleTime(a, b metricSample) int { return cmp.Compare(a.at, b.at) }
 
-// divide returns the first sample of each name, and the others.
-func (g *gatherer) divide(samples []metricSample) (first, more []metricSample) {
-	names := make(map[string]struct{}, len(samples))
+// divide divides samples into groups without a name twice: the first of each name, the second of
+// each, and so on.
+func (g *gatherer) divide(samples []metricSample) (groups [][]metricSample) {
+	times := make(map[string]int, len(samples))
 	for _, s := range samples {
 		name := string(g.metrics[s.metric].name)
-		if _, twice := names[name]; twice {
-			more = append(more, s)
-			continue
+		if times[name] == len(groups) {
+			groups = append(groups, nil)
 		}
-		names[name] = struct{}{}
-		first = append(first, s)
+		groups[times[name]] = append(groups[times[name]], s)
+		times[name]++
 	}
-	return first, more
+	return groups
 }
 
 // reading passes one reading to the builder, or several if a metric has several values with the
@@ -150,11 +150,12 @@ func (g *gatherer) reading(set *tagSet, samples []metricSample) error {
 	refused := b.End()
 	if refused != nil && refused.Code == telemetry.FieldDuplicate {
 		g.in.count--
-		first, more := g.divide(samples)
-		if err := g.reading(set, first); err != nil {
-			return err
+		for _, group := range g.divide(samples) {
+			if err := g.reading(set, group); err != nil {
+				return err
+			}
 		}
-		return g.reading(set, more)
+		return nil
 	}
 	if g.in.ended(refused) && set.series == nil {
 		set.series = b.LastSeries()

@@ -170,7 +170,7 @@ func TestRemoteWriteSplitsReadings(t *testing.T) {
 				seen[f.Name]++
 			}
 		}
-		assert.Equal(t, []int{telemetry.MaxFields, telemetry.MaxFields, 1, 1, 1, 1}, sizes)
+		assert.Equal(t, []int{telemetry.MaxFields, telemetry.MaxFields, 1, 2, 1}, sizes)
 		assert.Equal(t, 2, seen["metric"])
 		assert.Len(t, seen, 2*telemetry.MaxFields+3)
 		if contentType == typeRemoteV2 {
