@@ -142,8 +142,11 @@ func (s *Stream) release(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	if _, err := s.save(ctx, *now, 0); err != nil {
-		s.failed(err)
+	// The lease may be newer than the one in now, if its renewal was canceled.
+	_, err := s.collection.UpdateOne(ctx, bson.D{{Key: "_id", Value: ""}, {Key: "by", Value: now.By}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: "until", Value: time.Now().Truncate(time.Millisecond)}}}})
+	if err != nil {
+		s.failed(fmt.Errorf("end the lease of a check of the catalog of sensors: %w", err))
 	}
 }
 

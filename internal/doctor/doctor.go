@@ -217,8 +217,13 @@ func (m *Monitor) SetThresholds(t *Thresholds) { m.thresholds.Store(t) }
 // newView compares a sample with the one before it.
 func newView(now sample, before view, t *Thresholds) *view {
 	v := &view{last: now, before: before.last.server, rates: ratesBetween(before.last, now), known: now}
-	if now.server == nil {
-		v.known.server = before.known.server
+	if last := before.known.server; now.server == nil {
+		v.known.server = last
+	} else if last != nil { // the server may not report all figures any more
+		known := *now.server
+		known.figures = maps.Clone(last.figures)
+		maps.Copy(known.figures, now.server.figures)
+		v.known.server = &known
 	}
 	if now.disk.why != "" && before.known.disk.kind != "" {
 		v.known.disk = before.known.disk

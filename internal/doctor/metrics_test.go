@@ -152,6 +152,27 @@ func TestCountersKeepTheirValueWhileMongoDBIsAway(t *testing.T) {
 	assert.Greater(t, counters, 30)
 }
 
+// TestCountersKeepTheirValueIfTheServerReportsLess has a status without any figure.
+func TestCountersKeepTheirValueIfTheServerReportsLess(t *testing.T) {
+	t.Parallel()
+	b := ofFixture(t)
+	before := b.scrape(t)
+	now := b.seen.Load().last
+	less := *now.server
+	less.figures = map[key]float64{}
+	now.server = &less
+	for range 2 {
+		b.seen.Store(newView(now, *b.seen.Load(), nil))
+	}
+	for name, family := range b.scrape(t) {
+		for i, m := range family.GetMetric() {
+			if m.GetCounter() != nil {
+				assert.InDelta(t, before[name].GetMetric()[i].GetCounter().GetValue(), m.GetCounter().GetValue(), 0, name)
+			}
+		}
+	}
+}
+
 // TestMetricsAreThereBeforeTheFirstSample, all of them and no others: what
 // cannot be seen is NaN and not absent.
 func TestMetricsAreThereBeforeTheFirstSample(t *testing.T) {

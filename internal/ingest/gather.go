@@ -149,13 +149,15 @@ func (g *gatherer) reading(set *tagSet, samples []metricSample) error {
 	}
 	refused := b.End()
 	if refused != nil && refused.Code == telemetry.FieldDuplicate {
-		g.in.count--
-		for _, group := range g.divide(samples) {
-			if err := g.reading(set, group); err != nil {
-				return err
+		if groups := g.divide(samples); len(groups) > 1 {
+			g.in.count--
+			for _, group := range groups {
+				if err := g.reading(set, group); err != nil {
+					return err
+				}
 			}
+			return nil
 		}
-		return nil
 	}
 	if g.in.ended(refused) && set.series == nil {
 		set.series = b.LastSeries()

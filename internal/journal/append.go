@@ -423,7 +423,7 @@ func (j *Journal) endFullSegment() {
 }
 
 // answer answers the requests of a commit. Without an error, it makes the records visible to
-// cursors before.
+// cursors first.
 func (j *Journal) answer(c *commit, err error) {
 	for i := range c.entries {
 		j.keys.end(c.entries[i].flight, c.entries[i].next, err)

@@ -91,8 +91,8 @@ const (
 	loopback   = "127.0.0.1"
 )
 
-// withDefaults fills in the defaults. Values out of range are refused by mongod, whose reason is
-// in the error of Start.
+// withDefaults fills in the defaults. Callers have checked the values; mongod refuses the others,
+// and the error of Start has its reason.
 func (c Config) withDefaults() Config {
 	c.Compressor = cmp.Or(c.Compressor, "snappy")
 	c.OplogSizeMB = cmp.Or(c.OplogSizeMB, 1024)

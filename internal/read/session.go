@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/brim-telemetry/brim/internal/access"
+	"github.com/brim-telemetry/brim/internal/store"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
@@ -166,22 +167,14 @@ func (s *Session) Readings(ctx context.Context, q telemetry.Query) iter.Seq2[tel
 func (s *Session) ReadingsOf(ctx context.Context, q telemetry.Query, sensors []string) iter.Seq2[telemetry.Reading, error] {
 	return func(yield func(telemetry.Reading, error) bool) {
 		qs, err := s.waitingOf(ctx, q, sensors)
-		var known *telemetry.Error
-		if err == nil {
+		known, _ := errors.AsType[*telemetry.Error](err)
+		switch {
+		case err == nil:
 			passOn(s, ctx, s.source.ReadingsOf(ctx, qs), yield)
-			return
-		}
-		if !errors.As(err, &known) || known.Code != codeTooLong {
+		case known != nil && known.Code == codeTooLong: // for all together
+			store.ReadEach(ctx, qs, s.Readings)(yield)
+		default:
 			yield(telemetry.Reading{}, s.explain(ctx, err))
-			return
-		}
-		for _, sensor := range sensors {
-			q.Sensor = sensor
-			for r, err := range s.Readings(ctx, q) {
-				if !yield(r, err) || err != nil {
-					return
-				}
-			}
 		}
 	}
 }

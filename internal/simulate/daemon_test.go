@@ -322,8 +322,8 @@ func (p *process) openHandler(outside) error {
 	return nil
 }
 
-// Between two attempts to prepare a stream, for one, and between two looks at whether
-// collections stand, as in internal/daemon.
+// Between two attempts to prepare a stream, and between two checks of whether collections exist.
+// prepare and watch together do what storage.keepPrepared of internal/daemon does.
 const (
 	firstPause     = 200 * time.Millisecond
 	lastPause      = 5 * time.Second
@@ -331,7 +331,7 @@ const (
 	standsEvery    = 2 * time.Second
 )
 
-// prepare is storage.prepare of internal/daemon.
+// prepare prepares all streams for the first time.
 func (p *process) prepare(ctx context.Context) error {
 	for _, name := range []string{bucketStream, seriesStream} {
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -362,7 +362,7 @@ func (p *process) prepareStream(ctx context.Context, name string) error {
 	return p.stores[name].Prepare(ctx)
 }
 
-// watch is storage.watch of internal/daemon.
+// watch prepares streams again whose collections are gone.
 func (p *process) watch(ctx context.Context) {
 	timer := time.NewTimer(standsEvery)
 	defer timer.Stop()

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/brim-telemetry/brim/internal/machine"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
@@ -48,7 +47,6 @@ func New(cfg Config) *Watch {
 	if cfg.MaxSensors == 0 {
 		cfg.MaxSensors = 1_000_000
 	}
-	metrics := promauto.With(cfg.Registerer)
 	w := &Watch{cfg: cfg, streams: make(map[string]*Stream, len(cfg.After)), changed: make(chan struct{}, 1)}
 	for name, after := range cfg.After {
 		s := &Stream{watch: w, name: name, seed: maphash.MakeSeed()}
@@ -57,14 +55,9 @@ func New(cfg Config) *Watch {
 			s.shards[i].newest = make(map[uint64]uint32)
 		}
 		w.streams[name] = s
-		metrics.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "brim_sensors_known", ConstLabels: prometheus.Labels{"stream": name},
-			Help: "Sensors that sent something within the last week, as far as this daemon knows; 0 where silent-after is 0.",
-		}, func() float64 { return float64(s.count(time.Now()).known) })
-		metrics.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "brim_sensors_silent", ConstLabels: prometheus.Labels{"stream": name},
-			Help: "Of the known sensors, those that sent nothing for longer than the stream's silent-after.",
-		}, func() float64 { return float64(s.count(time.Now()).silent) })
+	}
+	if cfg.Registerer != nil {
+		cfg.Registerer.MustRegister(collector{w})
 	}
 	return w
 }
@@ -272,4 +265,33 @@ func (s *Stream) recall(ctx context.Context, sensors iter.Seq2[telemetry.SensorS
 	}
 	s.recalled.Store(true)
 	s.watch.cfg.Logger.Info("recalled the sensors of a stream", "stream", s.name, "sensors", n)
+}
+
+// A collector counts at each scrape. Streams that are not watched show 0.
+type collector struct{ watch *Watch }
+
+func knownDesc() *prometheus.Desc {
+	return prometheus.NewDesc("brim_sensors_known",
+		"Sensors that sent something within the last week, as far as this daemon knows; 0 where silent-after is 0.", []string{"stream"}, nil)
+}
+
+func silentDesc() *prometheus.Desc {
+	return prometheus.NewDesc("brim_sensors_silent",
+		"Of the known sensors, those that sent nothing for longer than the stream's silent-after.", []string{"stream"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- knownDesc()
+	ch <- silentDesc()
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	now := time.Now()
+	for name, s := range c.watch.streams {
+		n := s.count(now)
+		ch <- prometheus.MustNewConstMetric(knownDesc(), prometheus.GaugeValue, float64(n.known), name)
+		ch <- prometheus.MustNewConstMetric(silentDesc(), prometheus.GaugeValue, float64(n.silent), name)
+	}
 }

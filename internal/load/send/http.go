@@ -202,6 +202,13 @@ func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
 	if err == nil {
 		err = wire.CheckCounts(answer.Accepted, answer.Rejected, readings)
 	}
+	switch status {
+	case http.StatusOK, http.StatusAccepted, http.StatusMultiStatus:
+		if err != nil {
+			return load.Answer{Failure: FailureAnswer}, fmt.Errorf("read the answer: %w", err)
+		}
+		return load.Answer{Accepted: *answer.Accepted, Rejected: *answer.Rejected}, nil
+	}
 	problem := http.StatusText(status)
 	switch {
 	case answer.Message != "":
@@ -212,16 +219,8 @@ func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
 		const most = 300 // bytes of something else
 		problem = strconv.Quote(string(body[:min(len(body), most)]))
 	}
-	switch status {
-	case http.StatusOK, http.StatusAccepted, http.StatusMultiStatus:
-		if err != nil {
-			return load.Answer{Failure: FailureAnswer}, fmt.Errorf("read the answer: %w", err)
-		}
-		return load.Answer{Accepted: *answer.Accepted, Rejected: *answer.Rejected}, nil
-	case http.StatusBadRequest:
-		if err == nil && *answer.Accepted == 0 { // as a daemon answers if it refused every reading
-			return load.Answer{Rejected: readings}, fmt.Errorf("every reading was refused: %s", problem)
-		}
+	if status == http.StatusBadRequest && err == nil && *answer.Accepted == 0 { // as a daemon answers if it refused every reading
+		return load.Answer{Rejected: readings}, fmt.Errorf("every reading was refused: %s", problem)
 	}
 	return load.Answer{Failure: strconv.Itoa(status)}, fmt.Errorf("the answer is %d: %s", status, problem)
 }
