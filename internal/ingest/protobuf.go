@@ -450,7 +450,7 @@ func (d *wireDecoder) column(c *column) (again bool, err error) {
 	if m.err != nil {
 		return false, m.err
 	}
-	if fields == 2 && name > 0 && name == 2+len(c.name) && message[name] < 0x80 {
+	if fields == 2 && name > 0 && name == 2+len(c.name) && message[name] < 0x80 && message[name]>>3 != 1 {
 		c.encoded = append(c.encoded, message[:name+1]...)
 	}
 	return false, c.check(len(d.times))
