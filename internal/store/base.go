@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 
 	"github.com/brim-telemetry/brim/internal/batch"
@@ -113,10 +114,10 @@ type Prepared struct {
 	// Generation differs for each collection, so that state kept about an earlier one is not used
 	// for this one.
 	Generation int64
-	Bulk       *options.BulkWriteOptionsBuilder  // unordered, to this collection alone
-	Insert     *options.InsertManyOptionsBuilder // likewise
+	Bulk       *options.BulkWriteOptionsBuilder // unordered, to this collection alone
 
-	uuid bson.Binary
+	uuid  bson.Binary
+	named bool // commands may have the UUID
 }
 
 // NewBase checks cfg; it does no I/O.
@@ -307,13 +308,9 @@ func (b *Base) target(info *Info, named bool) error {
 	if now := b.prepared.Load(); now != nil && now.uuid.Equal(info.UUID) {
 		return nil
 	}
-	p := &Prepared{uuid: info.UUID, Bulk: options.BulkWrite().SetOrdered(false), Insert: options.InsertMany().SetOrdered(false)}
+	p := &Prepared{uuid: info.UUID, named: named, Bulk: options.BulkWrite().SetOrdered(false)}
 	if named {
-		fields := bson.D{{Key: uuidField, Value: info.UUID}}
-		err := errors.Join(
-			xoptions.SetInternalBulkWriteOptions(p.Bulk, "addCommandFields", fields),
-			xoptions.SetInternalInsertManyOptions(p.Insert, "addCommandFields", fields),
-		)
+		err := xoptions.SetInternalBulkWriteOptions(p.Bulk, "addCommandFields", bson.D{{Key: uuidField, Value: info.UUID}})
 		if err != nil {
 			return fmt.Errorf("add the collection's UUID to writes: %w", err)
 		}
@@ -382,6 +379,14 @@ func (b *Base) CheckPrepared(ctx context.Context) error {
 		return ErrNotPrepared
 	}
 	return nil
+}
+
+// AppendUUID appends the element of a command that directs it to this collection alone.
+func (p *Prepared) AppendUUID(command []byte) []byte {
+	if !p.named {
+		return command
+	}
+	return bsoncore.AppendBinaryElement(command, uuidField, p.uuid.Subtype, p.uuid.Data)
 }
 
 // uuidField is how commands name the collection that they are meant for.

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // A WriteConcern says how many members of a replica set must have a write before it counts as
@@ -55,6 +56,19 @@ func (w WriteConcern) Writes(db *mongo.Database, name string, more ...options.Li
 	return db.Collection(name, append(more, options.Collection().SetWriteConcern(concern))...)
 }
 
+// Append appends the element of a command that asks for the write concern.
+func (w WriteConcern) Append(command []byte) []byte {
+	at, command := bsoncore.AppendDocumentElementStart(command, "writeConcern")
+	if w.Members > 0 {
+		command = bsoncore.AppendInt32Element(command, "w", int32(w.Members)) //nolint:gosec // at most MaxMembers
+	} else {
+		command = bsoncore.AppendStringElement(command, "w", MajorityName)
+	}
+	command = bsoncore.AppendBooleanElement(command, "j", !w.Unjournaled)
+	command, _ = bsoncore.AppendDocumentEnd(command, at) // fails only for an offset beyond command
+	return command
+}
+
 // answersOf returns the collection to read answers from. The primary shows all confirmed writes. A
 // majority read may not: if fewer members than a majority confirm a write, or for a moment after an
 // election, while the new primary does not know yet what a majority has.
@@ -83,13 +97,26 @@ const FenceName = "brim_fence"
 // w. It modifies a document, so that in a logical session its transaction number is in the oplog:
 // a primary that is elected later knows it, and refuses older writes of the session.
 func (w WriteConcern) Fence(ctx context.Context, db *mongo.Database) error {
-	_, err := w.Writes(db, FenceName).UpdateOne(ctx,
-		bson.D{{Key: "_id", Value: "fences"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "count", Value: int64(1)}}}},
-		options.UpdateOne().SetUpsert(true))
+	filter, update := fence()
+	_, err := w.Writes(db, FenceName).UpdateOne(ctx, filter, update, options.UpdateOne().SetUpsert(true))
 	if err != nil {
 		return fmt.Errorf("wait for the write concern %s: update collection %s: %w", w, FenceName, err)
 	}
 	return nil
+}
+
+func fence() (filter, update bson.D) {
+	return bson.D{{Key: "_id", Value: "fences"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "count", Value: int64(1)}}}}
+}
+
+// FenceCommand is the command of a Fence that a majority confirms.
+func FenceCommand() bson.D {
+	filter, update := fence()
+	return bson.D{
+		{Key: "update", Value: FenceName},
+		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "u", Value: update}, {Key: "upsert", Value: true}}}},
+		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: MajorityName}, {Key: "j", Value: true}}},
+	}
 }
 
 // Confirm waits until the result of a majority read is confirmed with this write concern. Only a

@@ -123,11 +123,11 @@ func (s *Store) copyChunk(ctx context.Context, sensor string, chunk []copiedRead
 	return fmt.Errorf("insert copies of sensor %q into collection %q: %w", sensor, s.Name, err)
 }
 
-// insertCopies sends copies on a logical session of their own. If the outcome is unknown, it waits
-// until the command has ended or can no longer be executed, see unanswered, and then reports
-// settled.
+// insertCopies sends copies on a logical session of their own, which the driver numbers. If the
+// outcome is unknown, it waits until the command has ended or can no longer be executed, see
+// session, and then reports settled.
 func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (settled bool, err error) {
-	session, err := s.startSession()
+	session, err := startSession(s.Database)
 	if err != nil {
 		return false, err
 	}

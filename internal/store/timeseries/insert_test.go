@@ -34,9 +34,9 @@ func TestDocumentsEqualMarshalledOnes(t *testing.T) {
 				for _, r := range pending.Rows {
 					want, err := bson.Marshal(plainDocument(pending, r))
 					require.NoError(t, err)
-					in.encode(pending, r)
-					require.Equal(t, bson.Raw(want).String(), bson.Raw(in.doc).String())
-					require.Equal(t, want, in.doc)
+					doc := in.appendDocument(nil, pending, r)
+					require.Equal(t, bson.Raw(want).String(), bson.Raw(doc).String())
+					require.Equal(t, want, doc)
 				}
 			}
 		}

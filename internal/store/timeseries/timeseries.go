@@ -1,7 +1,7 @@
 // Package timeseries stores a stream's readings in a native time-series collection. Such a
 // collection has no unique index, so the database cannot reject a duplicate. After an unknown
 // outcome, this store looks up which readings were stored, and sends only the others, see
-// unanswered.
+// session.
 package timeseries
 
 import (
@@ -34,8 +34,8 @@ type Settings = store.Settings
 // several goroutines, each with its own writes.
 type Store struct {
 	*store.Base
-	inserts    inserts
-	unanswered unanswered
+	inserts  inserts
+	sessions sessions
 }
 
 // New checks cfg; it does no I/O.
@@ -51,7 +51,7 @@ func New(cfg Config) (*Store, error) {
 
 // Change puts settings in force, from the next insert on. The collection
 // follows at the next Prepare.
-func (s *Store) Change(c Settings) { s.Use(c, options.Collection().SetRegistry(withoutIDs())) }
+func (s *Store) Change(c Settings) { s.Use(c) }
 
 // Prepare creates the collection, or checks that the existing one can take the
 // stream, and applies the retention of the settings. From MongoDB 6.3 on,

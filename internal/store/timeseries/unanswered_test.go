@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,18 +45,10 @@ func TestDelayedInsertIsRefused(t *testing.T) {
 			t.Parallel()
 			server := tt.server(t)
 			db := mongodtest.DatabaseAt(t, server)
-			proxy, err := faulttest.NewProxy(options.Client().ApplyURI(server).Hosts[0])
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, proxy.Close()) })
-			c, err := store.Connect(store.ConnectionConfig{
-				URI: "mongodb://" + proxy.Addr() + "/?directConnection=true", Database: db.Name(), Logger: slog.New(slog.DiscardHandler),
-			})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
-			s := open(t, c.Database(), Config{WriteTimeout: time.Second})
+			s, proxy := behindProxy(t, server, db.Name())
 			writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1), storetest.Reading("b", time.Second, 2)), 5*time.Minute)
 			proxy.Set(faulttest.Faults{Decide: func(c faulttest.Command) faulttest.Fate {
-				if c.Name == "insert" && strings.HasPrefix(c.Body.Lookup("insert").String(), `"`+storetest.Stream) {
+				if isInsert(c) {
 					return faulttest.Hold
 				}
 				return faulttest.Pass
@@ -77,9 +70,55 @@ func TestDelayedInsertIsRefused(t *testing.T) {
 			assert.Len(t, stored(t, s, "a"), 1)
 			assert.Len(t, stored(t, s, "b"), 1)
 			assert.Zero(t, testutil.ToFloat64(s.Metrics.Duplicates), "the insert had not arrived when its readings were looked for")
-			assert.Empty(t, s.unanswered.sessions)
+			assert.Empty(t, s.sessions.unanswered)
 		})
 	}
+}
+
+// behindProxy returns a store that reaches the server through a proxy.
+func behindProxy(t *testing.T, server, database string) (*Store, *faulttest.Proxy) {
+	t.Helper()
+	proxy, err := faulttest.NewProxy(options.Client().ApplyURI(server).Hosts[0])
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, proxy.Close()) })
+	c, err := store.Connect(store.ConnectionConfig{
+		URI: "mongodb://" + proxy.Addr() + "/?directConnection=true", Database: database, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close(context.Background())) })
+	return open(t, c.Database(), Config{WriteTimeout: time.Second}), proxy
+}
+
+func isInsert(c faulttest.Command) bool {
+	return c.Name == "insert" && strings.HasPrefix(c.Body.Lookup("insert").String(), `"`+storetest.Stream)
+}
+
+// TestBrokenInsertIsSentAgain breaks the connection after the server carried out an insert. The
+// second attempt has the same number, so that the server only repeats its answer.
+func TestBrokenInsertIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s, proxy := behindProxy(t, mongodtest.URI(t), mongodtest.Database(t).Name())
+	writes := storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute)
+	var inserts atomic.Int64
+	proxy.Set(faulttest.Faults{Decide: func(c faulttest.Command) faulttest.Fate {
+		if isInsert(c) && inserts.Add(1) == 1 {
+			return faulttest.CutAnswer
+		}
+		return faulttest.Pass
+	}})
+	s.Write(t.Context(), writes)
+	assert.Equal(t, batch.Stored, writes[0].Verdict)
+	assert.EqualValues(t, 2, inserts.Load())
+	assert.Len(t, stored(t, s, "a"), 1)
+}
+
+// TestStandaloneServerStores, which refuses numbers.
+func TestStandaloneServerStores(t *testing.T) {
+	t.Parallel()
+	server := mongodtest.Start(t, mongod.Config{Standalone: true})
+	s := open(t, mongodtest.DatabaseAt(t, server.URI()), Config{})
+	storetest.WriteAll(t, s, storetest.Pending(storetest.Batch(t, "s1", 1, storetest.Reading("a", 0, 1)), 5*time.Minute))
+	assert.Len(t, stored(t, s, "a"), 1)
 }
 
 // stepDown returns when the only member of a replica set has been elected again. Of the

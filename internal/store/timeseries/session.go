@@ -1,0 +1,178 @@
+package timeseries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/brim-telemetry/brim/internal/batch"
+	"github.com/brim-telemetry/brim/internal/store"
+)
+
+// An insert that was never answered may still be in one of the server's sockets, and be executed
+// after a lookup did not find its readings. So each Write inserts on a logical session of its own,
+// with numbered commands, as in the driver's retryable writes, and before a lookup there is another
+// write, the fence, on the same session:
+//
+//	session S   insert, number 7 ──────── delayed ───────▶ refused: 7 is older than 8
+//	            fence,  number 8 ──▶ carried out ──▶ lookup ──▶ insert what is missing
+//
+// The server executes one command of a session at a time. If the insert comes
+// first, the fence waits until it has ended, and the lookup sees what it stored.
+// The number of the fence is in the oplog, see store.WriteConcern.Fence, so that
+// a primary that is elected later refuses the insert, too.
+
+// A session is a logical session of the server whose commands are numbered here: the driver numbers
+// only those of its own methods. It is never ended, because the driver would use it again, with its
+// own numbers; the server forgets it when it has been idle for half an hour.
+type session struct {
+	database *mongo.Database
+	logical  *mongo.Session
+	number   int64 // of the last command
+
+	sem    chan struct{} // semaphore, held while a fence is sent
+	fenced bool          // no command can be executed any more
+}
+
+// firstNumber is greater than those that the driver gave to commands of a session before.
+const firstNumber = 1 << 40
+
+// MongoDB's error code for a number on a standalone server.
+const illegalOperation = 20
+
+// run sends a write, which is a document without its end, as the session's next command. Like the
+// driver, it tries twice if the server may be another one or the connection broke: a server does
+// not execute a number again. On a standalone server, commands have no numbers and may be reordered.
+func (one *session) run(ctx context.Context, command []byte) error {
+	one.number++
+	plain := len(command)
+	ctx = mongo.NewSessionContext(ctx, one.logical)
+	numbered := bsoncore.AppendInt64Element(command, "txnNumber", one.number)
+	send := func(command []byte) error {
+		command, err := bsoncore.AppendDocumentEnd(command, 0)
+		if err != nil {
+			return fmt.Errorf("encode a command: %w", err)
+		}
+		return one.database.RunCommand(ctx, bson.Raw(command)).Err() //nolint:wrapcheck // the callers add what they need
+	}
+	err := send(numbered)
+	var labeled mongo.LabeledError
+	switch {
+	case store.HasCode(err, illegalOperation):
+		err = send(numbered[:plain])
+	case ctx.Err() != nil:
+	case mongo.IsNetworkError(err), errors.As(err, &labeled) && labeled.HasErrorLabel("RetryableWriteError"):
+		err = send(numbered)
+	}
+	return err
+}
+
+// sessions are those that no command is sent on.
+type sessions struct {
+	mu   sync.Mutex
+	idle []*session
+
+	// unanswered has the sessions whose last command has an unknown outcome, by the writes in that
+	// command. It does not rely on Pending.State, which a lane may discard.
+	unanswered map[pendingKey]*session
+}
+
+type pendingKey struct {
+	session, sensor string
+	start           int64
+	granularity     time.Duration
+}
+
+func keyOf(pending *batch.Pending) pendingKey {
+	return pendingKey{pending.Session, pending.Sensor, pending.Start, pending.Granularity}
+}
+
+// get returns an idle session, or a new one. An error says that the client is disconnected.
+func (l *sessions) get(db *mongo.Database) (*session, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last := len(l.idle) - 1; last >= 0 {
+		one := l.idle[last]
+		l.idle = l.idle[:last]
+		return one, nil
+	}
+	logical, err := startSession(db)
+	if err != nil {
+		return nil, err
+	}
+	return &session{database: db, logical: logical, number: firstNumber, sem: make(chan struct{}, 1)}, nil
+}
+
+func startSession(db *mongo.Database) (*mongo.Session, error) {
+	logical, err := db.Client().StartSession(options.Session().SetCausalConsistency(false))
+	if err != nil {
+		return nil, fmt.Errorf("start a session: %w", err)
+	}
+	return logical, nil
+}
+
+// put returns a session whose last command was answered.
+func (l *sessions) put(one *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.idle = append(l.idle, one)
+}
+
+// leave keeps a session whose last command, with these parts of writes, has an unknown outcome.
+func (l *sessions) leave(one *session, parts []part) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unanswered == nil {
+		l.unanswered = make(map[pendingKey]*session)
+	}
+	for _, p := range parts {
+		l.unanswered[keyOf(p.pending)] = one
+	}
+}
+
+// of returns the session with a command that may still store rows of the write; nil if there is
+// none.
+func (l *sessions) of(pending *batch.Pending) *session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unanswered[keyOf(pending)]
+}
+
+// fence waits until the session's command has ended or can no longer be executed, and what it
+// stored is confirmed by a majority.
+func (s *Store) fence(ctx context.Context, one *session) error {
+	select {
+	case one.sem <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for another command of the session: %w", ctx.Err())
+	}
+	defer func() { <-one.sem }()
+	if one.fenced {
+		return nil
+	}
+	command, err := bson.Marshal(store.FenceCommand())
+	if err != nil {
+		return fmt.Errorf("encode a command: %w", err)
+	}
+	if err := one.run(ctx, command[:len(command)-1]); err != nil {
+		return fmt.Errorf("wait for an insert without an answer: update collection %s: %w", store.FenceName, err)
+	}
+	one.fenced = true
+	s.sessions.forget(one)
+	return nil
+}
+
+// forget drops a session whose command can no longer be executed.
+func (l *sessions) forget(one *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.unanswered, func(_ pendingKey, of *session) bool { return of == one })
+}
