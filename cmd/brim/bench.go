@@ -206,8 +206,7 @@ func (o *benchOptions) run(ctx context.Context, p *process, all ...*bench.Experi
 	return err
 }
 
-// measure runs measurements: the first signal stops them in good order, the second at
-// once.
+// measure runs measurements: the first signal stops them gracefully, the second at once.
 func (o *benchOptions) measure(ctx context.Context, p *process, run func(context.Context, bench.Config, *progressLine) error) (err error) {
 	c := o.config
 	c.Version = readVersion().Version

@@ -230,7 +230,7 @@ func (r *remote) accepted(ctx context.Context, method, path, accept string) (*ht
 	return nil, &answerError{resp.StatusCode, problem.Code, err}
 }
 
-// read returns the answer to a request, which is accepted.
+// read returns the body of an answer, or an error unless the status is a success.
 func (r *remote) read(ctx context.Context, method, path string) ([]byte, error) {
 	resp, err := r.accepted(ctx, method, path, asJSON)
 	if err != nil {

@@ -202,7 +202,7 @@ type exportSource struct {
 }
 
 const (
-	exportPatience = 2 * time.Minute // with a request
+	exportPatience = 2 * time.Minute // maximum time of a request
 	maxExportPage  = 32 << 20
 )
 

@@ -45,7 +45,7 @@ type adder func(name, initial, kind, usage string, set func(string) error)
 func flagAdder(flags *pflag.FlagSet) adder {
 	return func(name, initial, kind, usage string, set func(string) error) {
 		if initial != "" {
-			_ = set(initial) // one that is no value, like 0 steps, sets nothing
+			_ = set(initial) // an initial text that is not a valid value, like 0 steps, sets nothing
 		}
 		flags.Var(&flagText{text: initial, kind: kind, set: set}, name, usage)
 	}

@@ -501,7 +501,8 @@ func portOf(address string) string {
 	return port
 }
 
-// showLoad returns what shows each second of a run; not on a terminal, every fifth.
+// showLoad returns a function that shows the progress of a run: every second on a terminal,
+// otherwise every five.
 func showLoad(live *progressLine) func(load.Progress) {
 	return func(p load.Progress) {
 		if live.terminal || int(p.Elapsed/time.Second)%5 == 0 {

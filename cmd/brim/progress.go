@@ -45,8 +45,8 @@ func newProgressLine(w io.Writer, pause time.Duration) *progressLine {
 	return l
 }
 
-// interruptible returns a line of progress, and contexts that end at the first and at the second
-// signal. The line tells both, the first with the given words. end must be called.
+// interruptible returns a progress line, and contexts that end at the first and at the second
+// signal. The line reports both signals, the first with the text stopping. end must be called.
 func (p *process) interruptible(ctx context.Context, pause time.Duration, stopping string) (line *progressLine, soft, hard context.Context, end func()) {
 	line = newProgressLine(p.stderr, pause)
 	soft, hard, release := daemon.OnSignals(ctx, func(os.Signal) { line.say("%s", stopping) }, func(os.Signal) { line.say("stopping at once") })
@@ -84,7 +84,7 @@ func (l *progressLine) show(about string, text func(now time.Time) string) {
 	}
 }
 
-// tell shows a text that is news wherever it differs.
+// tell shows a text, which is printed again only when it changes.
 func (l *progressLine) tell(text string) { l.show(text, func(time.Time) string { return text }) }
 
 // write writes the line, truncated to the width of the terminal.

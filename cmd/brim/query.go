@@ -664,8 +664,8 @@ type printer interface {
 	end() error
 }
 
-// newPrinter returns the printer that was asked for, and what to call at last; seen will have the
-// columns of the rows that were printed, those of a page before the page.
+// newPrinter returns the printer for --output, and a function to call at the end. The printer adds
+// the columns of a page to seen before it prints the page.
 func (o *queryOptions) newPrinter(p *process, k kind, seen map[string]bool) (out printer, closeOut func()) {
 	terminal := config.IsTerminal(p.stdout)
 	closeOut = func() {}

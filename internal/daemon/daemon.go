@@ -202,7 +202,7 @@ type daemon struct {
 	log      *slog.Logger
 	level    *slog.LevelVar // of log
 	reloads  *reloader      // nil without reloading
-	stderr   io.Writer      // for people: progress, and commands to try
+	stderr   io.Writer      // progress and commands to try, for the terminal
 	version  Version
 	session  string
 	began    time.Time

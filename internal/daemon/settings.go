@@ -238,7 +238,7 @@ func (c *Settings) listeners() []Setting {
 	}
 }
 
-// mongoDB lists the settings of authentication, of quotas, and of the embedded mongod.
+// mongoDB lists the settings of authentication, quotas and the embedded mongod.
 func (c *Settings) mongoDB() []Setting {
 	return []Setting{
 		{

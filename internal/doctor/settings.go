@@ -184,8 +184,8 @@ func (f *facts) run(ctx context.Context, command string, options ...string) erro
 	return nil
 }
 
-// ask is run for a command that may be refused. The answer is decoded into something,
-// unless that is nil.
+// ask is run for a command that may be refused. The answer is decoded into into, unless that is
+// nil.
 func (f *facts) ask(ctx context.Context, need string, into any, command string, options ...string) {
 	err := f.run(ctx, command, options...)
 	if err == nil && into != nil {

@@ -92,7 +92,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		dropped:  counter("brim_ingest_fields_dropped_total", "Fields left out of readings, because their stream does not take them.").WithLabelValues(),
 		busy:     counter("brim_ingest_busy_total", "Requests refused, and gRPC calls ended, for lack of memory (--ingest-max-bytes), by reason.", "reason"),
 		repeated: counter("brim_ingest_repeated_total", "Requests answered as before, because their idempotency key was known, by protocol.", "protocol"),
-		ended:    counter("brim_ingest_grpc_ended_total", "Calls of gRPC that were ended early, by reason.", "reason"),
+		ended:    counter("brim_ingest_grpc_ended_total", "gRPC calls that were ended early, by reason.", "reason"),
 		skipped:  counter("brim_ingest_samples_skipped_total", "Samples and exemplars of remote write, and OTLP data points, skipped without an error, by reason.", "reason"),
 	}
 	for _, p := range []protocol{protoHTTP, protoLine, protoGRPC, protoRemote, protoMQTT, protoOTLPHTTP, protoOTLPGRPC} {

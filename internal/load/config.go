@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config of a run. Zero values have the defaults that are named. Other values are in
-// their range, which `brim load` checks for each flag.
+// Config of a run. Zero values mean the defaults named below. `brim load` has checked that other
+// values are in range.
 type Config struct {
 	// Senders makes a Sender for each of the Connections. Required.
 	Senders     func(ctx context.Context) (Sender, error)
@@ -71,7 +71,7 @@ type Progress struct {
 // MaxDuplicates is the maximum ratio of duplicates: some readings must be new.
 const MaxDuplicates = 0.99
 
-// maxSensors take some 90 bytes each.
+// maxSensors limits memory: a sensor takes some 90 bytes.
 const maxSensors = 1_000_000
 
 // complete returns the configuration with its defaults; now is when the run begins.

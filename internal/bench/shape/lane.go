@@ -460,9 +460,8 @@ func (s Schedule) For(length time.Duration) Schedule {
 	}
 }
 
-// During writes when writes are due while do runs, whose context ends when a worker
-// fails; and until the schedule has ended if do is nil. That a worker failed is the reason
-// of what else fails.
+// During sends writes when they are due: while do runs, or until the end of the schedule if do is
+// nil. The context of do ends when a worker fails, and the worker's error is the one reported.
 func (f *Fleet) During(ctx context.Context, due Schedule, do func(ctx context.Context, t *Traffic)) *Traffic {
 	t := &Traffic{Began: time.Now(), due: due, stop: make(chan struct{})}
 	group, under := errgroup.WithContext(ctx)

@@ -125,7 +125,7 @@ type Late struct {
 	Seed     uint64
 }
 
-// Time returns that of reading k of a sensor by the interval.
+// Time returns the time of a sensor's reading k, at regular intervals.
 func (r Readings) Time(k uint64) time.Time {
 	return r.Begin.Add(time.Duration(k) * r.Interval) //nolint:gosec // readings of years
 }

@@ -295,8 +295,8 @@ const (
 	together   = 60  // readings of a sensor, where they are grouped
 )
 
-// besideLoad are the inserts beside what brim load sends. How many sensors there are is
-// nothing to them, which have no index but that of _id.
+// besideLoad are the inserts compared with what brim load sends. The number of sensors does not
+// matter to them, since the only index is that of _id.
 func besideLoad(source shape.Source, interval time.Duration) inserts {
 	return inserts{source: source, interval: interval, sensors: 10 * rawWriters * perCall, perSensor: 1, perCall: perCall}
 }

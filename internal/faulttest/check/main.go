@@ -86,11 +86,11 @@ func run(args []string, stdout, stderr io.Writer) (ok bool, err error) {
 	fmt.Fprintln(stdout, p.Counts.String())
 	resp, err := http.Post(*admin+"/flush?timeout=60s", "", http.NoBody)
 	if err != nil {
-		return false, fmt.Errorf("have everything stored: %w", err)
+		return false, fmt.Errorf("flush the daemon: %w", err)
 	}
 	_ = resp.Body.Close() // it was only read
 	if resp.StatusCode != http.StatusOK {
-		return false, fmt.Errorf("have everything stored: the daemon answers %s", resp.Status)
+		return false, fmt.Errorf("flush the daemon: it answers %s", resp.Status)
 	}
 	result, err := faulttest.Check(context.Background(), check)
 	if err != nil {
