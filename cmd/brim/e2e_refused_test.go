@@ -148,6 +148,7 @@ func badRequests(t *testing.T) []badRequest {
 	return []badRequest{
 		{"gzip that is cut off", "gzip", typeLines, whole[:len(whole)/2], 400, "body_cut_off", "the gzip body is cut off; nothing was accepted"},
 		{"gzip that is none", "gzip", typeLines, []byte(good), 400, "encoding_broken", "the body is not valid gzip; nothing was accepted"},
+		{"two bytes that are no gzip", "gzip", typeJSON, []byte("{}"), 400, "encoding_broken", "the body is not valid gzip; nothing was accepted"},
 		{"broken JSON", "", typeJSON, []byte(`[` + good + `,{"sensorId":"s",]`), 400, "malformed", "nothing was accepted"},
 		{"another type", "", "text/csv", []byte(good), 415, "type_unknown", "text/csv"},
 		{"nothing", "", typeLines, nil, 400, "no_readings", "the request contains no readings"},

@@ -154,7 +154,7 @@ func (srv *Server) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	in, err := x.intake(x.r.PathValue("stream"), query)
+	in, err := x.intake(cmp.Or(x.r.PathValue("stream"), x.r.Header.Get(streamHeader)), query)
 	if err != nil {
 		return err
 	}
