@@ -78,6 +78,16 @@ func TestDaemonNamesItsMongoDB(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
+func TestAnotherDatabaseThanTheDaemonsNeedsItsURI(t *testing.T) {
+	t.Parallel()
+	admin := statusAt(t, runningStatus())
+	_, err := deploymentOf(t, "--admin", admin, "--database", "brim")
+	require.NoError(t, err)
+	_, err = deploymentOf(t, "--admin", admin, "--database", "other")
+	require.ErrorContains(t, err, `--database is "other", but the daemon at `+admin+` writes to "brim"; omit --database, or add --mongo-uri`)
+	assert.Equal(t, exitUsage, exitCode(err))
+}
+
 func TestDaemonOfAnotherMongoDBIsIgnored(t *testing.T) {
 	t.Parallel()
 	s, err := deploymentOf(t, "--admin", statusAt(t, runningStatus()), "--mongo-uri", "mongodb://db.example:27017")
