@@ -12,7 +12,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
@@ -123,23 +122,30 @@ func (s *Store) copyChunk(ctx context.Context, sensor string, chunk []copiedRead
 	return fmt.Errorf("insert copies of sensor %q into collection %q: %w", sensor, s.Name, err)
 }
 
-// insertCopies sends copies on a logical session of their own, which the driver numbers. If the
-// outcome is unknown, it waits until the command has ended or can no longer be executed, see
-// session, and then reports settled.
+// insertCopies inserts copies. If the outcome is unknown, it waits until the command has ended or
+// can no longer be executed, see session, and then reports settled.
 func (s *Store) insertCopies(ctx context.Context, copies []bson.Raw) (settled bool, err error) {
-	session, err := startSession(s.Database)
+	one, err := s.sessions.get(s.Database)
 	if err != nil {
 		return false, err
 	}
-	defer session.EndSession(context.WithoutCancel(ctx))
-	ctx = mongo.NewSessionContext(ctx, session)
 	short, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
-	if _, err = s.Majority.InsertMany(short, copies, options.InsertMany().SetOrdered(false)); err == nil {
-		return true, nil
+	var c command
+	for len(copies) > 0 {
+		c.begin(s.Name, store.WriteConcern{}, &store.Prepared{})
+		for len(copies) > 0 && !c.full() {
+			c.key()
+			c.doc, copies = append(c.doc, copies[0]...), copies[1:]
+		}
+		c.end()
+		if err := one.run(short, c.doc); err != nil {
+			fenced := s.fence(ctx, one)
+			return fenced == nil, errors.Join(err, fenced)
+		}
 	}
-	fenced := (store.WriteConcern{}).Fence(ctx, s.Database)
-	return fenced == nil, errors.Join(err, fenced)
+	s.sessions.put(one)
+	return true, nil
 }
 
 // missing returns the documents of the readings that are not in the collection.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"sync"
 	"time"
 
@@ -41,6 +42,38 @@ type session struct {
 	sem    chan struct{} // semaphore, held while a fence is sent
 	fenced bool          // no command can be executed any more
 }
+
+// A command is an insert, an encoded document without its end. The driver's InsertMany encodes each
+// document a second time and decodes its _id to return it, which costs as much as all else that
+// Brim does for a reading. So the documents are encoded once, in the command.
+type command struct {
+	doc       []byte
+	documents int32 // where the array of documents starts
+	count     int
+}
+
+// commandBytes is roughly the maximum size of a command, see package bucket. MongoDB limits a
+// command to 16 MiB, without documents that the driver sends beside it.
+const commandBytes = 1 << 20
+
+func (c *command) begin(collection string, concern store.WriteConcern, to *store.Prepared) {
+	_, c.doc = bsoncore.AppendDocumentStart(c.doc[:0])
+	c.doc = bsoncore.AppendStringElement(c.doc, "insert", collection)
+	c.doc = bsoncore.AppendBooleanElement(c.doc, "ordered", false)
+	c.doc = concern.Append(to.AppendUUID(c.doc))
+	c.documents, c.doc = bsoncore.AppendArrayElementStart(c.doc, "documents")
+	c.count = 0
+}
+
+// key appends the key of the next document, which must be appended to doc.
+func (c *command) key() {
+	c.doc = append(strconv.AppendInt(append(c.doc, byte(bson.TypeEmbeddedDocument)), int64(c.count), 10), 0)
+	c.count++
+}
+
+func (c *command) full() bool { return len(c.doc) >= commandBytes }
+
+func (c *command) end() { c.doc, _ = bsoncore.AppendArrayEnd(c.doc, c.documents) }
 
 // firstNumber is greater than those that the driver gave to commands of a session before.
 const firstNumber = 1 << 40
@@ -104,19 +137,11 @@ func (l *sessions) get(db *mongo.Database) (*session, error) {
 		l.idle = l.idle[:last]
 		return one, nil
 	}
-	logical, err := startSession(db)
-	if err != nil {
-		return nil, err
-	}
-	return &session{database: db, logical: logical, number: firstNumber, sem: make(chan struct{}, 1)}, nil
-}
-
-func startSession(db *mongo.Database) (*mongo.Session, error) {
 	logical, err := db.Client().StartSession(options.Session().SetCausalConsistency(false))
 	if err != nil {
 		return nil, fmt.Errorf("start a session: %w", err)
 	}
-	return logical, nil
+	return &session{database: db, logical: logical, number: firstNumber, sem: make(chan struct{}, 1)}, nil
 }
 
 // put returns a session whose last command was answered.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -100,7 +99,7 @@ func (s *Store) command(ctx context.Context, in *insert, one *session, to *store
 	ctx, cancel := context.WithTimeout(ctx, s.WriteTimeout)
 	defer cancel()
 	sent := time.Now()
-	err := one.run(ctx, in.command)
+	err := one.run(ctx, in.command.doc)
 	s.Wrote(to, err)
 	return s.settle(in.parts, err, time.Since(sent))
 }
@@ -243,42 +242,27 @@ type part struct {
 }
 
 // insert has the writes of one call of Write that are left, and their next command.
-//
-// The driver's InsertMany encodes each document a second time and decodes its _id to return it,
-// which costs as much as all else that Brim does for a reading. So the documents are encoded once,
-// in the command.
 type insert struct {
 	left    []*batch.Pending
 	parts   []part // of the command
-	command []byte
+	command command
 
 	templates *store.Shapes[store.Template]
 	meta      []byte // the element with the sensor, of the series
 	series    *batch.Series
 }
 
-// commandBytes is roughly the maximum size of a command, see package bucket. The documents are in
-// the command's own, which MongoDB limits to 16 MiB.
-const commandBytes = 1 << 20
-
-// encodeCommand encodes the next command, without its end, with as many rows as fit.
+// encodeCommand encodes the next command, with as many rows as fit.
 func (in *insert) encodeCommand(collection string, concern store.WriteConcern, to *store.Prepared) {
-	_, c := bsoncore.AppendDocumentStart(in.command[:0])
-	c = bsoncore.AppendStringElement(c, "insert", collection)
-	c = bsoncore.AppendBooleanElement(c, "ordered", false)
-	c = to.AppendUUID(c)
-	c = concern.Append(c)
-	documents, c := bsoncore.AppendArrayElementStart(c, "documents")
+	c := &in.command
+	c.begin(collection, concern, to)
 	in.parts = in.parts[:0]
-	count := 0
 	for _, pending := range in.left {
 		rows := 0
-		for rows < len(pending.Rows) && len(c) < commandBytes {
-			c = append(c, byte(bson.TypeEmbeddedDocument))
-			c = append(strconv.AppendInt(c, int64(count), 10), 0)
-			c = in.appendDocument(c, pending, pending.Rows[rows])
+		for rows < len(pending.Rows) && !c.full() {
+			c.key()
+			c.doc = in.appendDocument(c.doc, pending, pending.Rows[rows])
 			rows++
-			count++
 		}
 		if rows > 0 {
 			in.parts = append(in.parts, part{pending, rows})
@@ -287,7 +271,7 @@ func (in *insert) encodeCommand(collection string, concern store.WriteConcern, t
 			break
 		}
 	}
-	in.command, _ = bsoncore.AppendArrayEnd(c, documents)
+	c.end()
 }
 
 // appendDocument appends the document of one reading.
