@@ -111,12 +111,10 @@ func (d *daemon) client(t *testing.T, address string) *client.Client {
 }
 
 // readings returns what can be read back of a sensor.
-func (d *daemon) readings(t *testing.T, sensor string) (all []telemetry.Reading) {
+func (d *daemon) readings(t *testing.T, sensor string) []telemetry.Reading {
 	t.Helper()
-	for r, err := range d.client(t, "http://"+d.http).Readings(t.Context(), sensor, client.Span{}) {
-		require.NoError(t, err)
-		all = append(all, r)
-	}
+	all, err := brimtest.Readings("http://"+d.http, d.token, sensor)
+	require.NoError(t, err)
 	return all
 }
 

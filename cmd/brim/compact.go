@@ -12,7 +12,6 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
-	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/compact"
 	"github.com/brim-telemetry/brim/internal/config"
 	"github.com/brim-telemetry/brim/internal/daemon"
@@ -253,24 +252,10 @@ func resultText(r *compact.Result) string {
 		more += fmt.Sprintf(", %s in the file system with all that was written meanwhile", bytesText(int64(*r.DiskMore)))
 	}
 	line("more disk, most", more)
-	l := r.Latency
-	line("mean write", meansText(l.Before.Write, l.During.Write, l.After.Write))
-	line("mean read", meansText(l.Before.Read, l.During.Read, l.After.Read))
 	if r.CaughtUp != nil {
 		line("caught up", fmt.Sprintf("in %.1f s", *r.CaughtUp))
 	}
 	return text.String()
-}
-
-// meansText shows the latencies before, during and after.
-func meansText(before, during, after float64) string {
-	one := func(v float64) string {
-		if math.IsNaN(v) {
-			return "none"
-		}
-		return bench.Seconds.Format(v)
-	}
-	return fmt.Sprintf("%s before, %s during, %s after", one(before), one(during), one(after))
 }
 
 // failure returns an error if selected members were not compacted. Members with nothing to gain,

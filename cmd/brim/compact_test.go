@@ -149,7 +149,7 @@ func TestCompactIsInterruptedRefusedAndForced(t *testing.T) {
 
 	forced := runBrim(t, nil, append(flags, "--force", "--passes", "1")...)
 	require.Equal(t, exitDone, forced.code, forced.err)
-	for _, part := range []string{"stream readings: collection ", "given back in ", ", 1 pass", "free in it", "more disk, most", "before, ", "during, "} {
+	for _, part := range []string{"stream readings: collection ", "given back in ", ", 1 pass", "free in it", "more disk, most"} {
 		assert.Contains(t, forced.stdout, part)
 	}
 }

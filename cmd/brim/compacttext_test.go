@@ -51,7 +51,7 @@ func TestCompactReportShowsMembersThatAreAwayAndWhatIsLeftToDo(t *testing.T) {
 	assert.Contains(t, text, "machines.brim_old is what `brim recompress` or `brim migrate` of an earlier release has left behind")
 }
 
-func TestCompactResultTellsBeforeDuringAndAfter(t *testing.T) {
+func TestCompactResultTellsBeforeAndAfter(t *testing.T) {
 	t.Parallel()
 	disk := float64(2 << 20)
 	caughtUp := 0.25
@@ -59,11 +59,10 @@ func TestCompactResultTellsBeforeDuringAndAfter(t *testing.T) {
 		Member: "b:1", Before: compact.Sizes{File: 400 << 20, Free: 100 << 20}, After: compact.Sizes{File: 300 << 20}, GivenBack: 100 << 20, Seconds: 3.21,
 		Passes: make([]compact.Pass, 2), DiskMore: &disk, CaughtUp: &caughtUp, Ended: "MongoDB has ended it",
 	}
-	r.Latency.Before, r.Latency.During, r.Latency.After = compact.Latency{Write: 0.002, Read: math.NaN()}, compact.Latency{Write: 0.007, Read: math.NaN()}, compact.Latency{Write: math.NaN(), Read: math.NaN()}
 	text := resultText(r)
 	for _, part := range []string{
 		"b:1: 100 MiB given back in 3.2 s, 2 passes\n", "400 MiB → 300 MiB, free in it 100 MiB → 0 B", "0 B in these files, 2.0 MiB in the file system",
-		"2 ms before, 7 ms during, none after", "in 0.2 s", "MongoDB has ended it",
+		"in 0.2 s", "MongoDB has ended it",
 	} {
 		assert.Contains(t, text, part)
 	}

@@ -64,7 +64,7 @@ func TestSensorsAreFoundAndDeletedByTags(t *testing.T) {
 			assert.Equal(t, "deleted 1 sensor with 1 readings\n", at(other, "delete", "--tag", "site=north", "--yes"), "m has moved")
 			assert.Equal(t, "deleted 0 sensors with 0 readings\n", at(b, "delete", "--tag", "site=north", "--yes"))
 			list := at(b, "query", "--sensors", "--output", "csv")
-			assert.Equal(t, "sensorId,newest,fields,tags.site\r\nb,2026-01-01T00:00:01.000Z,t,south\r\nm,2026-01-01T00:05:02.000Z,t,south\r\n", list)
+			assert.Equal(t, "sensorId,newest,fields,tags.site\nb,2026-01-01T00:00:01.000Z,t,south\nm,2026-01-01T00:05:02.000Z,t,south\n", list)
 
 			code, answer := b.post("/v1/readings", `{"sensorId":"a","ts":"`+time.Now().UTC().Format(time.RFC3339)+`","fields":{"t":1}}`)
 			require.Equal(t, http.StatusOK, code, answer)

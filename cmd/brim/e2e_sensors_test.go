@@ -25,7 +25,7 @@ func TestSensorsAreListedOnceTheirReadingsAreAcknowledged(t *testing.T) {
 		t.Helper()
 		got := runBrim(t, nil, append([]string{"query", "--sensors", "--url", "http://" + b.HTTP, "--stream", stream, "--output", "csv"}, more...)...)
 		require.NoError(t, got.err)
-		got.stdout = regexp.MustCompile(`(?m)^([^,\r]*,[^,\r]*)[^\r]*`).ReplaceAllString(got.stdout, "$1") // without fields
+		got.stdout = regexp.MustCompile(`(?m)^([^,\n]*,[^,\n]*)[^\n]*`).ReplaceAllString(got.stdout, "$1") // without fields
 		return got
 	}
 	send := func(stream, body string) {
@@ -33,14 +33,14 @@ func TestSensorsAreListedOnceTheirReadingsAreAcknowledged(t *testing.T) {
 		code, answer := b.post("/v1/streams/"+stream+"/readings", body)
 		require.Equal(t, http.StatusOK, code, answer)
 	}
-	const first = "sensorId,newest\r\nb,2026-01-01T00:00:01.000Z\r\nc,2026-01-01T00:00:01.000Z\r\n"
+	const first = "sensorId,newest\nb,2026-01-01T00:00:01.000Z\nc,2026-01-01T00:00:01.000Z\n"
 	streams := []string{"readings", "series", "heap"}
 	for _, stream := range streams {
 		send(stream, `[{"sensorId":"b","ts":"2026-01-01T00:00:01Z","fields":{"t":1}},{"sensorId":"c","ts":"2026-01-01T00:00:01Z","fields":{"t":1}}]`)
 		assert.Equal(t, first, list(stream).stdout, stream)
 		if stream != "heap" { // memory is written to at once
 			none := list(stream, "--unstored", "off")
-			assert.Equal(t, "sensorId,newest\r\n", none.stdout, stream)
+			assert.Equal(t, "sensorId,newest\n", none.stdout, stream)
 			assert.Equal(t, fmt.Sprintf("stream %q has no sensors\n", stream), none.stderr, stream)
 		}
 	}
@@ -49,10 +49,10 @@ func TestSensorsAreListedOnceTheirReadingsAreAcknowledged(t *testing.T) {
 	for _, stream := range streams {
 		assert.Equal(t, first, list(stream, "--unstored", "off").stdout, stream)
 		send(stream, `[{"sensorId":"a","ts":"2026-01-01T00:00:03Z","fields":{"t":1}},{"sensorId":"b","ts":"2026-01-01T00:00:02Z","fields":{"t":1}}]`)
-		assert.Equal(t, "sensorId,newest\r\na,2026-01-01T00:00:03.000Z\r\nb,2026-01-01T00:00:02.000Z\r\nc,2026-01-01T00:00:01.000Z\r\n", list(stream).stdout, stream)
-		assert.Equal(t, "sensorId,newest\r\nb,2026-01-01T00:00:02.000Z\r\n", list(stream, "--prefix", "b").stdout, stream)
+		assert.Equal(t, "sensorId,newest\na,2026-01-01T00:00:03.000Z\nb,2026-01-01T00:00:02.000Z\nc,2026-01-01T00:00:01.000Z\n", list(stream).stdout, stream)
+		assert.Equal(t, "sensorId,newest\nb,2026-01-01T00:00:02.000Z\n", list(stream, "--prefix", "b").stdout, stream)
 		page := list(stream, "--limit", "1")
-		assert.Equal(t, "sensorId,newest\r\na,2026-01-01T00:00:03.000Z\r\n", page.stdout, stream)
+		assert.Equal(t, "sensorId,newest\na,2026-01-01T00:00:03.000Z\n", page.stdout, stream)
 		assert.Equal(t, "there are more sensors than this one; --limit 0 prints all\n", page.stderr, stream)
 	}
 }

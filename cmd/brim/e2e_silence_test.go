@@ -42,7 +42,7 @@ func TestSilentSensorsAreCounted(t *testing.T) {
 	b.awaitCatalog()
 	got := runBrim(t, nil, "query", "--silent-for", "1ms", "--url", "http://"+b.HTTP, "--output", "csv")
 	require.NoError(t, got.err)
-	assert.Regexp(t, `^sensorId,newest,fields\r\na,\S+Z,v\r\nb,\S+Z,v\r\n$`, got.stdout)
+	assert.Regexp(t, `^sensorId,newest,fields\na,\S+Z,v\nb,\S+Z,v\n$`, got.stdout)
 	code, answer, err := brimtest.Ask(http.MethodDelete, "http://"+b.HTTP+"/v1/sensors/a", "")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, code, answer)

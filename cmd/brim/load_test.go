@@ -305,7 +305,7 @@ func TestLoadCleansUp(t *testing.T) {
 	assert.Contains(t, got.stderr, "deleting the sensors of this run ("+r.Setup.SensorPrefix+"…)\ndeleted 50 sensors with 100 readings\n")
 	got = runBrim(t, nil, "query", "--sensors", "--url", "http://"+b.HTTP, "--output", "csv")
 	require.NoError(t, got.err)
-	assert.Equal(t, "sensorId,newest,fields\r\nload-0-1,2026-01-01T00:00:01.000Z,t\r\n", got.stdout)
+	assert.Equal(t, "sensorId,newest,fields\nload-0-1,2026-01-01T00:00:01.000Z,t\n", got.stdout)
 
 	f := fakeTarget{keeps: true}
 	got = runBrim(t, nil, aSecond(f.serve(t), "--cleanup")...)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -14,7 +13,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,14 +51,13 @@ sensors themselves, or the sensors that stopped reporting.
 
 Text is a table, and on a terminal a drawing of each numeric field under it.
 CSV has a header and a column for every field that occurs; an answer is therefore
-kept in a temporary file until all columns are known, unless --fields names them.
-It contains what sensors sent: a spreadsheet may take a value that begins with
+kept in memory until all columns are known: write millions of readings as NDJSON,
+or with brim export. CSV contains what sensors sent: a spreadsheet may take a value that begins with
 = + - or @ for a formula, so import it as text. Its columns are sensorId, ts, the
 fields and then tags.NAME; CSV of brim export and of the HTTP API has ts, sensorId,
 the tags and then the fields. Of sensors, the columns are sensorId, newest, fields
-(names with a space between them) and then tags.NAME. Lines end in CR LF and strings
-are quoted only where necessary; those of brim export and of the HTTP API end in LF,
-and all strings are quoted.
+(names with a space between them) and then tags.NAME. Strings are quoted only where
+necessary; those of brim export and of the HTTP API all are.
 JSON and NDJSON are as the daemon returns them.
 
 A sensor is silent if its newest reading is older than --silent-for. Finding
@@ -293,8 +290,7 @@ const pageSize = 10_000
 // run prints page after page.
 func (o *queryOptions) run(ctx context.Context, p *process, r *remote, q *question) error {
 	seen := make(map[string]bool) // columns
-	out, closeOut := o.newPrinter(p, q.kind, seen)
-	defer closeOut()
+	out := o.newPrinter(p, q.kind, seen)
 	found, printed, cut := 0, 0, false
 	for more := true; more; {
 		if !q.kind.single && !q.kind.lines {
@@ -664,27 +660,23 @@ type printer interface {
 	end() error
 }
 
-// newPrinter returns the printer for --output, and a function to call at the end. The printer adds
-// the columns of a page to seen before it prints the page.
-func (o *queryOptions) newPrinter(p *process, k kind, seen map[string]bool) (out printer, closeOut func()) {
+// newPrinter returns the printer for --output. By the end, seen has the columns of the rows that
+// were printed.
+func (o *queryOptions) newPrinter(p *process, k kind, seen map[string]bool) printer {
 	terminal := config.IsTerminal(p.stdout)
-	closeOut = func() {}
 	switch {
 	case *o.output == "csv":
-		c := &csvPrinter{w: p.stdout, kind: k, sensor: o.sensor, named: o.fields, seen: seen, terminal: terminal}
-		out, closeOut = c, c.close
+		return &csvPrinter{w: p.stdout, kind: k, sensor: o.sensor, named: o.fields, seen: seen, terminal: terminal}
 	case *o.output == "ndjson", *o.output == "json" && k.single:
-		out = &itemPrinter{w: p.stdout, after: "\n"}
+		return &itemPrinter{w: p.stdout, after: "\n"}
 	case *o.output == "json":
-		out = &itemPrinter{w: p.stdout, next: `{"` + k.name + `":[`, between: ",\n", last: "]}\n"}
-	default:
-		t := &tablePrinter{w: p.stdout, kind: k, named: o.fields}
-		if terminal && k.last != "" && !k.single {
-			t.drawing = newDrawing(k, columnsOf(p.stdout))
-		}
-		out = t
+		return &itemPrinter{w: p.stdout, next: `{"` + k.name + `":[`, between: ",\n", last: "]}\n"}
 	}
-	return out, closeOut
+	t := &tablePrinter{w: p.stdout, kind: k, named: o.fields}
+	if terminal && k.last != "" && !k.single {
+		t.drawing = newDrawing(k, columnsOf(p.stdout))
+	}
+	return t
 }
 
 // itemPrinter writes items as they came: one a line, or as one object such as {"readings": […]}.
@@ -782,9 +774,8 @@ func printable(name string) string {
 	return name
 }
 
-// csvPrinter writes RFC 4180: a header, and one row per item. All columns are known only after the
-// last item was read, and a field that occurs late must not be omitted, so items are kept in a
-// temporary file. Readings are written at once if the columns are given.
+// csvPrinter writes a header, and one row per item. All columns are known only after the last item
+// was read, and a field that occurs late must not be omitted, so items are kept until then.
 type csvPrinter struct {
 	w        io.Writer
 	kind     kind
@@ -793,69 +784,27 @@ type csvPrinter struct {
 	seen     map[string]bool // columns that occur
 	terminal bool            // names that senders chose must not control it
 
-	out   *bufio.Writer // nil before the header is written
-	spool *os.File      // one item per line
-	lines *bufio.Writer
+	items []json.RawMessage
 }
 
-func (c *csvPrinter) page(rows []row) (err error) {
-	if len(c.named) > 0 && c.kind.name == "readings" {
-		return errors.Join(c.rows(c.named, rows), c.out.Flush())
+func (c *csvPrinter) page(rows []row) error {
+	for _, r := range rows {
+		c.items = append(c.items, r.item)
 	}
-	if c.spool == nil {
-		if c.spool, err = os.CreateTemp("", "brim-query-"); err != nil {
-			return fmt.Errorf("keep the answer until its columns are known; --fields can name them: %w", err)
-		}
-		c.lines = bufio.NewWriter(c.spool)
-	}
-	return (&itemPrinter{w: c.lines, after: "\n"}).page(rows)
+	return nil
 }
 
-// end writes the rows in the temporary file.
 func (c *csvPrinter) end() error {
-	if c.spool == nil {
-		return nil
-	}
-	if err := c.lines.Flush(); err != nil {
+	out, columns := csv.NewWriter(c.w), c.kind.chosen(c.seen, c.named)
+	if err := c.write(out, "sensorId", slices.Concat(c.kind.head, columns)); err != nil {
 		return err
 	}
-	if _, err := c.spool.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	columns := c.kind.chosen(c.seen, c.named)
-	if err := c.rows(columns, nil); err != nil { // the header, even without rows
-		return err
-	}
-	for decoder := json.NewDecoder(bufio.NewReader(c.spool)); decoder.More(); {
-		var item json.RawMessage
-		if err := decoder.Decode(&item); err != nil {
-			return err
-		}
-		one, err := c.kind.decode(item, true)
+	for _, item := range c.items {
+		r, err := c.kind.decode(item, true)
 		if err != nil {
 			return err
 		}
-		if err := c.rows(columns, []row{one}); err != nil {
-			return err
-		}
-	}
-	return c.out.Flush()
-}
-
-// rows writes rows, after a header if they are the first.
-func (c *csvPrinter) rows(columns []string, rows []row) error {
-	var sensor, its []string
-	if c.sensor != "" {
-		sensor, its = []string{"sensorId"}, []string{c.sensor}
-	}
-	if c.out == nil {
-		c.out = bufio.NewWriter(c.w)
-		if err := c.write(slices.Concat(sensor, c.kind.head, columns)); err != nil {
-			return err
-		}
-	}
-	for _, r := range rows {
-		cells := slices.Concat(its, r.head)
+		cells := slices.Clone(r.head)
 		for _, name := range columns {
 			cell := string(r.values[name])
 			if strings.HasPrefix(cell, `"`) { // a string goes without its JSON
@@ -865,36 +814,25 @@ func (c *csvPrinter) rows(columns []string, rows []row) error {
 			}
 			cells = append(cells, cell)
 		}
-		if err := c.write(cells); err != nil {
+		if err := c.write(out, c.sensor, cells); err != nil {
 			return err
 		}
 	}
-	return nil
+	out.Flush()
+	return out.Error()
 }
 
-// write ends a row with CR and LF, and leaves line ends inside cells as they are, which
-// csv.Writer would not.
-func (c *csvPrinter) write(cells []string) error {
+// write writes a row, whose sensor is the first cell if all rows have the same.
+func (c *csvPrinter) write(out *csv.Writer, sensor string, cells []string) error {
+	if c.sensor != "" {
+		cells = slices.Insert(cells, 0, sensor)
+	}
 	if c.terminal {
 		for i := range cells {
 			cells[i] = printable(cells[i])
 		}
 	}
-	var line bytes.Buffer
-	one := csv.NewWriter(&line)
-	if err := one.Write(cells); err != nil {
-		return err
-	}
-	one.Flush()
-	_, err := c.out.Write(append(bytes.TrimSuffix(line.Bytes(), []byte("\n")), "\r\n"...))
-	return err
-}
-
-func (c *csvPrinter) close() {
-	if c.spool != nil {
-		_ = c.spool.Close()
-		_ = os.Remove(c.spool.Name())
-	}
+	return out.Write(cells)
 }
 
 // A drawing has a line for each numeric field: its values over time, as a sparkline, and the

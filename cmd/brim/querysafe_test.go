@@ -20,7 +20,6 @@ func TestCSVCannotControlATerminal(t *testing.T) {
 		c := &csvPrinter{w: &out, kind: readingsKind(), terminal: shown, seen: map[string]bool{"a\u009b": true, "b": true, "c": true}}
 		require.NoError(t, c.page(rowsOf(t, c.kind, item)))
 		require.NoError(t, c.end())
-		c.close()
 		assert.Equal(t, !shown, strings.ContainsAny(out.String(), "\x1b\a\u009b"), "in a file they are as they were sent: %q", out.String())
 		assert.Contains(t, out.String(), `"plain, text",1.5`)
 	}

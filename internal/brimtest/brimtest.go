@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/brim-telemetry/brim/internal/machine"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // A Binary is brim, built when the first test asks. A test package has one and
@@ -333,4 +335,34 @@ func CarryOut(req *http.Request) (code int, answer string, err error) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(text), err
+}
+
+// Readings returns the readings of a sensor of the default stream. The token may be empty.
+func Readings(base, token, sensor string) (all []telemetry.Reading, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	for after := ""; ; {
+		address := fmt.Sprintf("%s/v1/sensors/%s/readings?limit=100000&after=%s", base, url.PathEscape(sensor), after)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+		if err != nil {
+			return nil, err
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		code, answer, err := CarryOut(req)
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			Readings []telemetry.Reading
+			After    string
+		}
+		if err := json.Unmarshal([]byte(answer), &page); err != nil || code != http.StatusOK {
+			return nil, fmt.Errorf("%d %s", code, answer)
+		}
+		if all, after = append(all, page.Readings...), page.After; after == "" {
+			return all, nil
+		}
+	}
 }

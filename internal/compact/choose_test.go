@@ -16,9 +16,9 @@ import (
 
 const mib = 1 << 20
 
-func idle() Load { return Load{Over: 2 * time.Second, Mean: noLatency()} }
+func idle() Load { return Load{Over: 2 * time.Second} }
 
-func busy() Load { return Load{Over: 2 * time.Second, Writes: 2000, Mean: noLatency()} }
+func busy() Load { return Load{Over: 2 * time.Second, Writes: 2000} }
 
 // fragmented is a member of which a quarter is free.
 func fragmented(host, role string, load Load) *Member {
@@ -69,7 +69,7 @@ func TestChoose(t *testing.T) {
 		"a server that is alone":              {alone(RoleStandalone, idle()), Selection{}, []string{"a:1"}, nil},
 		"a busy server that is alone":         {alone(RolePrimary, busy()), Selection{}, nil, map[string]Reason{"a:1": Busy}},
 		"a busy standalone by force":          {alone(RoleStandalone, busy()), Selection{Force: true}, []string{"a:1"}, nil},
-		"a server that tells nothing is busy": {alone(RolePrimary, Load{Mean: noLatency()}), Selection{}, nil, map[string]Reason{"a:1": Busy}},
+		"a server that tells nothing is busy": {alone(RolePrimary, Load{}), Selection{}, nil, map[string]Reason{"a:1": Busy}},
 		"an unreachable member":               {away, Selection{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": Unseen}},
 		"none beside one that is compacted":   {running, Selection{}, nil, map[string]Reason{"a:1": Primary, "b:1": Running, "c:1": Running}},
 		"too few bytes":                       {little, Selection{}, []string{"c:1"}, map[string]Reason{"a:1": Primary, "b:1": NoGain}},
@@ -197,23 +197,10 @@ func TestDoctorHasTheSignals(t *testing.T) {
 
 func TestUnknownLoadIsNull(t *testing.T) {
 	t.Parallel()
-	b, err := json.Marshal(Load{Writes: math.NaN(), Applied: math.NaN(), Reads: 3, Mean: Latency{Write: 0.002, Read: math.NaN()}})
+	b, err := json.Marshal(Load{Writes: math.NaN(), Applied: math.NaN(), Reads: 3})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"watched_seconds":0,"documents_written_per_second":null,"documents_replicated_per_second":null,"queries_per_second":3,
-		"mean_latency":{"write_seconds":0.002,"read_seconds":null},"busy":true,"busy_because":["how busy it is cannot be seen: the role clusterMonitor permits it"]}`, string(b))
-}
-
-func TestMeanLatency(t *testing.T) {
-	t.Parallel()
-	at := time.Now()
-	before, now := counters{at: at}, counters{at: at}
-	before.Latencies.Writes, before.Latencies.Reads = latencyTotals{Micros: 1000, Ops: 10}, latencyTotals{Micros: 500, Ops: 5}
-	now.Latencies.Writes, now.Latencies.Reads = latencyTotals{Micros: 9000, Ops: 12}, latencyTotals{Micros: 500, Ops: 5}
-	got := now.latency(before)
-	assert.InDelta(t, 0.004, got.Write, 1e-12)
-	assert.True(t, math.IsNaN(got.Read), "there were none")
-	assert.True(t, math.IsNaN(now.latency(counters{}).Write), "nothing was counted before")
-	assert.True(t, math.IsNaN(before.latency(now).Write), "the server was started anew")
+		"busy":true,"busy_because":["how busy it is cannot be seen: the role clusterMonitor permits it"]}`, string(b))
 }
 
 func TestVersionsWithATargetOfFreeSpace(t *testing.T) {

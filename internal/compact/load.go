@@ -23,14 +23,7 @@ type Load struct {
 	Writes  float64         // documents that clients inserted, updated or deleted, per second
 	Applied float64         // documents changed by replication, per second
 	Reads   float64         // queries per second
-	Mean    Latency         // mean latency of operations
 	Signals []doctor.Signal // those of the doctor, except free space, which is in Sizes
-}
-
-// A Latency is the mean latency of writes and reads, in seconds, from the server's opLatencies,
-// which count a bulk write as one operation; NaN if there were none.
-type Latency struct {
-	Write, Read float64
 }
 
 // busyOperations is the number of documents written or queries per second from which a server
@@ -74,25 +67,12 @@ func (l Load) MarshalJSON() ([]byte, error) {
 		Writes  *float64        `json:"documents_written_per_second"`
 		Applied *float64        `json:"documents_replicated_per_second"`
 		Reads   *float64        `json:"queries_per_second"`
-		Mean    Latency         `json:"mean_latency"`
 		Busy    bool            `json:"busy"`
 		Why     []string        `json:"busy_because,omitempty"`
 		Signals []doctor.Signal `json:"signals,omitempty"`
-	}{l.Over.Seconds(), known(l.Writes), known(l.Applied), known(l.Reads), l.Mean, len(busy) > 0, busy, l.Signals})
+	}{l.Over.Seconds(), known(l.Writes), known(l.Applied), known(l.Reads), len(busy) > 0, busy, l.Signals})
 	if err != nil {
 		return nil, fmt.Errorf("write a load: %w", err)
-	}
-	return b, nil
-}
-
-// MarshalJSON writes what is not known as null.
-func (l Latency) MarshalJSON() ([]byte, error) {
-	b, err := json.Marshal(struct {
-		Write *float64 `json:"write_seconds"`
-		Read  *float64 `json:"read_seconds"`
-	}{known(l.Write), known(l.Read)})
-	if err != nil {
-		return nil, fmt.Errorf("write a latency: %w", err)
 	}
 	return b, nil
 }
@@ -109,10 +89,6 @@ type counters struct {
 	at         time.Time
 	Documents  *documents `bson:"opcounters"`
 	Replicated documents  `bson:"opcountersRepl"`
-	Latencies  struct {
-		Writes latencyTotals `bson:"writes"`
-		Reads  latencyTotals `bson:"reads"`
-	} `bson:"opLatencies"`
 }
 
 type documents struct {
@@ -123,20 +99,6 @@ type documents struct {
 }
 
 func (d documents) written() float64 { return d.Insert + d.Update + d.Delete }
-
-type latencyTotals struct {
-	Micros float64 `bson:"latency"`
-	Ops    float64 `bson:"ops"`
-}
-
-// mean returns the mean latency since before, in seconds.
-func (s latencyTotals) mean(before latencyTotals) float64 {
-	n := s.Ops - before.Ops
-	if !(n > 0) {
-		return math.NaN()
-	}
-	return (s.Micros - before.Micros) / n / 1e6
-}
 
 // readCounters reads a member's counters.
 func (c *Compactor) readCounters(ctx context.Context, m *Member) (counters, error) {
@@ -156,21 +118,10 @@ func (c *Compactor) readCounters(ctx context.Context, m *Member) (counters, erro
 	return now, nil
 }
 
-// latency returns the mean latency between two readings of the counters; NaN if the server was
-// restarted in between.
-func (now counters) latency(before counters) Latency {
-	if before.at.IsZero() {
-		return noLatency()
-	}
-	return Latency{now.Latencies.Writes.mean(before.Latencies.Writes), now.Latencies.Reads.mean(before.Latencies.Reads)}
-}
-
-func noLatency() Latency { return Latency{math.NaN(), math.NaN()} }
-
 // load measures the load of a member.
 func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	nan := math.NaN()
-	l := Load{Writes: nan, Applied: nan, Reads: nan, Mean: noLatency()}
+	l := Load{Writes: nan, Applied: nan, Reads: nan}
 	monitor, err := doctor.New(doctor.Config{Database: m.client.Database(c.config.Database), Interval: time.Second})
 	if err == nil {
 		monitor.Sample(ctx)
@@ -193,6 +144,5 @@ func (c *Compactor) load(ctx context.Context, m *Member) Load {
 	l.Writes = (now.Documents.written() - before.Documents.written()) / seconds
 	l.Applied = (now.Replicated.written() - before.Replicated.written()) / seconds
 	l.Reads = (now.Documents.Query - before.Documents.Query) / seconds
-	l.Mean = now.latency(before)
 	return l
 }

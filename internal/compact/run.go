@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"github.com/brim-telemetry/brim/internal/machine"
 )
 
 // A Result is the result of compacting a member.
@@ -23,13 +25,8 @@ type Result struct {
 	// unknown.
 	FilesMore int64    `json:"files_more_bytes"`
 	DiskMore  *float64 `json:"disk_more_bytes"`
-	Latency   struct {
-		Before Latency `json:"before"`
-		During Latency `json:"during"`
-		After  Latency `json:"after"`
-	} `json:"mean_latency"`
-	CaughtUp *float64 `json:"caught_up_seconds,omitempty"` // time a secondary took to
-	Ended    string   `json:"ended,omitempty"`             // how it ended when it was interrupted
+	CaughtUp  *float64 `json:"caught_up_seconds,omitempty"` // time a secondary took to
+	Ended     string   `json:"ended,omitempty"`             // how it ended when it was interrupted
 }
 
 // A Pass is one compaction.
@@ -90,21 +87,14 @@ func (c *Compactor) compact(ctx, hard context.Context, d *Deployment, m *Member)
 		}
 		return nil, err
 	}
-	r.Before, r.Latency.Before = w.first, m.Load.Mean
-	before, beforeErr := c.readCounters(ctx, m)
+	r.Before = w.first
 	err := c.passes(ctx, hard, r, w)
-	if now, nowErr := c.readCounters(hard, m); beforeErr == nil && nowErr == nil {
-		r.Latency.During = now.latency(before)
-	} else {
-		r.Latency.During = noLatency()
-	}
-	r.FilesMore, r.DiskMore = w.filesMore(), w.diskMore()
-	r.After, r.Latency.After = w.last, noLatency()
+	r.FilesMore, r.DiskMore, r.After = w.filesMore(), w.diskMore(), w.last
 	if err == nil {
 		c.config.Progress(w.progress("measuring the result"))
-		r.Latency.After = c.load(ctx, m).Mean
+		_ = machine.Pause(ctx, c.measure) // checkpoints may truncate the files
 		if after, sizeErr := c.sizes(hard, m); sizeErr == nil {
-			r.After = after // checkpoints may have truncated the files since
+			r.After = after
 		}
 	}
 	r.GivenBack = r.Before.Files() - r.After.Files()

@@ -70,8 +70,7 @@ func (s Sizes) Waits() string {
 
 const codeNamespaceNotFound = 26
 
-// sizes reads the sizes from a member. It uses the command instead of the stage $collStats, which
-// would be counted in the read latency that is measured.
+// sizes reads the sizes from a member.
 func (c *Compactor) sizes(ctx context.Context, m *Member) (Sizes, error) {
 	var stats struct {
 		Count       float64 `bson:"count"`

@@ -11,9 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/brim-telemetry/brim/internal/brimtest"
 	"github.com/brim-telemetry/brim/internal/brimtest/mosquitto"
 	"github.com/brim-telemetry/brim/internal/faulttest"
-	"github.com/brim-telemetry/brim/pkg/client"
+	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // brokerForgets is how much mosquitto may lose when it is killed: it writes its sessions
@@ -90,7 +91,7 @@ func TestMQTT1(t *testing.T) {
 	for _, p := range publishers {
 		var seen map[int]int
 		lost := func() (all []int) {
-			seen = p.stored(t, d.HTTP)
+			seen = p.stored(t, d)
 			for n, at := range p.acked {
 				if seen[n] == 0 && !excused(at) {
 					all = append(all, n)
@@ -160,14 +161,16 @@ func (p *mqttPublisher) run(ctx context.Context) {
 }
 
 // stored returns how often each number is read.
-func (p *mqttPublisher) stored(t *testing.T, url string) map[int]int {
+func (p *mqttPublisher) stored(t *testing.T, d *daemon) map[int]int {
 	t.Helper()
-	c, err := client.New(client.Config{Addresses: []string{url}})
-	require.NoError(t, err)
-	defer c.Close()
+	var all []telemetry.Reading
+	require.True(t, d.await(func() (answered bool) {
+		var err error
+		all, err = brimtest.Readings(d.HTTP, "", p.sensor)
+		return err == nil
+	}), "no answer to a query of %s", p.sensor)
 	seen := make(map[int]int)
-	for r, err := range c.Readings(context.Background(), p.sensor, client.Span{}) {
-		require.NoError(t, err)
+	for _, r := range all {
 		seen[int(r.Fields[0].Value.Int())]++
 	}
 	return seen

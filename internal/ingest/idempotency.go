@@ -2,10 +2,8 @@ package ingest
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
-	"maps"
-	"math"
-	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -98,133 +96,80 @@ func bodyHash(body []byte, m meaning) uint64 {
 }
 
 // The answer to a request with an Idempotency-Key is stored with its readings, as far as it
-// is known before they are journaled:
-//
-//	version, accepted, rejected            three bytes if all of up to 127 were accepted
-//	number of reasons, each: code, count   only if some were rejected; reasons sorted
-//	number of listed errors, each: difference of the index to the previous one, number of the reason, message
-//
-// Numbers are unsigned varints, and texts are preceded by their length. Line numbers are not
-// stored, because a repetition has the same lines.
-const answerVersion = 1
+// is known before they are journaled. Its first byte is the form: if all readings were accepted,
+// their number and 0 follow as unsigned varints, three bytes for up to 127 readings; else a
+// keptAnswer as JSON. Line numbers are not stored, because a repetition has the same lines.
+const (
+	keptCounts = 1 // earlier releases stored refusals behind the counts
+	keptJSON   = 2
+)
 
-// maxKeptText bounds the messages of a stored answer, except for the last one, which has less
-// than 4 KiB. The journal takes answers of at most 64 KiB.
-const maxKeptText = 48 << 10
+// maxKept bounds a stored answer; the journal takes answers of at most 64 KiB. One message, which
+// has less than 4 KiB and six times as much as JSON, fits.
+const maxKept = 60 << 10
 
 var errBadAnswer = errors.New("the answer that was kept is broken")
 
+type keptAnswer struct {
+	Accepted int                    `json:"accepted"`
+	Rejected int                    `json:"rejected"`
+	Reasons  map[telemetry.Code]int `json:"reasons"`
+	Errors   []refusedReading       `json:"errors"`
+}
+
 // encode encodes the answer to a request with this number of accepted readings.
 func (a *answer) encode(accepted int) []byte {
-	dst := []byte{answerVersion}
-	dst = binary.AppendUvarint(dst, uint64(accepted))
-	dst = binary.AppendUvarint(dst, uint64(a.Rejected))
 	if a.Rejected == 0 {
-		return dst
+		return append(binary.AppendUvarint([]byte{keptCounts}, uint64(accepted)), 0)
 	}
-	reasons := slices.Sorted(maps.Keys(a.reasons))
-	dst = binary.AppendUvarint(dst, uint64(len(reasons)))
-	for _, code := range reasons {
-		dst = appendText(dst, string(code))
-		dst = binary.AppendUvarint(dst, uint64(a.reasons[code]))
+	for listed := len(a.Errors); ; listed /= 2 {
+		text, _ := json.Marshal(keptAnswer{accepted, a.Rejected, a.reasons, a.Errors[:listed]}) // never fails
+		if len(text) < maxKept {
+			return append([]byte{keptJSON}, text...)
+		}
 	}
-	listed, size := 0, 0
-	for ; listed < len(a.Errors) && size < maxKeptText; listed++ {
-		size += len(a.Errors[listed].Message)
-	}
-	dst = binary.AppendUvarint(dst, uint64(listed))
-	last := 0
-	for _, e := range a.Errors[:listed] {
-		dst = binary.AppendUvarint(dst, uint64(e.Index-last))
-		last = e.Index
-		reason, _ := slices.BinarySearch(reasons, e.Code)
-		dst = binary.AppendUvarint(dst, uint64(reason))
-		dst = appendText(dst, e.Message)
-	}
-	return dst
 }
 
-func appendText(dst []byte, text string) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
-}
-
-// decodeAnswer is the inverse of encode.
+// decodeAnswer is the inverse of encode. Of refusals that an earlier release stored it returns
+// only the number.
 func decodeAnswer(kept []byte) (answer, error) {
-	r := answerReader{rest: kept}
-	if r.number(answerVersion) != answerVersion {
+	if len(kept) == 0 {
 		return answer{}, errBadAnswer
 	}
-	a := answer{Accepted: r.number(MostReadings), Rejected: r.number(MostReadings), Errors: []refusedReading{}}
-	if a.Rejected > 0 {
-		reasons := r.reasons(&a)
-		r.errors(&a, reasons)
-	}
-	if r.broken || len(r.rest) > 0 {
-		return answer{}, errBadAnswer
-	}
-	return a, nil
-}
-
-// An answerReader reads numbers and texts. After an error it stays broken and reads only
-// zeros.
-type answerReader struct {
-	rest   []byte
-	broken bool
-}
-
-// reasons reads the reasons and their counts, whose sum must be a.Rejected.
-func (r *answerReader) reasons(a *answer) []telemetry.Code {
-	a.reasons = make(map[telemetry.Code]int)
-	var reasons []telemetry.Code
-	total := 0
-	for range r.number(len(r.rest)) {
-		code, count := telemetry.Code(r.text()), r.number(a.Rejected)
-		r.broken = r.broken || count == 0 || len(reasons) > 0 && code <= reasons[len(reasons)-1]
-		if r.broken {
-			return nil
+	switch rest := kept[1:]; kept[0] {
+	case keptCounts:
+		accepted, n := binary.Uvarint(rest)
+		rejected, m := binary.Uvarint(rest[max(n, 0):])
+		if n > 0 && m > 0 && max(accepted, rejected) <= MostReadings && (rejected > 0 || len(rest) == n+m) {
+			return answer{Accepted: int(accepted), Rejected: int(rejected), Errors: []refusedReading{}}, nil
 		}
-		reasons = append(reasons, code)
-		a.reasons[code] = count
-		total += count
-	}
-	r.broken = r.broken || total != a.Rejected
-	return reasons
-}
-
-// errors reads the listed errors; every reading is listed at most once.
-func (r *answerReader) errors(a *answer, reasons []telemetry.Code) {
-	listed := r.number(min(maxListed, a.Rejected))
-	index := 0
-	for i := range listed {
-		step, reason, message := r.number(MostReadings), r.number(len(reasons)-1), r.text()
-		index += step
-		r.broken = r.broken || i > 0 && step == 0 || index >= a.Accepted+a.Rejected
-		if r.broken {
-			return
+	case keptJSON:
+		var k keptAnswer
+		if json.Unmarshal(rest, &k) == nil && k.possible() {
+			return answer{Accepted: k.Accepted, Rejected: k.Rejected, Errors: k.Errors, reasons: k.Reasons}, nil
 		}
-		a.Errors = append(a.Errors, refusedReading{Index: index, Code: reasons[reason], Message: message})
 	}
-	r.broken = r.broken || listed == 0 // answers use the first one
+	return answer{}, errBadAnswer
 }
 
-// number reads a number that is not greater than most.
-func (r *answerReader) number(most int) int {
-	v, n := binary.Uvarint(r.rest)
-	if n <= 0 || most < 0 || v > uint64(most) {
-		r.rest, r.broken = nil, true
-		return 0
+// possible reports whether there can be a request with refused readings that has this answer.
+func (k *keptAnswer) possible() bool {
+	if min(k.Accepted, k.Rejected) < 0 || max(k.Accepted, k.Rejected) > MostReadings ||
+		len(k.Errors) == 0 || len(k.Errors) > min(maxListed, k.Rejected) { // answers use the first error
+		return false
 	}
-	r.rest = r.rest[n:]
-	return int(v)
-}
-
-func (r *answerReader) text() string {
-	n := r.number(math.MaxInt32)
-	if n > len(r.rest) {
-		r.rest, r.broken = nil, true
-		return ""
+	last, total := -1, 0
+	for _, e := range k.Errors {
+		if e.Index <= last || e.Index >= k.Accepted+k.Rejected || k.Reasons[e.Code] == 0 {
+			return false
+		}
+		last = e.Index
 	}
-	text := string(r.rest[:n])
-	r.rest = r.rest[n:]
-	return text
+	for _, n := range k.Reasons {
+		if n < 1 || n > k.Rejected {
+			return false
+		}
+		total += n
+	}
+	return total == k.Rejected
 }

@@ -311,7 +311,10 @@ func (in *intake) request() batch.Request {
 // because some rules depend on the time.
 func (in *intake) repeat(kept []byte) error {
 	a, err := decodeAnswer(kept)
-	if err == nil && a.Accepted+a.Rejected != in.count {
+	if err == nil && a.Rejected > 0 && len(a.Errors) == 0 && a.Rejected == in.answer.Rejected {
+		a.Errors, a.reasons = in.answer.Errors, in.answer.reasons // an earlier release kept it
+	}
+	if err == nil && (a.Accepted+a.Rejected != in.count || a.Rejected > 0 && len(a.Errors) == 0) {
 		err = errBadAnswer
 	}
 	if err != nil {

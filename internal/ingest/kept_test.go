@@ -46,7 +46,7 @@ func TestABrokenKeptAnswerIsAnError(t *testing.T) {
 	}
 	_, err := decodeAnswer(append(slices.Clone(kept), 0))
 	require.Error(t, err, "something behind it")
-	kept[0] = 2
+	kept[0] = 3
 	_, err = decodeAnswer(kept)
 	require.Error(t, err, "a version that is not known")
 	for name, change := range map[string]func(*answer){
@@ -69,9 +69,17 @@ func FuzzKeptAnswer(f *testing.F) {
 	f.Add(some.encode(2))
 	f.Add(all.encode(1))
 	f.Add([]byte{1, 0, 1, 1, 0, 1, 1, 0, 0, 0})
+	f.Add([]byte{1, 7, 0})
+	f.Add([]byte("\x02" + `{"accepted":1,"rejected":2,"reasons":{"a":1,"b":1},"errors":[{"index":1,"code":"b","message":"<\u0000"}]}`))
 	f.Fuzz(func(t *testing.T, kept []byte) {
 		a, err := decodeAnswer(kept)
 		if err != nil {
+			return
+		}
+		require.LessOrEqual(t, max(a.Accepted, a.Rejected), MostReadings)
+		require.GreaterOrEqual(t, min(a.Accepted, a.Rejected), 0)
+		if kept[0] == keptCounts {
+			require.Empty(t, a.Errors)
 			return
 		}
 		total := 0

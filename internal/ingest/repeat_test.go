@@ -230,6 +230,34 @@ func TestAnAnswerThatCannotBeRepeatedIsADefect(t *testing.T) {
 	}
 }
 
+// TestAnAnswerThatAnEarlierReleaseKeptIsRepeated has one with its refusals in binary form. What is
+// refused is found out again.
+func TestAnAnswerThatAnEarlierReleaseKeptIsRepeated(t *testing.T) {
+	t.Parallel()
+	d, j := newTestServer(t)
+	body := manyLines(2) + "oops"
+	for path, key := range map[string]string{"/v1/readings": "readings\x00k", "/write": "readings\x00l"} {
+		contentType, sent := typeLines, body
+		if path == "/write" {
+			contentType, sent = "", "m t=1\nm t=2\nm\n"
+		}
+		name := key[len(key)-1:]
+		first := post(t, d, path, contentType, sent, "Idempotency-Key", name)
+		r := j.keys[key]
+		require.Equal(t, byte(keptJSON), r.Answer[0])
+		r.Answer = []byte("\x01\x02\x01\x01\x09malformed\x01\x01\x02\x00\x03why")
+		j.keys[key] = r
+		again := post(t, d, path, contentType, sent, "Idempotency-Key", name)
+		assert.Equal(t, first.Code, again.Code)
+		assert.Equal(t, first.Body.String(), again.Body.String())
+		assert.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
+
+		r.Answer[1], r.Answer[2] = 1, 2 // other readings than those that are refused now
+		j.keys[key] = r
+		assert.Equal(t, 500, post(t, d, path, contentType, sent, "Idempotency-Key", name).Code)
+	}
+}
+
 func TestRepetitionsAreCountedOnce(t *testing.T) {
 	t.Parallel()
 	d, j := newTestServer(t)

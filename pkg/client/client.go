@@ -1,5 +1,4 @@
-// Package client sends readings to Brim daemons over HTTP or gRPC, and reads them back
-// over HTTP.
+// Package client sends readings to Brim daemons over HTTP or gRPC.
 //
 // A Client repeats a request that a daemon could not process, or did not answer, with
 // the same Idempotency-Key, so that its readings are stored once. A Batcher collects
@@ -269,7 +268,7 @@ type Error struct {
 	// with the same key at the same address, while that remembers keys: 15 minutes,
 	// unless a million others came meanwhile.
 	Unknown  bool
-	Key      string // of the request; empty for one that reads
+	Key      string // of the request
 	Address  string // of the last attempt
 	Attempts int
 	Err      error
@@ -277,10 +276,7 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string {
-	text := "ask " + e.Address
-	if e.Key != "" {
-		text = "send readings to " + e.Address
-	}
+	text := "send readings to " + e.Address
 	if e.Attempts > 1 {
 		text += fmt.Sprintf(", %d times", e.Attempts)
 	}

@@ -26,7 +26,6 @@ type attempt struct {
 // A task can be repeated. Its error is an *Error.
 type task struct {
 	key       string
-	read      bool // nothing is stored, so any daemon may be asked
 	repeating func()
 	try       func(ctx context.Context, to int) attempt
 }
@@ -40,7 +39,7 @@ func (c *Client) repeat(ctx context.Context, retryFor time.Duration, t task) att
 	var unknownSince time.Time // when the first attempt with an unknown outcome began; zero: there was none
 	tried, to, moves := 0, 0, 0
 	failed := func(err error) attempt {
-		return attempt{err: &Error{Unknown: !unknownSince.IsZero() && !t.read, Key: t.key, Address: c.addresses[to].Base, Attempts: tried, Err: err}}
+		return attempt{err: &Error{Unknown: !unknownSince.IsZero(), Key: t.key, Address: c.addresses[to].Base, Attempts: tried, Err: err}}
 	}
 	for stay := false; ; { // whether only the last address knows the key
 		if ctx.Err() != nil { // do not even start

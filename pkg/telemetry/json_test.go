@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -61,6 +62,27 @@ func TestReadingsComeBackFromJSON(t *testing.T) {
 	} {
 		assert.ErrorContains(t, json.Unmarshal([]byte(text), &back), want, text)
 	}
+}
+
+// FuzzReadingsComeBack checks that a reading that can be read is the same when it is written
+// and read again.
+func FuzzReadingsComeBack(f *testing.F) {
+	for _, text := range []string{
+		`{"sensorId":"s","ts":"2026-01-02T12:00:00.000Z","fields":{"a":true,"b":"x","c":1e3},"tags":{"site":"north"}}`,
+		`{"sensorId":"s","fields":[1]}`, `{"sensorId":"s","fields":{"a":{}}}`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var r, again Reading
+		if json.Unmarshal([]byte(text), &r) != nil {
+			return
+		}
+		require.NoError(t, json.Unmarshal(r.AppendJSON(nil), &again))
+		assert.True(t, r.Time.Truncate(time.Millisecond).Equal(again.Time))
+		assert.True(t, slices.Equal(r.Fields, again.Fields), "%v %v", r.Fields, again.Fields)
+		assert.True(t, slices.Equal(r.Tags, again.Tags))
+	})
 }
 
 func FuzzFloatsComeBack(f *testing.F) {

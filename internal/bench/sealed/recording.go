@@ -1,37 +1,24 @@
 package sealed
 
 import (
-	"encoding/csv"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"time"
 
-	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/bench/shape"
 	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
-// dataFolder is the environment variable with a folder of recordings, NAME.csv, in the form of
-// those in internal/block/testdata. One that is not there is generated.
-const dataFolder = "BLOCK_DATA"
-
-// A recording is readings of some sensors, all of the same number. It repeats after a period
-// of whole windows. It is a shape.Source.
+// A recording is generated readings of some sensors, all of the same number, in a period of one
+// window, after which it repeats. It is a shape.Source.
 type recording struct {
 	name     string
-	window   time.Duration // of its buckets
+	window   time.Duration // of its buckets, and its period
 	together int           // readings of a sensor that are written together
 	ids      []string
 	offsets  [][]time.Duration // of the readings of each sensor, from the period's start
 	fields   [][][]telemetry.Field
-	period   time.Duration
 }
 
 // ID implements shape.Source.
@@ -48,7 +35,7 @@ func (r *recording) AppendFields(dst []telemetry.Field, sensor int, k uint64, _ 
 // at returns the time of a reading.
 func (r *recording) at(sensor int, k uint64) time.Time {
 	each := uint64(r.each())                                                             //nolint:gosec // counts from 0
-	return shape.Begin().Add(time.Duration(k/each)*r.period + r.offsets[sensor][k%each]) //nolint:gosec // counts from 0
+	return shape.Begin().Add(time.Duration(k/each)*r.window + r.offsets[sensor][k%each]) //nolint:gosec // counts from 0
 }
 
 // each is the number of a sensor's readings in a period.
@@ -64,8 +51,7 @@ func (r *recording) add(sensor int, at time.Duration, fields []telemetry.Field) 
 }
 
 func newRecording(name string, together int, ids ...string) *recording {
-	window := windowOf(name)
-	return &recording{name: name, window: window, together: together, ids: ids, offsets: make([][]time.Duration, len(ids)), fields: make([][][]telemetry.Field, len(ids)), period: window}
+	return &recording{name: name, window: windowOf(name), together: together, ids: ids, offsets: make([][]time.Duration, len(ids)), fields: make([][][]telemetry.Field, len(ids))}
 }
 
 // The recordings.
@@ -87,15 +73,15 @@ func windowOf(recording string) time.Duration {
 	return time.Hour
 }
 
-// recordings returns those that are measured: recorded, or else generated.
+// recordings returns those that are measured.
 func recordings(seed uint64, s scale) (all []*recording) {
 	random := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // synthetic load
 	for _, of := range []struct {
-		name, file string
-		together   int
-		generate   func(*rand.Rand, *recording, int)
-		sensors    int
-		readings   int // of a sensor
+		name, id string
+		together int
+		generate func(*rand.Rand, *recording, int)
+		sensors  int
+		readings int // of a sensor
 	}{
 		{cpuSet, "cpu", 60, generateCPU, s.sensors, 360},
 		{ecgSet, "ecg", 600, generateECG, 1, s.ecg},
@@ -103,89 +89,15 @@ func recordings(seed uint64, s scale) (all []*recording) {
 		{daySet, "four-30s", 60, generateFour, s.sensors, 2880},
 		{skySet, "weather", 24, generateWeather, s.sensors, 24},
 	} {
-		r := readRecording(of.name, of.file, of.together)
-		if r == nil {
-			var ids []string
-			for i := range of.sensors {
-				ids = append(ids, fmt.Sprintf("%s-%d", of.file, i))
-			}
-			r = newRecording(of.name, of.together, ids...)
-			of.generate(random, r, of.readings)
+		var ids []string
+		for i := range of.sensors {
+			ids = append(ids, fmt.Sprintf("%s-%d", of.id, i))
 		}
+		r := newRecording(of.name, of.together, ids...)
+		of.generate(random, r, of.readings)
 		all = append(all, r)
 	}
 	return all
-}
-
-// readRecording reads a file of recorded readings: sensor, milliseconds, fields. It returns
-// nil if there is none.
-func readRecording(name, file string, together int) *recording {
-	folder := os.Getenv(dataFolder)
-	if folder == "" {
-		return nil
-	}
-	path := filepath.Join(folder, file+".csv")
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	var lines [][]string
-	if err == nil {
-		defer f.Close()
-		lines, err = csv.NewReader(f).ReadAll()
-	}
-	if err == nil && len(lines) < 2 {
-		err = errors.New("it has no readings")
-	}
-	bench.Checkf(err, "read the recording %s", path)
-	r, known, first := newRecording(name, together), make(map[string]int), int64(math.MaxInt64)
-	var times [][]int64
-	for _, line := range lines[1:] {
-		i, ok := known[line[0]]
-		if !ok {
-			i = len(r.ids)
-			known[line[0]] = i
-			r.ids, r.offsets, r.fields, times = append(r.ids, line[0]), append(r.offsets, nil), append(r.fields, nil), append(times, nil)
-		}
-		at, fields, err := readingOf(lines[0], line)
-		bench.Checkf(err, "read the recording %s", path)
-		times[i], r.fields[i], first = append(times[i], at), append(r.fields[i], fields), min(first, at)
-	}
-	r.align(times, first)
-	return r
-}
-
-func readingOf(names, line []string) (at int64, fields []telemetry.Field, err error) {
-	at, err = strconv.ParseInt(line[1], 10, 64)
-	for i, text := range line[2:] {
-		if text == "" || err != nil {
-			continue
-		}
-		var value telemetry.Value
-		if whole, notWhole := strconv.ParseInt(text, 10, 64); notWhole == nil {
-			value = telemetry.IntValue(whole)
-		} else {
-			var v float64
-			v, err = strconv.ParseFloat(text, 64)
-			value = telemetry.FloatValue(v)
-		}
-		fields = append(fields, telemetry.Field{Name: names[i+2], Value: value})
-	}
-	return at, fields, err
-}
-
-// align makes offsets of times, and cuts all sensors to the same number of readings.
-func (r *recording) align(times [][]int64, first int64) {
-	start, each := first-first%r.window.Milliseconds(), len(slices.MinFunc(times, func(a, b []int64) int { return len(a) - len(b) }))
-	last := time.Duration(0)
-	for i := range times {
-		for _, at := range times[i][:each] {
-			r.offsets[i] = append(r.offsets[i], time.Duration(at-start)*time.Millisecond)
-		}
-		r.fields[i] = r.fields[i][:each]
-		last = max(last, slices.Max(r.offsets[i]))
-	}
-	r.period = last.Truncate(r.window) + r.window
 }
 
 // generateCPU makes percentages that drift, as TSBS does for its use case cpu-only.
@@ -237,7 +149,7 @@ func generateFour(random *rand.Rand, r *recording, n int) {
 				drift[i] += q.step * random.NormFloat64()
 				fields[i] = telemetry.Field{Name: q.name, Value: telemetry.FloatValue(math.Round((q.start+drift[i])*q.scale) / q.scale)}
 			}
-			due := time.Duration(k) * r.period / time.Duration(n)
+			due := time.Duration(k) * r.window / time.Duration(n)
 			r.add(sensor, due+time.Duration(random.IntN(60))*time.Millisecond, fields)
 		}
 	}
@@ -264,7 +176,7 @@ func generateWeather(random *rand.Rand, r *recording, n int) {
 			if random.IntN(10) == 0 {
 				fields = append(fields, telemetry.Field{Name: "precip", Value: telemetry.FloatValue(float64(random.IntN(30)) / 100)})
 			}
-			r.add(sensor, time.Duration(k)*r.period/time.Duration(n), fields)
+			r.add(sensor, time.Duration(k)*r.window/time.Duration(n), fields)
 		}
 	}
 }

@@ -2,8 +2,7 @@ package sealed
 
 import (
 	"context"
-	"os"
-	"path/filepath"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/brim-telemetry/brim/internal/bench"
 	"github.com/brim-telemetry/brim/internal/mongod/mongodtest"
-	"github.com/brim-telemetry/brim/pkg/telemetry"
 )
 
 // TestExperiment runs it at a scale that shows nothing but that it works.
@@ -37,17 +35,11 @@ func TestExperiment(t *testing.T) {
 	assert.NotEmpty(t, r.Answer)
 }
 
-func TestRecordingOfAFile(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv(dataFolder, dir)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ecg.csv"), []byte("sensor,ts,a,b\ns,3600500,1,2.5\nz,3600600,1,\ns,3601000,,3.0\ns,9000000,1,1.5\nz,7300000,2,1.0\n"), 0o600))
-	r := recordings(1, scaleOf(true))[1]
-	assert.Equal(t, []string{"s", "z"}, r.ids)
-	assert.Equal(t, 2, r.each(), "as many as the sensor with the fewest")
-	assert.Equal(t, 2*time.Hour, r.period)
-	assert.Equal(t, 2*time.Hour+3_700*time.Second, r.at(1, 3).Sub(r.at(1, 0).Truncate(time.Hour)), "the second reading of the second period")
-	assert.Equal(t, []telemetry.Field{{Name: "b", Value: telemetry.FloatValue(3)}}, r.AppendFields(nil, 0, 3, time.Time{}), "it repeats")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "cpu.csv"), []byte("sensor,ts,a\ns,now,1\n"), 0o600))
-	err := bench.Try(func() { recordings(1, scaleOf(true)) })
-	require.ErrorContains(t, err, "cpu.csv")
+func TestRecordingsRepeat(t *testing.T) {
+	t.Parallel()
+	r := newRecording(fourSet, 60, "s-0", "s-1")
+	generateFour(rand.New(rand.NewPCG(1, 3)), r, 720) //nolint:gosec // synthetic load
+	assert.Equal(t, 720, r.each())
+	assert.Equal(t, time.Hour, r.at(1, 723).Sub(r.at(1, 3)))
+	assert.Equal(t, r.AppendFields(nil, 1, 3, time.Time{}), r.AppendFields(nil, 1, 723, time.Time{}))
 }
