@@ -180,7 +180,7 @@ func parseQuery(r *http.Request, allowed ...string) (url.Values, error) {
 	for name, given := range values {
 		switch {
 		case name == "stream":
-			return invalid("the parameter stream is for reading; readings go to a stream with POST /v1/streams/STREAM/readings")
+			return invalid("the parameter stream is for reading; readings go to a stream with POST /v1/streams/STREAM/readings, or with the header Brim-Stream")
 		case !slices.Contains(allowed, name):
 			return invalid("parameter %s is unknown; allowed: %s", telemetry.Quote([]byte(name)), strings.Join(allowed, ", "))
 		case len(given) > 1:
