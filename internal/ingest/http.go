@@ -154,7 +154,12 @@ func (srv *Server) serveReadings(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	in, err := x.intake(cmp.Or(x.r.PathValue("stream"), x.r.Header.Get(streamHeader)), query)
+	stream, header := x.r.PathValue("stream"), x.r.Header.Get(streamHeader)
+	if stream != "" && header != "" && stream != header {
+		return telemetry.Errorf(telemetry.Invalid, codeParameter, "the path names stream %s, and the header %s names %s; give one of them",
+			telemetry.Quote([]byte(stream)), streamHeader, telemetry.Quote([]byte(header)))
+	}
+	in, err := x.intake(cmp.Or(stream, header), query)
 	if err != nil {
 		return err
 	}
