@@ -106,7 +106,7 @@ func exactArg(what string) cobra.PositionalArgs {
 		if len(args) == 1 {
 			return nil
 		}
-		return fmt.Errorf("%s takes %s and was given %s: %s", cmd.CommandPath(), what, plural(len(args), "argument"), cmd.UseLine())
+		return fmt.Errorf("%s takes %s, and was given %s: %s", cmd.CommandPath(), what, plural(len(args), "argument"), cmd.UseLine())
 	}
 }
 

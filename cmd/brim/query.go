@@ -123,7 +123,7 @@ func (o *queryOptions) aboutAll() bool { return o.sensors || o.silent != "" }
 // arguments checks that there is a sensor, except where the question is about all.
 func (o *queryOptions) arguments(cmd *cobra.Command, args []string) error {
 	if !o.aboutAll() {
-		return exactArg("a sensor id, or --sensors or --silent-for,")(cmd, args)
+		return exactArg("a sensor id, or --sensors or --silent-for")(cmd, args)
 	}
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no sensor id with --sensors or --silent-for, and was given %q; --prefix selects by the beginning of ids", cmd.CommandPath(), args[0])

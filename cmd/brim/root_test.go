@@ -23,9 +23,9 @@ func TestWrongUsageExitsWith2AndNamesWhatIsAllowed(t *testing.T) {
 	}{
 		{[]string{"serv"}, []string{`"serv"`, "did you mean serve?", "query, seal, serve, ", "token, version"}},
 		{[]string{"config", "chek"}, []string{`"chek"`, "did you mean check?", "check, print"}},
-		{[]string{"config", "check"}, []string{"brim config check takes a FILE and was given 0 arguments"}},
+		{[]string{"config", "check"}, []string{"brim config check takes a FILE, and was given 0 arguments"}},
 		{[]string{"serve", "now"}, []string{`brim serve takes no arguments, and was given "now"`}},
-		{[]string{"seal"}, []string{"brim seal takes a stream and was given 0 arguments"}},
+		{[]string{"seal"}, []string{"brim seal takes a stream, and was given 0 arguments"}},
 		{[]string{"delete", "a", "b"}, []string{"brim delete takes at most one sensor id, and was given 2 arguments"}},
 		{[]string{"serve", "--mongo-url=x"}, []string{"--mongo-url", "did you mean --mongo-uri?", "`brim serve --help` lists all"}},
 		{[]string{"version", "--outpt", "json"}, []string{"--outpt", "did you mean --output?", "allowed: --help, --output"}},
