@@ -122,6 +122,7 @@ func TestStopKeepsWhatCannotBeStored(t *testing.T) {
 	b.take("left")
 	assert.Equal(t, exitDone, b.stop())
 	assert.Contains(t, b.Logged(), "readings stay in the journal")
+	assert.NotContains(t, b.Logged(), "storing readings before stopping", "no stream was ever prepared")
 	a.start()
 	assert.Equal(t, map[string]int{"left": 1}, a.stored(a.brim()))
 }

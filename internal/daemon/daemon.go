@@ -616,7 +616,9 @@ func (d *daemon) drain(ctx context.Context) error {
 		within := time.Duration(flushPart * float64(d.current().StopTimeout))
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		if waiting := s.queue.Status().Readings; waiting > 0 {
+		if waiting := s.queue.Status().Readings; !s.anyPrepared() {
+			cancel() // and none will be
+		} else if waiting > 0 {
 			d.log.Info("storing readings before stopping", "readings", waiting, "within", within)
 		}
 		left = s.queue.Close(ctx)

@@ -351,6 +351,16 @@ func (s *storage) prepareStream(parent context.Context, name string) error {
 	return err
 }
 
+// anyPrepared reports whether readings of some stream can be stored.
+func (s *storage) anyPrepared() bool {
+	for name := range s.stores {
+		if s.preparedOnce(name) {
+			return true
+		}
+	}
+	return false
+}
+
 // recheckAll makes keepPrepared check the collections immediately.
 func (s *storage) recheckAll() {
 	select {
