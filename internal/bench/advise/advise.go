@@ -46,7 +46,7 @@ func Run(ctx context.Context, c Config) (*Advice, error) {
 		Run: func(ctx context.Context, lab *bench.Lab) {
 			lab.On(ctx, bench.Setting{}, func(m *bench.MongoDB) {
 				s := newSession(lab, m, n)
-				advice = bench.Must(Choose(n, s.measure(ctx)))
+				advice = bench.Must(choose(n, s.measure(ctx)))
 				if c.Follow {
 					m.Drop(ctx)
 					advice.Followed = s.follow(ctx, advice)
@@ -105,9 +105,9 @@ const (
 	// What a rented core and a rented SSD cost in dollars, about.
 	DefaultCoreHour = 0.04
 	DefaultGBMonth  = 0.10
-	// DefaultDiskWrites is 0.3 times a day a drive of 500 GB, which small ones are
+	// defaultDiskWrites is 0.3 times a day a drive of 500 GB, which small ones are
 	// made to bear for five years.
-	DefaultDiskWrites = 150_000_000_000
+	defaultDiskWrites = 150_000_000_000
 )
 
 const (

@@ -67,14 +67,14 @@ var checkpoints = [...]time.Duration{time.Minute, 2 * time.Minute, 5 * time.Minu
 
 var errNothing = errors.New("nothing was measured to choose from")
 
-// Choose returns the advice that follows from what was measured. Needs must be
+// choose returns the advice that follows from what was measured. Needs must be
 // complete.
-func Choose(n Needs, f *Figures) (*Advice, error) {
+func choose(n Needs, f *Figures) (*Advice, error) {
 	all := make([]Cost, len(f.Candidates))
 	for i, m := range f.Candidates {
 		all[i] = f.cost(n, m, f.bestFlush(n, m), checkpoints[0])
 	}
-	best, limit := choose(n, all)
+	best, limit := pick(n, all)
 	if best < 0 {
 		return nil, errNothing
 	}
@@ -97,9 +97,9 @@ func Choose(n Needs, f *Figures) (*Advice, error) {
 	return a, nil
 }
 
-// choose returns the place of the one to take, of those that the needs allow, -1 if there is
+// pick returns the place of the one to take, of those that the needs allow, -1 if there is
 // none, and the price up to which others cost the same.
-func choose(n Needs, all []Cost) (best int, limit float64) {
+func pick(n Needs, all []Cost) (best int, limit float64) {
 	best, limit = -1, math.Inf(1)
 	for _, c := range all {
 		if c.may(n) {

@@ -12,7 +12,7 @@ import (
 
 func advised(t *testing.T, n Needs) *Advice {
 	t.Helper()
-	a, err := Choose(n, made(n, false))
+	a, err := choose(n, made(n, false))
 	require.NoError(t, err)
 	return a
 }
@@ -54,7 +54,7 @@ func TestColumnsWinWhereTheyAreCheaper(t *testing.T) {
 			}
 		}
 	}
-	a, err := Choose(n, f)
+	a, err := choose(n, f)
 	require.NoError(t, err)
 	assert.True(t, a.Chosen.Columns)
 	assert.Contains(t, a.Flags(), "columns")
@@ -71,7 +71,7 @@ func TestReasonsNameTheNextBest(t *testing.T) {
 			f.Candidates[i].Data *= 10
 		}
 	}
-	allowed, err := Choose(n, f)
+	allowed, err := choose(n, f)
 	require.NoError(t, err)
 	assert.Equal(t, store.Bucket, allowed.Chosen.Storage)
 	assert.Contains(t, allowed.Choices[0].Next, "time series, ")
@@ -94,11 +94,11 @@ func TestSimplerWinsAtEqualPrice(t *testing.T) {
 	packed.Compressor = store.Zstd
 	series.Storage = store.TimeSeries
 	dear.Granularity, dear.DiskPrice = time.Minute, 1.2
-	best, limit := choose(n, []Cost{series, longer, packed, dear, bucket, columns})
+	best, limit := pick(n, []Cost{series, longer, packed, dear, bucket, columns})
 	assert.Equal(t, 4, best)
 	assert.InEpsilon(t, 1.1, limit, 1e-9)
 	bucket.DiskPrice = 1.11
-	best, _ = choose(n, []Cost{series, longer, packed, dear, bucket})
+	best, _ = pick(n, []Cost{series, longer, packed, dear, bucket})
 	assert.Equal(t, 2, best)
 }
 
@@ -122,7 +122,7 @@ func TestRejectedCandidatesSayWhy(t *testing.T) {
 			s.Data *= 10
 		}
 	}
-	a, err := Choose(n, f)
+	a, err := choose(n, f)
 	require.NoError(t, err)
 	assert.Equal(t, 5*time.Minute, a.Chosen.Granularity)
 	why := make(map[time.Duration]string)
@@ -214,7 +214,7 @@ func TestWarnsWithoutProcessorTimeOfMongoDB(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
 	f := made(n, false)
-	a, err := Choose(n, f)
+	a, err := choose(n, f)
 	require.NoError(t, err)
 	a.Environment.Cores = 1000
 	assert.Empty(t, a.warnings())
@@ -224,7 +224,7 @@ func TestWarnsWithoutProcessorTimeOfMongoDB(t *testing.T) {
 			f.Candidates[i].Updates[k].CPU.Mongod = 0
 		}
 	}
-	a, err = Choose(n, f)
+	a, err = choose(n, f)
 	require.NoError(t, err)
 	a.Environment.Cores = 1000
 	require.Len(t, a.warnings(), 1)
@@ -244,6 +244,6 @@ func TestBusyLanesGatherLonger(t *testing.T) {
 
 func TestChooseWithoutFigures(t *testing.T) {
 	t.Parallel()
-	_, err := Choose(dashboards(t), &Figures{})
+	_, err := choose(dashboards(t), &Figures{})
 	assert.ErrorIs(t, err, errNothing)
 }

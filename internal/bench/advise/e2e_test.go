@@ -57,7 +57,7 @@ func TestFollowedAdviceMatchesThePrediction(t *testing.T) {
 			inLab(t, c.needs, func(ctx context.Context, s *session) {
 				m := Measured{Candidate: c.as, Updates: []Update{{PerUpdate: 1}}}
 				s.size(ctx, &m)
-				a := bench.Must(Choose(c.needs, &Figures{Candidates: []Measured{m}}))
+				a := bench.Must(choose(c.needs, &Figures{Candidates: []Measured{m}}))
 				s.m.Drop(ctx)
 				f := s.follow(ctx, a)
 				assert.InDelta(t, 0, f.Documents.Off(), 0.15, "documents %+v", f.Documents)
@@ -97,6 +97,6 @@ func TestMeasure(t *testing.T) {
 			assert.InEpsilon(t, float64(m.full(n.Interval)), m.perDocument(), 0.02, m)
 		}
 		assert.Positive(t, f.Ingest)
-		bench.Must(Choose(n, f))
+		bench.Must(choose(n, f))
 	})
 }

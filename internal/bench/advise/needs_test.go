@@ -33,7 +33,7 @@ func needs(t *testing.T, n Needs, change ...func(*Needs)) Needs {
 		c(&n)
 	}
 	n.MaxWait, n.Batch, n.Duplicates = cmp.Or(n.MaxWait, DefaultMaxWait), 1, cmp.Or(n.Duplicates, Never)
-	n.CoreHour, n.GBMonth, n.DiskWrites = DefaultCoreHour, DefaultGBMonth, DefaultDiskWrites
+	n.CoreHour, n.GBMonth, n.DiskWrites = DefaultCoreHour, DefaultGBMonth, defaultDiskWrites
 	require.NoError(t, n.Check())
 	return n.complete()
 }
