@@ -41,7 +41,7 @@ func TestTimeSeriesNeedsDuplicatesRare(t *testing.T) {
 	assert.Greater(t, rare.Choices[0].NextPrice, 1.)
 }
 
-// TestColumnsWinWhereTheyAreCheaper by more than what measurements may be off.
+// TestColumnsWinWhereTheyAreCheaper by more than the measurement error.
 func TestColumnsWinWhereTheyAreCheaper(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
@@ -102,8 +102,7 @@ func TestSimplerWinsAtEqualPrice(t *testing.T) {
 	assert.Equal(t, 2, best)
 }
 
-// TestRejectedCandidatesSayWhy also where it costs not much more than
-// what is chosen for being simpler.
+// TestRejectedCandidatesSayWhy even if one costs little more than the simpler, chosen one.
 func TestRejectedCandidatesSayWhy(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
@@ -145,8 +144,8 @@ func TestFlushMaxIsTheShortestThatGainsAsMuch(t *testing.T) {
 	assert.LessOrEqual(t, held(many, advised(t, many).Chosen.Gather), float64(laneBytes), "no more gathers than lanes can hold")
 }
 
-// With few sensors, readings gather only until the budget allows to write them all; with
-// many, they gather as long as they may.
+// With few sensors, readings gather until the budget allows writing them all; with many, as
+// long as they may.
 func TestBudgetWritesFewSensorsSooner(t *testing.T) {
 	t.Parallel()
 	few := dashboards(t, func(n *Needs) { n.Sensors = 50 })
@@ -159,7 +158,7 @@ func TestBudgetWritesFewSensorsSooner(t *testing.T) {
 	assert.Equal(t, time.Second, advised(t, few).Chosen.Flush, "waiting longer gains nothing")
 }
 
-// The longer the --flush-max, the lower the price; a window limits which are tried.
+// A longer --flush-max is cheaper; a window limits which values are tried.
 func TestFreshnessHasItsPrice(t *testing.T) {
 	t.Parallel()
 	a := advised(t, dashboards(t))
@@ -178,7 +177,7 @@ func TestFreshnessHasItsPrice(t *testing.T) {
 	assert.Less(t, a.Fresh[len(a.Fresh)-1].Write.Mongod, a.Fresh[0].Write.Mongod/5)
 }
 
-// More readings are merged than by default, if that is cheaper.
+// More readings than the default are merged if that is cheaper.
 func TestMergeReadingsLetFlushMaxDecide(t *testing.T) {
 	t.Parallel()
 	n := dashboards(t)
@@ -231,8 +230,7 @@ func TestWarnsWithoutProcessorTimeOfMongoDB(t *testing.T) {
 	assert.Contains(t, a.warnings()[0], "does not report its CPU time")
 }
 
-// TestBusyLanesGatherLonger: they gather for
-// longer than --flush-max.
+// TestBusyLanesGatherLonger: longer than --flush-max.
 func TestBusyLanesGatherLonger(t *testing.T) {
 	t.Parallel()
 	busy := advised(t, dashboards(t, func(n *Needs) { n.MaxWait, n.Sensors = time.Second, 80_000 }))
