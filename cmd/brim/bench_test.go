@@ -70,7 +70,7 @@ func TestBenchRunsOneExperiment(t *testing.T) {
 
 	got = runTrials(t, all, "b", "--repeats", "5", "--seed", "9", "--cells", "indexes, push,push", "--output", "json")
 	require.NoError(t, got.err)
-	assert.Regexp(t, `^b: of all cells, with 3 repeats, about 10 min; this is another choice\nb 1 · 5 repeats · \d:\d\d\n`, got.stderr)
+	assert.Regexp(t, `^b: all cells with 3 repeats take about 10 min; this is a different selection\nb 1 · 5 repeats · \d:\d\d\n`, got.stderr)
 	var r bench.Result
 	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r))
 	assert.Equal(t, []any{"b", 5, uint64(9), 1}, []any{r.Experiment, r.Repeats, r.Seed, len(r.Rows)})
@@ -207,7 +207,7 @@ func TestAnInterruptedBenchShowsWhatItHas(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	p := &process{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr}
 	err := p.carryOut(ctx, []string{"bench", "all"}, all)
-	require.EqualError(t, err, "b: interrupted\nc and what follows it: interrupted")
+	require.EqualError(t, err, "b: interrupted\nc and the following: interrupted")
 	assert.Equal(t, exitFailed, exitCode(err))
 	for _, want := range []string{"| it is a |", "It was interrupted: what follows is", "| it is b |", "b was interrupted."} {
 		assert.Contains(t, stdout.String(), want)

@@ -106,7 +106,7 @@ func TestDaemonIsMatchedByItsMaskedURI(t *testing.T) {
 	about.MongoURI, about.Mongod = "mongodb://sensors:***@db.example:27017/", nil
 	admin := statusAt(t, about)
 	_, err := deploymentOf(t, "--admin", admin)
-	require.ErrorContains(t, err, "does not tell the password")
+	require.ErrorContains(t, err, "does not report the password")
 	assert.ErrorContains(t, err, "BRIM_MONGO_URI")
 
 	s, err := deploymentOf(t, "--admin", admin, "--mongo-uri", "mongodb://sensors:secret@db.example:27017/")

@@ -144,7 +144,7 @@ func TestDoctorWatchOutput(t *testing.T) {
 		var r seenJSON
 		require.NoError(t, json.Unmarshal([]byte(line), &r))
 		assert.Equal(t, i == 1, r.OverSeconds >= 1)
-		assert.Equal(t, i == 1 && r.Class == "bottleneck", i == 1 && got.code == 20, "the verdict is that of the last look")
+		assert.Equal(t, i == 1 && r.Class == "bottleneck", i == 1 && got.code == 20, "the last sample decides the verdict")
 	}
 	got = runBrim(t, nil, doctorFlags(t, "--watch", "--looks", "2", "--interval", "1s")...)
 	assert.Equal(t, 2, strings.Count(got.stdout, "SIGNAL"))

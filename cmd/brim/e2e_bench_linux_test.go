@@ -71,7 +71,7 @@ func TestAnInterruptedBenchLeavesNothing(t *testing.T) {
 	left, err := os.ReadDir(scratch)
 	require.NoError(t, err)
 	assert.Empty(t, left)
-	assert.Contains(t, b.Logged(), "stopping, and removing what is scratch")
+	assert.Contains(t, b.Logged(), "stopping, and removing scratch data")
 	assert.Contains(t, b.Logged(), "brim: fill: interrupted\n")
 	assert.NotContains(t, b.Logged(), "Published and measured", "nothing was")
 }
@@ -108,7 +108,7 @@ func TestSecondSignalEndsBenchAtOnce(t *testing.T) {
 	b, scratch, pids := awaitFill(t)
 	require.NoError(t, syscall.Kill(pids["mongod"], syscall.SIGSTOP))
 	b.Signal(syscall.SIGTERM)
-	b.Await("first signal", func() bool { return strings.Contains(b.Logged(), "removing what is scratch") })
+	b.Await("first signal", func() bool { return strings.Contains(b.Logged(), "removing scratch data") })
 	b.Signal(syscall.SIGINT)
 	begin := time.Now()
 	assert.Equal(t, exitFailed, b.Wait())

@@ -151,7 +151,7 @@ func TestMemoryStaysWithinTheBudget(t *testing.T) {
 	b := startBrim(t, args...).awaitStorage()
 	quiet, ok := peakMemory(b.Cmd.Process.Pid)
 	if !ok {
-		t.Skip("the system does not tell how much memory a process had")
+		t.Skip("the system does not report a process's memory")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*brimtest.Patience)
 	defer cancel()

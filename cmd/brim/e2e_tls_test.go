@@ -37,7 +37,7 @@ func TestCommandsSendATokenOverTLS(t *testing.T) {
 	got = runBrim(t, nil, append(short, "--target", rpc, "--http", web)...)
 	require.ErrorContains(t, got.err, "give a token by BRIM_TOKEN or --token-file")
 	got = runBrim(t, []string{"BRIM_TOKEN=brim_other"}, append(short, "--target", web)...)
-	require.ErrorContains(t, got.err, "the token that was sent is that of BRIM_TOKEN")
+	require.ErrorContains(t, got.err, "the token sent comes from BRIM_TOKEN")
 	got = runBrim(t, nil, "query", "--url", web, "--ca", ca, "nothing")
 	require.ErrorContains(t, got.err, "give a token by BRIM_TOKEN or --token-file")
 	got = runBrim(t, []string{"BRIM_CA=" + ca, "BRIM_TOKEN_FILE=" + tokenFile}, "query", "--url", web, "nothing")

@@ -201,7 +201,7 @@ func TestLoadWarnsAboutADifferentInterval(t *testing.T) {
 	}
 	got := run("10.4")
 	require.NoError(t, got.err)
-	assert.Contains(t, got.stderr, "--rate 10.4 takes 10 sensors, each of which reports every 0.962 s of event time, and not every 1.000 s")
+	assert.Contains(t, got.stderr, "--rate 10.4 takes 10 sensors, each reporting every 0.962 s of event time instead of every 1.000 s")
 	assert.Regexp(t, `own metrics are at http://127\.0\.0\.1:[1-9]\d*/metrics`, got.stderr)
 	got = run("100.4")
 	require.NoError(t, got.err)

@@ -167,7 +167,7 @@ func TestLoadWarnsAboutLostReadings(t *testing.T) {
 	o := &loadOptions{}
 	var out strings.Builder
 	o.warnLost(&out, &load.Result{Sent: 150, Acked: 100, Failed: 50, Dropped: 50})
-	assert.Equal(t, "100 of 200 readings that were due failed or were dropped, and the exit status is 0 all the same: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n", out.String())
+	assert.Equal(t, "100 of 200 readings that were due failed or were dropped, but the exit status is 0: --fail-if 'failed>0' --fail-if 'dropped>0' would make it 1\n", out.String())
 	out.Reset()
 	o.warnLost(&out, &load.Result{Sent: 150, Acked: 150})
 	o.failIf = make([]report.Condition, 1)

@@ -98,7 +98,7 @@ func (c Config) complete(now time.Time) (Config, error) {
 func (c *Config) setDefaults() {
 	c.Connections, c.MaxInFlight, c.Batch = cmp.Or(c.Connections, 64), cmp.Or(c.MaxInFlight, 10_000), cmp.Or(c.Batch, 1)
 	c.Speedup, c.Interval, c.Seed = cmp.Or(c.Speedup, 1), cmp.Or(c.Interval, 5*time.Second), cmp.Or(c.Seed, 1)
-	c.Fleet.Fields, c.Fleet.Signal, c.Fleet.LateBy = cmp.Or(c.Fleet.Fields, len(named)), cmp.Or(c.Fleet.Signal, Mixed), cmp.Or(c.Fleet.LateBy, 10*time.Minute)
+	c.Fleet.Fields, c.Fleet.Signal, c.Fleet.LateBy = cmp.Or(c.Fleet.Fields, len(named)), cmp.Or(c.Fleet.Signal, mixed), cmp.Or(c.Fleet.LateBy, 10*time.Minute)
 	c.Duration = cmp.Or(c.Duration, 30*time.Second)
 	if c.Rate == (Rate{}) {
 		c.Sensors = cmp.Or(c.Sensors, 1000)

@@ -14,7 +14,7 @@ import (
 // fleetConfig describes the readings. Ratios range from 0 to 1.
 type fleetConfig struct {
 	Fields int    // per reading; 0: 4
-	Signal Signal // empty: Mixed
+	Signal Signal // empty: mixed
 	// Missing is the ratio of fields that a reading lacks. At least one is left.
 	Missing float64
 	// Duplicates is the ratio of readings that repeat the sensor's previous one, to the
@@ -145,7 +145,7 @@ type Sensors struct {
 type SensorsConfig struct {
 	Count  int    // at least 1
 	Fields int    // per reading; 0: 4
-	Signal Signal // empty: Mixed
+	Signal Signal // empty: mixed
 	Seed   uint64
 	Prefix string // precedes the number, from 1, in sensor IDs
 }
@@ -156,7 +156,7 @@ func NewSensors(c SensorsConfig) (*Sensors, error) {
 		return nil, fmt.Errorf("make sensors: %d sensors with %d fields; allowed: at least 1, and up to %d fields", c.Count, c.Fields, telemetry.MaxFields)
 	}
 	return makeSensors(SensorsConfig{
-		Count: c.Count, Fields: cmp.Or(c.Fields, len(named)), Signal: cmp.Or(c.Signal, Mixed), Seed: c.Seed, Prefix: c.Prefix,
+		Count: c.Count, Fields: cmp.Or(c.Fields, len(named)), Signal: cmp.Or(c.Signal, mixed), Seed: c.Seed, Prefix: c.Prefix,
 	}), nil
 }
 
@@ -200,8 +200,8 @@ type Signal string
 const (
 	Walk     Signal = "walk"     // drifts, as a random walk does
 	seasonal Signal = "seasonal" // rises and falls with the day and the hour, with noise
-	Steps    Signal = "steps"    // stays at a level for some readings, then changes
-	Mixed    Signal = "mixed"    // each of a sensor's fields has one of the others
+	stepped  Signal = "steps"    // stays at a level for some readings, then changes
+	mixed    Signal = "mixed"    // each of a sensor's fields has one of the others
 )
 
 // A random is a sequence of random numbers with random access, so that reading n is the
@@ -244,10 +244,10 @@ func quantities(n int) []quantity {
 
 // of returns the signal of field i of a sensor.
 func (s Signal) of(sensor random, i int) Signal {
-	if s != Mixed {
+	if s != mixed {
 		return s
 	}
-	kinds := [...]Signal{Walk, seasonal, Steps}
+	kinds := [...]Signal{Walk, seasonal, stepped}
 	return kinds[(sensor.at(0)+uint64(i))%uint64(len(kinds))]
 }
 
@@ -299,8 +299,8 @@ func (q *quantity) value(level float64) float64 {
 // ParseSignal returns the signal that s names.
 func ParseSignal(s string) (Signal, error) {
 	switch signal := Signal(s); signal {
-	case Mixed, Walk, seasonal, Steps:
+	case mixed, Walk, seasonal, stepped:
 		return signal, nil
 	}
-	return "", fmt.Errorf("signal %q is unknown; allowed: %s, %s, %s, %s", s, Mixed, Walk, seasonal, Steps)
+	return "", fmt.Errorf("signal %q is unknown; allowed: %s, %s, %s, %s", s, mixed, Walk, seasonal, stepped)
 }

@@ -117,7 +117,7 @@ func TestALittleLateIsLate(t *testing.T) {
 
 func TestAFleetFollowsFromItsSeed(t *testing.T) {
 	t.Parallel()
-	for _, signal := range []Signal{Mixed, Walk, seasonal, Steps} {
+	for _, signal := range []Signal{mixed, Walk, seasonal, stepped} {
 		c := Config{
 			Sensors: 7, Speedup: 10, Duration: 40 * time.Second, Seed: 3,
 			Fleet: fleetConfig{Fields: 6, Signal: signal, Missing: 0.2, Duplicates: 0.1, Late: 0.1, Disorder: 0.1, SensorPrefix: "s-"},
@@ -188,7 +188,7 @@ func TestEveryReadingHasAFieldAndIsOneTheDaemonTakes(t *testing.T) {
 			Sensors: rapid.IntRange(1, 20).Draw(t, "sensors"), Interval: time.Second, Speedup: 30,
 			Batch: rapid.IntRange(1, 50).Draw(t, "batch"), Seed: rapid.Uint64Min(1).Draw(t, "seed"),
 			Fleet: fleetConfig{
-				Fields: rapid.IntRange(1, 9).Draw(t, "fields"), Signal: rapid.SampledFrom([]Signal{Mixed, Walk, seasonal, Steps}).Draw(t, "signal"),
+				Fields: rapid.IntRange(1, 9).Draw(t, "fields"), Signal: rapid.SampledFrom([]Signal{mixed, Walk, seasonal, stepped}).Draw(t, "signal"),
 				Missing: ratio.Draw(t, "missing"), Duplicates: min(ratio.Draw(t, "duplicates"), MaxDuplicates), Late: ratio.Draw(t, "late"), Disorder: ratio.Draw(t, "disorder"),
 			},
 		}
@@ -204,7 +204,7 @@ func TestSignalsHaveTheirShape(t *testing.T) {
 	t.Parallel()
 	const n = 4000
 	change := make(map[Signal]float64) // mean change between readings
-	for _, s := range []Signal{Walk, seasonal, Steps} {
+	for _, s := range []Signal{Walk, seasonal, stepped} {
 		r := random(5).split(9)
 		low, high, before := 1.0, 0.0, 0.0
 		for k := range uint64(n) {

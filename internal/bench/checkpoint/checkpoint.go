@@ -132,7 +132,7 @@ func claims() []bench.Claim {
 		{Says: wayPeriod + each, Published: 1, PublishedAs: "one every interval", Unit: bench.Times, Alike: obeyedWithin, Of: bench.At("settings", wayPeriod, ofDue)},
 		{
 			Says: wayEngine + each, Published: 1, PublishedAs: `configString "checkpoint=(wait=30)": one every 30 s`, Unit: bench.Times, Alike: obeyedWithin, Of: bench.At("settings", wayEngine, ofDue),
-			Because: "It starts a checkpointer in the engine beside mongod's own, which goes on at its interval.",
+			Because: "It starts a checkpointer in the engine in addition to mongod's own, which keeps its interval.",
 		},
 	}
 	// A run's intervals stand for published ones that are as far apart.
@@ -264,10 +264,10 @@ func (p *plan) tell(lab *bench.Lab) {
 	}
 	lab.Pin("appends: hourly buckets of %d sensors, %.0f readings/s, %d to an update, through the store of production: each bucket gets one every %v",
 		p.appends.Sensors, p.appends.ReadingsPerSecond, p.appends.ReadingsPerUpdate, p.appends.Revisit())
-	lab.Pin("inserts: a document per reading, %.0f readings/s, no index but that of _id", p.inserts.ReadingsPerSecond)
-	lab.Pin("cache of %d GB, of which nothing is evicted for being dirty; compressor snappy; repeats of an interval are its successive checkpoints", pinnedCacheGB)
+	lab.Pin("inserts: a document per reading, %.0f readings/s, no index but _id's", p.inserts.ReadingsPerSecond)
+	lab.Pin("cache of %d GB, large enough that dirty data is not evicted; compressor snappy; repeats of an interval are its successive checkpoints", pinnedCacheGB)
 	if lab.Has("interval") {
-		lab.Reduce("shorter intervals stand for the published ones, of which the cells interval-60 and interval-300 have two")
+		lab.Reduce("shorter intervals stand for the published ones; the cells interval-60 and interval-300 have two of those")
 		lab.LeaveOut("intervals of 30 s and 120 s", "they follow the same law as the others and take several times as long to observe")
 	}
 	if lab.Quick {

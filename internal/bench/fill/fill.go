@@ -200,7 +200,7 @@ func tables() []bench.Table {
 		},
 		{
 			Name: "cost", Title: "What a reading takes", Variant: "cell",
-			Note:  "Journal: WiredTiger's log, by the server's counter; other files: what was written until all was stored, checkpoints included, each of which writes whole every bucket that got a reading; history store: growth of its file, where old versions go.",
+			Note:  "Journal: WiredTiger's log, by the server's counter; other files: what was written until all was stored, including checkpoints, which rewrite every bucket that got a reading; history store: growth of its file, where old versions go.",
 			Plots: []bench.Plot{{Title: "Bytes that mongod writes for a reading", Caption: "A checkpoint that falls into a phase of a few seconds weighs heavily.", Bars: true, LogY: true, Measures: []string{"journal", "other files"}}},
 		},
 		{

@@ -162,7 +162,7 @@ func claims() (all []bench.Claim) {
 		bench.Claim{
 			Says: "an append costs more with 3 further indexes", PublishedAs: "documents grow and move, and every index with them", Unit: bench.Seconds,
 			Rule: bench.PairedFactor, From: bench.At("indexes", noIndex, cpuOf), Of: bench.At("indexes", threeIndexes, cpuOf),
-			Because: "WiredTiger keeps a document's place in the indexes when the document grows, and an append touches no index whose keys it leaves alone.",
+			Because: "WiredTiger keeps a document's place in the indexes when the document grows, and an append leaves indexes alone if their keys do not change.",
 		})
 	for _, p := range published {
 		g := config.FormatDuration(p.granularity)
@@ -182,7 +182,7 @@ func claims() (all []bench.Claim) {
 		// Not a factor: 1.2x is within tolerance of both no change and the opposite.
 		bench.Claim{
 			Says: "part of the bytes a day at 5m that 1h saves", Published: 1 - 6.72/8.2, PublishedAs: "8.20 GB → 6.72 GB (18 % less)", Unit: bench.Ratio,
-			Of: bench.At("sizes", "1h", savedOf), Because: "Only what a document has beside its readings is saved.",
+			Of: bench.At("sizes", "1h", savedOf), Because: "Only a document's overhead beyond its readings is saved.",
 		})
 }
 

@@ -72,7 +72,7 @@ func tables() (all []bench.Table) {
 				Measures: slices.Concat(
 					bench.In(bench.PerSecond, "stored"), bench.In(bench.Seconds, "p50", "p99"), bench.In(bench.Count, "CPUs of mongod", "of all"),
 					bench.In(bench.Ratio, "disk busy"), bench.In(bench.Seconds, "await"), bench.In(bench.Count, "operations/s"), bench.In(bench.Bytes, "bytes/s")),
-				Note: "Times count from when a write was due. The ramp ends when p99 is ten times that of the first step for two seconds. " +
+				Note: "Times count from when a write was due. The ramp ends when p99 has been ten times its first step's for two seconds. " +
 					"A busy disk with operations below 128 KiB on average is bound by operations, above by throughput; long waits on a disk that is not busy are bound by latency.",
 			},
 			bench.Table{
@@ -124,7 +124,7 @@ func claims() (all []bench.Claim) {
 			Says: "compaction takes the file to 0.77x after deleting " + pattern, Published: 460.0 / 600, PublishedAs: "600 → 460 GB for 450 GB live", Unit: bench.Times,
 			Of:      bench.At("compact", pattern, leftOf),
 			Alike:   1.15, // narrow: 0.77 is only 1.3x away from the whole file
-			Because: "Compaction moves what is at the end of the file into what is free before it, and how much that is depends on where the free parts are; pages of scattered deletions are written anew beside the old ones first.",
+			Because: "Compaction moves data from the end of the file into free space before it, which depends on where that space is; pages with scattered deletions are first rewritten next to the old ones.",
 		})
 	}
 	return append(all,

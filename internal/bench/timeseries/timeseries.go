@@ -57,7 +57,7 @@ func Experiment() *bench.Experiment {
 		Question: "Does a native time-series collection load faster, take less space and answer faster than an ordinary one?",
 		Full:     8 * time.Minute,
 		Quick:    75 * time.Second,
-		Restarts: "the sort, whose limit of memory is set",
+		Restarts: "the sort, which needs its memory limit set",
 		Cells:    (*trial)(nil).cells(),
 		Tables: []bench.Table{
 			{
@@ -273,7 +273,7 @@ const (
 // lates loads readings in order of arrival, some of them late. Only buckets and bytes are
 // counted, so all shapes load at once.
 func (t *trial) lates(ctx context.Context) {
-	t.lab.Step("load %d readings of which some come late", t.scale.late)
+	t.lab.Step("load %d readings, some of them late", t.scale.late)
 	parts := []float64{0, 0.01, 0.10, 0.30}
 	subjects := slices.DeleteFunc(slices.Clone(t.subjects), func(s *subject) bool {
 		return s.Kind == shape.Documents // always a document per reading

@@ -12,8 +12,7 @@ import (
 )
 
 // One operation is a request and its answer by one Sender, including the daemon's time and
-// allocations: see BenchmarkOnlyTheSender.
-// BenchmarkOnlyTheSender.
+// allocations; BenchmarkOnlyTheSender excludes them.
 func BenchmarkSend(b *testing.B) {
 	for _, way := range []struct {
 		name   string

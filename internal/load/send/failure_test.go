@@ -137,10 +137,10 @@ func TestSendEndsWithItsContext(t *testing.T) {
 			done <- a
 		}()
 		cancel()
-		assert.Equal(t, load.Answer{Failure: FailureCanceled}, <-done)
+		assert.Equal(t, load.Answer{Failure: failureCanceled}, <-done)
 		a, err := s.Send(ctx, weather(1))
 		require.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, FailureCanceled, a.Failure)
+		assert.Equal(t, failureCanceled, a.Failure)
 
 		// A request with a new context is unaffected.
 		close(d.journal.block)
@@ -212,11 +212,11 @@ func TestAnswersThatADaemonWouldNotGive(t *testing.T) {
 		failure string
 		message string
 	}{
-		"not JSON":          {200, "<html>", FailureAnswer, "read the answer"},
-		"no counts":         {200, "{}", FailureAnswer, "does not say how many"},
-		"too many":          {200, `{"accepted":3,"rejected":0}`, FailureAnswer, "3 readings accepted and 0 rejected, but 2 were sent"},
-		"negative":          {200, `{"accepted":-1,"rejected":3}`, FailureAnswer, "-1 readings accepted"},
-		"huge":              {200, `{"accepted":99999999999999999999,"rejected":3}`, FailureAnswer, "read the answer"},
+		"not JSON":          {200, "<html>", failureAnswer, "read the answer"},
+		"no counts":         {200, "{}", failureAnswer, "does not say how many"},
+		"too many":          {200, `{"accepted":3,"rejected":0}`, failureAnswer, "3 readings accepted and 0 rejected, but 2 were sent"},
+		"negative":          {200, `{"accepted":-1,"rejected":3}`, failureAnswer, "-1 readings accepted"},
+		"huge":              {200, `{"accepted":99999999999999999999,"rejected":3}`, failureAnswer, "read the answer"},
 		"moved":             {301, "", "301", "Moved Permanently"},
 		"another's refusal": {502, "bad gateway", "502", `"bad gateway"`},
 		"too many requests": {429, `{"code":"quota","message":"slower"}`, "429", "quota: slower"},

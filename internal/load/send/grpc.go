@@ -130,7 +130,7 @@ func (s *grpcSender) Send(ctx context.Context, r *load.Request) (load.Answer, er
 	}
 	a := load.Answer{Accepted: int(s.answer.GetAccepted()), Rejected: int(s.answer.GetRejected())}
 	if err := wire.CheckCounts(&a.Accepted, &a.Rejected, len(r.Readings)); err != nil {
-		return load.Answer{Failure: FailureAnswer}, err
+		return load.Answer{Failure: failureAnswer}, err
 	}
 	return a, nil
 }

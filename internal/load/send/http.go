@@ -205,7 +205,7 @@ func httpAnswer(status int, body []byte, readings int) (load.Answer, error) {
 	switch status {
 	case http.StatusOK, http.StatusAccepted, http.StatusMultiStatus:
 		if err != nil {
-			return load.Answer{Failure: FailureAnswer}, fmt.Errorf("read the answer: %w", err)
+			return load.Answer{Failure: failureAnswer}, fmt.Errorf("read the answer: %w", err)
 		}
 		return load.Answer{Accepted: *answer.Accepted, Rejected: *answer.Rejected}, nil
 	}
@@ -230,7 +230,7 @@ func brokenAnswer(ctx context.Context, err error) load.Answer {
 	var network net.Error
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return load.Answer{Failure: FailureCanceled}
+		return load.Answer{Failure: failureCanceled}
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return load.Answer{Failure: FailureTimeout}
 	}

@@ -44,8 +44,8 @@ const (
 const (
 	FailureTimeout    = "timeout"    // no answer came in time; the readings may have been stored
 	failureConnection = "connection" // could not be made, or broke
-	FailureCanceled   = "canceled"   // the run ended first
-	FailureAnswer     = "answer"     // not a daemon's
+	failureCanceled   = "canceled"   // the run ended first
+	failureAnswer     = "answer"     // not a daemon's
 )
 
 // A Pool makes Senders to one daemon.

@@ -121,6 +121,6 @@ func TestRefusedReadingsAreRejected(t *testing.T) {
 		r.Readings = r.Readings[3:4]
 		a, err = s.Send(t.Context(), r)
 		require.ErrorContains(t, err, "field_duplicate")
-		assert.Equal(t, load.Answer{Rejected: 1}, a, "as in a request of which others are taken")
+		assert.Equal(t, load.Answer{Rejected: 1}, a, "as in a request whose other readings are accepted")
 	})
 }
