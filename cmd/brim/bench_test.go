@@ -19,8 +19,8 @@ import (
 	"github.com/brim-telemetry/brim/internal/bench"
 )
 
-// aTrial is an experiment that needs no MongoDB: it finds what was claimed, and
-// then does what a test wants.
+// aTrial is an experiment without MongoDB: it reports the claimed figures, and then does what a
+// test wants.
 func aTrial(name string, then func(ctx context.Context, lab *bench.Lab) error) *bench.Experiment {
 	return &bench.Experiment{
 		Name: name, Question: "What comes of " + name + "?", Full: 10 * time.Minute, Quick: 30 * time.Second, Restarts: "the part with settings",
@@ -38,7 +38,7 @@ func aTrial(name string, then func(ctx context.Context, lab *bench.Lab) error) *
 	}
 }
 
-// runTrials carries out one command with experiments of the test's own.
+// runTrials carries out one command with the test's own experiments.
 func runTrials(t *testing.T, all []*bench.Experiment, args ...string) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -174,8 +174,8 @@ func TestBenchRefusesUnknownNames(t *testing.T) {
 	}
 }
 
-// TestBenchShowsTheScratchDatabaseAndNoSecret also holds that no variable makes it
-// write to the MongoDB of a daemon.
+// TestBenchShowsTheScratchDatabaseAndNoSecret also checks that no variable makes it write to a
+// daemon's MongoDB.
 func TestBenchShowsTheScratchDatabaseAndNoSecret(t *testing.T) {
 	t.Parallel()
 	all := []*bench.Experiment{aTrial("trial", nil)}

@@ -47,7 +47,7 @@ func TestCommandsSendATokenOverTLS(t *testing.T) {
 	got = runBrim(t, []string{"BRIM_TOKEN=" + token}, "query", "--url", "http://"+b.HTTP, "nothing")
 	require.ErrorContains(t, got.err, "speaks TLS")
 
-	// Of memory there is nothing to see, but the daemon has told so.
+	// Memory leaves nothing to see, but the daemon has reported it.
 	got = runBrim(t, []string{"BRIM_TOKEN=" + token, "BRIM_CA=" + ca}, "doctor", "--admin", admin)
 	require.ErrorContains(t, got.err, "stores nothing in MongoDB")
 	got = runBrim(t, []string{"BRIM_CA=" + ca}, "doctor", "--admin", admin)

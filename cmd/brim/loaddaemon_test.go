@@ -22,7 +22,7 @@ import (
 	"github.com/brim-telemetry/brim/internal/scrape"
 )
 
-// TestStoreByFillCoversOneStream: the daemon writes two.
+// TestStoreByFillCoversOneStream of the two that the daemon writes.
 func TestStoreByFillCoversOneStream(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -69,8 +69,8 @@ func TestSilentAdminListener(t *testing.T) {
 	assert.EqualError(t, err, "ask http://"+address+"/status (--admin): no answer came in time")
 }
 
-// aDaemonsSides are the listeners of a daemon, of which the HTTP side knows only
-// what a run asks it, and the gRPC side answers bytes of its own.
+// aDaemonsSides are a daemon's listeners: HTTP only answers what a run asks, and gRPC returns
+// arbitrary bytes.
 func aDaemonsSides(t *testing.T) (httpSide, admin, grpcSide string) {
 	t.Helper()
 	var f fakeTarget
@@ -88,7 +88,7 @@ func aDaemonsSides(t *testing.T) (httpSide, admin, grpcSide string) {
 	return httpSide, admin, daemon
 }
 
-// serveGRPC serves gRPC, and nothing with it.
+// serveGRPC serves gRPC without any service.
 func serveGRPC(t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
