@@ -118,7 +118,7 @@ func (m *MongoDB) connect(ctx context.Context, uri string) {
 
 // errTaken means that the scratch database already has data. It is not ours and stays
 // untouched.
-var errTaken = errors.New("the scratch database has collections already; nothing of it was touched")
+var errTaken = errors.New("the scratch database already has collections; nothing was changed")
 
 // own ends the experiment if the MongoDB is the user's.
 func (m *MongoDB) own() {
