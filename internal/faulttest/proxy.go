@@ -386,7 +386,7 @@ func readMessage(r io.Reader) (*message, error) {
 // A Command is a client's command to MongoDB.
 type Command struct {
 	Name       string
-	Body       bson.Raw   // without what drivers send beside it
+	Body       bson.Raw   // the command without operations that are sent in a section of their own
 	Operations []bson.Raw // that is, the documents of an insert, the updates of an update
 }
 
@@ -413,6 +413,14 @@ func (m *message) write() (Command, bool) {
 		_, operations, _, _ := wiremessage.ReadMsgSectionDocumentSequence(rest)
 		for _, one := range operations {
 			c.Operations = append(c.Operations, bson.Raw(one))
+		}
+	}
+	for _, name := range []string{"documents", "updates", "deletes"} {
+		if array, ok := c.Body.Lookup(name).ArrayOK(); ok {
+			operations, _ := array.Values()
+			for _, one := range operations {
+				c.Operations = append(c.Operations, one.Value)
+			}
 		}
 	}
 	return c, true
